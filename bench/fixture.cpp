@@ -25,7 +25,9 @@ pkv_cache_config config_of(const Geometry& geometry) {
   config.isa = geometry.isa;
   config.layout = geometry.layout;
   config.rotation = geometry.rotation;
-  config.blocks = uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / 16 + 1);
+  config.block_size = geometry.block_size;
+  config.blocks =
+      uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / geometry.block_size + 1);
   return config;
 }
 

@@ -31,6 +31,7 @@ struct Geometry {
   uint32_t group = 4, kv_heads = 8, dim = 128;
   uint32_t sessions = 8, tokens = 4096;
   uint32_t extra = 128;  // tokens of room per session
+  uint32_t block_size = 16;
   uint32_t threads = 0;
   pkv_isa isa = PKV_ISA_AUTO;
   pkv_layout layout = PKV_LAYOUT_PACKED;
@@ -79,7 +80,9 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   void write() { check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor())); }
-  void attend() { check(pkv_batch_attend(batch_, 0, nullptr, q_.tensor(), out_.tensor())); }
+  void attend(const pkv_attention_params* params = nullptr) {
+    check(pkv_batch_attend(batch_, 0, params, q_.tensor(), out_.tensor()));
+  }
 
  private:
   Rows kv_, q_, out_;
@@ -114,6 +117,7 @@ int choose();
 
 // Registers the benchmarks of one file.
 void register_decode();
+void register_chosen_blocks();
 void register_prefill();
 void register_rotation();
 void register_write();

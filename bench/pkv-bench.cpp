@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--choose") == 0) return pkv::bench::choose();
   return pkv::bench::run(argc, argv, [] {
     pkv::bench::register_decode();
+    pkv::bench::register_chosen_blocks();
     pkv::bench::register_prefill();
     pkv::bench::register_write();
     pkv::bench::register_rotation();

@@ -169,7 +169,6 @@ void session_config(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
 
-// Parameters whose lists are there for as many heads and rows as the call has.
 // Draws a mask of parents or of bytes whose memory is real as far as the params describe it.
 void draw_masks(Source& draw, pkv_attention_params& params, const SequenceRows& sequences) {
   static const std::vector<uint8_t> bytes = [] {
@@ -206,8 +205,25 @@ void draw_masks(Source& draw, pkv_attention_params& params, const SequenceRows& 
   params.bool_mask_first_positions = draw.chance(50) ? first_positions : nullptr;
 }
 
+// Draws lists of blocks for as many rows and KV heads as the call has.
+void draw_blocks(Source& draw, pkv_attention_params& params, uint64_t rows, uint64_t heads) {
+  static uint32_t lists[256], chosen[256];
+  const auto fit = [&](uint64_t size) {
+    return rows <= 64 && heads <= 64 && size <= 64 && rows * heads * size <= 256;
+  };
+  if (draw.chance(70)) params.top_blocks = static_cast<uint32_t>(draw.below(3));
+  if (draw.chance(70)) params.block_list_size = draw.below(3);
+  if (draw.chance(70)) params.reserved = 0;
+  const bool listed = draw.chance(15) && fit(params.block_list_size);
+  for (uint32_t& block : lists)
+    block = listed && draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
+  params.block_lists = listed ? lists : nullptr;
+  params.chosen_blocks = draw.chance(15) && fit(params.top_blocks) ? chosen : nullptr;
+}
+
+// Parameters whose lists are there for as many heads and rows as the call has.
 Padded<pkv_attention_params> draw_params(Source& draw, const SequenceRows& sequences,
-                                         uint64_t heads) {
+                                         uint64_t heads, uint64_t heads_of_kv) {
   uint64_t rows = 0;
   for (const uint64_t length : sequences.lengths) rows += length;
   Fixture& f = fixture();
@@ -221,12 +237,14 @@ Padded<pkv_attention_params> draw_params(Source& draw, const SequenceRows& seque
   params->lse =
       draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
   draw_masks(draw, params.value, sequences);
+  draw_blocks(draw, params.value, rows, heads_of_kv);
   return params;
 }
 
 void attend(Source& draw) {
   Fixture& f = fixture();
-  const Padded<pkv_attention_params> params = draw_params(draw, SequenceRows{{fresh}}, query_heads);
+  const Padded<pkv_attention_params> params =
+      draw_params(draw, SequenceRows{{fresh}}, query_heads, 1);
   const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim),
                    out = draw_tensor(draw, f.out, fresh, query_heads, dim);
   const pkv_status status = pkv_batch_attend(
@@ -365,7 +383,8 @@ void stateless(Source& draw) {
   for (uint64_t i = 0; positioned && i < rows; i++)
     positions[i] = static_cast<int64_t>(draw.chance(98) ? draw.below(50) : number(draw));
   sequences->query_positions = positioned ? positions : nullptr;
-  const Padded<pkv_attention_params> params = draw_params(draw, all, sequences->query_heads);
+  const Padded<pkv_attention_params> params =
+      draw_params(draw, all, sequences->query_heads, view->kv_heads);
   const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences->query_heads, view->key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, all, sequences->query_heads, view->value_dim);
   const pkv_status status = pkv_attention(nullptr, &view, &sequences, &params, &q, &out);

@@ -84,10 +84,11 @@ Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::
                uint32_t Layer::* dim) {
   const Layer* const known = layer_of(handle, layer);
   if (known == nullptr) return {};
-  return {rows, amount(known->*heads), amount(known->*dim), sessions_of(handle), rows};
+  return {rows, amount(known->*heads),  amount(known->*dim), sessions_of(handle),
+          rows, amount(known->kv_heads)};
 }
 
-Shape of_sequences(const pkv_attention_sequences* sequences, uint32_t dim) {
+Shape of_sequences(const pkv_kv_view* kv, const pkv_attention_sequences* sequences, uint32_t dim) {
   if (sequences == nullptr) return {};
   const bool placed = sequences->first_rows != nullptr &&
                       sequences->struct_size > offsetof(pkv_attention_sequences, first_rows);
@@ -97,8 +98,12 @@ Shape of_sequences(const pkv_attention_sequences* sequences, uint32_t dim) {
     end = std::max(
         end, amount(sequences->query_lengths[i]) + (placed ? amount(sequences->first_rows[i]) : 0));
   }
-  return {placed ? std::max(rows, end) : rows, amount(sequences->query_heads), amount(dim),
-          amount(sequences->count), end};
+  return {placed ? std::max(rows, end) : rows,
+          amount(sequences->query_heads),
+          amount(dim),
+          amount(sequences->count),
+          end,
+          kv == nullptr ? 0 : amount(kv->kv_heads)};
 }
 
 uint32_t word_at(const unsigned char* bytes, size_t i) {
@@ -191,14 +196,14 @@ Shape results(const void* handle, uint32_t layer, double rows) {
   return shape_of(handle, layer, rows, &Layer::query_heads, &Layer::value_dim);
 }
 Shape queries(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
-  return of_sequences(sequences, kv == nullptr ? 0 : kv->key_dim);
+  return of_sequences(kv, sequences, kv == nullptr ? 0 : kv->key_dim);
 }
 Shape results(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
-  return of_sequences(sequences, kv == nullptr ? 0 : kv->value_dim);
+  return of_sequences(kv, sequences, kv == nullptr ? 0 : kv->value_dim);
 }
 
 Shape keys(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
-  Shape shape = of_sequences(sequences, kv == nullptr ? 0 : kv->key_dim);
+  Shape shape = of_sequences(kv, sequences, kv == nullptr ? 0 : kv->key_dim);
   shape.heads = kv == nullptr ? 0 : kv->kv_heads;
   return shape;
 }
@@ -209,11 +214,11 @@ Shape values(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
 }
 Shape keys(const pkv_kv_view* kv, double rows) {
   if (kv == nullptr) return {};
-  return {rows, amount(kv->kv_heads), amount(kv->key_dim), 1, rows};
+  return {rows, amount(kv->kv_heads), amount(kv->key_dim), 1, rows, amount(kv->kv_heads)};
 }
 Shape values(const pkv_kv_view* kv, double rows) {
   if (kv == nullptr) return {};
-  return {rows, amount(kv->kv_heads), amount(kv->value_dim), 1, rows};
+  return {rows, amount(kv->kv_heads), amount(kv->value_dim), 1, rows, amount(kv->kv_heads)};
 }
 
 double rows_of(const pkv_attention_sequences* sequences) {

@@ -16,6 +16,7 @@ struct Shape {
   double rows = 0, heads = 0, dim = 0;
   double sequences = 1;
   double entry_rows = 0;  // of one sequence of a padded batch, up to the last that is not padding
+  double kv_heads = 0;    // of attention
 };
 
 // What the library was told of caches and batches. Of a handle that nobody knows: nothing.

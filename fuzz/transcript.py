@@ -133,6 +133,10 @@ POINTERS = {
     "pkv_attention_params.mask": "in(s.mask, shape.rows * amount(s.mask_words))",
     "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
     "pkv_attention_params.parents": "in(s.parents, shape.rows)",
+    "pkv_attention_params.block_lists": "in(s.block_lists, shape.rows * shape.kv_heads * "
+    "amount(s.block_list_size))",
+    "pkv_attention_params.chosen_blocks": "out(s.chosen_blocks, shape.rows * shape.kv_heads * "
+    "amount(s.top_blocks))",
     "pkv_attention_params.bool_mask": "in(s.bool_mask, bytes_of_mask(s, shape))",
     "pkv_attention_params.bool_mask_first_positions": "in(s.bool_mask_first_positions, "
     "shape.sequences)",

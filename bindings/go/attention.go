@@ -35,7 +35,7 @@ func (c *Compute) Attention(
 		if err != nil {
 			return err
 		}
-		variant, err := params.place(op, rows, sequences.QueryHeads)
+		variant, err := params.place(op, rows, sequences.QueryHeads, view.KVHeads)
 		if err != nil {
 			return err
 		}

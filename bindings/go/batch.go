@@ -166,7 +166,7 @@ func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error 
 		if outputs, err = out.checkBatch(op, "out", b.batch, s.queryHeads, s.valueDim); err != nil {
 			return err
 		}
-		if given, err = params.place(op, b.batch, s.queryHeads); err != nil {
+		if given, err = params.place(op, b.batch, s.queryHeads, s.kvHeads); err != nil {
 			return err
 		}
 	}

@@ -173,7 +173,7 @@ func TestFieldsOfStores(t *testing.T) {
 func TestFieldsOfAttention(t *testing.T) {
 	check(t, library.Load(""))
 	params := AttentionParams{
-		ALiBiSlopes: make([]float32, 2), SinkLogits: make([]float32, 2), LSE: make([]float32, 6),
+		ALiBiSlopes: make([]float32, 4), SinkLogits: make([]float32, 4), LSE: make([]float32, 12),
 	}
 	numbered(t, &params)
 	params.Mask = make([]uint64, 3*params.MaskWords)
@@ -182,10 +182,12 @@ func TestFieldsOfAttention(t *testing.T) {
 		Data: make([]byte, 200), Columns: 41, RowStride: 42, BatchStride: 43,
 		FirstPositions: make([]int64, 2),
 	}
+	params.BlockLists = make([]uint32, 3*2*params.BlockListSize)
+	params.ChosenBlocks = make([]uint32, 3*2*params.TopBlocks)
 	batch := batchRows{lengths: []uint32{1, 2}}
 	initial := raw.AttentionParams{}
 	raw.AttentionParamsInit(&initial, uint64(unsafe.Sizeof(initial)))
-	placed, err := params.place("test", batch, 2)
+	placed, err := params.place("test", batch, 4, 2)
 	check(t, err)
 	arrived(t, placed, &initial, "")
 

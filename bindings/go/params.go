@@ -1,6 +1,7 @@
 package pagedkv
 
 import (
+	"math/bits"
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
@@ -12,6 +13,12 @@ const (
 	NoWindow = -1
 	// NoSinks is AttentionParams.Sinks where none are seen, whatever the layer's sinks.
 	NoSinks = -1
+	// NoFirstBlocks is AttentionParams.FirstBlocks where the first block is read only if it is
+	// chosen.
+	NoFirstBlocks = -1
+	// NoLastBlocks is AttentionParams.LastBlocks where of the blocks before those of the step none
+	// is read that is not chosen.
+	NoLastBlocks = -1
 )
 
 // BoolMask is a byte for query i of sequence s and column c, at Data[s * BatchStride + i *
@@ -92,11 +99,26 @@ type AttentionParams struct {
 	BoolMask BoolMask
 	// Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
 	LSE []float32
+	// Each row reads, for each KV head, the so many blocks whose keys may score highest, and besides
+	// FirstBlocks, LastBlocks and those with tokens of the step. 0: all blocks. Needs a cache.
+	TopBlocks int
+	// With chosen blocks, so many first blocks are read, too; 0: one; NoFirstBlocks: none.
+	FirstBlocks int
+	// With chosen blocks, so many blocks before those of the step are read, too; 0: one;
+	// NoLastBlocks: none.
+	LastBlocks int
+	// The blocks that each row reads for each KV head in place of TopBlocks, BlockListSize indices
+	// in the block table, rising, NoBlock after the last; nil: no lists.
+	BlockLists    []uint32
+	BlockListSize int
+	// Gets what TopBlocks chose, TopBlocks entries per row and KV head, as BlockLists has them; nil:
+	// not wanted.
+	ChosenBlocks []uint32
 }
 
 // place gives what C takes. Its pointers go into the caller's slices.
 func (p *AttentionParams) place(
-	op string, batch batchRows, queryHeads int,
+	op string, batch batchRows, queryHeads, kvHeads int,
 ) (*raw.AttentionParams, error) {
 	if p == nil {
 		return nil, nil
@@ -119,6 +141,17 @@ func (p *AttentionParams) place(
 	} else if p.Sinks != 0 {
 		out.Sinks = n.u32("Sinks", p.Sinks)
 	}
+	out.TopBlocks = n.u32("TopBlocks", p.TopBlocks)
+	if p.FirstBlocks == NoFirstBlocks {
+		out.FirstBlocks = 0
+	} else if p.FirstBlocks != 0 {
+		out.FirstBlocks = n.u32("FirstBlocks", p.FirstBlocks)
+	}
+	if p.LastBlocks == NoLastBlocks {
+		out.LastBlocks = 0
+	} else if p.LastBlocks != 0 {
+		out.LastBlocks = n.u32("LastBlocks", p.LastBlocks)
+	}
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	n.length("Mask", len(p.Mask), rows, p.MaskWords)
@@ -133,6 +166,11 @@ func (p *AttentionParams) place(
 	out.MaskWords = uint64(n.u32("MaskWords", p.MaskWords))
 	out.Parents = first(p.Parents)
 	out.LSE = first(p.LSE)
+	out.BlockListSize = uint64(n.u32("BlockListSize", p.BlockListSize))
+	out.BlockLists = n.blocks("BlockLists", p.BlockLists, rows, kvHeads, out.BlockListSize)
+	out.ChosenBlocks = n.blocks(
+		"ChosenBlocks", p.ChosenBlocks, rows, kvHeads, uint64(out.TopBlocks),
+	)
 	return out, n.err
 }
 
@@ -145,6 +183,27 @@ func (n *numbers) length(name string, given, rows, perRow int) {
 			rows, perRow,
 		)
 	}
+}
+
+// blocks checks a slice of perHead indices of blocks per row and KV head, which may be nil. Where
+// it has to be empty it is still one for C.
+func (n *numbers) blocks(name string, given []uint32, rows, kvHeads int, perHead uint64) *uint32 {
+	if given == nil || n.err != nil {
+		return nil
+	}
+	overHeads, perRow := bits.Mul64(uint64(kvHeads), perHead)
+	overRows, needed := bits.Mul64(uint64(rows), perRow)
+	if kvHeads < 0 || overHeads|overRows != 0 || needed != uint64(len(given)) {
+		n.err = misuse(
+			n.op, ErrInvalidArgument,
+			"%s has %d entries: %d rows of %d KV heads of %d blocks are needed", name, len(given),
+			rows, kvHeads, perHead,
+		)
+	}
+	if len(given) == 0 {
+		return (*uint32)(unsafe.Pointer(&empty))
+	}
+	return &given[0]
 }
 
 func rowsOrOne(rows int) int {

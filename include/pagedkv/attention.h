@@ -92,6 +92,34 @@ typedef struct pkv_attention_params {
    * for no position, such as padding on the left. NULL (default): 0.
    */
   const int64_t* bool_mask_first_positions;
+
+  /* Chosen blocks: queries read some of the blocks instead of all (guide/chosen_blocks.md). Not
+   * with a window, ALiBi, a mask, or positions that the caller gives. */
+  /**
+   * Each query, for each KV head, reads the so many blocks whose keys may score highest (Tang et
+   * al. 2024), and besides the first_blocks, the last_blocks and those with tokens of the step. The
+   * bound of a block is the sum, over the query heads of the KV head and the dims, of the larger of
+   * q * min and q * max of its keys. 0 (default): no block is chosen so. Needs a cache.
+   */
+  uint32_t top_blocks;
+  uint32_t first_blocks; /**< With chosen blocks: so many first blocks are read, too. Default 1. */
+  /**
+   * With chosen blocks: so many blocks before those of the step are read, too. Default 1.
+   */
+  uint32_t last_blocks;
+  uint32_t reserved; /**< 0. */
+  /**
+   * [rows][kv_heads][block_list_size]: the blocks that each query reads for each KV head, in place
+   * of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the last. Of those
+   * that are read in any case, it may name some. NULL (default): no list.
+   */
+  const uint32_t* block_lists;
+  uint64_t block_list_size; /**< Indices per query and KV head. */
+  /**
+   * Out, [rows][kv_heads][top_blocks]: what top_blocks chose, as a block list, for another layer
+   * say. NULL (default): not wanted.
+   */
+  uint32_t* chosen_blocks;
 } pkv_attention_params;
 
 /**
@@ -116,8 +144,8 @@ PKV_API pkv_status pkv_attention_params_init(pkv_attention_params* params, size_
  * @param[in]  q          Queries, [sum of query_lengths][query_heads][key_dim].
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim].
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), OVERFLOW, NO_MEMORY.
- * Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
+ * OVERFLOW, NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_attention_sequences* sequences,

@@ -138,8 +138,9 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[in]  q       Queries, [rows][query_heads][key_dim].
  * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
  *
- * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than
- * the group's), UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+ * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
+ * group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), NO_MEMORY.
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,

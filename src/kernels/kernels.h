@@ -17,10 +17,11 @@ struct Table {
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
 
-  void (*merge)(const MergeTask&);        // results of several attention calls into one
-  void (*store)(const CopyTask&);         // a caller's rows to a sequence
-  void (*load)(const CopyTask&);          // a sequence to a caller's rows
-  void (*transfer)(const TransferTask&);  // stored bits of one sequence to another
+  void (*score_blocks)(const ScoreTask&);  // which blocks may matter to a query
+  void (*merge)(const MergeTask&);         // results of several attention calls into one
+  void (*store)(const CopyTask&);          // a caller's rows to a sequence
+  void (*load)(const CopyTask&);           // a sequence to a caller's rows
+  void (*transfer)(const TransferTask&);   // stored bits of one sequence to another
 };
 
 // The last value of each enum. A new value makes `switch` statements over the enum fail to compile

@@ -331,6 +331,17 @@ void finish(const FinishTask& task) {
       finish_row(task, head, row);
 }
 
+void score_blocks(const ScoreTask& task) {
+  for (uint32_t i = 0; i < task.count; i++) {
+    const uint16_t* const bounds = task.bounds + uint64_t{task.blocks[i]} * 2 * task.dim;
+    float score = 0;
+    for (uint32_t d = 0; d < task.dim; d++)
+      score += task.positive[d] * scalar::bf16_to_f32(bounds[d]) +
+               task.negative[d] * scalar::bf16_to_f32(bounds[task.dim + d]);
+    task.scores[i] = std::isnan(score) ? infinity : score;
+  }
+}
+
 void merge(const MergeTask& task) {
   for (uint64_t row = 0; row < task.rows; row++) {
     for (uint32_t head = 0; head < task.heads; head++) {
@@ -358,6 +369,7 @@ void merge(const MergeTask& task) {
 }  // namespace
 
 constexpr Table scalar_table = {
-    PKV_ISA_SCALAR, prepare, attend_scratch_bytes, attend, finish, merge, store, load, transfer};
+    PKV_ISA_SCALAR, prepare, attend_scratch_bytes, attend, finish, score_blocks, merge, store,
+    load,           transfer};
 
 }  // namespace pkv::kernels

@@ -152,6 +152,18 @@ struct QueryTask {
   Rotation rotation = {};  // of K, by which the queries are rotated, too
 };
 
+// Scores blocks by the bounds of their keys. A score is the sum over rows of queries and dims of
+// the larger of q * largest and q * smallest; infinity if that is NaN. The larger one is q *
+// largest where q is positive, and q * smallest where it is negative, so sums of the rows are all
+// it takes.
+struct ScoreTask {
+  const uint16_t* bounds;  // of block b from bounds + b * 2 * dim on: bf16, largest, then smallest
+  const uint32_t* blocks;  // [count]
+  uint32_t count, dim;
+  const float *positive, *negative;  // [dim]: the sums of max(q, 0) and of min(q, 0)
+  float* scores;                     // out: [count]
+};
+
 // Merges the normalised results of several attention calls over the same rows into one, by their
 // log-sum-exp.
 struct MergeTask {

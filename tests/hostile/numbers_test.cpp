@@ -151,6 +151,17 @@ void add_bools(World& world, pkv_attention_params& params) {
   params.bool_mask_first_positions = world.keep_list<int64_t>({0, 0});
 }
 
+void add_block_lists(World& world, pkv_attention_params& params) {
+  params.block_lists = world.keep_list<uint32_t>({0, 0, 0, 0, 0, 0, 0, 0});
+  params.block_list_size = 1;
+}
+
+// Only a cache chooses blocks; pkv_attention refuses it.
+void add_top_blocks(World& world, pkv_attention_params& params) {
+  params.chosen_blocks = const_cast<uint32_t*>(world.keep_list(std::vector<uint32_t>(8)));
+  params.top_blocks = 1;
+}
+
 void add_positions(World& world, pkv_attention_sequences& sequences) {
   sequences.first_rows = world.keep_list<uint32_t>({0, 3});
   sequences.query_positions = world.keep_list<int64_t>({17, 18, 19, 4});
@@ -208,10 +219,11 @@ Variant changed(size_t at, void (*change)(World&, Struct&)) {
 std::vector<Variant> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<Variant>> more = {
       {"pkv_batch_attend",
-       {changed(2, add_params), changed(2, add_parents), changed(2, add_bools)}},
+       {changed(2, add_params), changed(2, add_parents), changed(2, add_bools),
+        changed(2, add_block_lists), changed(2, add_top_blocks)}},
       {"pkv_attention",
        {changed(3, add_params), changed(3, add_parents), changed(3, add_bools),
-        changed(2, add_positions)}},
+        changed(3, add_block_lists), changed(3, add_top_blocks), changed(2, add_positions)}},
       {"pkv_kv_write", {changed(2, add_positions)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
@@ -241,6 +253,7 @@ const struct {
     {"params.bool_mask_columns", offsetof(pkv_attention_params, bool_mask)},
     {"params.bool_mask_row_stride", offsetof(pkv_attention_params, bool_mask)},
     {"params.bool_mask_batch_stride", offsetof(pkv_attention_params, bool_mask)},
+    {"params.block_list_size", offsetof(pkv_attention_params, block_lists)},
 };
 
 // Memory that the library is to fill, made by World::room().

@@ -98,6 +98,55 @@ std::vector<Case> params_cases(size_t at) {
          p.lse = world.keep_list(std::vector<float>(4 * query_heads));
        },
        {PKV_OK});
+  add("first_blocks and last_blocks UINT32_MAX",
+      [](auto& p) { p.first_blocks = p.last_blocks = UINT32_MAX; }, {PKV_OK});
+  add("reserved 1", [](auto& p) { p.reserved = 1; }, {PKV_INVALID_ARGUMENT});
+  add("block_list_size without block_lists", [](auto& p) { p.block_list_size = 1; },
+      {PKV_INVALID_ARGUMENT});
+  const auto add_lists = [](World& world, pkv_attention_params& p) {
+    p.block_list_size = 2;
+    p.block_lists = world.keep_list(std::vector<uint32_t>(2 * 4 * kv_heads, PKV_NO_BLOCK));
+  };
+  with("block lists", add_lists, {PKV_OK});
+  with("block lists of size 0",
+       [=](World& world, auto& p) { add_lists(world, p), p.block_list_size = 0; }, {PKV_OK});
+  for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
+    with("block lists of a size beyond memory",
+         [=](World& world, auto& p) { add_lists(world, p), p.block_list_size = size; },
+         {PKV_OVERFLOW});
+  with("a block behind the end",
+       [=](World& world, auto& p) {
+         add_lists(world, p), const_cast<uint32_t*>(p.block_lists)[0] = 2;
+       },
+       {PKV_OUT_OF_RANGE});
+  with("a block twice",
+       [=](World& world, auto& p) {
+         add_lists(world, p);
+         auto* const list = const_cast<uint32_t*>(p.block_lists);
+         list[0] = list[1] = 0;
+       },
+       {PKV_INVALID_ARGUMENT});
+  with("block lists and top_blocks",
+       [=](World& world, auto& p) { add_lists(world, p), p.top_blocks = 1; },
+       {PKV_INVALID_ARGUMENT});
+  with("block lists and a window",
+       [=](World& world, auto& p) { add_lists(world, p), p.window = 5; }, {PKV_INVALID_ARGUMENT});
+  with("block lists and a tree",
+       [=](World& world, auto& p) {
+         add_lists(world, p), p.parents = world.keep_list<int32_t>({-1, 0, 0, -1});
+       },
+       {PKV_INVALID_ARGUMENT});
+  with("block lists and slopes",
+       [=](World& world, auto& p) {
+         add_lists(world, p);
+         p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
+       },
+       {PKV_INVALID_ARGUMENT});
+  with("chosen_blocks without top_blocks",
+       [](World& world, auto& p) {
+         p.chosen_blocks = const_cast<uint32_t*>(world.keep_list(std::vector<uint32_t>(8)));
+       },
+       {PKV_INVALID_ARGUMENT});
   return cases;
 }
 

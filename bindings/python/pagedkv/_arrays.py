@@ -232,6 +232,27 @@ def counts(numbers: Sequence[int], limit: int, what: str) -> None:
         raise misuse(f"{what}: {min(numbers)} to {max(numbers)} is not between 0 and {limit - 1}")
 
 
+def block_ids(
+    array: Any, shape: tuple[int, int, int | None], what: str, out: bool = False
+) -> npt.NDArray[np.uint32]:
+    """uint32 of this shape, whose last extent may be any (None), dense: copied where it is not
+    (out: refused).
+    """
+    if out:
+        usable = isinstance(array, np.ndarray) and array.flags.c_contiguous
+        if not usable or not array.flags.writeable:
+            raise misuse(f"{what}: a dense, writable NumPy array of uint32 is needed")
+    found: npt.NDArray[Any] = np.asarray(array)
+    wanted = shape if shape[2] is not None or found.ndim != 3 else (*shape[:2], found.shape[2])
+    if found.dtype != np.uint32 or found.shape != wanted:
+        needed = "".join(f"[{'n' if n is None else n}]" for n in shape)
+        raise misuse(
+            f"{what}: {needed} (rows, KV heads, blocks) of uint32 are needed, the array is "
+            f"{found.dtype} {_shown(found.shape)}"
+        )
+    return np.ascontiguousarray(found)
+
+
 def positions64(
     numbers: Sequence[int] | npt.NDArray[np.integer[Any]], count: int, what: str
 ) -> npt.NDArray[np.int64]:

@@ -17,6 +17,7 @@ from ._arrays import (
     Rows,
     address,
     batch_tensor,
+    block_ids,
     floats,
     pointer_array,
     positions64,
@@ -75,7 +76,10 @@ class BoolMask:
 class AttentionParams:
     """The fields of pkv_attention_params. `mask` is [rows][words] of uint64: bit j of a row says
     that it sees new token j of its session. `parents` is [rows] of int32: the parent of each new
-    token in a tree, -1 for none."""
+    token in a tree, -1 for none.
+
+    `block_lists` is [rows][kv_heads][n] of uint32: rising indices of blocks, NO_BLOCK after the
+    last. `chosen_blocks`, [rows][kv_heads][top_blocks] of uint32, is filled with such lists."""
 
     scale: float = 0.0
     causal: bool = True
@@ -87,6 +91,11 @@ class AttentionParams:
     mask: npt.NDArray[np.uint64] | None = None
     parents: Sequence[int] | npt.NDArray[np.int32] | None = None
     bool_mask: BoolMask | None = None
+    top_blocks: int = 0
+    first_blocks: int = 1
+    last_blocks: int = 1
+    block_lists: npt.NDArray[np.uint32] | None = None
+    chosen_blocks: npt.NDArray[np.uint32] | None = None
 
     def __repr__(self) -> str:
         return shown_dataclass(self)
@@ -95,6 +104,7 @@ class AttentionParams:
         self,
         rows: int,
         query_heads: int,
+        kv_heads: int,
         lse: Floats | None = None,
         batch: BatchRows | None = None,
     ) -> _raw.AttentionParams:
@@ -128,6 +138,15 @@ class AttentionParams:
             struct.parents = address(parents)
         if self.bool_mask is not None:
             self.bool_mask.fill(struct, batch or BatchRows([rows]), keep)
+        if self.block_lists is not None:
+            lists = block_ids(self.block_lists, (rows, kv_heads, None), "block_lists")
+            keep.append(lists)
+            struct.block_lists, struct.block_list_size = address(lists), lists.shape[2]
+        if self.chosen_blocks is not None:
+            shape = (rows, kv_heads, struct.top_blocks)
+            chosen = block_ids(self.chosen_blocks, shape, "chosen_blocks", out=True)
+            keep.append(chosen)
+            struct.chosen_blocks = address(chosen)
         if lse is not None:
             struct.lse = address(floats(lse, (rows, query_heads), "lse", out=True))
         return struct
@@ -168,7 +187,7 @@ def attention(
     queries = batch_tensor(q, rows, query_heads, view.key_dim, "q")
     outputs = batch_tensor(result, rows, query_heads, view.value_dim, "out", out=True)
     struct = (params or AttentionParams(window=0, sinks=0)).build(
-        rows.total, query_heads, lse, rows
+        rows.total, query_heads, view.kv_heads, lse, rows
     )
     with kv._reading():
         library().check(

@@ -115,7 +115,9 @@ class Batch(Handle):
         outputs = batch_tensor(result, rows, shape.query_heads, shape.value_dim, "out", out=True)
         struct = None
         if params is not None or lse is not None:
-            struct = (params or AttentionParams()).build(self.rows, shape.query_heads, lse, rows)
+            struct = (params or AttentionParams()).build(
+                self.rows, shape.query_heads, shape.kv_heads, lse, rows
+            )
         library().check(
             library().batch_attend(
                 self._handle,

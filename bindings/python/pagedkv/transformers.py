@@ -25,6 +25,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ._arrays import batch_tensor
+from ._cache_base import LayerShape
 from ._continuous import install_continuous as install_continuous
 from ._library import library
 from ._torch_threads import torch_runner
@@ -56,6 +57,9 @@ class PagedCache(TransformersCache):
     `tokens` is the room of each sequence, by default the model's maximum; memory is taken as it is
     used. `dtype` is what keys and values are stored as, by default what the model computes in, and
     `rotation` how they are rotated before.
+    With `top_blocks` a pass over one new token of each sequence reads, in layers without a window,
+    only so many blocks of `block_size` tokens for each KV head: those whose keys may matter most,
+    besides the first one and the last two. Passes over more tokens read all.
     Attention runs on PyTorch's threads, or on `threads` of the library's own.
     """
 
@@ -67,6 +71,8 @@ class PagedCache(TransformersCache):
         dtype: Dtype | None = None,
         value_dtype: Dtype | None = None,
         rotation: Rotation | str = Rotation.NONE,
+        top_blocks: int = 0,
+        block_size: int = 16,
         threads: int = 0,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
@@ -75,6 +81,7 @@ class PagedCache(TransformersCache):
         super().__init__(layers=[PagedLayer(self, i) for i in range(len(self.windows))])
         self.tokens = tokens or int(getattr(config, "max_position_embeddings", 4096))
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
+        self.top_blocks, self.block_size = top_blocks, block_size
         self._cache: Cache | None = None
         self._sessions: list[Session] = []
         self._step: ForwardPass | None = None
@@ -167,13 +174,14 @@ class PagedCache(TransformersCache):
         count, new_tokens = key.shape[0], key.shape[2]
         if self._cache is None:
             # A sequence ends in a block that is not full, and a fork of it copies that one.
-            blocks = count * (-(-self.tokens // 16) + 2)
+            blocks = count * (-(-self.tokens // self.block_size) + 2)
             self._cache = Cache(
                 cache_config(
                     self._text_config,
                     key.dtype,
                     *self._storage,
                     threads=self._threads,
+                    block_size=self.block_size,
                     blocks=blocks,
                 )
             )
@@ -184,7 +192,11 @@ class PagedCache(TransformersCache):
                 f"the cache has {len(self._sessions)} sequences, the batch has {count}: call "
                 "reset() before another batch"
             )
-        self._step = ForwardPass(self._cache.begin(self._sessions, [new_tokens] * count))
+        top_blocks = self.top_blocks if new_tokens == 1 else 0
+        self._step = ForwardPass(
+            self._cache.begin(self._sessions, [new_tokens] * count),
+            top_blocks=[0 if window else top_blocks for window in self.windows],
+        )
         self._new_tokens = new_tokens
         return self._step
 
@@ -323,11 +335,14 @@ class ForwardPass:
     """A forward pass over sessions: what its layers write and attend, and which did so far.
 
     Tensors of layers are [batch][heads][n][dim]: a padded batch, an entry for each session, or (in
-    a packed pass) one entry with the rows of all sessions.
+    a packed pass) one entry with the rows of all sessions. `top_blocks`, if given, is for each
+    layer how many chosen blocks it reads, 0 for all.
     """
 
-    def __init__(self, batch: Batch, packed: bool = False) -> None:
-        self.batch, self._packed = batch, packed
+    def __init__(
+        self, batch: Batch, packed: bool = False, top_blocks: Sequence[int] | None = None
+    ) -> None:
+        self.batch, self._packed, self._top_blocks = batch, packed, top_blocks
         self.written: set[int] = set()
         self.attended: set[int] = set()
         self._operands: dict[str, _Operand] = {}
@@ -346,7 +361,8 @@ class ForwardPass:
         queries = self._operand("query", query, shape.query_heads, shape.key_dim)
         out = query.new_empty((query.shape[0], query.shape[2], query.shape[1], shape.value_dim))
         outputs = self._operand("out", out.transpose(1, 2), shape.query_heads, shape.value_dim)
-        params = ctypes.byref(self._built(variant, shape.query_heads))
+        top_blocks = 0 if self._top_blocks is None else self._top_blocks[layer]
+        params = ctypes.byref(self._built(variant, top_blocks, shape))
         lib.check(lib.batch_attend(self.batch.handle, layer, params, queries, outputs))
         self.attended.add(layer)
         return out
@@ -369,10 +385,10 @@ class ForwardPass:
         found.struct.data = states.data_ptr()
         return ctypes.byref(found.struct)
 
-    def _built(self, variant: Variant, query_heads: int) -> _raw.AttentionParams:
+    def _built(self, variant: Variant, top_blocks: int, shape: LayerShape) -> _raw.AttentionParams:
         """The params for C: most layers of a pass ask for the same."""
         scale, softcap, sinks, mask = variant
-        key = (scale, softcap, id(sinks), id(mask))
+        key = (scale, softcap, id(sinks), id(mask), top_blocks)
         found = self._params.get(key)
         if found is None:
             # A mask that is not ours hides what causality and the window hide, too.
@@ -384,9 +400,10 @@ class ForwardPass:
                 window=0 if whole else WINDOW_OF_LAYER,
                 sink_logits=None if sinks is None else sinks.detach().float().numpy(),
                 bool_mask=_bool_mask(mask),
+                top_blocks=top_blocks,
             )
             rows = self.batch.batch_rows
-            found = variant, params.build(rows.total, query_heads, batch=rows)
+            found = variant, params.build(rows.total, shape.query_heads, shape.kv_heads, batch=rows)
             self._params[key] = found  # with the variant, so that no other tensor gets its ids
         return found[1]
 

@@ -215,7 +215,7 @@ def test_numbers_are_not_cut_off(cache: pagedkv.Cache) -> None:
         lambda: session.set_priority(2**31),
         lambda: cache.begin([session], [2**32]),
         lambda: cache.begin([session], [-1]),
-        lambda: pagedkv.AttentionParams(window=-1).build(1, 1),
+        lambda: pagedkv.AttentionParams(window=-1).build(1, 1, 1),
         lambda: pagedkv.CacheConfig(layers=2**32).plan(),
     ):
         with pytest.raises(pagedkv.MisuseError, match="is not between"):

@@ -153,7 +153,7 @@ def inspect(patch: Patch, **given: Any) -> Fields:
 
 
 def params(_: Patch, **given: Any) -> Fields:
-    return plain(pagedkv.AttentionParams(**given).build(3, 5))
+    return plain(pagedkv.AttentionParams(**given).build(3, 5, 1))
 
 
 def _raw_fields(struct: str) -> list[str]:
@@ -202,6 +202,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
         {"scale": 0.5, "softcap": 2.5},
         SIZES
         | {"alibi_slopes", "sink_logits", "mask", "mask_words", "lse", "parents"}
+        | {"block_lists", "block_list_size", "chosen_blocks"}
         | {name for name in _raw_fields("AttentionParams") if name.startswith("bool_mask")},
     ),
 ]
@@ -416,8 +417,11 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         mask=np.full((3, 2), 9, np.uint64),
         parents=[-1, 0, 1],
         bool_mask=pagedkv.BoolMask(np.zeros((1, 3, 7), bool), first_positions=[5]),
+        top_blocks=4,
+        block_lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2),
+        chosen_blocks=(chosen := np.zeros((3, 2, 4), np.uint32)),
     )
-    struct = built.build(3, 2, lse := np.zeros((3, 2), np.float32))
+    struct = built.build(3, 2, 2, lse := np.zeros((3, 2), np.float32))
     assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
     assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]
     assert list((ctypes.c_uint64 * 6).from_address(struct.mask)) == [9] * 6
@@ -426,3 +430,5 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert (struct.bool_mask_columns, struct.bool_mask_row_stride) == (7, 7)
     assert struct.bool_mask_batch_stride == 0
     assert ctypes.c_int64.from_address(struct.bool_mask_first_positions).value == 5
+    assert list((ctypes.c_uint32 * 12).from_address(struct.block_lists)) == list(range(12))
+    assert (struct.block_list_size, struct.chosen_blocks) == (2, chosen.ctypes.data)

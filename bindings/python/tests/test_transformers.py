@@ -133,6 +133,22 @@ def test_quantised_storage_is_close() -> None:
             assert 0 < (got - wanted).abs().max() < tolerance * wanted.abs().max()
 
 
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
+def test_a_new_token_reads_chosen_blocks(family: str) -> None:
+    model, prompt = model_of(family), torch.arange(1, 91)[None]
+    whole = PagedCache(model, block_size=16)
+    logits = [model(prompt[:, i:j], past_key_values=whole).logits for i, j in ((0, 89), (89, 90))]
+    # Blocks 1 to 3 may be chosen, beside the first one, the last one and the one that is not full.
+    for top, close in ((3, True), (1, False)):
+        cache = PagedCache(model, block_size=16, top_blocks=top)
+        assert torch.equal(model(prompt[:, :89], past_key_values=cache).logits, logits[0])
+        some = model(prompt[:, 89:], past_key_values=cache).logits
+        assert torch.allclose(some, logits[1], atol=1e-5) == close
+    padded = PagedCache(model, top_blocks=1)
+    with pytest.raises(pagedkv.MisuseError, match="chosen blocks and a mask do not go together"):
+        generate(model, padded)
+
+
 def test_beams_share_blocks() -> None:
     model = model_of("Llama")
     cache = PagedCache(model)

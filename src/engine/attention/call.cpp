@@ -16,8 +16,33 @@ pkv_attention_params default_params() {
   params.causal = 1;
   params.window = PKV_WINDOW_OF_LAYER;
   params.sinks = PKV_SINKS_OF_LAYER;
+  params.first_blocks = params.last_blocks = 1;
   return params;
 }
+
+namespace {
+
+void check_chosen(const pkv_attention_params& params, const AttendParams& result) {
+  if (params.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
+  if (params.top_blocks != 0 && params.block_lists != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "top_blocks (%u) and block_lists are both given", params.top_blocks);
+  if (params.block_lists == nullptr && params.block_list_size != 0)
+    fail(PKV_INVALID_ARGUMENT, "block_list_size is %llu, but block_lists is NULL",
+         (unsigned long long)params.block_list_size);
+  if (params.chosen_blocks != nullptr && params.top_blocks == 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks is what top_blocks chose, but top_blocks is 0");
+  if (!result.chooses()) return;
+  const char* other = nullptr;
+  if (result.window != 0) other = "a window";
+  if (result.transform.alibi_slopes != nullptr) other = "alibi_slopes";
+  if (result.mask != nullptr || result.parents != nullptr || result.bool_mask.data != nullptr)
+    other = "a mask";
+  if (other != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "chosen blocks and %s do not go together", other);
+}
+
+}  // namespace
 
 AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
                           uint32_t window_of_layer, uint32_t sinks_of_layer) {
@@ -55,6 +80,13 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
     fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
          result.sinks, sinks_of_layer);
   if (result.window == 0) result.sinks = 0;  // without a window every token is seen
+  result.top_blocks = params.top_blocks;
+  result.first_blocks = params.first_blocks;
+  result.last_blocks = params.last_blocks;
+  result.block_lists = params.block_lists;
+  result.block_list_size = params.block_list_size;
+  result.chosen_blocks = params.chosen_blocks;
+  check_chosen(params, result);
   return result;
 }
 
@@ -85,6 +117,27 @@ void check_new_tokens(const AttendCall& call) {
       fail(PKV_INVALID_ARGUMENT, "mask: sequence %llu has %u new tokens but %llu positions in all",
            (unsigned long long)sequence.index, sequence.queries,
            (unsigned long long)sequence.length);
+}
+
+// Checks the lists of chosen blocks, whose contents ChosenBlocks checks.
+void check_block_lists(const AttendCall& call, uint64_t rows) {
+  const AttendParams& params = call.params;
+  const uint64_t lists = checked_mul(rows, call.shape.kv_heads, "block_lists");
+  checked_bytes(checked_mul(lists, params.block_list_size, "block_lists"), sizeof(uint32_t),
+                "block_lists");
+  if (params.chosen_blocks != nullptr)
+    checked_bytes(checked_mul(lists, params.top_blocks, "chosen_blocks"), sizeof(uint32_t),
+                  "chosen_blocks");
+  for (const AttendSequence& sequence : call.sequences) {
+    if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen blocks need storage PAGED");
+    if (sequence.positions != nullptr)
+      fail(PKV_INVALID_ARGUMENT, "chosen blocks and positions of queries do not go together");
+    if (sequence.queries > sequence.length)
+      fail(PKV_INVALID_ARGUMENT,
+           "chosen blocks: sequence %llu has %u queries but %llu positions in all",
+           (unsigned long long)sequence.index, sequence.queries,
+           (unsigned long long)sequence.length);
+  }
 }
 
 void check_parents(const AttendCall& call) {
@@ -143,6 +196,7 @@ void check_call(const AttendCall& call) {
     check_parents(call);
   }
   if (call.params.bool_mask.data != nullptr) check_bool_mask(call);
+  if (call.params.chooses()) check_block_lists(call, rows);
 }
 
 }  // namespace pkv::attention

@@ -22,6 +22,8 @@ struct AttendSequence {
   uint64_t index;     // among all sequences of the caller, those without queries included
   uint64_t mask_row;  // of its first query in its part of a bool mask
   const int64_t* positions = nullptr;  // of its queries; NULL: the last ones
+  // The KV heads that read it. Only a sequence with one query may have less than all.
+  uint32_t head_begin = 0, head_end = UINT32_MAX;
 
   uint64_t start() const { return length - queries; }  // without `positions`
   uint64_t position(uint32_t query) const {
@@ -61,6 +63,13 @@ struct AttendParams {
   const int32_t* parents;
   BoolMask bool_mask;  // data is NULL if it is not given
   float* lse;
+  uint32_t top_blocks, first_blocks, last_blocks;
+  const uint32_t* block_lists;
+  uint64_t block_list_size;
+  uint32_t* chosen_blocks;
+
+  // Whether queries read chosen blocks only.
+  bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
 };
 
 // Checks a caller's parameters, which may be NULL, and fills in defaults. PKV_WINDOW_OF_LAYER and

@@ -34,7 +34,9 @@ WorkSplit::WorkSplit(const AttendCall& call, const Masks& masks)
   for (const AttendSequence& sequence : call.sequences) add_chunks(sequence);
   std::vector<uint32_t> decode_chunks;  // only these may share what they read
   for (uint32_t i = 0; i < chunks_.size(); i++) {
-    if (chunks_[i].sequence->queries < min_prompt_queries)
+    const QueryChunk& chunk = chunks_[i];
+    const bool all_heads = chunk.head_end - chunk.head_begin == call.shape.kv_heads;
+    if (chunk.sequence->queries < min_prompt_queries && all_heads)
       decode_chunks.push_back(i);
     else
       add_own_splits(i, 0);
@@ -45,7 +47,8 @@ WorkSplit::WorkSplit(const AttendCall& call, const Masks& masks)
 
 void WorkSplit::add_chunks(const AttendSequence& sequence) {
   if (sequence.queries < min_prompt_queries) {
-    add_chunk(sequence, 0, sequence.queries, 0, call_.shape.kv_heads);
+    add_chunk(sequence, 0, sequence.queries, sequence.head_begin,
+              std::min(sequence.head_end, call_.shape.kv_heads));
     return;
   }
   const uint32_t queries = std::max(1u, max_stacked_rows / heads_per_kv_head_);
@@ -57,7 +60,8 @@ void WorkSplit::add_chunks(const AttendSequence& sequence) {
 void WorkSplit::add_chunk(const AttendSequence& sequence, uint32_t first, uint32_t queries,
                           uint32_t head_begin, uint32_t head_end) {
   // A chunk of another head has the same queries as the chunk before it, and shares their views.
-  const bool same_queries = head_begin > 0;
+  const bool same_queries =
+      !chunks_.empty() && chunks_.back().sequence == &sequence && chunks_.back().first == first;
   const size_t view = same_queries ? chunks_.back().view : views_.size();
   if (!same_queries) add_views(sequence, first, queries);
   chunks_.push_back({&sequence, first, queries, head_begin, head_end, view, {}, {}});

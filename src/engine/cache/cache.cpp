@@ -113,6 +113,7 @@ pkv_cache_stats Cache::stats() const {
     stats.slots_reserved += pool.used * group->block_size;
     stats.bytes_reserved += group->tensor_bytes.load(std::memory_order_relaxed);
     if (group->slab) stats.bytes_reserved += group->slab->size();
+    if (const auto* bounds = group->bounds()) stats.bytes_reserved += bounds->bytes();
   }
   for (size_t g = 0; prefix_ && g < groups_.size(); g++)
     stats.evictable_blocks += prefix_->evictable(g);

@@ -10,9 +10,11 @@
 #include <atomic>
 #include <bit>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
+#include "engine/memory/key_bounds.h"
 #include "engine/memory/layout.h"
 #include "engine/memory/pool.h"
 #include "engine/memory/slab.h"
@@ -21,13 +23,15 @@ namespace pkv::memory {
 
 struct Group {
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
-        uint32_t tokens_per_block, uint32_t blocks, HookMemory& resource, pkv_huge_pages huge_pages)
+        uint32_t tokens_per_block, uint32_t blocks, HookMemory& resource,
+        pkv_huge_pages huge_pages_of_slab)
       : storage(kind),
         shape(group_shape),
         block_size(tokens_per_block),
         block_shift(std::has_single_bit(tokens_per_block) ? std::countr_zero(tokens_per_block)
                                                           : -1),
         memory(resource),
+        huge_pages(huge_pages_of_slab),
         layout(layout_kind, group_shape, tokens_per_block, blocks),
         pool(blocks, tokens_per_block, &resource) {
     if (storage == PKV_STORAGE_PAGED) slab.emplace(layout.total_bytes(), resource, huge_pages);
@@ -62,10 +66,22 @@ struct Group {
   const uint32_t block_size;
   const int block_shift;  // log2 of block_size; -1 if it is not a power of two
   HookMemory& memory;
+  const pkv_huge_pages huge_pages;
   const Layout layout;
   Pool pool;
   std::optional<Slab> slab;
   std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
+
+  // Returns the bounds of keys, which the first call makes. Needs a slab. Throws NO_MEMORY,
+  // OVERFLOW, bad_alloc.
+  KeyBounds& make_bounds();
+  // Returns them if they were made, or NULL.
+  KeyBounds* bounds() const { return bounds_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<KeyBounds*> bounds_{nullptr};
+  std::mutex making_bounds_;
+  std::unique_ptr<KeyBounds> own_bounds_;
 };
 
 // Throws UNSUPPORTED for a group of states, which has no K and V. `who`: the call, for the

@@ -186,6 +186,9 @@ void Sequence::begin(uint64_t length, uint64_t end, bool copies,
     fresh = fresh.subspan(1);
   }
   append(fresh);
+  if (KeyBounds* const bounds = group_->bounds())
+    for (size_t i = group_->block_of(length); i < group_->blocks_for(end); i++)
+      bounds->forget(ids_[i]);
 }
 
 // The shared block stays referenced until the step ends, so that abort() can put it back.

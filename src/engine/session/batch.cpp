@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
+#include "engine/attention/chosen_blocks.h"
 #include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"
 #include "engine/session/needs.h"
@@ -179,7 +180,7 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
 void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
                    const pkv_tensor* out) {
   LayerPlace place;
-  const memory::Group& group = group_with_rows(layer, &place, "attend");
+  memory::Group& group = group_with_rows(layer, &place, "attend");
   const memory::Shape& shape = group.shape;
   attention::AttendCall call{};
   call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
@@ -206,7 +207,24 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
                          outputs.first(rows, i, entry.first_row), i, rows.first(i, 0, true)});
   }
   call.sequences = sequences;
+  attention::check_call(call);
+  std::optional<attention::ChosenBlocks> chosen;
+  if (call.params.chooses()) {
+    chosen.emplace(cache_.workers(), cache_.kernels(), call, choosing_layer(call, place, group));
+    call.sequences = chosen->sequences();
+  }
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
+}
+
+// Returns what the blocks of a layer are chosen by.
+attention::ChoosingLayer Batch::choosing_layer(const attention::AttendCall& call, LayerPlace place,
+                                               memory::Group& group) const {
+  attention::ChoosingLayer layer{nullptr, group.slab->data(), place.layer, {}};
+  if (call.params.top_blocks != 0) layer.bounds = &group.make_bounds();
+  for (const attention::AttendSequence& sequence : call.sequences)
+    layer.tables.push_back(
+        entries_[sequence.index].session->content().sequences()[place.group].blocks().data());
+  return layer;
 }
 
 // Returns the ids of the tokens that an entry keeps, or nothing if the caller gave no ids.

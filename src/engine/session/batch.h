@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention/chosen_blocks.h"
 #include "engine/attention/rows.h"
 #include "engine/session/session.h"
 
@@ -108,6 +109,8 @@ class Batch : public Step {
   size_t count_states(uint32_t group) const;
   void check_none_accepted(const char* who) const;
   attention::BatchRows batch_rows() const;
+  attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, LayerPlace place,
+                                          memory::Group& group) const;
   static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);
   void check_ids(size_t index, std::span<const int32_t> ids) const;
 

@@ -766,7 +766,7 @@ func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
 
 // Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
 // the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
-// OVERFLOW, NO_MEMORY. Since 0.1.
+// UNSUPPORTED (top_blocks), OVERFLOW, NO_MEMORY. Since 0.1.
 //
 //   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
@@ -1354,8 +1354,9 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 // tokens included. Where a row of q of a head is not finite, its result is what IEEE 754 says, or
 // NaN where K is INT8 or INT4; results of other rows are not touched. Where V is INT4, an element
 // of it that is not finite makes NaN of the results that see it, of its 32 dims or of all.
-// Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than
-// the group's), UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+// Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
+// group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), NO_MEMORY. Since
+// 0.1.
 //
 //   - batch: The batch.
 //   - layer: The layer of the model; it must be written.

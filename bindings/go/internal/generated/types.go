@@ -533,6 +533,26 @@ type AttentionParams struct {
 	// [sequences]: the position of column 0. A negative one is the number of first columns that
 	// stand for no position, such as padding on the left. NULL (default): 0.
 	BoolMaskFirstPositions *int64
+	// Each query, for each KV head, reads the so many blocks whose keys may score highest (Tang et
+	// al. 2024), and besides the first_blocks, the last_blocks and those with tokens of the step.
+	// The bound of a block is the sum, over the query heads of the KV head and the dims, of the
+	// larger of q * min and q * max of its keys. 0 (default): no block is chosen so. Needs a cache.
+	TopBlocks uint32
+	// With chosen blocks: so many first blocks are read, too. Default 1.
+	FirstBlocks uint32
+	// With chosen blocks: so many blocks before those of the step are read, too. Default 1.
+	LastBlocks uint32
+	// 0.
+	Reserved uint32
+	// [rows][kv_heads][block_list_size]: the blocks that each query reads for each KV head, in
+	// place of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the last.
+	// Of those that are read in any case, it may name some. NULL (default): no list.
+	BlockLists *uint32
+	// Indices per query and KV head.
+	BlockListSize uint64
+	// Out, [rows][kv_heads][top_blocks]: what top_blocks chose, as a block list, for another layer
+	// say. NULL (default): not wanted.
+	ChosenBlocks *uint32
 }
 
 // What pkv_pool_create makes.

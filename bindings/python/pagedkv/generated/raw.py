@@ -642,6 +642,13 @@ class AttentionParams(ctypes.Structure):
         ("bool_mask_row_stride", _i64),
         ("bool_mask_batch_stride", _i64),
         ("bool_mask_first_positions", _pointer),
+        ("top_blocks", _u32),
+        ("first_blocks", _u32),
+        ("last_blocks", _u32),
+        ("reserved", _u32),
+        ("block_lists", _pointer),
+        ("block_list_size", _u64),
+        ("chosen_blocks", _pointer),
     ]
 
 

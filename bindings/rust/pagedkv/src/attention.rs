@@ -63,6 +63,10 @@ pub struct AttentionParams<'a> {
     mask: Option<(&'a [u64], usize)>,
     parents: Option<&'a [i32]>,
     bool_mask: Option<BoolMask<'a>>,
+    top_blocks: u32,
+    first_blocks: Option<u32>,
+    last_blocks: Option<u32>,
+    block_lists: Option<(&'a [u32], usize)>,
 }
 
 impl<'a> AttentionParams<'a> {
@@ -133,15 +137,47 @@ impl<'a> AttentionParams<'a> {
         self
     }
 
-    /// As C takes it, once it is clear that its arrays are as long as it says.
+    /// Each row reads, for each KV head, the `count` blocks whose keys may score highest, and
+    /// besides [`first_blocks`](Self::first_blocks), [`last_blocks`](Self::last_blocks) and those
+    /// with tokens of the step; 0: all blocks. In a cache only.
+    pub fn top_blocks(mut self, count: u32) -> Self {
+        self.top_blocks = count;
+        self
+    }
+
+    /// With chosen blocks, so many first blocks are read, too. Without this one is.
+    pub fn first_blocks(mut self, count: u32) -> Self {
+        self.first_blocks = Some(count);
+        self
+    }
+
+    /// With chosen blocks, so many blocks before those of the step are read, too. Without this one
+    /// is.
+    pub fn last_blocks(mut self, count: u32) -> Self {
+        self.last_blocks = Some(count);
+        self
+    }
+
+    /// The blocks that each row reads for each KV head in place of
+    /// [`top_blocks`](Self::top_blocks), `[rows][kv_heads][blocks_per_head]`: indices in the block
+    /// table, rising, [`NO_BLOCK`](crate::NO_BLOCK) after the last.
+    pub fn block_lists(mut self, blocks: &'a [u32], blocks_per_head: usize) -> Self {
+        self.block_lists = Some((blocks, blocks_per_head));
+        self
+    }
+
+    /// As C takes it, once it is clear that its arrays are as long as it says. `heads` are those of
+    /// queries and of keys.
     pub(crate) fn raw(
         &self,
         batch: &BatchRows<'_>,
-        heads: u32,
+        heads: [u32; 2],
         lse: Option<&mut [f32]>,
+        chosen_blocks: Option<&mut [u32]>,
     ) -> Result<sys::pkv_attention_params> {
         let too_many = || Error::new(Status::OVERFLOW, "the sum of the rows does not fit");
         let rows = batch.total().ok_or_else(too_many)?;
+        let [heads, kv_heads] = heads;
         let length = |what: &str, found: usize, wanted: Option<usize>| match wanted {
             Some(wanted) if wanted == found => Ok(()),
             _ => Err(Error::misuse(format!(
@@ -162,6 +198,22 @@ impl<'a> AttentionParams<'a> {
         if let Some(lse) = &lse {
             length("lse", lse.len(), rows.checked_mul(heads as usize))?;
         }
+        let blocks = |what: &str, found: usize, per_head: usize| {
+            let wanted = per_head.checked_mul(kv_heads as usize).and_then(|n| n.checked_mul(rows));
+            if wanted == Some(found) {
+                return Ok(());
+            }
+            Err(Error::misuse(format!(
+                "{what}: {found} blocks are given for {rows} rows and {kv_heads} KV heads of \
+                 {per_head}"
+            )))
+        };
+        if let Some((lists, per_head)) = self.block_lists {
+            blocks("block_lists", lists.len(), per_head)?;
+        }
+        if let Some(chosen) = &chosen_blocks {
+            blocks("chosen_blocks", chosen.len(), self.top_blocks as usize)?;
+        }
         let pointer = |numbers: Option<&[f32]>| numbers.map_or(std::ptr::null(), <[f32]>::as_ptr);
         let mut raw = sys::pkv_attention_params {
             struct_size: size_of::<sys::pkv_attention_params>() as u32,
@@ -181,6 +233,13 @@ impl<'a> AttentionParams<'a> {
             bool_mask_row_stride: 0,
             bool_mask_batch_stride: 0,
             bool_mask_first_positions: null(),
+            top_blocks: self.top_blocks,
+            first_blocks: self.first_blocks.unwrap_or(1),
+            last_blocks: self.last_blocks.unwrap_or(1),
+            reserved: 0,
+            block_lists: self.block_lists.map_or(null(), |(lists, _)| lists.as_ptr()),
+            block_list_size: self.block_lists.map_or(0, |(_, per_head)| per_head as u64),
+            chosen_blocks: chosen_blocks.map_or(null_mut(), <[u32]>::as_mut_ptr),
         };
         if let Some(mask) = &self.bool_mask {
             mask.fill(&mut raw, batch)?;
@@ -226,8 +285,8 @@ pub fn attention<'a, 'b>(
 ) -> Result<()> {
     ensure_library()?;
     let (raw, batch) = (sequences.raw()?, sequences.batch_rows());
-    let params = params.raw(&batch, sequences.query_heads, lse)?;
     let view = kv.as_raw();
+    let params = params.raw(&batch, [sequences.query_heads, view.kv_heads], lse, None)?;
     let q = q.into().batch_tensor(&batch, sequences.query_heads, view.key_dim, "q")?;
     let out = out.into().batch_tensor(&batch, sequences.query_heads, view.value_dim, "out")?;
     call(|| unsafe { sys::pkv_attention(handle_of(compute), view, &raw, &params, &q, &out) })

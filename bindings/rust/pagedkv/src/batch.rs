@@ -255,9 +255,37 @@ impl<'s> Batch<'s> {
         out: impl Into<RowsMut<'b>>,
         lse: Option<&mut [f32]>,
     ) -> Result<()> {
+        self.attend_telling(layer, params, q.into(), out.into(), lse, None)
+    }
+
+    /// As [`attend_with`](Self::attend_with), and tells which blocks
+    /// [`top_blocks`](AttentionParams::top_blocks) chose, `[rows][kv_heads][top_blocks]`, as
+    /// [`block_lists`](AttentionParams::block_lists) takes them: for another layer, say.
+    pub fn attend_choosing<'a, 'b>(
+        &mut self,
+        layer: u32,
+        params: &AttentionParams<'_>,
+        q: impl Into<Rows<'a>>,
+        out: impl Into<RowsMut<'b>>,
+        lse: Option<&mut [f32]>,
+        chosen_blocks: &mut [u32],
+    ) -> Result<()> {
+        self.attend_telling(layer, params, q.into(), out.into(), lse, Some(chosen_blocks))
+    }
+
+    fn attend_telling(
+        &mut self,
+        layer: u32,
+        params: &AttentionParams<'_>,
+        q: Rows<'_>,
+        out: RowsMut<'_>,
+        lse: Option<&mut [f32]>,
+        chosen_blocks: Option<&mut [u32]>,
+    ) -> Result<()> {
         let shape = self.cache.shape(layer)?;
-        let (q, out) = shape.q_and_out(&self.batch_rows(), q.into(), out.into())?;
-        let params = params.raw(&self.batch_rows(), shape.query_heads, lse)?;
+        let (q, out) = shape.q_and_out(&self.batch_rows(), q, out)?;
+        let heads = [shape.query_heads, shape.kv_heads];
+        let params = params.raw(&self.batch_rows(), heads, lse, chosen_blocks)?;
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
     }
 

@@ -285,6 +285,8 @@ fn of_attention() {
         first_positions: Some(&firsts),
     };
     let params = params.parents(&[-1, -1, 0]).bool_mask(shown);
+    let (lists, mut chosen) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
+    let params = params.top_blocks(5).first_blocks(6).last_blocks(7).block_lists(&lists, 4);
     let batch = BatchRows { lengths: &[1, 2], first_rows: None };
     let sys::pkv_attention_params {
         struct_size,
@@ -304,7 +306,14 @@ fn of_attention() {
         bool_mask_row_stride,
         bool_mask_batch_stride,
         bool_mask_first_positions,
-    } = params.raw(&batch, 2, Some(&mut sums)).unwrap();
+        top_blocks,
+        first_blocks,
+        last_blocks,
+        reserved,
+        block_lists,
+        block_list_size,
+        chosen_blocks,
+    } = params.raw(&batch, [2, 2], Some(&mut sums), Some(&mut chosen)).unwrap();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
     assert_eq!((scale, causal, window, softcap, sinks, mask_words), (0.5, 0, 3, 2.5, 4, 2));
     assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
@@ -312,15 +321,29 @@ fn of_attention() {
     assert_eq!(unsafe { std::slice::from_raw_parts(parents, 3) }, [-1, -1, 0]);
     assert_eq!((bool_mask_columns, bool_mask_row_stride, bool_mask_batch_stride), (11, 12, 25));
     assert_eq!((bool_mask, bool_mask_first_positions), (bytes.as_ptr(), firsts.as_ptr()));
+    assert_eq!((top_blocks, first_blocks, last_blocks, block_list_size), (5, 6, 7, 4));
+    assert_eq!(reserved, 0);
+    assert_eq!((block_lists, chosen_blocks as *const u32), (lists.as_ptr(), chosen.as_ptr()));
+    let raw = AttentionParams::new().raw(&batch, [2, 2], None, None).unwrap();
+    assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks), (0, 1, 1));
+    assert!(raw.block_lists.is_null() && raw.chosen_blocks.is_null());
+    for (count, per_head) in [(23, 4), (25, 4), (24, 3), (0, 4), (24, 0), (24, usize::MAX)] {
+        let params = AttentionParams::new().block_lists(&[3; 25][..count], per_head);
+        assert!(params.raw(&batch, [2, 2], None, None).is_err());
+    }
+    for top in [0, 4, 6, u32::MAX] {
+        let params = AttentionParams::new().top_blocks(top);
+        assert!(params.raw(&batch, [2, 2], None, Some(&mut chosen)).is_err());
+    }
     for short in [
         BoolMask { data: &bytes[..47], ..shown },
         BoolMask { columns: 24, ..shown },
         BoolMask { row_stride: usize::MAX, ..shown },
         BoolMask { first_positions: Some(&firsts[1..]), ..shown },
     ] {
-        assert!(AttentionParams::new().bool_mask(short).raw(&batch, 2, None).is_err());
+        assert!(AttentionParams::new().bool_mask(short).raw(&batch, [2, 1], None, None).is_err());
     }
-    assert!(AttentionParams::new().parents(&[0; 2]).raw(&batch, 2, None).is_err());
+    assert!(AttentionParams::new().parents(&[0; 2]).raw(&batch, [2, 1], None, None).is_err());
 
     let sequences = Sequences {
         query_heads: 3,

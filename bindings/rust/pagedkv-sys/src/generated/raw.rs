@@ -882,6 +882,27 @@ pub struct pkv_attention_params {
     /// \[sequences\]: the position of column 0. A negative one is the number of first columns that
     /// stand for no position, such as padding on the left. NULL (default): 0.
     pub bool_mask_first_positions: *const i64,
+    /// Each query, for each KV head, reads the so many blocks whose keys may score highest (Tang et
+    /// al. 2024), and besides the first_blocks, the last_blocks and those with tokens of the step.
+    /// The bound of a block is the sum, over the query heads of the KV head and the dims, of the
+    /// larger of q \* min and q \* max of its keys. 0 (default): no block is chosen so. Needs a
+    /// cache.
+    pub top_blocks: u32,
+    /// With chosen blocks: so many first blocks are read, too. Default 1.
+    pub first_blocks: u32,
+    /// With chosen blocks: so many blocks before those of the step are read, too. Default 1.
+    pub last_blocks: u32,
+    /// 0.
+    pub reserved: u32,
+    /// \[rows\]\[kv_heads\]\[block_list_size\]: the blocks that each query reads for each KV head,
+    /// in place of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the
+    /// last. Of those that are read in any case, it may name some. NULL (default): no list.
+    pub block_lists: *const u32,
+    /// Indices per query and KV head.
+    pub block_list_size: u64,
+    /// Out, \[rows\]\[kv_heads\]\[top_blocks\]: what top_blocks chose, as a block list, for another
+    /// layer say. NULL (default): not wanted.
+    pub chosen_blocks: *mut u32,
 }
 
 /// What pkv_pool_create makes.
@@ -1437,7 +1458,7 @@ macro_rules! for_each_function {
                 pkv_status;
             /// Computes attention without a cache: over a view and block tables that the caller
             /// owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
-            /// OVERFLOW, NO_MEMORY. Since 0.1.
+            /// UNSUPPORTED (top_blocks), OVERFLOW, NO_MEMORY. Since 0.1.
             ///
             /// - `compute`: What it runs on. NULL: all processors.
             /// - `kv`: The memory of K and V.
@@ -1817,8 +1838,9 @@ macro_rules! for_each_function {
             /// row of q of a head is not finite, its result is what IEEE 754 says, or NaN where K
             /// is INT8 or INT4; results of other rows are not touched. Where V is INT4, an element
             /// of it that is not finite makes NaN of the results that see it, of its 32 dims or of
-            /// all. Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a
-            /// window larger than the group's), UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+            /// all. Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window
+            /// larger than the group's, or a block list), UNSUPPORTED (NONE; chosen blocks with
+            /// CONTIGUOUS), NO_MEMORY. Since 0.1.
             ///
             /// - `batch`: The batch.
             /// - `layer`: The layer of the model; it must be written.

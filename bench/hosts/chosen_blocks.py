@@ -1,0 +1,188 @@
+"""What reading chosen blocks only costs a real model: it reads a long text that it did not write,
+and predicts the tokens behind it one by one, with attention over some of the blocks.
+
+    chosen_blocks.py MODEL_DIRECTORY [--prompt N] [--tokens N]
+
+The text is that of this project's guide. Everything is computed in float32. The first table is of
+the logits. The second is of the attention of each layer and head, by how the blocks are chosen:
+which part of the attention's mass they have, and how far off the output is. Every way chooses as
+many blocks; "bounds" is the library's, the others are done in NumPy.
+"""
+
+import argparse
+import json
+import pathlib
+import time
+
+import numpy as np
+import torch
+import transformers
+from pagedkv import AttentionParams
+from pagedkv import transformers as host
+
+BLOCK_SIZES = (16, 32, 64)
+PARTS = (16, 8, 4)
+EVERY = 16  # the second table takes one of so many tokens: NumPy is slow
+
+
+def top_blocks(length, block_size, part):
+    """How many to choose so that 1/part of the blocks is read, with the first and the last two."""
+    return max(1, length // block_size // part - 3)
+
+
+def logits_of(model, cache, ids):
+    """Log-probabilities behind each token of ids, a pass for each."""
+    rows = [
+        model(input_ids=ids[:, i : i + 1], past_key_values=cache).logits for i in range(len(ids[0]))
+    ]
+    return torch.log_softmax(torch.cat(rows, 1)[0].float(), -1)
+
+
+def print_quality(name, exact, found, targets, seconds):
+    kl = (exact.exp() * (exact - found)).sum(-1).mean()
+    equal = (exact.argmax(-1) == found.argmax(-1)).float().mean()
+    perplexity = (-found.gather(1, targets[:, None]).mean()).exp()
+    print(
+        f"| {name} | {perplexity:.3f} | {max(0.0, kl):.2g} | {equal:.1%} "
+        f"| {seconds / len(targets) * 1e3:.1f} |",
+        flush=True,
+    )
+
+
+class Selections:
+    """Ways of choosing blocks for the query of one token, by layer and KV head."""
+
+    def __init__(self, session, layers, block_size):
+        self.size, self.blocks = block_size, session.length // block_size
+        self.keys = [session.materialize(layer)[0] for layer in range(layers)]
+        tokens = self.blocks * block_size
+        cut = [
+            keys[:tokens].reshape(self.blocks, block_size, *keys.shape[1:]) for keys in self.keys
+        ]
+        self.low = [keys.min(1) for keys in cut]
+        self.high = [keys.max(1) for keys in cut]
+        self.mean = [keys.mean(1) for keys in cut]
+
+    def scores(self, layer, q, scale):
+        """{way: [kv_heads][blocks]}"""
+        heads = self.low[layer].shape[1]
+        q = q.reshape(heads, -1, q.shape[-1]) * scale  # [kv_heads][group][dim]
+        bounds = np.maximum(
+            np.einsum("hgd,bhd->hgbd", q, self.low[layer]),
+            np.einsum("hgd,bhd->hgbd", q, self.high[layer]),
+        ).sum(-1)
+        raw = np.einsum("hgd,thd->hgt", q, self.keys[layer])
+        weights = np.exp(raw - raw.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        mass = weights[..., : self.blocks * self.size].reshape(*weights.shape[:2], self.blocks, -1)
+        return {
+            "the highest bound of the query heads": bounds.max(1),
+            "the sum of their bounds": bounds.sum(1),
+            "the sum of their scores of the mean key": np.einsum(
+                "hgd,bhd->hb", q, self.mean[layer]
+            ),
+            "at random": np.random.default_rng(layer).random(bounds.shape[::2]),
+            "their true mass (nobody can know it)": mass.sum(-1).sum(1),
+        }
+
+
+class Measured(host.ForwardPass):
+    """A pass that also attends to the blocks of each selection, if there are any."""
+
+    selections, tops, sums = None, {}, {}
+
+    def attend(self, layer, query, variant):
+        if self.selections is None:
+            return super().attend(layer, query, variant)
+        q = query[0].transpose(0, 1).contiguous().numpy()
+        all_lse = np.empty(q.shape[:2], np.float32)
+        all_out = self.batch.attend(
+            layer, q, params=AttentionParams(scale=variant.scale), lse=all_lse
+        )
+
+        def measure(part, name, **blocks):
+            lse, params = np.empty_like(all_lse), AttentionParams(scale=variant.scale, **blocks)
+            out = self.batch.attend(layer, q, params=params, lse=lse)
+            error = np.linalg.norm(out - all_out, axis=-1) / np.linalg.norm(all_out, axis=-1)
+            found = np.exp(lse - all_lse).mean(), error.mean()
+            self.sums.setdefault((part, name), []).append(found)
+
+        scores = self.selections.scores(layer, q[0], variant.scale)
+        for part, top in self.tops.items():
+            measure(part, "bounds (the library)", top_blocks=top)
+            for name, of_blocks in scores.items():
+                best = np.argsort(-of_blocks[:, 1:-1], axis=-1)[:, :top] + 1
+                lists = np.sort(best, axis=-1).astype(np.uint32)[None]
+                measure(part, name, block_lists=lists)
+        return super().attend(layer, query, variant)
+
+
+def measure_quality(model, cache, ids, targets):
+    exact = None
+    for part in (1, *PARTS):
+        cache.top_blocks = 0 if part == 1 else top_blocks(cache.length, cache.block_size, part)
+        begin = time.perf_counter()
+        found = logits_of(model, cache, ids)
+        seconds = time.perf_counter() - begin
+        cache.crop(-ids.shape[1])
+        exact = found if exact is None else exact
+        name = "all" if part == 1 else f"1/{part}"
+        print_quality(f"{cache.block_size} | {name}", exact, found, targets, seconds)
+    cache.top_blocks = 0
+
+
+def measure_attention(model, cache, ids):
+    """The lines of the second table."""
+    Measured.tops = {part: top_blocks(cache.length, cache.block_size, part) for part in PARTS}
+    Measured.sums = {}
+    for i in range(ids.shape[1]):
+        if i % EVERY == 0:
+            Measured.selections = Selections(
+                cache.sessions[0], len(cache.windows), cache.block_size
+            )
+        model(input_ids=ids[:, i : i + 1], past_key_values=cache)
+        Measured.selections = None
+    return [
+        f"| {cache.block_size} | 1/{part} | {name} | {mass:.1%} | {error:.1%} |"
+        for (part, name), (mass, error) in (
+            (key, np.mean(sums, 0)) for key, sums in sorted(Measured.sums.items())
+        )
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("--prompt", type=int, default=7680)
+    parser.add_argument("--tokens", type=int, default=256)
+    options = parser.parse_args()
+    torch.cuda.is_current_stream_capturing = lambda: False
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        options.model / "f32", dtype=torch.float32
+    ).eval()
+    workloads = json.loads((options.model / "workloads.json").read_text())
+    text = torch.tensor([max((w["prompts"][0] for w in workloads), key=len)])
+    end = options.prompt + options.tokens
+    if text.shape[1] <= end:
+        parser.error(f"the text has {text.shape[1]} tokens, {end + 1} are needed")
+    ids, targets = text[:, options.prompt : end], text[0, options.prompt + 1 : end + 1]
+
+    host.ForwardPass = Measured
+    lines = [
+        "| blocks of | read | chosen by | mass | error of the output |",
+        "|---|---|---|---|---|",
+    ]
+    print("| blocks of | read | perplexity | KL to all | first choice as with all | ms per token |")
+    print("|---|---|---|---|---|---|")
+    for block_size in BLOCK_SIZES:
+        cache = host.PagedCache(model, tokens=end, block_size=block_size)
+        model(input_ids=text[:, : options.prompt], past_key_values=cache, logits_to_keep=1)
+        measure_quality(model, cache, ids, targets)
+        lines += measure_attention(model, cache, ids)
+        cache.close()
+    print("\n" + "\n".join(lines))
+
+
+with torch.inference_mode():
+    main()

@@ -1,0 +1,177 @@
+package pagedkv_test
+
+import (
+	"math"
+	"testing"
+
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
+)
+
+const (
+	chosenTokens = 202 // of which the last two are the step
+	chosenNew    = 2
+	chosenTop    = 3
+	// The first block with a token of the step, which begins inside of it, and all blocks.
+	stepBlock, chosenBlocks = 12, 13
+)
+
+// overBlocks is attention of the step by definition, over the listed blocks (top per row and KV
+// head) and those that are read in any case.
+func overBlocks(q, k, v []float32, lists []uint32, firstBlocks, lastBlocks int) []float32 {
+	const queryHeads, kvHeads, dim = 4, 2, 32
+	out, top := make([]float32, chosenNew*queryHeads*dim), len(lists)/(chosenNew*kvHeads)
+	for i := 0; i < chosenNew; i++ {
+		for head := 0; head < queryHeads; head++ {
+			kvHead := head / (queryHeads / kvHeads)
+			read := map[uint32]bool{}
+			for block := 0; block < chosenBlocks; block++ {
+				read[uint32(block)] = block < firstBlocks || block >= stepBlock-lastBlocks
+			}
+			for _, block := range lists[(i*kvHeads+kvHead)*top:][:top] {
+				read[block] = true
+			}
+			sum, values := 0.0, make([]float64, dim)
+			for j := 0; j < chosenTokens-chosenNew+i+1; j++ {
+				if !read[uint32(j/16)] {
+					continue
+				}
+				score, at := 0.0, (j*kvHeads+kvHead)*dim
+				for d := 0; d < dim; d++ {
+					score += float64(q[(i*queryHeads+head)*dim+d]) * float64(k[at+d])
+				}
+				weight := math.Exp(score / math.Sqrt(dim))
+				sum += weight
+				for d := range values {
+					values[d] += weight * float64(v[at+d])
+				}
+			}
+			for d, value := range values {
+				out[(i*queryHeads+head)*dim+d] = float32(value / sum)
+			}
+		}
+	}
+	return out
+}
+
+// stepOverBlocks is a step of the default cache whose keys and values are written, and queries,
+// keys and values of its first layer.
+func stepOverBlocks(t *testing.T) (batch *pagedkv.Batch, q, k, v []float32) {
+	t.Helper()
+	cache := newCache(t, pagedkv.CacheConfig{})
+	session := open(t, cache)
+	rows := histories(numbered(5, chosenTokens))
+	before := chosenTokens - chosenNew
+	extend(t, session, numbered(5, before))
+	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: chosenNew})
+	must(t, err)
+	k, v = rowsOf(rows, kindK, 0, 2, 32), rowsOf(rows, kindV, 0, 2, 32)
+	must(t, batch.Write(0, pagedkv.Float32(k[before*64:]), pagedkv.Float32(v[before*64:])))
+	return batch, rowsOf(rows[before:], kindQ, 0, 4, 32), k, v
+}
+
+func TestChosenBlocks(t *testing.T) {
+	batch, q, k, v := stepOverBlocks(t)
+	defer batch.Close()
+	attend := func(params pagedkv.AttentionParams) []float32 {
+		t.Helper()
+		out := make([]float32, len(q))
+		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))
+		return out
+	}
+	for _, always := range []struct{ first, last, firstBlocks, lastBlocks int }{
+		{0, 0, 1, 1},
+		{pagedkv.NoFirstBlocks, pagedkv.NoLastBlocks, 0, 0},
+		{2, 3, 2, 3},
+	} {
+		params := pagedkv.AttentionParams{FirstBlocks: always.first, LastBlocks: always.last}
+		listed, choosing := params, params
+		chosen := make([]uint32, chosenNew*2*chosenTop)
+		choosing.TopBlocks, choosing.ChosenBlocks = chosenTop, chosen
+		out := attend(choosing)
+		near(
+			t, "over chosen blocks", out,
+			overBlocks(q, k, v, chosen, always.firstBlocks, always.lastBlocks),
+		)
+		for i, block := range chosen {
+			if int(block) < always.firstBlocks || int(block) >= stepBlock-always.lastBlocks ||
+				i%chosenTop > 0 && block <= chosen[i-1] {
+				t.Errorf("%v were chosen", chosen)
+			}
+		}
+		listed.BlockLists, listed.BlockListSize = chosen, chosenTop
+		same(t, attend(listed), out...)
+	}
+	// More than there are to choose from, and none.
+	all := make([]uint32, chosenNew*2*12)
+	out := attend(pagedkv.AttentionParams{TopBlocks: 12, ChosenBlocks: all})
+	same(t, out, attend(pagedkv.AttentionParams{})...)
+	if all[0] != 1 || all[9] != 10 || all[10] != pagedkv.NoBlock || all[11] != pagedkv.NoBlock {
+		t.Errorf("%v were chosen", all)
+	}
+	none := overBlocks(q, k, v, nil, 1, 1)
+	near(t, "over no list", attend(pagedkv.AttentionParams{BlockLists: []uint32{}}), none)
+}
+
+func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
+	batch, q, _, _ := stepOverBlocks(t)
+	defer batch.Close()
+	lists := func(entries int) []uint32 { return make([]uint32, entries) }
+	for _, wrong := range []struct {
+		params pagedkv.AttentionParams
+		status pagedkv.Status
+		part   string
+	}{
+		{
+			pagedkv.AttentionParams{BlockLists: lists(11), BlockListSize: 3},
+			pagedkv.ErrInvalidArgument,
+			"BlockLists has 11 entries: 2 rows of 2 KV heads of 3 blocks are needed",
+		},
+		{
+			pagedkv.AttentionParams{BlockLists: lists(12)}, pagedkv.ErrInvalidArgument,
+			"of 0 blocks",
+		},
+		{
+			pagedkv.AttentionParams{BlockLists: lists(0), BlockListSize: 3},
+			pagedkv.ErrInvalidArgument, "BlockLists has 0 entries",
+		},
+		{
+			pagedkv.AttentionParams{BlockListSize: 3}, pagedkv.ErrInvalidArgument,
+			"block_lists is NULL",
+		},
+		{
+			pagedkv.AttentionParams{BlockLists: lists(4), BlockListSize: -1},
+			pagedkv.ErrOutOfRange, "BlockListSize",
+		},
+		{
+			pagedkv.AttentionParams{BlockLists: lists(4), BlockListSize: 1<<62 + 1},
+			pagedkv.ErrOutOfRange, "BlockListSize",
+		},
+		{
+			pagedkv.AttentionParams{BlockLists: lists(4), BlockListSize: 1, TopBlocks: 1},
+			pagedkv.ErrInvalidArgument, "both given",
+		},
+		{
+			pagedkv.AttentionParams{TopBlocks: 3, ChosenBlocks: lists(13)},
+			pagedkv.ErrInvalidArgument, "ChosenBlocks has 13",
+		},
+		{
+			pagedkv.AttentionParams{TopBlocks: 1<<31 - 1, ChosenBlocks: lists(4)},
+			pagedkv.ErrInvalidArgument, "ChosenBlocks has 4",
+		},
+		{
+			pagedkv.AttentionParams{ChosenBlocks: lists(0)}, pagedkv.ErrInvalidArgument,
+			"top_blocks is 0",
+		},
+		{pagedkv.AttentionParams{TopBlocks: -1}, pagedkv.ErrOutOfRange, "TopBlocks"},
+		{pagedkv.AttentionParams{FirstBlocks: -2}, pagedkv.ErrOutOfRange, "FirstBlocks"},
+		{pagedkv.AttentionParams{LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
+		{
+			pagedkv.AttentionParams{BlockLists: []uint32{1, 2, 3, 13}, BlockListSize: 1},
+			pagedkv.ErrOutOfRange, "names block 13",
+		},
+	} {
+		out := make([]float32, len(q))
+		err := batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &wrong.params)
+		refused(t, err, wrong.status, wrong.part)
+	}
+}

@@ -1,0 +1,198 @@
+"""Attention that reads chosen blocks only: what it chooses, what it computes, what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pagedkv
+from pagedkv import NO_BLOCK, AttentionParams
+
+QUERY_HEADS, KV_HEADS, DIM, BLOCK = 4, 2, 16, 16
+TOKENS, NEW, TOP = 200, 2, 3
+# The step begins inside of block 12, which counts as one of the step; block 11 is the last before.
+BLOCKS, STEP = 13, 12
+K, V = np.random.default_rng(3).standard_normal((2, TOKENS + NEW, KV_HEADS, DIM), np.float32)
+Q = np.random.default_rng(4).standard_normal((NEW, QUERY_HEADS, DIM), np.float32)
+
+
+@pytest.fixture
+def batch() -> Any:
+    """A step whose keys and values are written."""
+    config = pagedkv.CacheConfig(
+        layers=1,
+        query_heads=QUERY_HEADS,
+        kv_heads=KV_HEADS,
+        key_dim=DIM,
+        block_size=BLOCK,
+        blocks=16,
+        threads=1,
+    )
+    with pagedkv.Cache(config) as cache, cache.open_session() as session:
+        with cache.begin([session], [TOKENS]) as before:
+            before.write(0, K[:TOKENS], V[:TOKENS])
+            before.commit()
+        with cache.begin([session], [NEW]) as begun:
+            begun.write(0, K[TOKENS:], V[TOKENS:])
+            yield begun
+
+
+def blocks(fill: int = 0, size: int = TOP) -> Any:
+    return np.full((NEW, KV_HEADS, size), fill, np.uint32)
+
+
+def attended(batch: pagedkv.Batch, **given: Any) -> Any:
+    return batch.attend(0, Q, params=AttentionParams(**given))
+
+
+def over_blocks(lists: Any, first: int = 1, last: int = 1) -> Any:
+    """A plain softmax over the listed blocks and those that are read in any case."""
+    out = np.zeros((NEW, QUERY_HEADS, DIM))
+    for row in range(NEW):
+        for head in range(QUERY_HEADS):
+            kv_head = head // (QUERY_HEADS // KV_HEADS)
+            read = {*range(first), *range(STEP - last, BLOCKS), *lists[row, kv_head].tolist()}
+            at = [j for j in range(TOKENS + row + 1) if j // BLOCK in read]
+            keys, values = K[at, kv_head].astype(np.float64), V[at, kv_head]
+            weights = np.exp(keys @ Q[row, head] / np.sqrt(DIM))
+            out[row, head] = weights @ values / weights.sum()
+    return out
+
+
+def rounded(bounds: Any, sign: int) -> Any:
+    """Up (1) or down (-1) to bfloat16, as bounds are kept."""
+    bits = bounds.astype(np.float32).view(np.uint32)
+    outwards = bits + np.where(bounds * sign > 0, 0xFFFF, 0).astype(np.uint32)
+    return (outwards & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+
+
+def highest(top: int, first: int, last: int) -> Any:
+    """The blocks whose bounds are the highest, in rising order."""
+    found = np.full((NEW, KV_HEADS, top), NO_BLOCK, np.uint32)
+    keys = K[: STEP * BLOCK].reshape(STEP, BLOCK, KV_HEADS, DIM)
+    low, high = rounded(keys.min(axis=1), -1), rounded(keys.max(axis=1), 1)
+    candidates = np.arange(first, STEP - last)
+    for row in range(NEW):
+        for kv_head in range(KV_HEADS):
+            q = Q[row].reshape(KV_HEADS, -1, 1, DIM)[kv_head]
+            products = np.maximum(q * low[candidates, kv_head], q * high[candidates, kv_head])
+            bounds = products.sum(axis=-1).sum(axis=0)
+            chosen = np.sort(candidates[np.argsort(-bounds)][:top])
+            found[row, kv_head, : len(chosen)] = chosen
+    return found
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 1), (0, 0), (2, 3)])
+def test_the_blocks_of_the_highest_bounds_are_read(
+    batch: pagedkv.Batch, first: int, last: int
+) -> None:
+    always: dict[str, Any] = {"first_blocks": first, "last_blocks": last}
+    chosen = blocks(77)
+    out = attended(batch, top_blocks=TOP, chosen_blocks=chosen, **always)
+    np.testing.assert_array_equal(chosen, highest(TOP, first, last))
+    # Sums of 16 products of normal numbers: scores are off by about 1e-6.
+    np.testing.assert_allclose(out, over_blocks(chosen, first, last), atol=2e-5)
+    np.testing.assert_array_equal(attended(batch, block_lists=chosen, **always), out)
+    np.testing.assert_array_equal(attended(batch, top_blocks=TOP, **always), out)
+
+
+def test_lists_end_before_their_arrays(batch: pagedkv.Batch) -> None:
+    """More than there are to choose from, and none."""
+    chosen = blocks(77, 12)
+    out = attended(batch, top_blocks=12, chosen_blocks=chosen)
+    assert (chosen == [*range(1, 11), NO_BLOCK, NO_BLOCK]).all()
+    np.testing.assert_array_equal(out, batch.attend(0, Q))
+    np.testing.assert_allclose(attended(batch, block_lists=chosen), out, atol=2e-5)
+    nothing = over_blocks(blocks(size=0))
+    for lists in (blocks(size=0), blocks(NO_BLOCK)):
+        np.testing.assert_allclose(attended(batch, block_lists=lists), nothing, atol=2e-5)
+
+
+def test_lists_need_not_be_dense(batch: pagedkv.Batch) -> None:
+    lists = np.stack([blocks(4), blocks(9)], axis=3)[:, :, 0]
+    expected = attended(batch, block_lists=lists)
+    np.testing.assert_allclose(expected, over_blocks(lists), atol=2e-5)
+    spread = np.repeat(lists, 2, axis=2)[:, :, ::2]
+    turned = np.asfortranarray(lists)
+    for given in (spread, turned):
+        np.testing.assert_array_equal(attended(batch, block_lists=given), expected)
+
+
+def test_lists_over_memory_of_ones_own() -> None:
+    view = pagedkv.KVView.allocate(BLOCKS, BLOCK, KV_HEADS, DIM)
+    length, table = TOKENS + NEW, np.random.default_rng(5).permutation(BLOCKS).astype(np.uint32)
+    pagedkv.kv_write(view, K, V, [length], [length], table[None])
+    lists = highest(TOP, 1, 1)
+    params = AttentionParams(window=0, sinks=0, block_lists=lists)
+
+    def over_view(params: AttentionParams) -> Any:
+        return pagedkv.attention(view, Q, [NEW], [length], table[None], QUERY_HEADS, params=params)
+
+    np.testing.assert_allclose(over_view(params), over_blocks(lists), atol=2e-5)
+    for wrong, message in (
+        ({"block_lists": lists[:1]}, r"block_lists: \[2\]\[2\]\[n\]"),
+        ({"block_lists": None, "top_blocks": TOP}, "only a cache has bounds"),
+    ):
+        with pytest.raises(pagedkv.PagedKVError, match=message):
+            over_view(dataclasses.replace(params, **wrong))
+
+
+READ_ONLY = blocks()
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        blocks()[:1],
+        np.zeros((NEW + 1, KV_HEADS, TOP), np.uint32),
+        np.zeros((NEW, QUERY_HEADS, TOP), np.uint32),
+        np.zeros((NEW * KV_HEADS, TOP), np.uint32),
+        np.zeros((NEW, KV_HEADS, TOP, 1), np.uint32),
+        blocks().astype(np.int32),
+        blocks().astype(np.uint64),
+        blocks().astype(">u4"),
+        np.full((NEW, KV_HEADS, TOP), -1),
+        [[[1] * TOP] * KV_HEADS] * NEW,
+        blocks().astype(np.float32),
+        3,
+        "3",
+    ],
+    ids=lambda wrong: f"{getattr(wrong, 'dtype', type(wrong).__name__)}{np.shape(wrong)}",
+)
+def test_other_arrays_are_refused(batch: pagedkv.Batch, wrong: Any) -> None:
+    with pytest.raises(pagedkv.MisuseError, match=r"^block_lists: \[2\]\[2\]\[n\] .* of uint32"):
+        attended(batch, block_lists=wrong)
+    with pytest.raises(pagedkv.MisuseError, match=r"^chosen_blocks: .* of uint32"):
+        attended(batch, top_blocks=TOP, chosen_blocks=wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [blocks(size=TOP - 1), blocks(size=TOP + 1), blocks(size=6)[:, :, ::2], READ_ONLY]
+)
+def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> None:
+    before = wrong.copy()
+    with pytest.raises(pagedkv.MisuseError, match="^chosen_blocks: "):
+        attended(batch, top_blocks=TOP, chosen_blocks=wrong)
+    np.testing.assert_array_equal(wrong, before)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"block_lists": blocks(BLOCKS, 1)}, "names block 13"),
+        ({"block_lists": blocks(4)}, "indices must rise"),
+        ({"block_lists": blocks(4, 1), "top_blocks": 1}, "both given"),
+        ({"chosen_blocks": blocks(size=0)}, "top_blocks is 0"),
+        ({"top_blocks": 1, "window": 40}, "a window do not go together"),
+        ({"top_blocks": -1}, "top_blocks"),
+        ({"first_blocks": 2**32}, "first_blocks"),
+        ({"last_blocks": 1.0}, "last_blocks"),
+    ],
+)
+def test_what_does_not_fit_is_refused(batch: pagedkv.Batch, given: Any, message: str) -> None:
+    with pytest.raises((pagedkv.MisuseError, TypeError), match=message):
+        attended(batch, **given)

@@ -1,0 +1,183 @@
+//! Attention that reads chosen blocks only.
+use pagedkv::*;
+
+const QUERY_HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const DIM: usize = 16;
+const BLOCK: usize = 16;
+const TOKENS: usize = 200;
+const NEW: usize = 2;
+const TOP: usize = 3;
+/// The step begins inside of this block, which counts as one of the step.
+const STEP: usize = TOKENS / BLOCK;
+const BLOCKS: usize = STEP + 1;
+
+/// Numbers from -2 to 2.
+fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1 << 22) as f32 - 2.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Keys, values and queries of one session, whose last tokens are the step.
+struct Text {
+    k: Vec<f32>,
+    v: Vec<f32>,
+    q: Vec<f32>,
+}
+
+impl Text {
+    fn new() -> Self {
+        let rows = (TOKENS + NEW) * KV_HEADS * DIM;
+        Self { k: numbers(1, rows), v: numbers(2, rows), q: numbers(3, NEW * QUERY_HEADS * DIM) }
+    }
+
+    /// Attention by definition, over the listed blocks and those that are read in any case.
+    fn over(&self, lists: &[u32], first: usize, last: usize) -> Vec<f32> {
+        let top = lists.len() / (NEW * KV_HEADS);
+        let mut out = Vec::new();
+        for (i, q) in self.q.chunks(DIM).enumerate() {
+            let (row, kv_head) = (i / QUERY_HEADS, i % QUERY_HEADS / (QUERY_HEADS / KV_HEADS));
+            let list = &lists[(row * KV_HEADS + kv_head) * top..][..top];
+            let read = |block: usize| {
+                block < first || block + last >= STEP || list.contains(&(block as u32))
+            };
+            let (mut sum, mut values) = (0.0, [0f64; DIM]);
+            for j in (0..TOKENS + row + 1).filter(|j| read(j / BLOCK)) {
+                let at = (j * KV_HEADS + kv_head) * DIM;
+                let products = q.iter().zip(&self.k[at..]).map(|(q, k)| f64::from(q * k));
+                let weight = (products.sum::<f64>() / (DIM as f64).sqrt()).exp();
+                sum += weight;
+                for (value, v) in values.iter_mut().zip(&self.v[at..]) {
+                    *value += weight * f64::from(*v);
+                }
+            }
+            out.extend(values.map(|value| (value / sum) as f32));
+        }
+        out
+    }
+}
+
+/// Gives a step whose keys and values are written.
+fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
+    let (text, before) = (Text::new(), TOKENS * KV_HEADS * DIM);
+    let group = LayerGroup::new(1, QUERY_HEADS as u32, KV_HEADS as u32, DIM as u32);
+    let cache = Cache::new(&CacheConfig::new(group).blocks(16).threads(1)).unwrap();
+    let mut session = cache.open_session().unwrap();
+    session.prefill(0, TOKENS, &text.k[..before], &text.v[..before]).unwrap();
+    let mut batch = cache.begin([(&mut session, NEW as u32)]).unwrap();
+    batch.write(0, &text.k[before..], &text.v[before..]).unwrap();
+    test(&mut batch, &text);
+}
+
+fn near(found: &[f32], wanted: &[f32]) {
+    // Sums of 16 products of numbers to 2: scores are off by about 1e-5.
+    assert!(found.iter().zip(wanted).all(|(x, y)| (x - y).abs() < 1e-4), "{found:?} {wanted:?}");
+}
+
+#[test]
+fn chosen_blocks_are_read_and_told() {
+    in_a_step(|batch, text| {
+        let mut attend = |params: AttentionParams<'_>, chosen: Option<&mut [u32]>| {
+            let mut out = [0f32; NEW * QUERY_HEADS * DIM];
+            match chosen {
+                Some(chosen) => {
+                    batch.attend_choosing(0, &params, &text.q, &mut out, None, chosen).unwrap()
+                }
+                None => batch.attend_with(0, &params, &text.q, &mut out, None).unwrap(),
+            }
+            out
+        };
+        for always in [None, Some((1, 1)), Some((0, 0)), Some((2, 3))] {
+            let (first, last) = always.unwrap_or((1, 1));
+            let params = match always {
+                Some(_) => {
+                    AttentionParams::new().first_blocks(first as u32).last_blocks(last as u32)
+                }
+                None => AttentionParams::new(),
+            };
+            let mut chosen = [77; NEW * KV_HEADS * TOP];
+            let out = attend(params.top_blocks(TOP as u32), Some(&mut chosen));
+            near(&out, &text.over(&chosen, first, last));
+            for list in chosen.chunks(TOP) {
+                assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
+                let candidates = first as u32..(STEP - last) as u32;
+                assert!(list.iter().all(|block| candidates.contains(block)), "{list:?}");
+            }
+            assert_eq!(attend(params.block_lists(&chosen, TOP), None), out);
+            assert_eq!(attend(params.top_blocks(TOP as u32), None), out);
+        }
+        // More than there are to choose from, and none.
+        let mut all = [77; NEW * KV_HEADS * 12];
+        let out = attend(AttentionParams::new().top_blocks(12), Some(&mut all));
+        assert_eq!(out, attend(AttentionParams::new(), None));
+        let wanted = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NO_BLOCK, NO_BLOCK];
+        assert!(all.chunks(12).all(|list| list == wanted));
+        near(&attend(AttentionParams::new().block_lists(&[], 0), None), &text.over(&[], 1, 1));
+    });
+}
+
+#[test]
+fn lists_of_another_length_are_refused() {
+    in_a_step(|batch, text| {
+        let mut out = [0f32; NEW * QUERY_HEADS * DIM];
+        let lists = [BLOCKS as u32; 3 * NEW * KV_HEADS];
+        let mut refused = |params: AttentionParams<'_>, chosen: Option<&mut [u32]>| {
+            match chosen {
+                Some(chosen) => batch.attend_choosing(0, &params, &text.q, &mut out, None, chosen),
+                None => batch.attend_with(0, &params, &text.q, &mut out, None),
+            }
+            .unwrap_err()
+        };
+        let params = AttentionParams::new();
+        assert_eq!(
+            refused(params.block_lists(&lists[1..], 3), None).message(),
+            "block_lists: 11 blocks are given for 2 rows and 2 KV heads of 3"
+        );
+        assert_eq!(
+            refused(params.top_blocks(2), Some(&mut [0; 9])).message(),
+            "chosen_blocks: 9 blocks are given for 2 rows and 2 KV heads of 2"
+        );
+        for error in [
+            refused(params.block_lists(&[], 3), None),
+            refused(params.block_lists(&lists, 0), None),
+            refused(params.block_lists(&lists, usize::MAX), None),
+            refused(params.block_lists(&lists, 3).top_blocks(1), None),
+            refused(params, Some(&mut [])),
+            refused(params.top_blocks(1).window(40), None),
+        ] {
+            assert_eq!(error.status(), Status::INVALID_ARGUMENT, "{error}");
+        }
+        let error = refused(params.block_lists(&lists, 3), None);
+        assert_eq!(error.status(), Status::OUT_OF_RANGE);
+    });
+}
+
+#[test]
+fn lists_over_memory_of_ones_own() {
+    let text = Text::new();
+    let shape = [BLOCKS, BLOCK, KV_HEADS, DIM];
+    let mut memory = KvMemory::new(Layout::PACKED, Dtype::F32, shape.map(|n| n as u32)).unwrap();
+    let table: Vec<u32> = (0..BLOCKS as u32).rev().collect();
+    let sequences = |query_lengths| Sequences {
+        query_heads: QUERY_HEADS as u32,
+        query_lengths,
+        kv_lengths: &[(TOKENS + NEW) as u64],
+        block_tables: &table,
+        block_table_stride: BLOCKS,
+        ..Sequences::default()
+    };
+    memory.write(None, &sequences(&[(TOKENS + NEW) as u32]), &text.k, &text.v).unwrap();
+    let (view, step) = (memory.view(), sequences(&[NEW as u32]));
+    let mut out = [0f32; NEW * QUERY_HEADS * DIM];
+    let lists = [2, 5, 3, NO_BLOCK, 1, 10, 4, 9];
+    let params = AttentionParams::new();
+    attention(None, &view, &step, &params.block_lists(&lists, 2), &text.q, &mut out, None).unwrap();
+    near(&out, &text.over(&lists, 1, 1));
+    for wrong in [params.block_lists(&lists[1..], 2), params.top_blocks(2)] {
+        assert!(attention(None, &view, &step, &wrong, &text.q, &mut out, None).is_err());
+    }
+}

@@ -1,0 +1,63 @@
+// Bounds of the keys of full blocks: for each block, layer and KV head the largest and the smallest
+// value of each dim, by which attention chooses the blocks that may matter to a query (Tang et al.
+// 2024). They are those of the stored keys, rotated if these are, and are rounded outwards to bf16.
+//
+// They are computed from the stored keys when they are first needed, so it does not matter how the
+// keys came: written, loaded, or copied by a kernel of the caller's. Bounds belong to a generation
+// of a block, and no longer hold when the block is given to somebody else. Who writes to a block
+// again that was full, after a trim, calls forget().
+//
+// They lie as [layer][KV head][block][largest, smallest][dim].
+#pragma once
+
+#include <atomic>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include "engine/memory/block_state.h"
+#include "engine/memory/layout.h"
+#include "engine/memory/slab.h"
+#include "kernels/kernels.h"
+
+namespace pkv::memory {
+
+class KeyBounds {
+ public:
+  // Throws NO_MEMORY, OVERFLOW, bad_alloc.
+  KeyBounds(const Layout& layout, const Shape& shape, uint32_t block_size, uint32_t blocks,
+            HookMemory& memory, pkv_huge_pages huge_pages);
+
+  // The bounds of all blocks in one layer, for one KV head: those of block b begin at b * 2 * dim.
+  const uint16_t* of(uint32_t layer, uint32_t head) const { return at(layer, head, 0); }
+  uint64_t bytes() const { return slab_.size(); }
+
+  // Returns true if the caller is to compute() the bounds of a block in a layer; false if they are
+  // there, or if another thread computes them now.
+  bool claim(Block block, uint32_t layer) noexcept;
+  // Computes the bounds of a block that was claimed. `keys` has room for block_size * key_dim.
+  void compute(const kernels::Table& kernels, unsigned char* slab, Block block, uint32_t layer,
+               float* keys) noexcept;
+  // Waits until another thread has computed them. A thread that waits has computed all that it
+  // claimed.
+  void wait(Block block, uint32_t layer) const noexcept;
+  // Forgets the bounds of a block that is written to, and that nobody else references.
+  void forget(uint32_t id) noexcept;
+
+ private:
+  uint16_t* at(uint32_t layer, uint32_t head, uint32_t id) const;
+  std::atomic<uint64_t>& state(Block block, uint32_t layer) {
+    return states_[uint64_t{layer} * blocks_ + block_id(block)];
+  }
+
+  const Layout& layout_;
+  const Shape& shape_;
+  const uint32_t block_size_;
+  const uint64_t blocks_;
+  const Slab slab_;
+  // By layer and block: the generation whose bounds these are, times 2, and 1 more while they are
+  // being computed. 0: there are none.
+  std::pmr::vector<std::atomic<uint64_t>> states_;
+};
+
+}  // namespace pkv::memory

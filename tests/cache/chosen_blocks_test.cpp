@@ -1,0 +1,355 @@
+// Attention over chosen blocks: those that the library chooses have the highest bounds, as a naive
+// computation has them, and outputs are those of textbook attention over the blocks that are read.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "host.h"
+#include "reference.h"
+
+namespace cache_test {
+namespace {
+
+constexpr uint32_t block_size = 16;
+
+struct Choice {
+  uint32_t top, first, last;
+};
+
+// The nearest bf16 that is not below x, or with -1 not above.
+double outward(double x, int sign) {
+  const float y = static_cast<float>(x) * static_cast<float>(sign);
+  const float cut = std::bit_cast<float>(std::bit_cast<uint32_t>(y) & 0xFFFF0000u);
+  if (cut >= y) return static_cast<double>(cut) * sign;
+  const uint32_t next = (std::bit_cast<uint32_t>(y) & 0xFFFF0000u) + 0x10000u;
+  return static_cast<double>(std::bit_cast<float>(next)) * sign;
+}
+
+// One session of a cache with one layer, and what its last step gave.
+class Chooser {
+ public:
+  Chooser(const Model& model, pkv_layout layout, uint64_t seed, pkv_isa isa = PKV_ISA_AUTO)
+      : model_(model), random_(seed) {
+    pkv_cache_config config = config_of(model, 256);
+    config.layout = layout;
+    config.isa = isa;
+    config.threads = 2;
+    cache_ = create(config);
+    compute_ = make_compute(2, isa);
+    session_ = open(cache_);
+  }
+
+  Random& random() { return random_; }
+  pkv_cache cache() const { return cache_.get(); }
+  pkv_session session() const { return session_.get(); }
+  uint64_t length() const { return length_of(session_.get()); }
+  uint32_t heads_per_kv_head() const { return model_.query_heads / model_.kv_heads; }
+
+  // Adds tokens, and checks all that a step with this choice gives.
+  void step(uint32_t tokens, const Choice& choice, pkv_session session) {
+    SCOPED_TRACE(testing::Message()
+                 << tokens << " tokens after " << length_of(session) << ", top " << choice.top
+                 << ", first " << choice.first << ", last " << choice.last);
+    start_ = length_of(session);
+    tokens_ = tokens;
+    choice_ = choice;
+    Batch batch = begin(cache_, {session}, {tokens});
+    KeysValues rows = rows_of(model_, tokens);
+    rows.k.fill(random_);
+    rows.v.fill(random_);
+    write(batch, 0, model_, rows);
+    Rows q(tokens, model_.query_heads, model_.key_dim),
+        out(tokens, model_.query_heads, model_.values());
+    q.fill(random_);
+    chosen_.assign(size_t{tokens} * model_.kv_heads * choice.top, 7);
+    std::vector<float> lse(size_t{tokens} * model_.query_heads);
+    pkv_attention_params params = params_of(choice);
+    params.top_blocks = choice.top;
+    params.chosen_blocks = chosen_.data();
+    params.lse = lse.data();
+    const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+    CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+    const KeysValues all = stored(session);
+    check_choice(q, all);
+    EXPECT_LE(worst_error_of(q, out, all, lse), 1);
+    check_lists(batch, q, out);
+    commit(batch);
+  }
+
+ private:
+  static pkv_attention_params params_of(const Choice& choice) {
+    pkv_attention_params params;
+    CHECK(pkv_attention_params_init(&params, sizeof params));
+    params.first_blocks = choice.first;
+    params.last_blocks = choice.last;
+    return params;
+  }
+
+  KeysValues stored(pkv_session session) const {
+    const uint64_t length = start_ + tokens_;
+    KeysValues all{Rows(length, model_.kv_heads, model_.key_dim),
+                   Rows(length, model_.kv_heads, model_.values())};
+    const pkv_tensor k = all.k.tensor(), v = all.v.tensor();
+    CHECK(pkv_session_materialize(session, 0, 0, length, &k, &v));
+    return all;
+  }
+
+  uint32_t first() const {
+    return std::min<uint32_t>(choice_.first, static_cast<uint32_t>(start_ / block_size));
+  }
+  uint32_t last() const {
+    const auto step = static_cast<uint32_t>(start_ / block_size);
+    return std::max(first(), step - std::min(choice_.last, step));
+  }
+
+  std::vector<uint32_t> chosen(uint32_t row, uint32_t head) const {
+    const size_t at = (size_t{row} * model_.kv_heads + head) * choice_.top;
+    std::vector<uint32_t> list(chosen_.begin() + static_cast<std::ptrdiff_t>(at),
+                               chosen_.begin() + static_cast<std::ptrdiff_t>(at + choice_.top));
+    while (!list.empty() && list.back() == PKV_NO_BLOCK) list.pop_back();
+    return list;
+  }
+
+  // The bound of a block for the query heads of a KV head.
+  double bound(const Rows& q, uint32_t row, uint32_t head, const Rows& k, uint32_t block) const {
+    double sum = 0;
+    for (uint32_t h = head * heads_per_kv_head(); h < (head + 1) * heads_per_kv_head(); h++) {
+      for (uint32_t d = 0; d < model_.key_dim; d++) {
+        double largest = -HUGE_VAL, smallest = HUGE_VAL;
+        for (uint64_t t = uint64_t{block} * block_size; t < (block + uint64_t{1}) * block_size;
+             t++) {
+          largest = std::max(largest, double{k.get(t, head, d)});
+          smallest = std::min(smallest, double{k.get(t, head, d)});
+        }
+        const double x = double{q.get(row, h, d)};
+        sum += std::max(x * outward(largest, 1), x * outward(smallest, -1));
+      }
+    }
+    return sum;
+  }
+
+  // A rotation spreads the keys, whose bounds are then of what nobody sees: they are not computed
+  // here, and the choice is checked by its form alone.
+  void check_choice(const Rows& q, const KeysValues& all) const {
+    for (uint32_t row = 0; row < tokens_; row++) {
+      for (uint32_t head = 0; head < model_.kv_heads; head++) {
+        const std::vector<uint32_t> list = chosen(row, head);
+        ASSERT_EQ(std::min(choice_.top, last() - first()), list.size());
+        EXPECT_TRUE(std::is_sorted(list.begin(), list.end()));
+        EXPECT_EQ(list.size(), std::set<uint32_t>(list.begin(), list.end()).size());
+        double worst_chosen = HUGE_VAL, best_left = -HUGE_VAL;
+        for (uint32_t block = first(); block < last(); block++) {
+          if (model_.rotation != PKV_ROTATION_NONE) break;
+          const double score = bound(q, row, head, all.k, block);
+          if (std::find(list.begin(), list.end(), block) != list.end())
+            worst_chosen = std::min(worst_chosen, score);
+          else
+            best_left = std::max(best_left, score);
+        }
+        EXPECT_GE(worst_chosen, best_left - 1e-4);
+        for (const uint32_t block : list) {
+          EXPECT_GE(block, first());
+          EXPECT_LT(block, last());
+        }
+      }
+    }
+  }
+
+  double worst_error_of(const Rows& q, const Rows& out, const KeysValues& all,
+                        const std::vector<float>& lse) const {
+    const uint64_t length = start_ + tokens_;
+    const Doubles queries(q), keys(all.k), values(all.v);
+    double worst = 0;
+    for (uint32_t row = 0; row < tokens_; row++) {
+      for (uint32_t h = 0; h < model_.query_heads; h++) {
+        Attention attention = attention_of(model_);
+        attention.mask_words = (length + 63) / 64;
+        attention.mask.assign((row + 1) * attention.mask_words, 0);
+        const std::vector<uint32_t> list = chosen(row, h / heads_per_kv_head());
+        for (uint64_t j = 0; j <= start_ + row; j++) {
+          const auto block = static_cast<uint32_t>(j / block_size);
+          if (block < first() || block >= last() ||
+              std::find(list.begin(), list.end(), block) != list.end())
+            attention.mask[row * attention.mask_words + j / 64] |= uint64_t{1} << j % 64;
+        }
+        const ReferenceRow expected(queries.row(row, h),
+                                    {row, h, h / heads_per_kv_head(), start_ + row, 0, length},
+                                    keys, values, attention);
+        for (uint32_t d = 0; d < out.dim(); d++)
+          worst = worse(std::abs(double{out.get(row, h, d)} - expected.out[d]) /
+                            (expected.tolerance(d, out.dtype()) + rotated_tolerance()),
+                        worst);
+        worst = worse(std::abs(double{lse[row * model_.query_heads + h]} - expected.lse) /
+                          (expected.lse_tolerance + rotated_tolerance()),
+                      worst);
+      }
+    }
+    return worst;
+  }
+  double rotated_tolerance() const { return model_.rotation == PKV_ROTATION_NONE ? 0 : 1e-2; }
+
+  // What was chosen, given as lists, gives the same bits: in the batch, and over the memory.
+  void check_lists(const Batch& batch, Rows& q, const Rows& out) {
+    pkv_attention_params params = params_of(choice_);
+    params.block_lists = chosen_.data();
+    params.block_list_size = choice_.top;
+    Rows of_batch(tokens_, model_.query_heads, model_.values()), of_memory = of_batch;
+    const pkv_tensor queries = q.tensor(), to_batch = of_batch.tensor(),
+                     to_memory = of_memory.tensor();
+    CHECK(pkv_batch_attend(batch, 0, &params, &queries, &to_batch));
+    EXPECT_TRUE(out == of_batch || all_chosen());
+    pkv_kv_view view{};
+    view.struct_size = sizeof view;
+    CHECK(pkv_cache_kv_view(cache_, 0, &view));
+    std::vector<int64_t> blocks(256);
+    int64_t indptr[2];
+    size_t count = 0;
+    CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
+                               &count, nullptr));
+    const std::vector<uint32_t> table(blocks.begin(),
+                                      blocks.begin() + static_cast<std::ptrdiff_t>(count));
+    const uint64_t length = start_ + tokens_;
+    pkv_attention_sequences sequences{};
+    sequences.struct_size = sizeof sequences;
+    sequences.query_heads = model_.query_heads;
+    sequences.count = 1;
+    sequences.query_lengths = &tokens_;
+    sequences.kv_lengths = &length;
+    sequences.block_tables = table.data();
+    sequences.block_table_stride = table.size();
+    CHECK(pkv_attention(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
+    EXPECT_TRUE(of_batch == of_memory);
+  }
+  // Then the sequence is read as a whole, and summed up in another order.
+  bool all_chosen() const { return choice_.top >= last() - first(); }
+
+  const Model model_;
+  Random random_;
+  Compute compute_;
+  Cache cache_;
+  Session session_;
+  uint64_t start_ = 0;
+  uint32_t tokens_ = 0;
+  Choice choice_{};
+  std::vector<uint32_t> chosen_;
+};
+
+struct Kind {
+  const char* name;
+  Model model;
+};
+
+const Kind kinds[] = {
+    {"f32", {1, 4, 2, 32, 48, PKV_F32}},
+    {"bf16, 7 query heads", {1, 7, 1, 64, 64, PKV_BF16}},
+    {"f16", {1, 6, 2, 80, 32, PKV_F16}},
+    {"int8", {1, 8, 2, 64, 64, PKV_INT8}},
+    {"int4 values", {1, 4, 4, 32, 32, PKV_INT8, 0, PKV_INT4}},
+    {"fp8", {1, 2, 1, 16, 16, PKV_FP8_E4M3}},
+    {"latent", {1, 5, 1, 576, 512, PKV_BF16, 0, PKV_BF16, 0, 1}},
+    {"rotated", {1, 4, 2, 64, 64, PKV_F32, 0, PKV_F32, 0, 0, PKV_ROTATION_HADAMARD}},
+};
+
+TEST(ChosenBlocks, AreThoseOfTheHighestBounds) {
+  for (const Kind& kind : kinds) {
+    for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+      SCOPED_TRACE(testing::Message() << kind.name << ", layout " << layout);
+      Chooser chooser(kind.model, layout, 11);
+      chooser.step(150, {2, 1, 1}, chooser.session());
+      for (const Choice choice : {Choice{1, 0, 0}, {3, 1, 1}, {2, 2, 3}, {100, 1, 1}, {1, 9, 9}})
+        chooser.step(1, choice, chooser.session());
+      chooser.step(20, {3, 0, 2}, chooser.session());
+    }
+  }
+}
+
+// Bounds have to be those of the keys that are there now.
+TEST(ChosenBlocks, FollowTrimsAndForks) {
+  for (uint64_t seed = 0; seed < 6; seed++) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Chooser chooser({1, 4, 2, 32, 32, PKV_F32}, PKV_LAYOUT_PACKED, seed);
+    std::vector<Session> others;
+    for (int round = 0; round < 30; round++) {
+      const size_t which = chooser.random().below(others.size() + 1);
+      pkv_session session = which == 0 ? chooser.session() : others[which - 1].get();
+      const uint64_t length = length_of(session);
+      const auto number = [&](uint32_t n) {
+        return static_cast<uint32_t>(chooser.random().below(n));
+      };
+      if (length > 60 && number(3) == 0)
+        CHECK(pkv_session_trim(session, length - chooser.random().below(length - 1)));
+      if (others.size() < 4 && number(3) == 0) others.push_back(fork(session));
+      chooser.step(number(4) == 0 ? 1 + number(60) : 1, {1 + number(4), number(3), number(3)},
+                   session);
+    }
+  }
+}
+
+TEST(ChosenBlocks, AreThoseOfEveryInstructionSet) {
+  for (const pkv_isa isa : supported_isas()) {
+    SCOPED_TRACE(testing::Message() << "isa " << isa);
+    Chooser chooser({1, 11, 1, 48, 32, PKV_BF16}, PKV_LAYOUT_PACKED, 5, isa);
+    chooser.step(130, {2, 1, 1}, chooser.session());
+    chooser.step(1, {3, 1, 1}, chooser.session());
+  }
+}
+
+// Threads that need the bounds of the same blocks at once.
+TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
+  Model model{1, 2, 1, 64, 64, PKV_F32};
+  Cache cache = create(config_of(model, 512));
+  Session parent = open(cache);
+  Random random(3);
+  step(cache, parent, model, 1024, random);
+  std::vector<Session> sessions;
+  for (int i = 0; i < 8; i++) sessions.push_back(fork(parent));
+  Rows q(1, 2, 64);
+  q.fill(random);
+  KeysValues rows = rows_of(model, 1);
+  rows.k.fill(random);
+  rows.v.fill(random);
+  std::vector<std::vector<uint32_t>> chosen(sessions.size(), std::vector<uint32_t>(5));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < sessions.size(); i++)
+    threads.emplace_back([&, i] {
+      Batch batch = begin(cache, {sessions[i]}, {1});
+      KeysValues own = rows;
+      write(batch, 0, model, own);
+      pkv_attention_params params;
+      CHECK(pkv_attention_params_init(&params, sizeof params));
+      params.top_blocks = 5;
+      params.chosen_blocks = chosen[i].data();
+      Rows own_q = q, out(1, 2, 64);
+      const pkv_tensor queries = own_q.tensor(), outputs = out.tensor();
+      CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+      commit(batch);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& list : chosen) EXPECT_EQ(chosen[0], list);
+}
+
+TEST(ChosenBlocks, CountInTheStatistics) {
+  Model model{1, 2, 1, 64, 64, PKV_BF16};
+  Cache cache = create(config_of(model, 64));
+  Session session = open(cache);
+  Random random(3);
+  step(cache, session, model, 100, random);
+  const uint64_t before = stats_of(cache).bytes_reserved;
+  Batch batch = begin(cache, {session}, {1});
+  KeysValues rows = rows_of(model, 1);
+  write(batch, 0, model, rows);
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  params.top_blocks = 2;
+  Rows q(1, 2, 64), out(1, 2, 64);
+  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).bytes_reserved);
+}
+
+}  // namespace
+}  // namespace cache_test
