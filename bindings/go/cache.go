@@ -96,7 +96,9 @@ func (c *Cache) Close() error {
 		)
 	}
 	defer c.memory.Unlock()
-	err := call(op, c, func() raw.Status { return raw.CacheDestroy(c.handle) })
+	err := closePatiently(func() error {
+		return call(op, c, func() raw.Status { return raw.CacheDestroy(c.handle) })
+	})
 	if err == nil {
 		runtime.SetFinalizer(c, nil)
 		c.hooks.forget()

@@ -1,8 +1,10 @@
 package pagedkv
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
@@ -21,9 +23,28 @@ var waiting struct {
 	count   atomic.Int64 // len(endings), for calls that have nothing to do here
 }
 
+// attempts counts closings of collected objects. Until one has ended, its cache is busy, and nobody
+// could know that.
+var attempts struct{ begun, ended atomic.Int64 }
+
+// closePatiently closes an object, after those that are being closed for the collector. They take
+// microseconds, except in a hook that closes the object itself: hence the limit.
+func closePatiently(tryClose func() error) error {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(10 * time.Microsecond) {
+		ended := attempts.ended.Load()
+		err := tryClose()
+		alone := attempts.begun.Load() == ended
+		if alone || !errors.Is(err, ErrBusy) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // tried tells whether the object is closed now. What belonged to a cache that was closed went with
 // it.
 func (e ending) tried() bool {
+	attempts.begun.Add(1)
+	defer attempts.ended.Add(1)
 	if status := e.close(); status != raw.OK && Status(status) != ErrStaleHandle {
 		return false
 	}

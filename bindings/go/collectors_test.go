@@ -106,6 +106,27 @@ func collect() {
 	}
 }
 
+// A cache may be closed while the collector closes its sessions.
+func TestClosesBesideTheCollector(t *testing.T) {
+	for i := 0; i < 100; i++ {
+		cache := small(t, nil)
+		for n := 0; n < 200; n++ {
+			_, err := cache.OpenSession(nil)
+			check(t, err)
+		}
+		done := make(chan struct{})
+		go func() {
+			runtime.GC()
+			close(done)
+		}()
+		for stats, _ := cache.Stats(); stats.Sessions == 200; stats, _ = cache.Stats() {
+			runtime.Gosched()
+		}
+		check(t, cache.Close())
+		<-done
+	}
+}
+
 type collecting struct{ stream bytes.Buffer }
 
 func (c *collecting) Read(to []byte) (int, error) {
