@@ -82,6 +82,7 @@ class PagedCache(TransformersCache):
         self.tokens = tokens or int(getattr(config, "max_position_embeddings", 4096))
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
         self.top_blocks, self.block_size = top_blocks, block_size
+        self._attending = config.num_hidden_layers
         self._cache: Cache | None = None
         self._sessions: list[Session] = []
         self._step: ForwardPass | None = None
@@ -119,13 +120,13 @@ class PagedCache(TransformersCache):
         self._begin(layer, key).write(layer, key, value)
 
     def attend(self, layer: int, query: torch.Tensor, variant: Variant) -> torch.Tensor:
-        """Attention of a forward pass: [batch][n][query_heads][value_dim]. The last layer's ends
-        the pass."""
+        """Attention of a forward pass over the rows of a layer, which may be another one's than
+        the queries: [batch][n][query_heads][value_dim]. The last layer's ends the pass."""
         step = self._step
         if step is None or layer not in step.written:
             raise RuntimeError(f"layer {layer} attends before it was updated")
         out = step.attend(layer, query, variant)
-        if len(step.attended) == len(self.layers):
+        if step.attended == self._attending:
             step.batch.commit()
             self._length += self._new_tokens
             self._step = None
@@ -221,13 +222,14 @@ class PagedCache(TransformersCache):
 
 
 def layer_windows(config: Any) -> list[int]:
-    """The sliding window of each layer, 0 for none."""
+    """The sliding window of each layer that has keys, 0 for none. Layers behind them (of Gemma 3n)
+    attend to the keys of these."""
     kinds = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None) or 0
+    with_keys = config.num_hidden_layers - (getattr(config, "num_kv_shared_layers", 0) or 0)
     if kinds is None:
-        return [window] * config.num_hidden_layers
-    if getattr(config, "num_kv_shared_layers", 0):
-        raise NotImplementedError("layers that share the keys of others have no paged cache yet")
+        return [window] * with_keys
+    kinds = kinds[:with_keys]
     known = {"full_attention": 0, "sliding_attention": window}
     if other := set(kinds) - known.keys():
         raise NotImplementedError(f"layers of {', '.join(sorted(other))} have no paged cache yet")
@@ -332,7 +334,7 @@ class Variant(NamedTuple):
 
 
 class ForwardPass:
-    """A forward pass over sessions: what its layers write and attend, and which did so far.
+    """A forward pass over sessions: what its layers write and attend, and how far they are.
 
     Tensors of layers are [batch][heads][n][dim]: a padded batch, an entry for each session, or (in
     a packed pass) one entry with the rows of all sessions. `top_blocks`, if given, is for each
@@ -344,7 +346,7 @@ class ForwardPass:
     ) -> None:
         self.batch, self._packed, self._top_blocks = batch, packed, top_blocks
         self.written: set[int] = set()
-        self.attended: set[int] = set()
+        self.attended = 0
         self._operands: dict[str, _Operand] = {}
         self._params: dict[tuple[Any, ...], tuple[Variant, _raw.AttentionParams]] = {}
 
@@ -364,7 +366,7 @@ class ForwardPass:
         top_blocks = 0 if self._top_blocks is None else self._top_blocks[layer]
         params = ctypes.byref(self._built(variant, top_blocks, shape))
         lib.check(lib.batch_attend(self.batch.handle, layer, params, queries, outputs))
-        self.attended.add(layer)
+        self.attended += 1
         return out
 
     def _operand(self, what: str, states: torch.Tensor, heads: int, dim: int) -> Any:

@@ -44,6 +44,17 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "sliding_window": 8,
         "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
     },
+    # The last two layers attend to the keys of the first two.
+    "Gemma3nText": {
+        "head_dim": 32,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "vocab_size_per_layer_input": 97,
+        "hidden_size_per_layer_input": 16,
+        "laurel_rank": 8,
+        "activation_sparsity_pattern": [0.0] * 4,
+    },
     "GptOss": {
         "head_dim": 32,
         "sliding_window": 8,
