@@ -1,0 +1,86 @@
+/* Cross-attention: the keys and values of an image are written once, in a session of their own, and
+ * the tokens of two answers attend to them. */
+#include <math.h>
+#include <pagedkv/pagedkv.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PATCHES = 20, ANSWERS = 2, ROWS = 33, HEADS = 4, KV_HEADS = 2, DIM = 32, BLOCKS = 8 };
+
+static float k[PATCHES][KV_HEADS][DIM], v[PATCHES][KV_HEADS][DIM];
+static float q[ROWS][HEADS][DIM], out[ROWS][HEADS][DIM];
+
+static void check(pkv_status status) {
+  if (status == PKV_OK) return;
+  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  exit(EXIT_FAILURE);
+}
+
+static void fill(void* rows, size_t bytes, float step) {
+  for (size_t i = 0; i < bytes / sizeof(float); i++) ((float*)rows)[i] = sinf((float)i * step);
+}
+
+/* How far element d of a result is from a plain softmax over all patches. */
+static double error_at(int row, int head, int d) {
+  const int kv_head = head / (HEADS / KV_HEADS);
+  double weights = 0, sum = 0;
+  for (int t = 0; t < PATCHES; t++) {
+    double score = 0;
+    for (int i = 0; i < DIM; i++) score += (double)q[row][head][i] * k[t][kv_head][i];
+    const double weight = exp(score / sqrt(DIM));
+    weights += weight, sum += weight * v[t][kv_head][d];
+  }
+  return fabs(out[row][head][d] - sum / weights);
+}
+
+int main(void) {
+  fill(k, sizeof k, 1), fill(v, sizeof v, 3), fill(q, sizeof q, 7);
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.layers = 1, config.query_heads = HEADS, config.kv_heads = KV_HEADS;
+  config.key_dim = DIM, config.blocks = BLOCKS;
+  pkv_cache cache;
+  pkv_session image;
+  check(pkv_cache_create(&config, &cache));
+  check(pkv_session_open(cache, NULL, &image));
+
+  /* [write] */
+  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  check(pkv_session_prefill(image, 0, PATCHES, &keys, &values)); /* of each layer */
+  /* [write end] */
+
+  /* [attend] */
+  pkv_kv_view view;
+  view.struct_size = sizeof view;
+  check(pkv_cache_kv_view(cache, 0, &view));
+  uint32_t table[ANSWERS][BLOCKS]; /* of both answers the image's */
+  size_t count;
+  for (int i = 0; i < ANSWERS; i++)
+    check(pkv_session_block_table(image, 0, BLOCKS, table[i], &count));
+  const uint32_t rows[ANSWERS] = {ROWS - 1, 1}; /* a prompt, longer than the image; a new token */
+  const uint64_t patches[ANSWERS] = {PATCHES, PATCHES};
+  const int64_t anywhere[ROWS] = {0}; /* positions in the image: queries have none */
+  const pkv_attention_sequences answers = {.struct_size = sizeof answers,
+                                           .query_heads = HEADS,
+                                           .count = ANSWERS,
+                                           .query_lengths = rows,
+                                           .kv_lengths = patches,
+                                           .block_tables = table[0],
+                                           .block_table_stride = BLOCKS,
+                                           .query_positions = anywhere};
+  pkv_attention_params params;
+  check(pkv_attention_params_init(&params, sizeof params));
+  params.causal = 0; /* every query sees the whole image */
+  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  check(pkv_attention(NULL, &view, &answers, &params, &queries, &outputs));
+  /* [attend end] */
+
+  double worst = 0;
+  for (int row = 0; row < ROWS; row++)
+    for (int head = 0; head < HEADS; head++)
+      for (int d = 0; d < DIM; d++) worst = fmax(worst, error_at(row, head, d));
+  printf("%d tokens of %d answers see %d patches, as in a plain softmax: %s\n", ROWS, ANSWERS,
+         PATCHES, worst < 1e-5 ? "yes" : "no");
+  check(pkv_cache_destroy(cache));
+  return worst < 1e-5 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
