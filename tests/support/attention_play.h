@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "enums.h"
@@ -101,11 +102,16 @@ class AttentionPlay {
       params_.mask = mask_.data();
       params_.mask_words = 1;
     }
-    bf16_rows_ =
-        // This choice is the last one, so that inputs that were found before it was there keep
-        // their meaning.
-        source_.below(2) != 0;
+    // Choices that came later are the last ones, so that inputs that were found before keep their
+    // meaning.
+    bf16_rows_ = source_.below(2) != 0;
     if (bf16_rows_) q_ = floats(halves(q_));
+    const bool plain = config_.window == 0 && params_.alibi_slopes == nullptr && mask_.empty();
+    if (plain && config_.storage == PKV_STORAGE_PAGED && !source_.chance(60)) {
+      params_.top_blocks = static_cast<uint32_t>(source_.between(1, 4));
+      params_.first_blocks = static_cast<uint32_t>(source_.below(3));
+      params_.last_blocks = static_cast<uint32_t>(source_.below(3));
+    }
   }
 
   std::vector<float> heads(float unit) {
@@ -150,17 +156,41 @@ class AttentionPlay {
                      q = bf16_rows_ ? tensor(half_q) : tensor(q_, 0);
     EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.latent != 0 ? nullptr : &batch_v), PKV_OK)
         << pkv_last_error();
-    Result result{std::vector<float>(new_rows * config_.query_heads * config_.value_dim),
-                  std::vector<float>(new_rows * config_.query_heads)};
-    params_.lse = result.lse.data();
-    std::vector<uint16_t> half_out(result.out.size());
-    const pkv_tensor out = bf16_rows_ ? tensor(half_out) : tensor(result.out, 0);
-    EXPECT_EQ(pkv_batch_attend(batch, 0, &params_, &q, &out), PKV_OK) << pkv_last_error();
-    if (bf16_rows_) result.out = floats(half_out);
+    const Result result = attend_to_blocks(batch, q, new_rows);
     EXPECT_EQ(pkv_batch_commit(batch, nullptr), PKV_OK) << pkv_last_error();
     EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();
     EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
     return result;
+  }
+
+  Result attend(pkv_batch batch, const pkv_attention_params& params, const pkv_tensor& q,
+                uint64_t new_rows) const {
+    Result result{std::vector<float>(new_rows * config_.query_heads * config_.value_dim),
+                  std::vector<float>(new_rows * config_.query_heads)};
+    pkv_attention_params with_lse = params;
+    with_lse.lse = result.lse.data();
+    std::vector<uint16_t> half_out(result.out.size());
+    const pkv_tensor out = bf16_rows_ ? tensor(half_out) : tensor(result.out, 0);
+    EXPECT_EQ(pkv_batch_attend(batch, 0, &with_lse, &q, &out), PKV_OK) << pkv_last_error();
+    if (bf16_rows_) result.out = floats(half_out);
+    return result;
+  }
+
+  // Attends to all blocks, or to those that the scalar kernels chose: what others choose differs
+  // where bounds are equal up to rounding. Whatever is chosen, a list of it gives the same result.
+  Result attend_to_blocks(pkv_batch batch, const pkv_tensor& q, uint64_t new_rows) {
+    if (params_.top_blocks == 0) return attend(batch, params_, q, new_rows);
+    std::vector<uint32_t> chosen(new_rows * config_.kv_heads * params_.top_blocks);
+    pkv_attention_params params = params_;
+    params.chosen_blocks = chosen.data();
+    const Result by_bounds = attend(batch, params, q, new_rows);
+    params.block_list_size = std::exchange(params.top_blocks, 0);
+    params.chosen_blocks = nullptr;
+    params.block_lists = chosen.data();
+    compare(by_bounds, attend(batch, params, q, new_rows), config_.isa);
+    if (config_.isa == PKV_ISA_SCALAR) chosen_ = chosen;
+    params.block_lists = chosen_.data();
+    return attend(batch, params, q, new_rows);
   }
 
   static pkv_tensor tensor(const std::vector<float>& rows, int64_t stride) {
@@ -256,4 +286,5 @@ class AttentionPlay {
   uint64_t forks_ = 0;
   std::vector<float> k_, v_, q_, slopes_, logits_;
   std::vector<uint64_t> mask_;
+  std::vector<uint32_t> chosen_;  // by the scalar kernels
 };
