@@ -99,8 +99,8 @@ type AttentionParams struct {
 	BoolMask BoolMask
 	// Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
 	LSE []float32
-	// Each row reads, for each KV head, the so many blocks whose keys may score highest, and besides
-	// FirstBlocks, LastBlocks and those with tokens of the step. 0: all blocks. Needs a cache.
+	// How many blocks each row chooses for each KV head: those whose keys may score highest. It reads
+	// these, FirstBlocks, LastBlocks and those with tokens of the step. 0: all. Needs a cache.
 	TopBlocks int
 	// With chosen blocks, so many first blocks are read, too; 0: one; NoFirstBlocks: none.
 	FirstBlocks int

@@ -96,10 +96,10 @@ typedef struct pkv_attention_params {
   /* Chosen blocks: queries read some of the blocks instead of all (guide/chosen_blocks.md). Not
    * with a window, ALiBi, a mask, or positions that the caller gives. */
   /**
-   * Each query, for each KV head, reads the so many blocks whose keys may score highest (Tang et
-   * al. 2024), and besides the first_blocks, the last_blocks and those with tokens of the step. The
-   * bound of a block is the sum, over the query heads of the KV head and the dims, of the larger of
-   * q * min and q * max of its keys. 0 (default): no block is chosen so. Needs a cache.
+   * How many blocks each query chooses for each KV head: those with the highest bounds (Tang et al.
+   * 2024). It reads these, the first_blocks, the last_blocks and those with tokens of the step. The
+   * bound of a block is the sum, over the query heads of the KV head and over the dims, of the
+   * larger of q * min and q * max of its keys. 0 (default): none is chosen so. Needs a cache.
    */
   uint32_t top_blocks;
   uint32_t first_blocks; /**< With chosen blocks: so many first blocks are read, too. Default 1. */

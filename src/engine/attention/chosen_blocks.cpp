@@ -35,7 +35,7 @@ void ChosenBlocks::list_queries() {
     for (uint32_t i = 0; i < sequence.queries; i++)
       queries_.push_back({s, i, sequence.first_query + i,
                           params.causal ? sequence.start() + i + 1 : sequence.length, first, last,
-                          step, chosen});
+                          chosen});
   }
 }
 

@@ -42,12 +42,10 @@ class ChosenBlocks {
     uint64_t row;    // among the queries of all sequences
     uint64_t seen;   // tokens
     uint32_t first, last;
-    uint32_t step;    // the first block with a token of the step
     uint32_t chosen;  // of the candidates, by bounds
   };
   // Working memory of a worker.
   struct Scratch {
-    std::vector<float> keys;  // of one block and KV head
     std::vector<float> q, positive, negative, scores;
     std::vector<uint32_t> indices;
   };

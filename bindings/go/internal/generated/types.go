@@ -533,10 +533,11 @@ type AttentionParams struct {
 	// [sequences]: the position of column 0. A negative one is the number of first columns that
 	// stand for no position, such as padding on the left. NULL (default): 0.
 	BoolMaskFirstPositions *int64
-	// Each query, for each KV head, reads the so many blocks whose keys may score highest (Tang et
-	// al. 2024), and besides the first_blocks, the last_blocks and those with tokens of the step.
-	// The bound of a block is the sum, over the query heads of the KV head and the dims, of the
-	// larger of q * min and q * max of its keys. 0 (default): no block is chosen so. Needs a cache.
+	// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
+	// al. 2024). It reads these, the first_blocks, the last_blocks and those with tokens of the
+	// step. The bound of a block is the sum, over the query heads of the KV head and over the dims,
+	// of the larger of q * min and q * max of its keys. 0 (default): none is chosen so. Needs a
+	// cache.
 	TopBlocks uint32
 	// With chosen blocks: so many first blocks are read, too. Default 1.
 	FirstBlocks uint32
