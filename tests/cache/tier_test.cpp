@@ -467,6 +467,23 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   memory_.go_on();
 }
 
+// What the reader matches in memory is counted as held at once.
+TEST_F(TierTest, ValidatesWhileTheReaderMatches) {
+  make(64);
+  const Text whole = text(1, 512), most(whole.begin(), whole.begin() + 480);
+  store_away(whole);
+  for (int i = 0; i < 300; i++) {
+    EXPECT_EQ(480u, fetch(most));
+    CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+    for (uint64_t cached = 0; cached < 512;) {
+      CHECK(pkv_cache_validate(cache_));
+      CHECK(pkv_prefix_probe(cache_, nullptr, 0, whole.size(), whole.data(), &cached));
+    }
+    EXPECT_EQ(512u, fetch(whole));
+    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  }
+}
+
 // A step that needs the blocks of a prefetch waits for one read, not for the whole prefetch.
 TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
   constexpr uint64_t blocks = 400;

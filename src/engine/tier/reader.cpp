@@ -195,7 +195,9 @@ uint64_t StoreTier::end_of_window(const LookupResult& lookup, uint64_t to, size_
 
 // Sets reader_content_ to what the prefix index has of the text. Returns its length in blocks.
 uint64_t StoreTier::match_in_memory(const ReadRequest& request) {
-  Content content(cache_);
+  // Locked all the while, so that inspect() sees every block that is held.
+  const std::lock_guard lock(reader_mutex_);
+  Content& content = reader_content_.emplace(cache_);
   content.hold() = prefix::Index::Hold(*cache_.prefix(), request.salt, default_retention);
   const uint32_t depth =
       cache_.prefix()->match(content.hold(), request.text, content.sequences(), nullptr);
@@ -203,8 +205,6 @@ uint64_t StoreTier::match_in_memory(const ReadRequest& request) {
   content.tokens().assign(
       request.text.begin(),
       request.text.begin() + static_cast<std::ptrdiff_t>(depth * uint64_t{block_size()}));
-  const std::lock_guard lock(reader_mutex_);
-  reader_content_.emplace(std::move(content));
   return depth;
 }
 

@@ -123,8 +123,8 @@ class StoreTier final : public Tier {
   mutable std::mutex queue_mutex_;
   std::condition_variable work_queued_, work_done_;
   bool stopping_ = false;
-  unsigned flushing_ = 0;      // the number of threads in flush()
-  std::list<Content> writes_;  // a list, since give_way() takes it over without allocating
+  unsigned flushing_ = 0;  // the number of threads in flush()
+  std::list<Content> writes_;
   uint64_t queued_blocks_ = 0, writing_blocks_ = 0;
   std::list<ReadRequest> reads_;              // the reader works on the first one
   std::unordered_set<uint64_t> stored_keys_;  // prefixes of keys that the store is known to have

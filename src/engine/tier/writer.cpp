@@ -86,16 +86,14 @@ std::vector<ContentKey> StoreTier::keys_of(std::string_view salt, prefix::Tokens
 }
 
 bool StoreTier::give_way() noexcept {
-  std::list<Content> dropped;
   bool any = false;
   {
     const std::lock_guard lock(queue_mutex_);
-    dropped.swap(writes_);
+    any = !writes_.empty();
+    writes_.clear();  // locked, so that inspect() sees every block that is held
     dropped_.fetch_add(queued_blocks_, std::memory_order_relaxed);
     queued_blocks_ = 0;
-    any = !dropped.empty();
   }
-  dropped.clear();
   giving_way_.fetch_add(1, std::memory_order_relaxed);
   const auto let_go = [&](std::mutex& mutex, std::optional<Content>& content) {
     const std::lock_guard lock(mutex);
