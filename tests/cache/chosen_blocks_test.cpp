@@ -332,6 +332,38 @@ TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
   for (const auto& list : chosen) EXPECT_EQ(chosen[0], list);
 }
 
+// A runner that leaves tasks out costs the call, and nobody waits for the bounds that are missing.
+TEST(ChosenBlocks, AfterARunnerThatFailed) {
+  Model model{1, 2, 1, 64, 64, PKV_F32};
+  bool fails = false;
+  pkv_runner runner{};
+  runner.user = &fails;
+  runner.threads = 1;
+  runner.run = [](void* user, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+    for (size_t i = 0; i < n; i++)
+      if (!*static_cast<bool*>(user) || i % 2 == 0) task(context, i, 0);
+  };
+  pkv_cache_config config = config_of(model, 64);
+  config.threads = 0;
+  config.runner = &runner;
+  Cache cache = create(config);
+  Session session = open(cache);
+  Random random(3);
+  step(cache, session, model, 300, random);
+  Batch batch = begin(cache, {session}, {1});
+  KeysValues rows = rows_of(model, 1);
+  write(batch, 0, model, rows);
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  params.top_blocks = 5;
+  Rows q(1, 2, 64), out(1, 2, 64);
+  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  fails = true;
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  fails = false;
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+}
+
 TEST(ChosenBlocks, CountInTheStatistics) {
   Model model{1, 2, 1, 64, 64, PKV_BF16};
   Cache cache = create(config_of(model, 64));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 #include "base/checked.h"
 #include "base/status.h"
@@ -79,8 +80,9 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
   });
 }
 
-// Computes the bounds of all candidates that have none. Once a block is claimed, nothing may fail.
+// Computes the bounds of all candidates that have none.
 void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
+  memory::KeyBounds& bounds = *layer.bounds;
   std::vector<memory::Block> candidates;
   for (const Query& query : queries_)
     if (query.index == 0)
@@ -90,12 +92,25 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
   own.reserve(candidates.size());
   const size_t keys = uint64_t{call_.sequences[0].kv.block_size} * call_.shape.key_dim;
   std::vector<std::vector<float>> scratch(workers_.threads(), std::vector<float>(keys));
+  const auto compute = [&](memory::Block block, unsigned worker) {
+    bounds.compute(kernels_, layer.slab, block, layer.layer, scratch[worker].data());
+  };
   for (const memory::Block block : candidates)
-    if (layer.bounds->claim(block, layer.layer)) own.push_back(block);
-  workers_.for_each(own.size(), [&](size_t i, unsigned worker) {
-    layer.bounds->compute(kernels_, layer.slab, own[i], layer.layer, scratch[worker].data());
-  });
-  for (const memory::Block block : candidates) layer.bounds->wait(block, layer.layer);
+    if (bounds.claim(block, layer.layer)) own.push_back(block);
+  try {
+    workers_.for_each(own.size(), [&](size_t i, unsigned worker) { compute(own[i], worker); });
+  } catch (...) {  // a caller's runner that left tasks out
+    for (const memory::Block block : own) bounds.give_up(block, layer.layer);
+    throw;
+  }
+  // Other threads compute the rest, or give it up.
+  for (const memory::Block block : candidates)
+    while (!bounds.has(block, layer.layer)) {
+      if (bounds.claim(block, layer.layer))
+        compute(block, 0);
+      else
+        std::this_thread::yield();
+    }
 }
 
 // Scores the candidates for one query and the query heads of one KV head.

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <limits>
-#include <thread>
 
 #include "base/checked.h"
 
@@ -95,9 +94,14 @@ void KeyBounds::compute(const kernels::Table& kernels, unsigned char* slab, Bloc
   state(block, layer).store(computed(block), std::memory_order_release);
 }
 
-void KeyBounds::wait(Block block, uint32_t layer) const noexcept {
+void KeyBounds::give_up(Block block, uint32_t layer) noexcept {
+  uint64_t claimed = computing(block);
+  state(block, layer).compare_exchange_strong(claimed, 0);
+}
+
+bool KeyBounds::has(Block block, uint32_t layer) const noexcept {
   const std::atomic<uint64_t>& word = states_[uint64_t{layer} * blocks_ + block_id(block)];
-  while (word.load(std::memory_order_acquire) != computed(block)) std::this_thread::yield();
+  return word.load(std::memory_order_acquire) == computed(block);
 }
 
 void KeyBounds::forget(uint32_t id) noexcept {

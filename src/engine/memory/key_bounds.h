@@ -38,9 +38,9 @@ class KeyBounds {
   // Computes the bounds of a block that was claimed. `keys` has room for block_size * key_dim.
   void compute(const kernels::Table& kernels, unsigned char* slab, Block block, uint32_t layer,
                float* keys) noexcept;
-  // Waits until another thread has computed them. A thread that waits has computed all that it
-  // claimed.
-  void wait(Block block, uint32_t layer) const noexcept;
+  // Gives a claim up again, unless the bounds are computed.
+  void give_up(Block block, uint32_t layer) noexcept;
+  bool has(Block block, uint32_t layer) const noexcept;
   // Forgets the bounds of a block that is written to, and that nobody else references.
   void forget(uint32_t id) noexcept;
 
