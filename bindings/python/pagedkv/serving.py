@@ -33,6 +33,7 @@ from transformers import (
 )
 from transformers.cache_utils import Cache as TransformersCache
 
+from ._handle import unsigned
 from ._scheduler import Event, Finish, Part, Request, Sampling, Scheduler
 from .batch import Batch
 from .cache import Cache
@@ -46,6 +47,7 @@ from .transformers import (
     check_pass,
     install,
     layer_windows,
+    top_blocks_by_layer,
 )
 
 __all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "Sampling"]
@@ -79,7 +81,9 @@ class Engine:
     `blocks` (or `memory_bytes`, 1 GiB by default) is the memory for keys and values, `dtype` and
     `value_dtype` what they are stored as, `rotation` how they are rotated before, `prefix` and
     `store` what is kept of ended requests and where. A step takes in up to `chunk` tokens of
-    prompts, and up to `max_running` requests run at once.
+    prompts, and up to `max_running` requests run at once. With `top_blocks` a step that has no
+    prompts reads, in layers without a window, only so many chosen blocks for each KV head, besides
+    the first one and the last two.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Engine:
         dtype: Dtype | None = None,
         value_dtype: Dtype | None = None,
         rotation: Rotation | str = Rotation.NONE,
+        top_blocks: int = 0,
         prefix: PrefixConfig | None = _SHARED,
         store: StoreConfig | None = None,
         threads: int = 0,
@@ -101,6 +106,7 @@ class Engine:
     ) -> None:
         if chunk < 1 or max_running < 1:
             raise ValueError(f"chunk and max_running are {chunk} and {max_running}, not 1 or more")
+        top_blocks = unsigned(top_blocks, 32, "top_blocks")
         if tokenizer is not None and not hasattr(tokenizer, "backend_tokenizer"):
             raise TypeError(f"a tokenizer of the tokenizers library is needed, not {tokenizer!r}")
         install(model)
@@ -120,7 +126,7 @@ class Engine:
             threads=threads,
         )
         self.cache = Cache(config)
-        self._runner = _Runner(model)
+        self._runner = _Runner(model, top_blocks)
         self._scheduler = Scheduler(self.cache, chunk, max_running)
         self._tokenizer = tokenizer
         self._vocabulary = text_config.vocab_size
@@ -306,8 +312,8 @@ class _PackedCache(TransformersCache):
 
 
 class _Runner:
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
+    def __init__(self, model: PreTrainedModel, top_blocks: int) -> None:
+        self._model, self._top_blocks = model, top_blocks
         self._windows = layer_windows(model.config.get_text_config(decoder=True))
 
     @torch.inference_mode()
@@ -318,10 +324,13 @@ class _Runner:
         positions = [torch.arange(p.position, p.position + len(p.tokens)) for p in parts]
         ends = itertools.accumulate(len(part.tokens) for part in parts)
         rows = [end - 1 for end, part in zip(ends, parts, strict=True) if part.wants_logits]
+        top_blocks = self._top_blocks if all(len(part.tokens) == 1 for part in parts) else 0
+        by_layer = top_blocks_by_layer(self._windows, top_blocks)
+        forward = ForwardPass(batch, packed=True, top_blocks=by_layer)
         logits: torch.Tensor = self._model(
             input_ids=torch.tensor([list(tokens)]),
             position_ids=torch.cat(positions)[None],
-            past_key_values=_PackedCache(ForwardPass(batch, packed=True), self._windows),
+            past_key_values=_PackedCache(forward, self._windows),
             use_cache=True,
             logits_to_keep=torch.tensor(rows, dtype=torch.long),
         ).logits

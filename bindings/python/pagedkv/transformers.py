@@ -27,6 +27,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from ._arrays import batch_tensor
 from ._cache_base import LayerShape
 from ._continuous import install_continuous as install_continuous
+from ._handle import unsigned
 from ._library import library
 from ._torch_threads import torch_runner
 from .attention import AttentionParams, BoolMask
@@ -81,7 +82,8 @@ class PagedCache(TransformersCache):
         super().__init__(layers=[PagedLayer(self, i) for i in range(len(self.windows))])
         self.tokens = tokens or int(getattr(config, "max_position_embeddings", 4096))
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
-        self.top_blocks, self.block_size = top_blocks, block_size
+        self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
+        self.block_size = unsigned(block_size, 32, "block_size")
         self._attending = config.num_hidden_layers
         self._cache: Cache | None = None
         self._sessions: list[Session] = []
@@ -196,7 +198,7 @@ class PagedCache(TransformersCache):
         top_blocks = self.top_blocks if new_tokens == 1 else 0
         self._step = ForwardPass(
             self._cache.begin(self._sessions, [new_tokens] * count),
-            top_blocks=[0 if window else top_blocks for window in self.windows],
+            top_blocks=top_blocks_by_layer(self.windows, top_blocks),
         )
         self._new_tokens = new_tokens
         return self._step
@@ -234,6 +236,11 @@ def layer_windows(config: Any) -> list[int]:
     if other := set(kinds) - known.keys():
         raise NotImplementedError(f"layers of {', '.join(sorted(other))} have no paged cache yet")
     return [known[kind] for kind in kinds]
+
+
+def top_blocks_by_layer(windows: Sequence[int], top_blocks: int) -> list[int]:
+    """How many blocks each layer chooses: one with a window reads all that it sees."""
+    return [0 if window else top_blocks for window in windows]
 
 
 def cache_config(

@@ -58,6 +58,22 @@ def test_tokens_are_those_of_generate(family: str) -> None:
         assert engine.cache.stats().sessions == 0
 
 
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
+def test_answers_read_chosen_blocks(family: str) -> None:
+    model, prompt = model_of(family), [5 + i % 90 for i in range(120)]
+    answers, reserved = [], []
+    for top_blocks in (0, 100, 1):
+        with Engine(model, top_blocks=top_blocks, chunk=50) as engine:
+            requests = [engine.add(prompt[i:], max_new_tokens=NEW) for i in range(3)]
+            engine.run()
+            answers.append(tokens_of(requests))
+            reserved.append(engine.cache.stats().bytes_reserved)
+    assert answers[0] == answers[1]  # there are less than 100
+    assert reserved[0] < reserved[1] == reserved[2]  # bounds were made
+    with pytest.raises(pagedkv.MisuseError, match="top_blocks: -1"):
+        Engine(model, top_blocks=-1)
+
+
 def test_a_shared_beginning_is_computed_once() -> None:
     model = model_of("Llama")
     with Engine(model) as engine:

@@ -254,6 +254,8 @@ def test_errors_say_what_is_wrong() -> None:
     model = model_of("Llama")
     cache = PagedCache(model)
     generate(model, cache)
+    with pytest.raises(pagedkv.MisuseError, match="top_blocks: -1"):
+        PagedCache(model, top_blocks=-1)
     with pytest.raises(ValueError, match="3 sequences, the batch has 1"):
         model(prompts()["input_ids"][:1], past_key_values=cache)
     with pytest.raises(pagedkv.OutOfBlocksError):
