@@ -376,9 +376,12 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   write(batch, 0, model, rows);
   pkv_attention_params params;
   CHECK(pkv_attention_params_init(&params, sizeof params));
-  params.top_blocks = 2;
   Rows q(1, 2, 64), out(1, 2, 64);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  params.top_blocks = 4;  // as many as there are to choose from
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  EXPECT_EQ(before, stats_of(cache).bytes_reserved);
+  params.top_blocks = 2;
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).bytes_reserved);
 }

@@ -64,7 +64,7 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
   if (most_chosen_ == 0) return;
   chosen_.resize(queries_.size() * heads() * most_chosen_);
   uint32_t candidates = 0;
-  for (const Query& query : queries_) candidates = std::max(candidates, query.last - query.first);
+  for (const Query& query : queries_) candidates = std::max(candidates, query.candidates());
   const AttendShape& shape = call_.shape;
   std::vector<Scratch> scratch(workers_.threads());
   for (Scratch& one : scratch) {
@@ -74,7 +74,10 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
     one.scores.resize(candidates);
     one.indices.resize(candidates);
   }
-  compute_bounds(layer);
+  if (std::any_of(queries_.begin(), queries_.end(), [](const Query& q) { return q.chooses(); })) {
+    bounds_ = &layer.group->make_bounds();
+    compute_bounds(layer);
+  }
   workers_.for_each(queries_.size() * heads(), [&](size_t i, unsigned worker) {
     choose_for(layer, queries_[i / heads()], static_cast<uint32_t>(i % heads()), scratch[worker]);
   });
@@ -82,10 +85,9 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
 
 // Computes the bounds of all candidates that have none.
 void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
-  memory::KeyBounds& bounds = *layer.bounds;
   std::vector<memory::Block> candidates;
   for (const Query& query : queries_)
-    if (query.index == 0)
+    if (query.index == 0 && query.chooses())
       candidates.insert(candidates.end(), layer.tables[query.sequence] + query.first,
                         layer.tables[query.sequence] + query.last);
   std::vector<memory::Block> own;
@@ -93,20 +95,21 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
   const size_t keys = uint64_t{call_.sequences[0].kv.block_size} * call_.shape.key_dim;
   std::vector<std::vector<float>> scratch(workers_.threads(), std::vector<float>(keys));
   const auto compute = [&](memory::Block block, unsigned worker) {
-    bounds.compute(kernels_, layer.slab, block, layer.layer, scratch[worker].data());
+    bounds_->compute(kernels_, layer.group->slab->data(), block, layer.layer,
+                     scratch[worker].data());
   };
   for (const memory::Block block : candidates)
-    if (bounds.claim(block, layer.layer)) own.push_back(block);
+    if (bounds_->claim(block, layer.layer)) own.push_back(block);
   try {
     workers_.for_each(own.size(), [&](size_t i, unsigned worker) { compute(own[i], worker); });
   } catch (...) {  // a caller's runner that left tasks out
-    for (const memory::Block block : own) bounds.give_up(block, layer.layer);
+    for (const memory::Block block : own) bounds_->give_up(block, layer.layer);
     throw;
   }
   // Other threads compute the rest, or give it up.
   for (const memory::Block block : candidates)
-    while (!bounds.has(block, layer.layer)) {
-      if (bounds.claim(block, layer.layer))
+    while (!bounds_->has(block, layer.layer)) {
+      if (bounds_->claim(block, layer.layer))
         compute(block, 0);
       else
         std::this_thread::yield();
@@ -137,18 +140,18 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Query& query, uint32_
       (x < 0 ? scratch.negative : scratch.positive)[d] += x;
     }
   }
-  kernels_.score_blocks({layer.bounds->of(layer.layer, head), sequence.kv.blocks + query.first,
-                         query.last - query.first, dim, scratch.positive.data(),
-                         scratch.negative.data(), scratch.scores.data()});
+  kernels_.score_blocks({bounds_->of(layer.layer, head), sequence.kv.blocks + query.first,
+                         query.candidates(), dim, scratch.positive.data(), scratch.negative.data(),
+                         scratch.scores.data()});
 }
 
 // Writes the indices of the candidates with the highest scores, in rising order.
 void ChosenBlocks::choose_for(const ChoosingLayer& layer, const Query& query, uint32_t head,
                               Scratch& scratch) {
-  const uint32_t count = query.last - query.first;
+  const uint32_t count = query.candidates();
   uint32_t* const indices = scratch.indices.data();
   std::iota(indices, indices + count, query.first);
-  if (query.chosen < count) {
+  if (query.chooses()) {
     score(layer, query, head, scratch);
     const float* const scores = scratch.scores.data();
     std::nth_element(indices, indices + query.chosen, indices + count, [&](uint32_t a, uint32_t b) {
@@ -188,9 +191,8 @@ void ChosenBlocks::write_tables() {
   std::vector<size_t> begins;
   for (const Query& query : queries_) {
     const AttendSequence& whole = sequence_of(query);
-    const bool all =
-        call_.params.block_lists == nullptr && query.chosen == query.last - query.first;
-    if (all) {  // the sequence as it is, once for its queries, which may share what they read
+    if (call_.params.block_lists == nullptr && !query.chooses()) {
+      // The sequence as it is, once for its queries, which may share what they read.
       if (query.index == 0) sequences_.push_back(whole), begins.push_back(SIZE_MAX);
       continue;
     }

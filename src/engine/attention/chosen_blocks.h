@@ -8,16 +8,15 @@
 
 #include "base/parallel.h"
 #include "engine/attention/call.h"
-#include "engine/memory/key_bounds.h"
+#include "engine/memory/group.h"
 #include "kernels/kernels.h"
 
 namespace pkv::attention {
 
-// What blocks are chosen by: the bounds of one layer, and where its keys lie.
+// Whose bounds blocks are chosen by, where the caller has no lists.
 struct ChoosingLayer {
-  memory::KeyBounds* bounds;  // NULL: the blocks are those of the caller's lists
-  unsigned char* slab;
-  uint32_t layer;
+  memory::Group* group;
+  uint32_t layer;  // in the group
   // The block tables of the sequences of the call.
   std::vector<const memory::Block*> tables;
 };
@@ -43,6 +42,9 @@ class ChosenBlocks {
     uint64_t seen;   // tokens
     uint32_t first, last;
     uint32_t chosen;  // of the candidates, by bounds
+
+    uint32_t candidates() const { return last - first; }
+    bool chooses() const { return chosen < candidates(); }
   };
   // Working memory of a worker.
   struct Scratch {
@@ -75,6 +77,7 @@ class ChosenBlocks {
   Workers& workers_;
   const kernels::Table& kernels_;
   const AttendCall& call_;
+  memory::KeyBounds* bounds_ = nullptr;  // if any query chooses by them
   std::vector<Query> queries_;
   size_t most_chosen_ = 0;        // by any query
   std::vector<uint32_t> chosen_;  // see chosen_at()

@@ -219,8 +219,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
 // Returns what the blocks of a layer are chosen by.
 attention::ChoosingLayer Batch::choosing_layer(const attention::AttendCall& call, LayerPlace place,
                                                memory::Group& group) const {
-  attention::ChoosingLayer layer{nullptr, group.slab->data(), place.layer, {}};
-  if (call.params.top_blocks != 0) layer.bounds = &group.make_bounds();
+  attention::ChoosingLayer layer{&group, place.layer, {}};
   for (const attention::AttendSequence& sequence : call.sequences)
     layer.tables.push_back(
         entries_[sequence.index].session->content().sequences()[place.group].blocks().data());
