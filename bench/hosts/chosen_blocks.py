@@ -10,13 +10,12 @@ many blocks; "bounds" is the library's, the others are done in NumPy.
 """
 
 import argparse
-import json
 import pathlib
 import time
 
 import numpy as np
+import public_model
 import torch
-import transformers
 from pagedkv import AttentionParams
 from pagedkv import transformers as host
 
@@ -156,13 +155,8 @@ def main():
     parser.add_argument("--prompt", type=int, default=7680)
     parser.add_argument("--tokens", type=int, default=256)
     options = parser.parse_args()
-    torch.cuda.is_current_stream_capturing = lambda: False
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        options.model / "f32", dtype=torch.float32
-    ).eval()
-    workloads = json.loads((options.model / "workloads.json").read_text())
-    text = torch.tensor([max((w["prompts"][0] for w in workloads), key=len)])
+    model, text = public_model.load(options.model)
+    text = torch.tensor([text])
     end = options.prompt + options.tokens
     if text.shape[1] <= end:
         parser.error(f"the text has {text.shape[1]} tokens, {end + 1} are needed")

@@ -10,9 +10,9 @@ weights, is left out. A rotation is the library's HADAMARD.
 """
 
 import argparse
-import json
 import pathlib
 
+import public_model
 import torch
 import transformers
 
@@ -116,12 +116,8 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=8000)
     options = parser.parse_args()
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        options.model / "f32", dtype=torch.float32
-    ).eval()
-    workloads = json.loads((options.model / "workloads.json").read_text())
-    text = max((w["prompts"][0] for w in workloads), key=len)[: options.tokens]
+    model, text = public_model.load(options.model)
+    text = text[: options.tokens]
     config = model.config
     matrix = hadamard(config.hidden_size // config.num_attention_heads)
     kinds = [(name, name) for name in ROUNDINGS] + list(MIXED)

@@ -7,11 +7,10 @@ The text is that of this project's guide. Everything but K and V is computed in 
 """
 
 import argparse
-import json
 import pathlib
 
+import public_model
 import torch
-import transformers
 from pagedkv import Dtype, Rotation
 from pagedkv.transformers import PagedCache
 
@@ -61,13 +60,8 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=8000)
     options = parser.parse_args()
-    torch.cuda.is_current_stream_capturing = lambda: False
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        options.model / "f32", dtype=torch.float32
-    ).eval()
-    workloads = json.loads((options.model / "workloads.json").read_text())
-    text = max((w["prompts"][0] for w in workloads), key=len)[: options.tokens]
+    model, text = public_model.load(options.model)
+    text = text[: options.tokens]
     texts = [torch.tensor([text[i : i + 2000]]) for i in range(0, len(text), 2000)]
     print("| K and V | rotation | perplexity | KL to f32 | first choice as with f32 |")
     print("|---|---|---|---|---|")

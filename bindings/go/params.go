@@ -131,27 +131,11 @@ func (p *AttentionParams) place(
 	if p.Bidirectional {
 		out.Causal = 0
 	}
-	if p.Window == NoWindow {
-		out.Window = 0
-	} else if p.Window != 0 {
-		out.Window = n.u32("Window", p.Window)
-	}
-	if p.Sinks == NoSinks {
-		out.Sinks = 0
-	} else if p.Sinks != 0 {
-		out.Sinks = n.u32("Sinks", p.Sinks)
-	}
+	out.Window = n.orNone("Window", p.Window, NoWindow, out.Window)
+	out.Sinks = n.orNone("Sinks", p.Sinks, NoSinks, out.Sinks)
 	out.TopBlocks = n.u32("TopBlocks", p.TopBlocks)
-	if p.FirstBlocks == NoFirstBlocks {
-		out.FirstBlocks = 0
-	} else if p.FirstBlocks != 0 {
-		out.FirstBlocks = n.u32("FirstBlocks", p.FirstBlocks)
-	}
-	if p.LastBlocks == NoLastBlocks {
-		out.LastBlocks = 0
-	} else if p.LastBlocks != 0 {
-		out.LastBlocks = n.u32("LastBlocks", p.LastBlocks)
-	}
+	out.FirstBlocks = n.orNone("FirstBlocks", p.FirstBlocks, NoFirstBlocks, out.FirstBlocks)
+	out.LastBlocks = n.orNone("LastBlocks", p.LastBlocks, NoLastBlocks, out.LastBlocks)
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	n.length("Mask", len(p.Mask), rows, p.MaskWords)
@@ -183,6 +167,17 @@ func (n *numbers) length(name string, given, rows, perRow int) {
 			rows, perRow,
 		)
 	}
+}
+
+// orNone gives a number: initial if the given one is 0, and 0 if it is none.
+func (n *numbers) orNone(name string, given, none int, initial uint32) uint32 {
+	switch given {
+	case 0:
+		return initial
+	case none:
+		return 0
+	}
+	return n.u32(name, given)
 }
 
 // blocks checks a slice of perHead indices of blocks per row and KV head, which may be nil. Where
