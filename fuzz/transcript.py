@@ -50,6 +50,7 @@ LENGTHS = {
     "batch_state_blocks.before": "sessions_of(batch)",
     "batch_state_blocks.after": "capacity",
     "session_read_state.state": "size",
+    "session_drop_blocks.blocks": "count",
     "batch_kv_indices.indptr": "sessions_of(batch) + 1",
     "batch_kv_indices.indices": "capacity",
     "batch_kv_indices.last_block_length": "sessions_of(batch)",

@@ -205,6 +205,19 @@ func (s *Session) LastTrim(limit int) (int, error) {
 	return int(length), err
 }
 
+// DropBlocks forgets blocks in the middle, by their rising indices in the block table of a group:
+// it gives them back, and later tokens do not see theirs.
+func (s *Session) DropBlocks(group int, blocks []uint32) error {
+	const op = "drop blocks"
+	index, err := unsigned32(op, "group", group)
+	if err != nil {
+		return err
+	}
+	return call(op, s, func() raw.Status {
+		return raw.SessionDropBlocks(s.handle, index, uint64(len(blocks)), first(blocks))
+	})
+}
+
 // Fork opens a session with the same tokens. Blocks are shared until somebody writes to them.
 func (s *Session) Fork() (*Session, error) {
 	var handle raw.Session

@@ -187,7 +187,8 @@ PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const p
  * @param length   How many tokens to keep.
  *
  * Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
- * needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since 0.1.
+ * needs, one with states has none there, or the next token would go into a dropped block; see
+ * pkv_session_last_trim), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
@@ -202,6 +203,28 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_session_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
+
+/**
+ * Forgets blocks in the middle of a session: gives them back, in one layer group. What is left
+ * keeps its positions; later tokens do not see the tokens of these blocks (as if masked), and
+ * neither do slots, indices and materialize. Layers of other groups still see them.
+ *
+ * From the first block dropped on, the session no longer shares its blocks through the prefix
+ * index: what only this session used there is taken from the index, and later tokens are not
+ * published. A resume after pkv_session_suspend brings the whole text back, to be computed again.
+ * Forks, snapshots and files lack what was dropped.
+ *
+ * @param     session  The session.
+ * @param     group    The index of the group.
+ * @param     count    How many blocks.
+ * @param[in] blocks   [count]: their indices in the block table, rising; each full of tokens.
+ *                     Those that were dropped already, or left the window, may be among them.
+ *
+ * Statuses: OUT_OF_RANGE (group; a block that is not full of tokens), INVALID_ARGUMENT (not
+ * rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
+                                           const uint32_t* blocks);
 
 /**
  * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever
@@ -289,7 +312,8 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  * @param      group     The index of the group.
  * @param      capacity  Entries that ids has room for.
  * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one
- *                       step late: see pkv_layer_group). May be NULL if capacity is 0.
+ *                       step late: see pkv_layer_group) or was dropped. May be NULL if capacity
+ *                       is 0.
  * @param[out] count     How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
@@ -305,7 +329,8 @@ PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, 
  * @param      group    The index of the group.
  * @param      first    The first position.
  * @param      n        How many.
- * @param[out] slots    [n]: block id * block_size + offset; -1 where the block left the window.
+ * @param[out] slots    [n]: block id * block_size + offset; -1 where the block left the window
+ *                      or was dropped.
  *
  * Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
@@ -314,7 +339,7 @@ PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group,
 
 /**
  * Tells the slots that attention reads now in one group, in token order: those of committed tokens
- * and of the step in flight that the window still holds.
+ * and of the step in flight that the window still holds and that were not dropped.
  *
  * @param      session   The session.
  * @param      group     The index of the group.
@@ -338,7 +363,7 @@ PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, s
  * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
- * Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
+ * Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
  */
 PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first,
                                            size_t n, const pkv_tensor* k, const pkv_tensor* v);

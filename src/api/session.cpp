@@ -146,6 +146,15 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
   return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
 }
 
+pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t count,
+                                   const uint32_t* blocks) {
+  return guarded([&] {
+    const SessionLease session(handle, Access::write);
+    check_list(blocks, count, "blocks");
+    session->drop_blocks(group, std::span(blocks, count));
+  });
+}
+
 pkv_status pkv_session_last_trim(pkv_session handle, uint64_t limit, uint64_t* length) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
@@ -220,11 +229,13 @@ pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t cap
     const uint64_t end = session->length_in_flight();
     const memory::Sequence& table = session->table(group);
     memory::check_has_rows(table.group(), "kv_indices");
-    const uint64_t first = std::min(table.first_kept(), end),
-                   sinks = std::min<uint64_t>(table.group().shape.sinks, first);
-    check_capacity(capacity, sinks + end - first, count, "KV indices");
-    session->slot_mapping(group, 0, sinks, slots);
-    session->slot_mapping(group, first, end - first, slots + sinks);
+    uint64_t total = 0;
+    table.for_each_read(end, [&](uint64_t, uint64_t from, uint64_t to) { total += to - from; });
+    check_capacity(capacity, total, count, "KV indices");
+    table.for_each_read(end, [&](uint64_t, uint64_t from, uint64_t to) {
+      session->slot_mapping(group, from, to - from, slots);
+      slots += to - from;
+    });
   });
 }
 

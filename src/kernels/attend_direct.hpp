@@ -75,7 +75,7 @@ class AttendDirect {
       find_together();
       next_count_ = 0;
       for (uint64_t tile = at + step; tile < at + 2 * step && tile < end; tile += tile_tokens)
-        tiles_.put_next(next_count_++, tile);
+        if (!in_hole(task_.kv, tile)) tiles_.put_next(next_count_++, tile);
       for (uint32_t head = 0; head < heads_; head++) attend_head(head);
     }
   }

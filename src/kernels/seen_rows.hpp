@@ -27,6 +27,9 @@ class SeenRows {
     base_ = base, from_ = from, to_ = to;
     first_tile_ = static_cast<uint32_t>((from - base) / tile_tokens);
     tiles_end_ = static_cast<uint32_t>((to - base + tile_tokens - 1) / tile_tokens);
+    has_hole_ = false;
+    for (uint32_t tile = first_tile_; tile < tiles_end_ && task_.kv.has_holes; tile++)
+      has_hole_ |= in_hole(task_.kv, position_of(tile));
     find_ends();
   }
 
@@ -39,7 +42,8 @@ class SeenRows {
   // memory.
   TokenMask present(uint32_t tile) const {
     const bool read = task_.sinks == 0 || seen_by_any(tile);
-    return read ? range_mask(position_of(tile), from_, to_) : 0;
+    return read && !in_hole(task_.kv, position_of(tile)) ? range_mask(position_of(tile), from_, to_)
+                                                         : 0;
   }
 
   // The end of the tokens that a row has to look at, counted from the first one of the step: 0, or
@@ -76,8 +80,8 @@ class SeenRows {
   bool sees_all(const QueryView& query) const {
     const uint64_t from = position_of(first_tile_), to = position_of(tiles_end_);
     const bool in_mask = query.mask != nullptr && to > query.mask_begin;
-    return !in_mask && from >= query.begin && from >= task_.begin && to <= query.end &&
-           to <= task_.end;
+    return !in_mask && !has_hole_ && from >= query.begin && from >= task_.begin &&
+           to <= query.end && to <= task_.end;
   }
 
   TokenMask seen(uint32_t query, uint32_t tile) const {
@@ -97,6 +101,7 @@ class SeenRows {
   bool* const sees_all_;  // by query
   uint64_t base_ = 0, from_ = 0, to_ = 0;
   uint32_t first_tile_ = 0, tiles_end_ = 0;
+  bool has_hole_ = false;  // in the step
 };
 
 }  // namespace pkv::kernels

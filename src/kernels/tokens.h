@@ -55,9 +55,15 @@ static inline TokenMask own_mask(const QueryView& query, uint64_t tile) {
   return mask;
 }
 
+// Whether the tokens of a tile are in a hole of the block table.
+static inline bool in_hole(const KvView& kv, uint64_t tile) {
+  return kv.has_holes && kv.blocks[tile / kv.block_size] == PKV_NO_BLOCK;
+}
+
 // The tokens of a tile that a query of a task sees.
 static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& query,
                                      uint64_t tile) {
+  if (in_hole(task.kv, tile)) return 0;
   TokenMask seen = range_mask(tile, query.begin, query.end);
   if (task.sinks != 0) seen |= range_mask(tile, 0, task.sinks < query.end ? task.sinks : query.end);
   if (query.mask != nullptr && tile + tile_tokens > query.mask_begin) seen &= own_mask(query, tile);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <pagedkv/cache.h>
+#include <pagedkv/pool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +40,9 @@ struct KvView {
   uint32_t block_size;     // tokens; not used where blocks is NULL
   uint32_t kv_heads;
   pkv_layout layout;
+  // Whether entries of the block table may be PKV_NO_BLOCK: no query sees the tokens of such a
+  // block. Then a block has whole tiles.
+  bool has_holes = false;
 };
 
 // Bytes of an element of a caller's rows, which are f32, f16 or bf16.
@@ -74,9 +78,10 @@ struct TransferTask {
   uint64_t count;
 };
 
-// The positions that one query sees: those below its task's `sinks`, and those in [begin, end), all
-// of them below `end`. From mask_begin on it sees only those whose bit is set in the mask: bit i of
-// word w stands for position mask_begin + 64 w + i.
+// The positions that one query sees, unless they are in a hole of the block table: those below its
+// task's `sinks`, and those in [begin, end), all of them below `end`. From mask_begin on it sees
+// only those whose bit is set in the mask: bit i of word w stands for position mask_begin + 64 w +
+// i.
 struct QueryView {
   uint64_t position;  // the query's own
   uint64_t begin, end;

@@ -92,7 +92,8 @@ class PrefixPlay {
     if (choice < 40)
       return static_cast<void>(talks_.erase(talks_.begin() + static_cast<int64_t>(t)));
     if (choice < 70) return extend(t);
-    if (choice < 77) return trim(t);
+    if (choice < 75) return trim(t);
+    if (choice < 77) return drop(t);
     if (choice < 84) return fork_talk(t);
     if (choice < 88) return snapshot(t);
     if (choice < 92) return suspend(t);
@@ -133,6 +134,9 @@ class PrefixPlay {
     // The text of before a suspension, while it is suspended or computed again.
     Text remembered = {};
     bool suspended = false;
+    // The first position that was dropped, while the text has it.
+    uint64_t forgotten_from = UINT64_MAX;
+    bool forgetful() const { return forgotten_from != UINT64_MAX; }
   };
 
   bool worked(pkv_status status) {
@@ -207,7 +211,8 @@ class PrefixPlay {
     if (!worked(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &handle))) return;
     Batch batch(handle);
     for (uint32_t layer = 0; layer < 2 && setup_.storage != PKV_STORAGE_NONE; layer++) {
-      Rows k = rows(wanted, talk.salt, layer, from), v = rows(wanted, talk.salt, layer + 2, from);
+      const char salt = talk.forgetful() ? 'f' : talk.salt;
+      Rows k = rows(wanted, salt, layer, from), v = rows(wanted, salt, layer + 2, from);
       write(batch, layer, k, v);
     }
     if (random_.chance(10)) return;  // The batch is aborted.
@@ -222,21 +227,37 @@ class PrefixPlay {
     Talk& talk = talks_[t];
     const uint64_t length = random_.below(talk.text.size() + 1);
     const pkv_status status = pkv_session_trim(talk.session, length);
-    if (status == PKV_OUT_OF_RANGE && setup_.window != 0) return;
+    if (status == PKV_OUT_OF_RANGE && (setup_.window != 0 || talk.forgetful())) return;
     CHECK(status);
     talk.text.resize(length);
     talk.remembered.clear();
     talk.suspended = false;
+    if (length <= talk.forgotten_from) talk.forgotten_from = UINT64_MAX;
+  }
+
+  // A talk that has dropped blocks has other keys and values from then on, as it would in a model:
+  // none of them may come to another talk.
+  void drop(size_t t) {
+    Talk& talk = talks_[t];
+    if (talk.suspended || talk.text.size() < 16) return;
+    std::vector<uint32_t> blocks;
+    for (uint32_t i = 0; i < talk.text.size() / 16; i++)
+      if (random_.chance(40)) blocks.push_back(i);
+    const auto group = static_cast<uint32_t>(random_.below(2));
+    CHECK(pkv_session_drop_blocks(talk.session, group, blocks.size(), blocks.data()));
+    if (!blocks.empty())
+      talk.forgotten_from = std::min<uint64_t>(talk.forgotten_from, blocks[0] * 16);
   }
 
   void fork_talk(size_t t) {
     if (talks_[t].suspended || talks_.size() >= 8) return;
     Talk child{fork(talks_[t].session), talks_[t].text, talks_[t].salt};
+    child.forgotten_from = talks_[t].forgotten_from;
     talks_.push_back(std::move(child));
   }
 
   void snapshot(size_t t) {
-    if (snapshots_.size() < 2 && !talks_[t].suspended) {
+    if (snapshots_.size() < 2 && !talks_[t].suspended && !talks_[t].forgetful()) {
       snapshots_.emplace_back(freeze(talks_[t].session), std::pair(talks_[t].text, talks_[t].salt));
     } else if (!snapshots_.empty()) {
       const auto& [frozen, what] = snapshots_.back();
@@ -251,6 +272,7 @@ class PrefixPlay {
     if (talk.text.size() > talk.remembered.size()) talk.remembered = talk.text;
     talk.text.clear();
     talk.suspended = true;
+    talk.forgotten_from = UINT64_MAX;
   }
 
   void resume(size_t t) {
@@ -390,7 +412,7 @@ class PrefixPlay {
     Text ids(talk.text.size());
     CHECK(pkv_session_tokens(talk.session, 0, ids.size(), ids.data()));
     ASSERT_EQ(talk.text, ids);
-    if (setup_.storage == PKV_STORAGE_NONE) return;
+    if (setup_.storage == PKV_STORAGE_NONE || talk.forgetful()) return;
     const uint32_t layer = static_cast<uint32_t>(random_.below(2));
     const size_t seen = setup_.window == 0 || layer == 0
                             ? talk.text.size()

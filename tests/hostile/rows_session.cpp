@@ -200,10 +200,19 @@ std::vector<Function> session_rows() {
                       {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}}};
   Function last_trim{ROW(pkv_session_last_trim), {session, number(7), out<uint64_t>()}};
   last_trim.cases = {{"UINT64_MAX", set(1, UINT64_MAX), {PKV_OK}}, {"0", set(1, 0), {PKV_OK}}};
+  const auto first_block = [](uint32_t block) {
+    return [block](World&, Values& values) { *reinterpret_cast<uint32_t*>(values[3]) = block; };
+  };
+  Function drop{
+      ROW(pkv_session_drop_blocks), {session, group, number(1), in<uint32_t>({0})}, {in_batch()}};
+  drop.cases = {{"none", set(2, 0), {PKV_OK}},
+                {"the part-filled block", first_block(1), {PKV_OUT_OF_RANGE}},
+                {"beyond the end", first_block(UINT32_MAX), {PKV_OUT_OF_RANGE}},
+                {"count SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
 
-  std::vector<Function> all = {open,    close,      fork,       reserve,  trim,
-                               suspend, resume,     match,      push,     set_priority,
-                               prefill, set_tokens, read_state, last_trim};
+  std::vector<Function> all = {open,    close,      fork,       reserve,   trim,
+                               suspend, resume,     match,      push,      set_priority,
+                               prefill, set_tokens, read_state, last_trim, drop};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

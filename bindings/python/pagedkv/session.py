@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from ._arrays import (
     TokenIds,
     address,
     batch_tensor,
+    counts,
     tensor,
     token_ids,
 )
@@ -120,6 +122,18 @@ class Session(Handle):
             )
         )
         return length.value
+
+    def drop_blocks(self, blocks: Sequence[int], group: int = 0) -> None:
+        """Forgets blocks in the middle, by their rising indices in the block table of a group:
+        gives them back, and later tokens do not see theirs.
+        """
+        counts(blocks, 2**32, "blocks")
+        numbers = (ctypes.c_uint32 * len(blocks))(*blocks)
+        library().check(
+            library().session_drop_blocks(
+                self._handle, unsigned(group, 32, "group"), len(blocks), numbers
+            )
+        )
 
     def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
         """A copy of the state of a layer after so many tokens, by default after all."""

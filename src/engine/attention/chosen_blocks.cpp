@@ -2,6 +2,7 @@
 #include "engine/attention/chosen_blocks.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <thread>
 
@@ -30,13 +31,17 @@ void ChosenBlocks::list_queries() {
     // A step may begin inside of a block, which then counts as one of the step.
     const auto step = static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
     const uint32_t first = std::min(params.first_blocks, step),
-                   last = std::max(first, step - std::min(params.last_blocks, step)),
-                   chosen = std::min(params.top_blocks, last - first);
+                   last = std::max(first, step - std::min(params.last_blocks, step));
+    const uint32_t* const blocks = sequence.kv.blocks;
+    const auto dropped = static_cast<uint32_t>(
+        sequence.kv.has_holes ? std::count(blocks + first, blocks + last, PKV_NO_BLOCK) : 0);
+    const uint32_t candidates = last - first - dropped,
+                   chosen = std::min(params.top_blocks, candidates);
     most_chosen_ = std::max<size_t>(most_chosen_, chosen);
     for (uint32_t i = 0; i < sequence.queries; i++)
       queries_.push_back({s, i, sequence.first_query + i,
                           params.causal ? sequence.start() + i + 1 : sequence.length, first, last,
-                          chosen});
+                          candidates, chosen});
   }
 }
 
@@ -64,7 +69,7 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
   if (most_chosen_ == 0) return;
   chosen_.resize(queries_.size() * heads() * most_chosen_);
   uint32_t candidates = 0;
-  for (const Query& query : queries_) candidates = std::max(candidates, query.candidates());
+  for (const Query& query : queries_) candidates = std::max(candidates, query.candidates);
   const AttendShape& shape = call_.shape;
   std::vector<Scratch> scratch(workers_.threads());
   for (Scratch& one : scratch) {
@@ -72,7 +77,9 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
     one.positive.resize(shape.key_dim);
     one.negative.resize(shape.key_dim);
     one.scores.resize(candidates);
-    one.indices.resize(candidates);
+    one.entries.resize(candidates);
+    one.ids.resize(candidates);
+    one.order.resize(candidates);
   }
   if (std::any_of(queries_.begin(), queries_.end(), [](const Query& q) { return q.chooses(); })) {
     bounds_ = &layer.group->make_bounds();
@@ -88,8 +95,9 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
   std::vector<memory::Block> candidates;
   for (const Query& query : queries_)
     if (query.index == 0 && query.chooses())
-      candidates.insert(candidates.end(), layer.tables[query.sequence] + query.first,
-                        layer.tables[query.sequence] + query.last);
+      std::copy_if(layer.tables[query.sequence] + query.first,
+                   layer.tables[query.sequence] + query.last, std::back_inserter(candidates),
+                   memory::is_block);
   std::vector<memory::Block> own;
   own.reserve(candidates.size());
   const size_t keys = uint64_t{call_.sequences[0].kv.block_size} * call_.shape.key_dim;
@@ -140,27 +148,32 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Query& query, uint32_
       (x < 0 ? scratch.negative : scratch.positive)[d] += x;
     }
   }
-  kernels_.score_blocks({bounds_->of(layer.layer, head), sequence.kv.blocks + query.first,
-                         query.candidates(), dim, scratch.positive.data(), scratch.negative.data(),
-                         scratch.scores.data()});
+  kernels_.score_blocks({bounds_->of(layer.layer, head), scratch.ids.data(), query.candidates, dim,
+                         scratch.positive.data(), scratch.negative.data(), scratch.scores.data()});
 }
 
-// Writes the indices of the candidates with the highest scores, in rising order.
+// Writes the entries of the candidates with the highest scores, in rising order.
 void ChosenBlocks::choose_for(const ChoosingLayer& layer, const Query& query, uint32_t head,
                               Scratch& scratch) {
-  const uint32_t count = query.candidates();
-  uint32_t* const indices = scratch.indices.data();
-  std::iota(indices, indices + count, query.first);
+  const uint32_t* const blocks = sequence_of(query).kv.blocks;
+  uint32_t count = 0;
+  for (uint32_t entry = query.first; entry < query.last; entry++) {
+    if (blocks[entry] == PKV_NO_BLOCK) continue;
+    scratch.entries[count] = entry;
+    scratch.ids[count++] = blocks[entry];
+  }
+  const auto order = scratch.order.begin();
+  std::iota(order, order + count, 0);
   if (query.chooses()) {
     score(layer, query, head, scratch);
     const float* const scores = scratch.scores.data();
-    std::nth_element(indices, indices + query.chosen, indices + count, [&](uint32_t a, uint32_t b) {
-      const float x = scores[a - query.first], y = scores[b - query.first];
-      return x != y ? x > y : a < b;
+    std::nth_element(order, order + query.chosen, order + count, [&](uint32_t a, uint32_t b) {
+      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
     });
-    std::sort(indices, indices + query.chosen);
+    std::sort(order, order + query.chosen);
   }
-  std::copy_n(indices, query.chosen, chosen_.data() + chosen_at(query, head));
+  uint32_t* const chosen = chosen_.data() + chosen_at(query, head);
+  for (uint32_t i = 0; i < query.chosen; i++) chosen[i] = scratch.entries[order[i]];
 }
 
 void ChosenBlocks::tell_chosen() const {

@@ -41,15 +41,16 @@ class ChosenBlocks {
     uint64_t row;    // among the queries of all sequences
     uint64_t seen;   // tokens
     uint32_t first, last;
-    uint32_t chosen;  // of the candidates, by bounds
+    uint32_t candidates;  // of these blocks, all but those that were dropped
+    uint32_t chosen;      // of the candidates, by bounds
 
-    uint32_t candidates() const { return last - first; }
-    bool chooses() const { return chosen < candidates(); }
+    bool chooses() const { return chosen < candidates; }
   };
   // Working memory of a worker.
   struct Scratch {
     std::vector<float> q, positive, negative, scores;
-    std::vector<uint32_t> indices;
+    std::vector<uint32_t> entries, ids;  // of the candidates
+    std::vector<uint32_t> order;
   };
 
   void list_queries();

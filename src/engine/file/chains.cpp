@@ -19,10 +19,12 @@ uint32_t ChainBuilder::add(const Content& content) {
   for (size_t first = 0, i = 0; first < text.size(); first += block_size_, i++) {
     for (size_t g = 0; g < groups_.size(); g++) {
       const memory::Sequence& sequence = content.sequences()[g];
-      sources[g] = {sequence.blocks()[i], contiguous_ ? &sequence : nullptr};
+      const memory::Block block = sequence.blocks()[i];
+      sources[g] = {memory::is_block(block) ? block : memory::no_block,
+                    contiguous_ ? &sequence : nullptr};
     }
     at = find_or_add(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)),
-                     sources, any_salt);
+                     sources, first < content.forgotten_from() ? any_salt : no_salt);
   }
   return at;
 }

@@ -51,6 +51,8 @@ class ChainBuilder {
   };
 
   static constexpr uint64_t any_salt = ~uint64_t{0};  // of nodes that are not in the index
+  // Of nodes that must not get into the index: their tokens did not see all that came before.
+  static constexpr uint64_t no_salt = any_salt - 1;
 
   uint32_t find_or_add(uint32_t after, prefix::Tokens tokens, std::span<const BlockSource> sources,
                        uint64_t salt);

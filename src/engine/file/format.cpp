@@ -152,6 +152,13 @@ bool any_extended(std::span<const SavedGroup> groups) {
   });
 }
 
+bool Tables::extended() const {
+  return any_extended(groups) ||
+         std::any_of(sessions.begin(), sessions.end(), [](const SavedSession& session) {
+           return (session.flags & saved_dropped) != 0;
+         });
+}
+
 void put_rotation(ByteWriter& out, const memory::Rotations& rotations) {
   out.put(static_cast<uint32_t>(rotations.kind));
   if (rotations.matrices) out.put_all(std::span<const uint64_t>(rotations.matrices->digest));
@@ -180,7 +187,7 @@ std::vector<unsigned char> encode(const Tables& tables) {
   out.put(static_cast<uint32_t>(tables.fingerprint.size()));
   out.put_all(std::span<const unsigned char>(tables.fingerprint));
   out.put(static_cast<uint32_t>(tables.groups.size()));
-  for (const SavedGroup& group : tables.groups) put_group(out, group, any_extended(tables.groups));
+  for (const SavedGroup& group : tables.groups) put_group(out, group, tables.extended());
   out.put(static_cast<uint32_t>(tables.salts.size()));
   for (const std::string& salt : tables.salts) {
     out.put(static_cast<uint32_t>(salt.size()));
@@ -205,6 +212,11 @@ std::vector<unsigned char> encode(const Tables& tables) {
     out.put_all(std::span<const uint64_t>(session.kept_from));
     out.put(static_cast<uint64_t>(session.remembered.size()));
     out.put_all(std::span<const int32_t>(session.remembered));
+    if ((session.flags & saved_dropped) != 0) out.put(session.forgotten_from);
+    for (const std::vector<DroppedRun>& runs : session.dropped) {
+      out.put(static_cast<uint32_t>(runs.size()));
+      for (const DroppedRun& run : runs) out.put(run.begin), out.put(run.end);
+    }
   }
   out.put(static_cast<uint32_t>(tables.entries.size()));
   for (const SavedEntry& entry : tables.entries) {
@@ -303,17 +315,44 @@ void check_salt(const Tables& tables, uint32_t salt) {
     fail(PKV_CORRUPT, "salt %u; the file has %zu", salt, tables.salts.size());
 }
 
-SavedSession get_session(ByteReader& in, const Tables& tables) {
+// Reads the runs of a session that were dropped in one group: whole blocks, in rising order, apart.
+std::vector<DroppedRun> get_dropped(ByteReader& in, const Tables& tables,
+                                    const SavedSession& session) {
+  std::vector<DroppedRun> runs(in.get_count<uint32_t>(2 * sizeof(uint64_t)));
+  const uint64_t length = session.length;
+  uint64_t first = session.forgotten_from;
+  for (DroppedRun& run : runs) {
+    run.begin = in.get<uint64_t>();
+    run.end = in.get<uint64_t>();
+    if (run.begin < first || run.end <= run.begin || run.end > length ||
+        run.begin % tables.block_size != 0 || run.end % tables.block_size != 0)
+      fail(PKV_CORRUPT, "a session of %llu tokens dropped those from %llu to %llu",
+           (unsigned long long)length, (unsigned long long)run.begin, (unsigned long long)run.end);
+    first = run.end + 1;
+  }
+  return runs;
+}
+
+SavedSession get_session(ByteReader& in, const Tables& tables, bool extended) {
   SavedSession session;
   session.label = in.get<uint64_t>();
   session.length = in.get<uint64_t>();
   session.chain = in.get<uint32_t>();
   session.salt = in.get<uint32_t>();
   session.priority = in.get<int32_t>();
-  session.flags = get_limited(in, 0, saved_flags, "the flags of a session");
+  session.flags =
+      get_limited(in, 0, extended ? saved_flags : saved_dropped - 1u, "the flags of a session");
   session.retention = get_retention(in);
   session.kept_from = in.get_all<uint64_t>(tables.groups.size());
   session.remembered = in.get_all<int32_t>(in.get<uint64_t>());
+  if ((session.flags & saved_dropped) != 0) {
+    session.forgotten_from = in.get<uint64_t>();
+    if (session.forgotten_from >= session.length || session.forgotten_from % tables.block_size != 0)
+      fail(PKV_CORRUPT, "a session of %llu tokens dropped some from %llu on",
+           (unsigned long long)session.length, (unsigned long long)session.forgotten_from);
+    for (size_t g = 0; g < tables.groups.size(); g++)
+      session.dropped.push_back(get_dropped(in, tables, session));
+  }
   check_end(tables, session.chain, session.length);
   check_salt(tables, session.salt);
   if ((session.flags & saved_suspended) != 0
@@ -348,7 +387,8 @@ Tables parse_tables(std::span<const unsigned char> bytes, bool extended) {
   for (size_t i = 0; i < chains; i++) tables.chains.push_back(get_chain(in, tables));
   const size_t sessions = in.get_count<uint32_t>(5 * sizeof(uint64_t));
   tables.sessions.reserve(sessions);
-  for (size_t i = 0; i < sessions; i++) tables.sessions.push_back(get_session(in, tables));
+  for (size_t i = 0; i < sessions; i++)
+    tables.sessions.push_back(get_session(in, tables, extended));
   tables.entries.resize(in.get_count<uint32_t>(2 * sizeof(uint64_t)));
   for (SavedEntry& entry : tables.entries) {
     entry.salt = in.get<uint32_t>();

@@ -14,8 +14,8 @@
 namespace pkv::file {
 
 inline constexpr uint32_t plain_version = 1, encrypted_version = 2;
-// Of files with rotations or states, which older libraries do not know, the version is higher by
-// this.
+// Of files with rotations, states or dropped blocks, which older libraries do not know, the version
+// is higher by this.
 inline constexpr uint32_t extended_versions = 2;
 inline constexpr size_t header_bytes = 48;
 inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypted body
@@ -26,7 +26,8 @@ struct Header {
   uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
   uint64_t body_bytes = 0;
   bool encrypted = false;
-  bool extended = false;  // true if the tables tell of rotations and states of layer groups
+  // True if the tables tell of rotations and states of layer groups, and of dropped blocks.
+  bool extended = false;
   std::array<unsigned char, 24> random{};  // of an encrypted file, different in each
   uint32_t version() const {
     return (encrypted ? encrypted_version : plain_version) + (extended ? extended_versions : 0);
@@ -55,8 +56,8 @@ struct SavedGroup {
   std::vector<uint32_t> layers;
 };
 
-// Returns true if any group has a rotation or states. Then files and names of items have a rotation
-// of each group.
+// Returns true if any group has a rotation or states. Then names of items have a rotation of each
+// group, and so have files.
 bool any_extended(std::span<const SavedGroup> groups);
 
 // A run of tokens that several texts may share. It follows the end of another chain, or begins a
@@ -73,7 +74,12 @@ enum SavedFlags : uint32_t {
   saved_suspended = 1,
   saved_matches = 2,
   saved_publishes = 4,
-  saved_flags = 7
+  saved_dropped = 8,
+  saved_flags = 15
+};
+
+struct DroppedRun {
+  uint64_t begin, end;
 };
 
 struct SavedSession {
@@ -86,6 +92,10 @@ struct SavedSession {
   uint32_t retention = 1;           // 0, which is evicted first, to 2, which is evicted last
   std::vector<uint64_t> kept_from;  // by group: the first position of the run held at the end
   std::vector<int32_t> remembered;  // tokens from before a suspension
+  // With saved_dropped: see Content::forgotten_from(); and by group the positions that were
+  // dropped, as runs of whole blocks.
+  uint64_t forgotten_from = UINT64_MAX;
+  std::vector<std::vector<DroppedRun>> dropped;
 };
 
 // A text of the prefix index, of which all blocks up to its length are cached.
@@ -106,6 +116,8 @@ struct Tables {
   std::vector<SavedSession> sessions;
   std::vector<SavedEntry> entries;  // the least recently used first
 
+  // Returns true if a reader has to know of rotations, states or dropped blocks.
+  bool extended() const;
   // Returns how many tokens a chain that others follow consists of whole multiples of.
   uint64_t chain_unit() const;
   // Returns the bytes of all keys and values. Throws OVERFLOW.

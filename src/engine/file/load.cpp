@@ -27,8 +27,8 @@ struct Segment {
 struct Text {
   uint32_t chain;
   uint64_t length;
-  const std::vector<uint64_t>* kept_from;  // nullptr: it keeps everything the file has
-  const std::string* salt;                 // nullptr: it does not use the index
+  const SavedSession* session;  // nullptr: it keeps everything the file has
+  const std::string* salt;      // nullptr: it does not use the index
   uint32_t retention;
 };
 
@@ -78,6 +78,7 @@ class Loader {
   std::vector<uint32_t> path(const Text& text) const;
   void plan_segments();
   BlockTables block_tables(const Text& text) const;
+  void check_dropped(const Text& text) const;
   void check_visible(const Text& text, const BlockTables& table) const;
   void check_state(const Text& text, const std::vector<memory::Block>& table) const;
   void cut_to_held(Text& text, const BlockTables& table) const;
@@ -288,14 +289,35 @@ Loader::BlockTables Loader::block_tables(const Text& text) const {
       blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
+    if (text.session != nullptr && !text.session->dropped.empty())
+      for (const DroppedRun& run : text.session->dropped[g])
+        std::fill(blocks.begin() + static_cast<std::ptrdiff_t>(run.begin / block_size_),
+                  blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),
+                  memory::dropped_block);
     if (shape.window == 0) continue;  // a group of states keeps every state of the file
     const uint64_t sinks = ceil_div(shape.sinks, block_size_),
-                   from = text.kept_from != nullptr ? (*text.kept_from)[g] : 0;
+                   from = text.session != nullptr ? text.session->kept_from[g] : 0;
     size_t i = blocks.size();
     while (i > 0 && blocks[i - 1] != memory::no_block && (i - 1) * block_size_ >= from) i--;
     for (; i > sinks; i--) blocks[i - 1] = memory::no_block;
   }
   return table;
+}
+
+// Checks that the cache can drop what a session dropped. Runs are whole blocks of the file.
+void Loader::check_dropped(const Text& text) const {
+  for (size_t g = 0; g < text.session->dropped.size(); g++)
+    for (const DroppedRun& run : text.session->dropped[g]) {
+      if (contiguous_)
+        fail(PKV_MISMATCH, "a session dropped blocks of group %zu; storage CONTIGUOUS cannot", g);
+      if (group(g).has_states()) fail(PKV_CORRUPT, "a session dropped states of group %zu", g);
+      if (run.begin % block_size_ != 0 || run.end % block_size_ != 0)
+        fail(PKV_MISMATCH,
+             "group %zu: tokens %llu to %llu of a session were dropped, which are no whole blocks "
+             "of %llu; use blocks whose size divides %u",
+             g, (unsigned long long)run.begin, (unsigned long long)(run.end - 1),
+             (unsigned long long)block_size_, tables().block_size);
+    }
 }
 
 // Checks that the tables have everything that the next token of the text attends to.
@@ -436,18 +458,19 @@ Content Loader::make_content(const Text& text) {
     content.tokens().insert(content.tokens().end(), tokens.begin(),
                             tokens.begin() + static_cast<std::ptrdiff_t>(count));
   }
+  if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
   const BlockTables blocks = block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
     memory::Sequence& sequence = content.sequences()[g];
     sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
     for (size_t i = 0; i < blocks[g].size(); i++) {
       memory::Block block = blocks[g][i];
-      if (block != memory::no_block && contiguous_) {
+      if (memory::is_block(block) && contiguous_) {
         block = reservation_->next(g, 1)[0];
         group(g).pool.set_filled(
             block, static_cast<uint32_t>(std::min(block_size_, text.length - i * block_size_)));
         reservation_->disown(g, 1);
-      } else if (block != memory::no_block && group(g).pool.retain(block) != PKV_OK) {
+      } else if (memory::is_block(block) && group(g).pool.retain(block) != PKV_OK) {
         fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit",
              memory::block_id(block), group(g).pool.references(memory::block_id(block)));
       }
@@ -550,6 +573,7 @@ std::vector<Content> Loader::build(std::span<const Text> sessions) {
   else
     count_segments();
   check_capacity();
+  for (const Text& text : sessions) check_dropped(text);
   for (const Text& text : sessions) check_visible(text, block_tables(text));
   for (Text& text : entries_) cut_to_held(text, block_tables(text));
   check_before_evicting();
@@ -589,8 +613,7 @@ LoadedSessions::LoadedSessions(Cache& cache, const Options& options, Source& sou
   for (const SavedSession& saved : tables.sessions) {
     const bool matches = cache.prefix() != nullptr && (saved.flags & saved_matches) != 0;
     const std::string* const salt = saved.salt == none ? &no_salt : &tables.salts[saved.salt];
-    texts.push_back(
-        {saved.chain, saved.length, &saved.kept_from, matches ? salt : nullptr, saved.retention});
+    texts.push_back({saved.chain, saved.length, &saved, matches ? salt : nullptr, saved.retention});
   }
   std::vector<Content> contents = loader_->build(texts);
   for (size_t i = 0; i < *count; i++) {

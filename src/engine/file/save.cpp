@@ -42,6 +42,20 @@ class Salts {
   std::map<std::string, uint32_t> numbers_;
 };
 
+// The runs of positions whose blocks were dropped.
+std::vector<DroppedRun> dropped_runs(const memory::Sequence& sequence) {
+  std::vector<DroppedRun> runs;
+  const uint64_t size = sequence.group().block_size;
+  for (size_t i = 0; i < sequence.blocks().size() && sequence.dropped() > 0; i++) {
+    if (sequence.blocks()[i] != memory::dropped_block) continue;
+    if (!runs.empty() && runs.back().end == i * size)
+      runs.back().end += size;
+    else
+      runs.push_back({i * size, (i + 1) * size});
+  }
+  return runs;
+}
+
 SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) {
   const Content& content = item.content();
   SavedSession saved;
@@ -59,6 +73,11 @@ SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) 
   }
   for (const memory::Sequence& sequence : content.sequences())
     saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
+  if (content.forgotten_from() == UINT64_MAX) return saved;
+  saved.flags |= saved_dropped;
+  saved.forgotten_from = content.forgotten_from();
+  for (const memory::Sequence& sequence : content.sequences())
+    saved.dropped.push_back(dropped_runs(sequence));
   return saved;
 }
 
@@ -230,7 +249,7 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   const bool lengths = image != nullptr && tables.has_kv;
   const Header header =
       make_header(encoded.size(), tables.kv_bytes(), lengths ? tables.lengths_bytes() : 0,
-                  !options.key.empty(), any_extended(tables.groups));
+                  !options.key.empty(), tables.extended());
   if (header.encrypted) {
     const auto sizes = encode_sizes(header);
     encoded.insert(encoded.begin(), sizes.begin(), sizes.end());

@@ -364,7 +364,7 @@ template <class Atomics>
 pkv_status BasicPool<Atomics>::retain_table(std::span<const Block> table,
                                             size_t* failed_at) noexcept {
   for (size_t i = 0; i < table.size(); i++) {
-    if (table[i] == no_block) continue;
+    if (!is_block(table[i])) continue;
     const pkv_status status = retain_held(table[i]);
     if (status == PKV_OK) continue;
     release_table(table.first(i));
@@ -379,7 +379,7 @@ pkv_status BasicPool<Atomics>::release_table(std::span<const Block> table) noexc
   FreedBits freed(*this);
   pkv_status first = PKV_OK;
   for (const Block block : table) {
-    if (block == no_block) continue;
+    if (!is_block(block)) continue;
     const pkv_status status = drop(block, freed);
     if (first == PKV_OK) first = status;
   }

@@ -85,11 +85,11 @@ class BasicPool {
   // returns the status of the first one, whose index is *failed_at.
   pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
-  // Adds a reference to each entry of a block table that is not no_block, or to none. Somebody has
+  // Adds a reference to each entry of a block table that is a block, or to none. Somebody has
   // to hold the blocks meanwhile, so that none of them is freed. Returns REF_LIMIT if it cannot,
   // and *failed_at is the index of the entry.
   pkv_status retain_table(std::span<const Block> table, size_t* failed_at) noexcept;
-  // Removes a reference from each entry that is not no_block, as release_held() does.
+  // Removes a reference from each entry that is a block, as release_held() does.
   pkv_status release_table(std::span<const Block> table) noexcept;
 
   // Claims the next n slots of an unshared block; *offset is the first of them. Returns

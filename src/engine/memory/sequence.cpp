@@ -34,6 +34,7 @@ Sequence::Sequence(Sequence&& other) noexcept
     : group_(other.group_),
       blocks_(std::move(other.blocks_)),
       ids_(std::move(other.ids_)),
+      dropped_(std::exchange(other.dropped_, 0)),
       tensors_(std::move(other.tensors_)),
       size_before_step_(other.size_before_step_),
       copied_index_(other.copied_index_),
@@ -48,12 +49,27 @@ Sequence::Sequence(Sequence&& other) noexcept
   other.spare_blocks_.clear();
 }
 
-void Sequence::release(size_t index) noexcept {
-  if (blocks_[index] == no_block) return;
-  [[maybe_unused]] const pkv_status status = group_->pool.release(blocks_[index]);
-  assert(status == PKV_OK);
-  blocks_[index] = no_block;
-  ids_[index] = PKV_NO_BLOCK;
+void Sequence::release(size_t index, Block instead) noexcept {
+  if (is_block(blocks_[index])) {
+    [[maybe_unused]] const pkv_status status = group_->pool.release(blocks_[index]);
+    assert(status == PKV_OK);
+  }
+  dropped_ -= blocks_[index] == dropped_block;
+  dropped_ += instead == dropped_block;
+  blocks_[index] = instead;
+  ids_[index] = block_id(instead);
+}
+
+size_t Sequence::count_dropped(size_t begin, size_t end) const {
+  if (dropped_ == 0) return 0;
+  const auto first = blocks_.begin();
+  return static_cast<size_t>(std::count(first + static_cast<std::ptrdiff_t>(begin),
+                                        first + static_cast<std::ptrdiff_t>(end), dropped_block));
+}
+
+void Sequence::drop(std::span<const uint32_t> entries) noexcept {
+  for (const uint32_t entry : entries)
+    if (is_block(blocks_[entry])) release(entry, dropped_block);
 }
 
 // Releases in one call, because the pool frees neighbouring blocks together.
@@ -61,6 +77,7 @@ void Sequence::release_from(size_t keep) noexcept {
   [[maybe_unused]] const pkv_status status =
       group_->pool.release_table(std::span(blocks_).subspan(keep));
   assert(status == PKV_OK);
+  dropped_ -= count_dropped(keep, blocks_.size());
   blocks_.resize(keep);
   ids_.resize(keep);
 }
@@ -88,7 +105,8 @@ Block Sequence::tail_written(uint64_t length, uint64_t end) const {
 
 uint64_t Sequence::blocks_to_hold(uint64_t first, uint64_t end) const {
   const uint64_t needed = group_->blocks_for(end), gone = group_->block_of(first);
-  return needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone);
+  const uint64_t dropped = count_dropped(std::min<size_t>(gone, blocks_.size()), blocks_.size());
+  return needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone) - dropped;
 }
 
 bool Sequence::fits(uint64_t first, uint64_t end) const {
@@ -161,6 +179,7 @@ void Sequence::append(std::span<const Block> fresh) noexcept {
   ids_.resize(blocks_.size());
   std::transform(fresh.begin(), fresh.end(), ids_.begin() + static_cast<std::ptrdiff_t>(before),
                  [](Block block) { return PKV_BLOCK_ID(block); });
+  dropped_ += static_cast<size_t>(std::count(fresh.begin(), fresh.end(), dropped_block));
 }
 
 void Sequence::append_copy(Block fresh, Block from, uint32_t filled) noexcept {
@@ -205,7 +224,7 @@ void Sequence::copy_tail(uint64_t length, Block own) noexcept {
 void Sequence::mark_filled(uint64_t begin, uint64_t end) noexcept {
   const uint64_t size = group_->block_size;
   for (size_t i = group_->block_of(begin); i < blocks_.size() && i * size <= end; i++) {
-    if (blocks_[i] == no_block || shared(i)) continue;
+    if (!is_block(blocks_[i]) || shared(i)) continue;
     const uint64_t filled = std::min(size, end - i * size);
     [[maybe_unused]] const pkv_status status =
         group_->pool.set_filled(blocks_[i], static_cast<uint32_t>(filled));
@@ -249,15 +268,23 @@ void Sequence::drop_unused(uint64_t length) noexcept {
 bool Sequence::can_trim(uint64_t length) const {
   if (group_->has_states()) return length == 0 || state_block(length) != no_block;
   uint64_t needed = window_begin(length);
-  // A window of one token sees nothing before it, but the next step writes into the part-filled
-  // tail, so that must be held.
-  if (group_->offset_of(length) != 0) needed = std::min(needed, length - 1);
-  return needed >= length || holds(needed, length);
+  if (group_->offset_of(length) != 0) {
+    // A window of one token sees nothing before it, but the next step writes into the part-filled
+    // tail, so that must be held.
+    needed = std::min(needed, length - 1);
+    if (blocks_[group_->block_of(length)] == dropped_block) return false;
+  }
+  return needed >= length || needed >= first_kept() || length <= sinks_end();
 }
 
 uint64_t Sequence::last_trim(uint64_t length) const {
   if (can_trim(length)) return length;
-  if (!group_->has_states()) return std::min(length, sinks_end());
+  if (!group_->has_states()) {
+    if (blocks_[group_->block_of(length)] != dropped_block) length = std::min(length, sinks_end());
+    // Where the tail was dropped, the block before it is the last that can stay.
+    const uint64_t begin = group_->block_of(length) * group_->block_size;
+    return can_trim(length) ? length : can_trim(begin) ? begin : sinks_end();
+  }
   while (length > 0 && !can_trim(length))
     length = group_->block_of(length - 1) * group_->block_size;
   return length;
@@ -277,14 +304,14 @@ void Sequence::clear() noexcept {
 
 uint64_t Sequence::reusable() const {
   uint64_t n = 0;
-  for (size_t i = 0; i < blocks_.size(); i++) n += blocks_[i] != no_block && !shared(i);
+  for (size_t i = 0; i < blocks_.size(); i++) n += is_block(blocks_[i]) && !shared(i);
   return n;
 }
 
 void Sequence::rewind(uint64_t max_kept) noexcept {
   size_t kept = 0;
   for (size_t i = 0; i < blocks_.size(); i++) {
-    if (blocks_[i] == no_block) continue;
+    if (!is_block(blocks_[i])) continue;
     if (kept == max_kept || shared(i)) {
       release(i);
       continue;
@@ -295,6 +322,7 @@ void Sequence::rewind(uint64_t max_kept) noexcept {
   }
   blocks_.resize(kept);
   ids_.resize(kept);
+  dropped_ = 0;
   for (const Block block : blocks_) group_->pool.set_filled(block, 0);
 }
 
@@ -340,7 +368,8 @@ uint64_t Sequence::sinks_end() const {
 }
 
 bool Sequence::holds(uint64_t begin, uint64_t end) const {
-  return begin >= first_kept() || end <= sinks_end();
+  return (begin >= first_kept() || end <= sinks_end()) &&
+         count_dropped(group_->block_of(begin), group_->blocks_for(end)) == 0;
 }
 
 int64_t Sequence::slot(uint64_t position) const {
@@ -353,6 +382,7 @@ kernels::KvView Sequence::view(uint32_t layer) const {
   if (group_->storage == PKV_STORAGE_CONTIGUOUS) return tensors_.view(layer);
   kernels::KvView view = group_->layout.view(group_->slab->data(), layer);
   view.blocks = ids_.data();
+  view.has_holes = dropped_ > 0;
   return view;
 }
 

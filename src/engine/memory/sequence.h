@@ -11,7 +11,8 @@
 //
 // Two invariants hold outside of a step:
 //   - The table has at least ceil(length / block_size) entries. Each entry is a block that this
-//     sequence references, or no_block if the block left the window and was released.
+//     sequence references, no_block if the block left the window and was released, or
+//     dropped_block if the caller dropped it.
 //   - The block of entry i is filled to at least min(block_size, length - i * block_size).
 //
 // In a group of states (sequence_states.cpp) a step leaves the table alone until it commits: its
@@ -52,9 +53,10 @@ class Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   Group& group() const { return *group_; }
-  // The block table; entries whose block left the window are no_block.
+  // The block table; an entry is no_block if its block left the window, and dropped_block if it was
+  // dropped.
   std::span<const Block> blocks() const { return blocks_; }
-  // The ids of blocks(), with PKV_NO_BLOCK for no_block.
+  // The ids of blocks(), with PKV_NO_BLOCK where there is no block.
   std::span<const uint32_t> ids() const { return ids_; }
   // Returns how many positions the table has entries for.
   uint64_t capacity() const { return blocks_.size() * uint64_t{group_->block_size}; }
@@ -102,7 +104,7 @@ class Sequence {
   // Takes over the blocks that blocks_to_reserve() asked for, into reserved memory.
   void add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
-  // if it is outside of the window.
+  // if it is outside of the window, or dropped_block.
   void append(std::span<const Block> fresh) noexcept;
   // Appends a fresh block and copies the first `filled` slots of another block into it.
   void append_copy(Block fresh, Block from, uint32_t filled) noexcept;
@@ -123,6 +125,11 @@ class Sequence {
   bool can_trim(uint64_t length) const;
   // Returns the longest length up to `length` that can_trim() to; 0 if there is no other.
   uint64_t last_trim(uint64_t length) const;
+  // Returns how many entries are dropped_block.
+  size_t dropped() const { return dropped_; }
+  // Drops the blocks of these entries, each of which is full. Entries without a block stay as they
+  // are.
+  void drop(std::span<const uint32_t> entries) noexcept;
   // Releases every block beyond length and marks the last one filled up to it.
   void trim(uint64_t length) noexcept;
   // Releases all blocks and frees the tensors.
@@ -140,9 +147,26 @@ class Sequence {
   // success. Throws REF_LIMIT or bad_alloc, and then the caller still owns them.
   Sequence fork(uint64_t length, std::span<const Block> fresh) const;
 
-  // Returns the first position of the run of held blocks at the end of the table: 0 unless blocks
-  // left the window.
+  // Returns the first position of the run at the end of the table that the window holds, dropped
+  // blocks included: 0 unless blocks left the window.
   uint64_t first_kept() const;
+  // Calls visit(entry, first, last) for each block that attention of positions up to `end` reads,
+  // with the positions [first, last) of it that it reads.
+  template <class Visit>
+  void for_each_read(uint64_t end, const Visit& visit) const {
+    const uint64_t kept = std::min(first_kept(), end),
+                   sinks = std::min<uint64_t>(group_->shape.sinks, kept);
+    const auto visit_range = [&](uint64_t first, uint64_t to) {
+      while (first < to) {
+        const uint64_t entry = group_->block_of(first),
+                       last = std::min(to, (entry + 1) * group_->block_size);
+        if (ids_[entry] != PKV_NO_BLOCK) visit(entry, first, last);
+        first = last;
+      }
+    };
+    visit_range(0, sinks);
+    visit_range(kept, end);
+  }
   // Returns how many entries at the beginning of the table hold sinks, which never leave.
   size_t sink_blocks() const;
   // Returns whether this sequence holds all blocks of positions [begin, end).
@@ -176,13 +200,14 @@ class Sequence {
   bool fits(uint64_t first, uint64_t end) const;
   // Replaces the shared tail by a copy in `own` (copy on write).
   void copy_tail(uint64_t length, Block own) noexcept;
-  // Releases the block of an entry, which becomes no_block.
-  void release(size_t index) noexcept;
+  // Releases the block of an entry, which becomes `instead`.
+  void release(size_t index, Block instead = no_block) noexcept;
   // Releases the blocks of all entries from `keep` on and removes these entries.
   void release_from(size_t keep) noexcept;
   // Tells the pool how far the unshared blocks from position begin on are filled, up to end.
   void mark_filled(uint64_t begin, uint64_t end) noexcept;
   bool shared(size_t index) const;
+  size_t count_dropped(size_t begin, size_t end) const;
 
   // The same for groups of states; sequence_states.cpp has them.
   uint64_t count_states(uint64_t length, uint64_t end) const;
@@ -200,7 +225,8 @@ class Sequence {
   Group* group_;
   NumberVector<Block> blocks_;
   NumberVector<uint32_t> ids_;
-  Tensors tensors_;  // empty unless storage is contiguous
+  size_t dropped_ = 0;  // entries that are dropped_block
+  Tensors tensors_;     // empty unless storage is contiguous
 
   // These three describe the step in flight.
   size_t size_before_step_ = 0;  // of the block table

@@ -94,6 +94,19 @@ void Claims::review_unclaimed() noexcept {
   }
 }
 
+bool Claims::unclaim(Node& node) noexcept {
+  const auto kept = std::find(unclaimed_.begin(), unclaimed_.end(), &node);
+  const bool claimed = node.users > (kept != unclaimed_.end() ? 1u : 0u);
+  if (claimed || !node.children.empty()) return false;
+  if (kept == unclaimed_.end()) return true;
+  unclaimed_.erase(kept);
+  node.users = 0;
+  count_evictable(node, true);
+  contents_.add_candidate(node);
+  detach(*node.parent, false);
+  return true;
+}
+
 // The blocks of a node become evictable, or are so no longer.
 void Claims::count_evictable(Node& node, bool evictable) noexcept {
   const auto& groups = contents_.groups;

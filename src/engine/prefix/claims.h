@@ -37,6 +37,9 @@ class Claims {
 
   // Makes evictable what the index kept in use because of references that are gone now.
   void review_unclaimed() noexcept;
+  // Makes a node a candidate, whoever refers to its blocks. Returns false if it is claimed or has
+  // children.
+  bool unclaim(Node& node) noexcept;
 
   // Makes room for one more node of a space, so that nobody who has to know of it can fail. Throws
   // bad_alloc.

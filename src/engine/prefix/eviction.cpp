@@ -103,6 +103,15 @@ void Eviction::clear(const Space& space) noexcept {
   }
 }
 
+void Eviction::withdraw(Node& node, const Node& above) noexcept {
+  for (Node* each = &node; each != &above;) {
+    Node* const parent = each->parent;
+    if (!claims_.unclaim(*each)) return;
+    drop_last(*each, each->size, PKV_PREFIX_CLEARED);
+    each = parent;
+  }
+}
+
 // Takes some of the last blocks from a candidate.
 void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept {
   const uint32_t count = static_cast<uint32_t>(

@@ -23,6 +23,9 @@ class Eviction {
   // Drops what nobody uses of one space, or of all.
   void clear(const Space& space) noexcept;
   void clear() noexcept;
+  // Drops the path from a node up to `above`, as far as nobody claims it and no other path is on
+  // it, whoever else refers to its blocks.
+  void withdraw(Node& node, const Node& above) noexcept;
 
  private:
   bool evict_window_block(size_t group, WindowBlocks::List list) noexcept;

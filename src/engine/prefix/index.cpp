@@ -70,6 +70,14 @@ void Index::Hold::retreat(uint32_t blocks) noexcept {
   index_->claims_.shorten(claim_, blocks);
 }
 
+void Index::Hold::withdraw(uint32_t blocks) noexcept {
+  if (index_ == nullptr || blocks >= depth()) return;
+  const std::lock_guard lock(index_->mutex_);
+  Node& end = *claim_.node;
+  index_->claims_.shorten(claim_, blocks);
+  index_->eviction_.withdraw(end, *claim_.node);
+}
+
 // ---- Matching and publishing --------------------------------------------------------------------
 
 uint32_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail) {

@@ -52,6 +52,8 @@ class Index {
     uint8_t retention() const { return claim_.retention; }
     // Gives up the path beyond so many blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
+    // Does the same and takes from the index what nobody else uses of the path beyond.
+    void withdraw(uint32_t blocks) noexcept;
 
    private:
     friend class Index;

@@ -364,38 +364,31 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
 size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
                          std::span<int64_t> indices, uint32_t* last_block_length) const {
   check_has_slots(group);
-  const uint64_t block_size = cache_.config().block_size;
-  // The blocks or slots of one session: [0, sinks) of its sinks, and [first, end) of its window or,
-  // without a window, of all its tokens.
-  struct Units {
-    uint64_t sinks, first, end;
-    uint64_t count() const { return sinks + end - first; }
-  };
-  const auto units_of = [&](const Entry& entry) -> Units {
-    const memory::Sequence& sequence = entry.session->content().sequences()[group];
-    const uint64_t kept = std::min(sequence.first_kept(), entry.end());
-    const uint64_t sinks = std::min<uint64_t>(sequence.group().shape.sinks, kept);
-    if (unit == PKV_INDEX_SLOTS) return {sinks, kept, entry.end()};
-    return {ceil_div(sinks, block_size), kept / block_size, ceil_div(entry.end(), block_size)};
+  const auto sequence_of = [&](const Entry& entry) -> const memory::Sequence& {
+    return entry.session->content().sequences()[group];
   };
   size_t total = 0;
-  for (const Entry& entry : entries_) total += units_of(entry).count();
+  for (const Entry& entry : entries_)
+    sequence_of(entry).for_each_read(entry.end(), [&](uint64_t, uint64_t first, uint64_t last) {
+      total += unit == PKV_INDEX_SLOTS ? last - first : 1;
+    });
   if (indices.size() < total) return total;
 
   size_t at = 0;
   for (size_t e = 0; e < entries_.size(); e++) {
-    const memory::Sequence& sequence = entries_[e].session->content().sequences()[group];
-    const Units units = units_of(entries_[e]);
-    const auto add = [&](uint64_t i) {
-      indices[at++] = unit == PKV_INDEX_SLOTS ? sequence.slot(i) : int64_t{sequence.ids()[i]};
-    };
+    const memory::Sequence& sequence = sequence_of(entries_[e]);
+    const uint64_t end = entries_[e].end();
     indptr[e] = static_cast<int64_t>(at);
-    for (uint64_t i = 0; i < units.sinks; i++) add(i);
-    for (uint64_t i = units.first; i < units.end; i++) add(i);
+    sequence.for_each_read(end, [&](uint64_t block, uint64_t first, uint64_t last) {
+      if (unit == PKV_INDEX_BLOCKS)
+        indices[at++] = sequence.ids()[block];
+      else
+        for (uint64_t position = first; position < last; position++)
+          indices[at++] = sequence.slot(position);
+    });
     if (last_block_length != nullptr)
-      last_block_length[e] = entries_[e].end() == 0
-                                 ? 0
-                                 : static_cast<uint32_t>((entries_[e].end() - 1) % block_size + 1);
+      last_block_length[e] =
+          end == 0 ? 0 : static_cast<uint32_t>((end - 1) % cache_.config().block_size + 1);
   }
   indptr[entries_.size()] = static_cast<int64_t>(at);
   return total;

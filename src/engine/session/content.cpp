@@ -19,12 +19,14 @@ Content::Content(Cache& cache)
 void Content::swap(Content& other) noexcept {
   std::swap(hold_, other.hold_);
   tokens_.swap(other.tokens_);
+  std::swap(forgotten_from_, other.forgotten_from_);
   sequences_.swap(other.sequences_);
 }
 
 Content Content::fork() const {
   Content child(*cache_);
   append(child.tokens_, std::span<const int32_t>(tokens_));
+  child.forgotten_from_ = forgotten_from_;
   std::vector<uint64_t> counts;
   for (const memory::Sequence& sequence : sequences_)
     counts.push_back(sequence.blocks_needed_to_fork(length()));
@@ -40,21 +42,28 @@ Content Content::fork() const {
 
 namespace {
 
-// Checks one block table and adds its references to `references`, which are indexed by block id.
-void validate_sequence(const memory::Sequence& sequence, uint64_t length,
+// Checks one block table of a content and adds its references to `references`, which are indexed by
+// block id.
+void validate_sequence(const memory::Sequence& sequence, const Content& content,
                        std::vector<uint64_t>& references) {
   const memory::Group& group = sequence.group();
+  const uint64_t length = content.length();
   const std::span<const memory::Block> blocks = sequence.blocks();
   if (blocks.size() < ceil_div(length, group.block_size))
     fail(PKV_INTERNAL, "a table has %zu blocks for %llu tokens", blocks.size(),
          (unsigned long long)length);
-  if (group.offset_of(length) != 0 && blocks[group.block_of(length)] == memory::no_block)
+  if (group.offset_of(length) != 0 && !memory::is_block(blocks[group.block_of(length)]))
     fail(PKV_INTERNAL, "a table lacks the part-filled block that the next of %llu tokens goes into",
          (unsigned long long)length);
+  size_t dropped = 0;
   for (size_t i = 0; i < blocks.size(); i++) {
     if (sequence.ids()[i] != PKV_BLOCK_ID(blocks[i]))
       fail(PKV_INTERNAL, "entry %zu: id and block differ", i);
-    if (blocks[i] == memory::no_block) continue;
+    dropped += blocks[i] == memory::dropped_block;
+    if (blocks[i] == memory::dropped_block && i * group.block_size < content.forgotten_from())
+      fail(PKV_INTERNAL, "entry %zu was dropped, but only those from %llu on count as forgotten", i,
+           (unsigned long long)content.forgotten_from());
+    if (!memory::is_block(blocks[i])) continue;
     const auto state = group.pool.state(PKV_BLOCK_ID(blocks[i]));
     const uint64_t begin = i * uint64_t{group.block_size};
     const uint64_t held = length > begin ? std::min<uint64_t>(length - begin, group.block_size) : 0;
@@ -65,6 +74,9 @@ void validate_sequence(const memory::Sequence& sequence, uint64_t length,
            PKV_BLOCK_ID(blocks[i]), state.filled, (unsigned long long)held);
     references[PKV_BLOCK_ID(blocks[i])]++;
   }
+  if (dropped != sequence.dropped())
+    fail(PKV_INTERNAL, "a table counts %zu dropped blocks and has %zu", sequence.dropped(),
+         dropped);
   if (sequence.copied_from() != memory::no_block)
     references[PKV_BLOCK_ID(sequence.copied_from())]++;
   for (const memory::NewState& state : sequence.new_states())
@@ -82,7 +94,7 @@ void validate(const Cache& cache, std::span<const Content* const> contents) {
     const memory::Pool& pool = cache.groups()[g]->pool;
     pool.validate();
     for (const Content* content : contents)
-      validate_sequence(content->sequences()[g], content->length(), references[g]);
+      validate_sequence(content->sequences()[g], *content, references[g]);
     for (uint32_t id = 0; id < pool.blocks(); id++)
       if (references[g][id] != pool.references(id))
         fail(PKV_INTERNAL, "group %zu, block %u: the pool counts %u references, %llu are held", g,

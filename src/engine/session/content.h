@@ -31,6 +31,11 @@ class Content {
   prefix::Index::Hold& hold() { return hold_; }
   const prefix::Index::Hold& hold() const { return hold_; }
 
+  // The first position that was dropped while the session had it; UINT64_MAX: none. What comes
+  // after it is no beginning for other texts: tokens are missing, and later ones did not see them.
+  uint64_t forgotten_from() const { return forgotten_from_; }
+  void set_forgotten_from(uint64_t position) { forgotten_from_ = position; }
+
   // Calls visit(group, entry, references) for every block held, by its place in the block table. A
   // reference of the prefix index is not counted, since the index gives its blocks up when they are
   // needed. Blocks that are reserved for states are in no table, and not visited.
@@ -62,6 +67,7 @@ class Content {
   // blocks: the index then has the only references and can count the blocks as evictable.
   prefix::Index::Hold hold_;
   NumberVector<int32_t> tokens_;
+  uint64_t forgotten_from_ = UINT64_MAX;
   std::pmr::vector<memory::Sequence> sequences_;
 };
 

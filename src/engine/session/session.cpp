@@ -181,6 +181,7 @@ void Session::write_to_tier() noexcept {
     rest.hold() =
         prefix::Index::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
     rest.tokens() = content_.tokens();
+    rest.set_forgotten_from(content_.forgotten_from());
     rest.swap(content_);
     cache().tier()->write(std::move(rest));
   } catch (const std::bad_alloc&) {
@@ -194,7 +195,13 @@ void Session::clear() noexcept {
   content_.tokens().clear();
   update_token_count();
   for (memory::Sequence& sequence : content_.sequences()) sequence.clear();
-  content_.hold().retreat(0);
+  retreat(0);
+}
+
+// Lets go of what the session has of the prefix index and has forgotten beyond a length.
+void Session::retreat(uint64_t new_length) noexcept {
+  if (new_length <= content_.forgotten_from()) content_.set_forgotten_from(UINT64_MAX);
+  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
 }
 
 // Forgets the ids of before a suspension and frees their memory; the session is not suspended then.
@@ -285,7 +292,8 @@ void Session::publish(bool wait) noexcept {
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!hold || !publishes_ || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
-  const size_t known = from + known_prefix_length(tokens.subspan(from));
+  const size_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
+                                          content_.forgotten_from());
   if (known >= from + block_size)
     cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
 }
@@ -368,7 +376,7 @@ void Session::clear_and_reserve(uint64_t n) {
     content_.sequences()[g].append(reservation.next(g, counts[g]));
     reservation.disown(g, counts[g]);
   }
-  content_.hold().retreat(0);
+  retreat(0);
 }
 
 // Allocates memory for `total` token ids. Throws TOO_LARGE, bad_alloc.
@@ -389,7 +397,34 @@ void Session::trim(uint64_t new_length) {
   content_.tokens().resize(new_length);
   update_token_count();
   for (memory::Sequence& sequence : content_.sequences()) sequence.trim(new_length);
-  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
+  retreat(new_length);
+}
+
+void Session::drop_blocks(uint32_t group, std::span<const uint32_t> entries) {
+  check_ready("drop_blocks");
+  check_drop(group, entries);
+  if (entries.empty()) return;
+  publish(true);
+  const uint32_t size = cache().config().block_size;
+  const uint64_t first = uint64_t{entries.front()} * size;
+  content_.sequences()[group].drop(entries);
+  if (first >= content_.forgotten_from()) return;
+  content_.set_forgotten_from(first);
+  content_.hold().withdraw(entries.front());
+}
+
+void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) const {
+  const memory::Sequence& sequence = table(group);
+  memory::check_has_rows(sequence.group(), "drop_blocks");
+  const uint64_t full = length() / sequence.group().block_size;
+  for (size_t i = 0; i < entries.size(); i++) {
+    if (entries[i] >= full)
+      fail(PKV_OUT_OF_RANGE, "drop_blocks: block %u; the session has %llu full ones", entries[i],
+           (unsigned long long)full);
+    if (i > 0 && entries[i] <= entries[i - 1])
+      fail(PKV_INVALID_ARGUMENT, "drop_blocks: block %u after %u; indices must rise", entries[i],
+           entries[i - 1]);
+  }
 }
 
 // Throws OUT_OF_RANGE if a group does not hold what the token after so many others needs.
@@ -400,6 +435,12 @@ void Session::check_trim(size_t g, uint64_t new_length) const {
     fail(PKV_OUT_OF_RANGE,
          "trim to %llu tokens: group %zu holds no state there; the last one before is after %llu",
          (unsigned long long)new_length, g, (unsigned long long)sequence.last_trim(new_length));
+  if (sequence.dropped() > 0)
+    fail(
+        PKV_OUT_OF_RANGE,
+        "trim to %llu tokens: the block that the next one goes into was dropped or left the window "
+        "of group %zu; the last length before is %llu",
+        (unsigned long long)new_length, g, (unsigned long long)sequence.last_trim(new_length));
   fail(PKV_OUT_OF_RANGE,
        "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
        (unsigned long long)new_length, g, (unsigned long long)sequence.first_kept(),
@@ -456,6 +497,10 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");
+  if (n > 0 && !sequence.holds(first, first + n) && sequence.dropped() > 0)
+    fail(PKV_OUT_OF_RANGE,
+         "some of positions %llu to %llu were dropped or left the window; %zu blocks are dropped",
+         (unsigned long long)first, (unsigned long long)(first + n - 1), sequence.dropped());
   if (n > 0 && !sequence.holds(first, first + n))
     fail(PKV_OUT_OF_RANGE,
          "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",

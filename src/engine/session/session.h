@@ -55,6 +55,10 @@ class Session {
   void trim(uint64_t length);
   // Returns the longest length, up to `limit`, that trim() can cut to.
   uint64_t last_trim(uint64_t limit) const;
+  // Gives back blocks of one group, by their entries in its block table, in rising order; what is
+  // not in their place is not seen by later tokens. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block
+  // that the session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is given back.
+  void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
   // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;
 
@@ -143,6 +147,8 @@ class Session {
 
  private:
   void check_trim(size_t g, uint64_t new_length) const;
+  void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
+  void retreat(uint64_t new_length) noexcept;
   void update_token_count();
   uint32_t watermark() const;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, uint64_t* short_by,

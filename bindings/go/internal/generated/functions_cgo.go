@@ -181,6 +181,10 @@ static int go_pkv_session_trim(uintptr_t session, uint64_t length) {
 static int go_pkv_session_last_trim(uintptr_t session, uint64_t limit, uint64_t* length) {
   return pkv_session_last_trim((pkv_session)session, limit, length);
 }
+static int go_pkv_session_drop_blocks(uintptr_t session, uint32_t group, size_t count, uint32_t*
+    blocks) {
+  return pkv_session_drop_blocks((pkv_session)session, group, count, blocks);
+}
 static int go_pkv_session_fork(uintptr_t session, uintptr_t* out) {
   return pkv_session_fork((pkv_session)session, (pkv_session *)(void*)out);
 }
@@ -1081,7 +1085,8 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 // SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
 // beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
 // Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
-// needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since 0.1.
+// needs, one with states has none there, or the next token would go into a dropped block; see
+// pkv_session_last_trim), BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
@@ -1099,6 +1104,28 @@ func SessionTrim(session Session, length uint64) Status {
 func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 	return Status(C.go_pkv_session_last_trim(
 		C.uintptr_t(session), C.uint64_t(limit), (*C.uint64_t)(unsafe.Pointer(length)),
+	))
+}
+
+// SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives
+// them back, in one layer group. What is left keeps its positions; later tokens do not see the
+// tokens of these blocks (as if masked), and neither do slots, indices and materialize. Layers of
+// other groups still see them. From the first block dropped on, the session no longer shares its
+// blocks through the prefix index: what only this session used there is taken from the index, and
+// later tokens are not published. A resume after pkv_session_suspend brings the whole text back, to
+// be computed again. Forks, snapshots and files lack what was dropped. Statuses: OUT_OF_RANGE
+// (group; a block that is not full of tokens), INVALID_ARGUMENT (not rising), UNSUPPORTED
+// (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+//
+//   - session: The session.
+//   - group: The index of the group.
+//   - count: How many blocks.
+//   - blocks: [count]: their indices in the block table, rising; each full of tokens. Those
+//     that were dropped already, or left the window, may be among them.
+func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint32) Status {
+	return Status(C.go_pkv_session_drop_blocks(
+		C.uintptr_t(session), C.uint32_t(group), C.size_t(count),
+		(*C.uint32_t)(unsafe.Pointer(blocks)),
 	))
 }
 
@@ -1172,7 +1199,7 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 //   - group: The index of the group.
 //   - capacity: Entries that ids has room for.
 //   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
-//     see pkv_layer_group). May be NULL if capacity is 0.
+//     see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
@@ -1191,7 +1218,8 @@ func SessionBlockTable(
 //   - group: The index of the group.
 //   - first: The first position.
 //   - n: How many.
-//   - slots: [n]: block id * block_size + offset; -1 where the block left the window.
+//   - slots: [n]: block id * block_size + offset; -1 where the block left the window or was
+//     dropped.
 func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
@@ -1203,7 +1231,7 @@ func SessionSlotMapping(
 
 // SessionKVIndices is pkv_session_kv_indices. Tells the slots that attention reads now in one
 // group, in token order: those of committed tokens and of the step in flight that the window still
-// holds. Statuses: as pkv_session_block_table. Since 0.1.
+// holds and that were not dropped. Statuses: as pkv_session_block_table. Since 0.1.
 //
 //   - session: The session.
 //   - group: The index of the group.
@@ -1221,7 +1249,7 @@ func SessionKVIndices(
 
 // SessionMaterialize is pkv_session_materialize. Reads K and V of positions [first, first + n) of
 // one layer back as rows. Positions of a step in flight are there once the layer was written.
-// Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
+// Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.

@@ -67,6 +67,7 @@ var Names = [...]string{
 	"pkv_session_push",
 	"pkv_session_trim",
 	"pkv_session_last_trim",
+	"pkv_session_drop_blocks",
 	"pkv_session_fork",
 	"pkv_session_suspend",
 	"pkv_session_resume",
@@ -789,7 +790,8 @@ func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
 // SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
 // beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
 // Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
-// needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since 0.1.
+// needs, one with states has none there, or the next token would go into a dropped block; see
+// pkv_session_last_trim), BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
@@ -812,6 +814,29 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 	return Status(result)
 }
 
+// SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives
+// them back, in one layer group. What is left keeps its positions; later tokens do not see the
+// tokens of these blocks (as if masked), and neither do slots, indices and materialize. Layers of
+// other groups still see them. From the first block dropped on, the session no longer shares its
+// blocks through the prefix index: what only this session used there is taken from the index, and
+// later tokens are not published. A resume after pkv_session_suspend brings the whole text back, to
+// be computed again. Forks, snapshots and files lack what was dropped. Statuses: OUT_OF_RANGE
+// (group; a block that is not full of tokens), INVALID_ARGUMENT (not rising), UNSUPPORTED
+// (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+//
+//   - session: The session.
+//   - group: The index of the group.
+//   - count: How many blocks.
+//   - blocks: [count]: their indices in the block table, rising; each full of tokens. Those
+//     that were dropped already, or left the window, may be among them.
+func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint32) Status {
+	result, _, _ := purego.SyscallN(
+		Addresses[51], uintptr(session), uintptr(group), uintptr(count),
+		uintptr(unsafe.Pointer(blocks)),
+	)
+	return Status(result)
+}
+
 // SessionFork is pkv_session_fork. Opens a session with the same tokens. Blocks are shared, the
 // part-filled last one too; whoever writes to it first copies that one block. Storage CONTIGUOUS
 // copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
@@ -819,7 +844,7 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[51], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[52], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -831,7 +856,7 @@ func SessionFork(session Session, out *Session) Status {
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[52], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session))
 	return Status(result)
 }
 
@@ -851,7 +876,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[53], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[54], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -863,7 +888,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[54], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[55], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -873,7 +898,7 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[55], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[56], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -885,13 +910,13 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 //   - group: The index of the group.
 //   - capacity: Entries that ids has room for.
 //   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
-//     see pkv_layer_group). May be NULL if capacity is 0.
+//     see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[56], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[57], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -905,12 +930,13 @@ func SessionBlockTable(
 //   - group: The index of the group.
 //   - first: The first position.
 //   - n: How many.
-//   - slots: [n]: block id * block_size + offset; -1 where the block left the window.
+//   - slots: [n]: block id * block_size + offset; -1 where the block left the window or was
+//     dropped.
 func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[57], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		Addresses[58], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(slots)),
 	)
 	return Status(result)
@@ -918,7 +944,7 @@ func SessionSlotMapping(
 
 // SessionKVIndices is pkv_session_kv_indices. Tells the slots that attention reads now in one
 // group, in token order: those of committed tokens and of the step in flight that the window still
-// holds. Statuses: as pkv_session_block_table. Since 0.1.
+// holds and that were not dropped. Statuses: as pkv_session_block_table. Since 0.1.
 //
 //   - session: The session.
 //   - group: The index of the group.
@@ -929,7 +955,7 @@ func SessionKVIndices(
 	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[59], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -937,7 +963,7 @@ func SessionKVIndices(
 
 // SessionMaterialize is pkv_session_materialize. Reads K and V of positions [first, first + n) of
 // one layer back as rows. Positions of a step in flight are there once the layer was written.
-// Statuses: OUT_OF_RANGE (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
+// Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
@@ -949,7 +975,7 @@ func SessionMaterialize(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[59], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[60], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -969,7 +995,7 @@ func SessionReadState(
 	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
+		Addresses[61], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
 		uintptr(state),
 	)
 	return Status(result)
@@ -994,7 +1020,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[61], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[62], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -1025,7 +1051,7 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[63], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
@@ -1038,7 +1064,7 @@ func BatchChooseVictims(
 //   - batch: The batch.
 //   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[63], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[64], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
@@ -1051,7 +1077,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //     call, rows follow each other, or begin with the entries of a padded batch.
 func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[64], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
+		Addresses[65], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
 	)
 	return Status(result)
 }
@@ -1065,7 +1091,7 @@ func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[65], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[66], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -1088,7 +1114,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[66], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[67], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1103,7 +1129,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[67], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[68], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -1120,7 +1146,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[68], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[69], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -1130,7 +1156,7 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[69], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[70], uintptr(batch))
 	return Status(result)
 }
 
@@ -1147,7 +1173,7 @@ func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[70], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[71], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1170,7 +1196,7 @@ func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[71], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[72], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1200,7 +1226,7 @@ func BatchStates(
 	count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
+		Addresses[73], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
 		uintptr(after), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1221,7 +1247,7 @@ func BatchStateIndices(
 	batch Batch, group uint32, indptr *uint64, capacity uint64, tokens *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[73], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(indptr)),
+		Addresses[74], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(indptr)),
 		uintptr(capacity), uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1243,7 +1269,7 @@ func BatchStateBlocks(
 	batch Batch, group uint32, before *uint32, capacity uint64, after *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
+		Addresses[75], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
 		uintptr(capacity), uintptr(unsafe.Pointer(after)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1267,7 +1293,7 @@ func BatchKVIndices(
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[76], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -1281,7 +1307,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[76], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[77], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1293,7 +1319,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[77], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[78], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1305,7 +1331,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 //   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[79], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -1315,7 +1341,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[79], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[80], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1326,7 +1352,7 @@ func SnapshotClose(snapshot Snapshot) Status {
 //   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[81], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1338,7 +1364,7 @@ func StreamInit(stream *Stream, structSize uint64) Status {
 //   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[82], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1362,7 +1388,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[83], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1396,7 +1422,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[84], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1412,7 +1438,7 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[85], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1425,7 +1451,7 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 //   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
 func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[86], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1444,7 +1470,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[87], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1459,7 +1485,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[88], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1472,7 +1498,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[88], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[89], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1491,7 +1517,7 @@ func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[89], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1512,7 +1538,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1532,7 +1558,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1551,7 +1577,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1570,7 +1596,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[93], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[94], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1592,7 +1618,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[94], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[95], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1605,7 +1631,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[95], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[96], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1625,7 +1651,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[96], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[97], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1638,7 +1664,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[97], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[98], uintptr(session))
 	return Status(result)
 }
 
@@ -1658,7 +1684,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[98], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[99], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1676,7 +1702,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[99], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[100], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1691,7 +1717,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[100], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[101], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1702,7 +1728,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[101], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[102], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1713,7 +1739,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[102], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[103], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1727,7 +1753,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[103], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[104], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1735,13 +1761,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[104])
+	result, _, _ := purego.SyscallN(Addresses[105])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[105])
+	result, _, _ := purego.SyscallN(Addresses[106])
 	return text(result)
 }

@@ -1050,6 +1050,9 @@ class Functions:
         self.session_last_trim: _Call = _bind(
             library, "pkv_session_last_trim", _int, _pointer, _u64, _pointer
         )
+        self.session_drop_blocks: _Call = _bind(
+            library, "pkv_session_drop_blocks", _int, _pointer, _u32, _size, _pointer
+        )
         self.session_fork: _Call = _bind(library, "pkv_session_fork", _int, _pointer, _pointer)
         self.session_suspend: _Call = _bind(library, "pkv_session_suspend", _int, _pointer)
         self.session_resume: _Call = _bind(

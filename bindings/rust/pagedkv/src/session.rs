@@ -244,6 +244,14 @@ impl Session {
         Ok(length)
     }
 
+    /// Forgets blocks in the middle, by their rising indices in the block table of a group: gives
+    /// them back, and later tokens do not see theirs.
+    pub fn drop_blocks(&mut self, group: u32, blocks: &[u32]) -> Result<()> {
+        call(|| unsafe {
+            sys::pkv_session_drop_blocks(self.handle, group, blocks.len(), blocks.as_ptr())
+        })
+    }
+
     /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled
     /// last one first copies that one.
     pub fn fork(&self) -> Result<Session> {

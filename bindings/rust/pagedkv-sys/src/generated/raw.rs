@@ -1655,8 +1655,8 @@ macro_rules! for_each_function {
             /// Keeps the first tokens of a session and gives back every block beyond them, reserved
             /// ones too. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
             /// OUT_OF_RANGE (longer than the session is, a group with a window no longer has what
-            /// it needs, or one with states has none there; see pkv_session_last_trim), BUSY. Since
-            /// 0.1.
+            /// it needs, one with states has none there, or the next token would go into a dropped
+            /// block; see pkv_session_last_trim), BUSY. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `length`: How many tokens to keep.
@@ -1670,6 +1670,24 @@ macro_rules! for_each_function {
             /// pkv_session_trim can keep; 0 if there is no other.
             fn pkv_session_last_trim(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
+            /// Forgets blocks in the middle of a session: gives them back, in one layer group. What
+            /// is left keeps its positions; later tokens do not see the tokens of these blocks (as
+            /// if masked), and neither do slots, indices and materialize. Layers of other groups
+            /// still see them. From the first block dropped on, the session no longer shares its
+            /// blocks through the prefix index: what only this session used there is taken from the
+            /// index, and later tokens are not published. A resume after pkv_session_suspend brings
+            /// the whole text back, to be computed again. Forks, snapshots and files lack what was
+            /// dropped. Statuses: OUT_OF_RANGE (group; a block that is not full of tokens),
+            /// INVALID_ARGUMENT (not rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY,
+            /// SUSPENDED. Since 0.1.
+            ///
+            /// - `session`: The session.
+            /// - `group`: The index of the group.
+            /// - `count`: How many blocks.
+            /// - `blocks`: \[count\]: their indices in the block table, rising; each full of
+            /// tokens. Those that were dropped already, or left the window, may be among them.
+            fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, blocks:
+                *const u32) -> pkv_status;
             /// Opens a session with the same tokens. Blocks are shared, the part-filled last one
             /// too; whoever writes to it first copies that one block. Storage CONTIGUOUS copies
             /// everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since
@@ -1721,7 +1739,7 @@ macro_rules! for_each_function {
             /// - `group`: The index of the group.
             /// - `capacity`: Entries that ids has room for.
             /// - `ids`: \[capacity\]: block ids; PKV_NO_BLOCK where the block left the window (one
-            /// step late: see pkv_layer_group). May be NULL if capacity is 0.
+            /// step late: see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
             /// - `count`: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
             fn pkv_session_block_table(session: pkv_session, group: u32, capacity: usize, ids: *mut
                 u32, count: *mut usize) -> pkv_status;
@@ -1733,12 +1751,12 @@ macro_rules! for_each_function {
             /// - `first`: The first position.
             /// - `n`: How many.
             /// - `slots`: \[n\]: block id \* block_size + offset; -1 where the block left the
-            /// window.
+            /// window or was dropped.
             fn pkv_session_slot_mapping(session: pkv_session, group: u32, first: u64, n: usize,
                 slots: *mut i64) -> pkv_status;
             /// Tells the slots that attention reads now in one group, in token order: those of
-            /// committed tokens and of the step in flight that the window still holds. Statuses: as
-            /// pkv_session_block_table. Since 0.1.
+            /// committed tokens and of the step in flight that the window still holds and that were
+            /// not dropped. Statuses: as pkv_session_block_table. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `group`: The index of the group.
@@ -1749,7 +1767,7 @@ macro_rules! for_each_function {
                 i64, count: *mut usize) -> pkv_status;
             /// Reads K and V of positions \[first, first + n) of one layer back as rows. Positions
             /// of a step in flight are there once the layer was written. Statuses: OUT_OF_RANGE
-            /// (also: the window no longer holds them), UNSUPPORTED (NONE). Since 0.1.
+            /// (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
             ///
             /// - `session`: The session.
             /// - `layer`: The layer of the model.

@@ -1,0 +1,77 @@
+/* Forgetting in the middle: a text of 2,048 tokens of which a session keeps a quarter. */
+#include <pagedkv/pagedkv.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOKENS = 2048, DIM = 32, BLOCK = 32, BLOCKS = TOKENS / BLOCK };
+
+static float k[TOKENS + 1][DIM], v[TOKENS + 1][DIM], q[DIM], out[DIM];
+
+static void check(pkv_status status) {
+  if (status == PKV_OK) return;
+  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  exit(EXIT_FAILURE);
+}
+
+static uint64_t blocks_of(pkv_session session) {
+  pkv_session_info info = {.struct_size = sizeof info};
+  check(pkv_session_get_info(session, &info));
+  return info.blocks;
+}
+
+/* Keeps the first block, the last four, and the blocks that matter: here every fifth. */
+static size_t choose_dropped(uint32_t* dropped) {
+  size_t count = 0;
+  for (uint32_t i = 1; i < BLOCKS - 4; i++)
+    if (i % 5 != 0) dropped[count++] = i;
+  return count;
+}
+
+int main(void) {
+  for (int t = 0; t <= TOKENS; t++)
+    for (int d = 0; d < DIM; d++) k[t][d] = v[t][d] = (float)((t * 31 + d * 17) % 64) / 32 - 1;
+  for (int d = 0; d < DIM; d++) q[d] = 0.5f;
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.layers = 1, config.query_heads = config.kv_heads = 1, config.key_dim = DIM;
+  config.block_size = BLOCK, config.blocks = 80;
+  pkv_cache cache;
+  pkv_session session;
+  check(pkv_cache_create(&config, &cache));
+  check(pkv_session_open(cache, NULL, &session));
+  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  check(pkv_session_prefill(session, 0, TOKENS, &keys, &values));
+
+  /* [drop] */
+  uint32_t dropped[BLOCKS];
+  const size_t count = choose_dropped(dropped);
+  printf("blocks before: %d\n", (int)blocks_of(session));
+  check(pkv_session_drop_blocks(session, 0, count, dropped));
+  printf("blocks after: %d\n", (int)blocks_of(session));
+  /* [drop end] */
+
+  uint64_t length;
+  check(pkv_session_length(session, &length));
+  printf("length: %d\n", (int)length);
+  const uint32_t one = 1;
+  const pkv_tensor key = {k[TOKENS], PKV_F32, 0, 0, 0}, value = {v[TOKENS], PKV_F32, 0, 0, 0},
+                   query = {q, PKV_F32, 0, 0, 0}, result = {out, PKV_F32, 0, 0, 0};
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
+  check(pkv_batch_write(batch, 0, &key, &value));
+  check(pkv_batch_attend(batch, 0, NULL, &query, &result)); /* does not see what was dropped */
+  size_t seen;
+  static int64_t slots[TOKENS];
+  check(pkv_session_kv_indices(session, 0, TOKENS, slots, &seen));
+  printf("tokens that the query saw: %d\n", (int)seen);
+  check(pkv_batch_commit(batch, NULL));
+
+  /* [trim] */
+  check(pkv_session_last_trim(session, 1000, &length));
+  printf("trim to 1000: %s\n", pkv_status_string(pkv_session_trim(session, 1000)));
+  printf("trim to %d: %s\n", (int)length, pkv_status_string(pkv_session_trim(session, length)));
+  /* [trim end] */
+  check(pkv_session_close(session));
+  check(pkv_cache_destroy(cache));
+  return 0;
+}

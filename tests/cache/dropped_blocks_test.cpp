@@ -1,0 +1,329 @@
+// Sessions that forget blocks in the middle: attention is that of a session with all blocks and a
+// mask over those that were dropped, and nothing of it comes to other sessions.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../store/support.h"
+
+namespace cache_test {
+namespace {
+
+constexpr uint32_t block_size = 16;
+
+// Some full blocks, in rising order.
+std::vector<uint32_t> some_blocks(uint64_t length, Random& random) {
+  std::vector<uint32_t> blocks;
+  for (uint32_t i = 0; i < length / block_size; i++)
+    if (random.chance(45)) blocks.push_back(i);
+  return blocks;
+}
+
+void drop(pkv_session session, const std::vector<uint32_t>& blocks, uint32_t group = 0) {
+  CHECK(pkv_session_drop_blocks(session, group, blocks.size(), blocks.data()));
+}
+
+struct Result {
+  Rows out;
+  std::vector<float> lse;
+};
+
+// One step of a session, whose queries see no dropped position: since it is gone, or by a mask.
+Result attend_step(pkv_cache cache, pkv_session session, const Model& model, KeysValues& rows,
+                   Rows& q, const std::vector<uint32_t>& masked, bool slopes) {
+  const auto tokens = static_cast<uint32_t>(rows.k.rows());
+  const uint64_t length = length_of(session) + tokens;
+  Batch batch = begin(cache, {session}, {tokens});
+  write(batch, 0, model, rows);
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  params.window = model.window;
+  params.sinks = model.sinks;
+  const std::vector<float> alibi(model.query_heads, 0.01f);
+  if (slopes) params.alibi_slopes = alibi.data();
+  std::vector<uint8_t> mask(length, 1);
+  for (const uint32_t block : masked)
+    std::fill_n(mask.begin() + block * block_size, block_size, uint8_t{0});
+  if (!masked.empty()) {
+    params.bool_mask = mask.data();
+    params.bool_mask_columns = length;
+  }
+  Result result{Rows(tokens, model.query_heads, model.values()),
+                std::vector<float>(tokens * model.query_heads)};
+  params.lse = result.lse.data();
+  attend(batch, 0, q, result.out, &params);
+  commit(batch);
+  return result;
+}
+
+double distance(const Rows& a, const Rows& b) {
+  double worst = 0;
+  a.each([&](size_t r, uint32_t h, uint32_t d) {
+    worst = std::max(worst, std::fabs(double{a.get(r, h, d)} - double{b.get(r, h, d)}));
+  });
+  return worst;
+}
+
+class DroppedBlocks : public testing::TestWithParam<pkv_isa> {};
+
+TEST_P(DroppedBlocks, AttendsAsIfTheyWereMasked) {
+  int32_t here = 0;
+  CHECK(pkv_isa_supported(GetParam(), &here));
+  if (here == 0) GTEST_SKIP() << "not on this processor";
+  Random random(5);
+  const Model models[] = {{1, 4, 2, 32, 0, PKV_F32},     {1, 6, 2, 64, 0, PKV_BF16},
+                          {1, 4, 4, 64, 0, PKV_INT8},    {1, 2, 1, 32, 0, PKV_INT4},
+                          {1, 4, 2, 32, 0, PKV_F16, 70}, {1, 8, 1, 64, 32, PKV_F32},
+                          {1, 2, 2, 32, 0, PKV_FP8_E4M3}};
+  for (const Model& base : models) {
+    for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+      Model model = base;
+      if (model.window != 0) model.sinks = 20;
+      if (model.value_dim != 0) model.value_dim = 0, model.latent = 0;
+      SCOPED_TRACE(testing::Message() << "dtype " << model.dtype << ", layout " << layout
+                                      << ", window " << model.window);
+      pkv_cache_config config = config_of(model, 128);
+      config.layout = layout;
+      config.isa = GetParam();
+      config.threads = 2;
+      const Cache cache = create(config);
+      Session session = open(cache);
+      step(cache, session, model, 300, random);
+      const Session all = fork(session);
+      std::vector<uint32_t> dropped = some_blocks(300, random);
+      drop(session, dropped);
+      CHECK(pkv_cache_validate(cache));
+      for (const uint32_t tokens : {1u, 3u, 40u, 1u, 90u}) {
+        for (const bool slopes : {false, true}) {
+          KeysValues rows = rows_of(model, tokens);
+          rows.k.fill(random);
+          rows.v.fill(random);
+          Rows q(tokens, model.query_heads, model.key_dim);
+          q.fill(random);
+          const Result few = attend_step(cache, session, model, rows, q, {}, slopes),
+                       masked = attend_step(cache, all, model, rows, q, dropped, slopes);
+          EXPECT_LT(distance(few.out, masked.out), 1e-5) << tokens << " tokens";
+          for (size_t i = 0; i < few.lse.size(); i++)
+            EXPECT_NEAR(few.lse[i], masked.lse[i], 1e-5) << tokens << " tokens";
+        }
+      }
+      // Once more, behind the first ones.
+      const std::vector<uint32_t> more = some_blocks(length_of(session), random);
+      drop(session, more);
+      CHECK(pkv_cache_validate(cache));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, DroppedBlocks,
+                         testing::ValuesIn(pkv::test::instruction_sets),
+                         [](const auto& isa) { return "isa" + std::to_string(isa.param); });
+
+TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
+  const Model model;
+  const Cache cache = create(config_of(model, 8));
+  Session session = open(cache);
+  Random random(1);
+  step(cache, session, model, 100, random);
+  EXPECT_EQ(1u, stats_of(cache).free_blocks);
+  drop(session, {0, 2, 3});
+  EXPECT_EQ(4u, stats_of(cache).free_blocks);
+  EXPECT_EQ(4u, info_of(session).blocks);
+  EXPECT_EQ(100u, length_of(session));
+  std::vector<uint32_t> table = block_table(session);
+  for (const size_t i : {0, 2, 3}) EXPECT_EQ(PKV_NO_BLOCK, table[i]);
+  std::vector<int64_t> slots(100);
+  CHECK(pkv_session_slot_mapping(session, 0, 0, 100, slots.data()));
+  EXPECT_EQ(-1, slots[40]);
+  EXPECT_EQ(int64_t{table[1]} * block_size, slots[16]);
+  size_t count = 0;
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(session, 0, 0, nullptr, &count));
+  ASSERT_EQ(100u - 3 * block_size, count);
+  CHECK(pkv_session_kv_indices(session, 0, count, slots.data(), &count));
+  EXPECT_EQ(int64_t{table[1]} * block_size, slots[0]);
+  Rows k(32, 1, 16);
+  const pkv_tensor keys = k.tensor();
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_materialize(session, 0, 16, 32, &keys, nullptr));
+  CHECK(pkv_session_materialize(session, 0, 64, 32, &keys, nullptr));
+  // A session may be longer than the pool, if what it holds is not.
+  step(cache, session, model, 64, random);
+  EXPECT_EQ(164u, length_of(session));
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(DroppedBlocks, AreNotReadByABatch) {
+  const Model model;
+  const Cache cache = create(config_of(model, 16));
+  Session session = open(cache);
+  Random random(1);
+  step(cache, session, model, 100, random);
+  drop(session, {1, 4});
+  Batch batch = begin(cache, {session}, {1});
+  int64_t indptr[2], blocks[8], slots[128];
+  uint32_t last = 0;
+  size_t count = 0;
+  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, 8, blocks, &count, &last));
+  EXPECT_EQ(5u, count);
+  EXPECT_EQ(101 - 96u, last);
+  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, 128, slots, &count, nullptr));
+  EXPECT_EQ(101u - 2 * block_size, count);
+}
+
+TEST(DroppedBlocks, LimitWhereATrimCanEnd) {
+  const Model model;
+  const Cache cache = create(config_of(model, 16));
+  Session session = open(cache);
+  Random random(1);
+  step(cache, session, model, 100, random);
+  drop(session, {2, 3});
+  uint64_t length = 0;
+  CHECK(pkv_session_last_trim(session, 60, &length));
+  EXPECT_EQ(48u, length);
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 60));
+  CHECK(pkv_session_trim(session, 70));
+  CHECK(pkv_session_trim(session, length));
+  CHECK(pkv_cache_validate(cache));
+  step(cache, session, model, 20, random);
+  CHECK(pkv_session_trim(session, 32));
+  materialize(session, 0, model, 0, 32);
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(DroppedBlocks, RefusesWhatIsNoFullBlock) {
+  const Model model;
+  const Cache cache = create(config_of(model, 16));
+  Session session = open(cache);
+  Random random(1);
+  step(cache, session, model, 40, random);
+  const uint32_t beyond = 2, falling[] = {1, 0};
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_drop_blocks(session, 0, 1, &beyond));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_drop_blocks(session, 0, 2, falling));
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_drop_blocks(session, 1, 1, falling));
+  EXPECT_EQ(3u, info_of(session).blocks);
+  drop(session, {0, 1});
+  drop(session, {0, 1});
+  EXPECT_EQ(1u, info_of(session).blocks);
+  Session whole = open(cache);
+  step(cache, whole, model, 40, random);
+  {
+    const Batch batch = begin(cache, {whole}, {1});
+    REFUSED(PKV_BUSY, pkv_session_drop_blocks(whole, 0, 1, falling));
+  }
+  CHECK(pkv_session_suspend(whole));
+  REFUSED(PKV_SUSPENDED, pkv_session_drop_blocks(whole, 0, 1, falling));
+  const Cache tensors = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
+  Session contiguous = open(tensors);
+  step(tensors, contiguous, model, 40, random);
+  REFUSED(PKV_UNSUPPORTED, pkv_session_drop_blocks(contiguous, 0, 1, falling));
+}
+
+class DroppedBlocksOfTheIndex : public testing::Test {
+ protected:
+  DroppedBlocksOfTheIndex() {
+    pkv_prefix_config prefix;
+    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+    pkv_cache_config config = config_of(model_, 64);
+    config.prefix = &prefix;
+    cache_ = create(config);
+    for (int32_t i = 0; i < 128; i++) text_.push_back(i);
+  }
+
+  Session talk(uint32_t tokens) {
+    Session session = open(cache_);
+    add(session, 0, tokens);
+    return session;
+  }
+  void add(pkv_session session, uint32_t first, uint32_t tokens) {
+    Batch batch = begin(cache_, {session}, {tokens});
+    KeysValues rows = rows_of(model_, tokens);
+    rows.k.fill(random_);
+    rows.v.fill(random_);
+    write(batch, 0, model_, rows);
+    commit(batch, text_.data() + first);
+  }
+  uint64_t matched(uint32_t tokens) {
+    Session session = open(cache_);
+    uint64_t found = 0;
+    CHECK(pkv_session_match_prefix(session, tokens, text_.data(), &found));
+    return found;
+  }
+
+  const Model model_;
+  Cache cache_;
+  Random random_{2};
+  std::vector<int32_t> text_;
+};
+
+TEST_F(DroppedBlocksOfTheIndex, AreTakenFromItWhereNobodyElseUsesThem) {
+  Session session = talk(96);
+  drop(session, {2, 3});
+  CHECK(pkv_cache_validate(cache_));
+  EXPECT_EQ(64u - 4, stats_of(cache_).free_blocks);
+  add(session, 96, 32);
+  EXPECT_EQ(32u, matched(128));
+  CHECK(pkv_session_suspend(session));
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  EXPECT_EQ(32u, length);
+  EXPECT_EQ(128u, total);
+  CHECK(pkv_cache_validate(cache_));
+}
+
+TEST_F(DroppedBlocksOfTheIndex, StayInItForOthers) {
+  Session session = talk(96);
+  const Session other = fork(session);
+  drop(session, {1});
+  CHECK(pkv_cache_validate(cache_));
+  EXPECT_EQ(96u, matched(128));
+  add(session, 96, 32);
+  EXPECT_EQ(96u, matched(128));
+  session.close();
+  EXPECT_EQ(96u, matched(128));
+  CHECK(pkv_cache_validate(cache_));
+}
+
+TEST_F(DroppedBlocksOfTheIndex, ArePublishedAgainOnceTheyAreComputedAgain) {
+  Session session = talk(96);
+  drop(session, {2});
+  CHECK(pkv_session_trim(session, 32));
+  add(session, 32, 96);
+  EXPECT_EQ(128u, matched(128));
+  CHECK(pkv_cache_validate(cache_));
+}
+
+TEST(DroppedBlocksInFiles, ComeBackAsTheyWere) {
+  const Model model;
+  for (const uint32_t size : {16u, 32u}) {
+    pkv_cache_config config = config_of(model, 64);
+    config.block_size = size;
+    const Cache cache = create(config);
+    Session whole = open(cache);
+    Random random(3);
+    step(cache, whole, model, 150, random);
+    Session session = fork(whole);
+    drop(session, {0, 2});
+    step(cache, session, model, 10, random);
+    const std::vector<unsigned char> file = store::save(cache, {session, whole});
+    const Cache other = create(config_of(model, 64));  // blocks of 16
+    const auto loaded = store::load(other, file);
+    ASSERT_EQ(2u, loaded.size());
+    CHECK(pkv_cache_validate(other));
+    EXPECT_EQ(length_of(session), length_of(loaded[0]));
+    EXPECT_EQ(materialize(whole, 0, model, 0, 150), materialize(loaded[1], 0, model, 0, 150));
+    EXPECT_EQ(materialize(session, 0, model, size, size),
+              materialize(loaded[0], 0, model, size, size));
+    const std::vector<uint32_t> table = block_table(loaded[0]);
+    for (size_t i = 0; i < table.size(); i++)
+      EXPECT_EQ(i * 16 / size == 0 || i * 16 / size == 2, table[i] == PKV_NO_BLOCK) << i;
+    if (size == 32) continue;
+    config.block_size = 32;
+    const Cache large = create(config);
+    EXPECT_EQ(PKV_MISMATCH, store::try_load(large, store::buffer(file))) << pkv_last_error();
+    const Cache tensors = create(config_of(model, 64, PKV_STORAGE_CONTIGUOUS));
+    EXPECT_EQ(PKV_MISMATCH, store::try_load(tensors, store::buffer(file))) << pkv_last_error();
+  }
+}
+
+}  // namespace
+}  // namespace cache_test
