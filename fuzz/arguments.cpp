@@ -277,6 +277,9 @@ void prefill(Source& draw) {
   uint64_t length = 0;
   EXPECT_EQ(PKV_OK, pkv_session_length(session, &length));
   EXPECT_EQ(status == PKV_OK && n > 0 ? n : tokens, length);
+  const uint32_t blocks[] = {static_cast<uint32_t>(draw.below(3)), PKV_NO_BLOCK};
+  documented(pkv_session_drop_blocks(session, static_cast<uint32_t>(draw.below(20) / 19),
+                                     draw.below(3), blocks));
   documented(pkv_session_trim(session, number(draw)));
   documented(pkv_session_reserve(session, number(draw)),
              {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
@@ -388,7 +391,7 @@ void stateless(Source& draw) {
   const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences->query_heads, view->key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, all, sequences->query_heads, view->value_dim);
   const pkv_status status = pkv_attention(nullptr, &view, &sequences, &params, &q, &out);
-  documented(status, {PKV_NO_MEMORY});
+  documented(status, {PKV_NO_MEMORY, PKV_UNSUPPORTED});
   check_written(f.out, out, all, sequences->query_heads, view->value_dim, status);
   EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr
                                        ? rows * sequences->query_heads * sizeof(float)
