@@ -213,7 +213,7 @@ void draw_blocks(Source& draw, pkv_attention_params& params, uint64_t rows, uint
   };
   if (draw.chance(70)) params.top_blocks = static_cast<uint32_t>(draw.below(3));
   if (draw.chance(70)) params.block_list_size = draw.below(3);
-  if (draw.chance(70)) params.reserved = 0;
+  if (draw.chance(70)) params.block_mass_queries = 0;
   const bool listed = draw.chance(15) && fit(params.block_list_size);
   for (uint32_t& block : lists)
     block = listed && draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
@@ -238,6 +238,12 @@ Padded<pkv_attention_params> draw_params(Source& draw, const SequenceRows& seque
       draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
   draw_masks(draw, params.value, sequences);
   draw_blocks(draw, params.value, rows, heads_of_kv);
+  static float mass[1024];
+  if (draw.chance(70)) params->block_mass_size = draw.below(5);
+  params->block_mass = draw.chance(15) && heads <= 64 && params->block_mass_size <= 4 &&
+                               sequences.lengths.size() <= 4
+                           ? mass
+                           : nullptr;
   return params;
 }
 

@@ -114,6 +114,12 @@ type AttentionParams struct {
 	// Gets what TopBlocks chose, TopBlocks entries per row and KV head, as BlockLists has them; nil:
 	// not wanted.
 	ChosenBlocks []uint32
+	// Gets the attention mass of each block of the block table: the weights that the new tokens of a
+	// session give to its tokens, BlockMassSize entries per session and query head; nil: not wanted.
+	BlockMass     []float32
+	BlockMassSize int
+	// Only so many last new tokens of each session count for BlockMass; 0: all.
+	BlockMassQueries int
 }
 
 // place gives what C takes. Its pointers go into the caller's slices.
@@ -155,6 +161,10 @@ func (p *AttentionParams) place(
 	out.ChosenBlocks = n.blocks(
 		"ChosenBlocks", p.ChosenBlocks, rows, kvHeads, uint64(out.TopBlocks),
 	)
+	size := n.u32("BlockMassSize", p.BlockMassSize)
+	n.length("BlockMass", len(p.BlockMass), len(batch.lengths)*queryHeads, int(size))
+	out.BlockMass, out.BlockMassSize = first(p.BlockMass), uint64(size)
+	out.BlockMassQueries = n.u32("BlockMassQueries", p.BlockMassQueries)
 	return out, n.err
 }
 

@@ -107,7 +107,8 @@ typedef struct pkv_attention_params {
    * With chosen blocks: so many blocks before those of the step are read, too. Default 1.
    */
   uint32_t last_blocks;
-  uint32_t reserved; /**< 0. */
+  /** Of block_mass: only so many last new tokens of each session count; 0 (default): all. */
+  uint32_t block_mass_queries;
   /**
    * [rows][kv_heads][block_list_size]: the blocks that each query reads for each KV head, in place
    * of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the last. Of those
@@ -120,6 +121,17 @@ typedef struct pkv_attention_params {
    * say. NULL (default): not wanted.
    */
   uint32_t* chosen_blocks;
+
+  /**
+   * Out, [sequences][query_heads][block_mass_size]: the attention mass of each entry of a block
+   * table: the sum of the weights (after the softmax) that the queries of the sequence give to the
+   * tokens of the block, 0 where they see none. A query has the mass 1 to give, less what a sink
+   * logit takes. Entries beyond the blocks of a sequence, and those of one without queries, are
+   * left as they are. It takes one more reading of the keys. Not for storage CONTIGUOUS, and not
+   * with chosen blocks. NULL (default): not wanted.
+   */
+  float* block_mass;
+  uint64_t block_mass_size; /**< Entries per query head: those of the longest sequence, or more. */
 } pkv_attention_params;
 
 /**

@@ -18,10 +18,14 @@ struct Table {
   void (*finish)(const FinishTask&);
 
   void (*score_blocks)(const ScoreTask&);  // which blocks may matter to a query
-  void (*merge)(const MergeTask&);         // results of several attention calls into one
-  void (*store)(const CopyTask&);          // a caller's rows to a sequence
-  void (*load)(const CopyTask&);           // a sequence to a caller's rows
-  void (*transfer)(const TransferTask&);   // stored bits of one sequence to another
+  // The weight of blocks in attention. weigh_scratch_bytes() is the size of the scratch memory; it
+  // depends on what attend_scratch_bytes() depends on.
+  size_t (*weigh_scratch_bytes)(const WeighTask&);
+  void (*weigh_blocks)(const WeighTask&);
+  void (*merge)(const MergeTask&);        // results of several attention calls into one
+  void (*store)(const CopyTask&);         // a caller's rows to a sequence
+  void (*load)(const CopyTask&);          // a sequence to a caller's rows
+  void (*transfer)(const TransferTask&);  // stored bits of one sequence to another
 };
 
 // The last value of each enum. A new value makes `switch` statements over the enum fail to compile

@@ -6,14 +6,23 @@
 #include "kernels/finish.hpp"
 #include "kernels/kernels.h"
 #include "kernels/score_blocks.hpp"
+#include "kernels/weigh_blocks.hpp"
 
 namespace pkv::kernels {
 
 template <class Isa>
 constexpr Table make_table(pkv_isa isa) {
-  return {isa,          prepare<Isa>, attend_scratch_bytes<Isa>,
-          attend<Isa>,  finish<Isa>,  score_blocks<Isa>,
-          merge<Isa>,   store<Isa>,   load<Isa>,
+  return {isa,
+          prepare<Isa>,
+          attend_scratch_bytes<Isa>,
+          attend<Isa>,
+          finish<Isa>,
+          score_blocks<Isa>,
+          weigh_scratch_bytes<Isa>,
+          weigh_blocks<Isa>,
+          merge<Isa>,
+          store<Isa>,
+          load<Isa>,
           transfer<Isa>};
 }
 

@@ -342,6 +342,25 @@ void score_blocks(const ScoreTask& task) {
   }
 }
 
+size_t weigh_scratch_bytes(const WeighTask&) { return 0; }
+
+void weigh_blocks(const WeighTask& task) {
+  const AttendTask& attend = task.attend;
+  for (uint32_t row = 0; row < attend.queries * attend.heads_per_kv_head; row++) {
+    const uint32_t index = row / attend.heads_per_kv_head, head = row % attend.heads_per_kv_head;
+    const float lse = task.lse[index * task.lse_stride + head];
+    for (uint64_t position = attend.begin; position < attend.end; position++) {
+      const uint64_t tile = position / tile_tokens * tile_tokens;
+      if ((seen_in_tile(attend, attend.query[index], tile) >> (position - tile) & 1) == 0) continue;
+      const float score = score_of(attend, attend.q + size_t{row} * attend.kv.k.dim,
+                                   attend.query[index], attend.head_begin,
+                                   attend.head_begin * attend.heads_per_kv_head + head, position);
+      task.weights[head * task.weights_stride + position / attend.kv.block_size] +=
+          std::exp(score - lse);
+    }
+  }
+}
+
 void merge(const MergeTask& task) {
   for (uint64_t row = 0; row < task.rows; row++) {
     for (uint32_t head = 0; head < task.heads; head++) {
@@ -368,8 +387,17 @@ void merge(const MergeTask& task) {
 
 }  // namespace
 
-constexpr Table scalar_table = {
-    PKV_ISA_SCALAR, prepare, attend_scratch_bytes, attend, finish, score_blocks, merge, store,
-    load,           transfer};
+constexpr Table scalar_table = {PKV_ISA_SCALAR,
+                                prepare,
+                                attend_scratch_bytes,
+                                attend,
+                                finish,
+                                score_blocks,
+                                weigh_scratch_bytes,
+                                weigh_blocks,
+                                merge,
+                                store,
+                                load,
+                                transfer};
 
 }  // namespace pkv::kernels

@@ -169,6 +169,15 @@ struct ScoreTask {
   float* scores;                     // out: [count]
 };
 
+// Adds up the weights of the tokens of each block in the attention of some rows of one KV head.
+struct WeighTask {
+  AttendTask attend;        // one KV head; of what it writes, only its scratch memory
+  const float* lse;         // the rows' log-sum-exp: of query i and head h of the KV head at
+  uint64_t lse_stride;      // i * lse_stride + h
+  float* weights;           // in and out: of head h and the block at entry b of the block table at
+  uint64_t weights_stride;  // h * weights_stride + b
+};
+
 // Merges the normalised results of several attention calls over the same rows into one, by their
 // log-sum-exp.
 struct MergeTask {

@@ -58,6 +58,7 @@ const Exception anything[] = {
     {"", "config.store[0].queue_blocks", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},
     {"pkv_session_last_trim", "limit", "a limit"},
+    {"", "params.block_mass_queries", "a limit"},
     {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
     {"pkv_session_push", "k.row_stride", "there is one row"},
     {"pkv_session_push", "v.row_stride", "there is one row"},
@@ -102,6 +103,7 @@ const Exception bounded[] = {
     {"", "sequences.query_lengths[0]", "with positions of their own: as above", uint64_t{1} << 12},
     {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
     {"pkv_batch_attend", "params.bool_mask_row_stride", "64 GiB", uint64_t{1} << 24},
+    {"", "params.block_mass_size", "64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
     {"pkv_kv_read_slots", "kv.kv_heads", "heads are worked through", uint64_t{1} << 16},
@@ -162,6 +164,11 @@ void add_top_blocks(World& world, pkv_attention_params& params) {
   params.top_blocks = 1;
 }
 
+void add_block_mass(World& world, pkv_attention_params& params) {
+  params.block_mass = world.keep_list(std::vector<float>(2 * 4 * 2));
+  params.block_mass_size = 2;
+}
+
 void add_positions(World& world, pkv_attention_sequences& sequences) {
   sequences.first_rows = world.keep_list<uint32_t>({0, 3});
   sequences.query_positions = world.keep_list<int64_t>({17, 18, 19, 4});
@@ -220,10 +227,11 @@ std::vector<Variant> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<Variant>> more = {
       {"pkv_batch_attend",
        {changed(2, add_params), changed(2, add_parents), changed(2, add_bools),
-        changed(2, add_block_lists), changed(2, add_top_blocks)}},
+        changed(2, add_block_lists), changed(2, add_top_blocks), changed(2, add_block_mass)}},
       {"pkv_attention",
        {changed(3, add_params), changed(3, add_parents), changed(3, add_bools),
-        changed(3, add_block_lists), changed(3, add_top_blocks), changed(2, add_positions)}},
+        changed(3, add_block_lists), changed(3, add_top_blocks), changed(3, add_block_mass),
+        changed(2, add_positions)}},
       {"pkv_kv_write", {changed(2, add_positions)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
@@ -254,6 +262,8 @@ const struct {
     {"params.bool_mask_row_stride", offsetof(pkv_attention_params, bool_mask)},
     {"params.bool_mask_batch_stride", offsetof(pkv_attention_params, bool_mask)},
     {"params.block_list_size", offsetof(pkv_attention_params, block_lists)},
+    {"params.block_mass_size", offsetof(pkv_attention_params, block_mass)},
+    {"params.block_mass_queries", offsetof(pkv_attention_params, block_mass)},
 };
 
 // Memory that the library is to fill, made by World::room().

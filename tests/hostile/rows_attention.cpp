@@ -100,7 +100,25 @@ std::vector<Case> params_cases(size_t at) {
        {PKV_OK});
   add("first_blocks and last_blocks UINT32_MAX",
       [](auto& p) { p.first_blocks = p.last_blocks = UINT32_MAX; }, {PKV_OK});
-  add("reserved 1", [](auto& p) { p.reserved = 1; }, {PKV_INVALID_ARGUMENT});
+  add("block_mass_size without block_mass", [](auto& p) { p.block_mass_size = 1; },
+      {PKV_INVALID_ARGUMENT});
+  add("block_mass_queries without block_mass", [](auto& p) { p.block_mass_queries = 1; },
+      {PKV_INVALID_ARGUMENT});
+  const auto add_mass = [](World& world, pkv_attention_params& p) {
+    p.block_mass_size = 2;
+    p.block_mass = world.keep_list(std::vector<float>(2 * 2 * query_heads));
+  };
+  with("block mass", add_mass, {PKV_OK});
+  with("block mass of more queries than there are",
+       [=](World& world, auto& p) { add_mass(world, p), p.block_mass_queries = UINT32_MAX; },
+       {PKV_OK});
+  with("block mass of no blocks",
+       [=](World& world, auto& p) { add_mass(world, p), p.block_mass_size = 0; },
+       {PKV_INVALID_ARGUMENT});
+  for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
+    with("block mass of a size beyond memory",
+         [=](World& world, auto& p) { add_mass(world, p), p.block_mass_size = size; },
+         {PKV_OVERFLOW});
   add("block_list_size without block_lists", [](auto& p) { p.block_list_size = 1; },
       {PKV_INVALID_ARGUMENT});
   const auto add_lists = [](World& world, pkv_attention_params& p) {

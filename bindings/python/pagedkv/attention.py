@@ -79,7 +79,11 @@ class AttentionParams:
     token in a tree, -1 for none.
 
     `block_lists` is [rows][kv_heads][n] of uint32: rising indices of blocks, NO_BLOCK after the
-    last. `chosen_blocks`, [rows][kv_heads][top_blocks] of uint32, is filled with such lists."""
+    last. `chosen_blocks`, [rows][kv_heads][top_blocks] of uint32, is filled with such lists.
+
+    `block_mass`, [sessions][query_heads][n] of float32, is filled with the attention mass of each
+    block: the weights that the last `block_mass_queries` new tokens of a session (0: all) give it.
+    """
 
     scale: float = 0.0
     causal: bool = True
@@ -96,6 +100,8 @@ class AttentionParams:
     last_blocks: int = 1
     block_lists: npt.NDArray[np.uint32] | None = None
     chosen_blocks: npt.NDArray[np.uint32] | None = None
+    block_mass: Floats | None = None
+    block_mass_queries: int = 0
 
     def __repr__(self) -> str:
         return shown_dataclass(self)
@@ -147,6 +153,12 @@ class AttentionParams:
             chosen = block_ids(self.chosen_blocks, shape, "chosen_blocks", out=True)
             keep.append(chosen)
             struct.chosen_blocks = address(chosen)
+        if self.block_mass is not None:
+            sessions = len((batch or BatchRows([rows])).lengths)
+            size = np.shape(self.block_mass)[-1] if np.ndim(self.block_mass) else 0
+            mass = floats(self.block_mass, (sessions, query_heads, size), "block_mass", out=True)
+            keep.append(mass)
+            struct.block_mass, struct.block_mass_size = address(mass), mass.shape[2]
         if lse is not None:
             struct.lse = address(floats(lse, (rows, query_heads), "lse", out=True))
         return struct

@@ -40,6 +40,7 @@ NOT_FIELDS = OF_C | {
     "bool_mask_batch_stride",
     "bool_mask_first_positions",
     "block_list_size",
+    "block_mass_size",
 }
 
 

@@ -3,9 +3,11 @@
 #include "engine/attention/attend.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/checked.h"
+#include "engine/attention/block_mass.h"
 #include "engine/attention/masks.h"
 #include "engine/attention/rows.h"
 #include "engine/attention/work_split.h"
@@ -13,9 +15,6 @@
 namespace pkv::attention {
 
 namespace {
-
-// Rounds up to whole cache lines.
-size_t whole_lines(size_t floats) { return round_up(floats, 16); }
 
 // Runs the kernels for one call. The constructor allocates everything it needs but the scratch
 // memory: once the first output is written, nothing may fail any more.
@@ -152,11 +151,20 @@ class SplitRunner {
 }  // namespace
 
 void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
-            const AttendCall& call) {
-  check_call(call);
+            const AttendCall& given) {
+  check_call(given);
+  AttendCall call = given;
+  std::vector<float> own_lse;
+  if (call.params.block_mass != nullptr && call.params.lse == nullptr) {
+    for (const AttendSequence& sequence : call.sequences)
+      own_lse.resize((sequence.first_query + sequence.queries) * call.shape.query_heads);
+    call.params.lse = own_lse.data();
+  }
   const Masks masks(workers, call);
   const WorkSplit work(call, masks);
   if (work.splits().empty()) return;
+  std::optional<BlockMass> mass;
+  if (call.params.block_mass != nullptr) mass.emplace(workers, pool, kernels, call, work);
   SplitRunner runner(kernels, call, work);
   const size_t shared = whole_lines(work.shared_floats());
   // 16 floats more than needed, so that the memory can be aligned to a cache line.
@@ -167,11 +175,13 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
 
   workers.for_each(work.splits().size(),
                    [&](size_t i, unsigned worker) { runner.run(work.splits()[i], worker); });
-  if (work.shared_floats() == 0) return;  // no result needs a merge
-  workers.for_each(work.chunks().size(), [&](size_t i, unsigned) {
+  // The results that need a merge.
+  const size_t merged = work.shared_floats() == 0 ? 0 : work.chunks().size();
+  workers.for_each(merged, [&](size_t i, unsigned) {
     const QueryChunk& chunk = work.chunks()[i];
     if (work.splits()[chunk.splits[0]].needs_merge) runner.finish(i, nullptr);
   });
+  if (mass) mass->write();
 }
 
 }  // namespace pkv::attention

@@ -23,8 +23,6 @@ pkv_attention_params default_params() {
 namespace {
 
 void check_chosen(const pkv_attention_params& params, const AttendParams& result) {
-  if (params.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
   if (params.top_blocks != 0 && params.block_lists != nullptr)
     fail(PKV_INVALID_ARGUMENT, "top_blocks (%u) and block_lists are both given", params.top_blocks);
   if (params.block_lists == nullptr && params.block_list_size != 0)
@@ -40,6 +38,18 @@ void check_chosen(const pkv_attention_params& params, const AttendParams& result
     other = "a mask";
   if (other != nullptr)
     fail(PKV_INVALID_ARGUMENT, "chosen blocks and %s do not go together", other);
+}
+
+void check_mass(const pkv_attention_params& params, const AttendParams& result) {
+  if (params.block_mass != nullptr) {
+    if (result.chooses())
+      fail(PKV_INVALID_ARGUMENT, "chosen blocks and block_mass do not go together");
+    return;
+  }
+  if (params.block_mass_size != 0 || params.block_mass_queries != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "block_mass_size is %llu and block_mass_queries %u, but block_mass is NULL",
+         (unsigned long long)params.block_mass_size, params.block_mass_queries);
 }
 
 }  // namespace
@@ -87,6 +97,10 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   result.block_list_size = params.block_list_size;
   result.chosen_blocks = params.chosen_blocks;
   check_chosen(params, result);
+  result.block_mass = params.block_mass;
+  result.block_mass_size = params.block_mass_size;
+  result.block_mass_queries = params.block_mass_queries;
+  check_mass(params, result);
   return result;
 }
 
@@ -181,6 +195,22 @@ void check_bool_mask(const AttendCall& call) {
   }
 }
 
+// Checks the array of the mass of blocks.
+void check_block_mass(const AttendCall& call) {
+  const uint64_t size = call.params.block_mass_size;
+  uint64_t count = 0;
+  for (const AttendSequence& sequence : call.sequences) {
+    if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "block_mass needs storage PAGED");
+    if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
+      fail(PKV_INVALID_ARGUMENT, "block_mass_size is %llu; sequence %llu has %llu blocks",
+           (unsigned long long)size, (unsigned long long)sequence.index,
+           (unsigned long long)blocks);
+    count = std::max(count, sequence.index + 1);
+  }
+  const uint64_t rows = checked_mul(count, call.shape.query_heads, "block_mass");
+  checked_bytes(checked_mul(rows, size, "block_mass"), sizeof(float), "block_mass");
+}
+
 }  // namespace
 
 void check_call(const AttendCall& call) {
@@ -197,6 +227,7 @@ void check_call(const AttendCall& call) {
   }
   if (call.params.bool_mask.data != nullptr) check_bool_mask(call);
   if (call.params.chooses()) check_block_lists(call, rows);
+  if (call.params.block_mass != nullptr) check_block_mass(call);
 }
 
 }  // namespace pkv::attention

@@ -67,6 +67,9 @@ struct AttendParams {
   const uint32_t* block_lists;
   uint64_t block_list_size;
   uint32_t* chosen_blocks;
+  float* block_mass;
+  uint64_t block_mass_size;
+  uint32_t block_mass_queries;  // 0: all
 
   // Whether queries read chosen blocks only.
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }

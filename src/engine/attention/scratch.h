@@ -7,7 +7,12 @@
 #include <memory_resource>
 #include <vector>
 
+#include "base/checked.h"
+
 namespace pkv::attention {
+
+// Rounds a number of floats up to whole cache lines.
+inline size_t whole_lines(size_t floats) { return round_up(floats, 16); }
 
 // A few vectors that concurrent calls borrow, without a lock. A call that finds none makes one.
 class ScratchPool {

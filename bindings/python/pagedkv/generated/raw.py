@@ -645,10 +645,12 @@ class AttentionParams(ctypes.Structure):
         ("top_blocks", _u32),
         ("first_blocks", _u32),
         ("last_blocks", _u32),
-        ("reserved", _u32),
+        ("block_mass_queries", _u32),
         ("block_lists", _pointer),
         ("block_list_size", _u64),
         ("chosen_blocks", _pointer),
+        ("block_mass", _pointer),
+        ("block_mass_size", _u64),
     ]
 
 

@@ -50,6 +50,21 @@ impl BoolMask<'_> {
     }
 }
 
+/// What an attention tells besides its outputs.
+#[derive(Default)]
+pub(crate) struct Told<'a> {
+    pub lse: Option<&'a mut [f32]>,
+    pub chosen_blocks: Option<&'a mut [u32]>,
+    /// With the number of blocks of each query head.
+    pub block_mass: Option<(&'a mut [f32], usize)>,
+}
+
+impl<'a> Told<'a> {
+    pub fn lse(lse: Option<&'a mut [f32]>) -> Self {
+        Self { lse, ..Self::default() }
+    }
+}
+
 /// Variants of attention. They combine freely.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionParams<'a> {
@@ -64,6 +79,7 @@ pub struct AttentionParams<'a> {
     parents: Option<&'a [i32]>,
     bool_mask: Option<BoolMask<'a>>,
     top_blocks: u32,
+    block_mass_queries: u32,
     first_blocks: Option<u32>,
     last_blocks: Option<u32>,
     block_lists: Option<(&'a [u32], usize)>,
@@ -145,6 +161,13 @@ impl<'a> AttentionParams<'a> {
         self
     }
 
+    /// Only so many last new tokens of each session count for the mass that
+    /// [`Batch::attend_weighing`](crate::Batch::attend_weighing) tells. Without this all do.
+    pub fn block_mass_queries(mut self, count: u32) -> Self {
+        self.block_mass_queries = count;
+        self
+    }
+
     /// With chosen blocks, so many first blocks are read, too. Without this one is.
     pub fn first_blocks(mut self, count: u32) -> Self {
         self.first_blocks = Some(count);
@@ -172,11 +195,11 @@ impl<'a> AttentionParams<'a> {
         &self,
         batch: &BatchRows<'_>,
         heads: [u32; 2],
-        lse: Option<&mut [f32]>,
-        chosen_blocks: Option<&mut [u32]>,
+        told: Told<'_>,
     ) -> Result<sys::pkv_attention_params> {
         let too_many = || Error::new(Status::OVERFLOW, "the sum of the rows does not fit");
         let rows = batch.total().ok_or_else(too_many)?;
+        let Told { lse, chosen_blocks, block_mass } = told;
         let [heads, kv_heads] = heads;
         let length = |what: &str, found: usize, wanted: Option<usize>| match wanted {
             Some(wanted) if wanted == found => Ok(()),
@@ -214,6 +237,18 @@ impl<'a> AttentionParams<'a> {
         if let Some(chosen) = &chosen_blocks {
             blocks("chosen_blocks", chosen.len(), self.top_blocks as usize)?;
         }
+        let per_head = block_mass.as_ref().map_or(0, |&(_, per_head)| per_head);
+        if let Some((mass, _)) = &block_mass {
+            let wanted = per_head.checked_mul(heads as usize);
+            let sessions = batch.lengths.len();
+            if wanted.and_then(|n| n.checked_mul(sessions)) != Some(mass.len()) {
+                return Err(Error::misuse(format!(
+                    "block_mass: {} numbers are given for {sessions} sessions and {heads} query \
+                     heads of {per_head} blocks",
+                    mass.len()
+                )));
+            }
+        }
         let pointer = |numbers: Option<&[f32]>| numbers.map_or(std::ptr::null(), <[f32]>::as_ptr);
         let mut raw = sys::pkv_attention_params {
             struct_size: size_of::<sys::pkv_attention_params>() as u32,
@@ -236,10 +271,12 @@ impl<'a> AttentionParams<'a> {
             top_blocks: self.top_blocks,
             first_blocks: self.first_blocks.unwrap_or(1),
             last_blocks: self.last_blocks.unwrap_or(1),
-            reserved: 0,
+            block_mass_queries: self.block_mass_queries,
             block_lists: self.block_lists.map_or(null(), |(lists, _)| lists.as_ptr()),
             block_list_size: self.block_lists.map_or(0, |(_, per_head)| per_head as u64),
             chosen_blocks: chosen_blocks.map_or(null_mut(), <[u32]>::as_mut_ptr),
+            block_mass: block_mass.map_or(null_mut(), |(mass, _)| mass.as_mut_ptr()),
+            block_mass_size: per_head as u64,
         };
         if let Some(mask) = &self.bool_mask {
             mask.fill(&mut raw, batch)?;
@@ -286,7 +323,7 @@ pub fn attention<'a, 'b>(
     ensure_library()?;
     let (raw, batch) = (sequences.raw()?, sequences.batch_rows());
     let view = kv.as_raw();
-    let params = params.raw(&batch, [sequences.query_heads, view.kv_heads], lse, None)?;
+    let params = params.raw(&batch, [sequences.query_heads, view.kv_heads], Told::lse(lse))?;
     let q = q.into().batch_tensor(&batch, sequences.query_heads, view.key_dim, "q")?;
     let out = out.into().batch_tensor(&batch, sequences.query_heads, view.value_dim, "out")?;
     call(|| unsafe { sys::pkv_attention(handle_of(compute), view, &raw, &params, &q, &out) })

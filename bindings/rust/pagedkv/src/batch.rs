@@ -1,4 +1,4 @@
-use crate::attention::AttentionParams;
+use crate::attention::{AttentionParams, Told};
 use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, fill, Error, Result};
@@ -255,7 +255,7 @@ impl<'s> Batch<'s> {
         out: impl Into<RowsMut<'b>>,
         lse: Option<&mut [f32]>,
     ) -> Result<()> {
-        self.attend_telling(layer, params, q.into(), out.into(), lse, None)
+        self.attend_telling(layer, params, q.into(), out.into(), Told::lse(lse))
     }
 
     /// As [`attend_with`](Self::attend_with), and tells which blocks
@@ -270,7 +270,26 @@ impl<'s> Batch<'s> {
         lse: Option<&mut [f32]>,
         chosen_blocks: &mut [u32],
     ) -> Result<()> {
-        self.attend_telling(layer, params, q.into(), out.into(), lse, Some(chosen_blocks))
+        let told = Told { chosen_blocks: Some(chosen_blocks), ..Told::lse(lse) };
+        self.attend_telling(layer, params, q.into(), out.into(), told)
+    }
+
+    /// As [`attend_with`](Self::attend_with), and tells the attention mass of each block of the
+    /// block tables, `[sessions][query_heads][blocks_per_head]`: the weights that the new tokens of
+    /// the session give to the tokens of the block.
+    #[allow(clippy::too_many_arguments)]
+    pub fn attend_weighing<'a, 'b>(
+        &mut self,
+        layer: u32,
+        params: &AttentionParams<'_>,
+        q: impl Into<Rows<'a>>,
+        out: impl Into<RowsMut<'b>>,
+        lse: Option<&mut [f32]>,
+        block_mass: &mut [f32],
+        blocks_per_head: usize,
+    ) -> Result<()> {
+        let told = Told { block_mass: Some((block_mass, blocks_per_head)), ..Told::lse(lse) };
+        self.attend_telling(layer, params, q.into(), out.into(), told)
     }
 
     fn attend_telling(
@@ -279,13 +298,12 @@ impl<'s> Batch<'s> {
         params: &AttentionParams<'_>,
         q: Rows<'_>,
         out: RowsMut<'_>,
-        lse: Option<&mut [f32]>,
-        chosen_blocks: Option<&mut [u32]>,
+        told: Told<'_>,
     ) -> Result<()> {
         let shape = self.cache.shape(layer)?;
         let (q, out) = shape.q_and_out(&self.batch_rows(), q, out)?;
         let heads = [shape.query_heads, shape.kv_heads];
-        let params = params.raw(&self.batch_rows(), heads, lse, chosen_blocks)?;
+        let params = params.raw(&self.batch_rows(), heads, told)?;
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
     }
 

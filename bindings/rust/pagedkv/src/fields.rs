@@ -1,5 +1,6 @@
 //! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so
 //! that a field that is new in C does not compile until it is looked at here.
+use crate::attention::Told;
 use crate::error::ensure_library;
 use crate::rows::BatchRows;
 use crate::*;
@@ -288,6 +289,12 @@ fn of_attention() {
     let (lists, mut chosen) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
     let params = params.top_blocks(5).first_blocks(6).last_blocks(7).block_lists(&lists, 4);
     let batch = BatchRows { lengths: &[1, 2], first_rows: None };
+    let mut mass = [0.0; 2 * 2 * 9];
+    let told = Told {
+        chosen_blocks: Some(&mut chosen),
+        block_mass: Some((&mut mass, 9)),
+        ..Told::lse(Some(&mut sums))
+    };
     let sys::pkv_attention_params {
         struct_size,
         scale,
@@ -309,11 +316,13 @@ fn of_attention() {
         top_blocks,
         first_blocks,
         last_blocks,
-        reserved,
+        block_mass_queries,
         block_lists,
         block_list_size,
         chosen_blocks,
-    } = params.raw(&batch, [2, 2], Some(&mut sums), Some(&mut chosen)).unwrap();
+        block_mass,
+        block_mass_size,
+    } = params.block_mass_queries(8).raw(&batch, [2, 2], told).unwrap();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
     assert_eq!((scale, causal, window, softcap, sinks, mask_words), (0.5, 0, 3, 2.5, 4, 2));
     assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
@@ -322,18 +331,24 @@ fn of_attention() {
     assert_eq!((bool_mask_columns, bool_mask_row_stride, bool_mask_batch_stride), (11, 12, 25));
     assert_eq!((bool_mask, bool_mask_first_positions), (bytes.as_ptr(), firsts.as_ptr()));
     assert_eq!((top_blocks, first_blocks, last_blocks, block_list_size), (5, 6, 7, 4));
-    assert_eq!(reserved, 0);
+    assert_eq!((block_mass_queries, block_mass_size), (8, 9));
+    assert_eq!(block_mass as *const f32, mass.as_ptr());
     assert_eq!((block_lists, chosen_blocks as *const u32), (lists.as_ptr(), chosen.as_ptr()));
-    let raw = AttentionParams::new().raw(&batch, [2, 2], None, None).unwrap();
+    let raw = AttentionParams::new().raw(&batch, [2, 2], Told::default()).unwrap();
     assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks), (0, 1, 1));
     assert!(raw.block_lists.is_null() && raw.chosen_blocks.is_null());
     for (count, per_head) in [(23, 4), (25, 4), (24, 3), (0, 4), (24, 0), (24, usize::MAX)] {
         let params = AttentionParams::new().block_lists(&[3; 25][..count], per_head);
-        assert!(params.raw(&batch, [2, 2], None, None).is_err());
+        assert!(params.raw(&batch, [2, 2], Told::default()).is_err());
     }
     for top in [0, 4, 6, u32::MAX] {
         let params = AttentionParams::new().top_blocks(top);
-        assert!(params.raw(&batch, [2, 2], None, Some(&mut chosen)).is_err());
+        let told = Told { chosen_blocks: Some(&mut chosen), ..Told::default() };
+        assert!(params.raw(&batch, [2, 2], told).is_err());
+    }
+    for (count, per_head) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
+        let told = Told { block_mass: Some((&mut mass[..count], per_head)), ..Told::default() };
+        assert!(AttentionParams::new().raw(&batch, [2, 2], told).is_err());
     }
     for short in [
         BoolMask { data: &bytes[..47], ..shown },
@@ -341,9 +356,12 @@ fn of_attention() {
         BoolMask { row_stride: usize::MAX, ..shown },
         BoolMask { first_positions: Some(&firsts[1..]), ..shown },
     ] {
-        assert!(AttentionParams::new().bool_mask(short).raw(&batch, [2, 1], None, None).is_err());
+        assert!(AttentionParams::new()
+            .bool_mask(short)
+            .raw(&batch, [2, 1], Told::default())
+            .is_err());
     }
-    assert!(AttentionParams::new().parents(&[0; 2]).raw(&batch, [2, 1], None, None).is_err());
+    assert!(AttentionParams::new().parents(&[0; 2]).raw(&batch, [2, 1], Told::default()).is_err());
 
     let sequences = Sequences {
         query_heads: 3,

@@ -892,8 +892,8 @@ pub struct pkv_attention_params {
     pub first_blocks: u32,
     /// With chosen blocks: so many blocks before those of the step are read, too. Default 1.
     pub last_blocks: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Of block_mass: only so many last new tokens of each session count; 0 (default): all.
+    pub block_mass_queries: u32,
     /// \[rows\]\[kv_heads\]\[block_list_size\]: the blocks that each query reads for each KV head,
     /// in place of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the
     /// last. Of those that are read in any case, it may name some. NULL (default): no list.
@@ -903,6 +903,15 @@ pub struct pkv_attention_params {
     /// Out, \[rows\]\[kv_heads\]\[top_blocks\]: what top_blocks chose, as a block list, for another
     /// layer say. NULL (default): not wanted.
     pub chosen_blocks: *mut u32,
+    /// Out, \[sequences\]\[query_heads\]\[block_mass_size\]: the attention mass of each entry of a
+    /// block table: the sum of the weights (after the softmax) that the queries of the sequence
+    /// give to the tokens of the block, 0 where they see none. A query has the mass 1 to give, less
+    /// what a sink logit takes. Entries beyond the blocks of a sequence, and those of one without
+    /// queries, are left as they are. It takes one more reading of the keys. Not for storage
+    /// CONTIGUOUS, and not with chosen blocks. NULL (default): not wanted.
+    pub block_mass: *mut f32,
+    /// Entries per query head: those of the longest sequence, or more.
+    pub block_mass_size: u64,
 }
 
 /// What pkv_pool_create makes.

@@ -1,0 +1,45 @@
+package pagedkv_test
+
+import (
+	"math"
+	"testing"
+
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
+)
+
+func TestBlockMass(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{
+		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 2, KVHeads: 1, KeyDim: 16}}, Blocks: 16,
+	})
+	numbers := func(count int) []float32 {
+		made := make([]float32, count)
+		for i := range made {
+			made[i] = float32(i*37%23) / 23
+		}
+		return made
+	}
+	batch, err := cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: 40})
+	must(t, err)
+	must(t, batch.Write(0, pagedkv.Float32(numbers(40*16)), pagedkv.Float32(numbers(40*16))))
+	q, out := pagedkv.Float32(numbers(40*2*16)), pagedkv.Float32(make([]float32, 40*2*16))
+	for queries, whole := range map[int]float64{0: 40, 7: 7} {
+		mass := make([]float32, 2*3)
+		must(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{
+			BlockMass: mass, BlockMassSize: 3, BlockMassQueries: queries,
+		}))
+		for head := 0; head < 2; head++ {
+			sum := float64(mass[head*3] + mass[head*3+1] + mass[head*3+2])
+			if math.Abs(sum-whole) > 1e-3 {
+				t.Errorf("head %d has the mass %g of %g", head, sum, whole)
+			}
+		}
+	}
+	for _, wrong := range []pagedkv.AttentionParams{
+		{BlockMass: make([]float32, 5), BlockMassSize: 3},
+		{BlockMass: make([]float32, 4), BlockMassSize: 2},
+		{BlockMassQueries: 1},
+	} {
+		refused(t, batch.Attend(0, q, out, &wrong), pagedkv.ErrInvalidArgument)
+	}
+	must(t, batch.Abort())
+}

@@ -1,0 +1,124 @@
+// Cuts block tables into parts, and weighs each for all queries of its sequence, so that no two
+// tasks add to one number.
+#include "engine/attention/block_mass.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "engine/attention/rows.h"
+
+namespace pkv::attention {
+
+namespace {
+
+// Tokens of a part: enough that preparing the queries costs little beside it.
+constexpr uint64_t tokens_per_part = 1024;
+
+}  // namespace
+
+BlockMass::BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
+                     const AttendCall& call, const WorkSplit& work)
+    : workers_(workers), kernels_(kernels), call_(call) {
+  list_queries(work);
+  size_t kernel_bytes = 0;
+  for (const Part& part : parts_)
+    for (size_t i = part.first_queries; i < part.queries_end; i++) {
+      const size_t rows = size_t{queries_[i].count} * heads_per_kv_head();
+      query_floats_ = std::max(query_floats_, whole_lines(rows * call.shape.key_dim));
+      kernel_bytes =
+          std::max(kernel_bytes, kernels.weigh_scratch_bytes(task_of(part, queries_[i])));
+    }
+  worker_floats_ = query_floats_ + whole_lines(kernel_bytes / sizeof(float) + 1);
+  // 16 floats more than needed, so that the memory can be aligned to a cache line.
+  scratch_.emplace(pool, 16 + workers.threads() * worker_floats_);
+  const auto address = reinterpret_cast<uintptr_t>(scratch_->data());
+  aligned_ = scratch_->data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+// The chunks of a sequence follow each other, and those of its first KV head have all its queries.
+void BlockMass::list_queries(const WorkSplit& work) {
+  const uint32_t wanted =
+      call_.params.block_mass_queries != 0 ? call_.params.block_mass_queries : UINT32_MAX;
+  const auto chunks = work.chunks();
+  for (size_t i = 0; i < chunks.size();) {
+    const AttendSequence& sequence = *chunks[i].sequence;
+    const size_t first_queries = queries_.size();
+    const uint32_t left_out = sequence.queries - std::min(wanted, sequence.queries);
+    for (; i < chunks.size() && chunks[i].sequence == &sequence; i++) {
+      const QueryChunk& chunk = chunks[i];
+      const uint32_t end = chunk.first + chunk.queries, first = std::max(chunk.first, left_out);
+      if (chunk.head_begin == 0 && first < end)
+        queries_.push_back({first, end - first, work.views(chunk.view) + (first - chunk.first)});
+    }
+    add_parts(sequence, first_queries);
+  }
+}
+
+void BlockMass::add_parts(const AttendSequence& sequence, size_t first_queries) {
+  const uint64_t tokens = round_up(tokens_per_part, sequence.kv.block_size);
+  for (uint64_t begin = 0; begin < sequence.length; begin += tokens)
+    for (uint32_t head = 0; head < call_.shape.kv_heads; head++)
+      parts_.push_back({&sequence, first_queries, queries_.size(), head, begin,
+                        std::min(begin + tokens, sequence.length)});
+}
+
+float* BlockMass::mass_of(const AttendSequence& sequence, uint32_t head) const {
+  return call_.params.block_mass +
+         (sequence.index * call_.shape.query_heads + uint64_t{head} * heads_per_kv_head()) *
+             call_.params.block_mass_size;
+}
+
+kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) const {
+  kernels::WeighTask task{};
+  task.attend.kv = part.sequence->kv;
+  task.attend.head_begin = part.head;
+  task.attend.head_end = part.head + 1;
+  task.attend.heads_per_kv_head = heads_per_kv_head();
+  task.attend.queries = queries.count;
+  task.attend.query = queries.views;
+  task.attend.begin = part.begin;
+  task.attend.end = part.end;
+  task.attend.sinks = call_.params.sinks;
+  task.attend.transform = call_.params.transform;
+  task.attend.scale = call_.params.scale;
+  task.lse = call_.params.lse +
+             (part.sequence->first_query + queries.first) * call_.shape.query_heads +
+             uint64_t{part.head} * heads_per_kv_head();
+  task.lse_stride = call_.shape.query_heads;
+  task.weights = mass_of(*part.sequence, part.head);
+  task.weights_stride = call_.params.block_mass_size;
+  return task;
+}
+
+void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) const {
+  kernels::QueryTask prepared{};
+  prepared.head_begin = part.head;
+  prepared.head_end = part.head + 1;
+  prepared.heads_per_kv_head = heads_per_kv_head();
+  prepared.queries = queries.count;
+  prepared.key_dim = call_.shape.key_dim;
+  prepared.scale = call_.params.scale;
+  prepared.rotation = part.sequence->kv.k.rotation;
+  prepared.rows = rows_from(call_.q, part.sequence->q_row + queries.first);
+  prepared.q = scratch;
+  prepared.head_rows = uint64_t{queries.count} * heads_per_kv_head();
+  kernels_.prepare(prepared);
+  kernels::WeighTask task = task_of(part, queries);
+  task.attend.q = scratch;
+  task.attend.scratch = reinterpret_cast<unsigned char*>(scratch + query_floats_);
+  kernels_.weigh_blocks(task);
+}
+
+void BlockMass::write() {
+  for (const AttendSequence& sequence : call_.sequences)
+    for (uint32_t head = 0; head < call_.shape.query_heads; head++)
+      std::fill_n(mass_of(sequence, 0) + head * call_.params.block_mass_size,
+                  ceil_div(sequence.length, sequence.kv.block_size), 0.0f);
+  workers_.for_each(parts_.size(), [&](size_t i, unsigned worker) {
+    const Part& part = parts_[i];
+    for (size_t q = part.first_queries; q < part.queries_end; q++)
+      weigh(part, queries_[q], aligned_ + worker * worker_floats_);
+  });
+}
+
+}  // namespace pkv::attention
