@@ -60,8 +60,10 @@ type CacheConfig struct {
 	BlockSize int     // Tokens per block: a multiple of 16, 16 to 256. Default 16.
 	Groups    []LayerGroup
 	Blocks    uint64 // Capacity in blocks per group. Give this or MemoryBytes.
-	// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit.
-	MemoryBytes uint64
+	// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit;
+	// or, with SharedMemory, as many as it needs at the time.
+	MemoryBytes  uint64
+	SharedMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
 	// Threads that compute attention, the caller's included; 0: one per processor.
 	Threads   int
 	ISA       ISA // Default: the best this processor has.
@@ -185,6 +187,7 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 		out.BlockSize = n.u32("BlockSize", c.BlockSize)
 	}
 	out.Blocks, out.MemoryBytes = c.Blocks, c.MemoryBytes
+	out.SharedMemory = flag(c.SharedMemory)
 	out.ISA, out.HugePages = int32(c.ISA), int32(c.HugePages)
 	out.Prefault, out.Watermark = flag(c.Prefault), n.u32("Watermark", c.Watermark)
 	if c.Prefix != nil {

@@ -335,7 +335,7 @@ type CachePlan struct {
 	BytesPerToken uint64
 	// block_size times that, or a state of every layer.
 	BytesPerBlock uint64
-	// Blocks, summed over groups.
+	// Blocks, summed over groups; with shared_memory those that all of it would be, of each.
 	Blocks uint64
 	// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
 	// there is none).
@@ -398,7 +398,8 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Capacity in blocks, summed over groups.
+	// Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
+	// groups have now.
 	Blocks uint64
 	// Blocks that are free.
 	FreeBlocks uint64
@@ -426,6 +427,12 @@ type CacheStats struct {
 	CommittedTokens uint64
 	// Sessions suspended so far.
 	Suspensions uint64
+	// Bytes of a page.
+	PageBytes uint64
+	// Pages in all.
+	Pages uint64
+	// Pages that belong to no group now.
+	FreePages uint64
 }
 
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
@@ -448,6 +455,9 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 		r.Aborts,
 		r.CommittedTokens,
 		r.Suspensions,
+		r.PageBytes,
+		r.Pages,
+		r.FreePages,
 	}
 }
 
@@ -456,7 +466,7 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 type PoolStats struct {
 	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity in blocks.
+	// Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
 	Blocks uint64
 	// Blocks that nobody holds.
 	Free uint64

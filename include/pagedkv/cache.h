@@ -244,7 +244,10 @@ typedef struct pkv_cache_config {
    */
   uint32_t watermark;
   uint64_t blocks; /**< Capacity in blocks per group. Give this or memory_bytes. */
-  /** Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit. */
+  /**
+   * Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit; or,
+   * with shared_memory, as many as it needs at the time.
+   */
   uint64_t memory_bytes;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
   /**
@@ -277,8 +280,14 @@ typedef struct pkv_cache_config {
   const pkv_logger* logger;
 
   /* More of the model that the first fields describe as one group, as in pkv_layer_group. */
-  pkv_rotation rotation;       /**< How rows are rotated before they are stored. Default NONE. */
-  uint32_t reserved;           /**< 0. */
+  pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
+  /**
+   * 1: the groups share memory_bytes, so that what one of them does not use another can. It is cut
+   * into pages, each of which has blocks of one group at a time (guide/shared_memory.md). Needs
+   * layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default): each
+   * group has a pool of its own.
+   */
+  uint32_t shared_memory;
   const float* key_rotation;   /**< Rotation MATRIX: [key_dim][key_dim]. NULL: none of K. */
   const float* value_rotation; /**< Rotation MATRIX: [value_dim][value_dim]. NULL: none of V. */
 } pkv_cache_config;
@@ -309,7 +318,8 @@ typedef struct pkv_cache_plan {
   uint32_t groups;          /**< How many groups these sizes are of. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
   uint64_t bytes_per_block; /**< block_size times that, or a state of every layer. */
-  uint64_t blocks;          /**< Blocks, summed over groups. */
+  /** Blocks, summed over groups; with shared_memory those that all of it would be, of each. */
+  uint64_t blocks;
   /**
    * Tokens that fit: the smallest over groups with neither a window nor states (over all, if there
    * is none).

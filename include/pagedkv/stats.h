@@ -16,9 +16,12 @@ extern "C" {
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< sizeof(pkv_pool_stats): set it before the call. */
   uint32_t block_size;  /**< Slots (tokens) per block. */
-  uint64_t blocks;      /**< Capacity in blocks. */
-  uint64_t free;        /**< Blocks that nobody holds. */
-  uint64_t used;        /**< Blocks with at least one reference. */
+  /**
+   * Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
+   */
+  uint64_t blocks;
+  uint64_t free; /**< Blocks that nobody holds. */
+  uint64_t used; /**< Blocks with at least one reference. */
   /**
    * The most blocks in use at once so far. With 4096 blocks or more it is an estimate where several
    * threads took blocks at the same moment.
@@ -37,10 +40,14 @@ typedef struct pkv_cache_stats {
   uint32_t snapshots;          /**< Open snapshots. */
   uint32_t batches;            /**< Batches begun and neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
-  uint64_t blocks;             /**< Capacity in blocks, summed over groups. */
-  uint64_t free_blocks;        /**< Blocks that are free. */
-  uint64_t used_blocks;        /**< Blocks in use; a shared block counts once. */
-  uint64_t used_blocks_peak;   /**< The most blocks in use at once so far. */
+  /**
+   * Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that groups
+   * have now.
+   */
+  uint64_t blocks;
+  uint64_t free_blocks;      /**< Blocks that are free. */
+  uint64_t used_blocks;      /**< Blocks in use; a shared block counts once. */
+  uint64_t used_blocks_peak; /**< The most blocks in use at once so far. */
   /** Used blocks that only the prefix index holds: begin takes them where free ones are short. */
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each. */
@@ -53,6 +60,10 @@ typedef struct pkv_cache_stats {
   uint64_t aborts;           /**< Batches aborted so far. */
   uint64_t committed_tokens; /**< Tokens committed so far. */
   uint64_t suspensions;      /**< Sessions suspended so far. */
+  /* With shared_memory in the config, else 0: */
+  uint64_t page_bytes; /**< Bytes of a page. */
+  uint64_t pages;      /**< Pages in all. */
+  uint64_t free_pages; /**< Pages that belong to no group now. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

@@ -26,7 +26,7 @@ PKV_STRUCT_SIZES(pkv_block_state, 24);
 PKV_STRUCT_SIZES(pkv_cache_config, 104, 144, 168);
 PKV_STRUCT_SIZES(pkv_cache_info, 32);
 PKV_STRUCT_SIZES(pkv_cache_plan, 56);
-PKV_STRUCT_SIZES(pkv_cache_stats, 128, 136);
+PKV_STRUCT_SIZES(pkv_cache_stats, 128, 136, 160);
 PKV_STRUCT_SIZES(pkv_compute_config, 32);
 PKV_STRUCT_SIZES(pkv_compute_info, 16);
 PKV_STRUCT_SIZES(pkv_directory_config, 24);

@@ -23,7 +23,8 @@ struct PrefixSetup {
   uint32_t window;  // The window of the second group.
   uint64_t blocks;
   uint64_t salt_blocks = 0;
-  bool tier = false;  // A store lies behind the cache.
+  bool tier = false;    // A store lies behind the cache.
+  bool shared = false;  // The groups share the memory of all blocks.
 };
 
 inline constexpr PrefixSetup prefix_setups[] = {
@@ -33,7 +34,22 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 24, 6},
     {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32},
     {"tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22, 0, true},
-    {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 32, 12, true}};
+    {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 32, 12, true},
+    {"shared", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_DEFAULT, 0, 22, 0, false, true},
+    {"shared_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 26, 0, false,
+     true},
+    {"shared_tier_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 24, 26, 12, true,
+     true}};
+
+// The memory of so many blocks in each group becomes one memory that they share.
+inline void share_memory(pkv_cache_config& config) {
+  pkv_cache_plan plan{};
+  plan.struct_size = sizeof plan;
+  CHECK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  config.blocks = 0;
+  config.memory_bytes = plan.total_bytes;
+  config.shared_memory = 1;
+}
 
 inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   pkv_prefix_config prefix;
@@ -49,6 +65,8 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
     group.key_dim = 16;
   }
   groups[1].window = setup.window;
+  // Pages then have three blocks of the first group.
+  if (setup.shared) groups[1].layers = 3;
   pkv_cache_config config;
   CHECK(pkv_cache_config_init(&config, sizeof config));
   config.storage = setup.storage;
@@ -62,6 +80,7 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   CHECK(pkv_store_config_init(&behind, sizeof behind));
   behind.store = &store;
   if (setup.tier) config.store = &behind;
+  if (setup.shared) share_memory(config);
   return create(config);
 }
 
@@ -210,9 +229,9 @@ class PrefixPlay {
     pkv_batch handle;
     if (!worked(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &handle))) return;
     Batch batch(handle);
-    for (uint32_t layer = 0; layer < 2 && setup_.storage != PKV_STORAGE_NONE; layer++) {
+    for (uint32_t layer = 0; layer < layers() && setup_.storage != PKV_STORAGE_NONE; layer++) {
       const char salt = talk.forgetful() ? 'f' : talk.salt;
-      Rows k = rows(wanted, salt, layer, from), v = rows(wanted, salt, layer + 2, from);
+      Rows k = rows(wanted, salt, layer, from), v = rows(wanted, salt, layer + layers(), from);
       write(batch, layer, k, v);
     }
     if (random_.chance(10)) return;  // The batch is aborted.
@@ -413,7 +432,7 @@ class PrefixPlay {
     CHECK(pkv_session_tokens(talk.session, 0, ids.size(), ids.data()));
     ASSERT_EQ(talk.text, ids);
     if (setup_.storage == PKV_STORAGE_NONE || talk.forgetful()) return;
-    const uint32_t layer = static_cast<uint32_t>(random_.below(2));
+    const uint32_t layer = static_cast<uint32_t>(random_.below(layers()));
     const size_t seen = setup_.window == 0 || layer == 0
                             ? talk.text.size()
                             : std::min<size_t>(talk.text.size(), setup_.window - 1);
@@ -421,11 +440,13 @@ class PrefixPlay {
         materialize(talk.session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
     ASSERT_TRUE(found.k == rows(talk.text, talk.salt, layer, talk.text.size() - seen))
         << "keys of layer " << layer;
-    ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + 2, talk.text.size() - seen))
+    ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + layers(), talk.text.size() - seen))
         << "values of layer " << layer;
   }
 
   // Returns the rows of a text from `from` to its end.
+  uint32_t layers() const { return setup_.shared ? 4 : 2; }
+
   static Rows rows(const Text& text, char salt, uint32_t layer, uint64_t from) {
     Rows result(text.size() - from, 1, 16);
     uint64_t hash = 0x9E3779B97F4A7C15u * (layer + 1) + static_cast<unsigned char>(salt);

@@ -28,6 +28,7 @@ struct Kind {
   bool prefix = false;
   pkv_storage storage = PKV_STORAGE_PAGED;
   const pkv_store_config* store = nullptr;
+  bool shared = false;  // The groups share the memory of these blocks.
 };
 
 inline Cache create(const Kind& setup) {
@@ -59,6 +60,14 @@ inline Cache create(const Kind& setup) {
   config.threads = 1;
   config.prefix = setup.prefix ? &prefix : nullptr;
   config.store = setup.store;
+  if (setup.shared) {
+    pkv_cache_plan plan{};
+    plan.struct_size = sizeof plan;
+    CHECK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+    for (pkv_layer_group& group : groups) group.blocks = 0;
+    config.memory_bytes = plan.total_bytes;
+    config.shared_memory = 1;
+  }
   return cache_test::create(config);
 }
 

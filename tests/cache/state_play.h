@@ -18,6 +18,8 @@ inline constexpr Kind played_kinds[] = {
     {.blocks = 60, .states = 40, .checkpoint_tokens = 32, .draft_tokens = 5},
     {.blocks = 60, .states = 30, .draft_tokens = 5, .prefix = true},
     {.blocks = 90, .states = 40, .checkpoint_tokens = 48, .draft_tokens = 3, .prefix = true},
+    {.blocks = 30, .states = 24, .checkpoint_tokens = 32, .draft_tokens = 5, .shared = true},
+    {.blocks = 40, .states = 24, .draft_tokens = 3, .prefix = true, .shared = true},
 };
 
 struct Live {

@@ -191,7 +191,8 @@ constexpr struct {
   uint32_t first, between, now;
 } grown_twice[] = {{16, 112, sizeof(pkv_attention_params)},
                    {48, 64, sizeof(pkv_layer_group)},
-                   {104, 144, sizeof(pkv_cache_config)}};
+                   {104, 144, sizeof(pkv_cache_config)},
+                   {128, 136, sizeof(pkv_cache_stats)}};
 
 // Sizes that no version of a struct has had, which was `older` bytes at first and is `size` now.
 std::vector<uint64_t> wrong_sizes(uint32_t size, uint32_t older) {

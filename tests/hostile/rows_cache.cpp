@@ -173,7 +173,8 @@ std::vector<Case> config_cases() {
   ENUM_IS(rotation, 3);
   ENUM_IS(rotation, -1);
   FIELD_IS(rotation, PKV_ROTATION_HADAMARD, (Wanted{PKV_OK}));
-  FIELD_IS(reserved, 1, invalid);
+  FIELD_IS(shared_memory, 2, invalid);
+  FIELD_IS(shared_memory, 1, invalid);
   FIELD_IS(block_size, 0, invalid);
   FIELD_IS(block_size, 8, invalid);
   FIELD_IS(block_size, 17, invalid);

@@ -12,6 +12,8 @@
 //   look a       the state of the block; of a sealed one of this life, its slots are read
 //   publish a    puts the block where others can take it, in no order with anything
 //   take a       takes it from there
+//   keep a b     holds back blocks 0 and 1, if both are free; writes their payloads
+//   give a b     reads the payloads and gives these blocks out again
 //   rest         if all blocks are counted free, the pool is at rest: validate
 //   hold 62      alloc that many and keep them (setup only)
 //
@@ -207,6 +209,8 @@ class World {
   void alloc(const Step& step, Slots& slots);
   void retain(const Step& step, Slots& slots);
   void release(const Step& step, Slots& slots);
+  void hold_back(const Step& step, Slots& slots);
+  void give_out(const Step& step, Slots& slots);
   void change(const Step& step, Held& held);
   void look(const Step& step, Held& held);
   void rest();

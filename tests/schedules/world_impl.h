@@ -16,6 +16,8 @@ inline void World::perform(const Step& step) {
   if (step.verb == "retain" || step.verb == "share") return retain(step, slots);
   if (step.verb == "release" || step.verb == "drop") return release(step, slots);
   if (step.verb == "rest") return rest();
+  if (step.verb == "keep") return hold_back(step, slots);
+  if (step.verb == "give") return give_out(step, slots);
   if (step.verb == "hold") {
     std::vector<Block> held(step.n);
     pool_->try_alloc(step.n, held.data());
@@ -107,6 +109,32 @@ inline void World::release(const Step& step, Slots& slots) {
     Operation part = op;
     part.block = blocks[i];
     if (status == PKV_OK || i == failed_at) end(part, status);
+  }
+}
+
+// The first blocks are taken as an alloc may take them. A refusal says nothing about the others.
+inline void World::hold_back(const Step& step, Slots& slots) {
+  const uint32_t n = static_cast<uint32_t>(step.slots.size());
+  Operation op = begin(Call::alloc, 0, n);
+  const bool taken = pool_->hold_back(0, n);
+  for (uint32_t i = 0; i < n; i++) {
+    if (taken) op.out[i] = pkv::memory::make_block(i, pool_->state(i).generation);
+    slots[static_cast<size_t>(step.slots[i])] = {op.out[i], taken};
+    if (taken) payloads_[i].whole.write("writes the block it held back,");
+  }
+  if (taken) end(op, PKV_OK);
+}
+
+inline void World::give_out(const Step& step, Slots& slots) {
+  const uint32_t n = static_cast<uint32_t>(step.slots.size());
+  if (!slots[static_cast<size_t>(step.slots[0])].usable) return;
+  for (uint32_t i = 0; i < n; i++) payloads_[i].whole.read("reads the block it held back, which");
+  const Operation op = begin(Call::release, slots[static_cast<size_t>(step.slots[0])].block);
+  pool_->give_out(0, n);
+  for (const int slot : step.slots) {
+    Operation part = op;
+    part.block = slots[static_cast<size_t>(slot)].block;
+    end(part, PKV_OK);
   }
 }
 

@@ -48,6 +48,28 @@ inline std::vector<Request> read(const std::filesystem::path& path) {
   return requests;
 }
 
+// The tokens of a request's prompt, and of its answer.
+struct Lengths {
+  uint32_t input = 0, output = 0;
+};
+
+// Reads "input_length" and "output_length" of each line.
+inline std::vector<Lengths> read_lengths(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
+  std::vector<Lengths> requests;
+  for (std::string line; std::getline(file, line);) {
+    const auto number = [&](const char* name) {
+      const size_t key = line.find(name), colon = line.find(':', key);
+      if (key == std::string::npos || colon == std::string::npos)
+        throw std::runtime_error("a line without " + std::string(name) + " in " + path.string());
+      return static_cast<uint32_t>(std::strtoul(line.c_str() + colon + 1, nullptr, 10));
+    };
+    requests.push_back({number("\"input_length\""), number("\"output_length\"")});
+  }
+  return requests;
+}
+
 // Appends the first n tokens of a block's 512. They depend on the id alone; a finaliser of
 // MurmurHash3 by Austin Appleby makes them.
 inline void append_tokens(uint32_t id, uint32_t n, std::vector<int32_t>& tokens) {

@@ -142,6 +142,7 @@ class CacheConfig:
     rotation: Rotation | str = Rotation.NONE
     key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
+    shared_memory: bool = False
 
     def __post_init__(self) -> None:
         take_names(self)

@@ -18,11 +18,14 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
       workers_(config.threads, config.runner),
       places_(config.layers),
       scratch_(memory_) {
+  if (config_.pages)
+    pages_ = std::make_unique<memory::Pages>(*config_.pages, config_.storage == PKV_STORAGE_PAGED,
+                                             memory_, config_.huge_pages);
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
-    groups_.push_back(std::make_unique<memory::Group>(config_.storage, config_.layout, group.shape,
-                                                      config_.block_size, group.blocks, memory_,
-                                                      config_.huge_pages));
+    groups_.push_back(std::make_unique<memory::Group>(
+        config_.storage, config_.layout, group.shape, config_.block_size, group.blocks,
+        group.block_stride, memory_, config_.huge_pages, pages_.get()));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
   }
   log_shortcomings();
@@ -44,9 +47,9 @@ void Cache::log_shortcomings() const {
                 "the blocks of this cache hold %llu MiB of keys and values, but the machine has "
                 "%llu MiB of memory: give it fewer blocks",
                 (unsigned long long)(bytes >> 20), (unsigned long long)(machine >> 20));
-  const bool small_pages = std::any_of(groups_.begin(), groups_.end(), [](const auto& group) {
-    return group->slab && !group->slab->huge();
-  });
+  const std::vector<const memory::Slab*> all = slabs();
+  const bool small_pages =
+      std::any_of(all.begin(), all.end(), [](const memory::Slab* slab) { return !slab->huge(); });
   if (memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && small_pages)
     logger_.log(PKV_LOG_WARNING,
                 "the system offers no transparent huge pages; attention will be slower");
@@ -75,13 +78,20 @@ void Cache::log_suspension(bool fruitless) const noexcept {
                 suspicious);
 }
 
+std::vector<const memory::Slab*> Cache::slabs() const {
+  if (pages_ && pages_->slab()) return {pages_->slab().get()};
+  std::vector<const memory::Slab*> result;
+  for (const auto& group : groups_)
+    if (group->slab) result.push_back(group->slab.get());
+  return result;
+}
+
 // Makes the system provide all pages of the slabs now, on all threads of the cache.
 void Cache::prefault() {
   constexpr uint64_t range_bytes = uint64_t{32} << 20;
-  for (const auto& group : groups_) {
-    if (!group->slab) continue;
-    unsigned char* const data = group->slab->data();
-    const uint64_t size = group->slab->size();
+  for (const memory::Slab* slab : slabs()) {
+    unsigned char* const data = slab->data();
+    const uint64_t size = slab->size();
     workers_.for_each(ceil_div(size, range_bytes), [&](size_t i, unsigned) {
       os::populate(data + i * range_bytes, std::min(range_bytes, size - i * range_bytes));
     });
@@ -112,11 +122,16 @@ pkv_cache_stats Cache::stats() const {
     stats.slots_filled += pool.slots_filled;
     stats.slots_reserved += pool.used * group->block_size;
     stats.bytes_reserved += group->tensor_bytes.load(std::memory_order_relaxed);
-    if (group->slab) stats.bytes_reserved += group->slab->size();
     if (const auto* bounds = group->bounds()) stats.bytes_reserved += bounds->bytes();
   }
+  for (const memory::Slab* slab : slabs()) stats.bytes_reserved += slab->size();
   for (size_t g = 0; prefix_ && g < groups_.size(); g++)
     stats.evictable_blocks += prefix_->evictable(g);
+  if (pages_) {
+    stats.page_bytes = pages_->cut().page_bytes;
+    stats.pages = pages_->cut().pages;
+    stats.free_pages = pages_->free_pages();
+  }
   stats.tokens = counters_.tokens.load(std::memory_order_relaxed);
   stats.copied_blocks = counters_.copied_blocks.load(std::memory_order_relaxed);
   stats.commits = counters_.commits.load(std::memory_order_relaxed);

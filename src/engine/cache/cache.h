@@ -16,6 +16,7 @@
 #include "engine/cache/config.h"
 #include "engine/cache/tier.h"
 #include "engine/memory/group.h"
+#include "engine/memory/pages.h"
 #include "engine/prefix/index.h"
 #include "kernels/kernels.h"
 
@@ -52,7 +53,9 @@ class Cache {
   HookMemory& memory() { return memory_; }
   std::span<const std::unique_ptr<memory::Group>> groups() const { return groups_; }
   memory::Group& group(uint32_t index) const;  // throws OUT_OF_RANGE
-  LayerPlace place(uint32_t layer) const;      // throws OUT_OF_RANGE
+  // NULL unless the groups share one memory.
+  memory::Pages* pages() const { return pages_.get(); }
+  LayerPlace place(uint32_t layer) const;  // throws OUT_OF_RANGE
   const kernels::Table& kernels() const { return kernels_; }
   Workers& workers() { return workers_; }
   attention::ScratchPool& scratch() { return scratch_; }
@@ -75,6 +78,8 @@ class Cache {
   pkv_kv_view kv_view(uint32_t layer) const;
 
  private:
+  // The memory of K and V: of each group, or of all.
+  std::vector<const memory::Slab*> slabs() const;
   void prefault();
   void log_shortcomings() const;
 
@@ -84,6 +89,7 @@ class Cache {
   const kernels::Table& kernels_;
   Workers workers_;
   std::vector<LayerPlace> places_;  // by layer of the model
+  std::unique_ptr<memory::Pages> pages_;
   std::vector<std::unique_ptr<memory::Group>> groups_;
   std::unique_ptr<prefix::Index> prefix_;
   attention::ScratchPool scratch_;

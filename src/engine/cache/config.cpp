@@ -301,8 +301,8 @@ std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
 
 void check_options(const pkv_cache_config& config) {
   check_block_size(config.block_size);
-  if (config.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", config.reserved);
+  if (config.shared_memory > 1)
+    fail(PKV_INVALID_ARGUMENT, "shared_memory is %u; 0 and 1 are known", config.shared_memory);
   if (config.prefault > 1)
     fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
   check_threads(config.threads);
@@ -322,7 +322,7 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
         given[g].state_bytes != 0
             ? check_state_shape(given[g], index, result.block_size, result.storage)
             : check_shape(given[g], index);
-    GroupConfig group{shape, 0, {}};
+    GroupConfig group{shape, 0, 0, {}};
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
                                                                       : result.layers + i);
@@ -336,8 +336,39 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
   check_layers(result.groups, result.layers);
 }
 
+void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
+  if (watermark >= blocks)
+    fail(PKV_INVALID_ARGUMENT, "watermark is %u blocks; group %zu has %llu in all", watermark,
+         group, (unsigned long long)blocks);
+}
+
+// Cuts the memory that the groups share into pages.
+void fill_pages(CacheConfig& result, const pkv_cache_config& config,
+                const std::vector<pkv_layer_group>& given) {
+  if (result.storage == PKV_STORAGE_CONTIGUOUS || result.layout != PKV_LAYOUT_PACKED)
+    fail(PKV_UNSUPPORTED, "shared_memory needs layout PACKED, and storage PAGED or NONE");
+  if (config.memory_bytes == 0)
+    fail(PKV_INVALID_ARGUMENT, "shared_memory needs memory_bytes, not numbers of blocks");
+  std::vector<uint64_t> block_bytes;
+  for (size_t g = 0; g < given.size(); g++) {
+    if (given[g].blocks != 0 || config.blocks != 0)
+      fail(PKV_INVALID_ARGUMENT,
+           "blocks are given (%llu, and %llu of group %zu), but the groups share memory_bytes",
+           (unsigned long long)config.blocks, (unsigned long long)given[g].blocks, g);
+    const memory::Layout layout(result.layout, result.groups[g].shape, result.block_size, 1);
+    block_bytes.push_back(layout.block_bytes());
+  }
+  result.pages = memory::cut_pages(config.memory_bytes, block_bytes);
+  for (size_t g = 0; g < given.size(); g++) {
+    result.groups[g].blocks = result.pages->pages * result.pages->per_page[g];
+    result.groups[g].block_stride = result.pages->stride(g);
+    check_watermark(config.watermark, result.groups[g].blocks, g);
+  }
+}
+
 void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
                  const std::vector<pkv_layer_group>& given) {
+  if (config.shared_memory != 0) return fill_pages(result, config, given);
   const uint64_t common = common_blocks(config, given, result.groups, config.block_size);
   for (size_t g = 0; g < given.size(); g++) {
     const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;
@@ -345,11 +376,33 @@ void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
     if (blocks > max_blocks)
       fail(PKV_TOO_LARGE, "%llu blocks in group %zu; at most %u are possible",
            (unsigned long long)blocks, g, max_blocks);
-    if (config.watermark >= blocks)
-      fail(PKV_INVALID_ARGUMENT, "watermark is %u blocks; group %zu has %llu in all",
-           config.watermark, g, (unsigned long long)blocks);
+    check_watermark(config.watermark, blocks, g);
     result.groups[g].blocks = static_cast<uint32_t>(blocks);
   }
+}
+
+}  // namespace
+
+namespace {
+
+// A group with a window or with states gives blocks back as its sequences grow.
+bool is_sparse(const GroupConfig& group) {
+  return group.shape.window != 0 || group.shape.state_bytes != 0;
+}
+
+// Returns how many tokens fit into shared memory in all groups that keep all of them.
+uint64_t tokens_in_pages(const CacheConfig& config) {
+  const memory::PageCut& cut = *config.pages;
+  const bool all_sparse = std::all_of(config.groups.begin(), config.groups.end(), is_sparse);
+  uint64_t fitting = 0, too_many = uint64_t{1} << 32;  // in blocks of each of these groups
+  while (fitting + 1 < too_many) {
+    const uint64_t middle = (fitting + too_many) / 2;
+    std::vector<uint64_t> blocks;
+    for (const GroupConfig& group : config.groups)
+      blocks.push_back(all_sparse || !is_sparse(group) ? middle : 0);
+    (cut.pages_for(blocks) <= cut.pages ? fitting : too_many) = middle;
+  }
+  return fitting * config.block_size;
 }
 
 }  // namespace
@@ -384,15 +437,13 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", group, config.groups.size());
   pkv_cache_plan plan{};
   plan.struct_size = sizeof plan;
-  const auto is_sparse = [](const GroupConfig& g) {
-    return g.shape.window != 0 || g.shape.state_bytes != 0;
-  };
   const bool all_sparse = std::all_of(config.groups.begin(), config.groups.end(), is_sparse);
   plan.tokens = UINT64_MAX;
   for (size_t g = 0; g < config.groups.size(); g++) {
     if (group != PKV_ALL_GROUPS && group != g) continue;
     const GroupConfig& one = config.groups[g];
-    const memory::Layout layout(config.layout, one.shape, config.block_size, one.blocks);
+    const memory::Layout layout(config.layout, one.shape, config.block_size, one.blocks,
+                                one.block_stride);
     plan.groups++;
     plan.bytes_per_token =
         checked_add(plan.bytes_per_token, layout.token_bytes(), "bytes of a token in all groups");
@@ -401,10 +452,13 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     plan.blocks += one.blocks;
     plan.total_bytes = checked_add(plan.total_bytes, layout.total_bytes(), "bytes of all groups");
     plan.bookkeeping_bytes += memory::Pool::bookkeeping_bytes(one.blocks);
-    // A group with a window or with states gives blocks back as its sequences grow, so it does not
-    // limit the tokens of the whole cache unless every group does.
+    // A sparse group does not limit the tokens of the whole cache unless every group is sparse.
     if (group != PKV_ALL_GROUPS || all_sparse || !is_sparse(one))
       plan.tokens = std::min(plan.tokens, uint64_t{one.blocks} * config.block_size);
+  }
+  if (config.pages && group == PKV_ALL_GROUPS) {
+    plan.total_bytes = config.pages->page_bytes * config.pages->pages;
+    plan.tokens = tokens_in_pages(config);
   }
   return plan;
 }

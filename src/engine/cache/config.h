@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "engine/memory/layout.h"
+#include "engine/memory/pages.h"
 
 namespace pkv {
 
 struct GroupConfig {
   memory::Shape shape;
-  uint32_t blocks;
+  uint32_t blocks;                      // with shared memory: those that all of it would be
+  uint64_t block_stride;                // with shared memory, or 0
   std::vector<uint32_t> layer_indices;  // the group's layers, as the model numbers them
 };
 
@@ -33,6 +35,7 @@ struct CacheConfig {
   pkv_prefix_config prefix_config;
   std::optional<pkv_store_config> store;
   uint32_t watermark;  // blocks of each group that only sessions with tokens may take
+  std::optional<memory::PageCut> pages;  // of the memory that the groups share
 };
 
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.

@@ -78,6 +78,11 @@ void add_prefix(const prefix::Figures& figures, Metrics& metrics) {
 std::string format_metrics(const Cache& cache, const pkv_cache_stats& stats) {
   Metrics metrics;
   add_blocks(cache, metrics);
+  if (stats.pages > 0) {
+    metrics.begin("pages", "gauge", "Pages of the memory that the groups share.");
+    metrics.value("state", "free", stats.free_pages);
+    metrics.value("state", "taken", stats.pages - stats.free_pages);
+  }
   metrics.begin("slots", "gauge", "Slots of blocks in use, and those that hold a token.");
   metrics.value("state", "reserved", stats.slots_reserved);
   metrics.value("state", "filled", stats.slots_filled);

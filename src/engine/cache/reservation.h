@@ -11,6 +11,10 @@
 
 namespace pkv {
 
+// Returns how many blocks must be free, by group, so that so many can be taken: `watermark` more
+// where some are needed.
+std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t watermark);
+
 class Reservation {
  public:
   // Takes counts[g] blocks of each group g and evicts cached ones if too few are free. In every
@@ -38,6 +42,7 @@ class Reservation {
   // Takes the blocks of all groups; returns the first group that has too few, and then none is
   // taken, or the number of groups.
   size_t try_take(std::span<const uint64_t> counts, uint32_t watermark);
+  void check_possible(std::span<const uint64_t> counts, uint32_t watermark, const char* who) const;
   void give_back() noexcept;
 
   Cache& cache_;

@@ -380,8 +380,9 @@ void Loader::find_end_chain(Text& text) const {
 // Reads the whole file once to check it, and rewinds it, if the load must evict cached blocks and
 // the stream can be read twice. So a damaged file does not cost the cache anything.
 void Loader::check_before_evicting() {
-  bool evicts = false;
-  for (size_t g = 0; g < groups_; g++)
+  bool evicts =
+      cache_.pages() != nullptr && !memory::PageForecast(*cache_.pages()).fits(block_counts_);
+  for (size_t g = 0; g < groups_ && cache_.pages() == nullptr; g++)
     evicts = evicts || group(g).pool.free_count() < block_counts_[g];
   if (!evicts || cache_.prefix() == nullptr || !source_.can_rewind()) return;
   file_.reader.read_rest(cache_.workers(), 0, [](uint64_t, uint64_t, const unsigned char*) {});

@@ -16,15 +16,17 @@
 
 #include "engine/memory/key_bounds.h"
 #include "engine/memory/layout.h"
+#include "engine/memory/pages.h"
 #include "engine/memory/pool.h"
 #include "engine/memory/slab.h"
 
 namespace pkv::memory {
 
 struct Group {
+  // pages: where its memory comes from, if the groups share one; `block_stride` is theirs then.
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
-        uint32_t tokens_per_block, uint32_t blocks, HookMemory& resource,
-        pkv_huge_pages huge_pages_of_slab)
+        uint32_t tokens_per_block, uint32_t blocks, uint64_t block_stride, HookMemory& resource,
+        pkv_huge_pages huge_pages_of_slab, Pages* pages)
       : storage(kind),
         shape(group_shape),
         block_size(tokens_per_block),
@@ -32,9 +34,14 @@ struct Group {
                                                           : -1),
         memory(resource),
         huge_pages(huge_pages_of_slab),
-        layout(layout_kind, group_shape, tokens_per_block, blocks),
+        layout(layout_kind, group_shape, tokens_per_block, blocks, block_stride),
         pool(blocks, tokens_per_block, &resource) {
-    if (storage == PKV_STORAGE_PAGED) slab.emplace(layout.total_bytes(), resource, huge_pages);
+    if (pages != nullptr) {
+      slab = pages->slab();
+      pages->add_group(pool);
+    } else if (storage == PKV_STORAGE_PAGED) {
+      slab = std::make_shared<Slab>(layout.total_bytes(), resource, huge_pages);
+    }
   }
 
   // Returns the index of the block that a position is in. Every step calls this, so it avoids
@@ -69,7 +76,7 @@ struct Group {
   const pkv_huge_pages huge_pages;
   const Layout layout;
   Pool pool;
-  std::optional<Slab> slab;
+  std::shared_ptr<Slab> slab;             // NULL unless storage is paged
   std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
 
   // Returns the bounds of keys, which the first call makes. Needs a slab. Throws NO_MEMORY,

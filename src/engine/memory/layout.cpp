@@ -15,7 +15,8 @@ uint64_t padded_state_bytes(const Shape& shape) {
                      "bytes of a state");
 }
 
-Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks)
+Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks,
+               uint64_t block_stride)
     : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks) {
   if (shape.state_bytes != 0) {
     block_bytes_ = checked_mul(padded_state_bytes(shape), shape.layers, "bytes of all states");
@@ -30,7 +31,8 @@ Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_
                                shape.layers, "bytes of a token");
     block_bytes_ = checked_mul(token_bytes_, block_size, "bytes of a block");
   }
-  total_bytes_ = checked_mul(block_bytes_, blocks, "bytes of all blocks");
+  block_stride_ = block_stride != 0 ? block_stride : block_bytes_;
+  total_bytes_ = checked_mul(block_stride_, blocks, "bytes of all blocks");
   if (total_bytes_ > INT64_MAX)
     fail(PKV_OVERFLOW, "bytes of all blocks: %llu exceed 2^63 - 1",
          (unsigned long long)total_bytes_);
@@ -64,7 +66,7 @@ kernels::KvView Layout::view(unsigned char* slab, uint32_t layer) const {
     view.v.data = view.k.data + key_bytes_;
     view.k.head_stride = view.v.head_stride = key_bytes_ + value_bytes_;
     view.k.row_stride = view.v.row_stride = heads * view.k.head_stride;
-    view.k.block_stride = view.v.block_stride = static_cast<int64_t>(block_bytes_);
+    view.k.block_stride = view.v.block_stride = static_cast<int64_t>(block_stride_);
   } else {
     const int64_t layer_bytes = static_cast<int64_t>(total_bytes_ / shape_.layers);
     view.k.head_stride = key_bytes_;
@@ -82,7 +84,7 @@ kernels::KvView Layout::view(unsigned char* slab, uint32_t layer) const {
 
 void Layout::copy_block(unsigned char* slab, uint32_t to, uint32_t from) const {
   if (kind_ == PKV_LAYOUT_PACKED) {
-    std::memcpy(slab + to * block_bytes_, slab + from * block_bytes_, block_bytes_);
+    std::memcpy(slab + to * block_stride_, slab + from * block_stride_, block_bytes_);
     return;
   }
   for (uint32_t layer = 0; layer < shape_.layers; layer++) {

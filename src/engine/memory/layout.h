@@ -42,8 +42,11 @@ uint64_t padded_state_bytes(const Shape& shape);
 
 class Layout {
  public:
-  // Throws OVERFLOW if the bytes of all blocks exceed 2^63 - 1.
-  Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks);
+  // block_stride: from one block to the next, if they lie farther apart than their bytes; 0: they
+  // do not. Only packed blocks and states may. Throws OVERFLOW if the bytes of all blocks exceed
+  // 2^63 - 1.
+  Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks,
+         uint64_t block_stride = 0);
 
   // K and V of one token in all layers; 0 for states, which do not grow with the tokens.
   uint64_t token_bytes() const { return token_bytes_; }
@@ -56,7 +59,7 @@ class Layout {
 
   // Returns the state of one layer in a block of a group of states.
   unsigned char* state(unsigned char* slab, uint32_t block, uint32_t layer) const {
-    return slab + block * block_bytes_ + layer * (block_bytes_ / shape_.layers);
+    return slab + block * block_stride_ + layer * (block_bytes_ / shape_.layers);
   }
 
   // Copies K and V of all layers from one block to another.
@@ -67,7 +70,7 @@ class Layout {
   const Shape shape_;
   const uint32_t block_size_;
   const uint64_t blocks_;
-  uint64_t token_bytes_ = 0, block_bytes_, total_bytes_;
+  uint64_t token_bytes_ = 0, block_bytes_, block_stride_, total_bytes_;
   int64_t key_bytes_ = 0, value_bytes_ = 0;  // of one head of one token (plain) or tile (packed)
 };
 

@@ -132,9 +132,10 @@ size_t BasicPool<Atomics>::reserve(Shard& shard, size_t min_count, size_t max_co
 
 template <class Atomics>
 uint32_t BasicPool<Atomics>::used(const Shard& shard, uint64_t free) const noexcept {
-  // Signed, because retired may have risen since by blocks that `free` still counts.
+  // Signed, because retired or held_back may have risen by blocks that `free` still counts.
   const int64_t used = int64_t{shard.blocks} - static_cast<int64_t>(free) -
-                       int64_t{shard.retired.load(std::memory_order_relaxed)};
+                       int64_t{shard.retired.load(std::memory_order_relaxed)} -
+                       int64_t{shard.held_back.load(std::memory_order_relaxed)};
   return static_cast<uint32_t>(std::max<int64_t>(used, 0));
 }
 
@@ -222,6 +223,68 @@ uint32_t BasicPool<Atomics>::claim_bits(uint32_t word, size_t n, Block* out) noe
                           : uint64_t{words_per_line} * (1 + Atomics::thread_number() % hint_count);
     word = shard.first_word + static_cast<uint32_t>((word - shard.first_word + step) % shard.words);
   }
+}
+
+// Calls visit(word, bits) for each word of free_bits_ that some of n blocks are in.
+template <class Visit>
+void for_each_word(uint32_t first, uint32_t n, const Visit& visit) {
+  for (uint32_t id = first, end = first + n; id < end;) {
+    const uint32_t count = std::min(64 - id % 64, end - id);
+    if (!visit(id / 64, (~uint64_t{0} >> (64 - count)) << id % 64)) return;
+    id += count;
+  }
+}
+
+template <class Atomics>
+bool BasicPool<Atomics>::hold_back(uint32_t first, uint32_t n) noexcept {
+  uint32_t held = 0;
+  for_each_word(first, n, [&](uint32_t word, uint64_t bits) {
+    if (!hold_back_bits(word, bits)) return false;
+    held += static_cast<uint32_t>(std::popcount(bits));
+    return true;
+  });
+  if (held < n) give_out(first, held);
+  return held == n;
+}
+
+// Claims certain bits of a word, or none, and gives their blocks a reference each.
+template <class Atomics>
+bool BasicPool<Atomics>::hold_back_bits(uint32_t word, uint64_t bits) noexcept {
+  if ((free_bits_[word].load(std::memory_order_relaxed) & bits) != bits) return false;
+  Shard& shard = shard_of(word);
+  const auto count = static_cast<uint32_t>(std::popcount(bits));
+  // Counted before they are reserved, so that they never look used and raise no peak.
+  shard.held_back.fetch_add(count, std::memory_order_relaxed);
+  uint64_t claimed = 0;
+  if (reserve(shard, count, count, nullptr) == count) {
+    // acquire: as in claim_bits().
+    claimed = free_bits_[word].fetch_and(~bits, std::memory_order_acquire) & bits;
+    if (claimed == bits) {
+      for (; bits != 0; bits &= bits - 1)
+        first_reference(word * 64 + static_cast<uint32_t>(std::countr_zero(bits)));
+      return true;
+    }
+    // Another thread claimed one of them. The bits are set before the counter rises, as in
+    // FreedBits.
+    free_bits_[word].fetch_or(claimed, std::memory_order_release);
+    shard.free.fetch_add(count, std::memory_order_release);
+  }
+  shard.held_back.fetch_sub(count, std::memory_order_relaxed);
+  return false;
+}
+
+template <class Atomics>
+void BasicPool<Atomics>::give_out(uint32_t first, uint32_t n) noexcept {
+  {
+    FreedBits freed(*this);
+    for (uint32_t id = first; id < first + n; id++)
+      drop(make_block(id, state(id).generation), freed);
+  }
+  for_each_word(first, n, [this](uint32_t word, uint64_t bits) {
+    shard_of(word).held_back.fetch_sub(static_cast<uint32_t>(std::popcount(bits)),
+                                       std::memory_order_relaxed);
+    return true;
+  });
 }
 
 // ---- Blocks and lists of blocks -----------------------------------------------------------------
@@ -505,7 +568,11 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
     stats.references += block.references;
     stats.slots_filled += block.filled;
   }
-  stats.free = stats.blocks - stats.used - stats.retired;
+  const uint64_t held = held_back();
+  stats.blocks -= held;
+  stats.used -= std::min(held, stats.used);
+  stats.references -= std::min(held, stats.references);
+  stats.free = stats.blocks - std::min(stats.blocks, stats.used + stats.retired);
   for (const Shard& shard : shards_in_use())
     stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
   // The sum is not exact while several threads allocate from several shards.
@@ -519,6 +586,14 @@ uint32_t BasicPool<Atomics>::retired() const noexcept {
   for (const Shard& shard : shards_in_use())
     retired += shard.retired.load(std::memory_order_relaxed);
   return retired;
+}
+
+template <class Atomics>
+uint32_t BasicPool<Atomics>::held_back() const noexcept {
+  uint32_t held = 0;
+  for (const Shard& shard : shards_in_use())
+    held += shard.held_back.load(std::memory_order_relaxed);
+  return held;
 }
 
 template <class Atomics>
@@ -546,8 +621,9 @@ void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
   if (retired != shard.retired.load(std::memory_order_relaxed))
     fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first,
          first + shard.blocks - 1, retired, shard.retired.load(std::memory_order_relaxed));
-  if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < held)
-    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", held,
+  const uint32_t used = held - shard.held_back.load(std::memory_order_relaxed);
+  if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < used)
+    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", used,
          shard.peak_share.load(std::memory_order_relaxed));
 }
 

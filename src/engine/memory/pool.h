@@ -39,7 +39,8 @@
 
 namespace pkv::memory {
 
-// The numbers of pkv_pool_stats. Each block is counted once: blocks = free + used + retired.
+// The numbers of pkv_pool_stats. Each block is counted once: blocks = free + used + retired. Those
+// that are held back are not counted.
 struct PoolStats {
   uint64_t blocks, free, used, shared, retired;
   uint64_t references;
@@ -92,6 +93,13 @@ class BasicPool {
   // Removes a reference from each entry that is a block, as release_held() does.
   pkv_status release_table(std::span<const Block> table) noexcept;
 
+  // Takes the free blocks first to first + n - 1 out of use until give_out(), or none of them, and
+  // then returns false. They count as neither free nor used, and have one reference, which the
+  // caller holds. Like try_alloc(), it may fail while other threads alloc or release.
+  bool hold_back(uint32_t first, uint32_t n) noexcept;
+  // Makes blocks free that were held back.
+  void give_out(uint32_t first, uint32_t n) noexcept;
+
   // Claims the next n slots of an unshared block; *offset is the first of them. Returns
   // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY (the block is shared) or BLOCK_FULL if it
   // cannot.
@@ -112,6 +120,11 @@ class BasicPool {
   uint32_t shards() const noexcept { return shard_count_; }
   uint32_t free_count() const noexcept;
   uint32_t retired() const noexcept;
+  uint32_t held_back() const noexcept;
+  // Returns whether block id < blocks() is free.
+  bool is_free(uint32_t id) const noexcept {
+    return free_bits_[id / 64].load(std::memory_order_relaxed) >> id % 64 & 1;
+  }
 
   // Returns the state of block id < blocks(). The load is an acquire, so a thread that sees a block
   // sealed also sees what was written into it before.
@@ -134,11 +147,12 @@ class BasicPool {
 
   class FreedBits;
 
-  // peak_share and retired are statistics and no part of the policy: see Hint.
+  // What follows `free` are statistics and no part of the policy: see Hint.
   struct alignas(64) Shard {
     atomic<uint64_t> free;
     std::atomic<uint32_t> peak_share{0};  // its part of used_peak
     std::atomic<uint32_t> retired{0};
+    std::atomic<uint32_t> held_back{0};
     uint32_t first_word = 0, words = 0, blocks = 0;
   };
   static constexpr uint32_t shard_limit = 16;
@@ -150,6 +164,7 @@ class BasicPool {
   size_t reserve(Shard& shard, size_t min_count, size_t max_count, bool* contended) noexcept;
   bool gather(uint32_t start, size_t n, Block* out) noexcept;
   uint32_t claim_bits(uint32_t word, size_t n, Block* out) noexcept;
+  bool hold_back_bits(uint32_t word, uint64_t bits) noexcept;
   Block first_reference(uint32_t id) noexcept;
   pkv_status retain_held(Block block) noexcept;
   pkv_status drop(Block block, FreedBits& freed) noexcept;
@@ -165,9 +180,6 @@ class BasicPool {
   std::span<Shard> shards_in_use() noexcept { return {shards_, shard_count_}; }
   std::span<const Shard> shards_in_use() const noexcept { return {shards_, shard_count_}; }
   Shard& shard_of(uint32_t word) noexcept { return shards_[word >> shard_shift_]; }
-  bool is_free(uint32_t id) const noexcept {
-    return free_bits_[id / 64].load(std::memory_order_relaxed) >> id % 64 & 1;
-  }
   static uint32_t words_for(uint32_t blocks) { return (blocks + 63) / 64; }
 
   // The word at which a thread begins to look for bits. Correctness does not depend on hints and

@@ -114,15 +114,20 @@ bool Sequence::fits(uint64_t first, uint64_t end) const {
   return end <= blocks * group_->block_size || blocks_to_hold(first, end) <= blocks;
 }
 
+uint64_t Sequence::blocks_in_step(uint64_t length, uint64_t end) const {
+  if (group_->has_states()) return count_states(length, end) + (length > 0 ? 1 : 0);
+  return blocks_to_hold(std::max(first_kept(), window_begin(length)), end);
+}
+
 void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const {
   if (group_->has_states()) return check_states_fit(length, end, who);
   // Most sequences fit even if nothing left the window; only the others pay for first_kept().
   if (fits(0, end)) return;
-  const uint64_t first = std::max(first_kept(), window_begin(length));
-  if (fits(first, end)) return;
+  const uint64_t blocks = blocks_in_step(length, end);
+  if (blocks <= group_->pool.blocks()) return;
   fail(PKV_TOO_LARGE,
        "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
-       (unsigned long long)end, (unsigned long long)blocks_to_hold(first, end), group_->block_size,
+       (unsigned long long)end, (unsigned long long)blocks, group_->block_size,
        group_->pool.blocks());
 }
 

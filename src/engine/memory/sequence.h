@@ -74,6 +74,8 @@ class Sequence {
   // a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
 
+  // Returns how many blocks a step of positions [length, end) reads and writes.
+  uint64_t blocks_in_step(uint64_t length, uint64_t end) const;
   // Throws TOO_LARGE if the blocks that a step of positions [length, end) reads and writes exceed
   // the whole pool, so that it could not run even if this were the only sequence.
   void check_fits(uint64_t length, uint64_t end, const char* who) const;

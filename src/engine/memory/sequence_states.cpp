@@ -72,8 +72,7 @@ uint64_t Sequence::states_to_reserve(uint64_t length, uint64_t end) const {
 }
 
 void Sequence::check_states_fit(uint64_t length, uint64_t end, const char* who) const {
-  const uint64_t states = count_states(length, end) + (length > 0 ? 1 : 0),
-                 blocks = group_->pool.blocks();
+  const uint64_t states = blocks_in_step(length, end), blocks = group_->pool.blocks();
   if (states <= blocks) return;
   fail(PKV_TOO_LARGE,
        "%s: a step from token %llu to %llu needs %llu states at once in one session; the group has "

@@ -1,6 +1,7 @@
 #include "engine/prefix/eviction.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace pkv::prefix {
@@ -33,6 +34,56 @@ bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
       return false;
   }
   return true;
+}
+
+bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
+  try {
+    memory::PageForecast forecast(pages);
+    free_evictable(forecast);
+    if (!forecast.fits(wanted)) return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  while (!pages.provide(wanted))
+    if (!evict_some()) return false;
+  return true;
+}
+
+void Eviction::review() noexcept {
+  claims_.review_unclaimed();
+  for (size_t g = 0; g < contents_.groups.size(); g++) contents_.windows.review(g);
+}
+
+void Eviction::free_evictable(memory::PageForecast& forecast) {
+  review();
+  contents_.windows.for_each_evictable(
+      [&](size_t group, uint32_t id) { forecast.free(group, id); });
+  const size_t groups = contents_.groups.size();
+  contents_.tree.for_each_node([&](const Node& node) {
+    if (node.users > 0) return;
+    for (size_t i = 0; i < node.blocks.size(); i++)
+      if (node.blocks[i] != memory::no_block && !contents_.windows.has(i % groups))
+        forecast.free(i % groups, memory::block_id(node.blocks[i]));
+  });
+}
+
+// Evicts what goes next, whichever groups it is of: so much at once that the search for pages that
+// became free costs little beside it. Returns false if nothing is left.
+bool Eviction::evict_some() noexcept {
+  if (evict_window_blocks(WindowBlocks::inner)) return true;
+  if (Node* const victim = contents_.policy->victim())
+    return evict(*victim, victim->size, PKV_PREFIX_EVICTED), true;
+  return evict_window_blocks(WindowBlocks::edge);
+}
+
+bool Eviction::evict_window_blocks(WindowBlocks::List list) noexcept {
+  bool evicted = false;
+  for (size_t g = 0; g < contents_.groups.size(); g++)
+    for (uint32_t tokens = 0; tokens < tokens_per_choice; tokens += contents_.block_size()) {
+      if (!evict_window_block(g, list)) break;
+      evicted = true;
+    }
+  return evicted;
 }
 
 // Takes the block of a window group that goes next. Its position stays cached in other groups.

@@ -15,6 +15,11 @@ class Eviction {
   // Evicts until a group has so many free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
   bool make_free(size_t group, uint64_t blocks) noexcept;
+  // Evicts until pages have so many blocks of each group. Returns false, and evicts nothing, if
+  // there are not enough evictable ones.
+  bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
+  // Marks all evictable blocks as free. Throws bad_alloc.
+  void free_evictable(memory::PageForecast& forecast);
   // How many of the wanted blocks fit into the quota of a space, after it has lost blocks that
   // nobody uses, those used longest ago first.
   uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
@@ -28,6 +33,9 @@ class Eviction {
   void withdraw(Node& node, const Node& above) noexcept;
 
  private:
+  void review() noexcept;
+  bool evict_some() noexcept;
+  bool evict_window_blocks(WindowBlocks::List list) noexcept;
   bool evict_window_block(size_t group, WindowBlocks::List list) noexcept;
   void evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept;
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;

@@ -133,6 +133,16 @@ bool Index::make_free(size_t group, uint64_t blocks) noexcept {
   return eviction_.make_free(group, blocks);
 }
 
+bool Index::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
+  const std::lock_guard lock(mutex_);
+  return eviction_.make_room(pages, wanted);
+}
+
+void Index::free_evictable(memory::PageForecast& forecast) {
+  const std::lock_guard lock(mutex_);
+  eviction_.free_evictable(forecast);
+}
+
 uint64_t Index::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
   claims_.review_unclaimed();

@@ -83,6 +83,11 @@ class Index {
   // Evicts until a group has so many free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
   bool make_free(size_t group, uint64_t blocks) noexcept;
+  // Evicts until pages have so many blocks of each group. Returns false, and evicts nothing, if
+  // there are not enough evictable ones.
+  bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
+  // Marks all evictable blocks as free. Throws bad_alloc.
+  void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
   // By group and position, true where a block of the sequences is the index's as well: it becomes
   // evictable when a session gives it back.

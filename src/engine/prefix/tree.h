@@ -120,6 +120,18 @@ class Tree {
   // empty, deletes it and returns its parent.
   Node& drop_last(Node& node, uint32_t count) noexcept;
 
+  // Calls visit(node) for every node but the roots.
+  template <class Visit>
+  void for_each_node(const Visit& visit) const {
+    std::vector<const Node*> open(roots_.begin(), roots_.end());
+    while (!open.empty()) {
+      const Node* const node = open.back();
+      open.pop_back();
+      if (node->parent != nullptr) visit(*node);
+      open.insert(open.end(), node->children.begin(), node->children.end());
+    }
+  }
+
   std::span<memory::Block> blocks_at(Node& node, uint32_t inside) const {
     return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_);
   }

@@ -63,6 +63,17 @@ class WindowBlocks {
 
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return lists_[group].evictable; }
+  // Calls visit(group, id) for every evictable block, as of the last review.
+  template <class Visit>
+  void for_each_evictable(const Visit& visit) const {
+    for (size_t g = 0; g < groups_.size(); g++) {
+      if (!has(g)) continue;
+      const std::pmr::vector<Slot>& slots = lists_[g].slots;
+      for (const List list : {inner, edge})
+        for (uint32_t id = slots[head(g, list)].after; id != head(g, list); id = slots[id].after)
+          visit(g, id);
+    }
+  }
   // Returns the block that goes next, of the inner ones or of the others.
   std::optional<Place> first(size_t group, List list) noexcept;
   // Returns the list that a block is in, or `none`.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "engine/cache/reservation.h"
 
 namespace pkv {
 
@@ -41,6 +42,25 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     max_alone_[g] = std::max(max_alone_[g], blocks + (begins ? cache_.config().watermark : 0));
     if (begins) watermark_ = cache_.config().watermark;
   }
+  if (cache_.pages() != nullptr) check_pages(session, end);
+}
+
+// Checks that the pages of shared memory suffice for what the session that was just added holds
+// during its step, and notes what it takes.
+void Needs::check_pages(const Session& session, uint64_t end) {
+  const memory::PageCut& cut = cache_.pages()->cut();
+  std::vector<uint64_t> held, taken;
+  for (size_t g = 0; g < blocks_.size(); g++) {
+    held.push_back(session.content().sequences()[g].blocks_in_step(session.length(), end));
+    taken.push_back(steps_[steps_.size() - blocks_.size() + g].blocks);
+  }
+  if (cut.pages_for(held) > cut.pages)
+    fail(PKV_TOO_LARGE,
+         "begin: a step to token %llu needs %llu pages in one session; the memory that the groups "
+         "share has %u",
+         (unsigned long long)end, (unsigned long long)cut.pages_for(held), cut.pages);
+  const uint32_t watermark = session.length() == 0 ? cache_.config().watermark : 0;
+  max_pages_alone_ = std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, watermark)));
 }
 
 void Needs::check_fits_together(const char* who) const {
@@ -53,6 +73,14 @@ void Needs::check_fits_together(const char* who) const {
          who, steps_.size() / blocks_.size(), (unsigned long long)blocks_[g], g,
          (unsigned long long)(in_all - watermark_));
   }
+  if (cache_.pages() == nullptr) return;
+  const memory::PageCut& cut = cache_.pages()->cut();
+  const uint64_t pages = cut.pages_for(with_watermark(blocks_, watermark_));
+  if (pages <= cut.pages || max_pages_alone_ > cut.pages) return;
+  fail(PKV_BATCH_TOO_LARGE,
+       "%s: %zu sessions need %llu pages at once; the memory that the groups share has %u: begin "
+       "fewer at a time",
+       who, steps_.size() / blocks_.size(), (unsigned long long)pages, cut.pages);
 }
 
 void Needs::spare_last_copies() {

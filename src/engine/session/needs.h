@@ -50,6 +50,7 @@ class Needs {
   };
 
   uint32_t references(size_t group, uint32_t id) const;
+  void check_pages(const Session& session, uint64_t end);
 
   const Cache& cache_;
   const DroppedReferences* const dropped_;
@@ -58,6 +59,7 @@ class Needs {
   std::map<std::pair<size_t, uint32_t>, Writers> writers_;  // by group and block id
   // By group: the blocks that must be free for the step of one session alone, at most.
   std::vector<uint64_t> max_alone_;
+  uint64_t max_pages_alone_ = 0;  // the same in pages, if the groups share their memory
   uint32_t watermark_ = 0;
 };
 

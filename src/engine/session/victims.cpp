@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/status.h"
+#include "engine/cache/reservation.h"
 #include "engine/session/needs.h"
 
 namespace pkv {
@@ -19,6 +21,9 @@ class Forecast {
     for (size_t g = 0; g < dropped_.size(); g++)
       free_.push_back(cache.groups()[g]->pool.free_count() +
                       (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
+    if (cache.pages() == nullptr) return;
+    pages_.emplace(*cache.pages());
+    if (cache.prefix() != nullptr) cache.prefix()->free_evictable(*pages_);
   }
 
   void suspend(const Session& session) {
@@ -26,7 +31,8 @@ class Forecast {
       drop_reference(group, session.content().sequences()[group].ids()[entry], references);
     });
     for (size_t g = 0; g < free_.size(); g++)
-      free_[g] += session.content().sequences()[g].spare_blocks().size();
+      for (const memory::Block block : session.content().sequences()[g].spare_blocks())
+        free(g, memory::block_id(block));
   }
 
   // Counts the blocks that left the window of a session of the step, and its last full states.
@@ -43,6 +49,7 @@ class Forecast {
 
   // True if the blocks that would be free or evictable cover the needs.
   bool fits(const Needs& needs) const {
+    if (pages_) return pages_->fits(with_watermark(needs.blocks(), needs.watermark()));
     for (size_t g = 0; g < free_.size(); g++)
       if (needs.blocks()[g] > 0 && needs.blocks()[g] + needs.watermark() > free_[g]) return false;
     return true;
@@ -55,10 +62,16 @@ class Forecast {
  private:
   // Drops one of a block's references. The block becomes free with the last of them.
   void drop_reference(size_t group, uint32_t id, uint32_t references) {
-    if (references == 1 || ++dropped_[group][id] == references) free_[group]++;
+    if (references == 1 || ++dropped_[group][id] == references) free(group, id);
   }
 
-  std::vector<uint64_t> free_;  // by group; evictable blocks count as free
+  void free(size_t group, uint32_t id) {
+    free_[group]++;
+    if (pages_) pages_->free(group, id);
+  }
+
+  std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
+  std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   DroppedReferences dropped_;
 };
 

@@ -118,7 +118,7 @@ type PoolStats struct {
 	StructSize uint32
 	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity in blocks.
+	// Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
 	Blocks uint64
 	// Blocks that nobody holds.
 	Free uint64
@@ -149,7 +149,8 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Capacity in blocks, summed over groups.
+	// Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
+	// groups have now.
 	Blocks uint64
 	// Blocks that are free.
 	FreeBlocks uint64
@@ -177,6 +178,12 @@ type CacheStats struct {
 	CommittedTokens uint64
 	// Sessions suspended so far.
 	Suspensions uint64
+	// Bytes of a page.
+	PageBytes uint64
+	// Pages in all.
+	Pages uint64
+	// Pages that belong to no group now.
+	FreePages uint64
 }
 
 // A group of layers with the same shape. A plain model is one group and needs none of this: it
@@ -297,7 +304,8 @@ type CacheConfig struct {
 	Watermark uint32
 	// Capacity in blocks per group. Give this or memory_bytes.
 	Blocks uint64
-	// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit.
+	// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit; or,
+	// with shared_memory, as many as it needs at the time.
 	MemoryBytes uint64
 	// Default ADVISE.
 	HugePages int32
@@ -321,8 +329,11 @@ type CacheConfig struct {
 	Logger *Logger
 	// How rows are rotated before they are stored. Default NONE.
 	Rotation int32
-	// 0.
-	Reserved uint32
+	// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
+	// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
+	// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default):
+	// each group has a pool of its own.
+	SharedMemory uint32
 	// Rotation MATRIX: [key_dim][key_dim]. NULL: none of K.
 	KeyRotation *float32
 	// Rotation MATRIX: [value_dim][value_dim]. NULL: none of V.
@@ -339,7 +350,7 @@ type CachePlan struct {
 	BytesPerToken uint64
 	// block_size times that, or a state of every layer.
 	BytesPerBlock uint64
-	// Blocks, summed over groups.
+	// Blocks, summed over groups; with shared_memory those that all of it would be, of each.
 	Blocks uint64
 	// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
 	// there is none).

@@ -424,6 +424,9 @@ class CacheStats(ctypes.Structure):
         ("aborts", _u64),
         ("committed_tokens", _u64),
         ("suspensions", _u64),
+        ("page_bytes", _u64),
+        ("pages", _u64),
+        ("free_pages", _u64),
     ]
 
 
@@ -507,7 +510,7 @@ class CacheConfig(ctypes.Structure):
         ("runner", _pointer),
         ("logger", _pointer),
         ("rotation", _int),
-        ("reserved", _u32),
+        ("shared_memory", _u32),
         ("key_rotation", _pointer),
         ("value_rotation", _pointer),
     ]

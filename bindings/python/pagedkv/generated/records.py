@@ -20,7 +20,7 @@ class PoolStats:
     block_size: int
     """Slots (tokens) per block."""
     blocks: int
-    """Capacity in blocks."""
+    """Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now."""
     free: int
     """Blocks that nobody holds."""
     used: int
@@ -52,7 +52,9 @@ class CacheStats:
     suspended_sessions: int
     """Sessions suspended now."""
     blocks: int
-    """Capacity in blocks, summed over groups."""
+    """Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
+    groups have now.
+    """
     free_blocks: int
     """Blocks that are free."""
     used_blocks: int
@@ -79,6 +81,12 @@ class CacheStats:
     """Tokens committed so far."""
     suspensions: int
     """Sessions suspended so far."""
+    page_bytes: int
+    """Bytes of a page."""
+    pages: int
+    """Pages in all."""
+    free_pages: int
+    """Pages that belong to no group now."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +100,7 @@ class CachePlan:
     bytes_per_block: int
     """block_size times that, or a state of every layer."""
     blocks: int
-    """Blocks, summed over groups."""
+    """Blocks, summed over groups; with shared_memory those that all of it would be, of each."""
     tokens: int
     """Tokens that fit: the smallest over groups with neither a window nor states (over all, if
     there is none).

@@ -278,6 +278,7 @@ pub struct CacheConfig {
     block_size: Option<u32>,
     blocks: u64,
     memory_bytes: u64,
+    shared_memory: bool,
     threads: u32,
     isa: Isa,
     huge_pages: HugePages,
@@ -303,6 +304,7 @@ impl CacheConfig {
             block_size: None,
             blocks: 0,
             memory_bytes: 0,
+            shared_memory: false,
             threads: 0,
             isa: Isa::AUTO,
             huge_pages: HugePages::ADVISE,
@@ -342,6 +344,13 @@ impl CacheConfig {
     /// fit.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
+        self
+    }
+
+    /// The groups share `memory_bytes`, so that what one of them does not use another can. No
+    /// numbers of blocks are given then.
+    pub fn shared_memory(mut self) -> Self {
+        self.shared_memory = true;
         self
     }
 
@@ -485,6 +494,7 @@ impl CacheConfig {
         raw.block_size = self.block_size.unwrap_or(raw.block_size);
         raw.blocks = self.blocks;
         raw.memory_bytes = self.memory_bytes;
+        raw.shared_memory = self.shared_memory.into();
         raw.threads = self.threads;
         raw.isa = self.isa;
         raw.huge_pages = self.huge_pages;

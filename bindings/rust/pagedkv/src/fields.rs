@@ -97,6 +97,7 @@ fn of_a_cache() {
     let config = config
         .blocks(10)
         .memory_bytes(11)
+        .shared_memory()
         .threads(12)
         .isa(Isa::SCALAR)
         .huge_pages(HugePages::OFF)
@@ -137,9 +138,9 @@ fn of_a_cache() {
             runner,
             prefix,
             store,
-            reserved,
+            shared_memory,
         } = *raw;
-        assert_eq!(reserved, 0);
+        assert_eq!(shared_memory, 1);
         assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
         assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
         assert_eq!((blocks, memory_bytes, threads, isa), (10, 11, 12, Isa::SCALAR));

@@ -37,11 +37,12 @@ layout!(pkv_runner, 24, 8,
 layout!(pkv_pool_stats, 72, 8,
     struct_size 0 4, block_size 4 4, blocks 8 8, free 16 8, used 24 8, used_peak 32 8, shared 40 8,
     retired 48 8, references 56 8, slots_filled 64 8);
-layout!(pkv_cache_stats, 136, 8,
+layout!(pkv_cache_stats, 160, 8,
     struct_size 0 4, sessions 4 4, snapshots 8 4, batches 12 4, suspended_sessions 16 8, blocks 24
     8, free_blocks 32 8, used_blocks 40 8, used_blocks_peak 48 8, evictable_blocks 56 8, tokens 64
     8, slots_filled 72 8, slots_reserved 80 8, bytes_reserved 88 8, copied_blocks 96 8, commits 104
-    8, aborts 112 8, committed_tokens 120 8, suspensions 128 8);
+    8, aborts 112 8, committed_tokens 120 8, suspensions 128 8, page_bytes 136 8, pages 144 8,
+    free_pages 152 8);
 layout!(pkv_layer_group, 96, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
     value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, rotation 52
@@ -54,7 +55,7 @@ layout!(pkv_cache_config, 168, 8,
     24 4, value_dtype 28 4, window 32 4, sinks 36 4, latent 40 4, group_count 44 4, groups 48 8,
     storage 56 4, layout 60 4, block_size 64 4, watermark 68 4, blocks 72 8, memory_bytes 80 8,
     huge_pages 88 4, prefault 92 4, threads 96 4, isa 100 4, prefix 104 8, store 112 8, allocator
-    120 8, runner 128 8, logger 136 8, rotation 144 4, reserved 148 4, key_rotation 152 8,
+    120 8, runner 128 8, logger 136 8, rotation 144 4, shared_memory 148 4, key_rotation 152 8,
     value_rotation 160 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32

@@ -439,7 +439,7 @@ pub struct pkv_pool_stats {
     pub struct_size: u32,
     /// Slots (tokens) per block.
     pub block_size: u32,
-    /// Capacity in blocks.
+    /// Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
     pub blocks: u64,
     /// Blocks that nobody holds.
     pub free: u64,
@@ -472,7 +472,8 @@ pub struct pkv_cache_stats {
     pub batches: u32,
     /// Sessions suspended now.
     pub suspended_sessions: u64,
-    /// Capacity in blocks, summed over groups.
+    /// Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
+    /// groups have now.
     pub blocks: u64,
     /// Blocks that are free.
     pub free_blocks: u64,
@@ -500,6 +501,12 @@ pub struct pkv_cache_stats {
     pub committed_tokens: u64,
     /// Sessions suspended so far.
     pub suspensions: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Pages in all.
+    pub pages: u64,
+    /// Pages that belong to no group now.
+    pub free_pages: u64,
 }
 
 /// A group of layers with the same shape. A plain model is one group and needs none of this: it
@@ -628,7 +635,8 @@ pub struct pkv_cache_config {
     pub watermark: u32,
     /// Capacity in blocks per group. Give this or memory_bytes.
     pub blocks: u64,
-    /// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit.
+    /// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit;
+    /// or, with shared_memory, as many as it needs at the time.
     pub memory_bytes: u64,
     /// Default ADVISE.
     pub huge_pages: pkv_huge_pages,
@@ -653,8 +661,11 @@ pub struct pkv_cache_config {
     pub logger: *const pkv_logger,
     /// How rows are rotated before they are stored. Default NONE.
     pub rotation: pkv_rotation,
-    /// 0.
-    pub reserved: u32,
+    /// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
+    /// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
+    /// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0
+    /// (default): each group has a pool of its own.
+    pub shared_memory: u32,
     /// Rotation MATRIX: \[key_dim\]\[key_dim\]. NULL: none of K.
     pub key_rotation: *const f32,
     /// Rotation MATRIX: \[value_dim\]\[value_dim\]. NULL: none of V.
@@ -673,7 +684,7 @@ pub struct pkv_cache_plan {
     pub bytes_per_token: u64,
     /// block_size times that, or a state of every layer.
     pub bytes_per_block: u64,
-    /// Blocks, summed over groups.
+    /// Blocks, summed over groups; with shared_memory those that all of it would be, of each.
     pub blocks: u64,
     /// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
     /// there is none).

@@ -1,0 +1,91 @@
+// One memory that all layer groups of a cache draw from, so that what one group does not use
+// another can. It is cut into pages of one size. A page belongs to one group at a time, which cuts
+// it into blocks of its own size, or to none: then the pools of all groups hold back the blocks
+// that the page would be.
+//
+//   ids of group g   [page 0: per_page(g) blocks][page 1: per_page(g) blocks] ...
+//
+// A step allocates from the pool of its group, without a lock. Only who finds it empty takes pages,
+// under a lock: first those of no group, then those in which another group has only free blocks.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/memory/pool.h"
+#include "engine/memory/slab.h"
+
+namespace pkv::memory {
+
+// How a memory is cut: pages, and by group how many blocks a page has. The blocks of a group lie
+// page_bytes / per_page[g] apart.
+struct PageCut {
+  uint64_t page_bytes = 0;
+  uint32_t pages = 0;
+  std::vector<uint32_t> per_page;
+
+  uint64_t stride(size_t group) const { return page_bytes / per_page[group]; }
+  // Returns how many pages so many blocks of each group need, where nothing is shared.
+  uint64_t pages_for(std::span<const uint64_t> blocks) const;
+};
+
+// Cuts a memory into pages for blocks of so many bytes each, by group. Throws TOO_LARGE if it has
+// not a page for each group.
+PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes);
+
+class Pages {
+ public:
+  // with_slab: the pages have bytes. Throws NO_MEMORY, bad_alloc.
+  Pages(const PageCut& cut, bool with_slab, HookMemory& memory, pkv_huge_pages huge_pages);
+
+  const PageCut& cut() const { return cut_; }
+  const std::shared_ptr<Slab>& slab() const { return slab_; }
+  // Adds the next group. Its pool has pages * per_page blocks, all of them free.
+  void add_group(Pool& pool);
+
+  // Gives pages to groups until each pool has so many free blocks. Returns false if there are not
+  // enough; what was given stays there. Takes the lock only if a pool has too few.
+  bool provide(std::span<const uint64_t> wanted) noexcept;
+  // Returns how many pages belong to no group.
+  uint32_t free_pages() const;
+  // Adds the references by which blocks are held back, by group and id.
+  void count_references(std::span<std::vector<uint64_t>> references) const;
+
+ private:
+  friend class PageForecast;
+  static constexpr uint32_t nobody = ~uint32_t{0};
+
+  bool give(std::span<const uint64_t> wanted) noexcept;
+  void collect() noexcept;
+
+  const PageCut cut_;
+  const std::shared_ptr<Slab> slab_;
+  mutable std::mutex mutex_;
+  std::vector<Pool*> pools_;
+  std::vector<uint32_t> owners_;  // by page
+  uint32_t free_ = 0;             // pages of nobody
+  uint32_t next_ = 0;             // where the search for a page of nobody begins
+};
+
+// Which blocks groups could have if some that are in use became free. It starts from the pools as
+// they are.
+class PageForecast {
+ public:
+  // Throws bad_alloc.
+  explicit PageForecast(const Pages& pages);
+  // A block that is in use becomes free.
+  void free(size_t group, uint32_t id);
+  // Returns whether each group can have so many blocks.
+  bool fits(std::span<const uint64_t> wanted) const;
+
+ private:
+  const PageCut& cut_;
+  std::vector<uint32_t> busy_;   // by page: blocks that are not free
+  std::vector<uint64_t> loose_;  // by group: free blocks of pages that have others
+  uint64_t whole_ = 0;           // pages without blocks that are not free
+};
+
+}  // namespace pkv::memory

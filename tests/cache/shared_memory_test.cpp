@@ -1,0 +1,250 @@
+// Groups that share one memory: what one of them does not use another can. A model with five
+// sliding-window layers for each full one, as such models are; one block of the sliding group takes
+// five times as much as one of the full group.
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "../support/cache.h"
+#include "../support/rows.h"
+
+namespace cache_test {
+namespace {
+
+constexpr uint32_t block_size = 16, window = 64, full = 0, sliding = 1;
+
+// Returns the bytes of a block of the full group.
+uint64_t full_block_bytes() { return plan_of(config_of(Model{1, 1, 1, 16}, 1)).bytes_per_block; }
+
+// A cache whose groups share the memory of so many pages, each of five full blocks or a sliding
+// one.
+Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint32_t watermark = 0,
+                    bool with_prefix = false) {
+  pkv_layer_group groups[2];
+  for (pkv_layer_group& group : groups) {
+    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group.layers = 1;
+    group.query_heads = group.kv_heads = 1;
+    group.key_dim = 16;
+  }
+  groups[sliding].layers = 5;
+  groups[sliding].window = window;
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.storage = storage;
+  config.groups = groups;
+  config.group_count = 2;
+  config.watermark = watermark;
+  config.memory_bytes = pages * 5 * full_block_bytes();
+  config.shared_memory = 1;
+  config.prefix = with_prefix ? &prefix : nullptr;
+  return create(config);
+}
+
+uint64_t used(pkv_cache cache, uint32_t group) { return pool_stats_of(cache, group).used; }
+
+TEST(SharedMemory, WhatOneGroupDoesNotUseAnotherCan) {
+  constexpr uint64_t pages = 32;
+  Cache cache = create_shared(pages);
+  {
+    // A long text: the window group needs six blocks at most, and the full group has the rest.
+    Session session = open(cache);
+    const uint64_t tokens = (pages - 7) * 5 * block_size;
+    while (length_of(session) < tokens) grow(cache, session, 16);
+    EXPECT_EQ(tokens / block_size, used(cache, full));
+    EXPECT_LE(used(cache, sliding), 6u);
+    CHECK(pkv_cache_validate(cache));
+  }
+  {
+    // Short texts take as many blocks of each group: the window group has most of the memory.
+    std::vector<Session> sessions;
+    for (int i = 0; i < 26; i++) grow(cache, sessions.emplace_back(open(cache)), 16);
+    EXPECT_EQ(26u, used(cache, full));
+    EXPECT_EQ(26u, used(cache, sliding));
+    CHECK(pkv_cache_validate(cache));
+  }
+  EXPECT_EQ(0u, stats_of(cache).used_blocks);
+}
+
+TEST(SharedMemory, WhatCanNeverFitIsTooLarge) {
+  Cache cache = create_shared(10);
+  Session session = open(cache);
+  // Of ten pages the window takes at least five blocks at 80 tokens, and five pages are 400 tokens.
+  pkv_batch none = nullptr;
+  const pkv_session handle = session;
+  const uint32_t too_many = 11 * block_size;
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_many, nullptr, &none));
+  EXPECT_NE(std::string::npos, std::string(pkv_last_error()).find("blocks")) << pkv_last_error();
+  const uint32_t also = 9 * block_size;
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &also, nullptr, &none));
+  EXPECT_NE(std::string::npos, std::string(pkv_last_error()).find("pages")) << pkv_last_error();
+  grow(cache, session, 8 * block_size);
+}
+
+// A scheduler whose sessions grow until the memory is full, and which then suspends whom the
+// library names: the step must work afterwards, so the forecast has to know which pages come free.
+class Scheduler {
+ public:
+  Scheduler(pkv_cache cache, uint64_t seed) : cache_(cache), random_(seed) {
+    while (sessions_.size() < 12) sessions_.push_back(open(cache_));
+  }
+
+  void run(int steps) {
+    for (int i = 0; i < steps && !testing::Test::HasFatalFailure(); i++) {
+      SCOPED_TRACE(testing::Message() << "step " << i);
+      step();
+      CHECK(pkv_cache_validate(cache_));
+    }
+  }
+  uint64_t suspended() const { return suspended_; }
+
+ private:
+  void step() {
+    std::vector<pkv_session> list;
+    std::vector<uint32_t> counts;
+    for (const Session& session : sessions_) {
+      if (info_of(session).suspended != 0 || random_.below(3) > 0) continue;
+      list.push_back(session);
+      counts.push_back(static_cast<uint32_t>(random_.between(1, random_.below(6) == 0 ? 90 : 3)));
+    }
+    if (list.empty() || random_.below(12) == 0) return replace_one();
+    pkv_batch batch = nullptr;
+    pkv_status status =
+        pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch);
+    if (status == PKV_OUT_OF_BLOCKS) {
+      size_t victims = sessions_.size();
+      std::vector<pkv_session> named(victims);
+      status = pkv_batch_choose_victims(cache_, list.size(), list.data(), counts.data(), victims,
+                                        named.data(), &victims);
+      if (status == PKV_OUT_OF_BLOCKS) return replace_one();
+      CHECK(status);
+      ASSERT_GT(victims, 0u);
+      named.resize(victims);
+      suspend(named, list, counts);
+      status = pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch);
+    }
+    if (status == PKV_TOO_LARGE || status == PKV_BATCH_TOO_LARGE) return replace_one();
+    ASSERT_EQ(PKV_OK, status) << pkv_last_error();
+    const std::vector<int32_t> tokens(90 * sessions_.size(),
+                                      static_cast<int32_t>(random_.below(1u << 30)));
+    CHECK(pkv_batch_commit(batch, tokens.data()));
+  }
+
+  void suspend(const std::vector<pkv_session>& named, std::vector<pkv_session>& list,
+               std::vector<uint32_t>& counts) {
+    for (const pkv_session victim : named) {
+      CHECK(pkv_session_suspend(victim));
+      suspended_++;
+      const auto at = std::find(list.begin(), list.end(), victim);
+      if (at == list.end()) continue;
+      counts.erase(counts.begin() + (at - list.begin()));
+      list.erase(at);
+    }
+  }
+
+  void replace_one() { sessions_[random_.below(sessions_.size())] = open(cache_); }
+
+  pkv_cache cache_;
+  Random random_;
+  std::vector<Session> sessions_;
+  uint64_t suspended_ = 0;
+};
+
+TEST(SharedMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
+  uint64_t suspended = 0;
+  for (const bool with_prefix : {false, true})
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", prefix index " << with_prefix);
+      Cache cache =
+          create_shared(30, PKV_STORAGE_NONE, static_cast<uint32_t>(seed % 3), with_prefix);
+      Scheduler scheduler(cache, seed);
+      scheduler.run(300);
+      if (HasFatalFailure()) return;
+      suspended += scheduler.suspended();
+    }
+  EXPECT_GT(suspended, 200u);
+}
+
+// What cached texts of one group hold makes room for the other.
+TEST(SharedMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
+  Cache cache = create_shared(32, PKV_STORAGE_NONE, 0, true);
+  for (int32_t text = 0; text < 20; text++) {
+    Session session = open(cache);
+    Batch batch = begin(cache, {session}, {32});
+    std::vector<int32_t> tokens(32, text);
+    CHECK(pkv_batch_commit(batch, tokens.data()));
+    batch.forget();
+  }
+  EXPECT_GT(used(cache, sliding), 20u) << "cached";
+  Session session = open(cache);
+  for (int i = 0; i < 25 * 5; i++) grow(cache, session, block_size);
+  EXPECT_EQ(25u * 5, block_table(session, full).size());
+  CHECK(pkv_cache_validate(cache));
+}
+
+// Threads that open, grow and close sessions of their own; pages move between the groups all the
+// time. A step may be refused, as ever when blocks are short.
+TEST(SharedMemory, ManyThreadsMovePages) {
+  Cache cache = create_shared(24);
+  std::atomic<uint64_t> steps{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; t++)
+    threads.emplace_back([&, t] {
+      Random random(t);
+      for (int text = 0; text < 60; text++) {
+        Session session = open(cache);
+        const auto length = random.between(1, random.below(4) == 0 ? 600 : 40);
+        while (length_of(session) < length) {
+          const pkv_session handle = session;
+          const uint32_t n = 20;
+          pkv_batch batch = nullptr;
+          const pkv_status status = pkv_batch_begin(cache, 1, &handle, &n, nullptr, &batch);
+          if (status != PKV_OK) {
+            EXPECT_EQ(PKV_OUT_OF_BLOCKS, status);
+            refused++;
+            break;
+          }
+          steps++;
+          CHECK(pkv_batch_commit(batch, nullptr));
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(pkv_cache_validate(cache));
+  EXPECT_EQ(0u, stats_of(cache).used_blocks);
+  EXPECT_GT(steps, 300u);
+  // All of it can be had again by either group.
+  Session session = open(cache);
+  for (int i = 0; i < 18 * 5; i++) grow(cache, session, block_size);
+}
+
+TEST(SharedMemory, ImpossibleConfigsAreRefused) {
+  const auto status = [](auto&& change) {
+    pkv_cache_config config = config_of(Model{1, 1, 1, 16}, 0);
+    config.blocks = 0;
+    config.memory_bytes = 1 << 20;
+    config.shared_memory = 1;
+    change(config);
+    pkv_cache cache = nullptr;
+    const pkv_status result = pkv_cache_create(&config, &cache);
+    if (result == PKV_OK) CHECK(pkv_cache_destroy(cache));
+    return result;
+  };
+  using Config = pkv_cache_config;
+  EXPECT_EQ(PKV_OK, status([](Config&) {}));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.shared_memory = 2; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.blocks = 8; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.memory_bytes = 0; }));
+  EXPECT_EQ(PKV_TOO_LARGE, status([](Config& config) { config.memory_bytes = 100; }));
+  EXPECT_EQ(PKV_TOO_LARGE, status([](Config& config) { config.memory_bytes = UINT64_MAX; }));
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.watermark = 1 << 20; }));
+  EXPECT_EQ(PKV_UNSUPPORTED, status([](Config& config) { config.layout = PKV_LAYOUT_PLAIN; }));
+  EXPECT_EQ(PKV_UNSUPPORTED,
+            status([](Config& config) { config.storage = PKV_STORAGE_CONTIGUOUS; }));
+}
+
+}  // namespace
+}  // namespace cache_test
