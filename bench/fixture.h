@@ -117,6 +117,7 @@ int choose();
 
 // Registers the benchmarks of one file.
 void register_decode();
+void register_shared_memory();
 void register_chosen_blocks();
 void register_prefill();
 void register_rotation();
