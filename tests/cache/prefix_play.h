@@ -43,11 +43,8 @@ inline constexpr PrefixSetup prefix_setups[] = {
 
 // The memory of so many blocks in each group becomes one memory that they share.
 inline void share_memory(pkv_cache_config& config) {
-  pkv_cache_plan plan{};
-  plan.struct_size = sizeof plan;
-  CHECK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  config.memory_bytes = plan_of(config).total_bytes;
   config.blocks = 0;
-  config.memory_bytes = plan.total_bytes;
   config.shared_memory = 1;
 }
 

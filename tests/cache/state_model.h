@@ -61,11 +61,8 @@ inline Cache create(const Kind& setup) {
   config.prefix = setup.prefix ? &prefix : nullptr;
   config.store = setup.store;
   if (setup.shared) {
-    pkv_cache_plan plan{};
-    plan.struct_size = sizeof plan;
-    CHECK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+    config.memory_bytes = plan_of(config).total_bytes;
     for (pkv_layer_group& group : groups) group.blocks = 0;
-    config.memory_bytes = plan.total_bytes;
     config.shared_memory = 1;
   }
   return cache_test::create(config);

@@ -109,9 +109,9 @@ uint64_t Sequence::blocks_to_hold(uint64_t first, uint64_t end) const {
   return needed - std::min(needed, gone) + std::min<uint64_t>(sink_blocks(), gone) - dropped;
 }
 
-bool Sequence::fits(uint64_t first, uint64_t end) const {
+bool Sequence::fits_whole(uint64_t end) const {
   const uint64_t blocks = group_->pool.blocks();
-  return end <= blocks * group_->block_size || blocks_to_hold(first, end) <= blocks;
+  return end <= blocks * group_->block_size || blocks_to_hold(0, end) <= blocks;
 }
 
 uint64_t Sequence::blocks_in_step(uint64_t length, uint64_t end) const {
@@ -122,7 +122,7 @@ uint64_t Sequence::blocks_in_step(uint64_t length, uint64_t end) const {
 void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const {
   if (group_->has_states()) return check_states_fit(length, end, who);
   // Most sequences fit even if nothing left the window; only the others pay for first_kept().
-  if (fits(0, end)) return;
+  if (fits_whole(end)) return;
   const uint64_t blocks = blocks_in_step(length, end);
   if (blocks <= group_->pool.blocks()) return;
   fail(PKV_TOO_LARGE,
@@ -132,7 +132,7 @@ void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const 
 }
 
 void Sequence::check_fits_whole(uint64_t end, const char* who) const {
-  if (fits(0, end)) return;
+  if (fits_whole(end)) return;
   fail(PKV_TOO_LARGE,
        "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
        (unsigned long long)end, (unsigned long long)group_->blocks_for(end), group_->block_size,

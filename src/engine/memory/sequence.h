@@ -198,8 +198,8 @@ class Sequence {
   uint64_t sinks_end() const;
   // Returns how many blocks positions [first, end) and the sinks take.
   uint64_t blocks_to_hold(uint64_t first, uint64_t end) const;
-  // Returns whether the pool has blocks_to_hold(first, end) blocks at all, used or free.
-  bool fits(uint64_t first, uint64_t end) const;
+  // Returns whether the pool has the blocks of positions [0, end) at all, used or free.
+  bool fits_whole(uint64_t end) const;
   // Replaces the shared tail by a copy in `own` (copy on write).
   void copy_tail(uint64_t length, Block own) noexcept;
   // Releases the block of an entry, which becomes `instead`.
