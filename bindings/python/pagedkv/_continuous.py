@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import importlib.util
 import weakref
 from typing import Any, TypeAlias
@@ -48,8 +49,8 @@ def install_continuous(model: PreTrainedModel) -> None:
     """
     if not _has_allocators:
         raise RuntimeError(
-            f"transformers {transformers.__version__} keeps its pages in another way than 5.23, "
-            "for which this is made"
+            f"transformers {transformers.__version__} keeps its pages in another way than 5.23 and "
+            "5.24, for which this is made"
         )
     if model.device.type != "cpu":
         raise ValueError(f"pagedkv computes on processors, this model is on {model.device}")
@@ -57,8 +58,37 @@ def install_continuous(model: PreTrainedModel) -> None:
         raise NotImplementedError(
             f"{type(model).__name__} does not attend through transformers' AttentionInterface"
         )
+    _leave_rows_to_attention()
     # set_attn_implementation() would look on the hub for what has "flash" in its name.
     model.config._attn_implementation = NAME
+
+
+@functools.cache
+def _leave_rows_to_attention() -> None:
+    """From transformers 5.24 on, a layer gives its new rows to the paged cache before it attends.
+    The cache of a model that attends by pagedkv now leaves them to _attention()."""
+    from transformers.generation.continuous_batching.cache import PagedAttentionCache
+
+    update = PagedAttentionCache.update
+
+    @functools.wraps(update)
+    def update_or_leave(
+        cache: Any, key: torch.Tensor, value: torch.Tensor, layer_idx: int, kwargs: dict[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if cache.config._attn_implementation != NAME:
+            updated: tuple[torch.Tensor, torch.Tensor] = update(
+                cache, key, value, layer_idx, kwargs=kwargs
+            )
+            return updated
+        _tell_cache(cache, kwargs)
+        return key, value
+
+    PagedAttentionCache.update = update_or_leave
+
+
+@torch.compiler.disable
+def _tell_cache(cache: Any, given: dict[str, Any]) -> None:
+    _step_of(given).cache = cache
 
 
 class _Layer:
@@ -308,6 +338,7 @@ class _Step:
     """A forward pass."""
 
     def __init__(self, rows: int) -> None:
+        self.cache: Any = None  # the PagedAttentionCache, where a layer gave its rows to it
         self.rows = rows  # those after them are padding
         self._groups: dict[int, _Pages | _Rings] = {}
 
@@ -372,7 +403,9 @@ def _attention(
     cache: Any = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What models call as their attention."""
+    """What models call as their attention. They hand the cache on up to transformers 5.23."""
+    if cache is None and "cu_seq_lens_q" in kwargs:
+        cache = _step_of(kwargs).cache
     if cache is None:
         if s_aux is not None or softcap:
             raise NotImplementedError(

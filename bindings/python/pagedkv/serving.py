@@ -17,6 +17,7 @@ Works with the models that PagedCache works with. Needs torch and transformers 5
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import time
 from collections.abc import Generator, Sequence
@@ -314,6 +315,8 @@ class _PackedCache(TransformersCache):
 class _Runner:
     def __init__(self, model: PreTrainedModel, top_blocks: int) -> None:
         self._model, self._top_blocks = model, top_blocks
+        names = inspect.signature(model.forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"  # before 5.24
         self._windows = layer_windows(model.config.get_text_config(decoder=True))
 
     @torch.inference_mode()
@@ -330,9 +333,9 @@ class _Runner:
         logits: torch.Tensor = self._model(
             input_ids=torch.tensor([list(tokens)]),
             position_ids=torch.cat(positions)[None],
-            past_key_values=_PackedCache(forward, self._windows),
             use_cache=True,
             logits_to_keep=torch.tensor(rows, dtype=torch.long),
+            **{self._cache_name: _PackedCache(forward, self._windows)},
         ).logits
         return logits[0]
 

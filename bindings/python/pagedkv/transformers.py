@@ -2,7 +2,7 @@
 
     from pagedkv.transformers import PagedCache
 
-    model.generate(**inputs, past_key_values=PagedCache(model))
+    model.generate(**inputs, past_key_values=PagedCache(model))  # cache= since transformers 5.24
 
 Works with decoder models whose attention goes through transformers' AttentionInterface: full and
 sliding-window layers, grouped-query heads, softcap and learned sinks (Llama, Mistral, Qwen2, Qwen3,
