@@ -124,6 +124,7 @@ void register_rotation();
 void register_write();
 void register_bookkeeping();
 void register_prefix();
+void register_index();
 void register_store();
 
 }  // namespace pkv::bench

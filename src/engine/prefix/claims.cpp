@@ -128,6 +128,7 @@ Node& Claims::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
   reserve_node(space_of(node));
   Node& upper = contents_.tree.split(node, inside);
+  contents_.removals++;
   contents_.count_node(space_of(upper));
   contents_.windows.split(upper);
   return upper;

@@ -38,6 +38,7 @@ void Contents::remove_candidate(Node& node) noexcept {
 }
 
 void Contents::release(size_t group, std::span<const memory::Block> blocks) noexcept {
+  removals++;
   images.lose(group, blocks);
   if (windows.has(group))
     for (const memory::Block block : blocks) windows.remove(group, block);

@@ -50,7 +50,9 @@ struct Contents {
   EventLog events;
   Images images;
   size_t nodes = 0;
-  uint64_t clock = 0;               // blocks that claims gave up so far
+  uint64_t clock = 0;  // blocks that claims gave up so far
+  // How often a node was split, or blocks went: what was found before may be gone.
+  uint64_t removals = 0;
   std::vector<uint64_t> evictable;  // blocks by group, without a window
   WindowBlocks windows;
 

@@ -1,6 +1,7 @@
 #include "engine/prefix/index.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "engine/prefix/validate.h"
@@ -81,8 +82,29 @@ void Index::Hold::withdraw(uint32_t blocks) noexcept {
 // ---- Matching and publishing --------------------------------------------------------------------
 
 uint32_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail) {
-  const std::lock_guard lock(mutex_);
-  return matcher_.match(hold.claim_, text, sequences, tail);
+  Finding found = [&] {
+    const std::shared_lock lock(mutex_);
+    return matcher_.find(*hold.claim_.space, text);
+  }();
+  if (found.depth == 0 && (tail == nullptr || found.match.common == 0)) return 0;
+  for (size_t g = 0; g < sequences.size(); g++) sequences[g].make_room(found.depth, 0);
+  {
+    const std::lock_guard lock(mutex_);
+    if (found.removals != contents_.removals) {
+      found = matcher_.find(*hold.claim_.space, text);
+      for (size_t g = 0; g < sequences.size(); g++) sequences[g].make_room(found.depth, 0);
+    }
+    matcher_.claim(found, hold.claim_, tail);
+  }
+  try {
+    matcher_.retain(found);
+  } catch (...) {
+    if (tail != nullptr && !tail->blocks.empty()) release(*tail);
+    hold.retreat(0);
+    throw;
+  }
+  for (size_t g = 0; g < sequences.size(); g++) sequences[g].append(found.paths[g]);
+  return found.depth;
 }
 
 void Index::release(Tail& tail) noexcept {
@@ -90,20 +112,23 @@ void Index::release(Tail& tail) noexcept {
   matcher_.release(tail);
 }
 
-uint32_t Index::cached(std::string_view salt, Tokens text) {
-  const std::lock_guard lock(mutex_);
+uint32_t Index::cached(std::string_view salt, Tokens text) const {
+  const std::shared_lock lock(mutex_);
   const Space* const space = contents_.spaces.find(salt);
   return space != nullptr ? matcher_.usable(contents_.tree.find(space->root, text)) : 0;
 }
 
 void Index::count_matched(const Hold& hold, uint64_t asked_tokens,
                           uint64_t matched_tokens) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   Figures& figures = hold.claim_.space->figures;
-  figures.matches++;
-  figures.asked_tokens += asked_tokens;
-  figures.matched_tokens += matched_tokens;
-  figures.matched_blocks += matched_tokens / contents_.block_size();
+  const auto add = [](uint64_t& figure, uint64_t more) {
+    std::atomic_ref(figure).fetch_add(more, std::memory_order_relaxed);
+  };
+  add(figures.matches, 1);
+  add(figures.asked_tokens, asked_tokens);
+  add(figures.matched_tokens, matched_tokens);
+  add(figures.matched_blocks, matched_tokens / contents_.block_size());
 }
 
 void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
@@ -122,7 +147,7 @@ void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequenc
 
 std::vector<std::vector<bool>> Index::held_with(const Hold& hold,
                                                 std::span<const memory::Sequence> sequences) const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return matcher_.shared_blocks(hold.claim_.node, sequences);
 }
 
@@ -175,7 +200,7 @@ void Index::clear(const std::string_view* salt) noexcept {
 
 size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
                           uint64_t& lost) const noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return contents_.events.read(next, out, lost);
 }
 

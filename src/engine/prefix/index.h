@@ -14,9 +14,11 @@
 
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 
+#include "base/read_write_lock.h"
 #include "engine/memory/sequence.h"
 #include "engine/prefix/claims.h"
 #include "engine/prefix/contents.h"
@@ -71,7 +73,7 @@ class Index {
   uint32_t match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail);
   void release(Tail& tail) noexcept;
   // How many blocks a match would find. Changes nothing.
-  uint32_t cached(std::string_view salt, Tokens text);
+  uint32_t cached(std::string_view salt, Tokens text) const;
   // Adds a match to the figures of a salt.
   void count_matched(const Hold& hold, uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
 
@@ -122,7 +124,7 @@ class Index {
   void validate(std::span<std::vector<uint64_t>> references) const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable ReadWriteLock mutex_;
   Contents contents_;
   Claims claims_;
   Matcher matcher_;

@@ -7,56 +7,68 @@
 
 namespace pkv::prefix {
 
-Matcher::Matcher(Contents& contents, Claims& claims, std::pmr::memory_resource& memory)
-    : contents_(contents),
-      claims_(claims),
-      memory_(memory),
-      paths_(contents.groups.size(), &memory) {}
-
-uint32_t Matcher::match(Claim& claim, Tokens text, std::span<memory::Sequence> sequences,
-                        Tail* tail) {
-  const Tree::Match found = contents_.tree.find(claim.space->root, text);
-  const uint32_t depth = usable(found);
-  Tail part;
-  if (tail != nullptr && depth == found.whole) find_tail(found, part);  // before a split moves it
-  Node& end = claims_.end_after(found, depth);
-  for (size_t g = 0; g < paths_.size(); g++) {
-    hide_before_window(g, depth);
-    sequences[g].make_room(depth, 0);
+Finding Matcher::find(const Space& space, Tokens text) const {
+  const Tree::Match match = contents_.tree.find(space.root, text);
+  Finding found{match, contents_.removals, 0, window_paths(*match.node)};
+  found.depth = usable_beginning(found.paths, match.whole);
+  for (size_t g = 0; g < found.paths.size(); g++) {
+    if (!contents_.windows.has(g)) read_path(*match.node, g, found.paths[g]);
+    found.paths[g].resize(found.depth);
+    hide_before_window(found.paths[g], g);
   }
-  retain_paths(depth);
-  for (size_t g = 0; g < paths_.size(); g++) {
-    const std::span<const memory::Block> blocks = std::span(paths_[g]).first(depth);
-    sequences[g].append(blocks);
+  return found;
+}
+
+void Matcher::claim(const Finding& found, Claim& claim, Tail* tail) {
+  Tail part;
+  if (tail != nullptr && found.depth == found.match.whole)
+    find_tail(found.match, part);  // before a split moves it
+  Node& end = claims_.end_after(found.match, found.depth);
+  retain_paths(found, true);
+  for (size_t g = 0; g < found.paths.size(); g++) {
     if (!contents_.windows.has(g)) continue;
-    for (const memory::Block block : blocks)
+    for (const memory::Block block : found.paths[g])
       if (block != memory::no_block) contents_.windows.hold(g, block);
   }
   claims_.move(claim, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
   retain(part);
   if (tail != nullptr) *tail = std::move(part);
-  return depth;
 }
 
-uint32_t Matcher::usable(const Tree::Match& found) {
-  for (size_t g = 0; g < paths_.size(); g++) read_path(*found.node, g, paths_[g]);
-  return usable_beginning(found.whole);
+void Matcher::retain(const Finding& found) const {
+  try {
+    retain_paths(found, false);
+  } catch (...) {
+    release_paths(found, true, found.paths.size());
+    throw;
+  }
 }
 
-// The longest beginning of paths_, no longer than `depth`, that every window group can use.
-uint32_t Matcher::usable_beginning(uint32_t depth) const {
+uint32_t Matcher::usable(const Tree::Match& found) const {
+  return usable_beginning(window_paths(*found.node), found.whole);
+}
+
+// The paths of window groups; those of other groups are empty.
+Matcher::Paths Matcher::window_paths(const Node& end) const {
+  Paths paths(contents_.groups.size(), &memory_);
+  for (size_t g = 0; g < paths.size(); g++)
+    if (contents_.windows.has(g)) read_path(end, g, paths[g]);
+  return paths;
+}
+
+// The longest beginning, no longer than `depth`, that every window group can use.
+uint32_t Matcher::usable_beginning(const Paths& paths, uint32_t depth) const {
   for (uint32_t before = depth;; before = depth) {
-    for (size_t g = 0; g < paths_.size(); g++) depth = usable_in_group(g, depth);
+    for (size_t g = 0; g < paths.size(); g++) depth = usable_in_group(paths[g], g, depth);
     if (depth == before) return depth;  // else a group may lack its window before the new end
   }
 }
 
 // The longest beginning for which a group has the window and the sinks that the token after it
 // sees.
-uint32_t Matcher::usable_in_group(size_t group, uint32_t depth) const {
+uint32_t Matcher::usable_in_group(const Path& path, size_t group, uint32_t depth) const {
   if (!contents_.windows.has(group)) return depth;
-  const Path& path = paths_[group];
   const uint32_t window = contents_.windows.window(group);
   const auto sinks_end = path.begin() + std::min(depth, contents_.windows.sinks(group));
   if (const auto gap = std::find(path.begin(), sinks_end, memory::no_block); gap != sinks_end)
@@ -76,29 +88,32 @@ void Matcher::read_path(const Node& end, size_t group, Path& path) const {
 }
 
 // A session that begins in the middle of a text gets of a window group what its next token sees.
-void Matcher::hide_before_window(size_t group, uint32_t depth) {
+void Matcher::hide_before_window(Path& path, size_t group) const {
   const memory::Group& of = *contents_.groups[group];
   if (!of.sparse()) return;
-  const auto window = std::min<uint64_t>(depth, of.blocks_seen()),
+  const auto window = std::min<uint64_t>(path.size(), of.blocks_seen()),
              sinks = of.blocks_for(of.shape.sinks);
-  for (uint64_t i = sinks; i < depth - window; i++) paths_[group][i] = memory::no_block;
+  for (uint64_t i = sinks; i < path.size() - window; i++) path[i] = memory::no_block;
 }
 
-void Matcher::retain_paths(uint32_t depth) const {
-  for (size_t g = 0; g < paths_.size(); g++) {
+// Retains the blocks of window groups, or of all others.
+void Matcher::retain_paths(const Finding& found, bool of_windows) const {
+  for (size_t g = 0; g < found.paths.size(); g++) {
+    if (contents_.windows.has(g) != of_windows) continue;
     memory::Pool& pool = contents_.groups[g]->pool;
     size_t failed;
-    if (pool.retain_table(std::span(paths_[g]).first(depth), &failed) == PKV_OK) continue;
-    release_paths(g, depth);
-    const uint32_t id = memory::block_id(paths_[g][failed]);
+    if (pool.retain_table(found.paths[g], &failed) == PKV_OK) continue;
+    release_paths(found, of_windows, g);
+    const uint32_t id = memory::block_id(found.paths[g][failed]);
     fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id, pool.references(id));
   }
 }
 
 // Takes back what retain_paths() did in the first `groups` groups.
-void Matcher::release_paths(size_t groups, uint32_t depth) const noexcept {
+void Matcher::release_paths(const Finding& found, bool of_windows, size_t groups) const noexcept {
   for (size_t g = 0; g < groups; g++)
-    contents_.groups[g]->pool.release_table(std::span(paths_[g]).first(depth));
+    if (contents_.windows.has(g) == of_windows)
+      contents_.groups[g]->pool.release_table(found.paths[g]);
 }
 
 void Matcher::find_tail(const Tree::Match& found, Tail& tail) const {
@@ -136,7 +151,7 @@ void Matcher::release(Tail& tail) noexcept {
 std::vector<std::vector<bool>> Matcher::shared_blocks(
     const Node* end, std::span<const memory::Sequence> sequences) const {
   std::vector<std::vector<bool>> shared;
-  for (size_t g = 0; g < paths_.size(); g++) {
+  for (size_t g = 0; g < sequences.size(); g++) {
     Path cached(&memory_);
     if (end != nullptr) read_path(*end, g, cached);
     const auto blocks = sequences[g].blocks();

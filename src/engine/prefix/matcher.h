@@ -16,38 +16,56 @@ struct Tail {
   Node* node = nullptr;               // claimed, so that the block is not evicted for its own copy
 };
 
+// What the index has of a text, as far as a session can use it.
+struct Finding {
+  Tree::Match match;
+  uint64_t removals;  // of the tree when it was searched
+  uint32_t depth;     // blocks that every group can use
+  // By group, the blocks of these positions; no_block where the next token sees none.
+  std::pmr::vector<std::pmr::vector<memory::Block>> paths;
+};
+
 class Matcher {
  public:
-  Matcher(Contents& contents, Claims& claims, std::pmr::memory_resource& memory);
+  Matcher(Contents& contents, Claims& claims, std::pmr::memory_resource& memory)
+      : contents_(contents), claims_(claims), memory_(memory) {}
 
-  // Moves a claim from the beginning of a text to the end of what is cached of it, and appends the
-  // blocks to the sequences, one by group, which are empty. Returns how many blocks. tail: nullptr
-  // if the caller does not copy. Throws bad_alloc and REF_LIMIT; nothing has changed then.
-  uint32_t match(Claim& claim, Tokens text, std::span<memory::Sequence> sequences, Tail* tail);
+  // A match takes three steps, so that little of it is under the exclusive lock.
+  // 1. Finds what is cached of a text. Changes nothing. Throws bad_alloc.
+  Finding find(const Space& space, Tokens text) const;
+  // 2. Moves a claim from the beginning of the text to the end of what was found, and retains the
+  //    blocks of window groups, which a claim does not keep. Nothing may have been removed since
+  //    the text was found. tail: nullptr if the caller does not copy. Throws bad_alloc and
+  //    REF_LIMIT; nothing has changed then.
+  void claim(const Finding& found, Claim& claim, Tail* tail);
+  // 3. Retains the other blocks, which the claim keeps. Needs no lock. Throws REF_LIMIT; it has
+  //    then released the blocks of window groups as well.
+  void retain(const Finding& found) const;
   void release(Tail& tail) noexcept;
 
-  // How many blocks of what was found a session can use. Leaves them in paths_, for match().
-  uint32_t usable(const Tree::Match& found);
+  // How many blocks of what was found a session can use.
+  uint32_t usable(const Tree::Match& found) const;
   // By group and position, true where a block of the sequences is the index's as well.
   std::vector<std::vector<bool>> shared_blocks(const Node* end,
                                                std::span<const memory::Sequence> sequences) const;
 
  private:
   using Path = std::pmr::vector<memory::Block>;  // of one group, by position
+  using Paths = std::pmr::vector<Path>;          // by group
 
   void read_path(const Node& end, size_t group, Path& path) const;
-  uint32_t usable_beginning(uint32_t depth) const;
-  uint32_t usable_in_group(size_t group, uint32_t depth) const;
-  void hide_before_window(size_t group, uint32_t depth);
-  void retain_paths(uint32_t depth) const;
-  void release_paths(size_t groups, uint32_t depth) const noexcept;
+  Paths window_paths(const Node& end) const;
+  uint32_t usable_beginning(const Paths& paths, uint32_t depth) const;
+  uint32_t usable_in_group(const Path& path, size_t group, uint32_t depth) const;
+  void hide_before_window(Path& path, size_t group) const;
+  void retain_paths(const Finding& found, bool of_windows) const;
+  void release_paths(const Finding& found, bool of_windows, size_t groups) const noexcept;
   void find_tail(const Tree::Match& found, Tail& tail) const;
   void retain(Tail& tail) noexcept;
 
   Contents& contents_;
   Claims& claims_;
   std::pmr::memory_resource& memory_;
-  std::pmr::vector<Path> paths_;  // by group, of the last match; kept for their room
 };
 
 }  // namespace pkv::prefix

@@ -31,6 +31,11 @@ Space* Spaces::find(std::string_view salt) noexcept {
   return found != by_salt_.end() ? &found->second : nullptr;
 }
 
+const Space* Spaces::find(std::string_view salt) const noexcept {
+  const auto found = by_salt_.find(salt);
+  return found != by_salt_.end() ? &found->second : nullptr;
+}
+
 Space& Spaces::at(std::string_view salt) {
   if (Space* const known = find(salt)) return *known;
   Node& root = tree_.new_root();

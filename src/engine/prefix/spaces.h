@@ -37,6 +37,7 @@ class Spaces {
       : tree_(tree), default_quota_(default_quota), memory_(memory), by_salt_(&memory) {}
 
   Space* find(std::string_view salt) noexcept;
+  const Space* find(std::string_view salt) const noexcept;
   // Finds or makes the space of a salt; throws bad_alloc.
   Space& at(std::string_view salt);
   std::string_view salt_of(const Space& space) const noexcept;

@@ -1,0 +1,65 @@
+// A lock that many readers or one writer may hold, for work of some microseconds: to sleep and wake
+// takes longer than that, so who finds it taken first spins, then lets other threads run, and only
+// then sleeps. A writer that waits goes before readers that come later, so that they cannot starve
+// it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+namespace pkv {
+
+class ReadWriteLock {
+ public:
+  bool try_lock() noexcept {
+    uint32_t state = state_.load(std::memory_order_relaxed);
+    return (state & ~writer_waits) == 0 &&
+           state_.compare_exchange_strong(state, writer, std::memory_order_acquire,
+                                          std::memory_order_relaxed);
+  }
+  void lock() noexcept {
+    for (int tries = 0; !try_lock(); tries++)
+      wait(tries, state_.fetch_or(writer_waits, std::memory_order_relaxed) | writer_waits);
+  }
+  void unlock() noexcept {
+    state_.store(0, std::memory_order_release);
+    state_.notify_all();
+  }
+
+  void lock_shared() noexcept {
+    for (int tries = 0;; tries++) {
+      uint32_t state = state_.load(std::memory_order_relaxed);
+      if ((state & (writer | writer_waits)) != 0)
+        wait(tries, state);
+      else if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
+                                            std::memory_order_relaxed))
+        return;
+    }
+  }
+  void unlock_shared() noexcept {
+    const uint32_t before = state_.fetch_sub(1, std::memory_order_release);
+    if (before == (1 | writer_waits)) state_.notify_all();
+  }
+
+ private:
+  // The state is the number of readers, and these.
+  static constexpr uint32_t writer = 1u << 31, writer_waits = 1u << 30;
+  static constexpr int spins = 64, yields = 64;
+
+  void wait(int tries, uint32_t state) noexcept {
+    if (tries < spins) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else if (tries < spins + yields) {
+      std::this_thread::yield();
+    } else if ((state & ~writer_waits) != 0) {
+      state_.wait(state, std::memory_order_relaxed);
+    }
+  }
+
+  std::atomic<uint32_t> state_ = 0;
+};
+
+}  // namespace pkv

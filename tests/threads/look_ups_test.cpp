@@ -1,0 +1,139 @@
+// Threads look the same texts up in one prefix index, add to them and make it evict: whatever goes
+// between the moment a text is found and the moment it is claimed, a session holds the keys and
+// values of its own text.
+#include <gtest/gtest.h>
+
+#include "base/read_write_lock.h"
+#include "storm.h"
+
+namespace hostile {
+namespace {
+
+// A text that begins like many others: they part after 40 and after 90 tokens, inside of blocks.
+std::vector<int32_t> draw_text(std::mt19937& random) {
+  const auto family = static_cast<int32_t>(random() % 3), branch = static_cast<int32_t>(random() % 4),
+             leaf = static_cast<int32_t>(random() % 4);
+  std::vector<int32_t> text(60 + random() % 100);
+  for (size_t i = 0; i < text.size(); i++)
+    text[i] = i < 40 ? family : i < 90 ? family * 4 + branch : (family * 4 + branch) * 4 + leaf;
+  return text;
+}
+
+// Rows that tell a text from all others that part from it before.
+std::vector<float> rows_of(const std::vector<int32_t>& text, size_t first, size_t last) {
+  std::vector<float> rows;
+  uint32_t state = 0;
+  for (size_t i = 0; i < last; i++) {
+    state = (state * 31 + static_cast<uint32_t>(text[i]) + 1) & 0xFFFFFF;
+    if (i >= first) rows.insert(rows.end(), kv_floats, static_cast<float>(state));
+  }
+  return rows;
+}
+
+void check_holds(pkv_session session, const std::vector<int32_t>& text, size_t n) {
+  std::vector<float> k(n * kv_floats), v(n * kv_floats);
+  const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
+  for (uint32_t layer = 0; layer < layers; layer++) {
+    OK(pkv_session_materialize(session, layer, 0, n, &kt, &vt));
+    HOSTILE_CHECK(k == rows_of(text, 0, n) && v == k, "%zu tokens are not those of the text", n);
+  }
+}
+
+// Matches a text and computes the rest of it. Returns how many tokens were found.
+uint64_t live(pkv_cache cache, const std::vector<int32_t>& text) {
+  pkv_session session = nullptr;
+  OK(pkv_session_open(cache, nullptr, &session));
+  uint64_t matched = 0;
+  OK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+  if (matched > 0) check_holds(session, text, matched);
+  const auto rest = static_cast<uint32_t>(text.size() - matched);
+  pkv_batch batch = nullptr;
+  const pkv_status begun = pkv_batch_begin(cache, 1, &session, &rest, nullptr, &batch);
+  if (begun != PKV_OUT_OF_BLOCKS) {
+    expect(PKV_OK, begun, "pkv_batch_begin");
+    const std::vector<float> rows = rows_of(text, matched, text.size());
+    const pkv_tensor kv = tensor(rows.data());
+    for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &kv, &kv));
+    OK(pkv_batch_commit(batch, text.data() + matched));
+    check_holds(session, text, text.size());
+  }
+  OK(pkv_session_close(session));
+  return matched;
+}
+
+TEST(LookUps, HoldTheirOwnTextWhileOthersEvict) {
+  pkv_prefix_config prefix;
+  OK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  pkv_cache_config config = small_model(60);
+  config.threads = 1;
+  config.prefix = &prefix;
+  pkv_cache cache = nullptr;
+  OK(pkv_cache_create(&config, &cache));
+  std::atomic<uint64_t> matched = 0;
+  const storm::Clock clock;
+  const std::string failed = storm::run(storm::threads(4), [&](unsigned, std::mt19937& random) {
+    while (clock.running()) {
+      const std::vector<int32_t> text = draw_text(random);
+      uint64_t cached = 0;
+      OK(pkv_prefix_probe(cache, nullptr, 0, text.size(), text.data(), &cached));
+      HOSTILE_CHECK(cached <= text.size(), "%llu tokens are cached", (unsigned long long)cached);
+      matched += live(cache, text);
+    }
+  });
+  EXPECT_EQ("", failed);
+  EXPECT_LT(0u, matched.load());
+  EXPECT_EQ(PKV_OK, pkv_cache_validate(cache)) << pkv_last_error();
+  const pkv_cache_stats stats = stats_of(cache);
+  EXPECT_EQ(stats.blocks, stats.free_blocks + stats.evictable_blocks);
+  pkv_prefix_stats figures{};
+  figures.struct_size = sizeof figures;
+  OK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &figures));
+  EXPECT_LT(0u, figures.evicted_blocks);
+  EXPECT_EQ(figures.matched_tokens, matched.load());
+  OK(pkv_cache_destroy(cache));
+}
+
+// Some hold the lock for long enough that those who wait for it sleep.
+TEST(ReadWriteLock, LetsReadersInTogetherAndWritersAlone) {
+  pkv::ReadWriteLock lock;
+  std::atomic<int> readers = 0, most_readers = 0;
+  int64_t written = 0;  // by writers alone
+  std::atomic<int64_t> writes = 0;
+  const storm::Clock clock;
+  const std::string failed = storm::run(storm::threads(6), [&](unsigned, std::mt19937& random) {
+    while (clock.running()) {
+      const auto work = std::chrono::microseconds(random() % 50 == 0 ? 3000 : random() % 20);
+      if (random() % 4 != 0) {
+        lock.lock_shared();
+        const int64_t before = written;
+        const int inside = ++readers;
+        for (int most = most_readers; most < inside;)
+          if (most_readers.compare_exchange_weak(most, inside)) break;
+        if (random() % 8 == 0) std::this_thread::sleep_for(work);
+        const bool same = before == written;
+        readers--;
+        lock.unlock_shared();
+        HOSTILE_CHECK(same, "a writer was in with readers");
+      } else {
+        if (random() % 2 == 0) {
+          if (!lock.try_lock()) continue;
+        } else {
+          lock.lock();
+        }
+        const bool alone = readers == 0;
+        written++;
+        if (random() % 8 == 0) std::this_thread::sleep_for(work);
+        lock.unlock();
+        writes++;
+        HOSTILE_CHECK(alone, "readers were in with a writer");
+      }
+    }
+  });
+  EXPECT_EQ("", failed);
+  EXPECT_EQ(writes.load(), written);
+  EXPECT_LT(1, most_readers.load());
+  EXPECT_TRUE(lock.try_lock());
+}
+
+}  // namespace
+}  // namespace hostile
