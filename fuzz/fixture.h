@@ -45,9 +45,13 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_prefill(session, 0, tokens, &any, &any));
     EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, nullptr, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
-    // Once, since the cache keeps the memory that attention works in.
+    // Once with all that it can compute, since the cache keeps the memory that attention works in.
     const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0};
-    EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, nullptr, &any, &result));
+    float mass[query_heads] = {};
+    auto params = made(pkv_attention_params_init);
+    params.block_mass = mass;
+    params.block_mass_size = 1;
+    EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, &params, &any, &result));
     out.clear();
     EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
     auto prefix = made(pkv_prefix_config_init);

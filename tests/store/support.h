@@ -216,7 +216,7 @@ inline Bytes save(pkv_cache cache, const std::vector<pkv_session>& sessions,
 inline std::vector<Session> load(pkv_cache cache, const pkv_stream& from,
                                  const pkv_file_config* config = nullptr,
                                  std::vector<uint64_t>* labels = nullptr) {
-  std::vector<pkv_session> handles(64);
+  std::vector<pkv_session> handles(1024);
   std::vector<uint64_t> names(handles.size());
   size_t count = 0;
   CHECK(pkv_file_load(cache, config, &from, handles.size(), handles.data(), names.data(), &count));
