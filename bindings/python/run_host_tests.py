@@ -15,19 +15,20 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SKIPPED = 77
 TESTS = {
+    "dynamo": ("tests/test_dynamo.py",),
     "transformers": (
         "tests/test_continuous.py",
         "tests/test_serving.py",
         "tests/test_torch_ops.py",
         "tests/test_transformers.py",
     ),
-    "vllm": ("tests/test_vllm.py",),
+    "vllm": ("tests/test_events.py", "tests/test_vllm.py"),
 }
 
 
 def install(host, directory):
     if host not in os.environ.get("PAGEDKV_HOSTS", "transformers").split():
-        print(f"PAGEDKV_HOSTS=... {host} ... lets 2 GB be installed for these tests")
+        print(f"PAGEDKV_HOSTS=... {host} ... lets up to 2 GB be installed for these tests")
         sys.exit(SKIPPED)
     if subprocess.run([ROOT / "tests/install-hosts", directory, host], check=False).returncode:
         print(f"{host} could not be installed (see above): its tests are skipped")

@@ -88,3 +88,14 @@ def test_questions_are_answered_together() -> None:
     assert shown.count("of them cached") == 3
     assert " 0 of them cached" in shown
     assert "tokens of prompts were cached" in shown
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("zmq") is None or importlib.util.find_spec("msgspec") is None,
+    reason="pyzmq or msgspec is not installed: NO requests were routed",
+)
+def test_requests_go_where_their_prefix_is() -> None:
+    shown = run("router.py", "--requests", "200", "--blocks", "400")
+    hits = {line.split(":")[0].strip(): float(line.split()[2 if "turn" in line else 2].rstrip("%"))
+            for line in shown.splitlines() if "cached" in line}  # fmt: skip
+    assert hits["by prefix"] > hits["in turn"] + 3, shown

@@ -1,0 +1,413 @@
+"""The two ends of a stream of numbered batches: a publisher's sockets, and a subscriber that sees
+each batch once and in order, or is told that it knows nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import warnings
+from collections import deque
+from typing import Any, Protocol
+
+try:
+    import zmq
+except ImportError as error:  # pragma: no cover
+    raise ImportError("pagedkv.events needs msgspec and pyzmq: pip install pagedkv[events]") from (
+        error
+    )
+
+from ._event_wire import AllBlocksCleared, EventBatch, EventForm, decode_batch, encode_batch
+from ._handle import unsigned
+from .errors import CorruptError, MisuseError, SystemCallError, misuse
+from .generated.raw import Status
+
+END = b"\xff" * 8  # the number that ends a replay
+LONGEST_TOPIC = 255
+_REPLAYS_A_ROUND = 16
+
+
+class _Followed(Protocol):
+    def encoded_snapshot(self) -> bytes: ...
+
+
+def _set_up(socket: zmq.Socket[bytes], bind: bool, endpoint: str, what: str) -> str:
+    try:
+        _check_port(endpoint)
+        if bind:
+            socket.bind(endpoint)
+            return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        socket.connect(endpoint)
+        return endpoint
+    except (zmq.ZMQError, TypeError, UnicodeError) as error:
+        socket.close(linger=0)
+        sentence = f"{what}: cannot {'bind' if bind else 'connect to'} {endpoint!r}: {error}"
+        if getattr(error, "errno", zmq.EINVAL) in (zmq.EINVAL, zmq.EPROTONOSUPPORT, None):
+            raise misuse(sentence) from None
+        raise SystemCallError(Status.IO, sentence) from None
+
+
+def _check_port(endpoint: str) -> None:
+    """ZeroMQ takes a port that is too large without its upper bits."""
+    port = str(endpoint).rpartition(":")[2]
+    if str(endpoint).startswith("tcp://") and port.isdigit() and int(port) > 65535:
+        raise zmq.ZMQError(zmq.EINVAL, f"port {port} of 65535")
+
+
+def _topic(topic: str) -> bytes:
+    encoded = topic.encode()
+    if len(encoded) > LONGEST_TOPIC:
+        raise misuse(f"topic: {len(encoded)} bytes, and at most {LONGEST_TOPIC} are possible")
+    return encoded
+
+
+class Sender:
+    """Numbers batches, keeps the last ones, and sends them in a thread of its own, which knows
+    nothing of the publisher, so that a forgotten publisher can be collected.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        replay_endpoint: str | None,
+        topic: str,
+        medium: str | None,
+        form: EventForm,
+        replay_batches: int,
+        high_water_mark: int,
+        heartbeat_ms: int,
+    ) -> None:
+        self.medium, self.form = medium, form
+        self._heartbeat_ms = unsigned(heartbeat_ms, 31, "heartbeat_ms")
+        self.owner = os.getpid()
+        self.stopped = False
+        self.followed: list[Any] = []
+        self._topic = _topic(topic)
+        if unsigned(replay_batches, 31, "replay_batches") == 0:
+            raise misuse("replay_batches: at least 1 is kept")
+        self._kept: deque[tuple[int, bytes]] = deque(maxlen=replay_batches)
+        self._lock = threading.Lock()
+        self._first = self._next = int(time.time() * 1000) << 16
+        self._sent = self._next
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._replay: zmq.Socket[bytes] | None = None
+        self.replay_endpoint: str | None = None
+        try:
+            self._events = self._context.socket(zmq.PUB)
+            self._events.set_hwm(unsigned(high_water_mark, 31, "high_water_mark"))
+            self.endpoint = _set_up(self._events, True, endpoint, "endpoint")
+            if replay_endpoint is not None:
+                self._replay = self._context.socket(zmq.ROUTER)
+                # A whole replay fits; who asks for more at once and does not read loses it.
+                self._replay.set_hwm(replay_batches + 64)
+                self.replay_endpoint = _set_up(
+                    self._replay, True, replay_endpoint, "replay_endpoint"
+                )
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        os.set_blocking(self._wake_read, False)
+        self._thread = threading.Thread(target=self._run, name="pagedkv-events", daemon=True)
+        self._thread.start()
+
+    @property
+    def batches(self) -> int:
+        return self._next - self._first
+
+    def check_usable(self) -> None:
+        if self.owner != os.getpid():
+            raise MisuseError(
+                Status.FORKED, f"this EventPublisher belongs to process {self.owner}, which forked"
+            )
+        if self.stopped:
+            raise MisuseError(Status.STALE_HANDLE, "this EventPublisher is closed")
+
+    def send(self, payload: bytes) -> None:
+        """Never waits: batches that the thread comes too late for are gaps that replays fill."""
+        with self._lock:
+            self._kept.append((self._next, payload))
+            self._next += 1
+        self._wake()
+
+    def stop(self, wait: bool = True) -> None:
+        """The collector may call it in any thread, without waiting, so it takes no lock."""
+        self.stopped = True
+        self._wake()
+        if wait:
+            self._thread.join(5)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: the thread is awake; or it has ended
+            os.write(self._wake_write, b"x")
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._wake_read, zmq.POLLIN)
+        if self._replay is not None:
+            poller.register(self._replay, zmq.POLLIN)
+        try:
+            while True:
+                ending = self.stopped
+                self._send_new()
+                if ending:
+                    break
+                ready = dict(poller.poll(self._heartbeat_ms or None))
+                if not ready:
+                    self.send(encode_batch([], None, self.form))
+                if self._wake_read in ready:
+                    os.read(self._wake_read, 4096)
+                if self._replay is not None and self._replay in ready:
+                    self._answer(self._replay)
+        finally:
+            self.stopped = True
+            self.followed = []
+            self._events.close(linger=1000)
+            if self._replay is not None:
+                self._replay.close(linger=1000)
+            self._context.term()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _send_new(self) -> None:
+        while True:
+            with self._lock:
+                behind = self._next - self._sent
+                if behind == 0:
+                    return
+                number, payload = self._kept[max(len(self._kept) - behind, 0)]
+            self._events.send_multipart((self._topic, number.to_bytes(8, "big"), payload))
+            self._sent = number + 1
+
+    def _answer(self, socket: zmq.Socket[bytes]) -> None:
+        for _ in range(_REPLAYS_A_ROUND):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(frames) != 3 or frames[1] or len(frames[2]) != 8:
+                continue  # not what a subscriber says: nobody is owed an answer
+            self._replay_from(socket, frames[0], int.from_bytes(frames[2], "big"))
+
+    def _replay_from(self, socket: zmq.Socket[bytes], client: bytes, first: int) -> None:
+        with self._lock:
+            following, batches = self._next, list(self._kept)
+        if first < following - len(batches) or first == 0:
+            # What is cached now, under the numbers of the last batches before now. Those that come
+            # after may be in it already: applied in their order they end at the same.
+            states = [followed.encoded_snapshot() for followed in self.followed]
+            batches = list(enumerate(states, following - len(states)))
+        for number, payload in batches:
+            if number >= first:
+                socket.send_multipart((client, b"", number.to_bytes(8, "big"), payload))
+        socket.send_multipart((client, b"", END, b""))
+
+
+class EventSubscriber:
+    """Receives what an engine publishes, vLLM's or this library's, each batch once and in order.
+
+    What was lost is asked for again at `replay_endpoint`. Where that fails within
+    `replay_timeout_ms`, or there is none, a batch with AllBlocksCleared comes in the place of what
+    was lost: what a router knew of this engine may be wrong then. So it does when an engine was
+    started again. A wrong route costs a miss, never a wrong answer, since engines look themselves.
+
+    Who subscribes late asks for all that is cached. One thread at a time; close it when done.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        replay_endpoint: str | None = None,
+        *,
+        topic: str = "",
+        replay_timeout_ms: int = 2000,
+        high_water_mark: int = 100_000,
+    ) -> None:
+        self._closed = True
+        self._replay_endpoint = replay_endpoint
+        self._patience = unsigned(replay_timeout_ms, 31, "replay_timeout_ms") / 1000
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._replay: zmq.Socket[bytes] | None = None
+        self._ready: deque[EventBatch] = deque()
+        self._held: deque[tuple[int, bytes]] = deque(maxlen=max(high_water_mark, 1))
+        self._expected: int | None = None
+        self._newest: int | None = None  # what was published last: these numbers only rise
+        self._wanted: int | None = None  # the first number of the replay that is under way
+        self._deadline = 0.0
+        self.lost_batches = 0
+        """How many batches neither came nor were replayed."""
+        self.bad_messages = 0
+        """How many messages were none of this protocol."""
+        self._heard = time.monotonic()
+        try:
+            self._events = self._context.socket(zmq.SUB)
+            self._events.set_hwm(unsigned(high_water_mark, 31, "high_water_mark"))
+            self._events.setsockopt(zmq.SUBSCRIBE, _topic(topic))
+            _set_up(self._events, False, endpoint, "endpoint")
+            if replay_endpoint is not None:
+                self._ask(0)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._owner = os.getpid()
+        self._closed = False
+
+    def receive(self, timeout_ms: int = 0) -> list[EventBatch]:
+        """The batches that are there, or that come within the time; [] if none does."""
+        if self._owner != os.getpid():
+            raise MisuseError(Status.FORKED, f"this EventSubscriber belongs to {self._owner}")
+        if self._closed:
+            raise MisuseError(Status.STALE_HANDLE, "this EventSubscriber is closed")
+        end = time.monotonic() + unsigned(timeout_ms, 31, "timeout_ms") / 1000
+        while True:
+            self._receive_all()
+            if self._wanted is not None and time.monotonic() >= self._deadline:
+                self._give_up()
+            left = end - time.monotonic()
+            if self._ready or left <= 0:
+                break
+            self._wait(left)
+        batches = list(self._ready)
+        self._ready.clear()
+        return batches
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago anything was received. An EventPublisher is heard every `heartbeat_ms`: one
+        that is silent for longer than a few of them is gone, or cannot be reached.
+        """
+        return time.monotonic() - self._heard
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._owner == os.getpid():
+                self._events.close(linger=0)
+                if self._replay is not None:
+                    self._replay.close(linger=0)
+                self._context.term()
+
+    def __enter__(self) -> EventSubscriber:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed and self._owner == os.getpid():
+            self.close()
+            warnings.warn("EventSubscriber was never closed", ResourceWarning, stacklevel=2)
+
+    def _wait(self, seconds: float) -> None:
+        poller = zmq.Poller()
+        poller.register(self._events, zmq.POLLIN)
+        if self._replay is not None:
+            poller.register(self._replay, zmq.POLLIN)
+        if self._wanted is not None:
+            seconds = min(seconds, max(self._deadline - time.monotonic(), 0))
+        poller.poll(int(seconds * 1000) + 1)
+
+    def _receive_all(self) -> None:
+        while self._replay is not None:
+            try:
+                frames = self._replay.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            self._heard = time.monotonic()
+            self._take_replayed(frames)
+        while True:
+            try:
+                frames = self._events.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._heard = time.monotonic()
+            if len(frames) != 3 or len(frames[1]) != 8:
+                self.bad_messages += 1
+                continue
+            number = int.from_bytes(frames[1], "big")
+            if self._newest is not None and number <= self._newest:
+                self._clear()  # the engine was started again, and its numbers too
+                self._expected = self._wanted = None
+                self._held.clear()
+            self._newest = number
+            if self._wanted is not None:
+                self._held.append((number, frames[2]))
+            else:
+                self._take(number, frames[2])
+
+    def _take(self, number: int, payload: bytes) -> None:
+        """A batch that was published now; a replay that was asked for later may have had it."""
+        if self._expected is not None and number < self._expected:
+            return
+        if number == self._expected or (self._expected is None and self._replay_endpoint is None):
+            self._give(number, payload)
+        elif self._replay_endpoint is None:
+            self._lose(number)
+            self._give(number, payload)
+        else:
+            self._held.append((number, payload))
+            self._ask(self._expected or 0)
+
+    def _ask(self, first: int) -> None:
+        """On a new socket: answers to an earlier question go nowhere."""
+        assert self._replay_endpoint is not None
+        if self._replay is not None:
+            self._replay.close(linger=0)
+        self._replay = self._context.socket(zmq.DEALER)
+        self._replay.set_hwm(0)
+        _set_up(self._replay, False, self._replay_endpoint, "replay_endpoint")
+        self._replay.send_multipart((b"", first.to_bytes(8, "big")))
+        self._wanted, self._deadline = first, time.monotonic() + self._patience
+
+    def _take_replayed(self, frames: list[bytes]) -> None:
+        if self._wanted is None:
+            return
+        if len(frames) != 3 or len(frames[1]) != 8:
+            self.bad_messages += 1
+        elif frames[1] == END:
+            self._end_replay()
+        else:
+            number = int.from_bytes(frames[1], "big")
+            if self._expected is not None and number > self._expected:
+                self._lose(number)
+            if self._expected is None or number >= self._expected:
+                self._give(number, frames[2])
+
+    def _end_replay(self) -> None:
+        self._wanted = None
+        held, self._held = self._held, deque(maxlen=self._held.maxlen)
+        for number, payload in held:
+            if self._wanted is not None:
+                self._held.append((number, payload))
+            elif self._expected is None or number == self._expected:
+                self._give(number, payload)
+            elif number > self._expected:
+                self._take(number, payload)
+
+    def _give_up(self) -> None:
+        """Nobody answers: goes on with what came meanwhile."""
+        if self._held:
+            self._lose(self._held[0][0])
+        self._end_replay()
+
+    def _lose(self, number: int) -> None:
+        if self._expected is not None:
+            self.lost_batches += max(number - self._expected, 0)
+            self._clear()
+        self._expected = number
+
+    def _give(self, number: int, payload: bytes) -> None:
+        self._expected = number + 1
+        try:
+            batch = decode_batch(payload)
+            if batch.events:  # none: a heartbeat
+                self._ready.append(batch)
+        except CorruptError:
+            self.bad_messages += 1
+            self._clear()
+
+    def _clear(self) -> None:
+        self._ready.append(EventBatch(time.time(), [AllBlocksCleared()]))

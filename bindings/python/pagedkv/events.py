@@ -1,0 +1,402 @@
+"""Tells routers what a cache has, in the form that vLLM's engines tell it: KVEventBatch in msgpack
+over ZeroMQ, numbered, with a socket that replays what was lost. vLLM's production stack, Dynamo and
+others send a request where most of its prefix is by such events.
+
+    with EventPublisher(replay_endpoint="tcp://127.0.0.1:5558") as publisher:
+        told = publisher.follow(cache)  # its PrefixConfig keeps `events`
+        ...
+        told.add_text(prompt)  # when a request comes, and again with its answer when it ends
+        told.poll()  # after each step
+
+Events of the library have hashes alone, and routers want the token ids, so the engine tells the
+texts. Blocks of a text that nobody told stay unknown to routers: that costs hits and no more.
+
+What is sent is in the clear, prompts included: the sockets are for a network that you trust.
+Needs `pip install pagedkv[events]`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from ._arrays import TokenIds, token_ids
+from ._cache_base import CacheBase, PrefixEvents, prefix_hash_blocks
+from ._event_sockets import EventSubscriber, Sender
+from ._event_wire import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    EventForm,
+    KVEvent,
+    decode_batch,
+    encode_batch,
+)
+from ._handle import unsigned
+from .errors import MisuseError, misuse
+from .generated.raw import PrefixEventKind, Status
+
+__all__ = [
+    "AllBlocksCleared",
+    "BlockRemoved",
+    "BlockStored",
+    "EventBatch",
+    "EventPublisher",
+    "EventSubscriber",
+    "FollowedCache",
+    "KVEvent",
+    "decode_batch",
+    "encode_batch",
+]
+
+_EVENTS_A_READ = 4096
+
+
+class _Block(NamedTuple):
+    """A block of a text that was told."""
+
+    parent: int | None
+    """The hash of the block before it."""
+    position: int
+    tokens: bytes
+    """int32 of this machine."""
+    salt: bytes | None
+
+
+class FollowedCache:
+    """What routers are told of one cache. `EventPublisher.follow` makes it."""
+
+    def __init__(self, cache: CacheBase, sender: Sender, rank: int, idle_blocks: int) -> None:
+        self._cache = cache
+        self._sender = sender
+        self._rank = rank
+        self._idle_blocks = idle_blocks
+        self._block_size = cache.info().block_size
+        self._lock = threading.RLock()
+        self._next = 0
+        self._blocks: dict[int, _Block] = {}
+        # Blocks of texts that were told and are not cached, the one told longest ago first.
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        # Hashes that a match can end after, and of these what routers know.
+        self._stored: set[int] = set()
+        self._published: set[int] = set()
+        self._lost_events = 0
+        self._pending: list[KVEvent] = [AllBlocksCleared()]
+        self._closed = False
+
+    @property
+    def lost_events(self) -> int:
+        """How many events the cache had overwritten before they were read: poll more often, or
+        give PrefixConfig more `events`. What routers know was made right each time.
+        """
+        return self._lost_events
+
+    @property
+    def published_blocks(self) -> int:
+        """How many blocks routers know of."""
+        return len(self._published)
+
+    def add_text(self, tokens: TokenIds, salt: bytes | None = None) -> None:
+        """Tells the token ids of a text that sessions of this salt compute. Only whole blocks
+        count. May come before or after they are cached; a text that continues an earlier one may
+        be told again as a whole.
+        """
+        ids = token_ids(tokens)
+        hashes = prefix_hash_blocks(ids, self._block_size, salt).tolist()
+        with self._lock:
+            self._check_open()
+            parent: int | None = None
+            for index, found in enumerate(hashes):
+                if found not in self._blocks:
+                    first = index * self._block_size
+                    rows = ids[first : first + self._block_size].tobytes()
+                    self._blocks[found] = _Block(parent, first, rows, salt)
+                if found in self._stored:
+                    self._publish(found)
+                else:
+                    self._idle[found] = None
+                    self._idle.move_to_end(found)
+                parent = found
+            if self._lost_events and hashes:
+                self._look(hashes, ids, salt)
+            while len(self._idle) > self._idle_blocks:
+                self._blocks.pop(self._idle.popitem(last=False)[0], None)
+
+    def poll(self) -> int:
+        """Reads the cache's new events and sends what changed for routers, as one batch: how many
+        events that batch has. It waits for nothing. Call it after each step, in the thread that
+        closes the cache: like every call of the library, it makes a `close()` that comes at the
+        same time fail (BUSY).
+        """
+        with self._lock:
+            self._check_open()
+            try:
+                while True:
+                    read = self._cache.prefix_events(self._next, _EVENTS_A_READ)
+                    self._take(read)
+                    if len(read.events) < _EVENTS_A_READ:
+                        break
+            except MisuseError as error:
+                if error.status == Status.STALE_HANDLE:
+                    self.close()  # routers forget it
+                raise
+            return self._send()
+
+    def close(self) -> None:
+        """Tells routers that nothing is cached here any more. The cache stays as it is."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._forget()
+                if not self._sender.stopped:
+                    self._send()
+
+    def snapshot(self) -> list[KVEvent]:
+        """What a router has to know that knows nothing, or something wrong."""
+        with self._lock:
+            return [AllBlocksCleared(), *self._chains(self._published)]
+
+    def encoded_snapshot(self) -> bytes:
+        return encode_batch(self.snapshot(), self._rank, self._sender.form)
+
+    def _check_open(self) -> None:
+        self._sender.check_usable()
+        if self._closed:
+            raise MisuseError(Status.STALE_HANDLE, "this cache is followed no longer")
+
+    def _send(self) -> int:
+        events, self._pending = self._pending, []
+        if events:
+            self._sender.send(encode_batch(events, self._rank, self._sender.form))
+        return len(events)
+
+    def _take(self, read: PrefixEvents) -> None:
+        self._next = read.next
+        if read.lost:
+            self._lost_events += read.lost
+            self._look_at_all()
+        removed: list[int] = []
+        for event in read.events:
+            if event.kind == PrefixEventKind.STORED:
+                self._remove(removed)
+                self._stored.add(event.hash)
+                if event.hash in self._blocks:
+                    self._idle.pop(event.hash, None)
+                    self._publish(event.hash)
+            elif event.hash in self._stored:
+                self._stored.discard(event.hash)
+                if event.hash in self._blocks:
+                    self._idle[event.hash] = None
+                if event.hash in self._published:
+                    removed.append(event.hash)
+        self._remove(removed)
+
+    def _remove(self, hashes: list[int]) -> None:
+        if hashes:
+            self._published.difference_update(hashes)
+            self._pending.append(BlockRemoved([*hashes], self._sender.medium))
+            hashes.clear()
+
+    def _publish(self, found: int) -> None:
+        """Blocks that follow each other become one event."""
+        if found in self._published:
+            return
+        self._published.add(found)
+        block = self._blocks[found]
+        last = self._pending[-1] if self._pending else None
+        if isinstance(last, BlockStored) and last.block_hashes[-1] == block.parent:
+            last.block_hashes.append(found)
+            last.token_ids += np.frombuffer(block.tokens, np.int32).tolist()
+            if last.extra_keys is not None:
+                last.extra_keys.append(None)
+        else:
+            self._pending.append(self._stored_event(found, block))
+
+    def _stored_event(self, found: int, block: _Block) -> BlockStored:
+        salted = block.salt and block.parent is None
+        return BlockStored(
+            block_hashes=[found],
+            parent_block_hash=block.parent,
+            token_ids=np.frombuffer(block.tokens, np.int32).tolist(),
+            block_size=self._block_size,
+            medium=self._sender.medium,
+            # As vLLM: the first block of a text has the salt, the others follow from it.
+            extra_keys=[[_shown_salt(block.salt)]] if salted and block.salt else None,
+        )
+
+    def _chains(self, hashes: Iterable[int]) -> list[KVEvent]:
+        """Beginnings of texts before what follows them."""
+        kept, self._pending, published = self._pending, [], self._published
+        self._published = set()
+        children: dict[int | None, list[int]] = {}
+        for found in hashes:
+            parent = self._blocks[found].parent
+            children.setdefault(parent if parent in published else None, []).append(found)
+        waiting = children.get(None, [])[::-1]
+        while waiting:
+            found = waiting.pop()
+            self._publish(found)
+            waiting += children.get(found, [])
+        events, self._pending = self._pending, kept
+        self._published = published
+        return events
+
+    def _forget(self) -> None:
+        self._pending = [AllBlocksCleared()]
+        self._stored.clear()
+        self._published.clear()
+
+    def _look_at_all(self) -> None:
+        """After events were lost: asks the cache what it has of the texts that are known."""
+        self._forget()
+        self._idle.update(dict.fromkeys(self._blocks))
+        inner = {block.parent for block in self._blocks.values()}
+        for leaf in [found for found in self._blocks if found not in inner]:
+            chain = [leaf]
+            parent = self._blocks[leaf].parent
+            while parent is not None and parent in self._blocks:
+                chain.append(parent)
+                parent = self._blocks[parent].parent
+            if parent is not None:
+                continue  # its beginning was forgotten
+            chain.reverse()
+            text = np.frombuffer(b"".join(self._blocks[one].tokens for one in chain), np.int32)
+            self._look(chain, text, self._blocks[leaf].salt)
+
+    def _look(self, hashes: list[int], text: TokenIds, salt: bytes | None) -> None:
+        for found in hashes[: self._cache.prefix_probe(text, salt) // self._block_size]:
+            self._stored.add(found)
+            self._idle.pop(found, None)
+            self._publish(found)
+
+
+class EventPublisher:
+    """Publishes the prefix events of one or several caches of this process.
+
+    `endpoint` is where routers subscribe; `replay_endpoint` where they ask for what they lost, with
+    the number of the first batch they want as 8 bytes, big endian. Both are bound; a port `*` takes
+    a free one, and the properties of these names tell which. Three frames are sent: the topic, the
+    number of the batch and the batch. Numbers begin with the time, so that those of a process that
+    was started again are higher than before.
+
+    `form` is how events are encoded: "map" as vLLM has it since 2026, "array" as before; Dynamo
+    reads both. `medium` is the name of the tier that routers know: the memory in which the engine
+    computes is "GPU" to them, on processors, too.
+
+    The last `replay_batches` batches are kept for replay. Who asks for older ones gets
+    AllBlocksCleared and all that is cached now. `high_water_mark` batches wait for a subscriber
+    that is slow; it loses later ones, and asks for them. After `heartbeat_ms` without a batch (0:
+    never) an empty one is sent, so that who lost the last one notices. `idle_blocks` bounds the
+    texts remembered of blocks that are not cached (yet).
+
+    A thread of its own serves the sockets. Close it; a forgotten one is closed when Python collects
+    it, with a ResourceWarning. After fork() only the parent can use it.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "tcp://127.0.0.1:5557",
+        *,
+        replay_endpoint: str | None = None,
+        topic: str = "",
+        medium: str | None = "GPU",
+        form: EventForm = "map",
+        replay_batches: int = 10_000,
+        high_water_mark: int = 100_000,
+        heartbeat_ms: int = 1000,
+        idle_blocks: int = 1 << 18,
+    ) -> None:
+        self._closed = True
+        if form not in ("map", "array"):
+            raise misuse(f'form: "map" or "array" is needed, this is {form!r}')
+        self._idle_blocks = unsigned(idle_blocks, 32, "idle_blocks")
+        self._followed: list[FollowedCache] = []
+        self._sender = Sender(
+            endpoint,
+            replay_endpoint,
+            topic,
+            medium,
+            form,
+            replay_batches,
+            high_water_mark,
+            heartbeat_ms,
+        )
+        self._closed = False
+
+    @property
+    def endpoint(self) -> str:
+        return self._sender.endpoint
+
+    @property
+    def replay_endpoint(self) -> str | None:
+        return self._sender.replay_endpoint
+
+    @property
+    def batches(self) -> int:
+        """How many batches were published."""
+        return self._sender.batches
+
+    def follow(self, cache: CacheBase, rank: int = 0) -> FollowedCache:
+        """Begins to tell what a cache has, under a data-parallel rank of its own. Its PrefixConfig
+        needs `events`: room for those of the time between two polls.
+        """
+        self._sender.check_usable()
+        unsigned(rank, 31, "rank")
+        if any(one._rank == rank and not one._closed for one in self._followed):
+            raise misuse(f"rank: another cache is followed as rank {rank}")
+        if not cache.config.prefix or not cache.config.prefix.events:
+            raise MisuseError(
+                Status.UNSUPPORTED, "this cache keeps no events: PrefixConfig(events=...)"
+            )
+        followed = FollowedCache(cache, self._sender, rank, self._idle_blocks)
+        self._followed = [one for one in self._followed if not one._closed] + [followed]
+        self._sender.followed = list(self._followed)
+        followed.poll()
+        return followed
+
+    def close(self) -> None:
+        """Tells routers that nothing is cached here any more, and closes the sockets when that is
+        sent, within a second. A forked child only drops what it inherited.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._sender.owner == os.getpid():
+            for followed in self._followed:
+                followed.close()
+            self._sender.stop()
+
+    def __enter__(self) -> EventPublisher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<EventPublisher, closed>"
+        return f"<EventPublisher: {self.endpoint}, {self.batches} batches>"
+
+    def __del__(self) -> None:
+        if not self._closed and self._sender.owner == os.getpid():
+            self._closed = True
+            self._sender.stop(wait=False)
+            warnings.warn("EventPublisher was never closed", ResourceWarning, stacklevel=2)
+
+
+def _shown_salt(salt: bytes) -> str:
+    """Salts are bytes here and text there."""
+    return salt.decode(errors="backslashreplace")

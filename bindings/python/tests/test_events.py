@@ -1,0 +1,762 @@
+"""Prefix events as routers read them: over sockets on loopback, with losses, restarts and
+strangers.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import multiprocessing
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pagedkv
+
+pytest.importorskip("msgspec", reason="msgspec: NO events were published")
+pytest.importorskip("zmq", reason="pyzmq: NO events were published")
+
+import msgspec  # noqa: E402
+import zmq  # noqa: E402
+
+from pagedkv.events import (  # noqa: E402
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    EventPublisher,
+    EventSubscriber,
+    decode_batch,
+    encode_batch,
+)
+
+FREE = "tcp://127.0.0.1:*"
+SOON = 10_000  # ms: no test waits so long unless it fails
+
+
+def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cache:
+    return pagedkv.Cache(
+        pagedkv.CacheConfig(
+            layers=1,
+            query_heads=1,
+            kv_heads=1,
+            key_dim=16,
+            blocks=blocks,
+            storage="none",
+            prefix=pagedkv.PrefixConfig(events=events, **prefix),
+        )
+    )
+
+
+def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) -> int:
+    """Computes a text in a session and ends it: how many tokens were cached."""
+    with cache.open_session(salt=salt) as session:
+        matched = session.match_prefix(text)
+        if matched < len(text):
+            with cache.begin([session], [len(text) - matched]) as batch:
+                batch.commit(text[matched:])
+    return matched
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def publisher(**options: Any) -> EventPublisher:
+    return EventPublisher(FREE, replay_endpoint=FREE, **{"heartbeat_ms": 50, **options})
+
+
+def subscriber(to: EventPublisher, **options: Any) -> EventSubscriber:
+    return EventSubscriber(to.endpoint, to.replay_endpoint, **options)
+
+
+class Lossy:
+    """A publisher's socket on a network that loses the next so many batches."""
+
+    def __init__(self, made: EventPublisher) -> None:
+        self.socket: Any = made._sender._events
+        self.lose = 0
+        made._sender._events = self  # type: ignore[assignment]
+
+    def send_multipart(self, frames: Any) -> None:
+        if self.lose:
+            self.lose -= 1
+        else:
+            self.socket.send_multipart(frames)
+
+    def close(self, linger: int) -> None:
+        self.socket.close(linger)
+
+
+class View:
+    """What a router knows of one engine: for each rank, hashes and their tokens."""
+
+    def __init__(self, source: EventSubscriber) -> None:
+        self.source = source
+        self.ranks: dict[int | None, dict[Any, list[int]]] = {}
+        self.batches: list[EventBatch] = []
+
+    def take(self, batch: EventBatch) -> None:
+        self.batches.append(batch)
+        known = self.ranks.setdefault(batch.data_parallel_rank, {})
+        for event in batch.events:
+            if isinstance(event, AllBlocksCleared):
+                if batch.data_parallel_rank is None:
+                    self.ranks.clear()
+                known = self.ranks.setdefault(batch.data_parallel_rank, {})
+                known.clear()
+            elif isinstance(event, BlockRemoved):
+                for one in event.block_hashes:
+                    known.pop(one, None)
+            else:
+                size = event.block_size
+                assert len(event.token_ids) == size * len(event.block_hashes)
+                for index, one in enumerate(event.block_hashes):
+                    known[one] = event.token_ids[index * size : (index + 1) * size]
+
+    def until(self, done: Any) -> None:
+        end = time.monotonic() + SOON / 1000
+        while not done():
+            assert time.monotonic() < end, self.ranks
+            for batch in self.source.receive(50):
+                self.take(batch)
+
+    def known(self, rank: int | None = 0) -> dict[Any, list[int]]:
+        return self.ranks.get(rank, {})
+
+
+def blocks_of(text: list[int], salt: bytes | None = None) -> dict[int, list[int]]:
+    hashes = pagedkv.prefix_hash_blocks(text, 16, salt).tolist()
+    return {found: text[16 * i : 16 * i + 16] for i, found in enumerate(hashes)}
+
+
+@pytest.fixture
+def told() -> Iterator[Any]:
+    """A cache, who follows it, and what a router knows."""
+    with ids_only() as cache, publisher() as made, subscriber(made) as source:
+        yield cache, made.follow(cache), View(source)
+
+
+def test_a_router_knows_what_is_cached(told: Any) -> None:
+    cache, followed, view = told
+    text = list(range(100))
+    followed.add_text(text)
+    compute(cache, text)
+    assert followed.poll() == 1  # blocks that follow each other are one event
+    view.until(lambda: view.known() == blocks_of(text))
+    longer = text[:50] + list(range(1000, 1040))
+    followed.add_text(longer)
+    assert compute(cache, longer) >= 48
+    followed.poll()
+    view.until(lambda: view.known() == blocks_of(text) | blocks_of(longer))
+    stored = [event for batch in view.batches for event in batch.events][-1]
+    assert stored.parent_block_hash == list(blocks_of(text))[2]
+    cache.prefix_clear()
+    followed.poll()
+    view.until(lambda: view.known() == {})
+    assert followed.published_blocks == 0
+    assert followed.poll() == 0
+
+
+def test_texts_may_be_told_later(told: Any) -> None:
+    cache, followed, view = told
+    text, gone = list(range(64)), list(range(500, 532))
+    compute(cache, text)
+    compute(cache, gone)
+    assert followed.poll() == 0  # nobody knows of which tokens they are
+    followed.add_text(text)
+    assert followed.poll() == 1
+    view.until(lambda: view.known() == blocks_of(text))
+    cache.prefix_clear()
+    followed.add_text(gone)
+    assert followed.poll() == 2  # stored and removed: in this order
+    view.until(lambda: view.known() == {} and followed.published_blocks == 0)
+
+
+def test_what_is_evicted_is_removed(told: Any) -> None:
+    cache, followed, view = told
+    texts = [list(range(1000 * n, 1000 * n + 160)) for n in range(20)]
+    for text in texts:
+        followed.add_text(text)
+        compute(cache, text)
+        followed.poll()
+    probed: dict[int, list[int]] = {}
+    for text in texts:
+        probed |= blocks_of(text[: cache.prefix_probe(text)])
+    assert 0 < len(probed) <= 64 < 20 * 10
+    view.until(lambda: view.known() == probed)
+
+
+def test_salts_are_told_as_vllm_does(told: Any) -> None:
+    cache, followed, view = told
+    text = list(range(48))
+    for salt in (b"ann", None):
+        followed.add_text(text, salt)
+        compute(cache, text, salt)
+        followed.poll()
+    view.until(lambda: view.known() == blocks_of(text, b"ann") | blocks_of(text))
+    told = {
+        event.block_hashes[0]: event
+        for batch in view.batches
+        for event in batch.events
+        if isinstance(event, BlockStored)
+    }
+    ann, nobody = (told[next(iter(blocks_of(text, salt)))] for salt in (b"ann", None))
+    assert ann.extra_keys == [["ann"], None, None]
+    assert nobody.extra_keys is None
+    assert ann.parent_block_hash is None
+
+
+def test_several_caches_have_a_rank_each() -> None:
+    with publisher() as made, ids_only() as first, ids_only() as second:
+        followed = [made.follow(first), made.follow(second, rank=1)]
+        with pytest.raises(pagedkv.MisuseError, match="followed as rank 1"):
+            made.follow(first, rank=1)
+        for cache, one in zip((first, second), followed, strict=True):
+            one.add_text(range(32))
+            compute(cache, list(range(32)))
+            one.poll()
+        compute(second, list(range(100)))
+        with subscriber(made) as source:  # late: it gets all that is cached
+            view = View(source)
+            both = blocks_of(list(range(32)))
+            view.until(lambda: view.ranks == {0: both, 1: both})
+            followed[0].close()
+            view.until(lambda: view.ranks == {0: {}, 1: both})
+
+
+@pytest.mark.parametrize("form", ["map", "array"])
+def test_lost_batches_are_replayed(form: Any) -> None:
+    with (
+        ids_only() as cache,
+        publisher(form=form, heartbeat_ms=0) as made,
+        subscriber(made) as source,
+    ):
+        followed, view = made.follow(cache), View(source)
+        view.until(lambda: 0 in view.ranks)
+        lossy, lost = Lossy(made), list(range(16))
+        lossy.lose = 1
+        followed.add_text(lost)
+        compute(cache, lost)
+        followed.poll()
+        assert not source.receive(100)
+        assert lossy.lose == 0
+        later = list(range(100, 116))
+        followed.add_text(later)
+        compute(cache, later)
+        followed.poll()
+        view.until(lambda: view.known() == blocks_of(lost) | blocks_of(later))
+        assert source.lost_batches == 0
+        assert len(view.batches) == 3
+
+
+def test_what_is_too_old_for_a_replay_comes_as_all_that_is_cached() -> None:
+    with ids_only() as cache, publisher(replay_batches=2) as made, subscriber(made) as source:
+        followed, view = made.follow(cache), View(source)
+        view.until(lambda: 0 in view.ranks)
+        Lossy(made).lose = 5
+        expected: dict[int, list[int]] = {}
+        for n in range(6):
+            text = list(range(100 * n, 100 * n + 16))
+            expected |= blocks_of(text)
+            followed.add_text(text)
+            compute(cache, text)
+            followed.poll()
+        view.until(lambda: view.known() == expected)
+        assert source.lost_batches > 0
+
+
+def test_without_a_replay_a_router_forgets() -> None:
+    with ids_only() as cache, publisher() as made, EventSubscriber(made.endpoint) as source:
+        followed, view = made.follow(cache), View(source)
+        for n in range(200):  # until the subscription has arrived
+            followed.add_text(range(16 * n, 16 * n + 16))
+            compute(cache, list(range(16 * n, 16 * n + 16)))
+            followed.poll()
+            for batch in source.receive(10):
+                view.take(batch)
+            if view.known():
+                break
+        Lossy(made).lose = 1
+        for first in (10000, 20000):
+            followed.add_text(range(first, first + 16))
+            compute(cache, list(range(first, first + 16)))
+            followed.poll()
+        view.until(lambda: view.known() == blocks_of(list(range(20000, 20016))))
+        assert source.lost_batches == 1
+
+
+def test_events_that_the_cache_overwrote() -> None:
+    """The publisher asks the cache about the texts that it knows."""
+    with ids_only(events=4) as cache, publisher() as made, subscriber(made) as source:
+        followed, view = made.follow(cache), View(source)
+        text, branch = list(range(160)), list(range(80)) + list(range(500, 580))
+        untold = list(range(3000, 3064))
+        for one in (text, branch):
+            followed.add_text(one)
+            compute(cache, one)
+        compute(cache, untold)
+        followed.poll()
+        assert followed.lost_events > 0
+        view.until(lambda: view.known() == blocks_of(text) | blocks_of(branch))
+        followed.add_text(untold)
+        followed.poll()
+        view.until(lambda: view.known() == blocks_of(text) | blocks_of(branch) | blocks_of(untold))
+        cache.prefix_clear()
+        followed.poll()
+        view.until(lambda: view.known() == {})
+
+
+def tell_one_text(endpoint: str, replay_endpoint: str, first: int) -> None:
+    """What a worker process does: one text in its cache, told until it is killed."""
+    cache = ids_only()
+    publisher = EventPublisher(endpoint, replay_endpoint=replay_endpoint, heartbeat_ms=50)
+    followed = publisher.follow(cache)
+    text = list(range(first, first + 64))
+    followed.add_text(text)
+    compute(cache, text)
+    followed.poll()
+    time.sleep(100)
+
+
+def test_a_worker_is_killed_and_comes_back() -> None:
+    """At the same addresses, with another text: the router hears no word of the end, and forgets
+    what was when the other one speaks.
+    """
+    context = multiprocessing.get_context("spawn")
+    ends = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+    with EventSubscriber(*ends, replay_timeout_ms=500) as source:
+        view = View(source)
+        for first in (0, 7000):
+            worker = context.Process(target=tell_one_text, args=(*ends, first), daemon=True)
+            worker.start()
+            expected = blocks_of(list(range(first, first + 64)))
+            view.until(lambda e=expected: view.known() == e)
+            worker.kill()
+            worker.join()
+            for batch in source.receive(300):
+                view.take(batch)
+            assert view.known() == expected  # a stale route: it costs a miss
+            assert source.silent_seconds > 0.2
+
+
+def test_numbers_that_begin_again() -> None:
+    """Those of an engine that counts from 0 each time, as vLLM's do; and batches that a replay had
+    already.
+    """
+    with zmq.Context() as context, context.socket(zmq.PUB) as engine:
+        port = engine.bind_to_random_port("tcp://127.0.0.1")
+        with EventSubscriber(f"tcp://127.0.0.1:{port}") as source:
+
+            def send(number: int, found: int) -> None:
+                stored = BlockStored([found], None, [found], 1)
+                engine.send_multipart((b"", number.to_bytes(8, "big"), encode_batch([stored], 0)))
+
+            view, number = View(source), 0
+            while not view.known():  # until the subscription has arrived
+                send(number, 7)
+                number += 1
+                for batch in source.receive(10):
+                    view.take(batch)
+            source._expected = number + 2  # as after a replay
+            for n in range(3):
+                send(number + n, n)
+            view.until(lambda: set(view.known()) == {7, 2})
+            send(0, 9)
+            view.until(lambda: set(view.known()) == {9})
+            assert source.lost_batches == 0
+
+
+def test_a_closed_cache_is_forgotten(told: Any) -> None:
+    cache, followed, view = told
+    followed.add_text(range(32))
+    compute(cache, list(range(32)))
+    followed.poll()
+    view.until(view.known)
+    cache.close()
+    with pytest.raises(pagedkv.MisuseError, match="STALE_HANDLE"):
+        followed.poll()
+    view.until(lambda: view.known() == {})
+    with pytest.raises(pagedkv.MisuseError, match="followed no longer"):
+        followed.poll()
+    followed.close()
+
+
+def test_a_router_hears_of_the_end() -> None:
+    with ids_only() as cache:
+        with publisher() as made:
+            source = subscriber(made)
+            view = View(source)
+            followed = made.follow(cache)
+            followed.add_text(range(32))
+            compute(cache, list(range(32)))
+            followed.poll()
+            view.until(view.known)
+            followed.add_text(range(100, 116))  # told to who has subscribed by now
+            compute(cache, list(range(100, 116)))
+            followed.poll()
+            view.until(lambda: len(view.known()) == 3)
+        view.until(lambda: not view.known())
+        source.close()
+        for call in (followed.poll, lambda: followed.add_text([1]), lambda: made.follow(cache)):
+            with pytest.raises(pagedkv.MisuseError, match="is closed"):
+                call()
+        made.close()
+        with pytest.raises(pagedkv.MisuseError, match="EventSubscriber is closed"):
+            source.receive()
+        assert "closed" in repr(made)
+
+
+def test_refusals_are_sentences() -> None:
+    with EventPublisher(FREE) as made:
+        with pytest.raises(pagedkv.SystemCallError, match="cannot bind.*in use"):
+            EventPublisher(made.endpoint)
+        with ids_only(events=0) as cache, pytest.raises(pagedkv.MisuseError, match="no events"):
+            made.follow(cache)
+        with pytest.raises(pagedkv.MisuseError, match="rank: -1"), ids_only() as cache:
+            made.follow(cache, rank=-1)
+        with ids_only() as cache:
+            followed = made.follow(cache)
+            for tokens in ([1.5], [[1]], [2**40]):
+                with pytest.raises(pagedkv.MisuseError, match="tokens"):
+                    followed.add_text(tokens)  # type: ignore[arg-type]
+            followed.add_text([])
+            followed.add_text(range(15))
+            assert followed.poll() == 0
+    for arguments, sentence in (
+        ({"endpoint": "nonsense"}, "endpoint: cannot bind 'nonsense'"),
+        ({"endpoint": "tcp://127.0.0.1:99999"}, "cannot bind"),
+        ({"endpoint": FREE, "replay_endpoint": "x://y"}, "replay_endpoint: cannot bind"),
+        ({"endpoint": FREE, "topic": "x" * 256}, "topic: 256 bytes"),
+        ({"endpoint": FREE, "form": "xml"}, "form"),
+        ({"endpoint": FREE, "replay_batches": 0}, "replay_batches"),
+        ({"endpoint": FREE, "replay_batches": -1}, "replay_batches"),
+        ({"endpoint": FREE, "high_water_mark": 2**40}, "high_water_mark"),
+        ({"endpoint": FREE, "idle_blocks": -1}, "idle_blocks"),
+    ):
+        with pytest.raises(pagedkv.MisuseError, match=sentence):
+            EventPublisher(**arguments)
+    with pytest.raises(pagedkv.MisuseError, match="cannot connect"):
+        EventSubscriber("nonsense")
+    with (
+        pytest.raises(pagedkv.MisuseError, match="timeout_ms"),
+        EventSubscriber("tcp://127.0.0.1:1") as source,
+    ):
+        source.receive(-1)
+
+
+def test_topics() -> None:
+    with (
+        publisher(topic="kv@a") as made,
+        ids_only() as cache,
+        subscriber(made, topic="kv@") as source,
+        EventSubscriber(made.endpoint, topic="other") as deaf,
+    ):
+        followed, view = made.follow(cache), View(source)
+        for n in range(20):
+            text = list(range(100 * n, 100 * n + 16))
+            followed.add_text(text)
+            compute(cache, text)
+            followed.poll()
+            assert not deaf.receive(5)
+        view.until(lambda: len(view.known()) == 20)
+
+
+def test_strangers_at_the_sockets(told: Any) -> None:
+    """What a replay is asked for by is checked; who subscribes checks what comes."""
+    cache, followed, view = told
+    made = followed._sender
+    context: zmq.Context[Any] = zmq.Context()
+    with context.socket(zmq.DEALER) as stranger:
+        stranger.connect(made.replay_endpoint)
+        for frames in ([b"x"], [b"", b"short"], [b"x", b"12345678"], [b""] * 9, [b"", b"x" * 99]):
+            stranger.send_multipart(frames)
+        stranger.send_multipart([b"", (2**64 - 1).to_bytes(8, "big")])
+        assert stranger.poll(SOON)
+        assert stranger.recv_multipart() == [b"", b"\xff" * 8, b""]  # nothing, and its end
+        assert not stranger.poll(20)
+    text = list(range(32))
+    followed.add_text(text)
+    compute(cache, text)
+    followed.poll()
+    view.until(lambda: view.known() == blocks_of(text))
+    with context.socket(zmq.PUB) as liar:
+        port = liar.bind_to_random_port("tcp://127.0.0.1")
+        with EventSubscriber(f"tcp://127.0.0.1:{port}") as source:
+            good = encode_batch([BlockStored([1], None, [5], 1)], 0)
+            bad = [b"", b"\xc1", b"\x93", good[:-3], b"\x90" * 100, encode_batch([]) + b"x"]
+            bad += [b"\x91" * 10000, msgspec.msgpack.encode([1.0, [{"type": "Nothing"}], 0])]
+            received: list[EventBatch] = []
+            for number in range(400):
+                liar.send_multipart([b"", number.to_bytes(8, "big"), bad[number % len(bad)]])
+                liar.send_multipart([b"", b"short", good])
+                liar.send_multipart([b""])
+                received += source.receive(5)
+                if source.bad_messages > 40:
+                    break
+            assert source.bad_messages > 40
+            assert all(batch.events == [AllBlocksCleared()] for batch in received)
+    context.term()
+
+
+def test_batches_that_are_none() -> None:
+    good = encode_batch([BlockStored([2**64 - 1, 5], 3, [1] * 32, 16, medium="GPU")], 7, "array")
+    batch = decode_batch(good)
+    assert batch.data_parallel_rank == 7
+    assert batch.events == [BlockStored([2**64 - 1, 5], 3, [1] * 32, 16, medium="GPU")]
+    for cut in range(len(good)):
+        with pytest.raises(pagedkv.CorruptError, match="a batch of events"):
+            decode_batch(good[:cut])
+    others: list[list[Any]] = [
+        [[]],
+        [["BlockStored"]],
+        [["BlockStored", 1, 2, 3, 4]],
+        [{"type": "BlockStored"}],
+        [7],
+        [[1]],
+        [{"type": "BlockRemoved", "block_hashes": [1.5]}],
+        [{}],
+        [["BlockStored", [1], None, ["a"], 1]],
+    ]
+    for events in others:
+        with pytest.raises(pagedkv.CorruptError):
+            decode_batch(msgspec.msgpack.encode([1.0, events, 0]))
+    draw = np.random.default_rng(1)
+    for _ in range(2000):
+        bits = bytearray(good)
+        bits[int(draw.integers(len(bits)))] ^= 1 << int(draw.integers(8))
+        try:
+            decode_batch(bytes(bits))
+        except pagedkv.CorruptError:
+            continue
+
+
+def test_older_and_newer_events_are_read() -> None:
+    old = ["BlockStored", [1], None, [5] * 16, 16, None]  # as vLLM 0.9 sent it
+    new = {
+        "type": "BlockStored", "block_hashes": [b"h"], "parent_block_hash": b"p",
+        "token_ids": [5] * 16, "block_size": 16, "lora_id": None, "medium": "CPU",
+        "lora_name": None, "group_idx": 0, "locality": "LOCAL",
+    }  # fmt: skip
+    batch = decode_batch(msgspec.msgpack.encode([1.0, [old, new, ["AllBlocksCleared"]]]))
+    assert batch.events == [
+        BlockStored([1], None, [5] * 16, 16),
+        BlockStored([b"h"], b"p", [5] * 16, 16, medium="CPU"),
+        AllBlocksCleared(),
+    ]
+
+
+class _VllmBatch(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+    """The definition of vLLM 0.32, field by field (vllm/distributed/kv_events.py)."""
+
+    ts: float
+    events: list[_VllmStored | _VllmRemoved | _VllmCleared]
+    data_parallel_rank: int | None = None
+
+
+class _VllmStored(msgspec.Struct, omit_defaults=True, gc=False, tag="BlockStored"):
+    block_hashes: list[bytes | int]
+    parent_block_hash: bytes | int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: list[tuple[Any, ...] | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+    session_id: str | None = None
+
+
+class _VllmRemoved(msgspec.Struct, omit_defaults=True, gc=False, tag="BlockRemoved"):
+    block_hashes: list[bytes | int]
+    medium: str | None
+    group_idx: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+
+
+class _VllmCleared(msgspec.Struct, omit_defaults=True, gc=False, tag="AllBlocksCleared"):
+    pass
+
+
+def batch_type_of_vllm() -> Any:
+    """vLLM's own where it is installed, else the definition above."""
+    if importlib.util.find_spec("vllm") is not None:
+        from vllm.distributed.kv_events import KVEventBatch
+
+        return KVEventBatch
+    return _VllmBatch
+
+
+def test_vllm_reads_what_is_sent(told: Any) -> None:
+    cache, followed, _ = told
+    decoder = msgspec.msgpack.Decoder(batch_type_of_vllm())
+    text = list(range(40))
+    with zmq.Context() as context, context.socket(zmq.SUB) as router:
+        router.setsockopt(zmq.SUBSCRIBE, b"")
+        router.connect(followed._sender.endpoint)
+        time.sleep(0.2)
+        followed.add_text(text, b"ann")
+        compute(cache, text, b"ann")
+        followed.poll()
+        cache.prefix_clear(b"ann")
+        followed.poll()
+        events: list[Any] = []
+        while not (events and type(events[-1]).__name__.endswith("Removed")):
+            assert router.poll(SOON)
+            topic, number, payload = router.recv_multipart()
+            assert topic == b""
+            assert len(number) == 8
+            batch = decoder.decode(payload)
+            assert batch.data_parallel_rank == (0 if batch.events else None)
+            events += batch.events
+    stored, removed = events[-2:]
+    hashes = list(blocks_of(text, b"ann"))
+    assert stored.block_hashes == removed.block_hashes[::-1] == hashes
+    assert stored.token_ids == text[:32]
+    assert (stored.parent_block_hash, stored.block_size, stored.medium) == (None, 16, "GPU")
+    assert stored.extra_keys == [("ann",), None]
+    assert decoder.decode(encode_batch([AllBlocksCleared()], 0)).events
+
+
+def test_a_slow_subscriber_and_one_that_never_reads() -> None:
+    """Nobody waits for them, what is kept for them is bounded, and the slow one ends up right."""
+    with (
+        ids_only(blocks=256) as cache,
+        publisher(high_water_mark=10, replay_batches=20) as made,
+        subscriber(made, high_water_mark=10) as slow,
+        subscriber(made, high_water_mark=1),
+    ):
+        followed, view = made.follow(cache), View(slow)
+        view.until(lambda: 0 in view.ranks)
+        begun, expected = time.monotonic(), dict[int, list[int]]()
+        for n in range(200):
+            text = list(range(n * 2000, n * 2000 + 1000))[: 16 * (1 + n % 3)]
+            followed.add_text(text)
+            compute(cache, text)
+            followed.poll()
+            expected |= blocks_of(text)
+        assert time.monotonic() - begun < 5
+        assert len(made._sender._kept) == 20
+        known = {
+            found
+            for n in range(200)
+            for found in list(blocks_of(list(range(n * 2000, n * 2000 + 48))))[
+                : cache.prefix_probe(range(n * 2000, n * 2000 + 48)) // 16
+            ]
+        }
+
+        view.until(lambda: set(view.known()) == known)
+
+
+def test_a_forked_child_cannot_use_it(told: Any) -> None:
+    _, followed, view = told
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        for call in (followed.poll, lambda: followed.add_text([1]), lambda: view.source.receive()):
+            try:
+                call()
+                said.append("worked")
+            except pagedkv.MisuseError as error:
+                said.append(getattr(error.status, "name", "?"))
+        view.source.close()
+        os.write(write, " ".join(said).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 100) == b"FORKED FORKED FORKED"
+    os.close(read)
+    os.close(write)
+    followed.add_text(range(16))
+    followed.poll()
+
+
+def test_what_is_forgotten_is_closed() -> None:
+    with pytest.warns(ResourceWarning, match="EventPublisher was never closed"):
+        EventPublisher(FREE)
+    with pytest.warns(ResourceWarning, match="EventSubscriber was never closed"):
+        EventSubscriber("tcp://127.0.0.1:1")
+    gc.collect()
+    end = time.monotonic() + SOON / 1000
+    while any(thread.name == "pagedkv-events" for thread in threading.enumerate()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_python_ends_with_a_publisher_open() -> None:
+    code = (
+        "from pagedkv.events import *\n"
+        f"p = EventPublisher('{FREE}', replay_endpoint='{FREE}')\n"
+        "s = EventSubscriber(p.endpoint, p.replay_endpoint)\n"
+        "s.receive(100)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, check=False, timeout=60,
+        cwd=pathlib.Path(__file__).parents[1],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_tell_and_poll_at_once() -> None:
+    """Each engine has its cache; a router in another thread ends up with what is cached."""
+    with publisher() as made, subscriber(made) as source:
+        caches = [ids_only(blocks=32) for _ in range(3)]
+        followed = [made.follow(cache, rank) for rank, cache in enumerate(caches)]
+
+        def play(rank: int) -> None:
+            for n in range(60):
+                text = list(range(rank * 10**6 + 100 * n, rank * 10**6 + 100 * n + 50))
+                followed[rank].add_text(text)
+                compute(caches[rank], text)
+                followed[rank].poll()
+
+        threads = [threading.Thread(target=play, args=(rank,)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        view = View(source)
+        for rank, cache in enumerate(caches):
+            expected: set[int] = set()
+            for n in range(60):
+                text = list(range(rank * 10**6 + 100 * n, rank * 10**6 + 100 * n + 50))
+                expected |= set(blocks_of(text[: cache.prefix_probe(text)]))
+            view.until(lambda r=rank, e=expected: set(view.known(r)) == e)
+            cache.close()
+
+
+def test_a_publisher_is_heard_though_nothing_happens() -> None:
+    made = publisher()
+    with subscriber(made) as source:
+        for _ in range(10):
+            assert source.receive(60) == []
+            assert source.silent_seconds < 5
+        made.close()
+        source.receive(500)
+        assert source.silent_seconds > 0.2
+
+
+def test_no_descriptors_are_left() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with publisher() as made, subscriber(made) as source:
+            source.receive(10)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
