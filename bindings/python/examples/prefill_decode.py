@@ -1,0 +1,445 @@
+"""One process computes prompts, another one decodes. Keys and values go through a socket while
+later layers are still being computed.
+
+usage: prefill_decode.py [both]                     starts both, and compares with one process
+       prefill_decode.py prefill --listen HOST:PORT
+       prefill_decode.py decode --connect HOST:PORT
+       prefill_decode.py alone
+
+The process that decodes asks for a prompt, opens a step of its own cache for the tokens that it has
+not got, writes each layer as it comes, and commits. If the other end dies, the step is aborted, and
+it computes what is missing itself: the tokens are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import pathlib
+import queue
+import socket
+import tempfile
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from handover import (
+    ROWS,
+    Channel,
+    HandoverError,
+    Kind,
+    Rows,
+    Shape,
+    pack_prompt,
+    parse_address,
+    unpack_prompt,
+)
+from llama2 import Floats, Llama
+
+import pagedkv
+
+DATA = pathlib.Path(__file__).resolve().parents[3] / "bench/data"
+Options = argparse.Namespace
+
+
+def random_checkpoint(path: pathlib.Path, layers: int, dim: int, context: int) -> None:
+    """Weights of a model that knows nothing, in the format of llama2.c: for measurements."""
+    hidden, heads, kv_heads, vocabulary = 3 * dim, dim // 64, max(dim // 128, 1), 512
+    sizes = [vocabulary * dim, layers * dim]
+    sizes += [layers * dim * width for width in (dim, kv_heads * 64, kv_heads * 64, dim)]
+    sizes += [layers * dim, *[layers * dim * hidden] * 3, dim, context * 64]
+    with path.open("wb") as file:
+        np.array([dim, hidden, layers, heads, kv_heads, vocabulary, context], np.int32).tofile(file)
+        draw = np.random.default_rng(1)
+        for size in sizes:
+            (draw.standard_normal(size, np.float32) * np.float32(dim**-0.5)).tofile(file)
+
+
+class Engine:
+    """A model and its cache: both processes have one."""
+
+    def __init__(self, options: Options) -> None:
+        self.model, self.chunk = Llama(options.model), options.chunk
+        config = pagedkv.CacheConfig(
+            layers=self.model.layers,
+            query_heads=self.model.heads,
+            kv_heads=self.model.kv_heads,
+            key_dim=self.model.head_dim,
+            dtype=options.dtype,
+            blocks=options.blocks,
+            threads=1,
+            prefix=pagedkv.PrefixConfig(),
+        )
+        self.cache = pagedkv.Cache(config)
+        self.lock = threading.Lock()  # the model's own computing; batches may run at once
+        # Rows travel as they are stored where that is a type of rows, else as they are computed:
+        # then both ends store the same bits.
+        self.row_type = np.dtype(np.float16 if options.dtype == "f16" else np.float32)
+        weights = np.fromfile(options.model, np.int32)
+        fingerprint = int(pagedkv.prefix_hash_blocks(weights, 256)[-1])
+        self.shape = Shape(
+            self.model.layers,
+            self.model.kv_heads,
+            self.model.head_dim,
+            self.row_type.itemsize,
+            fingerprint,
+        )
+
+    def step(self, parts: list[tuple[pagedkv.Session, list[int]]], sender: Any = None) -> list[int]:
+        """Computes tokens of several sessions: the best next token of each."""
+        tokens = [token for _, part in parts for token in part]
+        first = [len(session) for session, _ in parts]
+        positions = [first[i] + j for i, (_, part) in enumerate(parts) for j in range(len(part))]
+        with self.cache.begin([s for s, _ in parts], [len(part) for _, part in parts]) as batch:
+
+            def attend(layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
+                batch.write(layer, k, v)
+                if sender is not None:
+                    sender.layer(positions[0], layer, k, v)
+                out: Floats = batch.attend(layer, q)
+                return out
+
+            x = self.model.forward(tokens, positions, attend)
+            batch.commit(tokens)
+        ends = np.cumsum([len(part) for _, part in parts]) - 1
+        best: list[int] = self.model.logits(x[ends]).argmax(axis=-1).tolist()
+        return best
+
+
+class RowSender:
+    """Sends rows of a request: each layer as it is computed, so many of them to a frame, or all at
+    the end.
+    """
+
+    def __init__(self, channel: Channel, request: int, first: int, engine: Engine, group: int):
+        self.channel, self.request, self.first, self.engine = channel, request, first, engine
+        self.group = group  # layers of a frame; 0: all frames at the end
+        self._frames: list[tuple[Any, ...]] = []
+        self._pending: list[Any] = []
+
+    def layer(self, position: int, layer: int, k: Floats, v: Floats) -> None:
+        skip = max(self.first - position, 0)  # what the other end has already
+        if skip >= len(k):
+            return
+        rows = [np.ascontiguousarray(a[skip:], self.engine.row_type) for a in (k, v)]
+        if rows[0] is k or rows[1] is v:
+            rows = [row.copy() for row in rows]
+        self._pending += rows
+        layers = len(self._pending) // 2
+        if layers == self.group or layer + 1 == self.engine.shape.layers:
+            head = ROWS.pack(
+                self.request, len(rows[0]), position + skip, layer + 1 - layers, layers
+            )
+            self._frames.append((head, *self._pending))
+            self._pending = []
+            if self.group:
+                self.flush()
+
+    def flush(self) -> None:
+        for frame in self._frames:
+            self.channel.send(Kind.ROWS, *frame)
+        self._frames = []
+
+
+def compute_prompt(
+    engine: Engine, session: pagedkv.Session, prompt: list[int], sender: Any = None
+) -> int:
+    """In chunks; what a session has of the prompt stays. The first token after it."""
+    best = 0
+    while len(session) < len(prompt):
+        part = prompt[len(session) : len(session) + engine.chunk]
+        with engine.lock:
+            best = engine.step([(session, part)], sender)[0]
+    return best
+
+
+def send_cached(engine: Engine, session: pagedkv.Session, sender: RowSender) -> None:
+    """Rows that this side did not have to compute."""
+    first, end, model = sender.first, len(session), engine.model
+    if first < end:
+        for layer in range(model.layers):
+            shape = (end - first, model.kv_heads, model.head_dim)
+            k, v = np.empty(shape, np.float32), np.empty(shape, np.float32)
+            session.materialize(layer, first, end - first, k, v)
+            sender.layer(first, layer, k, v)
+
+
+def serve_one(engine: Engine, connection: socket.socket, group: int) -> None:
+    """Computes the prompts that one connection asks for."""
+    channel = None
+    try:
+        channel = Channel(connection, engine.shape)
+        while True:
+            kind, body = channel.receive()
+            if kind != Kind.PROMPT:
+                raise HandoverError(f"a prompt was expected, this is {kind.name}")
+            request, prompt, cached = unpack_prompt(
+                body, engine.model.vocabulary, engine.model.context
+            )
+            sender = RowSender(channel, request, cached, engine, group)
+            with engine.cache.open_session() as session:
+                if engine.cache.config.dtype in (pagedkv.Dtype.F32, pagedkv.Dtype.F16):
+                    session.match_prefix(prompt[:-1])  # quantised rows cannot be read back as bits
+                send_cached(engine, session, sender)
+                first_token = compute_prompt(engine, session, prompt, sender)
+            sender.flush()
+            channel.send(Kind.TOKEN, np.array([request, first_token], np.int32))
+    except (HandoverError, pagedkv.PagedKVError) as error:
+        print(f"prefill: a connection ends: {error}", flush=True)
+        if channel is not None:
+            with contextlib.suppress(HandoverError):
+                channel.send(Kind.REFUSED, str(error).encode())
+    finally:
+        if channel is not None:
+            channel.close()
+        connection.close()
+
+
+def serve(options: Options, ready: Any = None) -> None:
+    engine = Engine(options)
+    with socket.create_server(parse_address(options.listen)) as server:
+        print(f"prefill: listens at {options.listen}", flush=True)
+        if ready is not None:
+            ready.put(server.getsockname()[1])
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(
+                target=serve_one, args=(engine, connection, options.group), daemon=True
+            ).start()
+
+
+@dataclasses.dataclass
+class Text:
+    """A request, and when its tokens came."""
+
+    prompt: list[int]
+    session: pagedkv.Session
+    asked: float = 0.0
+    tokens: list[int] = dataclasses.field(default_factory=list)
+    times: list[float] = dataclasses.field(default_factory=list)
+
+    def take(self, token: int) -> None:
+        self.tokens.append(token)
+        self.times.append(time.perf_counter())
+
+
+class Receiver(threading.Thread):
+    """Takes rows into the cache of the process that decodes, beside its steps."""
+
+    def __init__(self, engine: Engine, channel: Channel, ready: queue.Queue[tuple[Text, int]]):
+        super().__init__(daemon=True)
+        self.engine, self.channel, self.ready = engine, channel, ready
+        self.texts: dict[int, Text] = {}
+        self.error: Exception | None = None
+
+    def ask(self, request: int, text: Text) -> None:
+        self.texts[request] = text
+        cached = text.session.match_prefix(text.prompt[:-1])
+        try:
+            self.channel.send(Kind.PROMPT, pack_prompt(request, text.prompt, cached))
+        except HandoverError as error:
+            self.error = error
+
+    def run(self) -> None:
+        batch: pagedkv.Batch | None = None
+        try:
+            while True:
+                kind, body = self.channel.receive()
+                if kind == Kind.ROWS:
+                    batch = self._write(batch, Rows.unpack(body, self.engine.shape))
+                elif kind == Kind.TOKEN and len(body) == 8 and batch is None:
+                    request, token = np.frombuffer(body, np.int32).tolist()
+                    text = self.texts.get(request)
+                    if text is None or len(text.session) != len(text.prompt):
+                        raise HandoverError(f"request {request} ends before its rows came")
+                    if not 0 <= token < self.engine.model.vocabulary:
+                        raise HandoverError(f"token {token} of {self.engine.model.vocabulary}")
+                    self.ready.put((self.texts.pop(request), token))
+                elif kind == Kind.REFUSED:
+                    said = body[:400].decode("ascii", errors="replace")
+                    shown = "".join(one if one.isprintable() else "?" for one in said)
+                    raise HandoverError(f"the other end refuses: {shown}")
+                else:
+                    raise HandoverError(f"{kind.name} of {len(body)} bytes does not belong here")
+        except (HandoverError, pagedkv.PagedKVError) as error:
+            if batch is not None:
+                batch.abort()  # as if these rows had never come
+            self.error = error
+
+    def _write(self, batch: pagedkv.Batch | None, rows: Rows) -> pagedkv.Batch | None:
+        """The rows of a chunk come layer after layer, beginning with the first."""
+        text = self.texts.get(rows.request)
+        if text is None:
+            raise HandoverError(f"rows of request {rows.request}, which nobody asked for")
+        end = rows.first + rows.count
+        if rows.first_layer == 0 and batch is None:
+            if rows.first != len(text.session) or end > len(text.prompt):
+                raise HandoverError(
+                    f"rows {rows.first} to {end - 1} after {len(text.session)} of "
+                    f"{len(text.prompt)}"
+                )
+            batch = self.engine.cache.begin([text.session], [rows.count])
+            self._next = (rows.request, rows.first, rows.count, 0)
+        if batch is None or self._next != (rows.request, rows.first, rows.count, rows.first_layer):
+            raise HandoverError(f"layer {rows.first_layer} is not the one that comes next")
+        for index in range(rows.layers):
+            k, v = rows.layer(index, self.engine.shape, self.engine.row_type)
+            batch.write(rows.first_layer + index, k, v)
+        following = rows.first_layer + rows.layers
+        self._next = (rows.request, rows.first, rows.count, following)
+        if following < self.engine.shape.layers:
+            return batch
+        batch.commit(text.prompt[rows.first : end])
+        return None
+
+
+def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[Text]:
+    """Decodes all texts at once. Prompts are computed elsewhere, or between the steps."""
+    ready: queue.Queue[tuple[Text, int]] = queue.Queue()
+    waiting = [Text(prompt, engine.cache.open_session()) for prompt in prompts]
+    texts, running = list(waiting), list[Text]()
+    receiver: Receiver | None = None
+    begun = time.perf_counter()
+    if options.connect:
+        address = parse_address(options.connect)
+        channel = Channel(socket.create_connection(address, timeout=30), engine.shape)
+        channel.connection.settimeout(options.timeout)
+        receiver = Receiver(engine, channel, ready)
+        receiver.start()
+    asked = 0
+    while any(len(text.tokens) < options.tokens for text in texts):
+        # A request comes every so many seconds; without another process it waits for its turn.
+        while asked < len(texts) and time.perf_counter() - begun >= asked * options.every:
+            texts[asked].asked = time.perf_counter()
+            if receiver:
+                receiver.ask(asked, texts[asked])
+                waiting.remove(texts[asked])
+            asked += 1
+        if receiver and receiver.error and not receiver.is_alive():
+            print(f"decode: goes on alone: {receiver.error}", flush=True)
+            waiting = list(receiver.texts.values()) + waiting
+            receiver = None
+        late = [text for text in waiting if text.asked and not receiver][:1]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                text, token = ready.get(timeout=0 if running or late else 0.002)
+                text.take(token)
+                running.append(text)
+        parts = [(text.session, [text.tokens[-1]]) for text in running]
+        for text in late:
+            if len(text.session) == 0:
+                text.session.match_prefix(text.prompt[:-1])
+            done = len(text.session)
+            parts.append((text.session, text.prompt[done : done + engine.chunk]))
+        if not parts:
+            continue
+        best = engine.step(parts)
+        for text, token in zip(running, best, strict=False):
+            text.take(token)
+        for text in late:
+            if len(text.session) == len(text.prompt):
+                waiting.remove(text)
+                text.take(best[-1])
+                running.append(text)
+        for text in [text for text in running if len(text.tokens) >= options.tokens]:
+            running.remove(text)
+            text.session.close()
+    return texts
+
+
+def figures(name: str, texts: list[Text]) -> dict[str, Any]:
+    first = [text.times[0] - text.asked for text in texts]
+    gaps = [b - a for text in texts for a, b in zip(text.times, text.times[1:], strict=False)]
+    total = max(text.times[-1] for text in texts) - min(text.asked for text in texts)
+    shown = {
+        "first_token_ms": 1000 * float(np.mean(first)),
+        "longest_gap_ms": 1000 * max(gaps, default=0.0),
+        "total_s": total,
+    }
+    print(
+        f"{name:>24}: first token after {shown['first_token_ms']:7.1f} ms on average, longest wait "
+        f"for a later one {shown['longest_gap_ms']:6.1f} ms, all after {total:.2f} s",
+        flush=True,
+    )
+    return {"name": name, **shown, "tokens": [text.tokens for text in texts]}
+
+
+def prompts_of(options: Options, model: Llama) -> list[list[int]]:
+    draw, length = np.random.default_rng(7), min(options.length, model.context - options.tokens)
+    return [draw.integers(3, model.vocabulary, length).tolist() for _ in range(options.requests)]
+
+
+def run(options: Options, name: str) -> dict[str, Any]:
+    engine = Engine(options)
+    with engine.cache:
+        return figures(name, decode(engine, prompts_of(options, engine.model), options))
+
+
+def both(options: Options) -> list[dict[str, Any]]:
+    """One process, then two: handed over at the end, and by layers."""
+    options.connect = None
+    results = [run(options, "one process")]
+    for name, group in (("two, at the end", 0), ("two, by layers", options.group)):
+        context = multiprocessing.get_context("spawn")
+        ready = context.Queue()
+        there = argparse.Namespace(**vars(options) | {"listen": "127.0.0.1:0", "group": group})
+        server = context.Process(target=serve, args=(there, ready), daemon=True)
+        server.start()
+        options.connect = f"127.0.0.1:{ready.get(timeout=60)}"
+        results.append(run(options, name))
+        server.terminate()
+        server.join()
+    same = all(result["tokens"] == results[0]["tokens"] for result in results)
+    print(f"The tokens are {'the same' if same else 'NOT the same'}.")
+    return results
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("role", nargs="?", choices=["both", "prefill", "decode", "alone"], default="both")
+    add("--listen", default="127.0.0.1:7079", help="of the process that computes prompts")
+    add("--connect", help="where that one listens")
+    add("--model", type=pathlib.Path, default=DATA / "tiny-shakespeare.bin", help="of llama2.c")
+    add("--random", metavar="LAYERS,DIM,CONTEXT", help="a model of random weights instead")
+    add("--dtype", choices=["f32", "f16", "int8"], default="f32", help="of stored rows")
+    add("--group", type=int, default=1, help="layers of a frame; 0: all at the end")
+    add("--chunk", type=int, default=64, help="tokens of a prompt that one step takes")
+    add("--blocks", type=int, default=512)
+    add("--requests", type=int, default=8)
+    add("--every", type=float, default=0.0, metavar="S", help="a request comes every S seconds")
+    add("--length", type=int, default=160, help="tokens of a prompt")
+    add("--tokens", type=int, default=32, help="to generate for each")
+    add("--timeout", type=float, default=60.0, help="seconds of silence after which one goes alone")
+    add("--json", type=pathlib.Path, help="file for figures and tokens")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.random:
+            options.model = pathlib.Path(folder) / "random.bin"
+            random_checkpoint(options.model, *map(int, options.random.split(",")))
+        if options.role == "prefill":
+            serve(options)
+        elif options.role == "both":
+            results = both(options)
+        else:
+            if options.role == "alone":
+                options.connect = None
+            elif not options.connect:
+                raise SystemExit("decode needs --connect HOST:PORT")
+            results = [run(options, options.role)]
+        if options.json:
+            options.json.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""One process computes prompts and another one decodes, in Python and in C: the tokens are those of
+one process, whoever dies and whatever a stranger sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
+SMALL = ["--requests", "3", "--length", "100", "--tokens", "12", "--chunk", "48"]
+C = os.environ.get("PAGEDKV_HANDOVER", "")
+in_c = pytest.mark.skipif(not C, reason="PAGEDKV_HANDOVER names no program: C was NOT tried")
+
+Command = list[str]
+
+
+def python(role: str, *arguments: str) -> Command:
+    return [sys.executable, str(EXAMPLES / "prefill_decode.py"), role, *SMALL, *arguments]
+
+
+def c(role: str, *arguments: str) -> Command:
+    return [C, role, "--library", os.environ["PAGEDKV_LIBRARY"], *arguments]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(command: Command, prefix: Command | None = None) -> str:
+    done = subprocess.run(
+        [*(prefix or []), *command], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def prefill(command: Command, prefix: Command | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process that computes prompts, when it listens."""
+    server = subprocess.Popen([*(prefix or []), *command], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        assert "listen" in server.stdout.readline()
+        yield server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            server.send_signal(signal.SIGCONT)
+        server.kill()
+        server.communicate()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The tokens of one process, by stored type."""
+    folder, found = tmp_path_factory.mktemp("alone"), {}
+    for dtype in ("f32", "f16", "int8"):
+        run(python("alone", "--dtype", dtype, "--json", str(folder / dtype)))
+        found[dtype] = json.loads((folder / dtype).read_text())[0]["tokens"]
+    assert len({token for text in found["f32"] for token in text}) > 3
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "group"), [("f32", 1), ("f32", 0), ("f16", 2), ("int8", 1)])
+def test_the_tokens_are_those_of_one_process(
+    dtype: str, group: int, alone: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    at = f"127.0.0.1:{free_port()}"
+    options = ["--dtype", dtype, "--group", str(group)]
+    with prefill(python("prefill", "--listen", at, *options)):
+        for _ in range(2):  # the second time its prompts are cached there
+            shown = run(
+                python("decode", "--connect", at, "--dtype", dtype, "--json", str(tmp_path / "x"))
+            )
+            assert "alone" not in shown
+            assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone[dtype]
+
+
+def namespaces(rate: str) -> tuple[str, str]:
+    """Two network namespaces with a link of a limited rate between them."""
+    names = f"pkv-p{os.getpid()}", f"pkv-d{os.getpid()}"
+    commands = [f"ip netns add {name}" for name in names]
+    link = f"ip link add pkvp netns {names[0]} type veth peer name pkvd netns {names[1]}"
+    commands.append(link)
+    for name, device, address in zip(names, ("pkvp", "pkvd"), ("1", "2"), strict=True):
+        inside = f"ip netns exec {name}"
+        commands += [
+            f"{inside} ip addr add 10.77.0.{address}/24 dev {device}",
+            f"{inside} ip link set {device} up",
+            f"{inside} tc qdisc add dev {device} root tbf rate {rate} burst 64kb latency 100ms",
+        ]
+    for command in commands:
+        done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            remove(names)
+            pytest.skip(f"two machines were NOT tried: {command}: {done.stderr.strip()}")
+    return names
+
+
+def remove(names: tuple[str, str]) -> None:
+    for name in names:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def test_two_machines(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """Addresses of their own, and a slow link between them."""
+    try:
+        names = namespaces("50mbit")
+    except FileNotFoundError as error:
+        pytest.skip(f"two machines were NOT tried: {error}")
+    try:
+        inside = [["ip", "netns", "exec", name] for name in names]
+        with prefill(python("prefill", "--listen", "10.77.0.1:7079"), inside[0]):
+            shown = run(
+                python("decode", "--connect", "10.77.0.1:7079", "--json", str(tmp_path / "x")),
+                inside[1],
+            )
+        assert "alone" not in shown
+        assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+    finally:
+        remove(names)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_process_that_computes_prompts_dies(
+    how: int, alone: dict[str, Any], tmp_path: pathlib.Path
+) -> None:
+    """In the middle of prompts, or it falls silent: the other one computes the rest itself."""
+    at = f"127.0.0.1:{free_port()}"
+    more = ["--connect", at, "--timeout", "3", "--json", str(tmp_path / "x")]
+    with prefill(python("prefill", "--listen", at)) as server:
+        decode = subprocess.Popen(python("decode", *more), stdout=subprocess.PIPE, text=True)
+        with decode:
+            for _ in itertools.count():  # until it is connected
+                assert decode.poll() is None
+                if f"{int(at.split(':')[1]):04X}" in established():
+                    break
+                time.sleep(0.001)
+            server.send_signal(how)
+            shown, _ = decode.communicate(timeout=100)
+    assert decode.returncode == 0
+    assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+    del shown  # it may have been quick enough
+
+
+def established() -> str:
+    """Local ports of connections, in hexadecimal digits."""
+    lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
+    fields = [line.split() for line in lines]
+    return " ".join(field[1].split(":")[1] for field in fields if field[3] == "01")
+
+
+def head(kind: int, size: int, magic: bytes = b"pkvH", version: int = 1) -> bytes:
+    return struct.pack("<4sHHQ", magic, version, kind, size)
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    return head(kind, len(body)) + body
+
+
+def hello_of(address: tuple[str, int]) -> bytes:
+    with socket.create_connection(address, timeout=10) as connection:
+        data = b""
+        while len(data) < 16 + 24:
+            data += connection.recv(100)
+    return data[:40]
+
+
+PROMPT = struct.pack("<IIQQ", 0, 2, 0, 0) + struct.pack("<2i", 5, 6)
+BAD_REQUESTS = [
+    b"GET / HTTP/1.1\r\n\r\n" * 4,
+    head(2, 2**40),
+    head(9, 0),
+    head(2, 8, version=2),
+    frame(2, b""),
+    frame(2, struct.pack("<IIQQ", 0, 2**31, 0, 0)),
+    frame(2, struct.pack("<IIQQ", 0, 0, 0, 0)),
+    frame(2, struct.pack("<IIQQ", 0, 2, 2, 0) + PROMPT[-8:]),
+    frame(2, struct.pack("<IIQQ", 0, 2, 2**63, 0) + PROMPT[-8:]),
+    frame(2, PROMPT[:-8] + struct.pack("<2i", 5, -1)),
+    frame(2, PROMPT[:-8] + struct.pack("<2i", 5, 2**30)),
+    frame(2, PROMPT + b"more"),
+    frame(3, PROMPT),
+    frame(1, b"again"),
+    head(2, 100) + b"cut",
+]
+
+
+@pytest.mark.parametrize("make", [python, pytest.param(c, marks=in_c)])
+def test_strangers_ask_for_prompts(make: Any) -> None:
+    """Each gets a refusal or an end, and the next one is served."""
+    port = free_port()
+    address = "127.0.0.1", port
+    with prefill(make("prefill", "--listen", f"127.0.0.1:{port}")):
+        hello = hello_of(address)
+        others = [hello[:-1] + bytes([hello[-1] ^ 1]), hello[:16] + bytes(24), b""]
+        for sent in [*(hello + bad for bad in BAD_REQUESTS), *others]:
+            with socket.create_connection(address, timeout=20) as connection:
+                with contextlib.suppress(OSError):  # it may have seen enough
+                    connection.sendall(sent)
+                    connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):
+                    while connection.recv(1 << 16):
+                        pass
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.sendall(hello + frame(2, PROMPT))
+            received = b""
+            while head(4, 8) not in received:
+                part = connection.recv(1 << 16)
+                assert part, received[-100:]
+                received += part
+
+
+def lie(server: socket.socket, hello: bytes, said: bytes) -> None:
+    """Says hello and what it was told to, to whoever connects."""
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.sendall(hello + said)
+        connection.settimeout(0.3)
+        while connection.recv(1 << 16):
+            pass
+
+
+def rows(request: int, count: int, first: int, layer: int, layers: int, floats: int) -> bytes:
+    return frame(3, struct.pack("<IIQII", request, count, first, layer, layers) + bytes(4 * floats))
+
+
+def bad_rows(one: int) -> list[bytes]:
+    """Answers that are none; a row has so many floats."""
+    return [
+        b"nothing of this kind" * 4,
+        head(3, 2**60),
+        rows(0, 0, 0, 0, 1, 0),
+        rows(0, 2**31, 0, 0, 1, 16),
+        rows(0, 1, 0, 7000, 1, 16),
+        rows(0, 1, 0, 0, 2**32 - 1, 16),
+        rows(99, 1, 0, 0, 1, one),
+        rows(0, 1, 2**60, 0, 1, one),
+        rows(0, 1, 5, 0, 1, one),
+        rows(0, 1, 0, 1, 1, one),
+        rows(0, 1, 0, 0, 1, one) + rows(0, 1, 0, 0, 1, one),
+        rows(0, 1, 0, 0, 1, one) + frame(4, struct.pack("<2i", 0, 5)),
+        frame(4, struct.pack("<2i", 0, 5)),
+        frame(4, struct.pack("<2i", -1, 5)),
+        frame(4, b"x"),
+        frame(5, b"\xff no \x1b[31m" * 100),
+        frame(2, PROMPT),
+        rows(0, 1, 0, 0, 1, one)[:-7],
+    ]
+
+
+@in_c
+@pytest.mark.parametrize("language", ["python", "c"])
+def test_strangers_answer(language: str, alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """What they sent is as if it had never come."""
+    expected = tmp_path / "alone"
+    run(c("alone", "--max-tokens", "8", "--tokens-out", str(expected)))
+    with prefill(c("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")):
+        hello = hello_of(("127.0.0.1", port))
+    _, heads, dim = struct.unpack("<3I", hello[16:28])
+    answers = bad_rows(2 * heads * dim)
+    for index, said in enumerate(answers if language == "c" else answers[::3]):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            at = f"127.0.0.1:{server.getsockname()[1]}"
+            if language == "c":
+                command = c("decode", "--max-tokens", "8", "--patience", "2000")
+                command += ["--tokens-out", str(tmp_path / "x")]
+            else:
+                command = python("decode", "--timeout", "2", "--json", str(tmp_path / "x"))
+            with subprocess.Popen(
+                [*command, "--connect", at], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as decode:
+                lie(server, hello, said)
+                shown, errors = decode.communicate(timeout=60)
+                assert decode.returncode == 0, (index, shown, errors)
+                assert b"alone" in shown + errors, index
+                assert b"\x1b" not in shown + errors
+        if language == "c":
+            assert (tmp_path / "x").read_text() == expected.read_text(), index
+        else:
+            assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+
+
+@in_c
+def test_c_and_python_speak_the_same(tmp_path: pathlib.Path, alone: dict[str, Any]) -> None:
+    files = [tmp_path / name for name in ("alone", "c", "python", "x")]
+    run(c("alone", "--tokens-out", str(files[0])))
+    for file, server in ((files[1], c), (files[2], python)):
+        at = f"127.0.0.1:{free_port()}"
+        with prefill(server("prefill", "--listen", at)):
+            shown = run(c("decode", "--connect", at, "--tokens-out", str(file)))
+            assert "alone" not in shown
+            if server is c:
+                run(python("decode", "--connect", at, "--json", str(files[3])))
+        assert file.read_text() == files[0].read_text()
+    assert json.loads(files[3].read_text())[0]["tokens"] == alone["f32"]
+
+
+@in_c
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "prefill, decode or alone"),
+        (("sing",), "prefill, decode or alone"),
+        (("decode",), "needs --connect"),
+        (("prefill",), "needs --listen"),
+        (("decode", "--connect", "nowhere"), "HOST:PORT"),
+        (("decode", "--connect", "127.0.0.1:1"), "refused"),
+        (("prefill", "--listen", "1.2.3.4:5"), "--listen"),
+        (("alone", "--max-tokens", "0"), "nothing to do"),
+        (("alone", "--max-tokens", "-1"), "a number"),
+        (("alone", "--group"), "a value is missing"),
+        (("alone", "--colour", "red"), "no option"),
+        (("alone", "--prompt", "x" * 4000), "context"),
+        (("alone", "--model", "/dev/null"), "/dev/null"),
+    ],
+)
+def test_c_refuses_in_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    done = subprocess.run([C, *arguments], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode in (1, 2)
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
