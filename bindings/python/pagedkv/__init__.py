@@ -61,6 +61,7 @@ from .generated.records import (
     StoreStats,
 )
 from .kv import KVView, kv_read_slots, kv_write, kv_write_slots
+from .mooncake import MooncakeStore
 from .pool import Pool
 from .session import Resumed, Session, Snapshot
 from .states import SessionStates
@@ -119,6 +120,7 @@ __all__ = [
     "LibraryNotFoundError",
     "LogLevel",
     "MisuseError",
+    "MooncakeStore",
     "OutOfBlocksError",
     "PagedKVError",
     "Pool",

@@ -35,6 +35,7 @@ from .generated.records import (
     PrefixStats,
     StoreStats,
 )
+from .mooncake import MooncakeStore
 
 
 class LayerShape(NamedTuple):
@@ -63,7 +64,9 @@ class CacheBase(Handle):
         struct = config.build()
         self._owners = struct.owners  # the logger is called as long as the cache lives
         self._memory = Memory()
-        self._calls_python = config.store is not None and isinstance(config.store.store, Store)
+        self._calls_python = config.store is not None and isinstance(
+            config.store.store, Store | MooncakeStore
+        )
         with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
             struct.store = None if store is None else ctypes.addressof(store)
             self._store = store  # its functions are called until the cache is closed

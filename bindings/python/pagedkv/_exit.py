@@ -31,9 +31,9 @@ def _close_all() -> None:
     while _waiting.waiting and time.monotonic() < deadline:
         time.sleep(0.001)
         _waiting.close_waiting()
-    _keep(list(_waiting.waiting.values()))
+    keep(list(_waiting.waiting.values()))
 
 
-def _keep(owners: object) -> None:
+def keep(owners: object) -> None:
     """What C may still call is never freed."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(owners))

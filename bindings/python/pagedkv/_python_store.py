@@ -53,10 +53,16 @@ class Store(abc.ABC):
 
 
 def hooks_of(store: Store) -> _raw.Store:
-    """The table, which keeps alive what it points to."""
-    calls = (_put, _get, _probe, _drop)
-    owners = [_HOOK(functools.partial(_guarded, call, store)) for call in calls]
-    close = CLOSE(lambda _user: _close(store))
+    calls = [functools.partial(call, store) for call in (_put, _get, _probe, _drop)]
+    return table_of(calls, store.close)
+
+
+def table_of(calls: Sequence[Callable[[Any], int]], close_store: Callable[[], None]) -> _raw.Store:
+    """The table of put, get, probe and drop, each of which takes C's items and returns how many it
+    stored, found or dropped. It keeps alive what it points to.
+    """
+    owners = [_HOOK(functools.partial(_guarded, call)) for call in calls]
+    close = CLOSE(lambda _user: _close(close_store))
     table = _raw.Store(
         ctypes.sizeof(_raw.Store), 0, None, *(_address(hook) for hook in (*owners, close))
     )
@@ -68,14 +74,12 @@ def _address(hook: Any) -> int | None:
     return ctypes.cast(hook, ctypes.c_void_p).value
 
 
-def _guarded(
-    call: Callable[[Store, Sequence[Any]], int], store: Store, _user: int | None, n: int, items: Any
-) -> int:
+def _guarded(call: Callable[[Any], int], _user: int | None, n: int, items: Any) -> int:
     """C gets no exceptions. One of the operating system tells that the store cannot be reached;
     others are mistakes.
     """
     try:
-        return call(store, items[:n])
+        return call(items[:n])
     except OSError as error:
         return -(error.errno or errno.EIO)
     except Exception:
@@ -112,8 +116,8 @@ def _drop(store: Store, items: Sequence[Any]) -> int:
     return len(items)
 
 
-def _close(store: Store) -> None:
+def _close(close_store: Callable[[], None]) -> None:
     try:
-        store.close()
+        close_store()
     except Exception:
         logging.getLogger("pagedkv").exception("a store could not be closed")

@@ -17,6 +17,7 @@ from ._repr import shown_dataclass
 from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
 from .generated import raw as _raw
+from .mooncake import MooncakeStore
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -91,11 +92,11 @@ class RedisStore:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class StoreConfig:
-    """The store of a CacheConfig. Each cache opens a directory or a server for itself, and closes
-    its store.
+    """The store of a CacheConfig. Each cache opens a directory, a server or Mooncake for itself,
+    and closes its store.
     """
 
-    store: DirectoryStore | RedisStore | Store
+    store: DirectoryStore | RedisStore | MooncakeStore | Store
     wait_ms: int = 0
     fingerprint: bytes | None = None
     key: bytes | None = dataclasses.field(default=None, repr=False)

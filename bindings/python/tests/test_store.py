@@ -60,7 +60,8 @@ def store(
 
 
 def with_store(
-    store: pagedkv.DirectoryStore | pagedkv.RedisStore | pagedkv.Store, **more: Any
+    store: pagedkv.DirectoryStore | pagedkv.RedisStore | pagedkv.MooncakeStore | pagedkv.Store,
+    **more: Any,
 ) -> pagedkv.Cache:
     return make(prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store, **more))
 
