@@ -1,6 +1,8 @@
-// What reading some of the blocks saves: decode steps whose queries read an eighth of the blocks,
-// and in turns the same that read all.
+// What reading some of the blocks saves: decode steps and trees of speculative tokens whose queries
+// read an eighth of the blocks, and steps in which half of the KV heads have a window, each in
+// turns with the same that reads all.
 #include <algorithm>
+#include <vector>
 
 #include "fixture.h"
 
@@ -23,12 +25,56 @@ void chosen_blocks(benchmark::State& state, const Geometry& geometry) {
   state.counters["ratio"] = all / some;
 }
 
-void add(const Geometry& geometry) {
+constexpr uint32_t tree_tokens = 8;
+
+// A tree of draft tokens, which choose together or each for itself.
+void chosen_tree(benchmark::State& state, const Geometry& geometry, bool together) {
+  Filled filled(geometry);
+  Step step(geometry, filled, tree_tokens);
+  std::vector<int32_t> parents;
+  for (uint32_t session = 0; session < geometry.sessions; session++)
+    for (int32_t token = 0; token < static_cast<int32_t>(tree_tokens); token++)
+      parents.push_back((token + 1) / 2 - 1);
+  pkv_attention_params all, some;
+  check(pkv_attention_params_init(&all, sizeof all));
+  all.parents = parents.data();
+  some = all;
+  some.top_blocks =
+      geometry.tokens / geometry.block_size / 8 - some.first_blocks - some.last_blocks;
+  some.choose_together = together;
+  step.attend(&some);  // computes the bounds
+  const auto [chosen, whole] =
+      in_turns(state, [&] { step.attend(&some); }, [&] { step.attend(&all); });
+  const double trees = geometry.sessions * static_cast<double>(state.iterations());
+  state.counters["trees/s"] = trees / chosen;
+  state.counters["trees/s_all"] = trees / whole;
+  state.counters["ratio"] = whole / chosen;
+}
+
+// Every second KV head sees its last 1,024 tokens and the first 64.
+void head_windows(benchmark::State& state, const Geometry& geometry) {
+  Filled filled(geometry);
+  Step step(geometry, filled, 1);
+  std::vector<uint32_t> windows, sinks(geometry.kv_heads, 64);
+  for (uint32_t head = 0; head < geometry.kv_heads; head++)
+    windows.push_back(head % 2 == 0 ? 1024 : 0);
+  pkv_attention_params params;
+  check(pkv_attention_params_init(&params, sizeof params));
+  params.head_windows = windows.data();
+  params.head_sinks = sinks.data();
+  const auto [some, all] = in_turns(state, [&] { step.attend(&params); }, [&] { step.attend(); });
+  const double tokens = geometry.sessions * static_cast<double>(state.iterations());
+  state.counters["tokens/s"] = tokens / some;
+  state.counters["tokens/s_all"] = tokens / all;
+  state.counters["ratio"] = all / some;
+}
+
+void add(const char* name, const Geometry& geometry, const auto& benchmark, auto... more) {
   benchmark::RegisterBenchmark(
-      ("chosen_blocks/" + std::string(dtype_name(geometry.dtype)) + "/block" +
+      (std::string(name) + "/" + dtype_name(geometry.dtype) + "/block" +
        std::to_string(geometry.block_size) + "/tokens" + std::to_string(geometry.tokens))
           .c_str(),
-      chosen_blocks, geometry)
+      benchmark, geometry, more...)
       ->Unit(benchmark::kMillisecond)
       ->UseRealTime();
 }
@@ -45,7 +91,11 @@ void register_chosen_blocks() {
         geometry.block_size = block_size;
         geometry.tokens = tokens;
         geometry.sessions = std::max(1u, 65536 / tokens);
-        add(geometry);
+        add("chosen_blocks", geometry, chosen_blocks);
+        if (block_size != 32 || tokens != 32768) continue;
+        add("chosen_tree_together", geometry, chosen_tree, true);
+        add("chosen_tree", geometry, chosen_tree, false);
+        add("head_windows", geometry, head_windows);
       }
 }
 

@@ -218,6 +218,11 @@ void draw_blocks(Source& draw, pkv_attention_params& params, uint64_t rows, uint
   for (uint32_t& block : lists)
     block = listed && draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
   params.block_lists = listed ? lists : nullptr;
+  static uint32_t windows[64];
+  for (uint32_t& window : windows) window = static_cast<uint32_t>(number(draw));
+  if (draw.chance(70)) params.choose_together = params.top_blocks != 0 && draw.chance(50);
+  params.head_windows = draw.chance(15) && heads <= 64 ? windows : nullptr;
+  params.head_sinks = draw.chance(15) && heads <= 64 ? windows : nullptr;
   params.chosen_blocks = draw.chance(15) && fit(params.top_blocks) ? chosen : nullptr;
 }
 

@@ -138,6 +138,8 @@ POINTERS = {
     "amount(s.block_list_size))",
     "pkv_attention_params.chosen_blocks": "out(s.chosen_blocks, shape.rows * shape.kv_heads * "
     "amount(s.top_blocks))",
+    "pkv_attention_params.head_windows": "in(s.head_windows, shape.kv_heads)",
+    "pkv_attention_params.head_sinks": "in(s.head_sinks, shape.kv_heads)",
     "pkv_attention_params.block_mass": "out(s.block_mass, shape.sequences * shape.heads * "
     "amount(s.block_mass_size))",
     "pkv_attention_params.bool_mask": "in(s.bool_mask, bytes_of_mask(s, shape))",

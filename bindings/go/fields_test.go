@@ -185,6 +185,7 @@ func TestFieldsOfAttention(t *testing.T) {
 	params.BlockLists = make([]uint32, 3*2*params.BlockListSize)
 	params.ChosenBlocks = make([]uint32, 3*2*params.TopBlocks)
 	params.BlockMass = make([]float32, 2*4*params.BlockMassSize)
+	params.HeadWindows, params.HeadSinks = make([]uint32, 2), make([]uint32, 2)
 	batch := batchRows{lengths: []uint32{1, 2}}
 	initial := raw.AttentionParams{}
 	raw.AttentionParamsInit(&initial, uint64(unsafe.Sizeof(initial)))

@@ -120,6 +120,11 @@ type AttentionParams struct {
 	BlockMassSize int
 	// Only so many last new tokens of each session count for BlockMass; 0: all.
 	BlockMassQueries int
+	// The window and sinks of each KV head, in place of Window and Sinks: 0 is none. nil: all heads
+	// have the same.
+	HeadWindows, HeadSinks []uint32
+	// The new tokens of a session choose the same TopBlocks, and read them together.
+	ChooseTogether bool
 }
 
 // place gives what C takes. Its pointers go into the caller's slices.
@@ -165,6 +170,12 @@ func (p *AttentionParams) place(
 	n.length("BlockMass", len(p.BlockMass), len(batch.lengths)*queryHeads, int(size))
 	out.BlockMass, out.BlockMassSize = first(p.BlockMass), uint64(size)
 	out.BlockMassQueries = n.u32("BlockMassQueries", p.BlockMassQueries)
+	n.length("HeadWindows", len(p.HeadWindows), 1, kvHeads)
+	n.length("HeadSinks", len(p.HeadSinks), 1, kvHeads)
+	out.HeadWindows, out.HeadSinks = first(p.HeadWindows), first(p.HeadSinks)
+	if p.ChooseTogether {
+		out.ChooseTogether = 1
+	}
 	return out, n.err
 }
 

@@ -93,13 +93,15 @@ typedef struct pkv_attention_params {
    */
   const int64_t* bool_mask_first_positions;
 
-  /* Chosen blocks: queries read some of the blocks instead of all (guide/chosen_blocks.md). Not
-   * with a window, ALiBi, a mask, or positions that the caller gives. */
+  /* Chosen blocks: queries read some of the blocks instead of all (guide/chosen_blocks.md). Window,
+   * sinks and masks hide what they hide without them. Not with ALiBi, or positions that the caller
+   * gives. */
   /**
    * How many blocks each query chooses for each KV head: those with the highest bounds (Tang et al.
-   * 2024). It reads these, the first_blocks, the last_blocks and those with tokens of the step. The
-   * bound of a block is the sum, over the query heads of the KV head and over the dims, of the
-   * larger of q * min and q * max of its keys. 0 (default): none is chosen so. Needs a cache.
+   * 2024), among those in which it sees a token. It reads these, the first_blocks, the last_blocks
+   * and those with tokens of the step. The bound of a block is the sum, over the query heads of the
+   * KV head and over the dims, of the larger of q * min and q * max of its keys. 0 (default): none
+   * is chosen so. Needs a cache.
    */
   uint32_t top_blocks;
   uint32_t first_blocks; /**< With chosen blocks: so many first blocks are read, too. Default 1. */
@@ -132,6 +134,21 @@ typedef struct pkv_attention_params {
    */
   float* block_mass;
   uint64_t block_mass_size; /**< Entries per query head: those of the longest sequence, or more. */
+
+  /**
+   * [kv_heads]: the window of each KV head, in place of `window`: the queries that use the head see
+   * so far back. 0: all; PKV_WINDOW_OF_LAYER: that of the layer. NULL (default): `window`.
+   */
+  const uint32_t* head_windows;
+  /** [kv_heads]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`. */
+  const uint32_t* head_sinks;
+  /**
+   * Of top_blocks: 1: the new tokens of a session choose the same blocks, those with the highest
+   * sums of their bounds, and read them together: for trees of speculative tokens, say. 0
+   * (default): each chooses its own.
+   */
+  uint32_t choose_together;
+  uint32_t reserved; /**< 0. */
 } pkv_attention_params;
 
 /**

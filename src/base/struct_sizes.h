@@ -20,7 +20,7 @@ constexpr auto struct_sizes = nullptr;  // each struct has its own line below
   inline constexpr auto struct_sizes<Struct> = std::to_array<uint32_t>({__VA_ARGS__}); \
   static_assert(struct_sizes<Struct>.back() == sizeof(Struct), "add the new size at the end")
 
-PKV_STRUCT_SIZES(pkv_attention_params, 16, 112, 168);
+PKV_STRUCT_SIZES(pkv_attention_params, 16, 112, 192);
 PKV_STRUCT_SIZES(pkv_attention_sequences, 48, 64);
 PKV_STRUCT_SIZES(pkv_block_state, 24);
 PKV_STRUCT_SIZES(pkv_cache_config, 104, 144, 168);

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <set>
 #include <thread>
 
+#include "block_bounds.h"
 #include "host.h"
 #include "reference.h"
 
@@ -19,15 +19,6 @@ constexpr uint32_t block_size = 16;
 struct Choice {
   uint32_t top, first, last;
 };
-
-// The nearest bf16 that is not below x, or with -1 not above.
-double outward(double x, int sign) {
-  const float y = static_cast<float>(x) * static_cast<float>(sign);
-  const float cut = std::bit_cast<float>(std::bit_cast<uint32_t>(y) & 0xFFFF0000u);
-  if (cut >= y) return static_cast<double>(cut) * sign;
-  const uint32_t next = (std::bit_cast<uint32_t>(y) & 0xFFFF0000u) + 0x10000u;
-  return static_cast<double>(std::bit_cast<float>(next)) * sign;
-}
 
 // One session of a cache with one layer, and what its last step gave.
 class Chooser {
@@ -114,24 +105,6 @@ class Chooser {
     return list;
   }
 
-  // The bound of a block for the query heads of a KV head.
-  double bound(const Rows& q, uint32_t row, uint32_t head, const Rows& k, uint32_t block) const {
-    double sum = 0;
-    for (uint32_t h = head * heads_per_kv_head(); h < (head + 1) * heads_per_kv_head(); h++) {
-      for (uint32_t d = 0; d < model_.key_dim; d++) {
-        double largest = -HUGE_VAL, smallest = HUGE_VAL;
-        for (uint64_t t = uint64_t{block} * block_size; t < (block + uint64_t{1}) * block_size;
-             t++) {
-          largest = std::max(largest, double{k.get(t, head, d)});
-          smallest = std::min(smallest, double{k.get(t, head, d)});
-        }
-        const double x = double{q.get(row, h, d)};
-        sum += std::max(x * outward(largest, 1), x * outward(smallest, -1));
-      }
-    }
-    return sum;
-  }
-
   // A rotation spreads the keys, whose bounds are then of what nobody sees: they are not computed
   // here, and the choice is checked by its form alone.
   void check_choice(const Rows& q, const KeysValues& all) const {
@@ -144,7 +117,7 @@ class Chooser {
         double worst_chosen = HUGE_VAL, best_left = -HUGE_VAL;
         for (uint32_t block = first(); block < last(); block++) {
           if (model_.rotation != PKV_ROTATION_NONE) break;
-          const double score = bound(q, row, head, all.k, block);
+          const double score = bound_of_block(q, row, head, all.k, block, block_size);
           if (std::find(list.begin(), list.end(), block) != list.end())
             worst_chosen = std::min(worst_chosen, score);
           else

@@ -164,6 +164,11 @@ void add_top_blocks(World& world, pkv_attention_params& params) {
   params.top_blocks = 1;
 }
 
+void add_head_windows(World& world, pkv_attention_params& params) {
+  params.head_windows = world.keep_list<uint32_t>({3, 0});
+  params.head_sinks = world.keep_list<uint32_t>({1, 2});
+}
+
 void add_block_mass(World& world, pkv_attention_params& params) {
   params.block_mass = world.keep_list(std::vector<float>(2 * 4 * 2));
   params.block_mass_size = 2;
@@ -227,11 +232,12 @@ std::vector<Variant> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<Variant>> more = {
       {"pkv_batch_attend",
        {changed(2, add_params), changed(2, add_parents), changed(2, add_bools),
-        changed(2, add_block_lists), changed(2, add_top_blocks), changed(2, add_block_mass)}},
+        changed(2, add_block_lists), changed(2, add_top_blocks), changed(2, add_head_windows),
+        changed(2, add_block_mass)}},
       {"pkv_attention",
        {changed(3, add_params), changed(3, add_parents), changed(3, add_bools),
-        changed(3, add_block_lists), changed(3, add_top_blocks), changed(3, add_block_mass),
-        changed(2, add_positions)}},
+        changed(3, add_block_lists), changed(3, add_top_blocks), changed(3, add_head_windows),
+        changed(3, add_block_mass), changed(2, add_positions)}},
       {"pkv_kv_write", {changed(2, add_positions)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",

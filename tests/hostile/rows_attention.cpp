@@ -148,12 +148,38 @@ std::vector<Case> params_cases(size_t at) {
        [=](World& world, auto& p) { add_lists(world, p), p.top_blocks = 1; },
        {PKV_INVALID_ARGUMENT});
   with("block lists and a window",
-       [=](World& world, auto& p) { add_lists(world, p), p.window = 5; }, {PKV_INVALID_ARGUMENT});
+       [=](World& world, auto& p) { add_lists(world, p), p.window = 5; }, {PKV_OK});
   with("block lists and a tree",
        [=](World& world, auto& p) {
          add_lists(world, p), p.parents = world.keep_list<int32_t>({-1, 0, 0, -1});
        },
+       {PKV_OK});
+  with("block lists and a tree whose parents come later",
+       [=](World& world, auto& p) {
+         add_lists(world, p), p.parents = world.keep_list<int32_t>({1, 0, 0, -1});
+       },
        {PKV_INVALID_ARGUMENT});
+  add("choose_together without top_blocks", [](auto& p) { p.choose_together = 1; },
+      {PKV_INVALID_ARGUMENT});
+  add("choose_together 2", [](auto& p) { p.choose_together = 2; }, {PKV_INVALID_ARGUMENT});
+  with("block lists and choose_together",
+       [=](World& world, auto& p) { add_lists(world, p), p.choose_together = 1; },
+       {PKV_INVALID_ARGUMENT});
+  add("reserved 1", [](auto& p) { p.reserved = 1; }, {PKV_INVALID_ARGUMENT});
+  const auto windows = [](World& world, std::initializer_list<uint32_t> first) {
+    std::vector<uint32_t> list(kv_heads, UINT32_MAX - 1);
+    std::copy(first.begin(), first.end(), list.begin());
+    return world.keep_list(list);
+  };
+  with("windows of heads", [=](World& world, auto& p) { p.head_windows = windows(world, {1}); },
+       {PKV_OK});
+  with("windows and sinks of heads",
+       [=](World& world, auto& p) {
+         p.head_windows = windows(world, {0}), p.head_sinks = windows(world, {UINT32_MAX});
+       },
+       {PKV_OK});
+  with("sinks of heads and a window",
+       [=](World& world, auto& p) { p.head_sinks = windows(world, {0}), p.window = 1; }, {PKV_OK});
   with("block lists and slopes",
        [=](World& world, auto& p) {
          add_lists(world, p);

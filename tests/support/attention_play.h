@@ -106,12 +106,29 @@ class AttentionPlay {
     // meaning.
     bf16_rows_ = source_.below(2) != 0;
     if (bf16_rows_) q_ = floats(halves(q_));
-    const bool plain = config_.window == 0 && params_.alibi_slopes == nullptr && mask_.empty();
-    if (plain && config_.storage == PKV_STORAGE_PAGED && !source_.chance(60)) {
+    const bool can_choose = params_.alibi_slopes == nullptr && config_.storage == PKV_STORAGE_PAGED;
+    if (can_choose && !source_.chance(60)) {
       params_.top_blocks = static_cast<uint32_t>(source_.between(1, 4));
       params_.first_blocks = static_cast<uint32_t>(source_.below(3));
       params_.last_blocks = static_cast<uint32_t>(source_.below(3));
+      params_.choose_together = !source_.chance(60);
     }
+    if (!source_.chance(70)) params_.head_windows = draw_windows(config_.window, 1, windows_);
+    if (!source_.chance(80)) params_.head_sinks = draw_windows(config_.sinks, 0, sinks_);
+    if (mask_.empty() && !source_.chance(80)) {
+      for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++)
+        parents_.push_back(static_cast<int32_t>(source_.below(row % fresh_ + 1)) - 1);
+      params_.parents = parents_.data();
+    }
+  }
+
+  // Draws a number for each KV head, up to that of the layer if it has one.
+  const uint32_t* draw_windows(uint32_t of_layer, uint64_t least, std::vector<uint32_t>& list) {
+    for (uint32_t head = 0; head < config_.kv_heads; head++)
+      list.push_back(static_cast<uint32_t>(
+          config_.window == 0 ? source_.below(100)
+                              : source_.between(std::min<uint64_t>(least, of_layer), of_layer)));
+    return list.data();
   }
 
   std::vector<float> heads(float unit) {
@@ -186,6 +203,7 @@ class AttentionPlay {
     const Result by_bounds = attend(batch, params, q, new_rows);
     params.block_list_size = std::exchange(params.top_blocks, 0);
     params.chosen_blocks = nullptr;
+    params.choose_together = 0;
     params.block_lists = chosen.data();
     compare(by_bounds, attend(batch, params, q, new_rows), config_.isa);
     if (config_.isa == PKV_ISA_SCALAR) chosen_ = chosen;
@@ -286,5 +304,7 @@ class AttentionPlay {
   uint64_t forks_ = 0;
   std::vector<float> k_, v_, q_, slopes_, logits_;
   std::vector<uint64_t> mask_;
-  std::vector<uint32_t> chosen_;  // by the scalar kernels
+  std::vector<int32_t> parents_;
+  std::vector<uint32_t> windows_, sinks_;  // of KV heads
+  std::vector<uint32_t> chosen_;           // by the scalar kernels
 };

@@ -263,6 +263,18 @@ def positions64(
     return np.ascontiguousarray(array, np.int64)
 
 
+def uint32s(
+    numbers: Sequence[int] | npt.NDArray[np.integer[Any]], count: int, what: str
+) -> npt.NDArray[np.uint32]:
+    """A list of this length of numbers that fit into 32 bits."""
+    array = np.asarray(numbers)
+    if array.shape != (count,) or (array.size and array.dtype.kind not in "iu"):
+        raise misuse(f"{what}: {count} integers are needed, this is {array.dtype} {array.shape}")
+    if array.size and (array.min() < 0 or array.max() > 0xFFFFFFFF):
+        raise misuse(f"{what}: numbers from 0 to 2^32 - 1 are needed, this has others: {array}")
+    return np.ascontiguousarray(array, np.uint32)
+
+
 def address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 

@@ -23,6 +23,7 @@ from ._arrays import (
     positions64,
     tensor,
     token_ids,
+    uint32s,
 )
 from ._library import library
 from ._repr import shown_dataclass
@@ -83,7 +84,9 @@ class AttentionParams:
 
     `block_mass`, [sessions][query_heads][n] of float32, is filled with the attention mass of each
     block: the weights that the last `block_mass_queries` new tokens of a session (0: all) give it.
-    """
+
+    `head_windows` and `head_sinks` have a number for each KV head, in place of `window` and
+    `sinks`."""
 
     scale: float = 0.0
     causal: bool = True
@@ -102,6 +105,9 @@ class AttentionParams:
     chosen_blocks: npt.NDArray[np.uint32] | None = None
     block_mass: Floats | None = None
     block_mass_queries: int = 0
+    head_windows: Sequence[int] | npt.NDArray[np.uint32] | None = None
+    head_sinks: Sequence[int] | npt.NDArray[np.uint32] | None = None
+    choose_together: bool = False
 
     def __repr__(self) -> str:
         return shown_dataclass(self)
@@ -127,6 +133,11 @@ class AttentionParams:
                 values = floats(given, (query_heads,), name)
                 keep.append(values)
                 setattr(struct, name, address(values))
+        for name in ("head_windows", "head_sinks"):
+            if (per_head := getattr(self, name)) is not None:
+                windows = uint32s(per_head, kv_heads, name)
+                keep.append(windows)
+                setattr(struct, name, address(windows))
         if self.mask is not None:
             mask = np.ascontiguousarray(self.mask)
             if mask.dtype != np.uint64 or mask.ndim != 2 or mask.shape[0] != rows:

@@ -187,7 +187,7 @@ def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> Non
         ({"block_lists": blocks(4)}, "indices must rise"),
         ({"block_lists": blocks(4, 1), "top_blocks": 1}, "both given"),
         ({"chosen_blocks": blocks(size=0)}, "top_blocks is 0"),
-        ({"top_blocks": 1, "window": 40}, "a window do not go together"),
+        ({"top_blocks": 1, "alibi_slopes": [1] * QUERY_HEADS}, "do not go together"),
         ({"top_blocks": -1}, "top_blocks"),
         ({"first_blocks": 2**32}, "first_blocks"),
         ({"last_blocks": 1.0}, "last_blocks"),

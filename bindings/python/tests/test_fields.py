@@ -203,6 +203,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
         SIZES
         | {"alibi_slopes", "sink_logits", "mask", "mask_words", "lse", "parents"}
         | {"block_lists", "block_list_size", "chosen_blocks", "block_mass", "block_mass_size"}
+        | {"head_windows", "head_sinks"}
         | {name for name in _raw_fields("AttentionParams") if name.startswith("bool_mask")},
     ),
 ]
@@ -421,6 +422,8 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         block_lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2),
         chosen_blocks=(chosen := np.zeros((3, 2, 4), np.uint32)),
         block_mass=(mass := np.zeros((1, 2, 5), np.float32)),
+        head_windows=[5, 0],
+        head_sinks=np.array([6, 7], np.uint8),
     )
     struct = built.build(3, 2, 2, lse := np.zeros((3, 2), np.float32))
     assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
@@ -434,3 +437,5 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert list((ctypes.c_uint32 * 12).from_address(struct.block_lists)) == list(range(12))
     assert (struct.block_list_size, struct.chosen_blocks) == (2, chosen.ctypes.data)
     assert (struct.block_mass, struct.block_mass_size) == (mass.ctypes.data, 5)
+    assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]
+    assert list((ctypes.c_uint32 * 2).from_address(struct.head_sinks)) == [6, 7]

@@ -109,7 +109,7 @@ class SplitRunner {
     task.query = work_.views(split.view);
     task.begin = split.begin;
     task.end = split.end;
-    task.sinks = call_.params.sinks;
+    task.sinks = chunk.sequence->sinks;
     task.scale = call_.params.scale;
     task.results = call_.out.dtype;
     task.transform = call_.params.transform;
@@ -148,20 +148,52 @@ class SplitRunner {
   float* workers_ = nullptr;
 };
 
+// Makes a sequence for each run of KV heads that have the same window, of those that all KV heads
+// read.
+std::vector<AttendSequence> split_by_window(const AttendCall& call) {
+  const std::vector<Window>& windows = call.params.head_windows;
+  std::vector<AttendSequence> result;
+  for (const AttendSequence& sequence : call.sequences) {
+    if (sequence.head_end <= call.shape.kv_heads) {
+      result.push_back(sequence);
+      continue;
+    }
+    for (uint32_t head = 0, end; head < call.shape.kv_heads; head = end) {
+      end = head + 1;
+      while (end < call.shape.kv_heads && windows[end] == windows[head]) end++;
+      AttendSequence& one = result.emplace_back(sequence);
+      one.window = windows[head].window, one.sinks = windows[head].sinks;
+      one.head_begin = head, one.head_end = end;
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
-            const AttendCall& given) {
+            const AttendCall& given, const ChoosingLayer& layer) {
   check_call(given);
   AttendCall call = given;
+  std::vector<AttendSequence> sequences(given.sequences.begin(), given.sequences.end());
+  for (AttendSequence& sequence : sequences)
+    sequence.window = call.params.window.window, sequence.sinks = call.params.window.sinks;
+  const Masks masks(workers, given, sequences);
+  call.sequences = sequences;
+  std::optional<ChosenBlocks> chosen;
+  if (call.params.chooses()) {
+    chosen.emplace(workers, kernels, call, layer);
+    call.sequences = chosen->sequences();
+  }
+  std::vector<AttendSequence> by_window;
+  if (!call.params.head_windows.empty()) call.sequences = by_window = split_by_window(call);
   std::vector<float> own_lse;
   if (call.params.block_mass != nullptr && call.params.lse == nullptr) {
     for (const AttendSequence& sequence : call.sequences)
       own_lse.resize((sequence.first_query + sequence.queries) * call.shape.query_heads);
     call.params.lse = own_lse.data();
   }
-  const Masks masks(workers, call);
-  const WorkSplit work(call, masks);
+  const WorkSplit work(call);
   if (work.splits().empty()) return;
   std::optional<BlockMass> mass;
   if (call.params.block_mass != nullptr) mass.emplace(workers, pool, kernels, call, work);

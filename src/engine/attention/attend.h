@@ -4,14 +4,15 @@
 
 #include "base/parallel.h"
 #include "engine/attention/call.h"
+#include "engine/attention/chosen_blocks.h"
 #include "engine/attention/scratch.h"
 #include "kernels/kernels.h"
 
 namespace pkv::attention {
 
-// Writes the outputs of all queries. Throws what check_call() throws, and bad_alloc; then no output
-// is written.
+// Writes the outputs of all queries. `layer` is needed if blocks are chosen by bounds. Throws what
+// check_call() and ChosenBlocks throw, and bad_alloc; then no output is written.
 void attend(Workers& workers, ScratchPool& scratch, const kernels::Table& kernels,
-            const AttendCall& call);
+            const AttendCall& call, const ChoosingLayer& layer = {});
 
 }  // namespace pkv::attention

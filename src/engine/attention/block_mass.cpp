@@ -47,7 +47,7 @@ void BlockMass::list_queries(const WorkSplit& work) {
     for (; i < chunks.size() && chunks[i].sequence == &sequence; i++) {
       const QueryChunk& chunk = chunks[i];
       const uint32_t end = chunk.first + chunk.queries, first = std::max(chunk.first, left_out);
-      if (chunk.head_begin == 0 && first < end)
+      if (chunk.head_begin == sequence.head_begin && first < end)
         queries_.push_back({first, end - first, work.views(chunk.view) + (first - chunk.first)});
     }
     add_parts(sequence, first_queries);
@@ -57,7 +57,7 @@ void BlockMass::list_queries(const WorkSplit& work) {
 void BlockMass::add_parts(const AttendSequence& sequence, size_t first_queries) {
   const uint64_t tokens = round_up(tokens_per_part, sequence.kv.block_size);
   for (uint64_t begin = 0; begin < sequence.length; begin += tokens)
-    for (uint32_t head = 0; head < call_.shape.kv_heads; head++)
+    for (uint32_t head = sequence.head_begin; head < heads_end(sequence); head++)
       parts_.push_back({&sequence, first_queries, queries_.size(), head, begin,
                         std::min(begin + tokens, sequence.length)});
 }
@@ -78,7 +78,7 @@ kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) 
   task.attend.query = queries.views;
   task.attend.begin = part.begin;
   task.attend.end = part.end;
-  task.attend.sinks = call_.params.sinks;
+  task.attend.sinks = part.sequence->sinks;
   task.attend.transform = call_.params.transform;
   task.attend.scale = call_.params.scale;
   task.lse = call_.params.lse +
@@ -111,7 +111,8 @@ void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) 
 
 void BlockMass::write() {
   for (const AttendSequence& sequence : call_.sequences)
-    for (uint32_t head = 0; head < call_.shape.query_heads; head++)
+    for (uint32_t head = sequence.head_begin * heads_per_kv_head();
+         head < heads_end(sequence) * heads_per_kv_head(); head++)
       std::fill_n(mass_of(sequence, 0) + head * call_.params.block_mass_size,
                   ceil_div(sequence.length, sequence.kv.block_size), 0.0f);
   workers_.for_each(parts_.size(), [&](size_t i, unsigned worker) {

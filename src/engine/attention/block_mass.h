@@ -2,6 +2,7 @@
 // computed after the attention, when the log-sum-exp of every query is known.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -42,6 +43,9 @@ class BlockMass {
   void weigh(const Part& part, const Queries& queries, float* scratch) const;
   kernels::WeighTask task_of(const Part& part, const Queries& queries) const;
   float* mass_of(const AttendSequence& sequence, uint32_t head) const;
+  uint32_t heads_end(const AttendSequence& sequence) const {
+    return std::min(sequence.head_end, call_.shape.kv_heads);
+  }
   uint32_t heads_per_kv_head() const { return call_.shape.query_heads / call_.shape.kv_heads; }
 
   Workers& workers_;

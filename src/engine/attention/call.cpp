@@ -30,14 +30,45 @@ void check_chosen(const pkv_attention_params& params, const AttendParams& result
          (unsigned long long)params.block_list_size);
   if (params.chosen_blocks != nullptr && params.top_blocks == 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks is what top_blocks chose, but top_blocks is 0");
+  if (params.choose_together > 1)
+    fail(PKV_INVALID_ARGUMENT, "choose_together is %u; 0 and 1 are known", params.choose_together);
+  if (params.choose_together != 0 && params.top_blocks == 0)
+    fail(PKV_INVALID_ARGUMENT, "choose_together is 1, but top_blocks is 0");
   if (!result.chooses()) return;
-  const char* other = nullptr;
-  if (result.window != 0) other = "a window";
-  if (result.transform.alibi_slopes != nullptr) other = "alibi_slopes";
-  if (result.mask != nullptr || result.parents != nullptr || result.bool_mask.data != nullptr)
-    other = "a mask";
-  if (other != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "chosen blocks and %s do not go together", other);
+  if (result.transform.alibi_slopes != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "chosen blocks and alibi_slopes do not go together");
+}
+
+// Returns the window of one KV head.
+Window check_window(uint32_t window, uint32_t sinks, const Window& of_layer) {
+  Window result{window == PKV_WINDOW_OF_LAYER ? of_layer.window : window,
+                sinks == PKV_SINKS_OF_LAYER ? of_layer.sinks : sinks};
+  // A call may see less than the layer keeps, but not more: what left the layer's window is gone.
+  if (of_layer.window != 0 && (result.window == 0 || result.window > of_layer.window))
+    fail(PKV_OUT_OF_RANGE, "window is %u (0: none), but this layer keeps only %u tokens",
+         result.window, of_layer.window);
+  if (of_layer.window != 0 && result.sinks > of_layer.sinks)
+    fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
+         result.sinks, of_layer.sinks);
+  if (result.window == 0) result.sinks = 0;  // without a window every token is seen
+  return result;
+}
+
+void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Window& of_layer,
+                 AttendParams& result) {
+  if (params.head_windows == nullptr && params.head_sinks == nullptr) {
+    result.window = check_window(params.window, params.sinks, of_layer);
+    return;
+  }
+  for (uint32_t head = 0; head < kv_heads; head++)
+    result.head_windows.push_back(check_window(
+        params.head_windows != nullptr ? params.head_windows[head] : params.window,
+        params.head_sinks != nullptr ? params.head_sinks[head] : params.sinks, of_layer));
+  Window& widest = result.window = result.head_windows[0];
+  for (const Window& one : result.head_windows) {
+    widest.window = widest.window == 0 || one.window == 0 ? 0 : std::max(widest.window, one.window);
+    widest.sinks = std::max(widest.sinks, one.sinks);
+  }
 }
 
 void check_mass(const pkv_attention_params& params, const AttendParams& result) {
@@ -54,10 +85,12 @@ void check_mass(const pkv_attention_params& params, const AttendParams& result) 
 
 }  // namespace
 
-AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
-                          uint32_t window_of_layer, uint32_t sinks_of_layer) {
+AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, uint32_t key_dim,
+                          const Window& of_layer) {
   const pkv_attention_params params =
       given == nullptr ? default_params() : read_struct(given, default_params(), "params");
+  if (params.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
   if (!std::isfinite(params.scale))
     fail(PKV_INVALID_ARGUMENT, "scale is %g, not finite", static_cast<double>(params.scale));
   if (params.causal > 1)
@@ -68,8 +101,6 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   AttendParams result{};
   result.scale = params.scale != 0 ? params.scale : 1 / std::sqrt(static_cast<float>(key_dim));
   result.causal = params.causal != 0;
-  result.window = params.window == PKV_WINDOW_OF_LAYER ? window_of_layer : params.window;
-  result.sinks = params.sinks == PKV_SINKS_OF_LAYER ? sinks_of_layer : params.sinks;
   result.transform = {params.softcap, params.alibi_slopes};
   result.sink_logits = params.sink_logits;
   result.mask = params.mask;
@@ -82,17 +113,11 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   if (masks > 1)
     fail(PKV_INVALID_ARGUMENT, "%d of mask, parents and bool_mask are given; 1 is possible", masks);
   result.lse = params.lse;
-  // A call may see less than the layer keeps, but not more: what left the layer's window is gone.
-  if (window_of_layer != 0 && (result.window == 0 || result.window > window_of_layer))
-    fail(PKV_OUT_OF_RANGE, "window is %u (0: none), but this layer keeps only %u tokens",
-         result.window, window_of_layer);
-  if (window_of_layer != 0 && result.sinks > sinks_of_layer)
-    fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
-         result.sinks, sinks_of_layer);
-  if (result.window == 0) result.sinks = 0;  // without a window every token is seen
+  set_windows(params, kv_heads, of_layer, result);
   result.top_blocks = params.top_blocks;
   result.first_blocks = params.first_blocks;
   result.last_blocks = params.last_blocks;
+  result.choose_together = params.choose_together != 0;
   result.block_lists = params.block_lists;
   result.block_list_size = params.block_list_size;
   result.chosen_blocks = params.chosen_blocks;
@@ -102,6 +127,23 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t key_dim,
   result.block_mass_queries = params.block_mass_queries;
   check_mass(params, result);
   return result;
+}
+
+kernels::QueryView view_of(const AttendParams& params, const AttendSequence& sequence,
+                           uint32_t query) {
+  if (sequence.views != nullptr) return sequence.views[query];
+  // A mask of words and a tree say alone which new tokens are seen.
+  const bool causal = params.causal && params.mask == nullptr && params.parents == nullptr;
+  kernels::QueryView view{};
+  view.position = sequence.position(query);
+  view.begin = sequence.window == 0 || view.position + 1 < sequence.window
+                   ? 0
+                   : view.position + 1 - sequence.window;
+  view.end = causal ? std::min(view.position + 1, sequence.length) : sequence.length;
+  const MaskRows& mask = sequence.mask;
+  view.mask = mask.words == nullptr ? nullptr : mask.words + query * mask.stride;
+  view.mask_begin = mask.begin;
+  return view;
 }
 
 namespace {

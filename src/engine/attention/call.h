@@ -5,10 +5,19 @@
 #include <pagedkv/attention.h>
 
 #include <span>
+#include <vector>
 
 #include "kernels/views.h"
 
 namespace pkv::attention {
+
+// The mask of a sequence: that of query i begins at words + i * stride and has a bit for each
+// position from `begin` on. `words` is NULL without a mask.
+struct MaskRows {
+  const uint64_t* words = nullptr;
+  uint64_t stride = 0;
+  uint64_t begin = 0;
+};
 
 // One sequence of an attention call. Its queries are those of its last positions, unless
 // `positions` says otherwise.
@@ -22,8 +31,13 @@ struct AttendSequence {
   uint64_t index;     // among all sequences of the caller, those without queries included
   uint64_t mask_row;  // of its first query in its part of a bool mask
   const int64_t* positions = nullptr;  // of its queries; NULL: the last ones
-  // The KV heads that read it. Only a sequence with one query may have less than all.
+  // The KV heads that read it, or all.
   uint32_t head_begin = 0, head_end = UINT32_MAX;
+  // What attend() adds: the window and sinks of these heads, and the mask.
+  uint32_t window = 0, sinks = 0;
+  MaskRows mask = {};
+  // What each query sees, in place of what positions, window and mask say; or NULL.
+  const kernels::QueryView* views = nullptr;
 
   uint64_t start() const { return length - queries; }  // without `positions`
   uint64_t position(uint32_t query) const {
@@ -49,12 +63,20 @@ struct BoolMask {
   }
 };
 
+// How far back a KV head sees.
+struct Window {
+  uint32_t window;  // 0: none
+  uint32_t sinks;   // 0 without a window
+
+  bool operator==(const Window&) const = default;
+};
+
 // A caller's pkv_attention_params with defaults filled in.
 struct AttendParams {
   float scale;
   bool causal;
-  uint32_t window;  // 0: none
-  uint32_t sinks;   // 0 without a window
+  Window window;                     // of all KV heads, or the widest and most of any
+  std::vector<Window> head_windows;  // by KV head; empty if all have the same
   kernels::ScoreTransform transform;
   const float* sink_logits;
   // At most one of the three masks is given.
@@ -64,6 +86,7 @@ struct AttendParams {
   BoolMask bool_mask;  // data is NULL if it is not given
   float* lse;
   uint32_t top_blocks, first_blocks, last_blocks;
+  bool choose_together;
   const uint32_t* block_lists;
   uint64_t block_list_size;
   uint32_t* chosen_blocks;
@@ -73,16 +96,23 @@ struct AttendParams {
 
   // Whether queries read chosen blocks only.
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
+  Window window_of(uint32_t kv_head) const {
+    return head_windows.empty() ? window : head_windows[kv_head];
+  }
 };
 
 // Checks a caller's parameters, which may be NULL, and fills in defaults. PKV_WINDOW_OF_LAYER and
-// PKV_SINKS_OF_LAYER become the window and the sinks given here. Throws INVALID_ARGUMENT, and
-// OUT_OF_RANGE for a window or sinks beyond what the layer keeps.
-AttendParams check_params(const pkv_attention_params* params, uint32_t key_dim,
-                          uint32_t window_of_layer, uint32_t sinks_of_layer);
+// PKV_SINKS_OF_LAYER become the window and the sinks given here. Throws INVALID_ARGUMENT,
+// OUT_OF_RANGE for a window or sinks beyond what the layer keeps, bad_alloc.
+AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
+                          const Window& of_layer);
 
 // Causal, with the default scale and the window and sinks of the layer.
 pkv_attention_params default_params();
+
+// What a query of a sequence sees.
+kernels::QueryView view_of(const AttendParams& params, const AttendSequence& sequence,
+                           uint32_t query);
 
 struct AttendCall {
   AttendShape shape;

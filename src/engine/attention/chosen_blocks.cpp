@@ -15,61 +15,97 @@ namespace pkv::attention {
 ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
                            const ChoosingLayer& layer)
     : workers_(workers), kernels_(kernels), call_(call) {
-  list_queries();
-  if (call.params.block_lists != nullptr)
+  if (call.params.block_lists != nullptr) {
     check_lists();
-  else
+  } else {
+    list_choosers();
     choose(layer);
+  }
   write_tables();
   if (call.params.chosen_blocks != nullptr) tell_chosen();
 }
 
-void ChosenBlocks::list_queries() {
+ChosenBlocks::Middle ChosenBlocks::middle_of(const AttendSequence& sequence) const {
   const AttendParams& params = call_.params;
-  for (size_t s = 0; s < call_.sequences.size(); s++) {
-    const AttendSequence& sequence = call_.sequences[s];
-    // A step may begin inside of a block, which then counts as one of the step.
-    const auto step = static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
-    const uint32_t first = std::min(params.first_blocks, step),
-                   last = std::max(first, step - std::min(params.last_blocks, step));
-    const uint32_t* const blocks = sequence.kv.blocks;
-    const auto dropped = static_cast<uint32_t>(
-        sequence.kv.has_holes ? std::count(blocks + first, blocks + last, PKV_NO_BLOCK) : 0);
-    const uint32_t candidates = last - first - dropped,
-                   chosen = std::min(params.top_blocks, candidates);
-    most_chosen_ = std::max<size_t>(most_chosen_, chosen);
-    for (uint32_t i = 0; i < sequence.queries; i++)
-      queries_.push_back({s, i, sequence.first_query + i,
-                          params.causal ? sequence.start() + i + 1 : sequence.length, first, last,
-                          candidates, chosen});
-  }
+  // A step may begin inside of a block, which then counts as one of the step.
+  const auto step = static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
+  const uint32_t first = std::min(params.first_blocks, step);
+  return {first, std::max(first, step - std::min(params.last_blocks, step)), step};
+}
+
+// Returns the sequence as one KV head sees it.
+AttendSequence ChosenBlocks::for_head(const AttendSequence& sequence, uint32_t head) const {
+  AttendSequence one = sequence;
+  const Window window = call_.params.window_of(head);
+  one.window = window.window, one.sinks = window.sinks;
+  one.head_begin = head, one.head_end = head + 1;
+  return one;
 }
 
 void ChosenBlocks::check_lists() const {
-  for (const Query& query : queries_) {
-    const AttendSequence& sequence = sequence_of(query);
+  for (size_t s = 0; s < call_.sequences.size(); s++) {
+    const AttendSequence& sequence = call_.sequences[s];
     const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
-    for (uint32_t head = 0; head < heads(); head++) {
-      const uint32_t* const list = list_of(query, head);
-      for (uint64_t i = 0; i < call_.params.block_list_size && list[i] != PKV_NO_BLOCK; i++) {
-        if (list[i] >= blocks)
-          fail(PKV_OUT_OF_RANGE,
-               "block_lists: query %llu names block %u for KV head %u; its sequence has %llu",
-               (unsigned long long)query.row, list[i], head, (unsigned long long)blocks);
-        if (i > 0 && list[i] <= list[i - 1])
-          fail(PKV_INVALID_ARGUMENT,
-               "block_lists: query %llu names block %u after %u for KV head %u; indices must rise",
-               (unsigned long long)query.row, list[i], list[i - 1], head);
+    for (uint32_t query = 0; query < sequence.queries; query++)
+      for (uint32_t head = 0; head < heads(); head++) {
+        const std::span<const uint32_t> list = list_of(s, query, head);
+        const auto row = (unsigned long long)(sequence.first_query + query);
+        for (size_t i = 0; i < list.size(); i++) {
+          if (list[i] >= blocks)
+            fail(PKV_OUT_OF_RANGE,
+                 "block_lists: query %llu names block %u for KV head %u; its sequence has %llu",
+                 row, list[i], head, (unsigned long long)blocks);
+          if (i > 0 && list[i] <= list[i - 1])
+            fail(PKV_INVALID_ARGUMENT,
+                 "block_lists: query %llu names block %u after %u for KV head %u; indices must "
+                 "rise",
+                 row, list[i], list[i - 1], head);
+        }
       }
-    }
   }
+}
+
+void ChosenBlocks::list_choosers() {
+  for (size_t s = 0; s < call_.sequences.size(); s++) {
+    const uint32_t queries = call_.sequences[s].queries;
+    first_chooser_.push_back(choosers_.size());
+    const uint32_t count = call_.params.choose_together ? queries : 1;
+    for (uint32_t i = 0; i < queries; i += count) choosers_.push_back({s, i, count});
+  }
+  choices_.reserve(choosers_.size() * heads());
+  for (const Chooser& chooser : choosers_)
+    for (uint32_t head = 0; head < heads(); head++) {
+      const AttendSequence& sequence = call_.sequences[chooser.sequence];
+      // Without windows and masks, heads and queries of a sequence see the same blocks.
+      const AttendParams& params = call_.params;
+      const bool as_before = choices_.size() > first_chooser_[chooser.sequence] * heads() &&
+                             params.window == Window{} && params.head_windows.empty() &&
+                             sequence.mask.words == nullptr;
+      const uint32_t candidates =
+          as_before ? choices_.back().candidates : count_candidates(chooser, head);
+      choices_.push_back({candidates, std::min(call_.params.top_blocks, candidates)});
+      most_chosen_ = std::max<size_t>(most_chosen_, choices_.back().chosen);
+    }
+}
+
+uint32_t ChosenBlocks::count_candidates(const Chooser& chooser, uint32_t head) const {
+  const AttendSequence sequence = for_head(call_.sequences[chooser.sequence], head);
+  const SeenBlocks seen(call_.params, sequence, chooser.first, chooser.count);
+  const Middle middle = middle_of(sequence);
+  uint32_t count = 0;
+  for (uint32_t entry = middle.first; entry < middle.last; entry++) count += seen[entry];
+  return count;
 }
 
 void ChosenBlocks::choose(const ChoosingLayer& layer) {
   if (most_chosen_ == 0) return;
-  chosen_.resize(queries_.size() * heads() * most_chosen_);
+  chosen_.resize(choices_.size() * most_chosen_);
   uint32_t candidates = 0;
-  for (const Query& query : queries_) candidates = std::max(candidates, query.candidates);
+  bool by_bounds = false;
+  for (const Choice& choice : choices_) {
+    candidates = std::max(candidates, choice.candidates);
+    by_bounds |= choice.by_bounds();
+  }
   const AttendShape& shape = call_.shape;
   std::vector<Scratch> scratch(workers_.threads());
   for (Scratch& one : scratch) {
@@ -81,23 +117,25 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
     one.ids.resize(candidates);
     one.order.resize(candidates);
   }
-  if (std::any_of(queries_.begin(), queries_.end(), [](const Query& q) { return q.chooses(); })) {
+  if (by_bounds) {
     bounds_ = &layer.group->make_bounds();
     compute_bounds(layer);
   }
-  workers_.for_each(queries_.size() * heads(), [&](size_t i, unsigned worker) {
-    choose_for(layer, queries_[i / heads()], static_cast<uint32_t>(i % heads()), scratch[worker]);
+  workers_.for_each(choices_.size(), [&](size_t i, unsigned worker) {
+    choose_for(layer, i / heads(), static_cast<uint32_t>(i % heads()), scratch[worker]);
   });
 }
 
 // Computes the bounds of all candidates that have none.
 void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
   std::vector<memory::Block> candidates;
-  for (const Query& query : queries_)
-    if (query.index == 0 && query.chooses())
-      std::copy_if(layer.tables[query.sequence] + query.first,
-                   layer.tables[query.sequence] + query.last, std::back_inserter(candidates),
-                   memory::is_block);
+  for (size_t s = 0; s < call_.sequences.size(); s++) {
+    if (reads_all(s)) continue;
+    const Middle middle = middle_of(call_.sequences[s]);
+    // What left a window is no block; what only masks hide may have bounds.
+    std::copy_if(layer.tables[s] + middle.first, layer.tables[s] + middle.last,
+                 std::back_inserter(candidates), memory::is_block);
+  }
   std::vector<memory::Block> own;
   own.reserve(candidates.size());
   const size_t keys = uint64_t{call_.sequences[0].kv.block_size} * call_.shape.key_dim;
@@ -124,10 +162,10 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
     }
 }
 
-// Scores the candidates for one query and the query heads of one KV head.
-void ChosenBlocks::score(const ChoosingLayer& layer, const Query& query, uint32_t head,
-                         Scratch& scratch) const {
-  const AttendSequence& sequence = sequence_of(query);
+// Scores the candidates for some queries and the query heads of one KV head.
+void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uint32_t head,
+                         uint32_t candidates, Scratch& scratch) const {
+  const AttendSequence& sequence = call_.sequences[chooser.sequence];
   const uint32_t dim = call_.shape.key_dim, rows = call_.shape.query_heads / heads();
   kernels::QueryTask prepared{};
   prepared.head_begin = head;
@@ -137,99 +175,149 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Query& query, uint32_
   prepared.key_dim = dim;
   prepared.scale = call_.params.scale;
   prepared.rotation = sequence.kv.k.rotation;
-  prepared.rows = rows_from(call_.q, sequence.q_row + query.index);
   prepared.q = scratch.q.data();
   prepared.head_rows = rows;
-  kernels_.prepare(prepared);
-  for (uint32_t d = 0; d < dim; d++) {
-    scratch.positive[d] = scratch.negative[d] = 0;
-    for (uint32_t row = 0; row < rows; row++) {
-      const float x = scratch.q[size_t{row} * dim + d];
-      (x < 0 ? scratch.negative : scratch.positive)[d] += x;
-    }
+  std::fill(scratch.positive.begin(), scratch.positive.end(), 0.0f);
+  std::fill(scratch.negative.begin(), scratch.negative.end(), 0.0f);
+  for (uint32_t query = chooser.first; query < chooser.first + chooser.count; query++) {
+    prepared.rows = rows_from(call_.q, sequence.q_row + query);
+    kernels_.prepare(prepared);
+    for (uint32_t row = 0; row < rows; row++)
+      for (uint32_t d = 0; d < dim; d++) {
+        const float x = scratch.q[size_t{row} * dim + d];
+        (x < 0 ? scratch.negative : scratch.positive)[d] += x;
+      }
   }
-  kernels_.score_blocks({bounds_->of(layer.layer, head), scratch.ids.data(), query.candidates, dim,
+  kernels_.score_blocks({bounds_->of(layer.layer, head), scratch.ids.data(), candidates, dim,
                          scratch.positive.data(), scratch.negative.data(), scratch.scores.data()});
 }
 
 // Writes the entries of the candidates with the highest scores, in rising order.
-void ChosenBlocks::choose_for(const ChoosingLayer& layer, const Query& query, uint32_t head,
+void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t head,
                               Scratch& scratch) {
-  const uint32_t* const blocks = sequence_of(query).kv.blocks;
+  const Chooser& chooser = choosers_[index];
+  const Choice& choice = choices_[index * heads() + head];
+  const AttendSequence sequence = for_head(call_.sequences[chooser.sequence], head);
+  const SeenBlocks seen(call_.params, sequence, chooser.first, chooser.count);
+  const Middle middle = middle_of(sequence);
   uint32_t count = 0;
-  for (uint32_t entry = query.first; entry < query.last; entry++) {
-    if (blocks[entry] == PKV_NO_BLOCK) continue;
+  for (uint32_t entry = middle.first; entry < middle.last; entry++) {
+    if (!seen[entry]) continue;
     scratch.entries[count] = entry;
-    scratch.ids[count++] = blocks[entry];
+    scratch.ids[count++] = sequence.kv.blocks[entry];
   }
   const auto order = scratch.order.begin();
   std::iota(order, order + count, 0);
-  if (query.chooses()) {
-    score(layer, query, head, scratch);
+  if (choice.by_bounds()) {
+    score(layer, chooser, head, count, scratch);
     const float* const scores = scratch.scores.data();
-    std::nth_element(order, order + query.chosen, order + count, [&](uint32_t a, uint32_t b) {
+    std::nth_element(order, order + choice.chosen, order + count, [&](uint32_t a, uint32_t b) {
       return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
     });
-    std::sort(order, order + query.chosen);
+    std::sort(order, order + choice.chosen);
   }
-  uint32_t* const chosen = chosen_.data() + chosen_at(query, head);
-  for (uint32_t i = 0; i < query.chosen; i++) chosen[i] = scratch.entries[order[i]];
+  uint32_t* const chosen = chosen_.data() + chosen_at(index, head);
+  for (uint32_t i = 0; i < choice.chosen; i++) chosen[i] = scratch.entries[order[i]];
+}
+
+std::span<const uint32_t> ChosenBlocks::list_of(size_t s, uint32_t query, uint32_t head) const {
+  const AttendParams& params = call_.params;
+  if (params.block_lists == nullptr) {
+    const size_t chooser = chooser_of(s, query);
+    return std::span(chosen_).subspan(chosen_at(chooser, head),
+                                      choices_[chooser * heads() + head].chosen);
+  }
+  const uint64_t row = call_.sequences[s].first_query + query;
+  const uint32_t* const list = params.block_lists + (row * heads() + head) * params.block_list_size;
+  return {list, std::find(list, list + params.block_list_size, PKV_NO_BLOCK)};
 }
 
 void ChosenBlocks::tell_chosen() const {
   const size_t top = call_.params.top_blocks;
-  for (const Query& query : queries_)
-    for (uint32_t head = 0; head < heads(); head++) {
-      uint32_t* const out = call_.params.chosen_blocks + (query.row * heads() + head) * top;
-      std::copy_n(chosen_.data() + chosen_at(query, head), query.chosen, out);
-      std::fill(out + query.chosen, out + top, PKV_NO_BLOCK);
-    }
+  for (size_t s = 0; s < call_.sequences.size(); s++)
+    for (uint32_t query = 0; query < call_.sequences[s].queries; query++)
+      for (uint32_t head = 0; head < heads(); head++) {
+        const uint64_t row = call_.sequences[s].first_query + query;
+        uint32_t* const out = call_.params.chosen_blocks + (row * heads() + head) * top;
+        const std::span<const uint32_t> list = list_of(s, query, head);
+        std::fill(std::copy(list.begin(), list.end(), out), out + top, PKV_NO_BLOCK);
+      }
 }
 
-// Appends the candidates that are read.
-void ChosenBlocks::append_middle(const Query& query, uint32_t head) {
-  if (call_.params.block_lists == nullptr) {
-    const auto chosen = chosen_.begin() + static_cast<std::ptrdiff_t>(chosen_at(query, head));
-    for (uint32_t i = 0; i < query.chosen; i++)
-      tables_.push_back(sequence_of(query).kv.blocks[chosen[i]]);
-    return;
+// Returns whether all queries of a sequence read all that they see.
+bool ChosenBlocks::reads_all(size_t sequence) const {
+  if (call_.params.block_lists != nullptr) return false;
+  const size_t end = chooser_of(sequence, call_.sequences[sequence].queries - 1) + 1;
+  const auto first =
+      choices_.begin() + static_cast<std::ptrdiff_t>(chooser_of(sequence, 0) * heads());
+  return std::none_of(first, choices_.begin() + static_cast<std::ptrdiff_t>(end * heads()),
+                      [](const Choice& choice) { return choice.by_bounds(); });
+}
+
+bool ChosenBlocks::same_lists(size_t sequence, uint32_t a, uint32_t b) const {
+  for (uint32_t head = 0; head < heads(); head++) {
+    const std::span<const uint32_t> one = list_of(sequence, a, head),
+                                    other = list_of(sequence, b, head);
+    if (!std::equal(one.begin(), one.end(), other.begin(), other.end())) return false;
   }
-  const uint32_t* const list = list_of(query, head);
-  for (uint64_t i = 0; i < call_.params.block_list_size && list[i] != PKV_NO_BLOCK; i++)
-    if (list[i] >= query.first && list[i] < query.last)
-      tables_.push_back(sequence_of(query).kv.blocks[list[i]]);
+  return true;
 }
 
 void ChosenBlocks::write_tables() {
-  std::vector<size_t> begins;
-  for (const Query& query : queries_) {
-    const AttendSequence& whole = sequence_of(query);
-    if (call_.params.block_lists == nullptr && !query.chooses()) {
-      // The sequence as it is, once for its queries, which may share what they read.
-      if (query.index == 0) sequences_.push_back(whole), begins.push_back(SIZE_MAX);
+  for (size_t s = 0; s < call_.sequences.size(); s++) {
+    if (reads_all(s)) {
+      // The sequence as it is, which may share what it reads with others.
+      sequences_.push_back(call_.sequences[s]);
       continue;
     }
-    const uint32_t* const blocks = whole.kv.blocks;
-    const uint64_t size = whole.kv.block_size, end = ceil_div(query.seen, size);
-    for (uint32_t head = 0; head < heads(); head++) {
-      begins.push_back(tables_.size());
-      tables_.insert(tables_.end(), blocks, blocks + query.first);
-      append_middle(query, head);
-      tables_.insert(tables_.end(), blocks + query.last, blocks + end);
-      AttendSequence one = whole;
-      const uint64_t left_out = end - (tables_.size() - begins.back());
-      one.length = query.seen - left_out * size;
-      one.queries = 1;
-      one.first_query += query.index;
-      one.q_row += query.index;
-      one.out_row += query.index;
-      one.head_begin = head;
-      one.head_end = head + 1;
-      sequences_.push_back(one);
+    const uint32_t queries = call_.sequences[s].queries;
+    for (uint32_t first = 0, end; first < queries; first = end) {
+      end = first + 1;
+      while (end < queries && same_lists(s, first, end)) end++;
+      for (uint32_t head = 0; head < heads(); head++) append(s, head, first, end - first);
     }
   }
-  for (size_t i = 0; i < begins.size(); i++)
-    if (begins[i] != SIZE_MAX) sequences_[i].kv.blocks = tables_.data() + begins[i];
+}
+
+// Appends the sequence of some queries, who have the same list, and one KV head.
+void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t count) {
+  const AttendSequence whole = for_head(call_.sequences[s], head);
+  const SeenBlocks seen(call_.params, whole, first, count);
+  const Middle middle = middle_of(whole);
+  const auto blocks = static_cast<uint32_t>(ceil_div(seen.end(), whole.kv.block_size));
+  entries_.clear();
+  const auto add = [&](uint32_t entry) {
+    if (entry >= middle.step || seen[entry]) entries_.push_back(entry);
+  };
+  for (uint32_t entry = 0; entry < middle.first; entry++) add(entry);
+  for (const uint32_t entry : list_of(s, first, head))
+    if (entry >= middle.first && entry < middle.last) add(entry);
+  for (uint32_t entry = middle.last; entry < blocks; entry++) add(entry);
+
+  const Excerpt excerpt(entries_, whole.kv.block_size);
+  AttendSequence one = whole;
+  const std::span<uint32_t> table = take<uint32_t>(entries_.size());
+  for (size_t i = 0; i < table.size(); i++) table[i] = whole.kv.blocks[entries_[i]];
+  one.kv.blocks = table.data();
+  one.kv.has_holes = false;
+  one.length = excerpt.position(seen.end());
+  one.sinks = static_cast<uint32_t>(excerpt.position(std::min<uint64_t>(whole.sinks, seen.end())));
+  one.queries = count;
+  one.first_query += first;
+  one.q_row += first;
+  one.out_row += first;
+  const std::span<kernels::QueryView> views = take<kernels::QueryView>(count);
+  for (uint32_t i = 0; i < count; i++) {
+    const kernels::QueryView view = view_of(call_.params, whole, first + i);
+    views[i] = excerpt.view(view);
+    if (view.mask == nullptr) continue;
+    const std::span<uint64_t> words = take<uint64_t>(excerpt.mask_words(view));
+    std::fill(words.begin(), words.end(), 0);
+    excerpt.write_mask(view, words.data());
+    views[i].mask = words.data();
+  }
+  one.views = views.data();
+  sequences_.push_back(one);
 }
 
 }  // namespace pkv::attention

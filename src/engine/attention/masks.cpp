@@ -52,7 +52,8 @@ Bools bools_of(const BoolMask& mask, const AttendSequence& sequence, uint64_t* b
 
 }  // namespace
 
-Masks::Masks(Workers& workers, const AttendCall& call) : rows_(call.sequences.size()) {
+Masks::Masks(Workers& workers, const AttendCall& call, std::span<AttendSequence> sequences)
+    : sequences_(sequences) {
   if (call.params.mask != nullptr) add_words(call);
   if (call.params.parents != nullptr) add_trees(call);
   if (call.params.bool_mask.data != nullptr) add_bools(workers, call);
@@ -60,27 +61,24 @@ Masks::Masks(Workers& workers, const AttendCall& call) : rows_(call.sequences.si
 
 void Masks::add_words(const AttendCall& call) {
   const uint64_t words = call.params.mask_words;
-  for (size_t s = 0; s < rows_.size(); s++) {
-    const AttendSequence& sequence = call.sequences[s];
-    rows_[s] = {call.params.mask + sequence.first_query * words, words, sequence.start()};
-  }
+  for (AttendSequence& sequence : sequences_)
+    sequence.mask = {call.params.mask + sequence.first_query * words, words, sequence.start()};
 }
 
 void Masks::add_trees(const AttendCall& call) {
   uint64_t total = 0;
-  for (const AttendSequence& sequence : call.sequences)
+  for (const AttendSequence& sequence : sequences_)
     total += sequence.queries * ceil_div(sequence.queries, word_bits);
   words_.resize(total);
   uint64_t* at = words_.data();
-  for (size_t s = 0; s < rows_.size(); s++) {
-    const AttendSequence& sequence = call.sequences[s];
+  for (AttendSequence& sequence : sequences_) {
     const uint64_t stride = ceil_div(sequence.queries, word_bits);
-    rows_[s] = {at, stride, sequence.start()};
+    sequence.mask = {at, stride, sequence.start()};
     for (uint64_t i = 0; i < sequence.queries; i++, at += stride) {
       // A parent comes before its children, so its row is complete.
       const int32_t parent = call.params.parents[sequence.first_query + i];
       if (parent >= 0)
-        std::copy_n(rows_[s].words + static_cast<uint64_t>(parent) * stride, stride, at);
+        std::copy_n(sequence.mask.words + static_cast<uint64_t>(parent) * stride, stride, at);
       at[i / word_bits] |= uint64_t{1} << i % word_bits;
     }
   }
@@ -97,11 +95,11 @@ void Masks::add_bools(Workers& workers, const AttendCall& call) {
   constexpr uint64_t part_bytes = 64 << 10;
   std::vector<Part> parts;
   uint64_t total = 0;
-  for (size_t s = 0; s < rows_.size(); s++) {
+  for (AttendSequence& sequence : sequences_) {
     uint64_t begin = 0;
-    const Bools bools = bools_of(mask, call.sequences[s], &begin);
+    const Bools bools = bools_of(mask, sequence, &begin);
     const uint64_t stride = ceil_div(bools.columns, word_bits);
-    rows_[s] = {nullptr, mask.row_stride == 0 ? 0 : stride, begin};
+    sequence.mask = {nullptr, mask.row_stride == 0 ? 0 : stride, begin};
     const uint64_t part_rows = std::max<uint64_t>(1, part_bytes / (bools.columns + 1));
     for (uint64_t row = 0; row < bools.rows; row += part_rows)
       parts.push_back({bools.data + static_cast<int64_t>(row) * mask.row_stride,
@@ -110,11 +108,10 @@ void Masks::add_bools(Workers& workers, const AttendCall& call) {
   }
   words_.resize(total + 1);  // a sequence without columns has a pointer, too
   uint64_t first_word = 0;
-  for (size_t s = 0; s < rows_.size(); s++) {
-    rows_[s].words = words_.data() + first_word;
-    const AttendSequence& sequence = call.sequences[s];
+  for (AttendSequence& sequence : sequences_) {
+    sequence.mask.words = words_.data() + first_word;
     const uint64_t rows = mask.row_stride == 0 ? 1 : sequence.queries;
-    first_word += rows * ceil_div(sequence.length - rows_[s].begin, word_bits);
+    first_word += rows * ceil_div(sequence.length - sequence.mask.begin, word_bits);
   }
   workers.for_each(parts.size(), [&](size_t i, unsigned) {
     const Part& part = parts[i];

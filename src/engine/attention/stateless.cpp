@@ -6,7 +6,6 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
-#include "engine/attention/chosen_blocks.h"
 #include "engine/attention/kv_view.h"
 #include "engine/attention/rows.h"
 #include "engine/attention/sequences.h"
@@ -30,11 +29,11 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attenti
     fail(PKV_INVALID_ARGUMENT, "%u query heads are no multiple of %u KV heads", given.query_heads,
          kv.kv_heads);
   AttendCall call{};
-  call.params = check_params(params, kv.key_dim, 0, 0);
+  call.params = check_params(params, kv.kv_heads, kv.key_dim, {});
   if (call.params.top_blocks != 0)
     fail(PKV_UNSUPPORTED, "top_blocks is %u, but only a cache has bounds of keys; use block_lists",
          call.params.top_blocks);
-  const Sequences checked(kv, given, call.params.window, call.params.sinks);
+  const Sequences checked(kv, given, call.params.window.window, call.params.window.sinks);
   call.shape = {given.query_heads, kv.kv_heads,  kv.key_dim,
                 kv.value_dim,      view.k.dtype, view.v.dtype};
   const BatchTensor queries = check_rows(q, checked.rows(), given.query_heads, kv.key_dim, "q");
@@ -53,11 +52,6 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attenti
   call.sequences = sequences;
   call.q = queries.view;
   call.out = outputs.view;
-  if (!call.params.chooses())
-    return attend(compute.workers(), compute.scratch(), compute.kernels(), call);
-  check_call(call);
-  const ChosenBlocks chosen(compute.workers(), compute.kernels(), call, {});
-  call.sequences = chosen.sequences();
   attend(compute.workers(), compute.scratch(), compute.kernels(), call);
 }
 

@@ -29,31 +29,37 @@ constexpr uint64_t min_shared_tokens = 128;
 
 }  // namespace
 
-WorkSplit::WorkSplit(const AttendCall& call, const Masks& masks)
-    : call_(call), masks_(masks), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
+WorkSplit::WorkSplit(const AttendCall& call)
+    : call_(call), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
   for (const AttendSequence& sequence : call.sequences) add_chunks(sequence);
   std::vector<uint32_t> decode_chunks;  // only these may share what they read
   for (uint32_t i = 0; i < chunks_.size(); i++) {
-    const QueryChunk& chunk = chunks_[i];
-    const bool all_heads = chunk.head_end - chunk.head_begin == call.shape.kv_heads;
-    if (chunk.sequence->queries < min_prompt_queries && all_heads)
+    const AttendSequence& sequence = *chunks_[i].sequence;
+    if (sequence.queries < min_prompt_queries && sequence.views == nullptr)
       decode_chunks.push_back(i);
     else
       add_own_splits(i, 0);
   }
-  split_by_prefix(decode_chunks, 0, 0);
+  // Only those of the same KV heads read the same.
+  for (std::span<uint32_t> rest = decode_chunks; !rest.empty();) {
+    const uint32_t head = chunks_[rest[0]].head_begin;
+    const auto others = std::stable_partition(
+        rest.begin(), rest.end(), [&](uint32_t i) { return chunks_[i].head_begin == head; });
+    split_by_prefix(std::span(rest.begin(), others), 0, 0);
+    rest = std::span(others, rest.end());
+  }
   place_results();
 }
 
 void WorkSplit::add_chunks(const AttendSequence& sequence) {
+  const uint32_t heads_end = std::min(sequence.head_end, call_.shape.kv_heads);
   if (sequence.queries < min_prompt_queries) {
-    add_chunk(sequence, 0, sequence.queries, sequence.head_begin,
-              std::min(sequence.head_end, call_.shape.kv_heads));
+    add_chunk(sequence, 0, sequence.queries, sequence.head_begin, heads_end);
     return;
   }
   const uint32_t queries = std::max(1u, max_stacked_rows / heads_per_kv_head_);
   for (uint32_t first = 0; first < sequence.queries; first += queries)
-    for (uint32_t head = 0; head < call_.shape.kv_heads; head++)
+    for (uint32_t head = sequence.head_begin; head < heads_end; head++)
       add_chunk(sequence, first, std::min(queries, sequence.queries - first), head, head + 1);
 }
 
@@ -68,30 +74,17 @@ void WorkSplit::add_chunk(const AttendSequence& sequence, uint32_t first, uint32
 }
 
 void WorkSplit::add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries) {
-  const AttendParams& params = call_.params;
-  const Masks::Rows& mask = mask_of(sequence);
-  // A mask of words and a tree say alone which new tokens are seen.
-  const bool causal = params.causal && params.mask == nullptr && params.parents == nullptr;
-  for (uint32_t i = first; i < first + queries; i++) {
-    kernels::QueryView view{};
-    view.position = sequence.position(i);
-    view.begin = params.window == 0 || view.position + 1 < params.window
-                     ? 0
-                     : view.position + 1 - params.window;
-    view.end = causal ? std::min(view.position + 1, sequence.length) : sequence.length;
-    view.mask = mask.words == nullptr ? nullptr : mask.words + i * mask.stride;
-    view.mask_begin = mask.begin;
-    views_.push_back(view);
-  }
+  for (uint32_t i = first; i < first + queries; i++)
+    views_.push_back(view_of(call_.params, sequence, i));
 }
 
 // Returns how many first tokens of a chunk's sequence other chunks may read with it: those in whole
 // blocks that all its queries see.
 uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
   const AttendSequence& sequence = *chunks_[chunk].sequence;
-  if (sequence.kv.blocks == nullptr || call_.params.window != 0) return 0;
+  if (sequence.kv.blocks == nullptr || sequence.window != 0) return 0;
   uint64_t seen = sequence.positions == nullptr ? sequence.start() : sequence.length;
-  if (mask_of(sequence).words != nullptr) seen = std::min(seen, mask_of(sequence).begin);
+  if (sequence.mask.words != nullptr) seen = std::min(seen, sequence.mask.begin);
   if (sequence.positions != nullptr && call_.params.causal)
     for (uint32_t i = 0; i < sequence.queries; i++) seen = std::min(seen, sequence.position(i) + 1);
   return seen / sequence.kv.block_size * sequence.kv.block_size;
@@ -182,7 +175,7 @@ void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
   // Where all that is seen lies behind the end of the sequence, one position is read, so that there
   // is a result.
   if (begin >= end) begin = end - 1;
-  const uint64_t sinks = std::min<uint64_t>(call_.params.sinks, begin);
+  const uint64_t sinks = std::min<uint64_t>(chunk.sequence->sinks, begin);
   if (sinks > 0) add_splits(std::span(&i, 1), 0, sinks);
   add_splits(std::span(&i, 1), std::max(covered, begin), end);
 }

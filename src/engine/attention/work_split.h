@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/attention/call.h"
-#include "engine/attention/masks.h"
 
 namespace pkv::attention {
 
@@ -34,8 +33,8 @@ struct KvSplit {
 
 class WorkSplit {
  public:
-  // Refers to `call` and `masks` as long as it lives. Throws bad_alloc.
-  WorkSplit(const AttendCall& call, const Masks& masks);
+  // Refers to `call` as long as it lives. Throws bad_alloc.
+  explicit WorkSplit(const AttendCall& call);
 
   std::span<const QueryChunk> chunks() const { return chunks_; }
   std::span<const KvSplit> splits() const { return splits_; }
@@ -71,12 +70,7 @@ class WorkSplit {
   uint64_t split_tokens(uint64_t rows_per_head, uint32_t heads) const;
   void place_results();
 
-  const Masks::Rows& mask_of(const AttendSequence& sequence) const {
-    return masks_.of(static_cast<size_t>(&sequence - call_.sequences.data()));
-  }
-
   const AttendCall& call_;
-  const Masks& masks_;
   const uint32_t heads_per_kv_head_;
   std::vector<QueryChunk> chunks_;
   std::vector<KvSplit> splits_;

@@ -6,7 +6,6 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
-#include "engine/attention/chosen_blocks.h"
 #include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"
 #include "engine/session/needs.h"
@@ -185,7 +184,8 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   attention::AttendCall call{};
   call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
                 shape.value_dim,   shape.dtype,    shape.value_dtype};
-  call.params = attention::check_params(params, shape.key_dim, shape.window, shape.sinks);
+  call.params =
+      attention::check_params(params, shape.kv_heads, shape.key_dim, {shape.window, shape.sinks});
   check_none_accepted("attend");
   const attention::BatchRows rows = batch_rows();
   const attention::BatchTensor queries =
@@ -207,13 +207,9 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
                          outputs.first(rows, i, entry.first_row), i, rows.first(i, 0, true)});
   }
   call.sequences = sequences;
-  attention::check_call(call);
-  std::optional<attention::ChosenBlocks> chosen;
-  if (call.params.chooses()) {
-    chosen.emplace(cache_.workers(), cache_.kernels(), call, choosing_layer(call, place, group));
-    call.sequences = chosen->sequences();
-  }
-  pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call);
+  attention::ChoosingLayer choosing{};
+  if (call.params.top_blocks != 0) choosing = choosing_layer(call, place, group);
+  pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call, choosing);
 }
 
 // Returns what the blocks of a layer are chosen by.

@@ -545,10 +545,10 @@ type AttentionParams struct {
 	// stand for no position, such as padding on the left. NULL (default): 0.
 	BoolMaskFirstPositions *int64
 	// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
-	// al. 2024). It reads these, the first_blocks, the last_blocks and those with tokens of the
-	// step. The bound of a block is the sum, over the query heads of the KV head and over the dims,
-	// of the larger of q * min and q * max of its keys. 0 (default): none is chosen so. Needs a
-	// cache.
+	// al. 2024), among those in which it sees a token. It reads these, the first_blocks, the
+	// last_blocks and those with tokens of the step. The bound of a block is the sum, over the
+	// query heads of the KV head and over the dims, of the larger of q * min and q * max of its
+	// keys. 0 (default): none is chosen so. Needs a cache.
 	TopBlocks uint32
 	// With chosen blocks: so many first blocks are read, too. Default 1.
 	FirstBlocks uint32
@@ -574,6 +574,17 @@ type AttentionParams struct {
 	BlockMass *float32
 	// Entries per query head: those of the longest sequence, or more.
 	BlockMassSize uint64
+	// [kv_heads]: the window of each KV head, in place of `window`: the queries that use the head
+	// see so far back. 0: all; PKV_WINDOW_OF_LAYER: that of the layer. NULL (default): `window`.
+	HeadWindows *uint32
+	// [kv_heads]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`.
+	HeadSinks *uint32
+	// Of top_blocks: 1: the new tokens of a session choose the same blocks, those with the highest
+	// sums of their bounds, and read them together: for trees of speculative tokens, say. 0
+	// (default): each chooses its own.
+	ChooseTogether uint32
+	// 0.
+	Reserved uint32
 }
 
 // What pkv_pool_create makes.

@@ -654,6 +654,10 @@ class AttentionParams(ctypes.Structure):
         ("chosen_blocks", _pointer),
         ("block_mass", _pointer),
         ("block_mass_size", _u64),
+        ("head_windows", _pointer),
+        ("head_sinks", _pointer),
+        ("choose_together", _u32),
+        ("reserved", _u32),
     ]
 
 

@@ -83,6 +83,9 @@ pub struct AttentionParams<'a> {
     first_blocks: Option<u32>,
     last_blocks: Option<u32>,
     block_lists: Option<(&'a [u32], usize)>,
+    head_windows: Option<&'a [u32]>,
+    head_sinks: Option<&'a [u32]>,
+    choose_together: bool,
 }
 
 impl<'a> AttentionParams<'a> {
@@ -112,6 +115,18 @@ impl<'a> AttentionParams<'a> {
     /// First positions seen whatever the window.
     pub fn sinks(mut self, tokens: u32) -> Self {
         self.sinks = Some(tokens);
+        self
+    }
+
+    /// A window for each KV head, in place of [`window`](Self::window); 0: all.
+    pub fn head_windows(mut self, tokens: &'a [u32]) -> Self {
+        self.head_windows = Some(tokens);
+        self
+    }
+
+    /// Sinks for each KV head, in place of [`sinks`](Self::sinks).
+    pub fn head_sinks(mut self, tokens: &'a [u32]) -> Self {
+        self.head_sinks = Some(tokens);
         self
     }
 
@@ -168,6 +183,13 @@ impl<'a> AttentionParams<'a> {
         self
     }
 
+    /// The new tokens of a session choose the same [`top_blocks`](Self::top_blocks), by the sums of
+    /// their bounds, and read them together: for trees, say.
+    pub fn choose_together(mut self) -> Self {
+        self.choose_together = true;
+        self
+    }
+
     /// With chosen blocks, so many first blocks are read, too. Without this one is.
     pub fn first_blocks(mut self, count: u32) -> Self {
         self.first_blocks = Some(count);
@@ -211,6 +233,15 @@ impl<'a> AttentionParams<'a> {
             [("alibi_slopes", self.alibi_slopes), ("sink_logits", self.sink_logits)]
         {
             numbers.map_or(Ok(()), |numbers| length(what, numbers.len(), Some(heads as usize)))?;
+        }
+        for (what, numbers) in
+            [("head_windows", self.head_windows), ("head_sinks", self.head_sinks)]
+        {
+            if let Some(found) = numbers.map(<[u32]>::len).filter(|&n| n != kv_heads as usize) {
+                return Err(Error::misuse(format!(
+                    "{what}: {found} numbers are given for {kv_heads} KV heads"
+                )));
+            }
         }
         if let Some((words, per_row)) = self.mask {
             length("mask", words.len(), per_row.checked_mul(rows))?;
@@ -277,6 +308,10 @@ impl<'a> AttentionParams<'a> {
             chosen_blocks: chosen_blocks.map_or(null_mut(), <[u32]>::as_mut_ptr),
             block_mass: block_mass.map_or(null_mut(), |(mass, _)| mass.as_mut_ptr()),
             block_mass_size: per_head as u64,
+            head_windows: self.head_windows.map_or(null(), <[u32]>::as_ptr),
+            head_sinks: self.head_sinks.map_or(null(), <[u32]>::as_ptr),
+            choose_together: self.choose_together.into(),
+            reserved: 0,
         };
         if let Some(mask) = &self.bool_mask {
             mask.fill(&mut raw, batch)?;

@@ -289,6 +289,8 @@ fn of_attention() {
     let params = params.parents(&[-1, -1, 0]).bool_mask(shown);
     let (lists, mut chosen) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
     let params = params.top_blocks(5).first_blocks(6).last_blocks(7).block_lists(&lists, 4);
+    let (windows, kept) = ([10, 11], [12, 13]);
+    let params = params.head_windows(&windows).head_sinks(&kept).choose_together();
     let batch = BatchRows { lengths: &[1, 2], first_rows: None };
     let mut mass = [0.0; 2 * 2 * 9];
     let told = Told {
@@ -323,6 +325,10 @@ fn of_attention() {
         chosen_blocks,
         block_mass,
         block_mass_size,
+        head_windows,
+        head_sinks,
+        choose_together,
+        reserved: _,
     } = params.block_mass_queries(8).raw(&batch, [2, 2], told).unwrap();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
     assert_eq!((scale, causal, window, softcap, sinks, mask_words), (0.5, 0, 3, 2.5, 4, 2));
@@ -334,6 +340,14 @@ fn of_attention() {
     assert_eq!((top_blocks, first_blocks, last_blocks, block_list_size), (5, 6, 7, 4));
     assert_eq!((block_mass_queries, block_mass_size), (8, 9));
     assert_eq!(block_mass as *const f32, mass.as_ptr());
+    assert_eq!((head_windows, head_sinks), (windows.as_ptr(), kept.as_ptr()));
+    assert_eq!(choose_together, 1);
+    for wrong in [&windows[..1], &[1, 2, 3]] {
+        let params = AttentionParams::new().head_windows(wrong);
+        assert!(params.raw(&batch, [2, 2], Told::default()).is_err());
+        let params = AttentionParams::new().head_sinks(wrong);
+        assert!(params.raw(&batch, [2, 2], Told::default()).is_err());
+    }
     assert_eq!((block_lists, chosen_blocks as *const u32), (lists.as_ptr(), chosen.as_ptr()));
     let raw = AttentionParams::new().raw(&batch, [2, 2], Told::default()).unwrap();
     assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks), (0, 1, 1));

@@ -147,7 +147,7 @@ fn lists_of_another_length_are_refused() {
             refused(params.block_lists(&lists, usize::MAX), None),
             refused(params.block_lists(&lists, 3).top_blocks(1), None),
             refused(params, Some(&mut [])),
-            refused(params.top_blocks(1).window(40), None),
+            refused(params.top_blocks(1).alibi_slopes(&[1.0; QUERY_HEADS]), None),
         ] {
             assert_eq!(error.status(), Status::INVALID_ARGUMENT, "{error}");
         }

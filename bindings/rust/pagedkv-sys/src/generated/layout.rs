@@ -75,13 +75,14 @@ layout!(pkv_kv_view, 128, 8,
 layout!(pkv_attention_sequences, 64, 8,
     struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
     32 8, block_table_stride 40 8, first_rows 48 8, query_positions 56 8);
-layout!(pkv_attention_params, 168, 8,
+layout!(pkv_attention_params, 192, 8,
     struct_size 0 4, scale 4 4, causal 8 4, window 12 4, sinks 16 4, softcap 20 4, alibi_slopes 24
     8, sink_logits 32 8, mask 40 8, mask_words 48 8, lse 56 8, parents 64 8, bool_mask 72 8,
     bool_mask_columns 80 8, bool_mask_row_stride 88 8, bool_mask_batch_stride 96 8,
     bool_mask_first_positions 104 8, top_blocks 112 4, first_blocks 116 4, last_blocks 120 4,
     block_mass_queries 124 4, block_lists 128 8, block_list_size 136 8, chosen_blocks 144 8,
-    block_mass 152 8, block_mass_size 160 8);
+    block_mass 152 8, block_mass_size 160 8, head_windows 168 8, head_sinks 176 8, choose_together
+    184 4, reserved 188 4);
 layout!(pkv_pool_config, 24, 8,
     struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
 layout!(pkv_block_state, 24, 4,

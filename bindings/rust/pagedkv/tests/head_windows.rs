@@ -1,0 +1,46 @@
+//! Windows and sinks of single KV heads, and blocks that the tokens of a tree choose together.
+use pagedkv::*;
+
+const TOKENS: usize = 200;
+const NEW: usize = 3;
+const DIM: usize = 16;
+const HEADS: usize = 2;
+
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i * 7919 % 101) as f32 / 50.0 - 1.0).collect()
+}
+
+#[test]
+fn heads_differ_and_trees_agree() {
+    let config = CacheConfig::with_groups([LayerGroup::new(1, 2, 2, 16)]).blocks(16);
+    let cache = Cache::new(&config).unwrap();
+    let mut session = cache.open_session().unwrap();
+    for tokens in [TOKENS, NEW] {
+        let mut batch = cache.begin([(&mut session, tokens as u32)]).unwrap();
+        let rows = numbers(tokens * HEADS * DIM);
+        batch.write(0, &rows, &rows).unwrap();
+        if tokens == TOKENS {
+            batch.commit(None).unwrap();
+            continue;
+        }
+        let q = numbers(NEW * HEADS * DIM);
+        let mut attend = |params: &AttentionParams<'_>| {
+            let mut out = vec![0f32; NEW * HEADS * DIM];
+            batch.attend_with(0, params, &q, &mut out, None).map(|()| out)
+        };
+        let params = AttentionParams::new();
+        let own = attend(&params.head_windows(&[30, 0]).head_sinks(&[5, 0])).unwrap();
+        let (narrow, whole) =
+            (attend(&params.window(30).sinks(5)).unwrap(), attend(&params).unwrap());
+        for (i, found) in own.iter().enumerate() {
+            let wanted = if i / DIM % HEADS == 0 { narrow[i] } else { whole[i] };
+            assert!((found - wanted).abs() < 1e-5, "number {i} is {found}, not {wanted}");
+        }
+        assert!(attend(&params.choose_together()).is_err());
+        let mut chosen = [0u32; NEW * HEADS * 2];
+        let tree = params.parents(&[-1, 0, 0]).top_blocks(2).choose_together();
+        let mut out = vec![0f32; NEW * HEADS * DIM];
+        batch.attend_choosing(0, &tree, &q, &mut out, None, &mut chosen).unwrap();
+        assert!(chosen.chunks(HEADS * 2).all(|row| row == &chosen[..HEADS * 2]), "{chosen:?}");
+    }
+}

@@ -1,0 +1,60 @@
+// Which blocks of a sequence some of its queries see, and what they see of a sequence that has only
+// some of these blocks.
+#pragma once
+
+#include <span>
+
+#include "engine/attention/call.h"
+
+namespace pkv::attention {
+
+class SeenBlocks {
+ public:
+  // Of queries [first, first + count) of a sequence with a block table, whose window is that of the
+  // KV heads in question. Refers to both as long as it lives.
+  SeenBlocks(const AttendParams& params, const AttendSequence& sequence, uint32_t first,
+             uint32_t count);
+
+  // Returns whether a query sees a token of the block at an entry of the block table. The tokens of
+  // the block come before those of the step.
+  bool operator[](uint32_t entry) const {
+    if (kv_.has_holes && kv_.blocks[entry] == PKV_NO_BLOCK) return false;
+    const uint64_t begin = uint64_t{entry} * kv_.block_size, end = begin + kv_.block_size;
+    if (end <= begin_ && begin >= sequence_.sinks) return false;
+    return sequence_.mask.words == nullptr || begin < sequence_.mask.begin || unmasked(begin, end);
+  }
+
+  // The end of the positions that any of the queries sees.
+  uint64_t end() const { return end_; }
+
+ private:
+  bool unmasked(uint64_t begin, uint64_t end) const;
+
+  const AttendParams& params_;
+  const AttendSequence& sequence_;
+  const kernels::KvView& kv_;
+  const uint32_t first_, count_;
+  uint64_t begin_, end_;
+};
+
+// A sequence that has only some of the blocks of another one: those at `entries` of its block
+// table, rising.
+class Excerpt {
+ public:
+  Excerpt(std::span<const uint32_t> entries, uint32_t block_size)
+      : entries_(entries), block_size_(block_size) {}
+
+  // Returns how many positions of the excerpt come before a position of the whole sequence.
+  uint64_t position(uint64_t whole) const;
+  // Returns what a query sees of the excerpt, without its mask.
+  kernels::QueryView view(const kernels::QueryView& whole) const;
+  // Returns how many words the mask of such a view needs, and writes them.
+  uint64_t mask_words(const kernels::QueryView& whole) const;
+  void write_mask(const kernels::QueryView& whole, uint64_t* words) const;
+
+ private:
+  const std::span<const uint32_t> entries_;
+  const uint64_t block_size_;
+};
+
+}  // namespace pkv::attention
