@@ -1,6 +1,6 @@
-// Windows of single KV heads, chosen blocks, masks and trees, all at once and at random: outputs are
-// those of textbook attention over what is seen and read, and what is chosen has the highest bounds
-// among the blocks of which something is seen.
+// Windows of single KV heads, chosen blocks, masks and trees, all at once and at random: outputs
+// are those of textbook attention over what is seen and read, and what is chosen has the highest
+// bounds among the blocks of which something is seen.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -121,9 +121,7 @@ class Step {
   void draw_windows() {
     for (uint32_t head = 0; head < model_.kv_heads; head++) {
       const bool wide = random_.chance(35);
-      windows_.push_back(model_.window != 0 ? 1 + below(model_.window)
-                         : wide             ? 0
-                                            : 1 + below(150));
+      windows_.push_back(model_.window != 0 ? 1 + below(model_.window) : wide ? 0 : 1 + below(150));
       sinks_.push_back(below(model_.window != 0 ? model_.sinks + 1 : 40));
     }
     params_.head_windows = windows_.data();
@@ -176,8 +174,8 @@ class Step {
 
   std::vector<uint32_t> chosen(uint32_t session, uint32_t query, uint32_t head) const {
     const size_t row = size_t{session} * tokens_ + query, top = params_.top_blocks;
-    const auto begin = chosen_.begin() +
-                       static_cast<std::ptrdiff_t>((row * model_.kv_heads + head) * top);
+    const auto begin =
+        chosen_.begin() + static_cast<std::ptrdiff_t>((row * model_.kv_heads + head) * top);
     return {begin, std::find(begin, begin + static_cast<std::ptrdiff_t>(top), PKV_NO_BLOCK)};
   }
 
@@ -243,9 +241,8 @@ class Step {
           if (sees(session, query, head, j) &&
               reads(session, query, head, static_cast<uint32_t>(j / block_size)))
             attention.mask[j / 64] |= uint64_t{1} << j % 64;
-        const ReferenceRow expected(queries.row(row, h),
-                                    {0, h, head, start_ + query, 0, length()}, keys, values,
-                                    attention);
+        const ReferenceRow expected(queries.row(row, h), {0, h, head, start_ + query, 0, length()},
+                                    keys, values, attention);
         for (uint32_t d = 0; d < out.dim(); d++)
           worst = worse(std::abs(double{out.get(row, h, d)} - expected.out[d]) /
                             expected.tolerance(d, out.dtype()),

@@ -11,8 +11,8 @@ namespace {
 
 // A text that begins like many others: they part after 40 and after 90 tokens, inside of blocks.
 std::vector<int32_t> draw_text(std::mt19937& random) {
-  const auto family = static_cast<int32_t>(random() % 3), branch = static_cast<int32_t>(random() % 4),
-             leaf = static_cast<int32_t>(random() % 4);
+  const auto family = static_cast<int32_t>(random() % 3),
+             branch = static_cast<int32_t>(random() % 4), leaf = static_cast<int32_t>(random() % 4);
   std::vector<int32_t> text(60 + random() % 100);
   for (size_t i = 0; i < text.size(); i++)
     text[i] = i < 40 ? family : i < 90 ? family * 4 + branch : (family * 4 + branch) * 4 + leaf;

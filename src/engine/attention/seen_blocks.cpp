@@ -79,8 +79,7 @@ void Excerpt::write_mask(const kernels::QueryView& whole, uint64_t* words) const
          at += count, to += count) {
       // No more than what is left of the word.
       count = std::min(end - at, word_bits - to % word_bits);
-      words[to / word_bits] |= bits_at(whole.mask, at - whole.mask_begin, count)
-                               << to % word_bits;
+      words[to / word_bits] |= bits_at(whole.mask, at - whole.mask_begin, count) << to % word_bits;
     }
   }
 }
