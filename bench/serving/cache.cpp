@@ -110,7 +110,7 @@ pkv_status Cache::open(const Request& request, pkv_session* session) const {
   return status;
 }
 
-void Cache::compute(pkv_batch batch, size_t rows) {
+void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {
   // Query heads are at least as many as KV heads, and keys as long as queries: one set of rows
   // serves all three.
   const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0}, out{out_.data(), PKV_F32, 0, 0, 0};
@@ -118,12 +118,13 @@ void Cache::compute(pkv_batch batch, size_t rows) {
     throw std::logic_error("a step has more rows than were made");
   for (uint32_t layer = 0; layer < options_.layers; layer++) {
     check(pkv_batch_write(batch, layer, &in, &in), "write");
+    if (written != nullptr) (*written)(layer, rows_.data());
     check(pkv_batch_attend(batch, layer, nullptr, &in, &out), "attend");
   }
 }
 
 pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts,
-                       const int32_t* tokens, double* seconds) {
+                       const int32_t* tokens, double* seconds, const LayerWritten* written) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   pkv_batch batch;
@@ -132,7 +133,7 @@ pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const ui
   if (status == PKV_OUT_OF_BLOCKS) return status;
   check(status, "begin");
   const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
-  if (!options_.ids_only) compute(batch, rows);
+  if (!options_.ids_only) compute(batch, rows, written);
   check(pkv_batch_commit(batch, tokens), "commit");
   *seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (options_.modelled) {

@@ -3,6 +3,7 @@
 
 #include <pagedkv/pagedkv.h>
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -37,13 +38,17 @@ class Cache {
   // Opens a session of the request's tenant, with its reservation: PKV_OK or PKV_OUT_OF_BLOCKS.
   pkv_status open(const Request& request, pkv_session* session) const;
 
+  // Told of each layer when its rows, [rows][kv_heads][dim], are written and not attended over yet:
+  // the same ones for keys and values.
+  using LayerWritten = std::function<void(uint32_t layer, const float* rows)>;
+
   // Writes and attends all layers for a step and commits it; tells the seconds it took, or should
   // have taken. OUT_OF_BLOCKS: nothing happened.
   pkv_status step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts,
-                  const int32_t* tokens, double* seconds);
+                  const int32_t* tokens, double* seconds, const LayerWritten* written = nullptr);
 
  private:
-  void compute(pkv_batch batch, size_t rows);
+  void compute(pkv_batch batch, size_t rows, const LayerWritten* written);
 
   const Options& options_;
   const Setup setup_;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "apart.h"
 #include "display.h"
 #include "hits.h"
 
@@ -47,6 +48,18 @@ nlohmann::json report(const Trace& trace, const std::vector<Figures>& runs) {
   return result;
 }
 
+int serve_apart(const Options& options) {
+  std::ofstream json;
+  if (!options.json.empty()) json = writable(options.json);
+  const Trace trace = make_trace(options);
+  const std::vector<ApartFigures> runs = run_apart(options, trace);
+  std::fputs(comparison(runs).c_str(), stdout);
+  nlohmann::json result{{"requests", trace.requests.size()}};
+  for (const ApartFigures& run : runs) result["runs"].push_back(to_json(run));
+  if (json.is_open()) json << result << '\n';
+  return 0;
+}
+
 int serve(const Options& options) {
   std::ofstream json, drawn;
   if (!options.json.empty()) json = writable(options.json);
@@ -84,7 +97,8 @@ int main(int argc, char** argv) {
   using namespace pkv::serve;
   try {
     Options options;
-    return parse(argc, argv, options) ? serve(options) : 0;
+    if (!parse(argc, argv, options)) return 0;
+    return options.prefill > 0 ? serve_apart(options) : serve(options);
   } catch (const InputError& error) {
     std::fprintf(stderr, "pkv-serve: %s\n", error.what());
     return 2;

@@ -36,6 +36,8 @@ Examples:
   An hour of a service in seconds:
     pkv-serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 \
       --time-scale 0.5
+  Prompts in one process, decoding in another, over loopback sockets, beside two that do both:
+    pkv-serve --prefill 1 --decode 1 --requests 60 --time-scale 0.5
   Pictures of a run in the folder `out`, from a clone (pkv-serve alone leaves serve.json there):
     bash bench/serve --ids-only --time-scale 1.5 --requests 1000 --pictures out
 
@@ -146,6 +148,19 @@ void add_options(CLI::App& app, Options& o) {
       ->check(cost)
       ->group("Engine");
 
+  auto* prefill =
+      app.add_option("--prefill", o.prefill,
+                     "Real time: so many processes compute prompts, --decode others decode, and "
+                     "keys and values go over sockets; beside as many that do both")
+          ->type_name("N")
+          ->check(between(1u, 64u))
+          ->group("Engine");
+  auto* decode = app.add_option("--decode", o.decode, "... and so many decode")
+                     ->type_name("M")
+                     ->check(between(1u, 64u))
+                     ->group("Engine");
+  prefill->needs(decode);
+  decode->needs(prefill);
   app.add_option("--layers", o.layers, "Layers (4)")
       ->type_name("N")
       ->check(between(1u, 1024u))
@@ -199,6 +214,11 @@ bool parse(int argc, char** argv, Options& options) {
   } catch (const CLI::ParseError& error) {
     throw InputError(error.what());
   }
+  if (options.prefill > 0 && (options.ids_only || options.modelled || options.compare ||
+                              !options.pictures.empty() || options.setup.kind == Kind::contiguous))
+    throw InputError(
+        "--prefill and --decode run in real time on paged keys and values: without --ids-only, "
+        "--modelled, --compare, --pictures and --kind contiguous");
   Setup& setup = options.setup;
   if (setup.kind == Kind::contiguous) setup.prefix = false;
   setup.name = setup.kind == Kind::contiguous ? "contiguous"
