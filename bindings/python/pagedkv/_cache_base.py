@@ -55,6 +55,13 @@ class PrefixEvents(NamedTuple):
     """How many of those wanted had been overwritten."""
 
 
+class RawEvents(NamedTuple):
+    room: ctypes.Array[_raw.PrefixEvent]
+    n: int
+    next: int
+    lost: int
+
+
 class CacheBase(Handle):
     """The part of `Cache` that knows nothing of sessions."""
 
@@ -211,6 +218,15 @@ class CacheBase(Handle):
         """Up to n events from number `first` on: what was cached and what went. Go on
         from `next`.
         """
+        read = self.read_events(first, n)
+        return PrefixEvents(
+            [as_record(PrefixEvent, event) for event in read.room[: read.n]],
+            read.next,
+            read.lost,
+        )
+
+    def read_events(self, first: int, n: int) -> RawEvents:
+        """The same for who reads many of them: as they lie in memory."""
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
         following, count, lost = (
             ctypes.c_uint64(unsigned(first, 64, "first")),
@@ -222,11 +238,7 @@ class CacheBase(Handle):
                 self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost)
             )
         )
-        return PrefixEvents(
-            [as_record(PrefixEvent, event) for event in room[: count.value]],
-            following.value,
-            lost.value,
-        )
+        return RawEvents(room, count.value, following.value, lost.value)
 
     # ---- The store
 

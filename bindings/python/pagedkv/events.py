@@ -17,6 +17,7 @@ Needs `pip install pagedkv[events]`.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import warnings
@@ -28,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._arrays import TokenIds, token_ids
-from ._cache_base import CacheBase, PrefixEvents, prefix_hash_blocks
+from ._cache_base import CacheBase, RawEvents, prefix_hash_blocks
 from ._event_sockets import EventSubscriber, Sender
 from ._event_wire import (
     AllBlocksCleared,
@@ -57,7 +58,11 @@ __all__ = [
     "encode_batch",
 ]
 
-_EVENTS_A_READ = 4096
+# pkv_prefix_event
+_EVENT = np.dtype(
+    [("number", "u8"), ("hash", "u8"), ("parent", "u8"), ("position", "u8"), ("kind", "u4", 2)]
+)
+_EVENTS_A_STEP, _EVENTS_A_READ = 64, 4096
 
 
 class _Block(NamedTuple):
@@ -65,9 +70,7 @@ class _Block(NamedTuple):
 
     parent: int | None
     """The hash of the block before it."""
-    position: int
-    tokens: bytes
-    """int32 of this machine."""
+    tokens: list[int]
     salt: bytes | None
 
 
@@ -111,14 +114,15 @@ class FollowedCache:
         """
         ids = token_ids(tokens)
         hashes = prefix_hash_blocks(ids, self._block_size, salt).tolist()
+        listed = ids.tolist()
         with self._lock:
             self._check_open()
             parent: int | None = None
             for index, found in enumerate(hashes):
                 if found not in self._blocks:
                     first = index * self._block_size
-                    rows = ids[first : first + self._block_size].tobytes()
-                    self._blocks[found] = _Block(parent, first, rows, salt)
+                    part = listed[first : first + self._block_size]
+                    self._blocks[found] = _Block(parent, part, salt)
                 if found in self._stored:
                     self._publish(found)
                 else:
@@ -139,10 +143,10 @@ class FollowedCache:
         with self._lock:
             self._check_open()
             try:
-                while True:
-                    read = self._cache.prefix_events(self._next, _EVENTS_A_READ)
+                for room in itertools.chain((_EVENTS_A_STEP,), itertools.repeat(_EVENTS_A_READ)):
+                    read = self._cache.read_events(self._next, room)
                     self._take(read)
-                    if len(read.events) < _EVENTS_A_READ:
+                    if read.n < room:
                         break
             except MisuseError as error:
                 if error.status == Status.STALE_HANDLE:
@@ -178,25 +182,26 @@ class FollowedCache:
             self._sender.send(encode_batch(events, self._rank, self._sender.form))
         return len(events)
 
-    def _take(self, read: PrefixEvents) -> None:
+    def _take(self, read: RawEvents) -> None:
         self._next = read.next
         if read.lost:
             self._lost_events += read.lost
             self._look_at_all()
+        rows = np.frombuffer(memoryview(read.room).cast("B"), _EVENT, read.n)
         removed: list[int] = []
-        for event in read.events:
-            if event.kind == PrefixEventKind.STORED:
+        for found, kind in zip(rows["hash"].tolist(), rows["kind"][:, 0].tolist(), strict=True):
+            if kind == PrefixEventKind.STORED:
                 self._remove(removed)
-                self._stored.add(event.hash)
-                if event.hash in self._blocks:
-                    self._idle.pop(event.hash, None)
-                    self._publish(event.hash)
-            elif event.hash in self._stored:
-                self._stored.discard(event.hash)
-                if event.hash in self._blocks:
-                    self._idle[event.hash] = None
-                if event.hash in self._published:
-                    removed.append(event.hash)
+                self._stored.add(found)
+                if found in self._blocks:
+                    self._idle.pop(found, None)
+                    self._publish(found)
+            elif found in self._stored:
+                self._stored.discard(found)
+                if found in self._blocks:
+                    self._idle[found] = None
+                if found in self._published:
+                    removed.append(found)
         self._remove(removed)
 
     def _remove(self, hashes: list[int]) -> None:
@@ -214,7 +219,7 @@ class FollowedCache:
         last = self._pending[-1] if self._pending else None
         if isinstance(last, BlockStored) and last.block_hashes[-1] == block.parent:
             last.block_hashes.append(found)
-            last.token_ids += np.frombuffer(block.tokens, np.int32).tolist()
+            last.token_ids += block.tokens
             if last.extra_keys is not None:
                 last.extra_keys.append(None)
         else:
@@ -225,7 +230,7 @@ class FollowedCache:
         return BlockStored(
             block_hashes=[found],
             parent_block_hash=block.parent,
-            token_ids=np.frombuffer(block.tokens, np.int32).tolist(),
+            token_ids=block.tokens.copy(),
             block_size=self._block_size,
             medium=self._sender.medium,
             # As vLLM: the first block of a text has the salt, the others follow from it.
@@ -268,7 +273,7 @@ class FollowedCache:
             if parent is not None:
                 continue  # its beginning was forgotten
             chain.reverse()
-            text = np.frombuffer(b"".join(self._blocks[one].tokens for one in chain), np.int32)
+            text = [token for one in chain for token in self._blocks[one].tokens]
             self._look(chain, text, self._blocks[leaf].salt)
 
     def _look(self, hashes: list[int], text: TokenIds, salt: bytes | None) -> None:
