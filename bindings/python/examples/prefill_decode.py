@@ -306,10 +306,13 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
     begun = time.perf_counter()
     if options.connect:
         address = parse_address(options.connect)
-        channel = Channel(socket.create_connection(address, timeout=30), engine.shape)
-        channel.connection.settimeout(options.timeout)
-        receiver = Receiver(engine, channel, ready)
-        receiver.start()
+        try:
+            channel = Channel(socket.create_connection(address, timeout=30), engine.shape)
+            channel.connection.settimeout(options.timeout)
+            receiver = Receiver(engine, channel, ready)
+            receiver.start()
+        except (HandoverError, OSError) as error:
+            print(f"decode: goes on alone: {error}", flush=True)
     asked = 0
     while any(len(text.tokens) < options.tokens for text in texts):
         # A request comes every so many seconds; without another process it waits for its turn.

@@ -136,6 +136,22 @@ def test_two_machines(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
         remove(names)
 
 
+def test_nobody_computes_prompts(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """Nobody listens, or who listens says no hello."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for port in (free_port(), server.getsockname()[1]):
+            command = python("decode", "--connect", f"127.0.0.1:{port}")
+            with subprocess.Popen(
+                [*command, "--json", str(tmp_path / "x")], stdout=subprocess.PIPE, text=True
+            ) as decode:
+                if port == server.getsockname()[1]:
+                    server.accept()[0].close()
+                shown, _ = decode.communicate(timeout=60)
+            assert decode.returncode == 0
+            assert "goes on alone" in shown
+            assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_process_that_computes_prompts_dies(
     how: int, alone: dict[str, Any], tmp_path: pathlib.Path
