@@ -87,8 +87,10 @@ bool Client::learn_slots_from(Connection& connection) {
   question.reply_bytes = slots_reply_bytes;
   question.reply_elements = slots_reply_elements;
   std::optional<std::vector<SlotRange>> ranges;
+  bool knows_none = false;
   run_exchanges({&question, 1}, deadline, [&](Exchange& from, size_t, const redisReply& reply) {
     ranges = parse_slots(reply, connection.address());
+    knows_none = !is_error(reply) && ranges && ranges->empty();
     if (is_error(reply) && is_missing_right(text_of(reply)))
       from.refusal = describe_refusal("CLUSTER SLOTS", text_of(reply));
   });
@@ -96,18 +98,23 @@ bool Client::learn_slots_from(Connection& connection) {
   if (!question.failed && !question.refusal.empty() && belongs_to_cluster(connection, deadline))
     abandon(question, EACCES, question.refusal.c_str());
   if (!question.failed && !ranges) abandon(question, EPROTO, "its answer to CLUSTER SLOTS is none");
+  // A server that has just been added to a cluster, or that has lost its configuration.
+  if (!question.failed && knows_none)
+    abandon(question, EAGAIN, "it is in cluster mode, but knows no server of any slot");
   if (question.failed || !connection.ready()) return false;
   set_slot_owners(connection, *ranges);
   return true;
 }
 
-// Asks the configured servers one after the other for the slots. Returns NULL if one answered, and
-// else the last connection that failed.
+// Asks the configured servers one after the other for the slots, beginning with asked_first_.
+// Returns NULL if one answered, and else the last connection that failed.
 const Connection* Client::learn_slots() {
   const Connection* failed = nullptr;
-  for (const Address& address : settings_.servers) {
-    failed = find(address);
-    if (learn_slots_from(*find(address))) return nullptr;
+  const size_t count = settings_.servers.size();
+  for (size_t i = 0; i < count; i++) {
+    Connection* const server = find(settings_.servers[(asked_first_ + i) % count]);
+    if (learn_slots_from(*server)) return nullptr;
+    failed = server;
   }
   return failed;
 }
@@ -250,23 +257,31 @@ std::vector<Client::Request> Client::follow_redirections(
 
 void Client::run_requests(Operation& operation, std::vector<Request> requests, Tally& tally) {
   auto deadline = Clock::now() + settings_.command_timeout;
+  bool cluster_down = false;
   for (int attempt = 0; attempt <= max_redirections && !requests.empty(); attempt++) {
     const auto begin = Clock::now();
     std::vector<Exchange> exchanges = prepare_exchanges(operation, requests, tally);
     deadline += Clock::now() - begin;  // connecting has its own time-out
     std::vector<RedirectedItem> redirected;
-    run_exchanges(exchanges, deadline,
-                  [&](const Exchange& from, size_t command, const redisReply& reply) {
-                    const size_t item = from.items[command];
-                    if (item == no_item) return;
-                    if (auto redirection = parse_redirection(reply, from.connection.address())) {
-                      redirected.push_back({item, std::move(*redirection)});
-                    } else if (operation.handle_reply(item, reply)) {
-                      tally.counted++;
-                    }
-                  });
+    run_exchanges(
+        exchanges, deadline, [&](const Exchange& from, size_t command, const redisReply& reply) {
+          const size_t item = from.items[command];
+          if (item == no_item) return;
+          cluster_down = cluster_down || (is_error(reply) && is_cluster_down(text_of(reply)));
+          if (auto redirection = parse_redirection(reply, from.connection.address())) {
+            redirected.push_back({item, std::move(*redirection)});
+          } else if (operation.handle_reply(item, reply)) {
+            tally.counted++;
+          }
+        });
     record_outcomes(exchanges, tally);
     requests = follow_redirections(redirected);
+  }
+  // A server that was cut off from the others, or has just started, may not know yet who took its
+  // slots. If it was the one that told the slots, another one knows better.
+  if (is_cluster_ && cluster_down) {
+    slots_known_ = false;
+    asked_first_ = (asked_first_ + 1) % settings_.servers.size();
   }
 }
 

@@ -43,4 +43,6 @@ std::string describe_refusal(std::string_view command, std::string_view text) {
 
 bool is_missing_right(std::string_view text) { return text.starts_with("NOPERM"); }
 
+bool is_cluster_down(std::string_view text) { return text.starts_with("CLUSTERDOWN"); }
+
 }  // namespace pkv::redis

@@ -1,5 +1,6 @@
 // A store in a cluster of three servers. Every key goes to its server and is found after it moved
 // to another one.
+#include "fake.h"
 #include "redis/slots.h"
 #include "support.h"
 
@@ -115,6 +116,40 @@ TEST_F(RedisCluster, ASlotMoves) {
     ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(from)}), "OK");
   }
   cluster()[from].ask({"CLUSTER", "BUMPEPOCH"});
+}
+
+// It was reset, or has lost its disk: the others know better.
+TEST_F(RedisCluster, AServerThatKnowsNoSlotsIsPassedOver) {
+  Server alone({"--cluster-enabled", "yes"});
+  Store store(alone.address() + "," + cluster()[0].address());
+  Batch in, out;
+  for (uint64_t i = 0; i < 300; i++) in.add(i, 1000), out.room(i, 1000);
+  EXPECT_EQ(store.put(in), 300);
+  EXPECT_EQ(store.get(out), 300);
+  pkv_redis_config config = config_for(alone.address());
+  pkv_store unused;
+  EXPECT_EQ(pkv_redis_open(&config, &unused), PKV_IO);
+  EXPECT_NE(std::string(pkv_redis_last_error()).find("knows no server of any slot"),
+            std::string::npos)
+      << pkv_redis_last_error();
+}
+
+// A server that is cut off from its cluster still says that it has slots, and refuses their keys.
+TEST_F(RedisCluster, AServerThatIsCutOffIsAskedNoMore) {
+  std::string map;
+  FakeServer stale(
+      [&](const Command& command) -> Answer {
+        if (command[0] == "PING") return {"+PONG\r\n"};
+        if (command[0] == "CLUSTER") return {map};
+        return {"-CLUSTERDOWN The cluster is down\r\n"};
+      },
+      false);
+  map = stale.map();
+  Store store(stale.address() + "," + cluster()[0].address());
+  EXPECT_EQ(store.put(1, 1000), 0) << "refused by the first";
+  EXPECT_EQ(store.put(1, 1000), 1);
+  EXPECT_EQ(store.get(1, 1000), 0) << "reads have a client of their own";
+  EXPECT_EQ(store.get(1, 1000), 1);
 }
 
 TEST_F(RedisCluster, AServerThatIsDownCostsItsKeys) {
