@@ -1,0 +1,52 @@
+// A cluster of three masters with a replica each, in which servers are killed and slots move.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "servers.h"
+
+namespace redis_test {
+
+// Returns true if there is a redis-cli or a valkey-cli, which makes clusters and moves slots.
+bool have_cli();
+
+class ReplicatedCluster {
+ public:
+  static constexpr size_t servers = 6;
+
+  ReplicatedCluster();
+  Server& operator[](size_t i) { return *servers_[i]; }
+  // Returns the addresses of the servers that are masters at first, as a config has them.
+  std::string addresses() const;
+
+  // Returns the server that has the slot of a key, as `asked` says, or nothing if none has.
+  std::optional<size_t> owner(const std::string& key, size_t asked);
+  bool is_master(size_t i) { return servers_[i]->ask({"ROLE"}).starts_with("master"); }
+
+  // Kills a server as a power cut would, and starts it again.
+  void kill(size_t i);
+  void start(size_t i);
+  bool runs(size_t i) const { return runs_[i]; }
+  // Moves slots from one master to another, with their keys. Returns false if that fails.
+  bool reshard(size_t from, size_t to, size_t slots);
+  // Returns false if servers disagree about a slot, or one is still moving.
+  bool agrees();
+  // Ends what a failed reshard() has left.
+  bool fix();
+  // Waits until every slot has a master, and every master a replica that has all of it. Throws
+  // if that takes too long.
+  void wait_until_healthy(std::chrono::seconds patience = std::chrono::seconds(60));
+
+ private:
+  bool is_healthy();
+  size_t any_that_runs() const;
+  bool cli(const std::vector<std::string>& arguments) const;
+
+  std::array<std::unique_ptr<Server>, servers> servers_;
+  std::array<bool, servers> runs_{};
+};
+
+}  // namespace redis_test
