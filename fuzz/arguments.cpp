@@ -291,6 +291,7 @@ void prefill(Source& draw) {
   const uint32_t blocks[] = {static_cast<uint32_t>(draw.below(3)), PKV_NO_BLOCK};
   documented(pkv_session_drop_blocks(session, static_cast<uint32_t>(draw.below(20) / 19),
                                      draw.below(3), blocks));
+  EXPECT_EQ(PKV_OK, pkv_session_set_return_hint(session, static_cast<uint32_t>(number(draw))));
   documented(pkv_session_trim(session, number(draw)));
   documented(pkv_session_reserve(session, number(draw)),
              {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});

@@ -51,6 +51,9 @@ type PrefixConfig struct {
 	// At most so many are cached of one salt, where Prefix.SetQuota says nothing else; 0: no limit.
 	SaltBlocks uint64
 	Events     int // How many events are kept for Prefix.Events; 0: none.
+	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text:
+	// blocks are weighed by the time that they save. 0: all weigh the same.
+	DoublingDepth int
 }
 
 // CacheConfig describes a cache. What is 0 has its default.
@@ -151,6 +154,7 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 	out.PinnedBlocks = given.PinnedBlocks
 	out.SaltBlocks = given.SaltBlocks
 	out.Events = n.u32("Events", given.Events)
+	out.DoublingDepth = n.u32("DoublingDepth", given.DoublingDepth)
 	return out
 }
 

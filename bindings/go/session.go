@@ -190,6 +190,17 @@ func (s *Session) Trim(length int) error {
 	return call(op, s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
 }
 
+// ReturnNever tells SetReturnHint that the text ends here.
+const ReturnNever = raw.ReturnNever
+
+// SetReturnHint tells after about how long, in a unit of the caller's, the text is expected to go
+// on in another session; 0: nothing is known. The default policy learns from it what to keep.
+func (s *Session) SetReturnHint(after uint32) error {
+	return call("set return hint", s, func() raw.Status {
+		return raw.SessionSetReturnHint(s.handle, after)
+	})
+}
+
 // LastTrim is the longest length, up to limit, that Trim can keep: with a window or with states
 // that is not every one. 0 if there is no other.
 func (s *Session) LastTrim(limit int) (int, error) {

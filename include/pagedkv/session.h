@@ -204,6 +204,28 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  */
 PKV_API pkv_status pkv_session_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
 
+/** after of pkv_session_set_return_hint: nothing is known (default). */
+#define PKV_RETURN_UNKNOWN 0u
+/** after of pkv_session_set_return_hint: its text will not go on. */
+#define PKV_RETURN_NEVER UINT32_MAX
+
+/**
+ * Tells about how long after a session its text is expected to go on in another one: a tool is
+ * running, say, or the user reads the answer. Set it before the session is closed, suspended or
+ * trimmed; it stays until it is set again, and forks and snapshots inherit it.
+ *
+ * The eviction policies DEFAULT and LEARNED learn when texts with such a hint do return, by powers
+ * of two of it. So its unit is the caller's, if it is always the same, and a hint that is wrong
+ * costs little. Where blocks are shared with other texts, how often they are used counts instead.
+ * Other policies, and sessions that do not use the prefix index, take no notice.
+ *
+ * @param session  The session.
+ * @param after    How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+ *
+ * Statuses: BUSY. Since 0.1.
+ */
+PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t after);
+
 /**
  * Forgets blocks in the middle of a session: gives them back, in one layer group. What is left
  * keeps its positions; later tokens do not see the tokens of these blocks (as if masked), and

@@ -243,12 +243,15 @@ std::vector<Case> config_cases() {
   for (const LackingStore& each : lacking)
     add("store: a function is NULL", [&](pkv_cache_config& c) { c.store = &each.config; }, invalid);
   static pkv_prefix_config unknown = known;
-  set_enum(unknown.eviction, 3);
-  static pkv_prefix_config many_events = known, reserved = known;
+  set_enum(unknown.eviction, 4);
+  static pkv_prefix_config many_events = known, at_once = known, never = known;
   many_events.events = UINT32_MAX;
-  reserved.reserved = 1;
+  at_once.doubling_depth = 1;
+  never.doubling_depth = UINT32_MAX;
   add("prefix: events UINT32_MAX", [](pkv_cache_config& c) { c.prefix = &many_events; }, invalid);
-  add("prefix: reserved set", [](pkv_cache_config& c) { c.prefix = &reserved; }, invalid);
+  add("prefix: doubling_depth 1", [](pkv_cache_config& c) { c.prefix = &at_once; }, {PKV_OK});
+  add("prefix: doubling_depth UINT32_MAX", [](pkv_cache_config& c) { c.prefix = &never; },
+      {PKV_OK});
   add("prefix", [](pkv_cache_config& c) { c.prefix = &known; }, {PKV_OK});
   add("prefix, storage NONE",
       [](pkv_cache_config& c) { c.prefix = &known, c.storage = PKV_STORAGE_NONE; }, {PKV_OK});

@@ -210,9 +210,14 @@ std::vector<Function> session_rows() {
                 {"beyond the end", first_block(UINT32_MAX), {PKV_OUT_OF_RANGE}},
                 {"count SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
 
-  std::vector<Function> all = {open,    close,      fork,       reserve,   trim,
-                               suspend, resume,     match,      push,      set_priority,
-                               prefill, set_tokens, read_state, last_trim, drop};
+  Function hint{ROW(pkv_session_set_return_hint), {session, number(60)}, {in_batch()}};
+  hint.cases = {{"unknown", set(1, PKV_RETURN_UNKNOWN), {PKV_OK}},
+                {"never", set(1, PKV_RETURN_NEVER), {PKV_OK}},
+                {"the longest", set(1, UINT32_MAX - 1), {PKV_OK}}};
+
+  std::vector<Function> all = {open,       close,     fork, reserve,      trim,    suspend,
+                               resume,     match,     push, set_priority, prefill, set_tokens,
+                               read_state, last_trim, drop, hint};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

@@ -1,10 +1,11 @@
-// The parts of the default policy: what it learns, what it remembers and which block it chooses.
-#include "engine/prefix/return_time.h"
-
+// The parts of the default policy: what it learns, what it remembers, which order of eviction it
+// finds the best and which block it chooses.
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <random>
+
+#include "engine/prefix/adaptive.h"
 
 namespace {
 
@@ -112,9 +113,9 @@ class Choice : public testing::Test {
     return tree_.add_child(
         root_, {std::span(&token, 1), std::span(&block, 1), std::span(&hash, 1), history});
   }
-  void use(Node& node) {
+  void use(Node& node, uint8_t hint = 0) {
     policy_.remove(node);
-    policy_.used(node, 0, now_);
+    policy_.used(node, 0, hint, now_);
     node.last_use = now_++;
     policy_.add(node);
   }
@@ -122,7 +123,7 @@ class Choice : public testing::Test {
   std::mt19937_64 random_{4};
   Tree tree_{1, 1, memory()};
   Node& root_ = tree_.new_root();
-  ReturnTimePolicy policy_{1000, memory()};
+  AdaptivePolicy policy_{1000, true, 0, memory()};
   uint64_t now_ = 0;
   int32_t tokens_ = 0;
 };
@@ -141,9 +142,9 @@ TEST_F(Choice, OfAFewTheWorst) {
 TEST_F(Choice, OfManyOneOfTheWorst) {
   std::vector<Node*> nodes;
   for (int i = 0; i < 1000; i++) use(*nodes.emplace_back(&publish()));
-  // The oldest of 32 random ones of 1000 is among the oldest 300 but with a chance of 0.7^32, which
-  // is 1 in 90,000.
-  for (int i = 0; i < 100; i++) EXPECT_LT(policy_.victim()->last_use, 300u);
+  // The oldest of 16 random ones of 1000 is among the oldest 500 but with a chance of 2^-16; what
+  // was seen before is remembered, so that it gets better.
+  for (int i = 0; i < 100; i++) EXPECT_LT(policy_.victim()->last_use, i < 50 ? 500u : 50u);
 }
 
 TEST_F(Choice, AnEvictedBlockThatComesBackIsNoStranger) {
@@ -157,6 +158,88 @@ TEST_F(Choice, AnEvictedBlockThatComesBackIsNoStranger) {
   History history;
   policy_.inserted(std::span(&hash, 1), std::span(&history, 1));
   EXPECT_EQ((History{5, 1}), history);
+}
+
+// Texts with a hint return soon or never, as it says, and nothing else tells them apart.
+TEST_F(Choice, AHintThatIsRightIsLearned) {
+  const uint8_t soon = hint_of(10), never = hint_of(PKV_RETURN_NEVER);
+  std::deque<Node*> coming;
+  for (int i = 0; i < 20000; i++) {
+    Node& gone = publish();
+    use(gone, never);
+    policy_.remove(gone);
+    Node& next = publish();
+    use(next, soon);
+    policy_.remove(next);
+    coming.push_back(&next);
+    if (coming.size() <= 10) continue;
+    use(*coming.front(), never);
+    policy_.remove(*coming.front());
+    coming.pop_front();
+  }
+  Node &one = publish(), &other = publish();
+  use(one, never);
+  use(other, soon);
+  EXPECT_EQ(&one, policy_.victim());
+  use(one, soon);
+  use(other, never);
+  EXPECT_EQ(&other, policy_.victim());
+}
+
+TEST(Hints, ArePowersOfTwo) {
+  EXPECT_EQ(0, hint_of(PKV_RETURN_UNKNOWN));
+  EXPECT_EQ(1, hint_of(1));
+  EXPECT_EQ(hint_of(64), hint_of(127));
+  EXPECT_LT(hint_of(127), hint_of(128));
+  EXPECT_LT(hint_of(PKV_RETURN_NEVER - 1), hint_of(PKV_RETURN_NEVER));
+}
+
+// Plays texts of some blocks each in miniatures, which have room for `capacity` of them.
+class Miniature : public testing::TestWithParam<uint64_t> {
+ protected:
+  void play(uint64_t text, uint32_t length) {
+    for (uint32_t i = length; i-- > 0;) {
+      const uint64_t hash = (text * 1000 + i + 1) * 0x9E3779B97F4A7C15u;
+      const uint64_t mixed = (hash ^ hash >> 32) * 0xBF58476D1CE4E5B9u;
+      if (miniatures_.samples(mixed ^ mixed >> 29)) miniatures_.add(mixed ^ mixed >> 29, 0, i + 1);
+    }
+    now_ += length;
+    miniatures_.play(judge_, now_);
+  }
+
+  const uint64_t capacity_ = GetParam();
+  ReturnTimes times_{capacity_, memory()};
+  Judge judge_{times_, 0};
+  Miniatures miniatures_{capacity_, memory()};
+  uint64_t now_ = 0;
+  std::mt19937_64 random_{5};
+};
+
+// 1,000 is its own sample, and of 64,000 every 32nd block is sampled.
+INSTANTIATE_TEST_SUITE_P(, Miniature, testing::Values(1000, 64000));
+
+// Half of the room's worth of texts return all the time, and later others come once in between, so
+// that recency loses all. Kinds do not tell them apart, so that what is learned is of no use.
+TEST_P(Miniature, FrequencyWinsAgainstScans) {
+  const uint32_t length = 20;
+  const uint64_t returning = capacity_ / 2 / length;
+  for (uint64_t i = 0; i < 40 * returning; i++) {
+    play(i % returning, length);
+    for (int scan = 0; i > 4 * returning && scan < 3; scan++)
+      play(1000000 + 3 * i + static_cast<uint64_t>(scan), length);
+  }
+  EXPECT_EQ(Order::frequency, miniatures_.best());
+}
+
+// Texts return twice, soon, and never again: what was frequent is of no use.
+TEST_P(Miniature, WhatWasFrequentDoesNotWinForEver) {
+  const uint32_t length = 20;
+  const uint64_t apart = capacity_ / 2 / length;
+  for (uint64_t i = 0; i < 60 * apart; i++) {
+    play(i, length);
+    if (i >= apart) play(i - apart, length);
+  }
+  EXPECT_NE(Order::frequency, miniatures_.best());
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
   X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push) X(session_trim)     \
   X(session_fork) X(session_last_trim) X(session_read_state) X(session_drop_blocks)               \
   X(session_suspend) X(session_resume) X(session_set_priority) X(session_get_info)                \
+  X(session_set_return_hint)                                                                      \
   X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)     \
   X(batch_begin) X(batch_choose_victims) X(batch_rows) X(batch_write) X(batch_attend)             \
   X(batch_set_first_rows) X(batch_accept) X(batch_commit) X(batch_abort)                          \

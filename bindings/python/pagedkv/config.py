@@ -39,6 +39,7 @@ class PrefixConfig:
     pinned_blocks: int = 0
     salt_blocks: int = 0
     events: int = 0
+    doubling_depth: int = 0
 
     def __post_init__(self) -> None:
         take_names(self)

@@ -111,6 +111,15 @@ class Session(Handle):
         """Keeps the first `length` tokens and gives back every block beyond them."""
         library().check(library().session_trim(self._handle, unsigned(length, 64, "length")))
 
+    def set_return_hint(self, after: int) -> None:
+        """Tells after about how long, in a unit of yours, the text is expected to go on in another
+        session: 0 where nothing is known, RETURN_NEVER where it ends here. The default policy
+        learns from it what to keep.
+        """
+        library().check(
+            library().session_set_return_hint(self._handle, unsigned(after, 32, "after"))
+        )
+
     def last_trim(self, limit: int) -> int:
         """The longest length up to `limit` that trim() can keep: with a window or with states not
         every one is possible.

@@ -32,6 +32,7 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
     check(toy_forward(cache, 1, &session, texts, p));
     t.tokens[t.length++] = most_likely(p[0]);
   }
+  check(pkv_session_set_return_hint(session, 30)); /* she reads for half a minute, say */
   check(pkv_session_close(session)); /* its blocks stay cached until their memory is needed */
 }
 /* [request end] */

@@ -228,11 +228,9 @@ void check_store(const pkv_store_config& config) {
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {
-  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LFU, "eviction");
+  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LEARNED, "eviction");
   if (prefix.events > max_events)
     fail(PKV_INVALID_ARGUMENT, "events is %u; at most %u are kept", prefix.events, max_events);
-  if (prefix.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "prefix: reserved is %u, not 0", prefix.reserved);
 }
 
 }  // namespace

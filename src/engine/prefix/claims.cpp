@@ -39,7 +39,7 @@ void Claims::move(Claim& claim, Node& node) noexcept {
 void Claims::give_up(Claim& claim, Node& end) noexcept {
   const uint32_t blocks = claim.depth - end.end();
   if (blocks == 0) return;
-  contents_.policy->used(*claim.node, end.end(), contents_.clock);
+  contents_.policy->used(*claim.node, end.end(), claim.hint, contents_.clock);
   for (Node* node = claim.node; node != &end; node = node->parent)
     node->retention = std::max(node->retention, claim.retention);
   move(claim, end);

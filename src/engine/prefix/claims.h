@@ -16,6 +16,7 @@ struct Claim {
   Node* node = nullptr;
   uint32_t depth = 0;
   uint8_t retention = 0;  // of the blocks that it leaves behind
+  uint8_t hint = 0;       // see hint_of
 };
 
 class Claims {

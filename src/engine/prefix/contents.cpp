@@ -2,17 +2,21 @@
 
 #include <algorithm>
 
+#include "engine/prefix/adaptive.h"
 #include "engine/prefix/ordered_policy.h"
-#include "engine/prefix/return_time.h"
 
 namespace pkv::prefix {
 
 namespace {
 
-std::unique_ptr<Policy> make_policy(pkv_eviction kind, uint64_t capacity,
-                                    std::pmr::memory_resource& memory) {
-  if (kind == PKV_EVICTION_DEFAULT) return std::make_unique<ReturnTimePolicy>(capacity, memory);
-  return std::make_unique<OrderedPolicy>(kind == PKV_EVICTION_LFU, memory);
+std::unique_ptr<Policy> make_policy(const pkv_prefix_config& config, uint32_t block_size,
+                                    uint64_t capacity, std::pmr::memory_resource& memory) {
+  if (config.eviction == PKV_EVICTION_LRU || config.eviction == PKV_EVICTION_LFU)
+    return std::make_unique<OrderedPolicy>(config.eviction == PKV_EVICTION_LFU, memory);
+  const double weight_per_block =
+      config.doubling_depth == 0 ? 0.0 : static_cast<double>(block_size) / config.doubling_depth;
+  return std::make_unique<AdaptivePolicy>(capacity, config.eviction == PKV_EVICTION_DEFAULT,
+                                          weight_per_block, memory);
 }
 
 }  // namespace
@@ -21,7 +25,7 @@ Contents::Contents(const pkv_prefix_config& config, uint32_t block_size,
                    std::span<const std::unique_ptr<memory::Group>> all_groups, HookMemory& memory)
     : groups(all_groups),
       tree(block_size, static_cast<uint32_t>(groups.size()), memory),
-      policy(make_policy(config.eviction, memory::largest_pool(groups), memory)),
+      policy(make_policy(config, block_size, memory::largest_pool(groups), memory)),
       spaces(tree, config.salt_blocks, memory),
       events(config.events, memory),
       evictable(groups.size()),

@@ -52,6 +52,9 @@ class Index {
     uint32_t depth() const { return claim_.depth; }  // blocks of the path
     std::string salt() const;
     uint8_t retention() const { return claim_.retention; }
+    // Of when the text goes on after this claim: see hint_of.
+    uint8_t hint() const { return claim_.hint; }
+    void set_hint(uint8_t hint) { claim_.hint = hint; }
     // Gives up the path beyond so many blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
     // Does the same and takes from the index what nobody else uses of the path beyond.

@@ -4,13 +4,26 @@
 // of a node changes only while the node is no candidate.
 #pragma once
 
+#include <pagedkv/session.h>
+
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 
 #include "engine/prefix/tree.h"
 
 namespace pkv::prefix {
+
+// What is known of when a text goes on: 0 (nothing), 1 and the power of two of how long after, or
+// never.
+constexpr uint8_t hint_never = 17;
+inline uint8_t hint_of(uint32_t after) {
+  if (after == PKV_RETURN_UNKNOWN) return 0;
+  if (after == PKV_RETURN_NEVER) return hint_never;
+  return static_cast<uint8_t>(std::min<int>(std::bit_width(after), hint_never - 1));
+}
 
 class Policy {
  public:
@@ -32,8 +45,9 @@ class Policy {
   virtual void inserted(std::span<const uint64_t> /*hashes*/,
                         std::span<History> /*histories*/) noexcept {}
   // A use of the path to `end` is over, and the path beyond its first `from` blocks is given up.
-  // now: how many blocks were given up so far.
-  virtual void used(Node& /*end*/, uint32_t /*from*/, uint64_t /*now*/) noexcept {}
+  // hint: see hint_of. now: how many blocks were given up so far.
+  virtual void used(Node& /*end*/, uint32_t /*from*/, uint8_t /*hint*/, uint64_t /*now*/) noexcept {
+  }
   // A candidate is about to lose its last `count` blocks.
   virtual void evicted(Node& /*node*/, uint32_t /*count*/) noexcept {}
 };

@@ -24,16 +24,9 @@ constexpr size_t watched_ways = 8, watched_count = 8192;
 constexpr double prior = 20;
 constexpr double lindy_weight = 100, lindy = 0.1;
 
-constexpr unsigned max_uses = 31, max_often = 5, max_fresh = 4;
-static_assert((max_often + 1) * (max_fresh + 1) == ReturnTimes::kinds);
-
 unsigned width(uint64_t number) { return static_cast<unsigned>(std::bit_width(number)); }
 
-constexpr size_t random_candidates = 32;
-
 }  // namespace
-
-// ---- When blocks return -------------------------------------------------------------------------
 
 ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
     : capacity_(static_cast<double>(capacity)),
@@ -171,135 +164,6 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
     runs[count++] = run;
     worth_[kind][age] = static_cast<float>(run.hits / run.time);
   }
-}
-
-// ---- Ghosts -------------------------------------------------------------------------------------
-
-void Ghosts::remember(uint64_t hash, History history) noexcept {
-  if (table_.empty()) {
-    try {
-      table_.resize(sets_);
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-  }
-  auto& ghosts = table_[set(hash)];
-  for (size_t i = ways - 1; i > 0; i--) ghosts[i] = ghosts[i - 1];
-  ghosts[0] = static_cast<Ghost>(hash << 10) | uint32_t{history.turn} << 5 | history.uses;
-}
-
-History Ghosts::recall(uint64_t hash) noexcept {
-  if (table_.empty()) return {};
-  auto& ghosts = table_[set(hash)];
-  const Ghost tag = static_cast<Ghost>(hash << 10);
-  size_t place = ways;
-  for (size_t i = ways; i-- > 0;)
-    // The compiler makes this free of branches, since there is nearly always no ghost.
-    if ((ghosts[i] ^ tag) >> 10 == 0 && ghosts[i] != 0) place = i;
-  if (place == ways) return {};
-  const Ghost ghost = std::exchange(ghosts[place], 0);
-  return {static_cast<uint8_t>(ghost & 31), static_cast<uint8_t>(ghost >> 5 & 31)};
-}
-
-// ---- The policy ---------------------------------------------------------------------------------
-
-ReturnTimePolicy::ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory)
-    : candidates_{std::pmr::vector<Node*>(&memory), std::pmr::vector<Node*>(&memory),
-                  std::pmr::vector<Node*>(&memory)},
-      times_(capacity, memory),
-      ghosts_(capacity, memory) {}
-
-void ReturnTimePolicy::reserve(size_t nodes) {
-  for (auto& candidates : candidates_)
-    if (candidates.capacity() < nodes)
-      candidates.reserve(std::max(nodes, candidates.capacity() * 2));
-}
-
-void ReturnTimePolicy::add(Node& node) noexcept {
-  auto& candidates = candidates_[node.retention];
-  node.place = static_cast<uint32_t>(candidates.size());
-  candidates.push_back(&node);
-}
-
-void ReturnTimePolicy::remove(Node& node) noexcept {
-  if (next_ == &node) next_ = nullptr;
-  if (node.place == Node::no_place) return;
-  auto& candidates = candidates_[node.retention];
-  candidates[node.place] = candidates.back();
-  candidates.back()->place = node.place;
-  candidates.pop_back();
-  node.place = Node::no_place;
-}
-
-Node* ReturnTimePolicy::victim() noexcept {
-  const auto lowest = std::find_if(candidates_.begin(), candidates_.end(),
-                                   [](const auto& each) { return !each.empty(); });
-  if (lowest == candidates_.end()) return nullptr;
-  const std::span<Node* const> candidates = *lowest;
-  Node* best = nullptr;
-  float lowest_worth = 0;
-  const auto consider = [&](Node* node) {
-    const float worth = times_.worth(node->kind, now_ - node->last_use);
-    if (best != nullptr &&
-        (worth > lowest_worth || (worth == lowest_worth && node->last_use >= best->last_use)))
-      return;
-    best = node;
-    lowest_worth = worth;
-  };
-  if (candidates.size() <= random_candidates) {
-    for (Node* const node : candidates) consider(node);
-    return best;
-  }
-  for (size_t i = 0; i < random_candidates; i++) {
-    // Knuth's linear congruential generator, whose upper bits are good.
-    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
-    consider(candidates[(random_ >> 32) * candidates.size() >> 32]);
-  }
-  if (next_ != nullptr && next_->place != Node::no_place && next_->retention == best->retention)
-    consider(next_);
-  return best;
-}
-
-void ReturnTimePolicy::inserted(std::span<const uint64_t> hashes,
-                                std::span<History> histories) noexcept {
-  constexpr size_t ahead = 16;
-  for (size_t i = 0; i < hashes.size(); i++) {
-    if (i + ahead < hashes.size()) ghosts_.prefetch(hashes[i + ahead]);
-    histories[i] = ghosts_.recall(hashes[i]);
-  }
-}
-
-void ReturnTimePolicy::used(Node& end, uint32_t from, uint64_t now) noexcept {
-  // The end of the part of the path that was used before, as far as nodes and ghosts remember; the
-  // root if no part was.
-  const Node* known = &end;
-  for (const Node* node = &end; node->parent != nullptr; node = node->parent)
-    if (node->history.uses == 0) known = node->parent;
-  const uint32_t length = end.end(), old = known->end();
-  // A conversation goes on from its last turn: this is the turn of this text, and how much of it is
-  // new.
-  const uint8_t turn = static_cast<uint8_t>(std::min(known->history.turn + 1u, max_uses));
-  const unsigned fresh = std::min(max_fresh, width((length - old) * uint64_t{8} / length));
-  for (Node* node = &end; node->end() > from; node = node->parent) {
-    if (node->start >= old) node->history = {0, turn};
-    node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, max_uses));
-    const unsigned often =
-        std::min(max_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
-    node->kind = static_cast<uint8_t>(often * (max_fresh + 1) + fresh);
-    times_.used(node->hashes, node->kind, now);
-  }
-  now_ = now + (length - from);
-  times_.learn(now_);
-}
-
-void ReturnTimePolicy::evicted(Node& node, uint32_t count) noexcept {
-  const auto hashes = std::span(node.hashes).last(count);
-  for (const uint64_t hash : hashes) ghosts_.prefetch(hash);
-  for (const uint64_t hash : hashes) ghosts_.remember(hash, node.history);
-  if (count < node.size)
-    next_ = &node;
-  else
-    next_ = node.parent->parent != nullptr ? node.parent : nullptr;
 }
 
 }  // namespace pkv::prefix

@@ -1,9 +1,9 @@
-// The default policy evicts the block that will return last, judging by what is known of blocks
+// The learned order evicts the block that will return last, judging by what is known of blocks
 // like it. It has nothing to configure, and its only clock is the number of blocks that sessions
 // gave up.
 //
 //   kinds    blocks are told apart by how often they were used, and by how much was new in the last
-//            text that used them
+//            text that used them; or by what the engine said of when their text goes on
 //   returns  a sample of the blocks is watched until each is used again, cached or not. From that
 //            follows, for each kind and age, the probability that a block returns at that age: hits
 //            over those still waiting (the estimator of Kaplan and Meier)
@@ -20,14 +20,14 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/prefix/policy.h"
+#include "engine/prefix/tree.h"
 
 namespace pkv::prefix {
 
 // Learns when blocks of each kind return.
 class ReturnTimes {
  public:
-  static constexpr uint8_t kinds = 30;
+  static constexpr uint8_t kinds = 47;
   // capacity: blocks of the cache, the measure of all times. Throws bad_alloc.
   ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory);
 
@@ -70,53 +70,6 @@ class ReturnTimes {
   Table<double> returned_, ended_;
   Table<double> at_risk_;  // watches that lasted to an age
   Table<float> worth_;
-};
-
-// Remembers how evicted blocks were used, in sets of which the oldest is forgotten.
-class Ghosts {
- public:
-  Ghosts(uint64_t capacity, std::pmr::memory_resource& memory)
-      : sets_(std::min(capacity * per_block / ways, max_sets)), table_(&memory) {}
-  void remember(uint64_t hash, History history) noexcept;
-  // Returns what is known of a block that comes back, and forgets it.
-  History recall(uint64_t hash) noexcept;
-  void prefetch(uint64_t hash) const noexcept {
-    if (!table_.empty()) __builtin_prefetch(&table_[set(hash)]);
-  }
-
- private:
-  using Ghost = uint32_t;  // tag:22 | turn:5 | uses:5, the newest first; 0: none
-  static constexpr size_t ways = 8, per_block = 16;
-  size_t set(uint64_t hash) const { return static_cast<size_t>((hash >> 32) * sets_ >> 32); }
-
-  static constexpr uint64_t max_sets = uint64_t{1} << 32;
-  const uint64_t sets_;
-  // It is allocated when the first block is evicted, since a cache that is never full needs none.
-  std::pmr::vector<std::array<Ghost, ways>> table_;
-};
-
-class ReturnTimePolicy final : public Policy {
- public:
-  ReturnTimePolicy(uint64_t capacity, std::pmr::memory_resource& memory);
-  void reserve(size_t nodes) override;
-  void add(Node& node) noexcept override;
-  void remove(Node& node) noexcept override;
-  std::array<std::span<Node* const>, retentions> candidates() const override {
-    return {candidates_[0], candidates_[1], candidates_[2]};
-  }
-  Node* victim() noexcept override;
-  void inserted(std::span<const uint64_t> hashes, std::span<History> histories) noexcept override;
-  void used(Node& end, uint32_t from, uint64_t now) noexcept override;
-  void evicted(Node& node, uint32_t count) noexcept override;
-
- private:
-  // The candidates by retention; Node::place is the index in its list.
-  std::array<std::pmr::vector<Node*>, retentions> candidates_;
-  ReturnTimes times_;
-  Ghosts ghosts_;
-  uint64_t now_ = 0;
-  uint64_t random_ = 1;
-  Node* next_ = nullptr;  // what the last victim left, which is likely as good a choice
 };
 
 }  // namespace pkv::prefix

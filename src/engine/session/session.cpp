@@ -180,6 +180,7 @@ void Session::write_to_tier() noexcept {
     Content rest(cache());
     rest.hold() =
         prefix::Index::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
+    rest.hold().set_hint(content_.hold().hint());
     rest.tokens() = content_.tokens();
     rest.set_forgotten_from(content_.forgotten_from());
     rest.swap(content_);

@@ -59,6 +59,10 @@ class Session {
   // not in their place is not seen by later tokens. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block
   // that the session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is given back.
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
+  // See pkv_session_set_return_hint.
+  void set_return_hint(uint32_t after) noexcept {
+    content_.hold().set_hint(prefix::hint_of(after));
+  }
   // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;
 

@@ -181,6 +181,9 @@ static int go_pkv_session_trim(uintptr_t session, uint64_t length) {
 static int go_pkv_session_last_trim(uintptr_t session, uint64_t limit, uint64_t* length) {
   return pkv_session_last_trim((pkv_session)session, limit, length);
 }
+static int go_pkv_session_set_return_hint(uintptr_t session, uint32_t after) {
+  return pkv_session_set_return_hint((pkv_session)session, after);
+}
 static int go_pkv_session_drop_blocks(uintptr_t session, uint32_t group, size_t count, uint32_t*
     blocks) {
   return pkv_session_drop_blocks((pkv_session)session, group, count, blocks);
@@ -1105,6 +1108,21 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 	return Status(C.go_pkv_session_last_trim(
 		C.uintptr_t(session), C.uint64_t(limit), (*C.uint64_t)(unsafe.Pointer(length)),
 	))
+}
+
+// SessionSetReturnHint is pkv_session_set_return_hint. Tells about how long after a session its
+// text is expected to go on in another one: a tool is running, say, or the user reads the answer.
+// Set it before the session is closed, suspended or trimmed; it stays until it is set again, and
+// forks and snapshots inherit it. The eviction policies DEFAULT and LEARNED learn when texts with
+// such a hint do return, by powers of two of it. So its unit is the caller's, if it is always the
+// same, and a hint that is wrong costs little. Where blocks are shared with other texts, how often
+// they are used counts instead. Other policies, and sessions that do not use the prefix index, take
+// no notice. Statuses: BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - after: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+func SessionSetReturnHint(session Session, after uint32) Status {
+	return Status(C.go_pkv_session_set_return_hint(C.uintptr_t(session), C.uint32_t(after)))
 }
 
 // SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives

@@ -67,6 +67,7 @@ var Names = [...]string{
 	"pkv_session_push",
 	"pkv_session_trim",
 	"pkv_session_last_trim",
+	"pkv_session_set_return_hint",
 	"pkv_session_drop_blocks",
 	"pkv_session_fork",
 	"pkv_session_suspend",
@@ -814,6 +815,22 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 	return Status(result)
 }
 
+// SessionSetReturnHint is pkv_session_set_return_hint. Tells about how long after a session its
+// text is expected to go on in another one: a tool is running, say, or the user reads the answer.
+// Set it before the session is closed, suspended or trimmed; it stays until it is set again, and
+// forks and snapshots inherit it. The eviction policies DEFAULT and LEARNED learn when texts with
+// such a hint do return, by powers of two of it. So its unit is the caller's, if it is always the
+// same, and a hint that is wrong costs little. Where blocks are shared with other texts, how often
+// they are used counts instead. Other policies, and sessions that do not use the prefix index, take
+// no notice. Statuses: BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - after: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+func SessionSetReturnHint(session Session, after uint32) Status {
+	result, _, _ := purego.SyscallN(Addresses[51], uintptr(session), uintptr(after))
+	return Status(result)
+}
+
 // SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives
 // them back, in one layer group. What is left keeps its positions; later tokens do not see the
 // tokens of these blocks (as if masked), and neither do slots, indices and materialize. Layers of
@@ -831,7 +848,7 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 //     that were dropped already, or left the window, may be among them.
 func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[51], uintptr(session), uintptr(group), uintptr(count),
+		Addresses[52], uintptr(session), uintptr(group), uintptr(count),
 		uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
@@ -844,7 +861,7 @@ func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[52], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -856,7 +873,7 @@ func SessionFork(session Session, out *Session) Status {
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[54], uintptr(session))
 	return Status(result)
 }
 
@@ -876,7 +893,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[54], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[55], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -888,7 +905,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[55], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[56], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -898,7 +915,7 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[56], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[57], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -916,7 +933,7 @@ func SessionBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[57], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[58], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -936,7 +953,7 @@ func SessionSlotMapping(
 	session Session, group uint32, first uint64, n uint64, slots *int64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
+		Addresses[59], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(slots)),
 	)
 	return Status(result)
@@ -955,7 +972,7 @@ func SessionKVIndices(
 	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[59], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[60], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -975,7 +992,7 @@ func SessionMaterialize(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[61], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -995,7 +1012,7 @@ func SessionReadState(
 	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[61], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
+		Addresses[62], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
 		uintptr(state),
 	)
 	return Status(result)
@@ -1020,7 +1037,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[63], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -1051,7 +1068,7 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[63], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[64], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
@@ -1064,7 +1081,7 @@ func BatchChooseVictims(
 //   - batch: The batch.
 //   - rows: The number of rows.
 func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[64], uintptr(batch), uintptr(unsafe.Pointer(rows)))
+	result, _, _ := purego.SyscallN(Addresses[65], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
@@ -1077,7 +1094,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //     call, rows follow each other, or begin with the entries of a padded batch.
 func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[65], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
+		Addresses[66], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
 	)
 	return Status(result)
 }
@@ -1091,7 +1108,7 @@ func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[66], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[67], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -1114,7 +1131,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[67], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[68], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1129,7 +1146,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[68], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[69], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -1146,7 +1163,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[69], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[70], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -1156,7 +1173,7 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[70], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[71], uintptr(batch))
 	return Status(result)
 }
 
@@ -1173,7 +1190,7 @@ func BatchSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[71], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[72], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1196,7 +1213,7 @@ func BatchBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[73], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1226,7 +1243,7 @@ func BatchStates(
 	count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[73], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
+		Addresses[74], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
 		uintptr(after), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1247,7 +1264,7 @@ func BatchStateIndices(
 	batch Batch, group uint32, indptr *uint64, capacity uint64, tokens *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(indptr)),
+		Addresses[75], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(indptr)),
 		uintptr(capacity), uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1269,7 +1286,7 @@ func BatchStateBlocks(
 	batch Batch, group uint32, before *uint32, capacity uint64, after *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
+		Addresses[76], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
 		uintptr(capacity), uintptr(unsafe.Pointer(after)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
@@ -1293,7 +1310,7 @@ func BatchKVIndices(
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[77], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -1307,7 +1324,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[77], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[78], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1319,7 +1336,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[78], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
+		Addresses[79], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1331,7 +1348,7 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 //   - tokens: The number of its tokens.
 func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[80], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
@@ -1341,7 +1358,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[80], uintptr(snapshot))
+	result, _, _ := purego.SyscallN(Addresses[81], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1352,7 +1369,7 @@ func SnapshotClose(snapshot Snapshot) Status {
 //   - structSize: sizeof(pkv_stream) as the caller compiled it.
 func StreamInit(stream *Stream, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[81], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
+		Addresses[82], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1364,7 +1381,7 @@ func StreamInit(stream *Stream, structSize uint64) Status {
 //   - structSize: sizeof(pkv_file_config) as the caller compiled it.
 func FileConfigInit(config *FileConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[83], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1388,7 +1405,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[84], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1422,7 +1439,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[85], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1438,7 +1455,7 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[86], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1451,7 +1468,7 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 //   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
 func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[87], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1470,7 +1487,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[88], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1485,7 +1502,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[89], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1498,7 +1515,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[89], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1517,7 +1534,7 @@ func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1538,7 +1555,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1558,7 +1575,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1577,7 +1594,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[94], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1596,7 +1613,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[94], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[95], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1618,7 +1635,7 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[95], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[96], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
 	)
 	return Status(result)
@@ -1631,7 +1648,7 @@ func PrefixHashBlocks(
 //   - structSize: sizeof(pkv_store_config) as the caller compiled it.
 func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[96], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[97], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1651,7 +1668,7 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[97], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[98], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1664,7 +1681,7 @@ func StorePrefetch(
 //
 //   - session: The session.
 func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[98], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[99], uintptr(session))
 	return Status(result)
 }
 
@@ -1684,7 +1701,7 @@ func StoreWait(
 	cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[99], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[100], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1702,7 +1719,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[100], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[101], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1717,7 +1734,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[101], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[102], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1728,7 +1745,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[102], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[103], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1739,7 +1756,7 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 //   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
 func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[103], uintptr(unsafe.Pointer(config)), uintptr(structSize),
+		Addresses[104], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1753,7 +1770,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[104], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[105], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1761,13 +1778,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[105])
+	result, _, _ := purego.SyscallN(Addresses[106])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[106])
+	result, _, _ := purego.SyscallN(Addresses[107])
 	return text(result)
 }

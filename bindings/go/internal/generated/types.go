@@ -35,6 +35,12 @@ const DefaultQuota = 0xFFFFFFFFFFFFFFFF
 // Stands for a token whose id was never told.
 const NoToken = -1
 
+// after of pkv_session_set_return_hint: nothing is known (default).
+const ReturnUnknown = 0
+
+// after of pkv_session_set_return_hint: its text will not go on.
+const ReturnNever = 0xFFFFFFFF
+
 // Status is pkv_status.
 type Status int32
 
@@ -258,8 +264,11 @@ type PrefixConfig struct {
 	SaltBlocks uint64
 	// How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0.
 	Events uint32
-	// 0.
-	Reserved uint32
+	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text,
+	// since it attends to all before it: about w / (2 l h) for a model of w weights (those used for
+	// a token) with l layers of h query heads times head dim. DEFAULT and LEARNED then weigh a
+	// block by the time that its hit saves. 0 (default): all blocks weigh the same.
+	DoublingDepth uint32
 }
 
 // What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,

@@ -43,6 +43,10 @@ DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
 """blocks of pkv_prefix_set_quota: what the config says."""
 NO_TOKEN = -1
 """Stands for a token whose id was never told."""
+RETURN_UNKNOWN = 0
+"""after of pkv_session_set_return_hint: nothing is known (default)."""
+RETURN_NEVER = 0xFFFFFFFF
+"""after of pkv_session_set_return_hint: its text will not go on."""
 
 
 class Status(enum.IntEnum):
@@ -240,13 +244,15 @@ class Eviction(enum.IntEnum):
     """
 
     DEFAULT = 0
-    """Those that earn the fewest hits for their room, as learned from when blocks like them
-    return.
-    """
+    """As that one of the others which finds most on the traffic of late, and mostly LEARNED."""
     LRU = 1
     """Those that were not used for longest."""
     LFU = 2
     """Those matched least often since they were stored; among these, as LRU."""
+    LEARNED = 3
+    """Those that earn the fewest hits for their room, as learned from when blocks like them
+    return.
+    """
 
 
 class PrefixUse(enum.IntEnum):
@@ -470,7 +476,7 @@ class PrefixConfig(ctypes.Structure):
         ("pinned_blocks", _u64),
         ("salt_blocks", _u64),
         ("events", _u32),
-        ("reserved", _u32),
+        ("doubling_depth", _u32),
     ]
 
 
@@ -1058,6 +1064,9 @@ class Functions:
         self.session_trim: _Call = _bind(library, "pkv_session_trim", _int, _pointer, _u64)
         self.session_last_trim: _Call = _bind(
             library, "pkv_session_last_trim", _int, _pointer, _u64, _pointer
+        )
+        self.session_set_return_hint: _Call = _bind(
+            library, "pkv_session_set_return_hint", _int, _pointer, _u32
         )
         self.session_drop_blocks: _Call = _bind(
             library, "pkv_session_drop_blocks", _int, _pointer, _u32, _size, _pointer

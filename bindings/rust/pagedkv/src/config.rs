@@ -212,6 +212,7 @@ pub struct PrefixConfig {
     pinned_blocks: u64,
     salt_blocks: u64,
     events: u32,
+    doubling_depth: u32,
 }
 
 impl PrefixConfig {
@@ -247,12 +248,20 @@ impl PrefixConfig {
         self
     }
 
+    /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
+    /// text: blocks are weighed by the time that they save. Default: all weigh the same.
+    pub fn doubling_depth(mut self, tokens: u32) -> Self {
+        self.doubling_depth = tokens;
+        self
+    }
+
     pub(crate) fn raw(&self) -> Result<sys::pkv_prefix_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_prefix_config_init(out, size) })?;
         raw.eviction = self.eviction;
         raw.pinned_blocks = self.pinned_blocks;
         raw.salt_blocks = self.salt_blocks;
         raw.events = self.events;
+        raw.doubling_depth = self.doubling_depth;
         Ok(raw)
     }
 }

@@ -79,17 +79,22 @@ fn check_prefix(raw: &sys::pkv_prefix_config) {
         pinned_blocks,
         salt_blocks,
         events,
-        reserved,
+        doubling_depth,
     } = *raw;
-    assert_eq!((struct_size as usize, reserved), (size_of::<sys::pkv_prefix_config>(), 0));
-    assert_eq!((eviction, pinned_blocks, salt_blocks, events), (Eviction::LFU, 3, 4, 5));
+    assert_eq!(struct_size as usize, size_of::<sys::pkv_prefix_config>());
+    assert_eq!((eviction, pinned_blocks, salt_blocks), (Eviction::LFU, 3, 4));
+    assert_eq!((events, doubling_depth), (5, 6));
 }
 
 #[test]
 fn of_a_cache() {
     open_library();
-    let prefix =
-        PrefixConfig::new().eviction(Eviction::LFU).pinned_blocks(3).salt_blocks(4).events(5);
+    let prefix = PrefixConfig::new()
+        .eviction(Eviction::LFU)
+        .pinned_blocks(3)
+        .salt_blocks(4)
+        .events(5)
+        .doubling_depth(6);
     let config = CacheConfig::with_groups([group(), group(), group_of_states()])
         .storage(Storage::NONE)
         .layout(Layout::PLAIN)

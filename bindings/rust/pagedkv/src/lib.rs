@@ -97,7 +97,9 @@ pub use stats::{
 };
 pub use store::StoreConfig;
 #[doc(inline)]
-pub use sys::{PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN};
+pub use sys::{
+    PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN, PKV_RETURN_NEVER as RETURN_NEVER,
+};
 
 /// Slot of a row that is padding: nothing is written or read for it.
 pub const NO_SLOT: i64 = sys::PKV_NO_SLOT as i64;

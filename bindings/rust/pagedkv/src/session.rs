@@ -236,6 +236,13 @@ impl Session {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }
 
+    /// Tells after about how long, in a unit of the caller's, the text is expected to go on in
+    /// another session: 0 where nothing is known, [`RETURN_NEVER`](crate::RETURN_NEVER) where it
+    /// ends here. The default policy learns from it what to keep.
+    pub fn set_return_hint(&mut self, after: u32) -> Result<()> {
+        call(|| unsafe { sys::pkv_session_set_return_hint(self.handle, after) })
+    }
+
     /// The longest length, up to `limit`, that [`trim`](Self::trim) can keep: with a window or with
     /// states that is not every one. 0 if there is no other.
     pub fn last_trim(&self, limit: u64) -> Result<u64> {

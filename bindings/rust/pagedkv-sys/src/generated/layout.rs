@@ -49,7 +49,8 @@ layout!(pkv_layer_group, 96, 8,
     4, blocks 56 8, key_rotation 64 8, value_rotation 72 8, state_bytes 80 8, checkpoint_tokens 88
     4, draft_tokens 92 4);
 layout!(pkv_prefix_config, 32, 8,
-    struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, reserved 28 4);
+    struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, doubling_depth
+    28 4);
 layout!(pkv_cache_config, 168, 8,
     struct_size 0 4, layers 4 4, query_heads 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
     24 4, value_dtype 28 4, window 32 4, sinks 36 4, latent 40 4, group_count 44 4, groups 48 8,

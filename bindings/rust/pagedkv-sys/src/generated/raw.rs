@@ -58,6 +58,10 @@ pub const PKV_ALL_SALTS: usize = usize::MAX;
 pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
 /// Stands for a token whose id was never told.
 pub const PKV_NO_TOKEN: i32 = -1;
+/// after of pkv_session_set_return_hint: nothing is known (default).
+pub const PKV_RETURN_UNKNOWN: c_int = 0;
+/// after of pkv_session_set_return_hint: its text will not go on.
+pub const PKV_RETURN_NEVER: u32 = u32::MAX;
 /// Version of these headers. While the major version is 0 the interface may still change.
 pub const PKV_VERSION_MAJOR: c_int = 0;
 pub const PKV_VERSION_MINOR: c_int = 1;
@@ -273,13 +277,15 @@ c_enum! {
     /// Which cached blocks that nobody uses are evicted first, the ends of texts before their
     /// beginnings.
     pkv_eviction {
-        /// Those that earn the fewest hits for their room, as learned from when blocks like them
-        /// return.
+        /// As that one of the others which finds most on the traffic of late, and mostly LEARNED.
         DEFAULT = 0,
         /// Those that were not used for longest.
         LRU = 1,
         /// Those matched least often since they were stored; among these, as LRU.
         LFU = 2,
+        /// Those that earn the fewest hits for their room, as learned from when blocks like them
+        /// return.
+        LEARNED = 3,
     }
 }
 
@@ -586,8 +592,11 @@ pub struct pkv_prefix_config {
     pub salt_blocks: u64,
     /// How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0.
     pub events: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
+    /// text, since it attends to all before it: about w / (2 l h) for a model of w weights (those
+    /// used for a token) with l layers of h query heads times head dim. DEFAULT and LEARNED then
+    /// weigh a block by the time that its hit saves. 0 (default): all blocks weigh the same.
+    pub doubling_depth: u32,
 }
 
 /// What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
@@ -1702,6 +1711,19 @@ macro_rules! for_each_function {
             /// pkv_session_trim can keep; 0 if there is no other.
             fn pkv_session_last_trim(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
+            /// Tells about how long after a session its text is expected to go on in another one: a
+            /// tool is running, say, or the user reads the answer. Set it before the session is
+            /// closed, suspended or trimmed; it stays until it is set again, and forks and
+            /// snapshots inherit it. The eviction policies DEFAULT and LEARNED learn when texts
+            /// with such a hint do return, by powers of two of it. So its unit is the caller's, if
+            /// it is always the same, and a hint that is wrong costs little. Where blocks are
+            /// shared with other texts, how often they are used counts instead. Other policies, and
+            /// sessions that do not use the prefix index, take no notice. Statuses: BUSY. Since
+            /// 0.1.
+            ///
+            /// - `session`: The session.
+            /// - `after`: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+            fn pkv_session_set_return_hint(session: pkv_session, after: u32) -> pkv_status;
             /// Forgets blocks in the middle of a session: gives them back, in one layer group. What
             /// is left keeps its positions; later tokens do not see the tokens of these blocks (as
             /// if masked), and neither do slots, indices and materialize. Layers of other groups
