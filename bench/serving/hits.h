@@ -8,8 +8,8 @@
 
 namespace pkv::serve {
 
-// {"block_tokens", "asked_blocks", "distinct_blocks", "capacities", "lru", "lfu", "belady"}: shares
-// of asked blocks, by capacity in blocks.
+// {"block_tokens", "asked_blocks", "distinct_blocks", "capacities", "default", "lru", "lfu",
+// "belady"}: shares of asked blocks, by capacity in blocks.
 nlohmann::json hits_by_capacity(const Trace& trace);
 
 }  // namespace pkv::serve

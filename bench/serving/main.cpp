@@ -7,6 +7,8 @@
 #include "apart.h"
 #include "display.h"
 #include "hits.h"
+#include "policies/table.h"
+#include "workloads/kinds.h"
 
 namespace pkv::serve {
 
@@ -48,6 +50,24 @@ nlohmann::json report(const Trace& trace, const std::vector<Figures>& runs) {
   return result;
 }
 
+// The files that the user asked for.
+struct Outputs {
+  explicit Outputs(const Options& options) {
+    if (!options.json.empty()) json = writable(options.json);
+    if (options.pictures.empty()) return;
+    std::error_code error;
+    std::filesystem::create_directories(options.pictures, error);
+    drawn = writable(std::filesystem::path(options.pictures) /
+                     (options.compare_policies ? "policies.json" : "serve.json"));
+  }
+  void write(const nlohmann::json& result) {
+    if (json.is_open()) json << result << '\n';
+    if (drawn.is_open()) drawn << result << '\n';
+  }
+
+  std::ofstream json, drawn;
+};
+
 int serve_apart(const Options& options) {
   std::ofstream json;
   if (!options.json.empty()) json = writable(options.json);
@@ -60,14 +80,34 @@ int serve_apart(const Options& options) {
   return 0;
 }
 
-int serve(const Options& options) {
-  std::ofstream json, drawn;
-  if (!options.json.empty()) json = writable(options.json);
-  if (!options.pictures.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.pictures, error);
-    drawn = writable(std::filesystem::path(options.pictures) / "serve.json");
+// One table for each workload.
+int compare_policies(const Options& options) {
+  Outputs outputs(options);
+  stop_on_interrupt();
+  std::vector<std::string> names;
+  if (options.trace.empty() && options.workload == "all")
+    for (const Workload& each : workloads()) names.push_back(each.name);
+  else
+    names.push_back(options.workload);
+  nlohmann::json result{{"comparisons", nlohmann::json::array()}};
+  for (const std::string& name : names) {
+    if (stopped) break;
+    Options one = options;
+    one.workload = name;
+    if (one.trace.empty() && one.requests == 0) one.requests = find_workload(name)->requests;
+    result["comparisons"].push_back(compare_policies(make_trace(one), options.capacities, [&] {
+      if (!options.quiet) std::fputc('.', stderr);
+    }));
+    if (!options.quiet) std::fputc('\n', stderr);
+    std::fputs(policy_table(result["comparisons"].back()).c_str(), stdout);
+    std::fflush(stdout);
   }
+  outputs.write(result);
+  return stopped ? 130 : 0;
+}
+
+int serve(const Options& options) {
+  Outputs outputs(options);
   const Trace trace = make_trace(options);
   stop_on_interrupt();
   Display display(options.quiet);
@@ -83,9 +123,8 @@ int serve(const Options& options) {
   }
   std::fputs((options.compare ? comparison(runs) : summary(runs.front())).c_str(), stdout);
   nlohmann::json result = report(trace, runs);
-  if (drawn.is_open() && !stopped) result["hits"] = hits_by_capacity(trace);
-  if (json.is_open()) json << result << '\n';
-  if (drawn.is_open()) drawn << result << '\n';
+  if (outputs.drawn.is_open() && !stopped) result["hits"] = hits_by_capacity(trace);
+  outputs.write(result);
   return stopped ? 130 : 0;
 }
 
@@ -98,7 +137,8 @@ int main(int argc, char** argv) {
   try {
     Options options;
     if (!parse(argc, argv, options)) return 0;
-    return options.prefill > 0 ? serve_apart(options) : serve(options);
+    if (options.prefill > 0) return serve_apart(options);
+    return options.compare_policies ? compare_policies(options) : serve(options);
   } catch (const InputError& error) {
     std::fprintf(stderr, "pkv-serve: %s\n", error.what());
     return 2;

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <map>
 
+#include "workloads/kinds.h"
+
 namespace pkv::serve {
 
 namespace {
@@ -20,11 +22,26 @@ const char* const description =
 const char* const examples = R"(
 Traces: JSON lines as of Mooncake (timestamp in ms, input_length, output_length, hash_ids: one per
 512 tokens); a CSV as of Azure (TIMESTAMP,ContextTokens,GeneratedTokens; nothing is shared).
-Without --trace requests are generated: users come at random, five per second on average; 4 of 5
-chat, 1 of 5 asks once. A chat begins with a system prompt of 512 tokens that all share and has 4
+Without --trace requests are generated. In `chats` users come at random, five per second on average;
+4 of 5 chat, 1 of 5 asks once. A chat begins with a system prompt of 512 tokens that all share and has 4
 turns on average (geometric); before the next turn the user reads 0.03 s per token and thinks for
 20 s on average (exponential). Lengths are log-normal, median (sigma): questions 60 (0.8) tokens,
-answers 120 (0.7), single prompts 400 (1.0). A turn's prompt is all of the chat before it.
+answers 120 (0.7), single prompts 400 (1.0). A turn's prompt is all of the chat before it. The other
+workloads, in which a client sends what is new to a text of its own as well:
+  agents     a task every 5 s of one of 8 kinds (Zipf 1.0), each with instructions of 4000 (0.4)
+             tokens; a question of 300 (0.8), then 14 steps on average, each with the result of a
+             tool: 70 % return after 1.5 s with 400 tokens, 22 % after 60 s with 900, and 8 % are
+             the user, after 240 s with 60 (all log-normal). The hint is the median of the tool.
+  retrieval  every 0.2 s an instruction of 256 tokens, then 2 or 3 of 3,000 documents (Zipf 0.9) of
+             1500 (0.6) tokens, of which those behind the first one depend on it, then a question;
+             15 % ask on.
+  few-shot   every 25 s a batch with examples of 3000 (0.5) tokens and 50 questions on average, one
+             each second; 35 % of the batches have one of 12 sets of examples, the others a new one.
+  scans      chats; after 1 of 60 users there come 33 documents on average, one each half second,
+             of 4000 (0.7) tokens behind an instruction of 200; each comes once.
+  tenants    chats of 40 tenants (Zipf 1.1), each with a system prompt of 800 (0.7) tokens of its
+             own; with --policies each has a quota of a tenth of the cache.
+  phases     chats, few-shot, scans and agents, one after another, twice.
 
 Examples:
   Chats with real keys and values in a cache of 67 MB:
@@ -38,6 +55,9 @@ Examples:
       --time-scale 0.5
   Prompts in one process, decoding in another, over loopback sockets, beside two that do both:
     pkv-serve --prefill 1 --decode 1 --requests 60 --time-scale 0.5
+  Policies on every workload, and on the half of a trace that nothing was tuned on:
+    pkv-serve --policies --workload all --json policies.json
+    pkv-serve --policies --trace conversation.jsonl --half 2 --capacities 1000,5000,10000,30000
   Pictures of a run in the folder `out`, from a clone (pkv-serve alone leaves serve.json there):
     bash bench/serve --ids-only --time-scale 1.5 --requests 1000 --pictures out
 
@@ -55,6 +75,15 @@ CLI::Validator between(T low, T high) {
   return CLI::Range(low, high).description("");
 }
 
+CLI::Validator workload_name() {
+  return CLI::Validator(
+      [](const std::string& name) {
+        return name == "all" || find_workload(name) != nullptr ? std::string()
+                                                               : "there is no workload " + name;
+      },
+      "");
+}
+
 void add_options(CLI::App& app, Options& o) {
   const auto positive = between(uint64_t{1}, uint64_t{1} << 40);
   const auto time = between(1e-6, 1e6), cost = between(0.0, 1e6);
@@ -62,8 +91,18 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--trace", o.trace, "File to replay: .csv, anything else is JSON lines")
       ->type_name("FILE")
       ->group("Requests");
-  app.add_option("--requests", o.requests,
-                 "At most so many (default: all of the trace, 300 generated)")
+  app.add_option("--workload", o.workload, "What is generated, see below (chats); all: --policies")
+      ->type_name("chats|agents|retrieval|few-shot|scans|tenants|phases|all")
+      ->check(workload_name())
+      ->group("Requests");
+  app.add_option("--half", o.half, "Only the first or the second half of the requests")
+      ->type_name("1|2")
+      ->check(between(1u, 2u))
+      ->group("Requests");
+  app.add_option(
+         "--requests", o.requests,
+         "At most so many (default: all of the trace; 300 generated, or 3,000 and more with "
+         "--policies)")
       ->type_name("N")
       ->check(positive)
       ->group("Requests");
@@ -93,10 +132,11 @@ void add_options(CLI::App& app, Options& o) {
       ->type_name("N")
       ->group("Cache");
   app.add_option("--policy", o.policy, "Which cached blocks go first (default)")
-      ->type_name("default|lru|lfu")
+      ->type_name("default|lru|lfu|learned")
       ->transform(names<pkv_eviction>({{"default", PKV_EVICTION_DEFAULT},
                                        {"lru", PKV_EVICTION_LRU},
-                                       {"lfu", PKV_EVICTION_LFU}}))
+                                       {"lfu", PKV_EVICTION_LFU},
+                                       {"learned", PKV_EVICTION_LEARNED}}))
       ->group("Cache");
   app.add_option("--prefix", o.setup.prefix, "Reuse of what ended sessions computed (on)")
       ->type_name("on|off")
@@ -192,6 +232,17 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--compare", o.compare,
                "Prefix on and off, paged and contiguous, at equal memory, in one table")
       ->group("Output");
+  app.add_flag("--policies", o.compare_policies,
+               "No engine: a table of what each policy of eviction finds, beside those of other "
+               "engines and the bound (Belady)")
+      ->group("Output");
+  app.add_option("--capacities", o.capacities,
+                 "Sizes of the cache for --policies, in blocks of the trace's hash ids (512 "
+                 "tokens), or else of 64 tokens (1/200 to 1/2 of all)")
+      ->type_name("N,N,...")
+      ->delimiter(',')
+      ->check(between(uint64_t{2}, uint64_t{1} << 24))
+      ->group("Output");
   app.add_option("--json", o.json, "File for all figures")->type_name("FILE")->group("Output");
   app.add_option("--pictures", o.pictures, "Folder for pictures, SVG and PNG; includes --compare")
       ->type_name("DIR")
@@ -219,6 +270,10 @@ bool parse(int argc, char** argv, Options& options) {
     throw InputError(
         "--prefill and --decode run in real time on paged keys and values: without --ids-only, "
         "--modelled, --compare, --pictures and --kind contiguous");
+  if (options.workload == "all" && !options.compare_policies)
+    throw InputError("--workload all needs --policies");
+  if (!options.capacities.empty() && !options.compare_policies)
+    throw InputError("--capacities needs --policies");
   Setup& setup = options.setup;
   if (setup.kind == Kind::contiguous) setup.prefix = false;
   setup.name = setup.kind == Kind::contiguous ? "contiguous"

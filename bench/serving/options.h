@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace pkv::serve {
 
@@ -30,7 +31,9 @@ struct Setup {
 };
 
 struct Options {
-  std::string trace;  // empty: the generator
+  std::string trace;               // empty: the generator
+  std::string workload = "chats";  // of the generator; "all" with --policies
+  unsigned half = 0;               // 1 or 2: only that half of the requests
   size_t requests = 0;
   uint64_t seed = 1;
   double time_scale = 1;
@@ -52,6 +55,8 @@ struct Options {
 
   // Processes of a run in real time; 0: simulated time, in this process.
   size_t prefill = 0, decode = 0;
+  bool compare_policies = false;
+  std::vector<uint64_t> capacities;
 
   std::string json, pictures;
   bool compare = false, quiet = false;

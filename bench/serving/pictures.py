@@ -1,5 +1,5 @@
-"""Draws what pkv-serve wrote into DIR/serve.json, as SVG and PNG beside it. Run as:
-pictures.py DIR
+"""Draws what pkv-serve wrote into DIR/serve.json or DIR/policies.json, as SVG and PNG beside it.
+Run as: pictures.py DIR
 """
 
 import json
@@ -119,6 +119,7 @@ def hits(report, directory):
     figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
     lines = (
         ("belady", "bound (Belady)", "#444444", "--", ""),
+        ("default", "default", GREEN, "-", "D"),
         ("lru", "LRU", BLUE, "-", "o"),
         ("lfu", "LFU", ORANGE, "-", "s"),
     )
@@ -171,10 +172,55 @@ def first_token(report, directory):
     save(figure, directory, "serve-first-token")
 
 
+POLICIES = {
+    "bound": ("bound (Belady)", {"color": "#444444", "linestyle": "--"}),
+    "default": ("default", {"color": BLUE, "marker": "o", "linewidth": 2.2}),
+    "default, with hints": ("default, with hints", {"color": BLUE, "linestyle": ":"}),
+    "learned": ("learned", {"color": SKY, "marker": "s"}),
+    "LRU": ("LRU, vLLM", {"color": ORANGE, "marker": "^"}),
+    "LFU": ("LFU", {"color": GREEN, "marker": "v"}),
+    "SGLang slru": ("SGLang slru", {"color": "#CC79A7", "linestyle": "-."}),
+}
+
+
+def policies(report, directory):
+    """Hits by capacity: one panel per workload."""
+    comparisons = report["comparisons"]
+    across = min(4, len(comparisons))
+    down = -(-len(comparisons) // across)
+    size = (3.6 * across + 0.4, 3.0 * down + 0.9)
+    figure, grid = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
+    lines = {}
+    for axes, comparison in zip(grid.flat, comparisons):
+        for row in comparison["rows"]:
+            if row["policy"] not in POLICIES:
+                continue
+            label, style = POLICIES[row["policy"]]
+            percent = [100 * x for x in row["blocks"]]
+            (lines[label],) = axes.plot(
+                comparison["capacities"], percent, **{"markersize": 4, "linewidth": 1.4, **style}
+            )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_ylim(0, None)
+        axes.set_title(pathlib.Path(comparison["workload"]).name)
+        axes.grid(color="#dddddd", linewidth=0.6)
+    for axes in list(grid.flat)[len(comparisons) :]:
+        axes.axis("off")
+    figure.supxlabel("capacity in blocks", fontsize=11)
+    figure.supylabel("% of prompt blocks found cached", fontsize=11)
+    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=4, frameon=False)
+    save(figure, directory, "policies")
+
+
 def main():
     directory = pathlib.Path(sys.argv[1])
-    report = json.loads((directory / "serve.json").read_text())
     with plt.rc_context(STYLE):
+        if (directory / "policies.json").exists():
+            policies(json.loads((directory / "policies.json").read_text()), directory)
+        if not (directory / "serve.json").exists():
+            return
+        report = json.loads((directory / "serve.json").read_text())
         blocks(report, directory)
         utilization(report, directory)
         first_token(report, directory)

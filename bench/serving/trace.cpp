@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "workloads/kinds.h"
+
 namespace pkv::serve {
 
 namespace {
@@ -94,67 +96,6 @@ Request parse_csv(const std::string& line) {
   return request;
 }
 
-void order_by_arrival(std::vector<Request>& requests) {
-  // By index where times are equal; std::stable_sort of this library's age makes newer compilers
-  // warn.
-  std::vector<std::pair<double, size_t>> order;
-  for (const Request& request : requests) order.emplace_back(request.arrival, order.size());
-  std::sort(order.begin(), order.end());
-  std::vector<Request> sorted;
-  for (const auto& [arrival, index] : order) sorted.push_back(std::move(requests[index]));
-  requests = std::move(sorted);
-  if (requests.empty()) return;
-  const double first = requests.front().arrival;
-  for (Request& request : requests) request.arrival -= first;
-}
-
-// Random numbers that are the same with every standard library.
-class Random {
- public:
-  explicit Random(uint64_t seed) : seed_(seed) {}
-  double uniform() { return (static_cast<double>(mix(seed_, count_++) >> 11) + 0.5) * 0x1p-53; }
-  double exponential(double mean) { return -mean * std::log(uniform()); }
-  uint32_t log_normal(double median, double sigma, double most) {
-    const double normal = std::sqrt(-2 * std::log(uniform())) *
-                          std::cos(2 * M_PI * uniform());  // Box and Muller 1958
-    return static_cast<uint32_t>(std::clamp(median * std::exp(sigma * normal), 1.0, most));
-  }
-
- private:
-  const uint64_t seed_;
-  uint64_t count_ = 0;
-};
-
-constexpr double longest_message = 8192;
-
-Request ask(double arrival, std::vector<Segment> prompt, uint64_t user, Random& random) {
-  Request request;
-  request.arrival = arrival;
-  for (const Segment& segment : prompt) request.input += segment.length;
-  request.prompt = std::move(prompt);
-  request.output = random.log_normal(120, 0.7, longest_message);
-  request.answer = mix(user, request.prompt.size());
-  request.tenant = user;
-  return request;
-}
-
-void add_user(std::vector<Request>& requests, double arrival, uint64_t user, uint64_t system,
-              Random& random) {
-  if (random.uniform() < 0.2) {
-    requests.push_back(
-        ask(arrival, {{mix(user, 0), random.log_normal(400, 1.0, longest_message)}}, user, random));
-    return;
-  }
-  std::vector<Segment> chat{{system, 512}};
-  do {
-    chat.push_back({mix(user, chat.size()), random.log_normal(60, 0.8, longest_message)});
-    requests.push_back(ask(arrival, chat, user, random));
-    const Request& turn = requests.back();
-    chat.push_back({turn.answer, turn.output});
-    arrival += 0.03 * turn.output + random.exponential(20);
-  } while (random.uniform() < 0.75);
-}
-
 }  // namespace
 
 uint64_t mix(uint64_t a, uint64_t b) {
@@ -201,24 +142,45 @@ Trace read_trace(const std::string& path, uint64_t seed) {
   return trace;
 }
 
-Trace generate(size_t requests, uint64_t seed) {
-  Trace trace{"generated chats", {}};
-  Random random(mix(seed, 0));
-  double arrival = 0;
-  // Users come until enough of them have asked; which requests are the first so many is known only
-  // then.
-  for (uint64_t user = 1; trace.requests.size() < 2 * requests + 64;
-       user++, arrival += random.exponential(0.2))
-    add_user(trace.requests, arrival, mix(seed, user), mix(seed, 0), random);
+void order_by_arrival(std::vector<Request>& requests) {
+  // By index where times are equal; std::stable_sort of this library's age makes newer compilers
+  // warn.
+  std::vector<std::pair<double, size_t>> order;
+  for (const Request& request : requests) order.emplace_back(request.arrival, order.size());
+  std::sort(order.begin(), order.end());
+  std::vector<Request> sorted;
+  for (const auto& [arrival, index] : order) sorted.push_back(std::move(requests[index]));
+  requests = std::move(sorted);
+  if (requests.empty()) return;
+  const double first = requests.front().arrival;
+  for (Request& request : requests) request.arrival -= first;
+}
+
+Trace generate(const std::string& workload, size_t requests, uint64_t seed) {
+  const Workload* const kind = find_workload(workload);
+  if (kind == nullptr) throw InputError("there is no workload " + workload);
+  return {"generated " + workload, kind->generate(requests, seed), kind->quota};
+}
+
+// Keeps the first or the second half of the requests, by number.
+void halve(Trace& trace, unsigned half) {
+  if (trace.requests.size() < 2) throw InputError(trace.name + " has no two halves");
+  const auto middle =
+      trace.requests.begin() + static_cast<std::ptrdiff_t>(trace.requests.size() / 2);
+  if (half == 1)
+    trace.requests.erase(middle, trace.requests.end());
+  else
+    trace.requests.erase(trace.requests.begin(), middle);
+  trace.name += half == 1 ? ", first half" : ", second half";
   order_by_arrival(trace.requests);
-  trace.requests.resize(requests);
-  return trace;
 }
 
 Trace make_trace(const Options& options) {
-  Trace trace = options.trace.empty()
-                    ? generate(options.requests > 0 ? options.requests : 300, options.seed)
-                    : read_trace(options.trace, options.seed);
+  Trace trace =
+      options.trace.empty()
+          ? generate(options.workload, options.requests > 0 ? options.requests : 300, options.seed)
+          : read_trace(options.trace, options.seed);
+  if (options.half > 0) halve(trace, options.half);
   if (options.requests > 0 && options.requests < trace.requests.size())
     trace.requests.resize(options.requests);
   for (Request& request : trace.requests) request.arrival /= options.time_scale;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct Segment {
   uint32_t length;
 };
 
+constexpr double never_returns = std::numeric_limits<double>::infinity();
+
 struct Request {
   double arrival = 0;  // seconds
   uint32_t input = 0, output = 0;
@@ -22,6 +25,9 @@ struct Request {
   size_t hashed = 0;            // so many leading segments are hash ids of the trace
   uint64_t answer = 0;          // id of the answer's text
   uint64_t tenant = 0;          // requests of one user have the same
+  // Seconds until its text is expected to go on, as an engine knows when the answer ends; 0: not
+  // known.
+  double expected_return = 0;
 
   uint64_t length() const { return uint64_t{input} + output; }
 };
@@ -29,12 +35,15 @@ struct Request {
 struct Trace {
   std::string name;
   std::vector<Request> requests;  // by arrival
+  double quota = 0;               // of a tenant, as a part of the cache; 0: tenants share all
 };
 
 // Reads --trace or generates. Throws InputError.
 Trace make_trace(const Options& options);
 Trace read_trace(const std::string& path, uint64_t seed);
-Trace generate(size_t requests, uint64_t seed);
+Trace generate(const std::string& workload, size_t requests, uint64_t seed);
+// Sorts by arrival, and lets the first request arrive at 0.
+void order_by_arrival(std::vector<Request>& requests);
 
 // Token ids of prompt and answer.
 std::vector<int32_t> text_of(const Request& request);

@@ -1,0 +1,85 @@
+#include "library.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "../cache.h"
+
+namespace pkv::serve {
+
+namespace {
+
+constexpr uint32_t library_tokens = 16;  // one block of the library stands for a block of the trace
+
+pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
+  pkv_prefix_config prefix;
+  check(pkv_prefix_config_init(&prefix, sizeof prefix), "config");
+  prefix.eviction = policy.eviction;
+  // In blocks of the library, which are shorter than those they stand for.
+  if (policy.weighs_time)
+    prefix.doubling_depth =
+        static_cast<uint32_t>(attention_doubles_at * library_tokens / blocks.tokens);
+  if (blocks.quota > 0)
+    prefix.salt_blocks =
+        std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity)));
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config), "config");
+  config.storage = PKV_STORAGE_NONE;
+  config.block_size = library_tokens;
+  config.layers = config.query_heads = config.kv_heads = 1;
+  config.key_dim = 16;
+  config.blocks = capacity;
+  config.prefix = &prefix;
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache), "cache");
+  return cache;
+}
+
+pkv_session open(pkv_cache cache, const Blocks& blocks, const Text& text) {
+  pkv_session_config config;
+  check(pkv_session_config_init(&config, sizeof config), "config");
+  if (blocks.quota > 0) {
+    config.salt = &text.tenant;
+    config.salt_size = sizeof text.tenant;
+  }
+  pkv_session session;
+  check(pkv_session_open(cache, &config, &session), "opening a session");
+  return session;
+}
+
+// Tenths of seconds.
+uint32_t hint_of(double seconds) {
+  if (seconds == never_returns) return PKV_RETURN_NEVER;
+  return static_cast<uint32_t>(std::clamp(10 * seconds, 1.0, 1e9));
+}
+
+}  // namespace
+
+Saved replay_library(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
+  const pkv_cache cache = create(blocks, capacity, policy);
+  Saved saved;
+  std::vector<int32_t> tokens;
+  for (const Text& text : blocks.texts) {
+    tokens.clear();
+    for (size_t i = 0; i < std::min<size_t>(text.blocks.size(), capacity); i++)
+      tokens.insert(tokens.end(), library_tokens, static_cast<int32_t>(text.blocks[i]));
+    const pkv_session session = open(cache, blocks, text);
+    uint64_t matched;
+    check(pkv_session_match_prefix(session, std::min(tokens.size(), text.asked * library_tokens),
+                                   tokens.data(), &matched),
+          "match");
+    saved.add(matched / library_tokens, blocks.tokens);
+    if (const auto rest = static_cast<uint32_t>(tokens.size() - matched); rest > 0) {
+      pkv_batch batch;
+      check(pkv_batch_begin(cache, 1, &session, &rest, nullptr, &batch), "begin");
+      check(pkv_batch_commit(batch, tokens.data() + matched), "commit");
+    }
+    if (policy.hints && text.expected_return > 0)
+      check(pkv_session_set_return_hint(session, hint_of(text.expected_return)), "hint");
+    check(pkv_session_close(session), "close");
+  }
+  check(pkv_cache_destroy(cache), "destroy");
+  return saved;
+}
+
+}  // namespace pkv::serve

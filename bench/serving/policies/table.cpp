@@ -1,0 +1,138 @@
+#include "table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "../figures.h"
+#include "bound.h"
+#include "library.h"
+#include "peers.h"
+
+namespace pkv::serve {
+
+namespace {
+
+// The policies of which the default one is made.
+constexpr const char* parts[] = {"learned", "LRU", "LFU"};
+
+struct Row {
+  const char* name;
+  std::function<Saved(const Blocks&, uint64_t)> replay;
+};
+
+Row library(const char* name, const LibraryPolicy& policy) {
+  return {name, [policy](const Blocks& blocks, uint64_t capacity) {
+            return replay_library(blocks, capacity, policy);
+          }};
+}
+
+Row sglang(const char* name, SglangOrder order) {
+  return {name, [order](const Blocks& blocks, uint64_t capacity) {
+            return replay_sglang(blocks, capacity, order);
+          }};
+}
+
+std::vector<Row> rows_for(const Blocks& blocks) {
+  std::vector<Row> rows{
+      library("default", {}),
+      library("learned", {PKV_EVICTION_LEARNED}),
+      library("LRU", {PKV_EVICTION_LRU}),
+      library("LFU", {PKV_EVICTION_LFU}),
+      library("default, by time", {PKV_EVICTION_DEFAULT, true}),
+  };
+  if (std::any_of(blocks.texts.begin(), blocks.texts.end(),
+                  [](const Text& text) { return text.expected_return > 0; }))
+    rows.push_back(library("default, with hints", {PKV_EVICTION_DEFAULT, false, true}));
+  rows.push_back({"vLLM", replay_vllm});
+  rows.push_back(sglang("SGLang lru", SglangOrder::lru));
+  rows.push_back(sglang("SGLang lfu", SglangOrder::lfu));
+  rows.push_back(sglang("SGLang slru", SglangOrder::slru));
+  rows.push_back(sglang("SGLang fifo", SglangOrder::fifo));
+  rows.push_back({"bound", find_bound});
+  return rows;
+}
+
+// Round numbers from a two-hundredth of all blocks to a half.
+std::vector<uint64_t> capacities_for(const Blocks& blocks) {
+  std::vector<uint64_t> capacities;
+  for (const double part : {200.0, 50.0, 20.0, 8.0, 2.0}) {
+    const double exact = std::max(50.0, static_cast<double>(blocks.distinct) / part);
+    const double unit = std::pow(10.0, std::floor(std::log10(exact)) - 1);
+    const auto rounded = static_cast<uint64_t>(std::round(exact / unit) * unit);
+    if (capacities.empty() || rounded > capacities.back()) capacities.push_back(rounded);
+  }
+  return capacities;
+}
+
+std::string print(const char* format, auto... values) {
+  char text[128];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+const nlohmann::json* find_row(const nlohmann::json& comparison, const std::string& name) {
+  for (const auto& row : comparison.at("rows"))
+    if (row.at("policy") == name) return &row;
+  return nullptr;
+}
+
+}  // namespace
+
+nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capacities,
+                                const std::function<void()>& progress) {
+  const Blocks blocks = blocks_of_trace(trace);
+  if (capacities.empty()) capacities = capacities_for(blocks);
+  nlohmann::json result{{"workload", trace.name},
+                        {"requests", trace.requests.size()},
+                        {"block_tokens", blocks.tokens},
+                        {"asked_blocks", blocks.asked.blocks},
+                        {"distinct_blocks", blocks.distinct},
+                        {"capacities", capacities},
+                        {"rows", nlohmann::json::array()}};
+  for (const Row& row : rows_for(blocks)) {
+    nlohmann::json shares{{"policy", row.name}};
+    for (const uint64_t capacity : capacities) {
+      const Saved saved = row.replay(blocks, capacity);
+      shares["blocks"].push_back(Figures::ratio(static_cast<double>(saved.blocks),
+                                                static_cast<double>(blocks.asked.blocks)));
+      shares["time"].push_back(Figures::ratio(saved.time, blocks.asked.time));
+      shares["tokens"].push_back(saved.blocks * blocks.tokens);
+    }
+    result["rows"].push_back(shares);
+    progress();
+  }
+  return result;
+}
+
+// The last line is the guarantee: the default less the best of its parts.
+std::string policy_table(const nlohmann::json& comparison) {
+  const auto& capacities = comparison.at("capacities");
+  std::string text = print(
+      "\n%s: %zu requests for %zu blocks of %u tokens, %zu of them different\n"
+      "%% of prompt blocks found / %% of prefill time saved, by capacity in blocks\n\n%-22s",
+      comparison.at("workload").get<std::string>().c_str(), comparison.at("requests").get<size_t>(),
+      comparison.at("asked_blocks").get<size_t>(), comparison.at("block_tokens").get<uint32_t>(),
+      comparison.at("distinct_blocks").get<size_t>(), "");
+  for (const auto& capacity : capacities)
+    text += print("%15llu", (unsigned long long)capacity.get<uint64_t>());
+  text += '\n';
+  for (const auto& row : comparison.at("rows")) {
+    text += print("%-22s", row.at("policy").get<std::string>().c_str());
+    for (size_t i = 0; i < capacities.size(); i++)
+      text += print("   %5.2f / %5.2f", 100 * row.at("blocks")[i].get<double>(),
+                    100 * row.at("time")[i].get<double>());
+    text += '\n';
+  }
+  text += print("%-22s", "default - best part");
+  for (size_t i = 0; i < capacities.size(); i++) {
+    double best = 0;
+    for (const char* part : parts)
+      best = std::max(best, find_row(comparison, part)->at("blocks")[i].get<double>());
+    text += print("   %+5.2f        ",
+                  100 * (find_row(comparison, "default")->at("blocks")[i].get<double>() - best));
+  }
+  return text + '\n';
+}
+
+}  // namespace pkv::serve
