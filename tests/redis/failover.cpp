@@ -119,7 +119,10 @@ class Failover {
     for (int attempt = 0; attempt < 10; attempt++) {
       try {
         cluster_.wait_until_healthy(std::chrono::seconds(15));
-        if (cluster_.agrees()) return;
+        for (int i = 0; i < 5; i++) {
+          if (cluster_.agrees()) return;
+          std::this_thread::sleep_for(1s);
+        }
       } catch (const std::runtime_error&) {
       }
       cluster_.fix();
@@ -149,6 +152,10 @@ int main(int argc, char** argv) {
     return 77;
   }
   redis_test::Failover failover(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
-  failover.run(seconds);
+  try {
+    failover.run(seconds);
+  } catch (const std::runtime_error& error) {
+    std::printf("ended early: %s\n", error.what());
+  }
   return failover.report() ? 0 : 1;
 }
