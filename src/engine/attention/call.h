@@ -11,6 +11,9 @@
 
 namespace pkv::attention {
 
+// The positions that one word of a mask stands for.
+inline constexpr uint64_t word_bits = 64;
+
 // The mask of a sequence: that of query i begins at words + i * stride and has a bit for each
 // position from `begin` on. `words` is NULL without a mask.
 struct MaskRows {

@@ -10,8 +10,6 @@ namespace pkv::attention {
 
 namespace {
 
-constexpr uint64_t word_bits = 64;
-
 // Gives a bit for each of `count` bytes, at most 64, that is not 0.
 uint64_t pack_bytes(const uint8_t* bytes, uint64_t count) {
   uint64_t word = 0;

@@ -9,8 +9,6 @@ namespace pkv::attention {
 
 namespace {
 
-constexpr uint64_t word_bits = 64;
-
 // Returns bits [at, at + count) of a mask, at most 64.
 uint64_t bits_at(const uint64_t* words, uint64_t at, uint64_t count) {
   const uint64_t shift = at % word_bits;

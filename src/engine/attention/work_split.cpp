@@ -41,10 +41,13 @@ WorkSplit::WorkSplit(const AttendCall& call)
       add_own_splits(i, 0);
   }
   // Only those of the same KV heads read the same.
+  const auto head_of = [&](uint32_t i) { return chunks_[i].head_begin; };
+  std::sort(decode_chunks.begin(), decode_chunks.end(), [&](uint32_t a, uint32_t b) {
+    return head_of(a) != head_of(b) ? head_of(a) < head_of(b) : a < b;
+  });
   for (std::span<uint32_t> rest = decode_chunks; !rest.empty();) {
-    const uint32_t head = chunks_[rest[0]].head_begin;
-    const auto others = std::stable_partition(
-        rest.begin(), rest.end(), [&](uint32_t i) { return chunks_[i].head_begin == head; });
+    const auto others = std::find_if(rest.begin(), rest.end(),
+                                     [&](uint32_t i) { return head_of(i) != head_of(rest[0]); });
     split_by_prefix(std::span(rest.begin(), others), 0, 0);
     rest = std::span(others, rest.end());
   }
