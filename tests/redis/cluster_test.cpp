@@ -126,7 +126,8 @@ TEST_F(RedisCluster, AServerThatKnowsNoSlotsIsPassedOver) {
   for (uint64_t i = 0; i < 300; i++) in.add(i, 1000), out.room(i, 1000);
   EXPECT_EQ(store.put(in), 300);
   EXPECT_EQ(store.get(out), 300);
-  pkv_redis_config config = config_for(alone.address());
+  const std::string address = alone.address();
+  const pkv_redis_config config = config_for(address);
   pkv_store unused;
   EXPECT_EQ(pkv_redis_open(&config, &unused), PKV_IO);
   EXPECT_NE(std::string(pkv_redis_last_error()).find("knows no server of any slot"),
