@@ -52,9 +52,9 @@ class ReadWriteLock {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
-    } else if (tries < spins + yields) {
-      std::this_thread::yield();
-    } else if ((state & ~writer_waits) != 0) {
+    } else if (tries < spins + yields || state == writer_waits) {
+      std::this_thread::yield();  // Nobody has the lock now, and so nobody would wake this thread.
+    } else {
       state_.wait(state, std::memory_order_relaxed);
     }
   }
