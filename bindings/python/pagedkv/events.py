@@ -112,6 +112,7 @@ class FollowedCache:
         count. May come before or after they are cached; a text that continues an earlier one may
         be told again as a whole.
         """
+        self._sender.check_usable()  # before the lock: a forked child may inherit it locked
         ids = token_ids(tokens)
         hashes = prefix_hash_blocks(ids, self._block_size, salt).tolist()
         listed = ids.tolist()
@@ -140,6 +141,7 @@ class FollowedCache:
         closes the cache: like every call of the library, it makes a `close()` that comes at the
         same time fail (BUSY).
         """
+        self._sender.check_usable()  # before the lock: a forked child may inherit it locked
         with self._lock:
             self._check_open()
             try:

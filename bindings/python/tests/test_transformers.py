@@ -155,9 +155,9 @@ def test_a_new_token_reads_chosen_blocks(family: str) -> None:
         assert torch.equal(model(prompt[:, :89], past_key_values=cache).logits, logits[0])
         some = model(prompt[:, 89:], past_key_values=cache).logits
         assert torch.allclose(some, logits[1], atol=1e-5) == close
-    padded = PagedCache(model, top_blocks=1)
-    with pytest.raises(pagedkv.MisuseError, match="chosen blocks and a mask do not go together"):
-        generate(model, padded)
+    # The padding of a prompt is a mask, which goes together with chosen blocks.
+    padded = generate(model, PagedCache(model, block_size=16, top_blocks=3))
+    assert torch.equal(padded, generate(model, PagedCache(model, block_size=16)))
 
 
 def test_beams_share_blocks() -> None:
