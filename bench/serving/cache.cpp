@@ -125,8 +125,7 @@ void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {
 
 pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts,
                        const int32_t* tokens, double* seconds, const LayerWritten* written) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   pkv_batch batch;
   const pkv_status status =
       pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &batch);
@@ -135,7 +134,7 @@ pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const ui
   const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
   if (!options_.ids_only) compute(batch, rows, written);
   check(pkv_batch_commit(batch, tokens), "commit");
-  *seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  *seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (options_.modelled) {
     const auto decodes = static_cast<double>(std::count(counts.begin(), counts.end(), 1u));
     *seconds = (options_.step_ms + options_.prefill_ms * (static_cast<double>(rows) - decodes) +

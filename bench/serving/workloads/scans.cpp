@@ -17,9 +17,9 @@ std::vector<Request> generate_scans(size_t count, uint64_t seed) {
   const auto user = [&](std::vector<Request>& requests, double arrival, uint64_t number) {
     add_user(requests, arrival, mix(mix(seed, 13), number), mix(seed, 14), chats, random);
     if (!random.chance(1 / scan_every)) return;
-    uint64_t documents = 0;
+    uint64_t scanned = 0;
     do {
-      const uint64_t document = mix(mix(seed, 15), mix(number, documents++));
+      const uint64_t document = mix(mix(seed, 15), mix(number, scanned++));
       requests.push_back(ask(
           arrival,
           {{mix(seed, 16), scan_instruction_tokens}, {document, random.length(4000, 0.7, 32768)}},
