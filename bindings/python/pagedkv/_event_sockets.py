@@ -26,11 +26,23 @@ from .generated.raw import Status
 
 END = b"\xff" * 8  # the number that ends a replay
 LONGEST_TOPIC = 255
+LINGER_MS = 1000  # so long the last batches are kept for who reads slowly
 _REPLAYS_A_ROUND = 16
 
 
 class _Followed(Protocol):
     def encoded_snapshot(self) -> bytes: ...
+
+
+def _open(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, high_water_mark: int, linger_ms: int
+) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    socket.set_hwm(high_water_mark)
+    # Before it is bound or connected. A later one is not known to a connection that its peer closes
+    # at the same moment: that one would keep its messages, and context.term() would wait for ever.
+    socket.setsockopt(zmq.LINGER, linger_ms)
+    return socket
 
 
 def _set_up(socket: zmq.Socket[bytes], bind: bool, endpoint: str, what: str) -> str:
@@ -42,7 +54,7 @@ def _set_up(socket: zmq.Socket[bytes], bind: bool, endpoint: str, what: str) -> 
         socket.connect(endpoint)
         return endpoint
     except (zmq.ZMQError, TypeError, UnicodeError) as error:
-        socket.close(linger=0)
+        socket.close()
         sentence = f"{what}: cannot {'bind' if bind else 'connect to'} {endpoint!r}: {error}"
         if getattr(error, "errno", zmq.EINVAL) in (zmq.EINVAL, zmq.EPROTONOSUPPORT, None):
             raise misuse(sentence) from None
@@ -88,20 +100,21 @@ class Sender:
         if unsigned(replay_batches, 31, "replay_batches") == 0:
             raise misuse("replay_batches: at least 1 is kept")
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=replay_batches)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may call stop() in a thread that has it
+        self._ended = False
         self._first = self._next = int(time.time() * 1000) << 16
         self._sent = self._next
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._replay: zmq.Socket[bytes] | None = None
         self.replay_endpoint: str | None = None
         try:
-            self._events = self._context.socket(zmq.PUB)
-            self._events.set_hwm(unsigned(high_water_mark, 31, "high_water_mark"))
+            self._events = _open(
+                self._context, zmq.PUB, unsigned(high_water_mark, 31, "high_water_mark"), LINGER_MS
+            )
             self.endpoint = _set_up(self._events, True, endpoint, "endpoint")
             if replay_endpoint is not None:
-                self._replay = self._context.socket(zmq.ROUTER)
                 # A whole replay fits; who asks for more at once and does not read loses it.
-                self._replay.set_hwm(replay_batches + 64)
+                self._replay = _open(self._context, zmq.ROUTER, replay_batches + 64, LINGER_MS)
                 self.replay_endpoint = _set_up(
                     self._replay, True, replay_endpoint, "replay_endpoint"
                 )
@@ -134,15 +147,16 @@ class Sender:
         self._wake()
 
     def stop(self, wait: bool = True) -> None:
-        """The collector may call it in any thread, without waiting, so it takes no lock."""
+        """The collector may call it, without waiting, in any thread."""
         self.stopped = True
         self._wake()
         if wait:
             self._thread.join(5)
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: the thread is awake; or it has ended
-            os.write(self._wake_write, b"x")
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: the thread is awake
+            if not self._ended:
+                os.write(self._wake_write, b"x")
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -165,12 +179,14 @@ class Sender:
         finally:
             self.stopped = True
             self.followed = []
-            self._events.close(linger=1000)
+            self._events.close()
             if self._replay is not None:
-                self._replay.close(linger=1000)
+                self._replay.close()
             self._context.term()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            with self._lock:
+                self._ended = True
+                os.close(self._wake_read)
+                os.close(self._wake_write)
 
     def _send_new(self) -> None:
         while True:
@@ -243,8 +259,9 @@ class EventSubscriber:
         """How many messages were none of this protocol."""
         self._heard = time.monotonic()
         try:
-            self._events = self._context.socket(zmq.SUB)
-            self._events.set_hwm(unsigned(high_water_mark, 31, "high_water_mark"))
+            self._events = _open(
+                self._context, zmq.SUB, unsigned(high_water_mark, 31, "high_water_mark"), 0
+            )
             self._events.setsockopt(zmq.SUBSCRIBE, _topic(topic))
             _set_up(self._events, False, endpoint, "endpoint")
             if replay_endpoint is not None:
@@ -285,9 +302,9 @@ class EventSubscriber:
         if not self._closed:
             self._closed = True
             if self._owner == os.getpid():
-                self._events.close(linger=0)
+                self._events.close()
                 if self._replay is not None:
-                    self._replay.close(linger=0)
+                    self._replay.close()
                 self._context.term()
 
     def __enter__(self) -> EventSubscriber:
@@ -355,9 +372,8 @@ class EventSubscriber:
         """On a new socket: answers to an earlier question go nowhere."""
         assert self._replay_endpoint is not None
         if self._replay is not None:
-            self._replay.close(linger=0)
-        self._replay = self._context.socket(zmq.DEALER)
-        self._replay.set_hwm(0)
+            self._replay.close()
+        self._replay = _open(self._context, zmq.DEALER, 0, 0)
         _set_up(self._replay, False, self._replay_endpoint, "replay_endpoint")
         self._replay.send_multipart((b"", first.to_bytes(8, "big")))
         self._wanted, self._deadline = first, time.monotonic() + self._patience
