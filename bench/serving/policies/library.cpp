@@ -9,7 +9,9 @@ namespace pkv::serve {
 
 namespace {
 
-constexpr uint32_t library_tokens = 16;  // one block of the library stands for a block of the trace
+// One block of the library stands for one of the trace. It has as many tokens, up to the longest
+// block there is, because the index evicts so many tokens at once and not so many blocks.
+uint32_t library_tokens(const Blocks& blocks) { return std::min(blocks.tokens, 256u); }
 
 pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
   pkv_prefix_config prefix;
@@ -18,14 +20,14 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
   // In blocks of the library, which are shorter than those they stand for.
   if (policy.weighs_time)
     prefix.doubling_depth =
-        static_cast<uint32_t>(attention_doubles_at * library_tokens / blocks.tokens);
+        static_cast<uint32_t>(attention_doubles_at * library_tokens(blocks) / blocks.tokens);
   if (blocks.quota > 0)
     prefix.salt_blocks =
         std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity)));
   pkv_cache_config config;
   check(pkv_cache_config_init(&config, sizeof config), "config");
   config.storage = PKV_STORAGE_NONE;
-  config.block_size = library_tokens;
+  config.block_size = library_tokens(blocks);
   config.layers = config.query_heads = config.kv_heads = 1;
   config.key_dim = 16;
   config.blocks = capacity;
@@ -57,18 +59,19 @@ uint32_t hint_of(double seconds) {
 
 Saved replay_library(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
   const pkv_cache cache = create(blocks, capacity, policy);
+  const uint32_t block_size = library_tokens(blocks);
   Saved saved;
   std::vector<int32_t> tokens;
   for (const Text& text : blocks.texts) {
     tokens.clear();
     for (size_t i = 0; i < std::min<size_t>(text.blocks.size(), capacity); i++)
-      tokens.insert(tokens.end(), library_tokens, static_cast<int32_t>(text.blocks[i]));
+      tokens.insert(tokens.end(), block_size, static_cast<int32_t>(text.blocks[i]));
     const pkv_session session = open(cache, blocks, text);
     uint64_t matched;
-    check(pkv_session_match_prefix(session, std::min(tokens.size(), text.asked * library_tokens),
+    check(pkv_session_match_prefix(session, std::min(tokens.size(), text.asked * block_size),
                                    tokens.data(), &matched),
           "match");
-    saved.add(matched / library_tokens, blocks.tokens);
+    saved.add(matched / block_size, blocks.tokens);
     if (const auto rest = static_cast<uint32_t>(tokens.size() - matched); rest > 0) {
       pkv_batch batch;
       check(pkv_batch_begin(cache, 1, &session, &rest, nullptr, &batch), "begin");
