@@ -115,7 +115,12 @@ void Miniatures::make_room(size_t order, size_t wanted, const Judge& judge, uint
       const Facts facts = facts_of(blocks_[leaf], order);
       miniature.shortlist.offer(leaf, facts, judge.worth(kind, facts, now));
     }
-    evict(miniature.shortlist.lowest(), order);
+    const Place victim = miniature.shortlist.lowest(), left = blocks_[victim].parent;
+    evict(victim, order);
+    if (left == none || blocks_[left].in[order].leaf == none) continue;
+    // What the victim leaves is likely as good a choice, and the cache looks at it next, too.
+    const Facts facts = facts_of(blocks_[left], order);
+    miniature.shortlist.offer(left, facts, judge.worth(kind, facts, now));
   }
 }
 
