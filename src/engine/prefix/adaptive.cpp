@@ -6,9 +6,8 @@ namespace pkv::prefix {
 
 namespace {
 
-constexpr unsigned max_uses = 31, max_often = 5, max_fresh = 4;
-constexpr unsigned unhinted_kinds = (max_often + 1) * (max_fresh + 1);
-static_assert(unhinted_kinds + hint_never == ReturnTimes::kinds);
+constexpr unsigned max_uses = 31, max_fresh = ReturnTimes::fresh_classes - 1;
+static_assert(ReturnTimes::unhinted_kinds + hint_never == ReturnTimes::kinds);
 // So many candidates are all looked at; of more, some random ones.
 constexpr size_t few_candidates = 96, random_candidates = 16;
 
@@ -115,12 +114,13 @@ void AdaptivePolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) 
   for (Node* node = &end; node->end() > from; node = node->parent) {
     if (node->start >= old) node->history = {0, turn};
     node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, max_uses));
-    const unsigned often =
-        std::min(max_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
+    const unsigned often = std::min<unsigned>(
+        ReturnTimes::max_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
     // A hint is of this conversation, and says nothing of blocks that others use as well.
     const bool own = node->history.uses <= turn;
-    node->kind = static_cast<uint8_t>(hint != 0 && own ? unhinted_kinds + hint - 1
-                                                       : often * (max_fresh + 1) + fresh);
+    node->kind =
+        static_cast<uint8_t>(hint != 0 && own ? ReturnTimes::unhinted_kinds + hint - 1
+                                              : often * ReturnTimes::fresh_classes + fresh);
     times_.used(node->hashes, node->kind, now);
     if (!whole) continue;
     for (uint32_t i = node->size; i-- > 0;)

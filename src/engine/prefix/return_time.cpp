@@ -18,11 +18,20 @@ constexpr double min_interval = 1024;
 constexpr double min_memory = 1024;
 constexpr size_t watched_ways = 8, watched_count = 8192;
 
-// What is assumed before anything is seen. A kind returns as all kinds do together, which counts as
-// much as `prior` blocks that were seen. Of all blocks, a tenth returns in each half octave of age
-// (Lindy's law), which counts as much as `lindy_weight` blocks.
-constexpr double prior = 20;
+// What is assumed before anything is seen. A kind returns as all kinds do together, times a factor
+// that grows with how often its blocks were used; this counts as much as `prior` blocks that were
+// seen. Of all blocks, a tenth returns in each half octave of age (Lindy's law), which counts as
+// much as `lindy_weight` blocks.
+constexpr double prior = 200;
 constexpr double lindy_weight = 100, lindy = 0.1;
+
+// Blocks that were used once return half as often as all, and with each doubling of their uses
+// twice as often. What was hinted is unlike what was not, so nothing is assumed of it.
+double assumed_factor(size_t kind) {
+  if (kind >= ReturnTimes::unhinted_kinds) return 1;
+  const size_t often = kind / ReturnTimes::fresh_classes;
+  return often <= 1 ? 0.5 : std::exp2(static_cast<double>(often - 1));
+}
 
 unsigned width(uint64_t number) { return static_cast<unsigned>(std::bit_width(number)); }
 
@@ -139,7 +148,7 @@ void ReturnTimes::relearn(uint64_t now) noexcept {
 // times to hold it. To find it for all ages at once, runs of ages are joined from the last age back
 // to the first, for as long as the later run is worth more.
 void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) noexcept {
-  double seen = prior, expected = prior;
+  double seen = prior * assumed_factor(kind), expected = prior;
   for (size_t age = 0; age < ages; age++) {
     seen += returned_[kind][age];
     expected += at_risk_[kind][age] * usual[age];

@@ -12,9 +12,10 @@
 //   ghosts   a table remembers how often evicted blocks were used, so that one that comes back is
 //            of the right kind
 //
-// Before much was seen, a kind returns as all kinds do together, and these the less the longer they
-// were away (Lindy's law). Classes and ages as the unit of statistics, and a few random candidates
-// in the place of a queue, are as in LHD (Beckmann, Chen and Cidon, NSDI 2018).
+// Before much was seen, a kind returns the more the more often its blocks were used, and all kinds
+// together the less the longer they were away (Lindy's law). Classes and ages as the unit of
+// statistics, and a few random candidates in the place of a queue, are as in LHD (Beckmann, Chen
+// and Cidon, NSDI 2018).
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,10 @@ namespace pkv::prefix {
 // Learns when blocks of each kind return.
 class ReturnTimes {
  public:
-  static constexpr uint8_t kinds = 47;
+  // Kinds are numbered by how often their blocks were used (powers of two, up to max_often) and, in
+  // each of these, by how much was new; those of hints come last.
+  static constexpr uint8_t max_often = 5, fresh_classes = 5;
+  static constexpr uint8_t unhinted_kinds = (max_often + 1) * fresh_classes, kinds = 47;
   // capacity: blocks of the cache, the measure of all times. Throws bad_alloc.
   ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory);
 
