@@ -172,12 +172,13 @@ def first_token(report, directory):
     save(figure, directory, "serve-first-token")
 
 
+# The default is often equal to one of its parts, which shows as a wider line behind it.
 POLICIES = {
     "bound": ("bound (Belady)", {"color": "#444444", "linestyle": "--"}),
-    "default": ("default", {"color": BLUE, "marker": "o", "linewidth": 2.2}),
+    "default": ("default", {"color": BLUE, "marker": "o", "zorder": 3}),
     "default, with hints": ("default, with hints", {"color": BLUE, "linestyle": ":"}),
-    "learned": ("learned", {"color": SKY, "marker": "s"}),
-    "LRU": ("LRU, vLLM", {"color": ORANGE, "marker": "^"}),
+    "learned": ("learned", {"color": SKY, "linewidth": 5, "alpha": 0.6, "zorder": 1.5}),
+    "LRU": ("LRU", {"color": ORANGE, "marker": "^"}),
     "LFU": ("LFU", {"color": GREEN, "marker": "v"}),
     "SGLang slru": ("SGLang slru", {"color": "#CC79A7", "linestyle": "-."}),
 }
@@ -202,14 +203,18 @@ def policies(report, directory):
             )
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_ylim(0, None)
-        axes.set_title(pathlib.Path(comparison["workload"]).name)
+        axes.set_title(pathlib.Path(comparison["workload"]).name.removeprefix("generated "))
         axes.grid(color="#dddddd", linewidth=0.6)
-    for axes in list(grid.flat)[len(comparisons) :]:
+    unused = list(grid.flat)[len(comparisons) :]
+    for axes in unused:
         axes.axis("off")
     figure.supxlabel("capacity in blocks", fontsize=11)
     figure.supylabel("% of prompt blocks found cached", fontsize=11)
-    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=4, frameon=False)
+    if unused:
+        unused[0].legend(lines.values(), lines.keys(), loc="center", frameon=False)
+    else:
+        legend = {"loc": "outside upper center", "ncols": 4, "frameon": False}
+        figure.legend(lines.values(), lines.keys(), **legend)
     save(figure, directory, "policies")
 
 
