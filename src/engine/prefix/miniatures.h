@@ -9,6 +9,7 @@
 //   verdict  of each two orders it is known how far their hits are apart and how much this
 //            difference varies from request to request. An order takes over from another one that
 //            it is ahead of by more than chance. Old requests fade, and the first ones do not count
+//   memory   0.4 MB at most, whatever the capacity, since a miniature has at most `max_size` blocks
 #pragma once
 
 #include "engine/prefix/order.h"
