@@ -106,14 +106,19 @@ bool Client::learn_slots_from(Connection& connection) {
   return true;
 }
 
-// Asks the configured servers one after the other for the slots, beginning with asked_first_.
+// Asks the configured servers one after the other for the slots, beginning behind the one that told
+// them last: one that is cut off from its cluster never learns who took the slots of another one.
 // Returns NULL if one answered, and else the last connection that failed.
 const Connection* Client::learn_slots() {
   const Connection* failed = nullptr;
   const size_t count = settings_.servers.size();
   for (size_t i = 0; i < count; i++) {
-    Connection* const server = find(settings_.servers[(asked_first_ + i) % count]);
-    if (learn_slots_from(*server)) return nullptr;
+    const size_t asked = (asked_first_ + i) % count;
+    Connection* const server = find(settings_.servers[asked]);
+    if (learn_slots_from(*server)) {
+      asked_first_ = (asked + 1) % count;
+      return nullptr;
+    }
     failed = server;
   }
   return failed;
@@ -234,8 +239,8 @@ void Client::record_outcomes(std::vector<Exchange>& exchanges, Tally& tally) {
 }
 
 // Returns requests for the items that were redirected. Redirections are followed only in a cluster
-// and only to its own servers. A server that is not known yet may have joined the cluster, so the
-// slots are asked for again.
+// and only to its own servers. A server that is not known yet may have joined the cluster, or have
+// taken the place of another one, so the slots are asked for again.
 std::vector<Client::Request> Client::follow_redirections(
     const std::vector<RedirectedItem>& redirected) {
   std::vector<Request> requests;
@@ -246,11 +251,10 @@ std::vector<Client::Request> Client::follow_redirections(
   if (std::any_of(redirected.begin(), redirected.end(), is_unknown)) learn_slots();
   for (const auto& [item, redirection] : redirected) {
     Connection* const to = find(redirection.to);
+    if (to == nullptr || !redirection.ask) slots_known_ = false;
     if (to == nullptr || !is_cluster_) continue;
     requests.push_back({item, to, redirection.ask});
-    if (redirection.ask) continue;
-    slot_owners_[redirection.slot] = to;
-    slots_known_ = false;
+    if (!redirection.ask) slot_owners_[redirection.slot] = to;
   }
   return requests;
 }
@@ -279,10 +283,7 @@ void Client::run_requests(Operation& operation, std::vector<Request> requests, T
   }
   // A server that was cut off from the others, or has just started, may not know yet who took its
   // slots. If it was the one that told the slots, another one knows better.
-  if (is_cluster_ && cluster_down) {
-    slots_known_ = false;
-    asked_first_ = (asked_first_ + 1) % settings_.servers.size();
-  }
+  if (is_cluster_ && cluster_down) slots_known_ = false;
 }
 
 }  // namespace pkv::redis

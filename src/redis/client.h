@@ -77,7 +77,7 @@ class Client {
   std::array<Connection*, slot_count> slot_owners_{};
   bool slots_known_ = false;  // whether slot_owners_ is what a server said last
   bool is_cluster_ = false;   // whether that server belongs to a cluster
-  size_t asked_first_ = 0;    // which of the configured servers is asked first for the slots
+  size_t asked_first_ = 0;    // the configured server that is asked for the slots next
 };
 
 }  // namespace pkv::redis

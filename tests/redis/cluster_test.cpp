@@ -153,6 +153,39 @@ TEST_F(RedisCluster, AServerThatIsCutOffIsAskedNoMore) {
   EXPECT_EQ(store.get(1, 1000), 1);
 }
 
+// A server that is cut off from its cluster says that a server has the slots that is gone, or that
+// is a replica now and names another one.
+TEST_F(RedisCluster, AServerThatNamesOldMastersIsAskedNoMore) {
+  std::string moved;
+  const FakeServer old(
+      [&](const Command& command) -> Answer {
+        return {command[0] == "PING" ? "+PONG\r\n" : moved};
+      },
+      false);
+  const std::string prefix = "{x}:", nobody = "127.0.0.1:" + std::to_string(free_port());
+  const size_t slot = pkv::redis::slot_of(prefix), owner = cluster().owner(slot),
+               other = (owner + 1) % cluster().size();
+  moved = "-MOVED " + std::to_string(slot) + " " + cluster()[owner].address() + "\r\n";
+  for (const std::string& master : {old.address(), nobody}) {
+    const FakeServer stale(
+        [&](const Command& command) -> Answer {
+          if (command[0] == "PING") return {"+PONG\r\n"};
+          if (command[0] != "CLUSTER") return {"$-1\r\n"};
+          return {"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" +
+                  master.substr(master.find(':') + 1) + "\r\n"};
+        },
+        false);
+    // The new master is none of the servers that are given, and the stale one does not name it.
+    Store store(stale.address() + "," + cluster()[other].address(),
+                [&](pkv_redis_config& config) { config.key_prefix = prefix.c_str(); });
+    const int64_t first = store.put(1, 1000);
+    EXPECT_EQ(first, master == nobody ? -ECONNREFUSED : 1) << "asks the other one at once";
+    EXPECT_EQ(store.put(1, 1000), 1);
+    store.get(1, 1000);  // reads have a client of their own
+    EXPECT_EQ(store.get(1, 1000), 1);
+  }
+}
+
 TEST_F(RedisCluster, AServerThatIsDownCostsItsKeys) {
   Store store(cluster()[0].address());
   Batch in, out;
