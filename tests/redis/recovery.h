@@ -18,19 +18,16 @@ class Recovery {
         const std::string prefix = "{" + std::to_string(tag) + "}:";
         if (cluster_.owner(prefix, 0) == server) prefixes_.push_back(prefix);
       }
-      stores_.emplace_back(cluster_.addresses(), [&](pkv_redis_config& config) {
-        config.key_prefix = prefixes_.back().c_str();
-        config.connect_timeout_ms = 500, config.command_timeout_ms = 1000;
-      });
+      stores_.emplace_back(cluster_.addresses(), adjust(prefixes_.back()));
     }
   }
 
   // Puts new items into all three slots and gets them back until that works, and returns the
   // seconds since `begin`. Throws after 20 s.
   double measure(Clock::time_point begin) {
-    for (Store& store : stores_)
-      while (!works(store)) {
-        if (seconds_since(begin) > 20) throw std::runtime_error("the store does not work again");
+    for (size_t i = 0; i < stores_.size(); i++)
+      while (!works(stores_[i])) {
+        if (seconds_since(begin) > 20) throw std::runtime_error(describe(prefixes_[i]));
         std::this_thread::sleep_for(5ms);
       }
     return seconds_since(begin);
@@ -43,6 +40,21 @@ class Recovery {
   }
 
  private:
+  static std::function<void(pkv_redis_config&)> adjust(const std::string& prefix) {
+    return [&prefix](pkv_redis_config& config) {
+      config.key_prefix = prefix.c_str();
+      config.connect_timeout_ms = 500, config.command_timeout_ms = 1000;
+    };
+  }
+  // Tells whose fault it is that a store does not work: a new one works unless it is the servers'.
+  std::string describe(const std::string& prefix) {
+    Store fresh(cluster_.addresses(), adjust(prefix));
+    std::string text = "the store does not work again; a new one ";
+    text += works(fresh) ? "does" : "does not, either";
+    for (size_t i = 0; i < ReplicatedCluster::servers; i++)
+      text += "; " + cluster_[i].address() + " says " + cluster_[i].ask({"STRLEN", prefix});
+    return text;
+  }
   bool works(Store& store) {
     seed_++;
     return store.put(seed_, 1000) == 1 && store.get(seed_, 1000) == 1;

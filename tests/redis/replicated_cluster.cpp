@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "cluster_repair.h"
+
 namespace redis_test {
 
 namespace {
@@ -74,21 +76,40 @@ void ReplicatedCluster::start(size_t i) {
   runs_[i] = true;
 }
 
+// An item that a reshard that failed has left in the other server is replaced: it is the same.
 bool ReplicatedCluster::reshard(size_t from, size_t to, size_t slots) {
   return cli({"reshard", servers_[any_that_runs()]->address(), "--cluster-from",
               servers_[from]->ask({"CLUSTER", "MYID"}), "--cluster-to",
-              servers_[to]->ask({"CLUSTER", "MYID"}), "--cluster-slots", std::to_string(slots)});
+              servers_[to]->ask({"CLUSTER", "MYID"}), "--cluster-slots", std::to_string(slots),
+              "--cluster-replace"});
 }
 
-bool ReplicatedCluster::agrees() { return cli({"check", servers_[any_that_runs()]->address()}); }
+void ReplicatedCluster::take_over() {
+  for (size_t i = 0; i < servers; i++) {
+    const std::string role = servers_[i]->ask({"ROLE"});
+    for (size_t k = 0; k < servers; k++)
+      if (!runs_[k] && role.starts_with("slave 127.0.0.1 " + std::to_string(servers_[k]->port())))
+        servers_[i]->ask({"CLUSTER", "FAILOVER", "TAKEOVER"});
+  }
+}
 
-// A master that was killed while slots moved can have an older epoch than the one that still
-// believes to have them. With a new one, the others believe it.
-bool ReplicatedCluster::fix() {
-  for (size_t i = 0; i < servers; i++)
-    if (runs_[i] && is_master(i)) servers_[i]->ask({"CLUSTER", "BUMPEPOCH"});
-  std::this_thread::sleep_for(1s);
-  return cli({"fix", servers_[any_that_runs()]->address()});
+void ReplicatedCluster::mend() {
+  std::array<const Server*, servers> all;
+  std::vector<ClusterView> views(servers);
+  for (size_t i = 0; i < servers; i++) all[i] = servers_[i].get();
+  const auto end = std::chrono::steady_clock::now() + 120s;
+  while (std::chrono::steady_clock::now() < end) {
+    const bool healthy = become_healthy(6s);
+    // Servers tell each other what changed about once a second.
+    for (int i = 0; i < 50; i++, std::this_thread::sleep_for(100ms)) {
+      for (size_t k = 0; k < servers; k++) views[k] = view_of(*all[k]);
+      if (healthy && is_agreed(views)) return;
+    }
+    reconcile(all, views);
+  }
+  std::string nodes;
+  for (const Server* server : all) nodes.append("\n").append(server->ask({"CLUSTER", "NODES"}));
+  throw std::runtime_error("the servers do not agree again. What each of them says:" + nodes);
 }
 
 bool ReplicatedCluster::is_healthy() {
@@ -104,11 +125,15 @@ bool ReplicatedCluster::is_healthy() {
   return masters == 3 && replicas == 3;
 }
 
-void ReplicatedCluster::wait_until_healthy(std::chrono::seconds patience) {
+bool ReplicatedCluster::become_healthy(std::chrono::seconds patience) {
   for (const auto end = std::chrono::steady_clock::now() + patience;
        std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(50ms))
-    if (is_healthy()) return;
-  throw std::runtime_error("the cluster does not become healthy");
+    if (is_healthy()) return true;
+  return false;
+}
+
+void ReplicatedCluster::wait_until_healthy(std::chrono::seconds patience) {
+  if (!become_healthy(patience)) throw std::runtime_error("the cluster does not become healthy");
 }
 
 }  // namespace redis_test

@@ -32,16 +32,18 @@ class ReplicatedCluster {
   bool runs(size_t i) const { return runs_[i]; }
   // Moves slots from one master to another, with their keys. Returns false if that fails.
   bool reshard(size_t from, size_t to, size_t slots);
-  // Returns false if servers disagree about a slot, or one is still moving.
-  bool agrees();
-  // Ends what a failed reshard() has left.
-  bool fix();
+  // Lets the replicas of masters that do not run take their place without asking the others.
+  void take_over();
+  // Ends what a failed reshard() and servers that were killed meanwhile have left: all servers
+  // agree then. Throws if they do not in two minutes. All servers must run.
+  void mend();
   // Waits until every slot has a master, and every master a replica that has all of it. Throws
   // if that takes too long.
   void wait_until_healthy(std::chrono::seconds patience = std::chrono::seconds(60));
 
  private:
   bool is_healthy();
+  bool become_healthy(std::chrono::seconds patience);
   size_t any_that_runs() const;
   bool cli(const std::vector<std::string>& arguments) const;
 

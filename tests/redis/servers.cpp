@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <hiredis.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -144,10 +143,11 @@ bool Server::try_start() {
   return false;
 }
 
-std::string Server::ask(const std::vector<std::string>& arguments) const {
+// Calls `handle` with the reply, unless there is none.
+void Server::send(const std::vector<std::string>& arguments,
+                  const std::function<void(const redisReply&)>& handle) const {
   const timeval timeout{10, 0};
   redisContext* context = redisConnectWithTimeout("127.0.0.1", port_, timeout);
-  std::string answer = "(no connection)";
   if (context != nullptr && context->err == 0) {
     redisSetTimeout(context, timeout);
     std::vector<const char*> data;
@@ -156,12 +156,26 @@ std::string Server::ask(const std::vector<std::string>& arguments) const {
       data.push_back(argument.data()), sizes.push_back(argument.size());
     if (auto* reply = static_cast<redisReply*>(
             redisCommandArgv(context, static_cast<int>(data.size()), data.data(), sizes.data()))) {
-      answer = text_of(reply);
+      handle(*reply);
       freeReplyObject(reply);
     }
   }
   if (context != nullptr) redisFree(context);
+}
+
+std::string Server::ask(const std::vector<std::string>& arguments) const {
+  std::string answer = "(no connection)";
+  send(arguments, [&](const redisReply& reply) { answer = text_of(&reply); });
   return answer;
+}
+
+std::vector<std::string> Server::list(const std::vector<std::string>& arguments) const {
+  std::vector<std::string> elements;
+  send(arguments, [&](const redisReply& reply) {
+    if (reply.type != REDIS_REPLY_ARRAY) return;
+    for (size_t i = 0; i < reply.elements; i++) elements.push_back(text_of(reply.element[i]));
+  });
+  return elements;
 }
 
 Cluster::Cluster(const std::optional<TlsFiles>& tls) {

@@ -2,10 +2,12 @@
 // this process.
 #pragma once
 
+#include <hiredis.h>
 #include <signal.h>
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +45,9 @@ class Server {
   // Sends a command and returns its reply as text: elements of arrays separated by spaces, "(nil)",
   // or the error.
   std::string ask(const std::vector<std::string>& arguments) const;
+  // Sends a command and returns the elements of the array that it is answered by, or nothing if it
+  // is answered by anything else.
+  std::vector<std::string> list(const std::vector<std::string>& arguments) const;
 
   void signal(int number) const { kill(process_, number); }
   // Ends the server as a power cut would.
@@ -52,6 +57,8 @@ class Server {
 
  private:
   bool try_start();
+  void send(const std::vector<std::string>& arguments,
+            const std::function<void(const redisReply&)>& handle) const;
 
   const std::vector<std::string> options_;
   const std::optional<TlsFiles> tls_;
