@@ -33,6 +33,22 @@ pkv_cache_config config_of(const Geometry& geometry) {
 
 }  // namespace
 
+pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config& prefix,
+                          const pkv_allocator* allocator) {
+  pkv_cache_config config;
+  check(pkv_cache_config_init(&config, sizeof config));
+  config.storage = PKV_STORAGE_NONE;
+  config.layers = config.query_heads = config.kv_heads = 1;
+  config.key_dim = 16;
+  config.block_size = block_size;
+  config.blocks = blocks;
+  config.prefix = &prefix;
+  config.allocator = allocator;
+  pkv_cache cache;
+  check(pkv_cache_create(&config, &cache));
+  return cache;
+}
+
 uint64_t Geometry::kv_bytes() const {
   const pkv_cache_config config = config_of(*this);
   pkv_cache_plan plan;

@@ -45,6 +45,10 @@ struct Geometry {
 
 const char* dtype_name(pkv_dtype dtype);
 
+// Creates a cache that keeps no rows, for what a prefix index costs by itself.
+pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config& prefix,
+                          const pkv_allocator* allocator = nullptr);
+
 class Rows {
  public:
   Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype = PKV_F32);

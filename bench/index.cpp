@@ -36,16 +36,7 @@ class Index {
     const pkv_allocator hooks = memory_.hooks();
     pkv_prefix_config prefix;
     check(pkv_prefix_config_init(&prefix, sizeof prefix));
-    pkv_cache_config config;
-    check(pkv_cache_config_init(&config, sizeof config));
-    config.storage = PKV_STORAGE_NONE;
-    config.layers = config.query_heads = config.kv_heads = 1;
-    config.key_dim = 16;
-    config.block_size = block_size;
-    config.blocks = blocks() + 4096;
-    config.prefix = &prefix;
-    config.allocator = &hooks;
-    check(pkv_cache_create(&config, &cache_));
+    cache_ = create_ids_only(block_size, blocks() + 4096, prefix, &hooks);
     empty_bytes_ = memory_.bytes;
     std::vector<int32_t> text;
     for (uint64_t i = 0; i < texts; i++) {

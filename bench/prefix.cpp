@@ -23,16 +23,7 @@ Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
   pkv_prefix_config prefix;
   check(pkv_prefix_config_init(&prefix, sizeof prefix));
   prefix.eviction = eviction;
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.storage = PKV_STORAGE_NONE;
-  config.layers = config.query_heads = config.kv_heads = 1;
-  config.key_dim = 16;
-  config.block_size = block_size;
-  config.blocks = capacity;
-  config.prefix = &prefix;
-  pkv_cache cache;
-  check(pkv_cache_create(&config, &cache));
+  const pkv_cache cache = create_ids_only(block_size, capacity, prefix);
   Replay result;
   std::vector<int32_t> tokens;
   for (const trace::Request& request : requests) {
