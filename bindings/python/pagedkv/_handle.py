@@ -18,10 +18,43 @@ from .errors import PagedKVError, misuse
 from .generated import raw as _raw
 
 Record = TypeVar("Record")
-Self = TypeVar("Self", bound="Handle")
+Self = TypeVar("Self", bound="Closable")
 
 
-class Handle:
+class Closable:
+    """What is closed once, by hand or at the end of `with`."""
+
+    _closed = True
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _shown(self) -> str:
+        """What repr() says of an open object."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<{type(self).__name__}, closed>"
+        try:
+            return f"<{type(self).__name__}: {self._shown()}>"
+        except PagedKVError as error:  # its cache is closed, or another thread uses it
+            status = getattr(error.status, "name", error.status)
+            return f"<{type(self).__name__}: {status}>"
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Handle(Closable):
     """An object of the library. Close it, or use it in `with`; a forgotten one is closed when
     collected, with a ResourceWarning.
 
@@ -34,7 +67,6 @@ class Handle:
 
     _close_function = ""
     _handle = 0
-    _closed = True
 
     def __init__(self, handle: int | None) -> None:
         self._handle = handle or 0
@@ -56,29 +88,8 @@ class Handle:
             self._closer()()
             self._closed = True
 
-    def __repr__(self) -> str:
-        if self._closed:
-            return f"<{type(self).__name__}, closed>"
-        try:
-            return f"<{type(self).__name__}: {self._shown()}>"
-        except PagedKVError as error:  # its cache is closed, or another thread uses it
-            status = getattr(error.status, "name", error.status)
-            return f"<{type(self).__name__}: {status}>"
-
     def _shown(self) -> str:
-        """What repr() says of an open object."""
         return f"handle {self._handle:#x}"
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _lives(self) -> bool:
         """Whether there is something to close: what belonged to a cache that was closed went with

@@ -23,7 +23,6 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ from ._event_wire import (
     decode_batch,
     encode_batch,
 )
-from ._handle import unsigned
+from ._handle import Closable, unsigned
 from .errors import MisuseError, misuse
 from .generated.raw import PrefixEventKind, Status
 
@@ -285,7 +284,7 @@ class FollowedCache:
             self._publish(found)
 
 
-class EventPublisher:
+class EventPublisher(Closable):
     """Publishes the prefix events of one or several caches of this process.
 
     `endpoint` is where routers subscribe; `replay_endpoint` where they ask for what they lost, with
@@ -381,21 +380,8 @@ class EventPublisher:
                 followed.close()
             self._sender.stop()
 
-    def __enter__(self) -> EventPublisher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        if self._closed:
-            return "<EventPublisher, closed>"
-        return f"<EventPublisher: {self.endpoint}, {self.batches} batches>"
+    def _shown(self) -> str:
+        return f"{self.endpoint}, {self.batches} batches"
 
     def __del__(self) -> None:
         if not self._closed and self._sender.owner == os.getpid():
