@@ -63,7 +63,8 @@ class Failover {
     const PlayFigures all = play_.finish();
     std::printf(
         "%llu texts, %llu wrong; %llu of %llu tokens found; %llu items written, %llu asked for, "
-        "%llu of these read, %llu lost, %llu corrupt; %llu calls failed; longest step %.1f ms\n",
+        "%llu of these read, %llu not there, %llu corrupt; %llu calls failed; longest step %.1f "
+        "ms\n",
         (unsigned long long)all.texts, (unsigned long long)all.wrong, (unsigned long long)all.found,
         (unsigned long long)all.tokens, (unsigned long long)all.written,
         (unsigned long long)all.asked, (unsigned long long)all.read,
