@@ -1,17 +1,12 @@
 // A server that sends whatever a test wants, for the replies that no real server gives.
 #pragma once
 
-#include <arpa/inet.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <functional>
-#include <list>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "listener.h"
 
 namespace redis_test {
 
@@ -32,33 +27,15 @@ class FakeServer {
   // It answers PING, CLUSTER SLOTS and the question for the user's rights like a server without
   // cluster. If `greets` is false, the script answers them, too.
   explicit FakeServer(Script script, bool greets = true)
-      : script_(std::move(script)), greets_(greets) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        listen(listener_, 16) != 0 ||
-        getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-      std::abort();
-    port_ = ntohs(address.sin_port);
-    acceptor_ = std::thread([this] { accept_all(); });
-  }
-  ~FakeServer() {
-    stop_ = true;
-    acceptor_.join();
-    for (std::thread& thread : connections_) thread.join();
-    close(listener_);
-  }
-  FakeServer(const FakeServer&) = delete;
-  FakeServer& operator=(const FakeServer&) = delete;
+      : script_(std::move(script)),
+        greets_(greets),
+        listener_([this](int connection) { serve(connection); }) {}
 
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address() const { return listener_.address(); }
   // Returns a reply to CLUSTER SLOTS that gives all slots to this server.
   std::string map() const {
-    return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(port_) +
-           "\r\n";
+    return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" +
+           std::to_string(listener_.port()) + "\r\n";
   }
   // Sends an answer once half a command of at least so many bytes has arrived, and reads nothing
   // more then.
@@ -66,29 +43,18 @@ class FakeServer {
     early_answer_ = std::move(answer);
     early_bytes_ = bytes;
   }
-  int accepted() const { return accepted_; }
+  int accepted() const { return listener_.accepted(); }
 
  private:
   bool readable(int descriptor) const {
     pollfd state{descriptor, POLLIN, 0};
-    while (!stop_)
+    while (!listener_.stopping())
       if (poll(&state, 1, 10) > 0) return true;
     return false;
   }
   void wait_for_end(int descriptor) const {
     pollfd state{descriptor, POLLRDHUP, 0};
-    while (!stop_ && poll(&state, 1, 10) == 0) continue;
-  }
-  void accept_all() {
-    while (readable(listener_)) {
-      const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (descriptor < 0) continue;
-      accepted_++;
-      connections_.emplace_back([this, descriptor] {
-        serve(descriptor);
-        close(descriptor);
-      });
-    }
+    while (!listener_.stopping() && poll(&state, 1, 10) == 0) continue;
   }
   void serve(int descriptor) {
     std::string input;
@@ -119,7 +85,7 @@ class FakeServer {
   }
   bool say(int descriptor, const Answer& answer) const {
     const size_t step = answer.drip_ms > 0 ? 1 : answer.bytes.size();
-    for (size_t at = 0; at < answer.bytes.size() && !stop_;) {
+    for (size_t at = 0; at < answer.bytes.size() && !listener_.stopping();) {
       const ssize_t sent = send(descriptor, answer.bytes.data() + at,
                                 std::min(step, answer.bytes.size() - at), MSG_NOSIGNAL);
       if (sent <= 0) return false;
@@ -154,13 +120,9 @@ class FakeServer {
 
   const Script script_;
   const bool greets_;
-  int listener_ = -1, port_ = 0;
   std::string early_answer_;
   std::atomic<size_t> early_bytes_ = 0;
-  std::atomic<bool> stop_ = false;
-  std::atomic<int> accepted_ = 0;
-  std::list<std::thread> connections_;
-  std::thread acceptor_;
+  Listener listener_;
 };
 
 }  // namespace redis_test
