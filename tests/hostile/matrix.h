@@ -49,6 +49,19 @@ inline Change set(size_t at, uint64_t by, size_t another, uint64_t also) {
   return [=](World&, Values& values) { values[at] = by, values[another] = also; };
 }
 
+// Changes the struct that argument `at` points to.
+template <class Struct>
+Change within(size_t at, std::function<void(World&, Struct&)> change) {
+  return [at, change = std::move(change)](World& world, Values& values) {
+    change(world, *reinterpret_cast<Struct*>(values[at]));
+  };
+}
+
+template <class Struct>
+Change within(size_t at, std::function<void(Struct&)> change) {
+  return within<Struct>(at, [change = std::move(change)](World&, Struct& value) { change(value); });
+}
+
 enum class Handle { none, pool, cache, session, batch, snapshot, compute };
 
 struct Misuse {

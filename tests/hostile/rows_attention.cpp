@@ -8,11 +8,7 @@ std::vector<Case> params_cases(size_t at) {
   std::vector<Case> cases;
   const auto add = [&](const char* name, std::function<void(pkv_attention_params&)> change,
                        Wanted wanted) {
-    cases.push_back({name,
-                     [change, at](World&, Values& values) {
-                       change(*reinterpret_cast<pkv_attention_params*>(values[at]));
-                     },
-                     std::move(wanted)});
+    cases.push_back({name, within(at, std::move(change)), std::move(wanted)});
   };
   add("scale infinite", [](auto& p) { p.scale = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
   add("scale NaN", [](auto& p) { p.scale = __builtin_nanf(""); }, {PKV_INVALID_ARGUMENT});
@@ -21,11 +17,7 @@ std::vector<Case> params_cases(size_t at) {
   add("window UINT32_MAX - 1", [](auto& p) { p.window = UINT32_MAX - 1; }, {PKV_OK});
   const auto with = [&](const char* name, std::function<void(World&, pkv_attention_params&)> change,
                         Wanted wanted) {
-    cases.push_back({name,
-                     [change, at](World& world, Values& values) {
-                       change(world, *reinterpret_cast<pkv_attention_params*>(values[at]));
-                     },
-                     std::move(wanted)});
+    cases.push_back({name, within(at, std::move(change)), std::move(wanted)});
   };
   add("softcap -1", [](auto& p) { p.softcap = -1; }, {PKV_INVALID_ARGUMENT});
   add("softcap infinite", [](auto& p) { p.softcap = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
@@ -227,19 +219,12 @@ Function attention_row() {
                big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
   const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change,
                            Wanted wanted) {
-    row.cases.push_back(
-        {name,
-         [change](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[1])); },
-         std::move(wanted)});
+    row.cases.push_back({name, within(1, std::move(change)), std::move(wanted)});
   };
   const auto in_list = [&](const char* name,
                            std::function<void(World&, pkv_attention_sequences&)> change,
                            Wanted wanted) {
-    row.cases.push_back({name,
-                         [change](World& world, Values& values) {
-                           change(world, *reinterpret_cast<pkv_attention_sequences*>(values[2]));
-                         },
-                         std::move(wanted)});
+    row.cases.push_back({name, within(2, std::move(change)), std::move(wanted)});
   };
   in_view("dtype 9", [](auto& v) { set_enum(v.dtype, 9); }, invalid);
   in_view("layout 9", [](auto& v) { set_enum(v.layout, 9); }, invalid);

@@ -93,9 +93,8 @@ pkv_pool_config pool_config(World& world) {
 
 pkv_cache_config cache_config(World& world) { return small_model(8, &world.hooks); }
 
-std::function<void(World&, Values&)> cache_field(std::function<void(pkv_cache_config&)> change) {
-  return
-      [change](World&, Values& values) { change(*reinterpret_cast<pkv_cache_config*>(values[0])); };
+Change cache_field(std::function<void(pkv_cache_config&)> change) {
+  return within(0, std::move(change));
 }
 
 // The matrix that changes nothing, for keys and values of 16 dims.
@@ -416,9 +415,7 @@ std::vector<Function> pool_rows() {
   const Arg pool = handle(Handle::pool);
   const uint32_t pool_stats = sizeof(pkv_pool_stats), block_state = sizeof(pkv_block_state);
   const auto field = [](std::function<void(pkv_pool_config&)> change) {
-    return [change](World&, Values& values) {
-      change(*reinterpret_cast<pkv_pool_config*>(values[0]));
-    };
+    return within(0, std::move(change));
   };
   std::vector<Function> rows = {
       {ROW(pkv_pool_create),

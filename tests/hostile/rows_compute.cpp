@@ -28,9 +28,7 @@ std::vector<Function> compute_rows() {
     return value;
   };
   const auto field = [](std::function<void(pkv_compute_config&)> change) {
-    return [change](World&, Values& values) {
-      change(*reinterpret_cast<pkv_compute_config*>(values[0]));
-    };
+    return within(0, std::move(change));
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   Function create{

@@ -27,7 +27,7 @@ pkv_kv_view own_memory(World& world) {
 }
 
 Change in_view(size_t at, std::function<void(pkv_kv_view&)> change) {
-  return [=](World&, Values& values) { change(*reinterpret_cast<pkv_kv_view*>(values[at])); };
+  return within(at, std::move(change));
 }
 
 void add_view_cases(Function& row, size_t at, bool writes) {
@@ -97,11 +97,7 @@ Function write_row() {
   const auto in_list = [&](const char* name,
                            std::function<void(World&, pkv_attention_sequences&)> change,
                            Wanted wanted) {
-    row.cases.push_back({name,
-                         [change](World& world, Values& values) {
-                           change(world, *reinterpret_cast<pkv_attention_sequences*>(values[2]));
-                         },
-                         std::move(wanted)});
+    row.cases.push_back({name, within(2, std::move(change)), std::move(wanted)});
   };
   const Wanted range = {PKV_OUT_OF_RANGE};
   in_list(
