@@ -296,6 +296,17 @@ class CacheBase(Handle):
         return report(StoreStats, library().store_get_stats, self._handle)
 
 
+class CacheMember(Handle):
+    """An object that belongs to a cache, and goes with it."""
+
+    def __init__(self, cache: CacheBase, handle: int | None) -> None:
+        super().__init__(handle)
+        self.cache = cache
+
+    def _lives(self) -> bool:
+        return super()._lives() and not self.cache.closed
+
+
 def prefix_hash_blocks(
     tokens: TokenIds, block_size: int, salt: bytes | None = None
 ) -> npt.NDArray[np.uint64]:

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import BatchRows, Floats, Rows, TokenIds, address, batch_tensor, counts, token_ids
-from ._cache_base import CacheBase
+from ._cache_base import CacheBase, CacheMember
 from ._enums import enum_number
-from ._handle import Handle, unsigned
+from ._handle import unsigned
 from ._library import library
 from ._repr import counted
 from .attention import AttentionParams, results
@@ -34,7 +34,7 @@ class KVIndices(NamedTuple):
     last_block_length: npt.NDArray[np.uint32]
 
 
-class Batch(Handle):
+class Batch(CacheMember):
     """A step in flight, made by Cache.begin. Rows are stacked in the order of the sessions, new
     tokens of a session in order.
 
@@ -51,14 +51,10 @@ class Batch(Handle):
         new_tokens: Sequence[int],
         handle: int | None,
     ) -> None:
-        super().__init__(handle)
-        self.cache = cache
+        super().__init__(cache, handle)
         self.sessions = tuple(sessions)
         self.rows = sum(new_tokens)
         self.batch_rows = BatchRows(tuple(new_tokens))
-
-    def _lives(self) -> bool:
-        return super()._lives() and not self.cache.closed
 
     def _shown(self) -> str:
         return f"{counted(self.rows, 'row')} of {counted(len(self.sessions), 'session')}"

@@ -20,8 +20,8 @@ from ._arrays import (
     tensor,
     token_ids,
 )
-from ._cache_base import CacheBase
-from ._handle import Handle, new_handle, report, signed32, unsigned
+from ._cache_base import CacheBase, CacheMember
+from ._handle import new_handle, report, signed32, unsigned
 from ._library import library, opened
 from ._repr import counted
 from .errors import OutOfBlocksError
@@ -37,19 +37,12 @@ class Resumed(NamedTuple):
     total: int
 
 
-class Session(Handle):
+class Session(CacheMember):
     """One sequence: its tokens and its block tables. Made by Cache.open_session, fork and
     Snapshot.open; one thread at a time.
     """
 
     _close_function = "session_close"
-
-    def __init__(self, cache: CacheBase, handle: int | None) -> None:
-        super().__init__(handle)
-        self.cache = cache
-
-    def _lives(self) -> bool:
-        return super()._lives() and not self.cache.closed
 
     def _shown(self) -> str:
         info = self.info()
@@ -262,17 +255,10 @@ class Session(Handle):
         library().check(function(self._handle, layer, *count, keys, values))
 
 
-class Snapshot(Handle):
+class Snapshot(CacheMember):
     """A frozen sequence. It outlives its session, and any number of sessions can begin from it."""
 
     _close_function = "snapshot_close"
-
-    def __init__(self, cache: CacheBase, handle: int | None) -> None:
-        super().__init__(handle)
-        self.cache = cache
-
-    def _lives(self) -> bool:
-        return super()._lives() and not self.cache.closed
 
     def _shown(self) -> str:
         return counted(self.length, "token")
