@@ -22,8 +22,7 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// server starts one with a password on a loopback port, which ends with the test.
-func server(t *testing.T) int {
+func serverProgram(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -32,11 +31,14 @@ func server(t *testing.T) int {
 	if err != nil {
 		t.Skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
 	}
-	port := freePort(t)
-	command := exec.Command(
-		program, "--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--dir",
-		t.TempDir(), "--requirepass", "secret",
-	)
+	return program
+}
+
+// startServer starts one that listens on a loopback port, and ends with the test.
+func startServer(t *testing.T, port int, options ...string) {
+	t.Helper()
+	options = append(options, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
+	command := exec.Command(serverProgram(t), options...)
 	must(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
@@ -46,12 +48,20 @@ func server(t *testing.T) int {
 		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			_ = connection.Close()
-			return port
+			return
 		}
 		if time.Since(begin) > 30*time.Second {
 			t.Fatal(err)
 		}
 	}
+}
+
+// server starts one with a password.
+func server(t *testing.T) int {
+	t.Helper()
+	port := freePort(t)
+	startServer(t, port, "--port", fmt.Sprint(port), "--requirepass", "secret")
+	return port
 }
 
 func needPlugin(t *testing.T) {
@@ -123,13 +133,10 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 // tlsServer starts one with TLS, which asks for a certificate; its own will do.
 func tlsServer(t *testing.T) (port int, certificate, key string) {
 	t.Helper()
-	program, err := exec.LookPath("redis-server")
+	serverProgram(t)
+	openssl, err := exec.LookPath("openssl")
 	if err != nil {
-		program, err = exec.LookPath("valkey-server")
-	}
-	openssl, err2 := exec.LookPath("openssl")
-	if err != nil || err2 != nil {
-		t.Skip("redis-server or openssl is missing here: bash tests/install-deps test")
+		t.Skip("there is no openssl here: bash tests/install-deps test")
 	}
 	directory := t.TempDir()
 	certificate = filepath.Join(directory, "server.crt")
@@ -143,26 +150,11 @@ func tlsServer(t *testing.T) (port int, certificate, key string) {
 		t.Fatal(err, string(said))
 	}
 	port = freePort(t)
-	command := exec.Command(
-		program, "--port", "0", "--tls-port", fmt.Sprint(port), "--tls-cert-file", certificate,
-		"--tls-key-file", key, "--tls-ca-cert-file", certificate, "--bind", "127.0.0.1", "--save",
-		"", "--dir", directory,
+	startServer(
+		t, port, "--port", "0", "--tls-port", fmt.Sprint(port), "--tls-cert-file", certificate,
+		"--tls-key-file", key, "--tls-ca-cert-file", certificate,
 	)
-	must(t, command.Start())
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			_ = connection.Close()
-			return port, certificate, key
-		}
-		if time.Since(begin) > 30*time.Second {
-			t.Fatal(err)
-		}
-	}
+	return port, certificate, key
 }
 
 func TestTLSChecksWhoIsThere(t *testing.T) {
