@@ -81,6 +81,11 @@ int opened(int directory, const char* path, int flags, mode_t mode) {
   return descriptor;
 }
 
+// Returns the argument after the flags, which is there only if they create a file.
+mode_t mode_of(int flags, va_list rest) {
+  return (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+}
+
 }  // namespace
 }  // namespace disk
 
@@ -92,32 +97,28 @@ extern "C" {
 int openat(int directory, const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode =
-      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode = mode_of(flags, rest);
   va_end(rest);
   return opened(directory, path, flags, mode);
 }
 int openat64(int directory, const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode =
-      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode = mode_of(flags, rest);
   va_end(rest);
   return opened(directory, path, flags, mode);
 }
 int open(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode =
-      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode = mode_of(flags, rest);
   va_end(rest);
   return opened(AT_FDCWD, path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const mode_t mode =
-      (flags & (O_CREAT | __O_TMPFILE)) != 0 ? static_cast<mode_t>(va_arg(rest, int)) : 0;
+  const mode_t mode = mode_of(flags, rest);
   va_end(rest);
   return opened(AT_FDCWD, path, flags, mode);
 }
