@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "host.h"
+#include "runner.h"
 
 // Parallel regions that began in this process.
 std::atomic<unsigned> regions{0};
@@ -138,16 +139,6 @@ TEST(Compute, KeepsMemoryOfTheCallersAllocator) {
   EXPECT_EQ(calls, count.calls) << "the second call found the memory of the first";
   compute.close();
   EXPECT_EQ(0, count.live);
-}
-
-using Task = void (*)(void* context, size_t i, uint32_t worker);
-using Spread = std::function<void(size_t n, Task task, void* context)>;
-
-pkv_runner runner_of(Spread& run, uint32_t threads) {
-  return {[](void* user, size_t n, Task task, void* context) {
-            (*static_cast<Spread*>(user))(n, task, context);
-          },
-          &run, threads, 0};
 }
 
 TEST(Compute, RunsOnTheCallersThreads) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "grown.h"
+#include "memory_kinds.h"
 
 namespace cache_test {
 namespace {
@@ -20,20 +21,11 @@ constexpr Pair pairs[] = {
     {PKV_BF16, PKV_INT8},         {PKV_INT4, PKV_F16},  {PKV_F16, PKV_BF16},
     {PKV_F32, PKV_FP8_E4M3}};
 
-struct Kind {
-  pkv_storage storage;
-  pkv_layout layout;
-};
-
-constexpr Kind kinds[] = {{PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
-                          {PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                          {PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}};
-
 Model model_of(const Pair& pair, uint32_t key_dim = 48, uint32_t value_dim = 80) {
   return {1, 6, 2, key_dim, value_dim, pair.keys, 0, pair.values};
 }
 
-Cache make(const Model& model, const Kind& kind, pkv_isa isa = PKV_ISA_AUTO,
+Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO,
            uint32_t block_size = 16) {
   pkv_cache_config config = config_of(model, 64, kind.storage);
   config.layout = kind.layout;
@@ -107,7 +99,7 @@ class Life {
 
 TEST_P(Dtypes, WhatIsStoredNeverChangesAndIsTheSameEverywhere) {
   KeysValues first;
-  for (const Kind& kind : kinds) {
+  for (const MemoryKind& kind : memory_kinds) {
     for (const uint32_t block_size : {16u, 48u}) {
       SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout
                                       << ", block size " << block_size);
@@ -120,7 +112,7 @@ TEST_P(Dtypes, WhatIsStoredNeverChangesAndIsTheSameEverywhere) {
 }
 
 TEST_P(Dtypes, AttentionEqualsTheReferenceOverWhatIsStored) {
-  for (const Kind& kind : kinds) {
+  for (const MemoryKind& kind : memory_kinds) {
     for (const pkv_isa isa : supported_isas()) {
       // The combination of plain layout and scalar kernels is the slowest.
       if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;
@@ -175,7 +167,7 @@ struct Stored {
 // Stores rows of 80 dims as keys and values of one type, and reads them back.
 Stored through(pkv_dtype dtype, const Rows& given, pkv_layout layout, pkv_isa isa) {
   const Model model = model_of({dtype, dtype}, given.dim(), given.dim());
-  Cache cache = make(model, {PKV_STORAGE_PAGED, layout}, isa);
+  Cache cache = make(model, {"", PKV_STORAGE_PAGED, layout}, isa);
   Session session = open(cache);
   Rows k = given, v = given;
   Batch batch = begin(cache, {session}, {static_cast<uint32_t>(given.rows())});

@@ -4,21 +4,13 @@
 #include <cmath>
 
 #include "host.h"
+#include "memory_kinds.h"
 #include "reference.h"
 
 namespace cache_test {
 namespace {
 
-struct Kind {
-  pkv_storage storage;
-  pkv_layout layout;
-};
-
-constexpr Kind kinds[] = {{PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
-                          {PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-                          {PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}};
-
-Cache make(const Model& model, const Kind& kind, pkv_isa isa = PKV_ISA_AUTO) {
+Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO) {
   pkv_cache_config config = config_of(model, 64, kind.storage);
   config.layout = kind.layout;
   config.isa = isa;
@@ -112,7 +104,7 @@ class Rotation : public testing::TestWithParam<pkv_dtype> {};
 // Queries and weights are rounded to 15 bits where K and V are integers, queries to 16 for BF16.
 TEST_P(Rotation, AttentionEqualsTheReferenceOverWhatIsStored) {
   const double most = integers(GetParam()) ? 3e-4 : GetParam() == PKV_BF16 ? 3e-5 : 3e-6;
-  for (const Kind& kind : kinds) {
+  for (const MemoryKind& kind : memory_kinds) {
     for (const pkv_isa isa : supported_isas()) {
       if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;  // the slowest
       for (const Case& each : cases(GetParam())) {
@@ -157,7 +149,7 @@ struct Outputs {
   KeysValues given, back;
 };
 
-Outputs outputs_of(const Model& model, const Kind& kind) {
+Outputs outputs_of(const Model& model, const MemoryKind& kind) {
   Model naive = model;
   naive.rotation = PKV_ROTATION_NONE;
   naive.key_rotation = naive.value_rotation = nullptr;
@@ -192,7 +184,7 @@ Outputs outputs_of(const Model& model, const Kind& kind) {
 // The naive model here is given what was written. A rotation that is forgotten on one side gives an
 // error of about 1.
 TEST_P(Rotation, ChangesNothingThatCallersSee) {
-  for (const Kind& kind : kinds) {
+  for (const MemoryKind& kind : memory_kinds) {
     for (const Case& each : cases(GetParam())) {
       SCOPED_TRACE(testing::Message()
                    << each.name << ", storage " << kind.storage << ", layout " << kind.layout);
@@ -218,7 +210,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
           of_view = expected, of_memory = expected;
       q.fill(random);
 
-      Cache cache = make(model, {PKV_STORAGE_PAGED, layout});
+      Cache cache = make(model, {"", PKV_STORAGE_PAGED, layout});
       Session session = open(cache);
       Batch batch = begin(cache, {session}, {40});
       write(batch, 0, model, rows);
@@ -267,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Rotation, testing::ValuesIn(stored_dtypes),
 TEST(RotatedRows, AreStoredAsTheHeaderSays) {
   const Model model{
       1, 1, 1, 32, 16, PKV_F32, 0, static_cast<pkv_dtype>(0), 0, 0, PKV_ROTATION_HADAMARD};
-  Cache cache = make(model, {PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN});
+  Cache cache = make(model, {"", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN});
   Session session = open(cache);
   KeysValues rows = rows_of(model, 1);
   rows.k.each([&](size_t r, uint32_t h, uint32_t d) { rows.k.set(r, h, d, d == 2 ? 1.0f : 0.0f); });
@@ -290,7 +282,7 @@ TEST(RotatedRows, AreStoredAsTheHeaderSays) {
 TEST(RotatedRows, ANumberThatIsNotFiniteSpreadsOverItsRunAlone) {
   const Model model{
       1, 1, 1, 48, 48, PKV_F32, 0, static_cast<pkv_dtype>(0), 0, 0, PKV_ROTATION_HADAMARD};
-  Cache cache = make(model, kinds[0]);
+  Cache cache = make(model, memory_kinds[0]);
   Session session = open(cache);
   KeysValues rows = rows_of(model, 1);
   rows.k.each([&](size_t r, uint32_t h, uint32_t d) { rows.k.set(r, h, d, 0.5f); });
@@ -362,12 +354,12 @@ TEST(RotatedConfigs, WhatIsRefused) {
 TEST(RotatedConfigs, OlderViewsAreNotTold) {
   Model model{1, 4, 2, 48, 48, PKV_INT8};
   model.rotation = PKV_ROTATION_HADAMARD;
-  Cache cache = make(model, kinds[0]);
+  Cache cache = make(model, memory_kinds[0]);
   pkv_kv_view view{};
   view.struct_size = 104;
   REFUSED(PKV_UNSUPPORTED, pkv_cache_kv_view(cache, 0, &view));
   model.rotation = PKV_ROTATION_NONE;
-  Cache other = make(model, kinds[0]);
+  Cache other = make(model, memory_kinds[0]);
   CHECK(pkv_cache_kv_view(other, 0, &view));
 }
 

@@ -1,5 +1,7 @@
 // The caller's threads run the library's tasks in place of its own threads. The results have the
 // same bits however the tasks are spread, and a runner that loses a task is reported.
+#include "runner.h"
+
 #include <tbb/parallel_for.h>
 
 #include <atomic>
@@ -15,16 +17,6 @@
 
 namespace cache_test {
 namespace {
-
-using Task = void (*)(void* context, size_t i, uint32_t worker);
-using Spread = std::function<void(size_t n, Task task, void* context)>;
-
-pkv_runner runner_of(Spread& run, uint32_t threads) {
-  return {[](void* user, size_t n, Task task, void* context) {
-            (*static_cast<Spread*>(user))(n, task, context);
-          },
-          &run, threads, 0};
-}
 
 // A pool of threads that wait for work, like an engine's. It has one run at a time.
 class Pool {
