@@ -25,10 +25,19 @@ pkv_cache_config config_of(const Geometry& geometry) {
   config.isa = geometry.isa;
   config.layout = geometry.layout;
   config.rotation = geometry.rotation;
+  config.memory_directory = geometry.memory_directory;
   config.block_size = geometry.block_size;
   config.blocks =
       uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / geometry.block_size + 1);
   return config;
+}
+
+pkv_cache_plan plan_of(const Geometry& geometry) {
+  const pkv_cache_config config = config_of(geometry);
+  pkv_cache_plan plan;
+  plan.struct_size = sizeof plan;
+  check(pkv_cache_compute_plan(&config, 0, &plan));
+  return plan;
 }
 
 }  // namespace
@@ -50,12 +59,10 @@ pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix
 }
 
 uint64_t Geometry::kv_bytes() const {
-  const pkv_cache_config config = config_of(*this);
-  pkv_cache_plan plan;
-  plan.struct_size = sizeof plan;
-  check(pkv_cache_compute_plan(&config, 0, &plan));
-  return uint64_t{sessions} * tokens * plan.bytes_per_token;
+  return uint64_t{sessions} * tokens * plan_of(*this).bytes_per_token;
 }
+
+uint64_t Geometry::total_bytes() const { return plan_of(*this).total_bytes; }
 
 std::string Geometry::name() const {
   return std::string(dtype_name(dtype)) + "/gqa" + std::to_string(group) + "/dim" +

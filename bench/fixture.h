@@ -36,10 +36,13 @@ struct Geometry {
   pkv_isa isa = PKV_ISA_AUTO;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   pkv_rotation rotation = PKV_ROTATION_NONE;
+  const char* memory_directory = nullptr;
 
   uint32_t query_heads() const { return group * kv_heads; }
   // As they are stored, scales included.
   uint64_t kv_bytes() const;
+  // With the room for more.
+  uint64_t total_bytes() const;
   std::string name() const;
 };
 
@@ -123,6 +126,7 @@ int choose();
 void register_decode();
 void register_shared_memory();
 void register_chosen_blocks();
+void register_slow_tier();
 void register_prefill();
 void register_rotation();
 void register_write();

@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   return pkv::bench::run(argc, argv, [] {
     pkv::bench::register_decode();
     pkv::bench::register_chosen_blocks();
+    pkv::bench::register_slow_tier();
     pkv::bench::register_prefill();
     pkv::bench::register_write();
     pkv::bench::register_rotation();

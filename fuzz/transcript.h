@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -78,6 +79,10 @@ std::string memory_of(const pkv_kv_view& view, const void* memory, int64_t block
 std::string allocator(const pkv_allocator* hooks);
 std::string logger(const pkv_logger* hooks);
 std::string runner(const pkv_runner* hooks);
+// With the 0 at its end.
+inline double bytes_of(const char* text) {
+  return text == nullptr ? 0 : static_cast<double>(std::strlen(text) + 1);
+}
 // A store has threads of its own, whose calls no single thread can repeat.
 std::string left_out(const pkv_store_config* store);
 std::string groups(const pkv_layer_group* list, uint32_t count);

@@ -53,11 +53,13 @@ func overBlocks(q, k, v []float32, lists []uint32, firstBlocks, lastBlocks int) 
 	return out
 }
 
-// stepOverBlocks is a step of the default cache whose keys and values are written, and queries,
-// keys and values of its first layer.
-func stepOverBlocks(t *testing.T) (batch *pagedkv.Batch, q, k, v []float32) {
+// stepOverBlocks is a step of a cache of the default model whose keys and values are written, and
+// queries, keys and values of its first layer.
+func stepOverBlocks(
+	t *testing.T, config pagedkv.CacheConfig,
+) (batch *pagedkv.Batch, q, k, v []float32) {
 	t.Helper()
-	cache := newCache(t, pagedkv.CacheConfig{})
+	cache := newCache(t, config)
 	session := open(t, cache)
 	rows := histories(numbered(5, chosenTokens))
 	before := chosenTokens - chosenNew
@@ -70,7 +72,7 @@ func stepOverBlocks(t *testing.T) (batch *pagedkv.Batch, q, k, v []float32) {
 }
 
 func TestChosenBlocks(t *testing.T) {
-	batch, q, k, v := stepOverBlocks(t)
+	batch, q, k, v := stepOverBlocks(t, pagedkv.CacheConfig{})
 	defer batch.Close()
 	attend := func(params pagedkv.AttentionParams) []float32 {
 		t.Helper()
@@ -113,7 +115,7 @@ func TestChosenBlocks(t *testing.T) {
 }
 
 func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
-	batch, q, _, _ := stepOverBlocks(t)
+	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
 	defer batch.Close()
 	lists := func(entries int) []uint32 { return make([]uint32, entries) }
 	for _, wrong := range []struct {

@@ -67,6 +67,10 @@ type CacheConfig struct {
 	// or, with SharedMemory, as many as it needs at the time.
 	MemoryBytes  uint64
 	SharedMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
+	// Keys and values, and states, live in a file without a name in this directory, of which the
+	// system keeps in memory what it has room for: for texts that are larger than memory and read
+	// by chosen blocks. Needs StoragePaged. "": memory.
+	MemoryDirectory string
 	// Threads that compute attention, the caller's included; 0: one per processor.
 	Threads   int
 	ISA       ISA // Default: the best this processor has.
@@ -161,7 +165,8 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 func (c *CacheConfig) arenaSize() int {
 	size := spaceFor[raw.CacheConfig](1) + spaceFor[raw.PrefixConfig](1) +
 		spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) +
-		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize()
+		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize() +
+		spaceFor[byte](len(c.MemoryDirectory)+1)
 	for i := range c.Groups {
 		size += spaceFor[uint32](len(c.Groups[i].LayerIndices)) +
 			spaceFor[float32](len(c.Groups[i].KeyRotation)) +
@@ -192,6 +197,11 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	}
 	out.Blocks, out.MemoryBytes = c.Blocks, c.MemoryBytes
 	out.SharedMemory = flag(c.SharedMemory)
+	directory, err := ended(op, "MemoryDirectory", c.MemoryDirectory)
+	if n.err == nil {
+		n.err = err
+	}
+	out.MemoryDirectory = first(placed(a, directory))
 	out.ISA, out.HugePages = int32(c.ISA), int32(c.HugePages)
 	out.Prefault, out.Watermark = flag(c.Prefault), n.u32("Watermark", c.Watermark)
 	if c.Prefix != nil {

@@ -36,7 +36,8 @@ typedef enum pkv_storage PKV_ENUM {
 typedef enum pkv_layout PKV_ENUM {
   /**
    * Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K
-   * tile | V tile]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1
+   * tile | V tile], with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is 16
+   * tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1
    * otherwise, element (token t, dim d) of a tile is at
    *
    *   K: ((d / p) * 16 + t) * p + d % p
@@ -298,6 +299,15 @@ typedef struct pkv_cache_config {
   uint32_t shared_memory;
   const float* key_rotation;   /**< Rotation MATRIX: [key_dim][key_dim]. NULL: none of K. */
   const float* value_rotation; /**< Rotation MATRIX: [value_dim][value_dim]. NULL: none of V. */
+  /**
+   * K and V, and states, live in a file in this directory, of which the system keeps in memory what
+   * it has room for: for texts that are larger than memory and read by chosen blocks
+   * (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
+   * encrypted and ends with the cache. All of its room is taken at once; an error of its device
+   * later ends the process with SIGBUS. Needs storage PAGED, and not huge_pages REQUIRE; ADVISE has
+   * no effect, and the allocator is not asked for it. Copied by the call. NULL (default): memory.
+   */
+  const char* memory_directory;
 } pkv_cache_config;
 
 /**
@@ -361,7 +371,7 @@ PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY,
- * UNSUPPORTED (as pkv_cache_compute_plan). Since 0.1.
+ * UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 

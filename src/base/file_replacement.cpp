@@ -105,7 +105,7 @@ File TemporaryFile::create() {
 
 std::optional<File> TemporaryFile::create_unnamed() const {
   const int descriptor = retry_on_eintr([&] {
-    return openat(directory_.descriptor(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, private_mode);
+    return openat(directory_.descriptor(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, private_mode);
   });
   if (descriptor < 0) return std::nullopt;
   File file(descriptor, true, path_);
@@ -119,7 +119,7 @@ std::optional<File> TemporaryFile::create_named() {
   const std::string name = random_name(path_);
   const int descriptor = retry_on_eintr([&] {
     return openat(directory_.descriptor(), name.c_str(),
-                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, private_mode);
+                  O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, private_mode);
   });
   if (descriptor < 0 && errno == EEXIST) return std::nullopt;
   if (descriptor < 0) fail_io("cannot create a file beside", path_, errno);

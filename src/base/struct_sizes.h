@@ -23,7 +23,7 @@ constexpr auto struct_sizes = nullptr;  // each struct has its own line below
 PKV_STRUCT_SIZES(pkv_attention_params, 16, 112, 192);
 PKV_STRUCT_SIZES(pkv_attention_sequences, 48, 64);
 PKV_STRUCT_SIZES(pkv_block_state, 24);
-PKV_STRUCT_SIZES(pkv_cache_config, 104, 144, 168);
+PKV_STRUCT_SIZES(pkv_cache_config, 104, 144, 176);
 PKV_STRUCT_SIZES(pkv_cache_info, 32);
 PKV_STRUCT_SIZES(pkv_cache_plan, 56);
 PKV_STRUCT_SIZES(pkv_cache_stats, 128, 136, 160);

@@ -63,6 +63,7 @@ class AttentionThreads : public testing::TestWithParam<MemoryKind> {
   pkv_cache_config config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
     pkv_cache_config config = config_of(model, 720, GetParam().storage);
     config.layout = GetParam().layout;
+    config.memory_directory = GetParam().directory;
     config.threads = threads;
     config.isa = isa;
     return config;

@@ -65,6 +65,7 @@ class Service {
                                  uint32_t block_size) {
     pkv_cache_config config = config_of(model, 4000 / block_size + sessions, kind.storage);
     config.layout = kind.layout;
+    config.memory_directory = kind.directory;
     config.block_size = block_size;
     config.isa = isa;
     return config;

@@ -9,6 +9,7 @@
 
 #include "block_bounds.h"
 #include "host.h"
+#include "memory_kinds.h"
 #include "reference.h"
 
 namespace cache_test {
@@ -23,10 +24,11 @@ struct Choice {
 // One session of a cache with one layer, and what its last step gave.
 class Chooser {
  public:
-  Chooser(const Model& model, pkv_layout layout, uint64_t seed, pkv_isa isa = PKV_ISA_AUTO)
+  Chooser(const Model& model, const MemoryKind& kind, uint64_t seed, pkv_isa isa = PKV_ISA_AUTO)
       : model_(model), random_(seed) {
-    pkv_cache_config config = config_of(model, 256);
-    config.layout = layout;
+    pkv_cache_config config = config_of(model, 256, kind.storage);
+    config.layout = kind.layout;
+    config.memory_directory = kind.directory;
     config.isa = isa;
     config.threads = 2;
     cache_ = create(config);
@@ -229,9 +231,10 @@ const Kind kinds[] = {
 
 TEST(ChosenBlocks, AreThoseOfTheHighestBounds) {
   for (const Kind& kind : kinds) {
-    for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
-      SCOPED_TRACE(testing::Message() << kind.name << ", layout " << layout);
-      Chooser chooser(kind.model, layout, 11);
+    for (const MemoryKind& memory : memory_kinds) {
+      if (memory.storage != PKV_STORAGE_PAGED) continue;
+      SCOPED_TRACE(testing::Message() << kind.name << ", " << memory.name);
+      Chooser chooser(kind.model, memory, 11);
       chooser.step(150, {2, 1, 1}, chooser.session());
       for (const Choice choice : {Choice{1, 0, 0}, {3, 1, 1}, {2, 2, 3}, {100, 1, 1}, {1, 9, 9}})
         chooser.step(1, choice, chooser.session());
@@ -244,7 +247,7 @@ TEST(ChosenBlocks, AreThoseOfTheHighestBounds) {
 TEST(ChosenBlocks, FollowTrimsAndForks) {
   for (uint64_t seed = 0; seed < 6; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Chooser chooser({1, 4, 2, 32, 32, PKV_F32}, PKV_LAYOUT_PACKED, seed);
+    Chooser chooser({1, 4, 2, 32, 32, PKV_F32}, memory_kinds[seed % 3], seed);
     std::vector<Session> others;
     for (int round = 0; round < 30; round++) {
       const size_t which = chooser.random().below(others.size() + 1);
@@ -265,7 +268,7 @@ TEST(ChosenBlocks, FollowTrimsAndForks) {
 TEST(ChosenBlocks, AreThoseOfEveryInstructionSet) {
   for (const pkv_isa isa : supported_isas()) {
     SCOPED_TRACE(testing::Message() << "isa " << isa);
-    Chooser chooser({1, 11, 1, 48, 32, PKV_BF16}, PKV_LAYOUT_PACKED, 5, isa);
+    Chooser chooser({1, 11, 1, 48, 32, PKV_BF16}, memory_kinds[0], 5, isa);
     chooser.step(130, {2, 1, 1}, chooser.session());
     chooser.step(1, {3, 1, 1}, chooser.session());
   }

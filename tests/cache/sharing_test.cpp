@@ -16,6 +16,7 @@ class Sharing : public testing::TestWithParam<MemoryKind> {
   Cache make(uint64_t blocks) const {
     pkv_cache_config config = config_of(model, blocks, GetParam().storage);
     config.layout = GetParam().layout;
+    config.memory_directory = GetParam().directory;
     return create(config);
   }
   bool paged() const { return GetParam().storage == PKV_STORAGE_PAGED; }

@@ -44,6 +44,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
   Cache make(const Model& model) const {
     pkv_cache_config config = config_of(model, 64, GetParam().storage);
     config.layout = GetParam().layout;
+    config.memory_directory = GetParam().directory;
     return create(config);
   }
 

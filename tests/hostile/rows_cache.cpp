@@ -172,6 +172,7 @@ std::vector<Case> config_cases() {
   ENUM_IS(rotation, 3);
   ENUM_IS(rotation, -1);
   FIELD_IS(rotation, PKV_ROTATION_HADAMARD, (Wanted{PKV_OK}));
+  FIELD_IS(memory_directory, "", invalid);
   FIELD_IS(shared_memory, 2, invalid);
   FIELD_IS(shared_memory, 1, invalid);
   FIELD_IS(block_size, 0, invalid);
@@ -496,6 +497,13 @@ std::vector<Function> cache_rows() {
                   [](World&, const Values& values) {
                     OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1])));
                   }};
+  for (const char* directory : {"/nowhere/at/all", "/proc/self/exe", "/proc/self"})
+    create.cases.push_back({format("memory_directory %s", directory),
+                            [directory](World&, Values& values) {
+                              reinterpret_cast<pkv_cache_config*>(values[0])->memory_directory =
+                                  directory;
+                            },
+                            {PKV_IO}});
   for (Function* row : {&plan, &create})
     for (const auto& more : {runner_cases(), group_cases()})
       row->cases.insert(row->cases.end(), more.begin(), more.end());

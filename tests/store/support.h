@@ -30,6 +30,7 @@ struct Plan {
   const pkv_allocator* allocator = nullptr;
   uint32_t threads = 1;
   const pkv_runner* runner = nullptr;
+  const char* memory_directory = nullptr;
 
   const Model& of_layer(uint32_t layer) const {
     size_t g = 0;
@@ -75,6 +76,7 @@ inline Cache create(const Plan& setup) {
   config.group_count = static_cast<uint32_t>(groups.size());
   config.storage = setup.storage;
   config.layout = setup.layout;
+  config.memory_directory = setup.memory_directory;
   config.block_size = setup.block_size;
   config.blocks = setup.blocks;
   config.threads = setup.runner != nullptr ? 0 : setup.threads;

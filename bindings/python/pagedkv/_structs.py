@@ -63,7 +63,13 @@ def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> Non
 
 def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array[ctypes.c_char]:
     """Ends with a NUL, so that none may come before."""
-    encoded = os.fsencode(path)
+    text = path.__fspath__() if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise misuse(f"{name}: a str or an os.PathLike of one is needed, not {path!r}")
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError as wrong:
+        raise misuse(f"{name}: {path!r} has no bytes in {wrong.encoding}") from None
     if b"\0" in encoded:
         raise misuse(f"{name}: there is a NUL in {path!r}")
     return ctypes.create_string_buffer(encoded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from ._enums import DtypeLike, take_names
 from ._handle import report, unsigned
 from ._library import library
 from ._repr import shown_dataclass
-from ._structs import fill, point_to_matrices
+from ._structs import fill, path_for_c, point_to_matrices
 from .generated import raw as _raw
 from .generated.raw import (
     Dtype,
@@ -112,7 +113,8 @@ class CacheConfig:
 
     A logger gets (level, line) on any thread, and must neither raise nor call the library. `runner`
     is what `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for
-    C.
+    C. With `memory_directory` keys and values live in a file there, without a name, of which the
+    system keeps in memory what it has room for.
     """
 
     layers: int = 0
@@ -144,6 +146,7 @@ class CacheConfig:
     key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     shared_memory: bool = False
+    memory_directory: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         take_names(self)
@@ -195,6 +198,10 @@ class CacheConfig:
             fill(prefix, self.prefix)
             keep.append(prefix)
             struct.prefix = ctypes.addressof(prefix)
+        if self.memory_directory is not None:
+            directory = path_for_c(self.memory_directory, "memory_directory")
+            keep.append(directory)
+            struct.memory_directory = ctypes.addressof(directory)
         if self.runner is not None:
             keep.append(self.runner)
             struct.runner = ctypes.addressof(self.runner)

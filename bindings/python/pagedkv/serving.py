@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import os
 import time
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -84,7 +85,8 @@ class Engine:
     `store` what is kept of ended requests and where. A step takes in up to `chunk` tokens of
     prompts, and up to `max_running` requests run at once. With `top_blocks` a step that has no
     prompts reads, in layers without a window, only so many chosen blocks for each KV head, besides
-    the first one and the last two.
+    the first one and the last two. With `memory_directory` keys and values live in a file there, of
+    which the system keeps in memory what it has room for; its room is taken at once.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Engine:
         threads: int = 0,
         chunk: int = 512,
         max_running: int = 256,
+        memory_directory: str | os.PathLike[str] | None = None,
     ) -> None:
         if chunk < 1 or max_running < 1:
             raise ValueError(f"chunk and max_running are {chunk} and {max_running}, not 1 or more")
@@ -125,6 +128,7 @@ class Engine:
             prefix=prefix,
             store=store,
             threads=threads,
+            memory_directory=memory_directory,
         )
         self.cache = Cache(config)
         self._runner = _Runner(model, top_blocks)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +30,7 @@ from ._cache_base import LayerShape
 from ._continuous import install_continuous as install_continuous
 from ._handle import unsigned
 from ._library import library
+from ._structs import path_for_c
 from ._torch_threads import torch_runner
 from .attention import AttentionParams, BoolMask
 from .batch import Batch
@@ -61,6 +63,8 @@ class PagedCache(TransformersCache):
     With `top_blocks` a pass over one new token of each sequence reads, in layers without a window,
     only so many blocks of `block_size` tokens for each KV head: those whose keys may matter most,
     besides the first one and the last two. Passes over more tokens read all.
+    With `memory_directory` keys and values live in a file there, whose room is taken at once, and
+    of which the system keeps in memory what it has room for.
     Attention runs on PyTorch's threads, or on `threads` of the library's own.
     """
 
@@ -75,6 +79,7 @@ class PagedCache(TransformersCache):
         top_blocks: int = 0,
         block_size: int = 16,
         threads: int = 0,
+        memory_directory: str | os.PathLike[str] | None = None,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
         self.windows = layer_windows(config)
@@ -84,6 +89,9 @@ class PagedCache(TransformersCache):
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
         self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
         self.block_size = unsigned(block_size, 32, "block_size")
+        if memory_directory is not None:
+            path_for_c(memory_directory, "memory_directory")  # refuses what is none
+        self._memory_directory = memory_directory
         self._attending = config.num_hidden_layers
         self._cache: Cache | None = None
         self._sessions: list[Session] = []
@@ -186,6 +194,7 @@ class PagedCache(TransformersCache):
                     threads=self._threads,
                     block_size=self.block_size,
                     blocks=blocks,
+                    memory_directory=self._memory_directory,
                 )
             )
         if not self._sessions:

@@ -39,8 +39,9 @@ def plain(struct: Any) -> Fields:
     ):
         if found.get(name) and size in found:
             found[name] = ctypes.string_at(found[name], found[size])
-    if found.get("path"):
-        found["path"] = ctypes.string_at(found["path"]).decode()
+    for name in ("path", "memory_directory"):
+        if found.get(name):
+            found[name] = ctypes.string_at(found[name]).decode()
     return found
 
 
@@ -169,7 +170,7 @@ OF_CACHE = (
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
 OF_FILE = SIZES | {"fingerprint_size", "key_size"}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
-    ("pkv_cache_config", flat, {}, OF_CACHE),
+    ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | MATRICES | {"layer_indices"}),
     ("pkv_layer_group", group_of_flat, {}, SIZES | MATRICES | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),

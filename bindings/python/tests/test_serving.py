@@ -74,6 +74,15 @@ def test_answers_read_chosen_blocks(family: str) -> None:
         Engine(model, top_blocks=-1)
 
 
+def test_keys_and_values_in_a_file(tmp_path: pathlib.Path) -> None:
+    model = model_of("Llama")
+    with Engine(model, memory_bytes=1 << 22, memory_directory=tmp_path) as engine:
+        assert str(tmp_path) in pathlib.Path("/proc/self/maps").read_text()
+        assert tokens_of(serve(engine)) == generated(model)
+    with pytest.raises(pagedkv.SystemCallError, match="nowhere"):
+        Engine(model, memory_directory=tmp_path / "nowhere")
+
+
 def test_a_shared_beginning_is_computed_once() -> None:
     model = model_of("Llama")
     with Engine(model) as engine:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,6 +159,20 @@ def test_a_new_token_reads_chosen_blocks(family: str) -> None:
     # The padding of a prompt is a mask, which goes together with chosen blocks.
     padded = generate(model, PagedCache(model, block_size=16, top_blocks=3))
     assert torch.equal(padded, generate(model, PagedCache(model, block_size=16)))
+
+
+def test_keys_and_values_in_a_file(tmp_path: pathlib.Path) -> None:
+    model = model_of("Llama")
+    for top in (0, 1):
+        cache = PagedCache(model, top_blocks=top, memory_directory=tmp_path)
+        expected = generate(model, PagedCache(model, top_blocks=top))
+        assert torch.equal(generate(model, cache), expected)
+        maps = pathlib.Path("/proc/self/maps").read_text()
+        assert str(tmp_path) in maps
+        cache.close()
+    for wrong in (b"/tmp", 3, "a\0b"):
+        with pytest.raises(pagedkv.MisuseError, match="^memory_directory: "):
+            PagedCache(model, memory_directory=wrong)  # type: ignore[arg-type]
 
 
 def test_beams_share_blocks() -> None:

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
-#include <thread>
 
 #include "base/checked.h"
+#include "base/file_memory.h"
 #include "base/status.h"
 #include "engine/attention/rows.h"
 
@@ -22,6 +22,7 @@ ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, cons
     choose(layer);
   }
   write_tables();
+  if (layer.group != nullptr && layer.group->slab->in_file()) read_ahead();
   if (call.params.chosen_blocks != nullptr) tell_chosen();
 }
 
@@ -136,30 +137,7 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
     std::copy_if(layer.tables[s] + middle.first, layer.tables[s] + middle.last,
                  std::back_inserter(candidates), memory::is_block);
   }
-  std::vector<memory::Block> own;
-  own.reserve(candidates.size());
-  const size_t keys = uint64_t{call_.sequences[0].kv.block_size} * call_.shape.key_dim;
-  std::vector<std::vector<float>> scratch(workers_.threads(), std::vector<float>(keys));
-  const auto compute = [&](memory::Block block, unsigned worker) {
-    bounds_->compute(kernels_, layer.group->slab->data(), block, layer.layer,
-                     scratch[worker].data());
-  };
-  for (const memory::Block block : candidates)
-    if (bounds_->claim(block, layer.layer)) own.push_back(block);
-  try {
-    workers_.for_each(own.size(), [&](size_t i, unsigned worker) { compute(own[i], worker); });
-  } catch (...) {  // a caller's runner that left tasks out
-    for (const memory::Block block : own) bounds_->give_up(block, layer.layer);
-    throw;
-  }
-  // Other threads compute the rest, or give it up.
-  for (const memory::Block block : candidates)
-    while (!bounds_->has(block, layer.layer)) {
-      if (bounds_->claim(block, layer.layer))
-        compute(block, 0);
-      else
-        std::this_thread::yield();
-    }
+  layer.group->compute_bounds(workers_, kernels_, layer.layer, candidates);
 }
 
 // Scores the candidates for some queries and the query heads of one KV head.
@@ -277,6 +255,28 @@ void ChosenBlocks::write_tables() {
       for (uint32_t head = 0; head < heads(); head++) append(s, head, first, end - first);
     }
   }
+}
+
+// Makes the system read what was chosen from the file that it is in, all at once: when the kernels
+// come to a block, it is there or under way.
+void ChosenBlocks::read_ahead() const {
+  workers_.for_each(sequences_.size(), [&](size_t i, unsigned) {
+    const AttendSequence& sequence = sequences_[i];
+    if (sequence.views == nullptr) return;  // it reads all, in order, and the system sees that
+    const kernels::KvView& kv = sequence.kv;
+    const bool packed = kv.layout == PKV_LAYOUT_PACKED;
+    const uint64_t blocks = ceil_div(sequence.length, kv.block_size);
+    for (const kernels::SideView* side : {&kv.k, &kv.v}) {
+      // V of a packed block lies between its keys; a plain one has the rows of all KV heads.
+      if (side->data == nullptr || (packed && side == &kv.v)) continue;
+      const unsigned char* const first =
+          side->data + (packed ? sequence.head_begin * side->head_stride : 0);
+      const auto bytes =
+          static_cast<size_t>(packed ? side->head_stride : kv.block_size * side->row_stride);
+      for (uint64_t b = 0; b < blocks; b++)
+        os::read_ahead(first + kv.blocks[b] * side->block_stride, bytes);
+    }
+  });
 }
 
 // Appends the sequence of some queries, who have the same list, and one KV head.

@@ -71,6 +71,7 @@ class ChosenBlocks {
   void write_tables();
   bool reads_all(size_t sequence) const;
   bool same_lists(size_t sequence, uint32_t a, uint32_t b) const;
+  void read_ahead() const;
   void append(size_t sequence, uint32_t head, uint32_t first, uint32_t count);
 
   uint32_t heads() const { return call_.shape.kv_heads; }

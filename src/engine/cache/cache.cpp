@@ -20,12 +20,12 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
       scratch_(memory_) {
   if (config_.pages)
     pages_ = std::make_unique<memory::Pages>(*config_.pages, config_.storage == PKV_STORAGE_PAGED,
-                                             memory_, config_.huge_pages);
+                                             memory_, config_.huge_pages, config_.memory_directory);
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
     groups_.push_back(std::make_unique<memory::Group>(
         config_.storage, config_.layout, group.shape, config_.block_size, group.blocks,
-        group.block_stride, memory_, config_.huge_pages, pages_.get()));
+        group.block_stride, memory_, config_.huge_pages, config_.memory_directory, pages_.get()));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
   }
   log_shortcomings();
@@ -42,7 +42,8 @@ void Cache::log_shortcomings() const {
   if (!logger_.listens()) return;
   const uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).total_bytes,
                  machine = os::physical_memory();
-  if (memory_.is_system() && config_.storage != PKV_STORAGE_NONE && bytes > machine)
+  const bool in_file = !config_.memory_directory.empty();
+  if (memory_.is_system() && config_.storage != PKV_STORAGE_NONE && !in_file && bytes > machine)
     logger_.log(PKV_LOG_WARNING,
                 "the blocks of this cache hold %llu MiB of keys and values, but the machine has "
                 "%llu MiB of memory: give it fewer blocks",
@@ -50,7 +51,7 @@ void Cache::log_shortcomings() const {
   const std::vector<const memory::Slab*> all = slabs();
   const bool small_pages =
       std::any_of(all.begin(), all.end(), [](const memory::Slab* slab) { return !slab->huge(); });
-  if (memory_.is_system() && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && small_pages)
+  if (memory_.is_system() && !in_file && config_.huge_pages == PKV_HUGE_PAGES_ADVISE && small_pages)
     logger_.log(PKV_LOG_WARNING,
                 "the system offers no transparent huge pages; attention will be slower");
   if (config_.isa != PKV_ISA_AUTO) return;

@@ -303,6 +303,16 @@ void check_options(const pkv_cache_config& config) {
     fail(PKV_INVALID_ARGUMENT, "shared_memory is %u; 0 and 1 are known", config.shared_memory);
   if (config.prefault > 1)
     fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
+  if (config.memory_directory != nullptr) {
+    if (config.memory_directory[0] == '\0')
+      fail(PKV_INVALID_ARGUMENT, "memory_directory is an empty string: a path of 0 bytes");
+    if (config.storage != PKV_STORAGE_PAGED)
+      fail(PKV_UNSUPPORTED, "memory_directory needs storage PAGED; the storage is %d",
+           static_cast<int>(config.storage));
+    if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE)
+      fail(PKV_INVALID_ARGUMENT, "memory_directory: a file has no huge pages; huge_pages is %d",
+           static_cast<int>(config.huge_pages));
+  }
   check_threads(config.threads);
   if (!kernels::isa_supported(config.isa))
     fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
@@ -420,6 +430,7 @@ CacheConfig check_config(const pkv_cache_config& config) {
   result.threads = count_threads(config.runner, config.threads);
   result.isa = config.isa;
   result.huge_pages = config.huge_pages;
+  if (config.memory_directory != nullptr) result.memory_directory = config.memory_directory;
   result.prefault = config.prefault != 0;
   result.watermark = config.watermark;
 

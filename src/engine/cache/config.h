@@ -6,6 +6,7 @@
 #include <pagedkv/store.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/memory/layout.h"
@@ -30,6 +31,7 @@ struct CacheConfig {
   pkv_runner runner;  // its run is NULL if the caller has none
   pkv_isa isa;
   pkv_huge_pages huge_pages;
+  std::string memory_directory;  // empty: memory
   bool prefault;
   bool prefix;  // true if the cache has a prefix index
   pkv_prefix_config prefix_config;

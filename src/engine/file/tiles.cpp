@@ -36,7 +36,8 @@ kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
   return view;
 }
 
-// Returns where the tile is in the cache if its bytes have the same order there; else nullptr.
+// Returns where the tile of the first KV head is in the cache if its bytes have the same order
+// there; else nullptr. Those of the others follow by the view's head_stride.
 unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
   if (view.layout != PKV_LAYOUT_PACKED || view.blocks == nullptr) return nullptr;
   return view.k.data + view.blocks[position / view.block_size] * view.k.block_stride +
@@ -122,7 +123,9 @@ void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
   const unsigned char* const packed =
       tokens == kernels::tile_tokens ? packed_bytes(view, position) : nullptr;
   if (packed != nullptr) {
-    std::memcpy(to, packed, bytes);
+    for (uint32_t head = 0; head < shape.kv_heads; head++)
+      std::memcpy(to + head * head_bytes(shape), packed + head * view.k.head_stride,
+                  head_bytes(shape));
     clear_padding(shape, to);
     return;
   }
@@ -142,7 +145,9 @@ void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
              same_v = shape.latent || saved.value_dtype == shape.value_dtype;
   unsigned char* const packed = same_k && same_v ? packed_bytes(view, position) : nullptr;
   if (packed != nullptr) {
-    std::memcpy(packed, from, static_cast<size_t>(saved_layer_bytes(shape)));
+    for (uint32_t head = 0; head < shape.kv_heads; head++)
+      std::memcpy(packed + head * view.k.head_stride, from + head * head_bytes(shape),
+                  head_bytes(shape));
     return;
   }
   const kernels::KvView file = file_view(saved, const_cast<unsigned char*>(from));  // only read

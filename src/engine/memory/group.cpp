@@ -1,5 +1,8 @@
-// Makes the bounds of the keys of a group when attention first chooses blocks.
+// Makes the bounds of the keys of a group when attention first chooses blocks, and computes them.
 #include "engine/memory/group.h"
+
+#include <thread>
+#include <vector>
 
 namespace pkv::memory {
 
@@ -12,6 +15,34 @@ KeyBounds& Group::make_bounds() {
     bounds_.store(own_bounds_.get(), std::memory_order_release);
   }
   return *own_bounds_;
+}
+
+void Group::compute_bounds(Workers& workers, const kernels::Table& kernels, uint32_t layer,
+                           std::span<const Block> blocks) {
+  KeyBounds& bounds = make_bounds();
+  std::vector<Block> own;
+  own.reserve(blocks.size());
+  const size_t keys = uint64_t{block_size} * shape.key_dim;
+  std::vector<std::vector<float>> scratch(workers.threads(), std::vector<float>(keys));
+  const auto compute = [&](Block block, unsigned worker) {
+    bounds.compute(kernels, slab->data(), block, layer, scratch[worker].data());
+  };
+  for (const Block block : blocks)
+    if (bounds.claim(block, layer)) own.push_back(block);
+  try {
+    workers.for_each(own.size(), [&](size_t i, unsigned worker) { compute(own[i], worker); });
+  } catch (...) {  // a caller's runner that left tasks out
+    for (const Block block : own) bounds.give_up(block, layer);
+    throw;
+  }
+  // Other threads compute the rest, or give it up.
+  for (const Block block : blocks)
+    while (!bounds.has(block, layer)) {
+      if (bounds.claim(block, layer))
+        compute(block, 0);
+      else
+        std::this_thread::yield();
+    }
 }
 
 }  // namespace pkv::memory

@@ -13,7 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 
+#include "base/parallel.h"
 #include "engine/memory/key_bounds.h"
 #include "engine/memory/layout.h"
 #include "engine/memory/pages.h"
@@ -23,10 +25,11 @@
 namespace pkv::memory {
 
 struct Group {
-  // pages: where its memory comes from, if the groups share one; `block_stride` is theirs then.
+  // directory: of the file that its memory is in, or empty. pages: where its memory comes from, if
+  // the groups share one; `block_stride` is theirs then.
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
         uint32_t tokens_per_block, uint32_t blocks, uint64_t block_stride, HookMemory& resource,
-        pkv_huge_pages huge_pages_of_slab, Pages* pages)
+        pkv_huge_pages huge_pages_of_slab, const std::string& directory, Pages* pages)
       : storage(kind),
         shape(group_shape),
         block_size(tokens_per_block),
@@ -34,13 +37,14 @@ struct Group {
                                                           : -1),
         memory(resource),
         huge_pages(huge_pages_of_slab),
-        layout(layout_kind, group_shape, tokens_per_block, blocks, block_stride),
+        layout(layout_kind, group_shape, tokens_per_block, blocks, block_stride,
+               !directory.empty()),
         pool(blocks, tokens_per_block, &resource) {
     if (pages != nullptr) {
       slab = pages->slab();
       pages->add_group(pool);
     } else if (storage == PKV_STORAGE_PAGED) {
-      slab = std::make_shared<Slab>(layout.total_bytes(), resource, huge_pages);
+      slab = std::make_shared<Slab>(layout.total_bytes(), resource, huge_pages, directory);
     }
   }
 
@@ -82,6 +86,10 @@ struct Group {
   // Returns the bounds of keys, which the first call makes. Needs a slab. Throws NO_MEMORY,
   // OVERFLOW, bad_alloc.
   KeyBounds& make_bounds();
+  // Computes the bounds of those of these blocks that have none in a layer. Throws what
+  // make_bounds() throws, and INVALID_ARGUMENT if a caller's runner leaves tasks out.
+  void compute_bounds(Workers& workers, const kernels::Table& kernels, uint32_t layer,
+                      std::span<const Block> blocks);
   // Returns them if they were made, or NULL.
   KeyBounds* bounds() const { return bounds_.load(std::memory_order_acquire); }
 

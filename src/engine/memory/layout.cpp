@@ -1,4 +1,4 @@
-// Computes the sizes and strides of the two layouts, checked against overflow.
+// Computes the sizes and strides of the layouts, checked against overflow.
 #include "engine/memory/layout.h"
 
 #include <cstring>
@@ -16,8 +16,8 @@ uint64_t padded_state_bytes(const Shape& shape) {
 }
 
 Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks,
-               uint64_t block_stride)
-    : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks) {
+               uint64_t block_stride, bool by_heads)
+    : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks), by_heads_(by_heads) {
   if (shape.state_bytes != 0) {
     block_bytes_ = checked_mul(padded_state_bytes(shape), shape.layers, "bytes of all states");
   } else {
@@ -64,8 +64,10 @@ kernels::KvView Layout::view(unsigned char* slab, uint32_t layer) const {
     const int64_t layer_bytes = static_cast<int64_t>(block_bytes_ / shape_.layers);
     view.k.data = slab + layer * layer_bytes;
     view.v.data = view.k.data + key_bytes_;
-    view.k.head_stride = view.v.head_stride = key_bytes_ + value_bytes_;
-    view.k.row_stride = view.v.row_stride = heads * view.k.head_stride;
+    const int64_t tile_bytes = key_bytes_ + value_bytes_,
+                  tiles = by_heads_ ? block_size_ / kernels::tile_tokens : 1;
+    view.k.head_stride = view.v.head_stride = tiles * tile_bytes;
+    view.k.row_stride = view.v.row_stride = by_heads_ ? tile_bytes : heads * tile_bytes;
     view.k.block_stride = view.v.block_stride = static_cast<int64_t>(block_stride_);
   } else {
     const int64_t layer_bytes = static_cast<int64_t>(total_bytes_ / shape_.layers);

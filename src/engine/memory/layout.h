@@ -1,7 +1,10 @@
 // Where the bytes of one layer group lie in memory: sizes, and the strides by which the kernels
-// find K and V. The two layouts are
+// find K and V. The layouts are
 //
 //   packed  [block][layer][tile of 16 tokens][kv head][K tile | V tile], so a block is contiguous
+//   packed by heads, in a file
+//           [block][layer][kv head][tile of 16 tokens][K tile | V tile], so what a KV head reads of
+//           a block is contiguous
 //   plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim] }
 //
 // A group of states has neither: its blocks are [layer][state, padded to a cache line].
@@ -43,10 +46,10 @@ uint64_t padded_state_bytes(const Shape& shape);
 class Layout {
  public:
   // block_stride: from one block to the next, if they lie farther apart than their bytes; 0: they
-  // do not. Only packed blocks and states may. Throws OVERFLOW if the bytes of all blocks exceed
-  // 2^63 - 1.
+  // do not. Only packed blocks and states may. by_heads: packed blocks are packed by heads. Throws
+  // OVERFLOW if the bytes of all blocks exceed 2^63 - 1.
   Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks,
-         uint64_t block_stride = 0);
+         uint64_t block_stride = 0, bool by_heads = false);
 
   // K and V of one token in all layers; 0 for states, which do not grow with the tokens.
   uint64_t token_bytes() const { return token_bytes_; }
@@ -70,6 +73,7 @@ class Layout {
   const Shape shape_;
   const uint32_t block_size_;
   const uint64_t blocks_;
+  const bool by_heads_;
   uint64_t token_bytes_ = 0, block_bytes_, block_stride_, total_bytes_;
   int64_t key_bytes_ = 0, value_bytes_ = 0;  // of one head of one token (plain) or tile (packed)
 };

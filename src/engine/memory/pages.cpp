@@ -82,10 +82,12 @@ PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes) 
 
 // ---- Pages that move between groups -------------------------------------------------------------
 
-Pages::Pages(const PageCut& cut, bool with_slab, HookMemory& memory, pkv_huge_pages huge_pages)
+Pages::Pages(const PageCut& cut, bool with_slab, HookMemory& memory, pkv_huge_pages huge_pages,
+             const std::string& directory)
     : cut_(cut),
-      slab_(with_slab ? std::make_shared<Slab>(cut.page_bytes * cut.pages, memory, huge_pages)
-                      : nullptr),
+      slab_(with_slab
+                ? std::make_shared<Slab>(cut.page_bytes * cut.pages, memory, huge_pages, directory)
+                : nullptr),
       owners_(cut.pages, nobody),
       free_(cut.pages) {
   pools_.reserve(cut.per_page.size());

@@ -208,7 +208,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   }
   call.sequences = sequences;
   attention::ChoosingLayer choosing{};
-  if (call.params.top_blocks != 0) choosing = choosing_layer(call, place, group);
+  if (call.params.chooses() && group.slab) choosing = choosing_layer(call, place, group);
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call, choosing);
 }
 
@@ -263,8 +263,31 @@ void Batch::commit(const int32_t* tokens) {
   }
   open_ = false;
   cache_.counters().tokens.fetch_add(committed, std::memory_order_relaxed);
+  if (!cache_.config().memory_directory.empty()) compute_bounds();
   cache_.counters().commits.fetch_add(1, std::memory_order_relaxed);
   cache_.counters().committed_tokens.fetch_add(committed, std::memory_order_relaxed);
+}
+
+// Computes the bounds of the keys of the blocks that the step filled, where K and V are in a file:
+// the keys are still in memory, and would have to be read when somebody chooses. What fails here is
+// tried again then.
+void Batch::compute_bounds() noexcept {
+  try {
+    for (size_t g = 0; g < cache_.groups().size(); g++) {
+      memory::Group& group = *cache_.groups()[g];
+      if (group.has_states()) continue;
+      std::vector<memory::Block> filled;
+      for (const Entry& entry : entries_) {
+        const auto& blocks = entry.session->content().sequences()[g].blocks();
+        const uint64_t end = (entry.start + entry.kept_count()) / group.block_size;
+        for (uint64_t i = entry.start / group.block_size; i < end; i++)
+          if (memory::is_block(blocks[i])) filled.push_back(blocks[i]);
+      }
+      for (uint32_t layer = 0; layer < group.shape.layers && !filled.empty(); layer++)
+        group.compute_bounds(cache_.workers(), cache_.kernels(), layer, filled);
+    }
+  } catch (...) {
+  }
 }
 
 void Batch::check_has_slots(uint32_t group) const {

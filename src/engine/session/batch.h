@@ -109,6 +109,7 @@ class Batch : public Step {
   size_t count_states(uint32_t group) const;
   void check_none_accepted(const char* who) const;
   attention::BatchRows batch_rows() const;
+  void compute_bounds() noexcept;
   attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, LayerPlace place,
                                           memory::Group& group) const;
   static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);

@@ -508,7 +508,8 @@ func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status 
 
 // CacheCreate is pkv_cache_create. Makes a cache. Memory is reserved now; it is touched as blocks
 // are first used, unless prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices),
-// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan). Since 0.1.
+// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory).
+// Since 0.1.
 //
 //   - config: The config.
 //   - out: The cache, to be destroyed by pkv_cache_destroy.

@@ -347,6 +347,14 @@ type CacheConfig struct {
 	KeyRotation *float32
 	// Rotation MATRIX: [value_dim][value_dim]. NULL: none of V.
 	ValueRotation *float32
+	// K and V, and states, live in a file in this directory, of which the system keeps in memory
+	// what it has room for: for texts that are larger than memory and read by chosen blocks
+	// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
+	// encrypted and ends with the cache. All of its room is taken at once; an error of its device
+	// later ends the process with SIGBUS. Needs storage PAGED, and not huge_pages REQUIRE; ADVISE
+	// has no effect, and the allocator is not asked for it. Copied by the call. NULL (default):
+	// memory.
+	MemoryDirectory *byte
 }
 
 // Sizes of K and V, of one layer group or of all.

@@ -160,12 +160,12 @@ class Layout(enum.IntEnum):
 
     PACKED = 1
     """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
-    head][K tile | V tile]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1
-    otherwise, element (token t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t /
-    p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of
-    an element (INT4: nibble i is in byte i / 2, the even one lower). After the elements come the
-    scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64
-    bytes.
+    head][K tile | V tile], with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is
+    16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d)
+    of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p) / 2
+    + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4: nibble i is in byte
+    i / 2, the even one lower). After the elements come the scales, INT8 [16 tokens], INT4 [ceil(dim
+    / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
     """
     PLAIN = 2
     """Layer-major, made for engines with kernels of their own: per layer one K tensor
@@ -519,6 +519,7 @@ class CacheConfig(ctypes.Structure):
         ("shared_memory", _u32),
         ("key_rotation", _pointer),
         ("value_rotation", _pointer),
+        ("memory_directory", _pointer),
     ]
 
 

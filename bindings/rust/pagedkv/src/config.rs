@@ -7,6 +7,9 @@ use crate::store::StoreConfig;
 use crate::structs::{address, defaults, filled};
 use crate::sys;
 use std::alloc::GlobalAlloc;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[doc(inline)]
@@ -205,6 +208,12 @@ fn matrix(given: &Option<Vec<f32>>, dim: u32, name: &str) -> Result<*const f32> 
     }
 }
 
+/// The directory as C takes it.
+fn path_of_c(directory: &Path) -> Result<CString> {
+    CString::new(directory.as_os_str().as_bytes())
+        .map_err(|_| Error::misuse("memory_directory has a NUL in it"))
+}
+
 /// The prefix index of a cache: see [`Prefix`](crate::Prefix).
 #[derive(Clone, Debug, Default)]
 pub struct PrefixConfig {
@@ -288,6 +297,7 @@ pub struct CacheConfig {
     blocks: u64,
     memory_bytes: u64,
     shared_memory: bool,
+    memory_directory: Option<PathBuf>,
     threads: u32,
     isa: Isa,
     huge_pages: HugePages,
@@ -314,6 +324,7 @@ impl CacheConfig {
             blocks: 0,
             memory_bytes: 0,
             shared_memory: false,
+            memory_directory: None,
             threads: 0,
             isa: Isa::AUTO,
             huge_pages: HugePages::ADVISE,
@@ -360,6 +371,14 @@ impl CacheConfig {
     /// numbers of blocks are given then.
     pub fn shared_memory(mut self) -> Self {
         self.shared_memory = true;
+        self
+    }
+
+    /// Keys and values, and states, live in a file without a name in this directory, of which the
+    /// system keeps in memory what it has room for: for texts that are larger than memory and read
+    /// by chosen blocks. Only with storage `PAGED`. Default: memory.
+    pub fn memory_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.memory_directory = Some(directory.into());
         self
     }
 
@@ -491,6 +510,7 @@ impl CacheConfig {
         ensure_library()?;
         let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
         let prefix = self.prefix.as_ref().map(PrefixConfig::raw).transpose()?;
+        let directory = self.memory_directory.as_deref().map(path_of_c).transpose()?;
         let allocator = self.hooks.allocator.as_ref().map(Allocator::raw);
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
         let runner = self.hooks.runner.as_ref().map(Runner::raw);
@@ -504,6 +524,7 @@ impl CacheConfig {
         raw.blocks = self.blocks;
         raw.memory_bytes = self.memory_bytes;
         raw.shared_memory = self.shared_memory.into();
+        raw.memory_directory = directory.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
         raw.threads = self.threads;
         raw.isa = self.isa;
         raw.huge_pages = self.huge_pages;

@@ -103,6 +103,7 @@ fn of_a_cache() {
         .blocks(10)
         .memory_bytes(11)
         .shared_memory()
+        .memory_directory("/a/path")
         .threads(12)
         .isa(Isa::SCALAR)
         .huge_pages(HugePages::OFF)
@@ -144,8 +145,10 @@ fn of_a_cache() {
             prefix,
             store,
             shared_memory,
+            memory_directory,
         } = *raw;
         assert_eq!(shared_memory, 1);
+        assert_eq!(unsafe { CStr::from_ptr(memory_directory) }.to_bytes(), b"/a/path");
         assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
         assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
         assert_eq!((blocks, memory_bytes, threads, isa), (10, 11, 12, Isa::SCALAR));

@@ -51,13 +51,13 @@ layout!(pkv_layer_group, 96, 8,
 layout!(pkv_prefix_config, 32, 8,
     struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, doubling_depth
     28 4);
-layout!(pkv_cache_config, 168, 8,
+layout!(pkv_cache_config, 176, 8,
     struct_size 0 4, layers 4 4, query_heads 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
     24 4, value_dtype 28 4, window 32 4, sinks 36 4, latent 40 4, group_count 44 4, groups 48 8,
     storage 56 4, layout 60 4, block_size 64 4, watermark 68 4, blocks 72 8, memory_bytes 80 8,
     huge_pages 88 4, prefault 92 4, threads 96 4, isa 100 4, prefix 104 8, store 112 8, allocator
     120 8, runner 128 8, logger 136 8, rotation 144 4, shared_memory 148 4, key_rotation 152 8,
-    value_rotation 160 8);
+    value_rotation 160 8, memory_directory 168 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32
     8, total_bytes 40 8, bookkeeping_bytes 48 8);

@@ -192,13 +192,13 @@ c_enum! {
     /// How the bytes of a paged cache are arranged.
     pkv_layout {
         /// Block-major, made for this library's kernels (default). A block holds
-        /// \[layer\]\[tile\]\[kv head\]\[K tile | V tile\]; a tile is 16 tokens. With p = 2 for
-        /// BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d) of a tile is at
-        /// K: ((d / p) \* 16 + t) \* p + d % p V: ((t / p) \* value_dim + d) \* p + (t % p) / 2 +
-        /// (t % 2) \* (p / 2) (p = 1: t \* value_dim + d) in units of an element (INT4: nibble i is
-        /// in byte i / 2, the even one lower). After the elements come the scales, INT8 \[16
-        /// tokens\], INT4 \[ceil(dim / 32)\]\[16 tokens\]. A tile is padded to a multiple of 64
-        /// bytes.
+        /// \[layer\]\[tile\]\[kv head\]\[K tile | V tile\], with memory_directory \[layer\]\[kv
+        /// head\]\[tile\]\[K tile | V tile\]; a tile is 16 tokens. With p = 2 for BF16, 4 for INT8,
+        /// 8 for INT4 and 1 otherwise, element (token t, dim d) of a tile is at K: ((d / p) \* 16 +
+        /// t) \* p + d % p V: ((t / p) \* value_dim + d) \* p + (t % p) / 2 + (t % 2) \* (p / 2) (p
+        /// = 1: t \* value_dim + d) in units of an element (INT4: nibble i is in byte i / 2, the
+        /// even one lower). After the elements come the scales, INT8 \[16 tokens\], INT4 \[ceil(dim
+        /// / 32)\]\[16 tokens\]. A tile is padded to a multiple of 64 bytes.
         PACKED = 1,
         /// Layer-major, made for engines with kernels of their own: per layer one K tensor
         /// \[block\]\[block_size\]\[kv head\]\[key_dim\] and one V tensor
@@ -679,6 +679,14 @@ pub struct pkv_cache_config {
     pub key_rotation: *const f32,
     /// Rotation MATRIX: \[value_dim\]\[value_dim\]. NULL: none of V.
     pub value_rotation: *const f32,
+    /// K and V, and states, live in a file in this directory, of which the system keeps in memory
+    /// what it has room for: for texts that are larger than memory and read by chosen blocks
+    /// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
+    /// encrypted and ends with the cache. All of its room is taken at once; an error of its device
+    /// later ends the process with SIGBUS. Needs storage PAGED, and not huge_pages REQUIRE; ADVISE
+    /// has no effect, and the allocator is not asked for it. Copied by the call. NULL (default):
+    /// memory.
+    pub memory_directory: *const c_char,
 }
 
 /// Sizes of K and V, of one layer group or of all.
@@ -1340,7 +1348,8 @@ macro_rules! for_each_function {
                 pkv_cache_plan) -> pkv_status;
             /// Makes a cache. Memory is reserved now; it is touched as blocks are first used,
             /// unless prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices),
-            /// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan). Since 0.1.
+            /// OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan), IO
+            /// (memory_directory). Since 0.1.
             ///
             /// - `config`: The config.
             /// - `out`: The cache, to be destroyed by pkv_cache_destroy.

@@ -1,0 +1,97 @@
+// What choosing blocks saves where K and V are in a file: decode steps that read some of the blocks
+// or all, with the file's pages in memory or dropped before each step. The file is made in the
+// working directory.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "fixture.h"
+
+namespace pkv::bench {
+
+namespace {
+
+// Where the cache's K and V begin.
+void* begin_of(pkv_cache cache) {
+  pkv_kv_view view;
+  view.struct_size = sizeof view;
+  check(pkv_cache_kv_view(cache, 0, &view));
+  return const_cast<void*>(view.k);
+}
+
+// The bytes that this process has had read from devices.
+double bytes_read() {
+  std::FILE* const file = std::fopen("/proc/self/io", "r");
+  if (file == nullptr) return 0;
+  char line[128];
+  unsigned long long bytes = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr)
+    if (std::sscanf(line, "read_bytes: %llu", &bytes) == 1) break;
+  std::fclose(file);
+  return static_cast<double>(bytes);
+}
+
+// part: one of so many blocks is read.
+void slow_tier(benchmark::State& state, const Geometry& geometry, uint32_t part, bool dropped) {
+  Filled filled(geometry);
+  void* const memory = begin_of(filled.cache());
+  const size_t size = geometry.total_bytes();
+  Step step(geometry, filled, 1);
+  pkv_attention_params params;
+  check(pkv_attention_params_init(&params, sizeof params));
+  if (part > 1)
+    params.top_blocks =
+        geometry.tokens / geometry.block_size / part - params.first_blocks - params.last_blocks;
+  step.attend(&params);  // computes the bounds
+  if (dropped && msync(memory, size, MS_SYNC) != 0)
+    return state.SkipWithError(std::strerror(errno));
+  double bytes = 0;
+  for (auto _ : state) {
+    if (dropped && madvise(memory, size, MADV_PAGEOUT) != 0)
+      return state.SkipWithError(std::strerror(errno));
+    const double before = bytes_read();
+    const auto begin = Clock::now();
+    step.attend(&params);
+    state.SetIterationTime(seconds_since(begin));
+    bytes += bytes_read() - before;
+  }
+  state.counters["MB_read"] = bytes / 1e6 / static_cast<double>(state.iterations());
+  state.counters["MB_of_KV"] = static_cast<double>(geometry.kv_bytes()) / 1e6;
+}
+
+void add(const Geometry& geometry, uint32_t part, bool dropped) {
+  const char* const where =
+      geometry.memory_directory == nullptr ? "memory" : (dropped ? "dropped" : "cached");
+  benchmark::RegisterBenchmark(
+      ("slow_tier/" + std::string(where) + "/block" + std::to_string(geometry.block_size) +
+       "/part" + std::to_string(part))
+          .c_str(),
+      slow_tier, geometry, part, dropped)
+      ->Unit(benchmark::kMillisecond)
+      ->UseManualTime();
+}
+
+}  // namespace
+
+void register_slow_tier() {
+  for (const uint32_t block_size : {32u, 64u, 128u}) {
+    if (short_run() && block_size != 64) continue;
+    Geometry geometry;
+    geometry.block_size = block_size;
+    geometry.tokens = 32768;
+    geometry.sessions = 1;
+    for (const uint32_t part : {1u, 8u, 32u}) {
+      geometry.memory_directory = nullptr;
+      add(geometry, part, false);
+      geometry.memory_directory = ".";
+      add(geometry, part, false);
+      if (!short_run()) add(geometry, part, true);
+    }
+  }
+}
+
+}  // namespace pkv::bench

@@ -1,0 +1,107 @@
+//! Caches whose keys and values are in a file.
+use pagedkv::*;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const TOKENS: usize = 500;
+const TOP: usize = 3;
+const ROW: usize = 2 * 32;
+
+/// A directory that ends with its test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let name = format!("pagedkv-slow-tier-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// Whether this process has a file in it mapped.
+    fn is_mapped(&self) -> bool {
+        std::fs::read_to_string("/proc/self/maps").unwrap().contains(self.0.to_str().unwrap())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn config() -> CacheConfig {
+    CacheConfig::new(LayerGroup::new(1, 4, 2, 32)).block_size(32).blocks(20).threads(2)
+}
+
+/// Numbers from -2 to 2.
+fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1 << 22) as f32 - 2.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// What a step after a text reads of all blocks, of chosen ones, and which these are.
+fn answers(cache: &Cache) -> ([f32; 128], [f32; 128], [u32; 2 * TOP]) {
+    let (k, v) = (numbers(1, (TOKENS + 1) * ROW), numbers(2, (TOKENS + 1) * ROW));
+    let (q, before) = (numbers(3, 128), TOKENS * ROW);
+    let mut session = cache.open_session().unwrap();
+    session.prefill(0, TOKENS, &k[..before], &v[..before]).unwrap();
+    let mut batch = cache.begin([(&mut session, 1)]).unwrap();
+    batch.write(0, &k[before..], &v[before..]).unwrap();
+    let (mut all, mut some, mut chosen) = ([0.0; 128], [0.0; 128], [0; 2 * TOP]);
+    batch.attend(0, &q, &mut all).unwrap();
+    let params = AttentionParams::new().top_blocks(TOP as u32);
+    batch.attend_choosing(0, &params, &q, &mut some, None, &mut chosen).unwrap();
+    batch.commit(None).unwrap();
+    (all, some, chosen)
+}
+
+#[test]
+fn results_are_those_in_memory() {
+    let directory = Directory::new("results");
+    let in_memory = answers(&Cache::new(&config()).unwrap());
+    assert!(!directory.is_mapped());
+    let cache = Cache::new(&config().memory_directory(&directory.0)).unwrap();
+    assert!(directory.is_mapped());
+    assert_eq!(answers(&cache), in_memory);
+    assert_ne!(in_memory.0, in_memory.1); // some blocks were left out
+    cache.validate().unwrap();
+    drop(cache);
+    assert!(!directory.is_mapped());
+    assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let directory = Directory::new("refused");
+    let refused = |config: CacheConfig| Cache::new(&config).err().unwrap();
+    std::fs::write(directory.0.join("file"), b"").unwrap();
+    std::os::unix::fs::symlink(&directory.0, directory.0.join("link")).unwrap();
+    for wrong in ["file", "link", "nowhere"] {
+        let error = refused(config().memory_directory(directory.0.join(wrong)));
+        assert_eq!(error.status(), Status::IO);
+        assert!(error.message().contains(&format!("/{wrong}")), "{error}");
+    }
+    for (wrong, sentence) in [
+        (config().memory_directory(""), "memory_directory is an empty string"),
+        (
+            config().memory_directory(Path::new(OsStr::from_bytes(b"/tmp\0"))),
+            "memory_directory has a NUL in it",
+        ),
+        (
+            config().memory_directory(&directory.0).huge_pages(HugePages::REQUIRE),
+            "memory_directory: a file has no huge pages",
+        ),
+    ] {
+        let error = refused(wrong);
+        assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+        assert!(error.message().contains(sentence), "{error}");
+    }
+    let error = refused(config().storage(Storage::NONE).memory_directory(&directory.0));
+    assert_eq!(error.status(), Status::UNSUPPORTED);
+}

@@ -1,0 +1,67 @@
+// Maps files without names, and has them read.
+#include "base/file_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "base/file_replacement.h"
+#include "base/retry_on_eintr.h"
+
+namespace pkv::os {
+
+namespace {
+
+File open_directory(const char* path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();  // O_NOFOLLOW needs it
+  const int descriptor = retry_on_eintr(
+      [&] { return open(name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+  if (descriptor < 0) fail_io("memory_directory: cannot open", name, errno);
+  return File(descriptor, true, name);
+}
+
+// Takes room for all of a file: without it a later write would raise SIGBUS.
+void take_room(const File& file, size_t size) {
+  struct statvfs all;
+  int error = EINTR;
+  // A system that does not have so much would fill the device before it says so.
+  if (fstatvfs(file.descriptor(), &all) == 0 && all.f_blocks != 0 &&
+      size / all.f_frsize >= all.f_bavail)
+    error = ENOSPC;
+  while (error == EINTR) error = posix_fallocate(file.descriptor(), 0, static_cast<off_t>(size));
+  if (error == 0) return;
+  char sentence[96];
+  std::snprintf(sentence, sizeof sentence, "memory_directory: cannot take %zu bytes in", size);
+  fail_io(sentence, file.name(), error);
+}
+
+}  // namespace
+
+void* map_file(const char* directory, size_t size) {
+  const File parent = open_directory(directory);
+  TemporaryFile temporary(parent, parent.name());
+  const int descriptor = temporary.file().descriptor();
+  take_room(temporary.file(), size);
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) fail_io("memory_directory: cannot map a file in", parent.name(), errno);
+  return memory;
+}
+
+void unmap_file(void* memory, size_t size) { munmap(memory, size); }
+
+void read_ahead(const void* memory, size_t size) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / page * page;
+  // A refusal costs time alone: what is not read ahead is read when it is used.
+  (void)madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(memory) + size - begin,
+                MADV_WILLNEED);
+}
+
+}  // namespace pkv::os

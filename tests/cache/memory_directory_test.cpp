@@ -1,0 +1,180 @@
+// Keys and values in a file: what the file is, what is read of it, and what is refused. That its
+// content is the same as in memory is shown where tests run on all kinds of memory.
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "../support/cache.h"
+#include "../support/files.h"
+#include "../support/rows.h"
+
+namespace cache_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint32_t block_size = 64, blocks = 256;
+
+pkv_cache_config in_file(const Model& model, const char* directory) {
+  pkv_cache_config config = config_of(model, blocks);
+  config.block_size = block_size;
+  config.memory_directory = directory;
+  return config;
+}
+
+// The files that this process has open in a directory, as /proc shows them.
+std::vector<std::string> open_files(const std::string& directory) {
+  std::vector<std::string> found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(directory + "/") != std::string::npos) found.push_back(line);
+  return found;
+}
+
+TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
+  for (const char* parent : {".", "/dev/shm"}) {
+    if (!fs::is_directory(parent)) continue;
+    const files::TemporaryDirectory directory(fs::absolute(parent));
+    const std::string path = fs::canonical(directory.path()).string();
+    const auto descriptors = [] {
+      const fs::directory_iterator all("/proc/self/fd");
+      return std::distance(begin(all), end(all));
+    };
+    const auto before = descriptors();
+    {
+      const Cache cache = create(in_file({2, 4, 2, 32}, path.c_str()));
+      EXPECT_TRUE(fs::is_empty(path));
+      EXPECT_EQ(1u, open_files(path).size());
+      EXPECT_EQ(before, descriptors());
+      // All of its room is taken: a disk that fills up later takes nothing away.
+      EXPECT_EQ(stats_of(cache).bytes_reserved,
+                plan_of(in_file({2, 4, 2, 32}, path.c_str())).total_bytes);
+    }
+    EXPECT_EQ(0u, open_files(path).size());
+    EXPECT_TRUE(fs::is_empty(path));
+  }
+}
+
+// Pages of the memory of layer 0 that are there.
+class Pages {
+ public:
+  Pages(pkv_cache cache, const pkv_cache_config& config) {
+    pkv_kv_view view;
+    view.struct_size = sizeof view;
+    CHECK(pkv_cache_kv_view(cache, 0, &view));
+    begin_ = const_cast<void*>(view.k);
+    size_ = plan_of(config).total_bytes;
+  }
+  // Drops them all. Returns whether that worked: not on every file system.
+  bool drop() const {
+    for (int i = 0; i < 50; i++) {
+      if (msync(begin_, size_, MS_SYNC) != 0 || madvise(begin_, size_, MADV_PAGEOUT) != 0)
+        return false;
+      if (count() < total() / 8) return true;
+      usleep(20'000);  // they are being written
+    }
+    return false;
+  }
+  size_t count() const {
+    std::vector<unsigned char> states(total());
+    if (mincore(begin_, size_, states.data()) != 0) throw std::runtime_error("mincore");
+    return static_cast<size_t>(
+        std::count_if(states.begin(), states.end(), [](unsigned char s) { return s & 1; }));
+  }
+  size_t total() const { return (size_ + page_ - 1) / page_; }
+
+ private:
+  const size_t page_ = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* begin_;
+  size_t size_;
+};
+
+// A decode step over a long text. Returns the output of its only layer.
+Rows decode(pkv_cache cache, pkv_session session, const Model& model, uint32_t top_blocks) {
+  Random random(7);
+  Batch batch = begin(cache, {session}, {1});
+  KeysValues rows = rows_of(model, 1);
+  rows.k.fill(random);
+  rows.v.fill(random);
+  write(batch, 0, model, rows);
+  Rows q(1, model.query_heads, model.key_dim), out(1, model.query_heads, model.values());
+  q.fill(random);
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  params.top_blocks = top_blocks;
+  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  return out;
+}
+
+TEST(MemoryDirectory, OnlyWhatIsChosenIsRead) {
+  const Model model{1, 8, 8, 128, 128, PKV_BF16};
+  const Cache memory = create(in_file(model, nullptr)), file = create(in_file(model, "."));
+  const Session in_memory = open(memory), in_the_file = open(file);
+  for (const auto& [cache, session] : {std::pair<pkv_cache, pkv_session>{memory, in_memory},
+                                       std::pair<pkv_cache, pkv_session>{file, in_the_file}}) {
+    Random random(3);
+    for (int i = 0; i < 15; i++) step(cache, session, model, 1024, random);
+  }
+  constexpr uint32_t top = 8, others = 3;  // the first, the last, and that of the step
+  const Rows expected = decode(memory, in_memory, model, top);
+  const Pages pages(file, in_file(model, "."));
+  if (!pages.drop()) GTEST_SKIP() << "this file system does not drop pages";
+  const size_t before = pages.count();
+  EXPECT_TRUE(expected == decode(file, in_the_file, model, top));
+  // A KV head reads 64 tokens of K and V: 8 pages.
+  const size_t chosen = size_t{top + others} * model.kv_heads * 8, read = pages.count() - before;
+  EXPECT_GE(read, chosen / 2);
+  EXPECT_LE(read, chosen * 3);
+  EXPECT_LT(read, pages.total() / 4);
+  EXPECT_TRUE(decode(memory, in_memory, model, 0) == decode(file, in_the_file, model, 0));
+}
+
+TEST(MemoryDirectory, RefusalsAreSentences) {
+  const files::TemporaryDirectory directory(fs::current_path());
+  const std::string path = directory.path();
+  std::ofstream(path + "/file") << "x";
+  fs::create_directory_symlink(path, path + "/link");
+  const Model model{1, 1, 1, 16};
+  pkv_cache cache = nullptr;
+  const auto refused = [&](pkv_status status, const pkv_cache_config& config, const char* words) {
+    REFUSED(status, pkv_cache_create(&config, &cache));
+    EXPECT_EQ(nullptr, cache);
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), words)) << pkv_last_error();
+  };
+  const auto with = [&](const std::string& name) {
+    static std::string kept;
+    return in_file(model, (kept = name).c_str());
+  };
+  refused(PKV_IO, with(path + "/none"), "No such file or directory");
+  refused(PKV_IO, with(path + "/file"), "Not a directory");
+  refused(PKV_IO, with(path + "/link"), "memory_directory: cannot open");
+  refused(PKV_IO, with(path + "/link/"), "memory_directory: cannot open");
+  pkv_cache_config config = with(path);
+  config.layers = config.query_heads = config.kv_heads = 64;
+  config.key_dim = config.value_dim = 512;
+  config.blocks = 1u << 16;
+  refused(PKV_IO, config, "cannot take 70368744177664 bytes in");
+  config = with("");
+  refused(PKV_INVALID_ARGUMENT, config, "memory_directory is an empty string");
+  config = with(path);
+  config.huge_pages = PKV_HUGE_PAGES_REQUIRE;
+  refused(PKV_INVALID_ARGUMENT, config, "huge pages");
+  for (const pkv_storage storage : {PKV_STORAGE_NONE, PKV_STORAGE_CONTIGUOUS}) {
+    config = with(path);
+    config.storage = storage;
+    refused(PKV_UNSUPPORTED, config, "memory_directory needs storage PAGED");
+  }
+  fs::remove(path + "/file");
+  fs::remove(path + "/link");
+  EXPECT_TRUE(fs::is_empty(path));
+}
+
+}  // namespace
+}  // namespace cache_test
