@@ -20,7 +20,7 @@ except ImportError as error:  # pragma: no cover
     )
 
 from ._event_wire import AllBlocksCleared, EventBatch, EventForm, decode_batch, encode_batch
-from ._handle import unsigned
+from ._handle import Closable, unsigned
 from .errors import CorruptError, MisuseError, SystemCallError, misuse
 from .generated.raw import Status
 
@@ -222,7 +222,7 @@ class Sender:
         socket.send_multipart((client, b"", END, b""))
 
 
-class EventSubscriber:
+class EventSubscriber(Closable):
     """Receives what an engine publishes, vLLM's or this library's, each batch once and in order.
 
     What was lost is asked for again at `replay_endpoint`. Where that fails within
@@ -242,7 +242,7 @@ class EventSubscriber:
         replay_timeout_ms: int = 2000,
         high_water_mark: int = 100_000,
     ) -> None:
-        self._closed = True
+        self.endpoint = endpoint
         self._replay_endpoint = replay_endpoint
         self._patience = unsigned(replay_timeout_ms, 31, "replay_timeout_ms") / 1000
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -307,11 +307,8 @@ class EventSubscriber:
                     self._replay.close()
                 self._context.term()
 
-    def __enter__(self) -> EventSubscriber:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _shown(self) -> str:
+        return f"{self.endpoint}, {self.lost_batches} batches lost"
 
     def __del__(self) -> None:
         if not self._closed and self._owner == os.getpid():

@@ -751,6 +751,13 @@ def test_a_publisher_is_heard_though_nothing_happens() -> None:
         assert source.silent_seconds > 0.2
 
 
+def test_a_subscriber_shows_what_it_lost() -> None:
+    with publisher() as made:
+        with subscriber(made) as source:
+            assert repr(source) == f"<EventSubscriber: {made.endpoint}, 0 batches lost>"
+        assert repr(source) == "<EventSubscriber, closed>"
+
+
 def test_no_descriptors_are_left() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
