@@ -22,7 +22,7 @@ import itertools
 import os
 import time
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers.decoders import DecodeStream
@@ -52,9 +52,12 @@ from .transformers import (
     top_blocks_by_layer,
 )
 
+if TYPE_CHECKING:
+    from .events import EventPublisher
+
 __all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "Sampling"]
 
-_SHARED, _GREEDY = PrefixConfig(), Sampling()
+_SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(events=1 << 16), Sampling()
 
 
 @dataclasses.dataclass
@@ -87,6 +90,9 @@ class Engine:
     prompts reads, in layers without a window, only so many chosen blocks for each KV head, besides
     the first one and the last two. With `memory_directory` keys and values live in a file there, of
     which the system keeps in memory what it has room for; its room is taken at once.
+
+    A `publisher` (pagedkv.events) tells routers which prefixes are cached here, under `rank` where
+    several engines share it; a `prefix` of your own needs `events` then. Close it after the engine.
     """
 
     def __init__(
@@ -107,6 +113,8 @@ class Engine:
         chunk: int = 512,
         max_running: int = 256,
         memory_directory: str | os.PathLike[str] | None = None,
+        publisher: EventPublisher | None = None,
+        rank: int = 0,
     ) -> None:
         if chunk < 1 or max_running < 1:
             raise ValueError(f"chunk and max_running are {chunk} and {max_running}, not 1 or more")
@@ -125,12 +133,17 @@ class Engine:
             blocks=blocks,
             memory_bytes=memory_bytes if memory_bytes or blocks else 1 << 30,
             block_size=block_size,
-            prefix=prefix,
+            prefix=_TOLD if publisher is not None and prefix is _SHARED else prefix,
             store=store,
             threads=threads,
             memory_directory=memory_directory,
         )
         self.cache = Cache(config)
+        try:
+            self._told = None if publisher is None else publisher.follow(self.cache, rank)
+        except BaseException:
+            self.cache.close()
+            raise
         self._runner = _Runner(model, top_blocks)
         self._scheduler = Scheduler(self.cache, chunk, max_running)
         self._tokenizer = tokenizer
@@ -145,6 +158,8 @@ class Engine:
         """Ends all requests and gives back all memory."""
         for request in self._scheduler.requests:
             self._end(request, Finish.CANCELLED)
+        if self._told is not None:
+            self._told.close()
         self.cache.close()
 
     def __enter__(self) -> Engine:
@@ -190,6 +205,7 @@ class Engine:
             request._generator = torch.Generator().manual_seed(sampling.seed)
         if self._tokenizer is not None:
             request._decoder = DecodeStream(skip_special_tokens=True)
+        self._tell(request)
         self._scheduler.add(request)
         return request
 
@@ -240,6 +256,8 @@ class Engine:
             self._take(request, token)
             for request, token in zip(answering, _choose(answering, logits), strict=True)
         ]
+        if self._told is not None:
+            self._told.poll()
         stats = self._stats
         stats.steps += 1
         stats.computed_tokens += sum(len(part.tokens) for part in parts)
@@ -295,9 +313,15 @@ class Engine:
             self._end(request, finish)
         return event
 
+    def _tell(self, request: Request) -> None:
+        """Routers want the token ids of what is cached."""
+        if self._told is not None:
+            self._told.add_text(request.tokens, request.salt)
+
     def _end(self, request: Request, finish: Finish) -> None:
         request.finish = finish
         self._scheduler.remove(request)
+        self._tell(request)
         self._stats.finished += finish is not Finish.CANCELLED
 
 

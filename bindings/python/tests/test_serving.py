@@ -223,3 +223,47 @@ def test_errors_say_what_is_wrong() -> None:
         Engine(model, chunk=0)
     with pytest.raises(TypeError, match="tokenizer"):
         Engine(model, "no tokenizer")
+
+
+def test_routers_know_what_is_cached() -> None:
+    pytest.importorskip("msgspec", reason="msgspec: NO events of an engine were published")
+    pytest.importorskip("zmq", reason="pyzmq: NO events of an engine were published")
+    from pagedkv.events import AllBlocksCleared, BlockStored, EventPublisher, EventSubscriber
+
+    free = "tcp://127.0.0.1:*"
+    with EventPublisher(free, replay_endpoint=free) as publisher:
+        with pytest.raises(pagedkv.MisuseError, match="PrefixConfig"):
+            Engine(model_of("Llama"), publisher=publisher, prefix=pagedkv.PrefixConfig())
+        with (
+            EventSubscriber(publisher.endpoint, publisher.replay_endpoint) as source,
+            Engine(model_of("Llama"), publisher=publisher, rank=1) as engine,
+        ):
+            requests = serve(engine, salt=b"tenant")
+            cancelled = engine.add(prompts()[0] + [1] * 40, salt=b"tenant")
+            engine.step()
+            engine.cancel(cancelled)
+            engine.run()
+            expected: set[int] = set()
+            known: dict[Any, None] = {}
+            for request in [*requests, cancelled]:
+                hashes = pagedkv.prefix_hash_blocks(request.tokens, 16, b"tenant")
+                cached = engine.cache.prefix_probe(request.tokens, b"tenant") // 16
+                expected.update(hashes[:cached].tolist())
+            assert len(expected) > 20
+            engine.add([1, 2, 3], max_new_tokens=1)
+            engine.run()  # tells what the cancelled one left
+            while set(known) != expected:
+                received = source.receive(10_000)
+                assert received, len(known)
+                for batch in received:
+                    if not batch.events:
+                        continue
+                    assert batch.data_parallel_rank == 1
+                    for event in batch.events:
+                        if isinstance(event, AllBlocksCleared):
+                            known.clear()
+                        elif isinstance(event, BlockStored):
+                            known.update(dict.fromkeys(event.block_hashes))
+            engine.close()
+            while not any(AllBlocksCleared() in b.events for b in source.receive(10_000)):
+                pass
