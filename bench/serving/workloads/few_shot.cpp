@@ -16,16 +16,16 @@ std::vector<Request> generate_few_shot(size_t count, uint64_t seed) {
   Random random(mix(seed, 8));
   const Zipf sets(recurring_sets, 0.8);
   const auto batch = [&](std::vector<Request>& requests, double arrival, uint64_t number) {
-    const uint64_t examples =
+    const uint64_t same_examples =
         random.chance(recurring) ? mix(mix(seed, 9), sets(random)) : mix(mix(seed, 10), number);
-    Random of_set(examples);
+    Random of_set(same_examples);
     const uint32_t tokens = of_set.length(3000, 0.5, 12000);
     uint64_t item = 0;
     do {
       const uint64_t user = mix(mix(seed, 11), mix(number, item++));
-      requests.push_back(ask(arrival,
-                             {{examples, tokens}, {user, random.length(120, 0.7, longest_message)}},
-                             user, random, 20));
+      requests.push_back(
+          ask(arrival, {{same_examples, tokens}, {user, random.length(120, 0.7, longest_message)}},
+              user, random, 20));
       arrival += random.exponential(item_seconds_apart);
     } while (random.chance(another_item));
   };

@@ -11,9 +11,9 @@ namespace {
 // Times are in capacities, as in return_time.cpp.
 // What was seen in the beginning does not count, since the learned order has to learn first.
 constexpr double warm_up_capacities = 4;
-constexpr double memory_capacities = 16;  // what was seen loses half its weight in this time
-constexpr double interval_capacities = 0.125;
-constexpr uint64_t min_interval = 64;
+constexpr double seen_capacities = 16;  // what was seen loses half its weight in this time
+constexpr double verdict_capacities = 0.125;
+constexpr uint64_t min_verdict = 64;
 // An order takes over when it is ahead by so many standard deviations of the difference. The
 // learned one is the best on most traffic, so that it takes more to leave it than to come back.
 constexpr double confidence = 2, confidence_in_learned = 1;
@@ -181,7 +181,7 @@ void Miniatures::compare() noexcept {
 
 void Miniatures::decide(uint64_t now) noexcept {
   const auto interval = static_cast<double>(std::max(
-      min_interval, static_cast<uint64_t>(interval_capacities * static_cast<double>(capacity_))));
+      min_verdict, static_cast<uint64_t>(verdict_capacities * static_cast<double>(capacity_))));
   next_ = now + static_cast<uint64_t>(interval);
   if (!warm_ && static_cast<double>(now) >= warm_up_capacities * static_cast<double>(capacity_)) {
     warm_ = true;
@@ -196,7 +196,7 @@ void Miniatures::decide(uint64_t now) noexcept {
     if (warm_ && ahead > needed * std::sqrt(spread_[order][best])) best = order;
   }
   best_ = static_cast<Order>(best);
-  const double kept = std::exp2(-interval / (memory_capacities * static_cast<double>(capacity_)));
+  const double kept = std::exp2(-interval / (seen_capacities * static_cast<double>(capacity_)));
   for (Miniature& miniature : miniatures_) miniature.hits *= kept;
   for (auto& row : spread_)
     for (double& number : row) number *= kept;

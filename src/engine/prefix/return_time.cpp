@@ -33,8 +33,6 @@ double assumed_factor(size_t kind) {
   return often <= 1 ? 0.5 : std::exp2(static_cast<double>(often - 1));
 }
 
-unsigned width(uint64_t number) { return static_cast<unsigned>(std::bit_width(number)); }
-
 }  // namespace
 
 ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
@@ -52,7 +50,7 @@ double ReturnTimes::horizon() const { return horizon_capacities * capacity_; }
 size_t ReturnTimes::bucket(uint64_t age) {
   if (age < 2) return 0;
   constexpr uint32_t sqrt_2 = 0xB504F334;  // times 2^31
-  const unsigned octave = width(age) - 1;
+  const unsigned octave = static_cast<unsigned>(std::bit_width(age)) - 1;
   const bool upper_half = static_cast<uint32_t>(age << (63 - octave) >> 32) >= sqrt_2;
   return std::min<size_t>(2 * octave + upper_half, ages - 1);
 }
