@@ -45,6 +45,14 @@ unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
              view.k.row_stride;
 }
 
+// Copies the tiles of all KV heads, which follow each other by these strides.
+void copy_heads(const memory::Shape& shape, unsigned char* to, int64_t to_stride,
+                const unsigned char* from, int64_t from_stride) {
+  const auto bytes = static_cast<size_t>(head_bytes(shape));
+  for (uint32_t head = 0; head < shape.kv_heads; head++, to += to_stride, from += from_stride)
+    std::memcpy(to, from, bytes);
+}
+
 // Sets the padding at the end of each tile to 0. In a cache it is not initialised.
 void clear_padding(const memory::Shape& shape, unsigned char* bytes) {
   const uint32_t key = kernels::tile_bytes(shape.dtype, shape.key_dim),
@@ -123,9 +131,7 @@ void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
   const unsigned char* const packed =
       tokens == kernels::tile_tokens ? packed_bytes(view, position) : nullptr;
   if (packed != nullptr) {
-    for (uint32_t head = 0; head < shape.kv_heads; head++)
-      std::memcpy(to + head * head_bytes(shape), packed + head * view.k.head_stride,
-                  head_bytes(shape));
+    copy_heads(shape, to, static_cast<int64_t>(head_bytes(shape)), packed, view.k.head_stride);
     clear_padding(shape, to);
     return;
   }
@@ -145,9 +151,7 @@ void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
              same_v = shape.latent || saved.value_dtype == shape.value_dtype;
   unsigned char* const packed = same_k && same_v ? packed_bytes(view, position) : nullptr;
   if (packed != nullptr) {
-    for (uint32_t head = 0; head < shape.kv_heads; head++)
-      std::memcpy(packed + head * view.k.head_stride, from + head * head_bytes(shape),
-                  head_bytes(shape));
+    copy_heads(shape, packed, view.k.head_stride, from, static_cast<int64_t>(head_bytes(shape)));
     return;
   }
   const kernels::KvView file = file_view(saved, const_cast<unsigned char*>(from));  // only read
