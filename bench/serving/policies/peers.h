@@ -1,5 +1,5 @@
-// How vLLM and SGLang evict, simulated from their rules, one request at a time. They do not know
-// quotas: their tenants share the cache.
+// How others evict, simulated from their rules, one request at a time. They do not know quotas:
+// their tenants share the cache.
 #pragma once
 
 #include "blocks.h"
@@ -15,5 +15,11 @@ Saved replay_vllm(const Blocks& blocks, uint64_t capacity);
 // (--radix-eviction-policy).
 enum class SglangOrder { lru, lfu, slru, fifo };
 Saved replay_sglang(const Blocks& blocks, uint64_t capacity, SglangOrder order);
+
+// Policies for caches of pages and objects, which no engine has. They choose single blocks, and a
+// block whose text before it is gone is found by nobody.
+Saved replay_sieve(const Blocks& blocks, uint64_t capacity);
+Saved replay_s3_fifo(const Blocks& blocks, uint64_t capacity);
+Saved replay_w_tinylfu(const Blocks& blocks, uint64_t capacity);
 
 }  // namespace pkv::serve

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "../figures.h"
 #include "bound.h"
@@ -49,6 +50,9 @@ std::vector<Row> rows_for(const Blocks& blocks) {
   rows.push_back(sglang("SGLang lfu", SglangOrder::lfu));
   rows.push_back(sglang("SGLang slru", SglangOrder::slru));
   rows.push_back(sglang("SGLang fifo", SglangOrder::fifo));
+  rows.push_back({"SIEVE", replay_sieve});
+  rows.push_back({"S3-FIFO", replay_s3_fifo});
+  rows.push_back({"W-TinyLFU", replay_w_tinylfu});
   rows.push_back({"bound", find_bound});
   return rows;
 }
@@ -71,10 +75,15 @@ std::string print(const char* format, auto... values) {
   return text;
 }
 
-const nlohmann::json* find_row(const nlohmann::json& comparison, const std::string& name) {
-  for (const auto& row : comparison.at("rows"))
-    if (row.at("policy") == name) return &row;
-  return nullptr;
+// One standard deviation of how far two policies are apart, in blocks, as it varies from text to
+// text.
+double deviation(const Saved& a, const Saved& b) {
+  double squares = 0;
+  for (size_t i = 0; i < a.by_text.size(); i++) {
+    const double apart = static_cast<double>(a.by_text[i]) - static_cast<double>(b.by_text[i]);
+    squares += apart * apart;
+  }
+  return std::sqrt(squares);
 }
 
 }  // namespace
@@ -90,10 +99,11 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
                         {"distinct_blocks", blocks.distinct},
                         {"capacities", capacities},
                         {"rows", nlohmann::json::array()}};
+  std::map<std::string, std::vector<Saved>> all;
   for (const Row& row : rows_for(blocks)) {
     nlohmann::json shares{{"policy", row.name}};
     for (const uint64_t capacity : capacities) {
-      const Saved saved = row.replay(blocks, capacity);
+      const Saved& saved = all[row.name].emplace_back(row.replay(blocks, capacity));
       shares["blocks"].push_back(Figures::ratio(static_cast<double>(saved.blocks),
                                                 static_cast<double>(blocks.asked.blocks)));
       shares["time"].push_back(Figures::ratio(saved.time, blocks.asked.time));
@@ -102,10 +112,22 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
     result["rows"].push_back(shares);
     progress();
   }
+  const auto asked = static_cast<double>(blocks.asked.blocks);
+  for (size_t i = 0; i < capacities.size(); i++) {
+    const Saved& own = all.at("default")[i];
+    const Saved* best = nullptr;
+    for (const char* part : parts)
+      if (const Saved& saved = all.at(part)[i]; best == nullptr || saved.blocks > best->blocks)
+        best = &saved;
+    result["ahead"].push_back(
+        (static_cast<double>(own.blocks) - static_cast<double>(best->blocks)) / asked);
+    result["by_chance"].push_back(deviation(own, *best) / asked);
+  }
   return result;
 }
 
-// The last line is the guarantee: the default less the best of its parts.
+// The last line is the guarantee: the default less the best of its parts, and one standard
+// deviation of this difference.
 std::string policy_table(const nlohmann::json& comparison) {
   const auto& capacities = comparison.at("capacities");
   std::string text = print(
@@ -125,13 +147,9 @@ std::string policy_table(const nlohmann::json& comparison) {
     text += '\n';
   }
   text += print("%-22s", "default - best part");
-  for (size_t i = 0; i < capacities.size(); i++) {
-    double best = 0;
-    for (const char* part : parts)
-      best = std::max(best, find_row(comparison, part)->at("blocks")[i].get<double>());
-    text += print("   %+5.2f        ",
-                  100 * (find_row(comparison, "default")->at("blocks")[i].get<double>() - best));
-  }
+  for (size_t i = 0; i < capacities.size(); i++)
+    text += print("   %+5.2f ±%5.2f ", 100 * comparison.at("ahead")[i].get<double>(),
+                  100 * comparison.at("by_chance")[i].get<double>());
   return text + '\n';
 }
 
