@@ -5,6 +5,7 @@ code tells."""
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -178,6 +179,80 @@ def case_compare():
         assert all(found <= bound for found, bound in zip(hits[name], hits["belady"])), name
         # With room for all of it, each policy and the bound find the same.
         assert hits[name][-1] == hits["belady"][-1] > 0
+
+
+def sieve_hits(texts, capacity):
+    """SIEVE as its authors print it, for texts of one block each."""
+    queue, visited, hand, hits = [], {}, 0, 0  # the oldest block is first
+    for text in texts:
+        if text in visited:
+            visited[text] = True
+            hits += 1
+            continue
+        if len(queue) == capacity:
+            while visited[queue[hand]]:
+                visited[queue[hand]] = False
+                hand = (hand + 1) % capacity
+            del visited[queue.pop(hand)]
+            hand %= len(queue)
+        queue.append(text)
+        visited[text] = False
+    return hits
+
+
+def lru_hits(texts, capacity):
+    """For texts of one block each."""
+    queue, hits = [], 0
+    for text in texts:
+        if text in queue:
+            hits += 1
+            queue.remove(text)
+        queue.append(text)
+        del queue[:-capacity]
+    return hits
+
+
+def case_policies():
+    """Policies find what their rules say, none more than the bound; the guarantee is the default
+    less the best of its parts.
+    """
+    dice = random.Random(1)
+    # Half of the requests are for 60 popular blocks, and half for blocks that come once.
+    texts = [dice.randrange(60) if dice.random() < 0.5 else 1000 + i for i in range(3000)]
+    single = trace([line(i, 512, 1, [text]) for i, text in enumerate(texts)])
+    capacities = [20, 50, 100, 4000]
+    sizes = ("--capacities", ",".join(map(str, capacities)))
+    (compared,) = figures("--policies", "--trace", single, *sizes)["comparisons"]
+    assert compared["asked_blocks"] == 3000 and compared["distinct_blocks"] == len(set(texts))
+    rows = {row["policy"]: [tokens // 512 for tokens in row["tokens"]] for row in compared["rows"]}
+    for name in ("default", "learned", "LFU", "SGLang lru", "S3-FIFO", "W-TinyLFU"):
+        assert all(0 < own <= most for own, most in zip(rows[name], rows["bound"])), (name, rows)
+    assert all(row[-1] == 3000 - len(set(texts)) for row in rows.values()), rows
+    assert rows["LRU"] == [lru_hits(texts, capacity) for capacity in capacities], rows
+    assert rows["vLLM"] == [lru_hits(texts, capacity - 1) for capacity in capacities], rows
+    assert rows["SIEVE"] == [sieve_hits(texts, capacity) for capacity in capacities], rows
+    # What comes once does not take the place of what is popular.
+    for name in ("default", "S3-FIFO", "W-TinyLFU"):
+        assert rows[name][1] > 1.2 * rows["LRU"][1], (name, rows)
+    for own, *parts, ahead, chance in zip(
+        *(rows[name] for name in ("default", "learned", "LRU", "LFU")),
+        compared["ahead"],
+        compared["by_chance"],
+    ):
+        assert abs(ahead - (own - max(parts)) / 3000) < 1e-6 and 0 <= chance < 0.05
+    result = run("--policies", "--trace", single, *sizes)
+    assert "W-TinyLFU" in result.stdout and "default - best part" in result.stdout
+
+    # Texts of several blocks: nobody finds a block without those before it.
+    long = [[dice.randrange(8) if i < 3 else 10000 * j + i for i in range(6)] for j in range(600)]
+    shared = trace([line(i, 6 * 512, 1, ids) for i, ids in enumerate(long)])
+    (compared,) = figures("--policies", "--trace", shared, "--capacities", "6,60,600,4000")[
+        "comparisons"
+    ]
+    rows = {row["policy"]: row["tokens"] for row in compared["rows"]}
+    for name, tokens in rows.items():
+        assert all(own <= most for own, most in zip(tokens, rows["bound"])), (name, rows)
+        assert tokens[-1] == rows["bound"][-1] > 0, (name, rows)
 
 
 def children_of(process):

@@ -72,14 +72,15 @@ class Sieve : public Queues {
   }
   void evict() {
     for (;;) {
+      const uint32_t block = *std::prev(hand_);
+      const bool evicted = !in_use(block) && !visited_[block];
+      if (evicted)
+        erase(block);
+      else
+        hand_--;
       if (hand_ == queue_.begin()) hand_ = queue_.end();
-      const uint32_t block = *--hand_;
-      if (in_use(block)) continue;
-      if (!visited_[block]) {
-        hand_++;
-        return erase(block);
-      }
-      visited_[block] = false;
+      if (evicted) return;
+      if (!in_use(block)) visited_[block] = false;
     }
   }
 
