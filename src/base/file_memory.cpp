@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/checked.h"
 #include "base/file_replacement.h"
 #include "base/retry_on_eintr.h"
 
@@ -27,15 +28,17 @@ File open_directory(const char* path) {
   return File(descriptor, true, name);
 }
 
-// Takes room for all of a file: without it a later write would raise SIGBUS.
-void take_room(const File& file, size_t size) {
+// Returns whether a device that tells how full it is has room for a file of this size.
+bool has_room(const File& file, size_t size) {
   struct statvfs all;
-  int error = EINTR;
-  // A system that does not have so much would fill the device before it says so.
-  if (fstatvfs(file.descriptor(), &all) == 0 && all.f_blocks != 0 &&
-      size / all.f_frsize >= all.f_bavail)
-    error = ENOSPC;
-  while (error == EINTR) error = posix_fallocate(file.descriptor(), 0, static_cast<off_t>(size));
+  if (fstatvfs(file.descriptor(), &all) != 0 || all.f_blocks == 0) return true;
+  return ceil_div(size, all.f_frsize) <= all.f_bavail;
+}
+
+// Takes room for all of a file: without it a later write would raise SIGBUS. A device that does not
+// have so much is asked before, since it would be full for a moment before it says so.
+void take_room(File& file, size_t size) {
+  const int error = has_room(file, size) ? file.allocate(size) : ENOSPC;
   if (error == 0) return;
   char sentence[96];
   std::snprintf(sentence, sizeof sentence, "memory_directory: cannot take %zu bytes in", size);

@@ -116,21 +116,28 @@ std::optional<File> TemporaryFile::create_unnamed() const {
 // Creates the file under a random name. Returns nothing if the name is taken, or if another process
 // took the new file for an orphan before it was locked.
 std::optional<File> TemporaryFile::create_named() {
-  const std::string name = random_name(path_);
+  std::string name = random_name(path_);
   const int descriptor = retry_on_eintr([&] {
     return openat(directory_.descriptor(), name.c_str(),
                   O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, private_mode);
   });
   if (descriptor < 0 && errno == EEXIST) return std::nullopt;
   if (descriptor < 0) fail_io("cannot create a file beside", path_, errno);
-  File file(descriptor, true, path_);
+  const auto remove = [&] { unlinkat(directory_.descriptor(), name.c_str(), 0); };
+  std::optional<File> file;
+  try {
+    file.emplace(descriptor, true, path_);
+  } catch (...) {  // there is no memory for the path
+    remove();
+    throw;
+  }
   struct stat status;
   const bool locked = lock_exclusively(descriptor);
   if (locked && fstat(descriptor, &status) == 0 && status.st_nlink > 0) {
-    name_ = name;
+    name_ = std::move(name);
     return file;
   }
-  unlinkat(directory_.descriptor(), name.c_str(), 0);
+  remove();
   return std::nullopt;
 }
 
@@ -146,8 +153,8 @@ bool TemporaryFile::link_as(const std::string& name) const {
 void TemporaryFile::publish(const std::string& name) {
   if (name_.empty() && link_as(name)) return;
   while (name_.empty()) {
-    const std::string temporary = random_name(path_);
-    if (link_as(temporary)) name_ = temporary;
+    std::string temporary = random_name(path_);
+    if (link_as(temporary)) name_ = std::move(temporary);
   }
   const int directory = directory_.descriptor();
   if (renameat(directory, name_.c_str(), directory, name.c_str()) != 0)
@@ -200,8 +207,9 @@ FileReplacement::Target FileReplacement::find(const char* path) {
   const int descriptor =
       retry_on_eintr([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) fail_io("cannot open the directory of", whole, errno);
+  File opened(descriptor, true, directory);
   Target target{whole, slash == std::string::npos ? whole : whole.substr(slash + 1),
-                File(descriptor, true, directory), private_mode, 0};
+                std::move(opened), private_mode, 0};
   if (target.name.empty() || target.name == "." || target.name == "..")
     fail_io("cannot replace", whole, EISDIR);
   struct stat old, around;

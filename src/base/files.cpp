@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,21 +38,20 @@ void check_regular(const struct stat& status, const char* what, const std::strin
 
 namespace {
 
-// Keeps a write to a pipe that nobody reads from ending the process: SIGPIPE is blocked meanwhile,
-// and taken from the queue afterwards. It does nothing unless `wanted`, or if a SIGPIPE was pending
-// before.
-class SigpipeGuard {
+// Keeps a write from ending the process by a signal: it is blocked meanwhile, and taken from the
+// queue afterwards. It does nothing if the signal is 0, or was pending before.
+class SignalGuard {
  public:
-  explicit SigpipeGuard(bool wanted) : wanted_(wanted) {
+  explicit SignalGuard(int signal) : wanted_(signal != 0) {
     if (!wanted_) return;
     sigset_t pending;
     sigemptyset(&signals_);
-    sigaddset(&signals_, SIGPIPE);
+    sigaddset(&signals_, signal);
     sigpending(&pending);
-    wanted_ = sigismember(&pending, SIGPIPE) == 0;
+    wanted_ = sigismember(&pending, signal) == 0;
     if (wanted_) pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   }
-  ~SigpipeGuard() {
+  ~SignalGuard() {
     if (!wanted_) return;
     const int error = errno;
     const timespec now{};
@@ -60,8 +60,8 @@ class SigpipeGuard {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     errno = error;
   }
-  SigpipeGuard(const SigpipeGuard&) = delete;
-  SigpipeGuard& operator=(const SigpipeGuard&) = delete;
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
 
  private:
   bool wanted_;
@@ -73,18 +73,27 @@ bool is_regular(int descriptor) {
   return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+// The signal that a write may raise, or 0: SIGPIPE where nobody reads, SIGXFSZ where a file gets
+// larger than this process may make one.
+int signal_of_writes(int descriptor) {
+  rlimit limit;
+  if (!is_regular(descriptor)) return SIGPIPE;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? SIGXFSZ : 0;
+}
+
 }  // namespace
 
-File::File(int descriptor, bool owned, std::string name)
-    : descriptor_(descriptor),
-      owned_(owned),
-      may_signal_(!is_regular(descriptor)),
-      name_(std::move(name)) {}
+File::File(int descriptor, bool owned) noexcept
+    : descriptor_(descriptor), owned_(owned), signal_(signal_of_writes(descriptor)) {}
+
+File::File(int descriptor, bool owned, std::string_view name) : File(descriptor, owned) {
+  name_ = name;
+}
 
 File::File(File&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       owned_(other.owned_),
-      may_signal_(other.may_signal_),
+      signal_(other.signal_),
       name_(std::move(other.name_)) {}
 
 File::~File() {
@@ -104,7 +113,7 @@ size_t File::read(void* to, size_t n) {
 }
 
 void File::write(const void* from, size_t n) {
-  const SigpipeGuard guard(may_signal_);
+  const SignalGuard guard(signal_);
   size_t done = 0;
   while (done < n) {
     const ssize_t written = retry_on_eintr(
@@ -112,6 +121,13 @@ void File::write(const void* from, size_t n) {
     if (written <= 0) fail_io("cannot write", name_, written < 0 ? errno : EIO);
     done += static_cast<size_t>(written);
   }
+}
+
+int File::allocate(uint64_t size) {
+  const SignalGuard guard(signal_);
+  int error = EINTR;
+  while (error == EINTR) error = posix_fallocate(descriptor_, 0, static_cast<off_t>(size));
+  return error;
 }
 
 void File::sync() const {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -27,8 +28,9 @@ void check_regular(const struct stat& status, const char* what, const std::strin
 
 class File {
  public:
-  // Closes the descriptor with the object if it is owned. The name is for error sentences.
-  File(int descriptor, bool owned, std::string name);
+  // Closes the descriptor if it is owned: with the object, or if there is no memory for the name,
+  // which is for error sentences.
+  File(int descriptor, bool owned, std::string_view name);
   File(File&& other) noexcept;
   ~File();
   File(const File&) = delete;
@@ -40,6 +42,8 @@ class File {
   // Reads n bytes; returns fewer only at the end of the file.
   size_t read(void* to, size_t n);
   void write(const void* from, size_t n);
+  // Takes room for all of a file of this size. Returns 0, or an errno.
+  int allocate(uint64_t size);
   void sync() const;
   // The bytes from the position to the end; nothing for what is not a regular file.
   std::optional<uint64_t> remaining() const;
@@ -47,9 +51,11 @@ class File {
   void seek(uint64_t position);
 
  private:
+  File(int descriptor, bool owned) noexcept;
+
   int descriptor_;
   bool owned_;
-  bool may_signal_;  // a write may raise SIGPIPE
+  int signal_;  // that a write may raise, or 0
   std::string name_;
 };
 

@@ -1,6 +1,7 @@
 // Keys and values in a file: what the file is, what is read of it, and what is refused. That its
 // content is the same as in memory is shown where tests run on all kinds of memory.
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -174,6 +175,52 @@ TEST(MemoryDirectory, RefusalsAreSentences) {
   fs::remove(path + "/file");
   fs::remove(path + "/link");
   EXPECT_TRUE(fs::is_empty(path));
+}
+
+// A file system of its own in a directory, which only root can make.
+class Device {
+ public:
+  explicit Device(const char* options)
+      : mounted_(mount("pagedkv", directory_.path().c_str(), "tmpfs", 0, options) == 0) {}
+  ~Device() {
+    if (mounted_) umount2(directory_.path().c_str(), MNT_DETACH);
+  }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  bool is_mounted() const { return mounted_; }
+  const std::string& path() const { return directory_.path(); }
+
+ private:
+  const files::TemporaryDirectory directory_;
+  const bool mounted_;
+};
+
+// All room was taken at once, so a device that is full later takes nothing from the cache that is
+// there, and refuses the next one.
+TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
+  const Device device("size=1m");
+  if (!device.is_mounted()) GTEST_SKIP() << "only root can make a small file system";
+  const Model model{1, 4, 2, 32};
+  pkv_cache_config config = in_file(model, device.path().c_str());
+  config.blocks = 16;
+  const uint64_t bytes = plan_of(config).total_bytes;
+  ASSERT_GT(bytes, uint64_t{1} << 18);
+  ASSERT_LE(bytes, uint64_t{1} << 19);
+  Random random(1);
+  pkv_cache refused = nullptr;
+  {
+    const Cache cache = create(config);
+    std::ofstream(device.path() + "/full") << std::string(1 << 20, 'x');  // as far as it goes
+    REFUSED(PKV_IO, pkv_cache_create(&config, &refused));
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "No space left on device (errno 28)"))
+        << pkv_last_error();
+    const Session session = open(cache);
+    for (int i = 0; i < 16; i++) step(cache, session, model, block_size, random);
+    CHECK(pkv_cache_validate(cache));
+  }
+  EXPECT_EQ(nullptr, refused);
+  const Cache after = create(config);
 }
 
 }  // namespace

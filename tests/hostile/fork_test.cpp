@@ -16,8 +16,9 @@ std::vector<float> work(pkv_cache cache, pkv_session session) {
   return step(cache, {session}, {200}, 3);
 }
 
-std::vector<float> fresh_work(uint32_t threads) {
+std::vector<float> fresh_work(const Place& place, uint32_t threads) {
   pkv_cache_config config = small_model(64);
+  config.memory_directory = place.directory;
   config.threads = threads;
   pkv_cache cache = nullptr;
   pkv_session session = nullptr;
@@ -30,9 +31,11 @@ std::vector<float> fresh_work(uint32_t threads) {
 }
 
 TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
-  for (const uint32_t threads : {1u, 2u})
+  const std::pair<Place, uint32_t> kinds[] = {
+      {PKV_STORAGE_PAGED, 1}, {PKV_STORAGE_PAGED, 2}, {in_file, 1}, {in_file, 2}};
+  for (const auto& [place, threads] : kinds)
     IN_CHILD({
-      World world(PKV_STORAGE_PAGED, threads);
+      World world(place, threads);
       work(world.cache, world.session);
       world.remember();
       const std::string one_by_one = in_child(
@@ -80,19 +83,22 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
 }
 
 TEST(Fork, ChildMakesACacheOfItsOwn) {
-  IN_CHILD({
-    const std::vector<float> expected = fresh_work(2);
-    World world(PKV_STORAGE_PAGED, 2);
-    work(world.cache, world.session);
-    for (const uint32_t threads : {1u, 2u}) {
-      const std::string failed =
-          in_child([&] { HOSTILE_CHECK(fresh_work(threads) == expected, "other numbers"); }, 20);
-      HOSTILE_CHECK(failed.empty(), "a new cache with %u threads in the child: %s", threads,
-                    failed.c_str());
-    }
-    HOSTILE_CHECK(fresh_work(2) == expected, "other numbers in the parent");
-    world.close();
-  });
+  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
+    IN_CHILD({
+      const std::vector<float> expected = fresh_work(place, 2);
+      World world(place, 2);
+      work(world.cache, world.session);
+      world.remember();
+      for (const uint32_t threads : {1u, 2u}) {
+        const std::string failed = in_child(
+            [&] { HOSTILE_CHECK(fresh_work(place, threads) == expected, "other numbers"); }, 20);
+        HOSTILE_CHECK(failed.empty(), "a new cache with %u threads in the child: %s", threads,
+                      failed.c_str());
+      }
+      HOSTILE_CHECK(fresh_work(place, 2) == expected, "other numbers in the parent");
+      world.check_state();
+      world.close();
+    });
 }
 
 TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
@@ -106,39 +112,40 @@ TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
 // fork() is called while other threads are in the middle of calls. Nobody in the child holds what
 // they held.
 TEST(Fork, WhileOthersCall) {
-  IN_CHILD({
-    World world(PKV_STORAGE_PAGED, 2);
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> callers;
-    for (int i = 0; i < 3; i++)
-      callers.emplace_back([&] {
-        while (!stop) {
-          pkv_session session = nullptr;
-          if (pkv_session_open(world.cache, nullptr, &session) != PKV_OK) continue;
-          const std::vector<float> data = numbers(20 * kv_floats, 1);
-          const pkv_tensor rows = tensor(data.data());
-          for (uint32_t layer = 0; layer < layers; layer++)
-            pkv_session_prefill(session, layer, 20, &rows, &rows);
-          pkv_session_close(session);
-        }
-      });
-    std::string failed;
-    for (int i = 0; i < 30 && failed.empty(); i++)
-      failed = in_child(
-          [&] {
-            uint64_t length = 0;
-            WANT(PKV_FORKED, pkv_session_length(world.session, &length));
-            OK(pkv_cache_destroy(world.cache));
-            WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
-            OK(pkv_pool_destroy(world.pool));
-          },
-          20);
-    stop = true;
-    for (std::thread& caller : callers) caller.join();
-    HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());
-    world.validate();
-    world.close();
-  });
+  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
+    IN_CHILD({
+      World world(place, 2);
+      std::atomic<bool> stop{false};
+      std::vector<std::thread> callers;
+      for (int i = 0; i < 3; i++)
+        callers.emplace_back([&] {
+          while (!stop) {
+            pkv_session session = nullptr;
+            if (pkv_session_open(world.cache, nullptr, &session) != PKV_OK) continue;
+            const std::vector<float> data = numbers(20 * kv_floats, 1);
+            const pkv_tensor rows = tensor(data.data());
+            for (uint32_t layer = 0; layer < layers; layer++)
+              pkv_session_prefill(session, layer, 20, &rows, &rows);
+            pkv_session_close(session);
+          }
+        });
+      std::string failed;
+      for (int i = 0; i < 30 && failed.empty(); i++)
+        failed = in_child(
+            [&] {
+              uint64_t length = 0;
+              WANT(PKV_FORKED, pkv_session_length(world.session, &length));
+              OK(pkv_cache_destroy(world.cache));
+              WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
+              OK(pkv_pool_destroy(world.pool));
+            },
+            20);
+      stop = true;
+      for (std::thread& caller : callers) caller.join();
+      HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());
+      world.validate();
+      world.close();
+    });
 }
 
 }  // namespace

@@ -151,11 +151,11 @@ enum class Source { hooks, operator_new };
 
 // The k-th allocation fails, for every k. The call is refused with everything as before, and works
 // afterwards.
-void fail_each_allocation(const Function& function, pkv_storage storage, Source source) {
+void fail_each_allocation(const Function& function, const Place& place, Source source) {
   warm_up();
   const int64_t news = live_news();
   {
-    World world(storage);
+    World world(place);
     const Values values = valid_values(function, world);
     for (uint64_t k = 1;; k++) {
       HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
@@ -194,14 +194,13 @@ void fail_each_allocation(const Function& function, pkv_storage storage, Source 
 
 TEST_P(Matrix, NoMemory) {
   const Function& function = tested();
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE}) {
-    if (function.name == "pkv_attention" && storage != PKV_STORAGE_PAGED)
+  for (const Place& place : places) {
+    if (function.name == "pkv_attention" && place.storage != PKV_STORAGE_PAGED)
       continue;  // Its view comes from a paged cache.
-    const std::string name = "storage " + std::to_string(storage);
-    cell(name + ", allocator hooks",
-         [&] { fail_each_allocation(function, storage, Source::hooks); });
+    const std::string name = name_of(place);
+    cell(name + ", allocator hooks", [&] { fail_each_allocation(function, place, Source::hooks); });
     cell(name + ", operator new",
-         [&] { fail_each_allocation(function, storage, Source::operator_new); });
+         [&] { fail_each_allocation(function, place, Source::operator_new); });
   }
 }
 

@@ -51,9 +51,9 @@ void fail_each(World& world, const std::function<pkv_status()>& call,
 // The step is over sessions that share tails, so it needs copies on write, new blocks and longer
 // tables.
 TEST(Memory, BeginOverManySessions) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
+  for (const Place& place : places)
     EXPECT_EQ(in_child([&] {
-                World world(storage);
+                World world(place);
                 std::vector<pkv_session> sessions;
                 for (int i = 0; i < 4; i++) {
                   sessions.push_back(nullptr);
@@ -71,15 +71,15 @@ TEST(Memory, BeginOverManySessions) {
                 world.close();
               }),
               "")
-        << "storage " << storage;
+        << name_of(place);
 }
 
 // Suspending needs no memory. Resuming needs some, although its tables kept their room, and so does
 // the choice of victims.
 TEST(Memory, SuspendedSessions) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
+  for (const Place& place : places)
     EXPECT_EQ(in_child([&] {
-                World world(storage);
+                World world(place);
                 {
                   FailingNew failing(1);
                   world.hooks.fail_at = 1;
@@ -108,45 +108,48 @@ TEST(Memory, SuspendedSessions) {
                 world.close();
               }),
               "")
-        << "storage " << storage;
+        << name_of(place);
 }
 
 TEST(Memory, GroupsWithWindows) {
-  EXPECT_EQ(in_child([] {
-              World world;
-              pkv_layer_group groups[3];
-              for (uint32_t i = 0; i < 3; i++) {
-                groups[i] = made(pkv_layer_group_init);
-                groups[i].layers = 1 + i;
-                groups[i].query_heads = groups[i].kv_heads = 1;
-                groups[i].key_dim = 16;
-                groups[i].window = i * 20;
-              }
-              auto config = made(pkv_cache_config_init);
-              config.groups = groups;
-              config.group_count = 3;
-              config.blocks = 16;
-              config.threads = 1;
-              config.allocator = world.hooks.allocator();
-              pkv_cache cache = nullptr;
-              fail_each(
-                  world, [&] { return pkv_cache_create(&config, &cache); },
-                  [&] { OK(pkv_cache_destroy(cache)); });
-              OK(pkv_cache_create(&config, &cache));
-              auto session_config = made(pkv_session_config_init);
-              session_config.reserve_tokens = 200;
-              pkv_session session = nullptr, fork = nullptr;
-              fail_each(
-                  world, [&] { return pkv_session_open(cache, &session_config, &session); },
-                  [&] { OK(pkv_session_close(session)); });
-              OK(pkv_session_open(cache, nullptr, &session));
-              fail_each(
-                  world, [&] { return pkv_session_fork(session, &fork); },
-                  [&] { OK(pkv_session_close(fork)); });
-              OK(pkv_cache_destroy(cache));
-              world.close();
-            }),
-            "");
+  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
+    EXPECT_EQ(in_child([&] {
+                World world(place);
+                pkv_layer_group groups[3];
+                for (uint32_t i = 0; i < 3; i++) {
+                  groups[i] = made(pkv_layer_group_init);
+                  groups[i].layers = 1 + i;
+                  groups[i].query_heads = groups[i].kv_heads = 1;
+                  groups[i].key_dim = 16;
+                  groups[i].window = i * 20;
+                }
+                auto config = made(pkv_cache_config_init);
+                config.groups = groups;
+                config.group_count = 3;
+                config.blocks = 16;
+                config.memory_directory = place.directory;
+                config.threads = 1;
+                config.allocator = world.hooks.allocator();
+                pkv_cache cache = nullptr;
+                fail_each(
+                    world, [&] { return pkv_cache_create(&config, &cache); },
+                    [&] { OK(pkv_cache_destroy(cache)); });
+                OK(pkv_cache_create(&config, &cache));
+                auto session_config = made(pkv_session_config_init);
+                session_config.reserve_tokens = 200;
+                pkv_session session = nullptr, fork = nullptr;
+                fail_each(
+                    world, [&] { return pkv_session_open(cache, &session_config, &session); },
+                    [&] { OK(pkv_session_close(session)); });
+                OK(pkv_session_open(cache, nullptr, &session));
+                fail_each(
+                    world, [&] { return pkv_session_fork(session, &fork); },
+                    [&] { OK(pkv_session_close(fork)); });
+                OK(pkv_cache_destroy(cache));
+                world.close();
+              }),
+              "")
+        << name_of(place);
 }
 
 // A cache with worker threads is made, and then come the first calls that need the threads. oneTBB
@@ -200,9 +203,9 @@ TEST(Memory, ThreadsThatBegin) {
 
 // A prefill that gets no memory in its first layer leaves the old content.
 TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
+  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file, Place(PKV_STORAGE_CONTIGUOUS)})
     EXPECT_EQ(in_child([&] {
-                World world(storage);
+                World world(place);
                 const pkv_tensor rows = world.rows(50 * kv_floats),
                                  old = tensor(world.keep_list(numbers(20 * kv_floats, 1)));
                 fail_each(
@@ -215,7 +218,7 @@ TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
                 world.close();
               }),
               "")
-        << "storage " << storage;
+        << name_of(place);
 }
 
 // Memory is short for real: no machine can meet this limit.

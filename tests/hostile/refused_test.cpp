@@ -14,6 +14,7 @@ using memory::Source;
 // A story is a sequence of calls, each of which may be refused memory.
 class Story {
  public:
+  explicit Story(const Place& place) : world(place, 2, true) {}
   virtual ~Story() = default;
   virtual void tell() = 0;
 
@@ -29,7 +30,7 @@ class Story {
     world.close();
   }
 
-  World world{PKV_STORAGE_PAGED, 2, true};
+  World world;
 
  protected:
   // Makes a call of the library as its caller has it. All memory of it can be refused.
@@ -86,6 +87,10 @@ class Story {
 // Texts are matched, from memory and from the store. They grow, end, are forked, saved, suspended
 // and resumed.
 class Life : public Story {
+ public:
+  using Story::Story;
+
+ private:
   void tell() override {
     const std::vector<int32_t> text(40, 1);
     uint64_t number = 0, total = 0;
@@ -131,6 +136,10 @@ class Life : public Story {
 // A store stands still while content waits for it, and steps need the blocks of that content. Then
 // the tier gives up the content.
 class Shortage : public Story {
+ public:
+  using Story::Story;
+
+ private:
   void tell() override {
     world.items.hold();
     for (int32_t i = 0; i < 4; i++) {
@@ -147,28 +156,32 @@ class Shortage : public Story {
 };
 
 template <class Told>
-void refuse_each(Source source, bool only_one) {
+void refuse_each(const Place& place, Source source, bool only_one) {
   memory::exempt = true;
   warm_up();
   bool struck = true;
   for (int64_t k = 1; struck; k++) {
     HOSTILE_CHECK(k < 3000, "there is no end to the allocations");
-    Told().run(source, k, only_one, struck);
+    Told(place).run(source, k, only_one, struck);
   }
 }
 
 template <class Told>
-void refuse_all(const char* name) {
+void refuse_all(const Place& place) {
   for (const bool only_one : {false, true})
     for (const Source source : {Source::hooks, Source::operator_new, Source::threads})
-      EXPECT_EQ(in_child([&] { refuse_each<Told>(source, only_one); }, 120), "")
-          << name << ", source " << static_cast<int>(source)
+      EXPECT_EQ(in_child([&] { refuse_each<Told>(place, source, only_one); }, 120), "")
+          << name_of(place) << ", source " << static_cast<int>(source)
           << (only_one ? ", only one" : ", all from there on");
 }
 
-TEST(Refused, Life) { refuse_all<Life>("life"); }
+TEST(Refused, Life) { refuse_all<Life>(PKV_STORAGE_PAGED); }
 
-TEST(Refused, Shortage) { refuse_all<Shortage>("shortage"); }
+TEST(Refused, LifeInAFile) { refuse_all<Life>(in_file); }
+
+TEST(Refused, Shortage) { refuse_all<Shortage>(PKV_STORAGE_PAGED); }
+
+TEST(Refused, ShortageInAFile) { refuse_all<Shortage>(in_file); }
 
 // Content that waits for the writer is given up without any memory.
 TEST(Refused, TheTierGivesWayWithoutMemory) {

@@ -91,7 +91,7 @@ pkv_pool_config pool_config(World& world) {
   return config;
 }
 
-pkv_cache_config cache_config(World& world) { return small_model(8, &world.hooks); }
+pkv_cache_config cache_config(World& world) { return world.make_config(8); }
 
 Change cache_field(std::function<void(pkv_cache_config&)> change) {
   return within(0, std::move(change));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 namespace hostile {
 
@@ -64,7 +65,16 @@ pkv_store null_store() {
   return store;
 }
 
+size_t count_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
 }  // namespace
+
+std::string name_of(const Place& place) {
+  return "storage " + std::to_string(place.storage) + (place.directory ? " in a file" : "");
+}
 
 // The store's own memory is never refused, because it belongs to the caller.
 pkv_store World::keeping_store() {
@@ -110,7 +120,7 @@ void World::store_some() {
 }
 
 void World::rest() {
-  if (storage != PKV_STORAGE_PAGED) return;
+  if (place.storage != PKV_STORAGE_PAGED) return;
   uint64_t number = 0;
   OK(pkv_store_flush(cache, 60000, &number));
   const std::vector<int32_t> tokens(1, 1);
@@ -119,8 +129,16 @@ void World::rest() {
                       &number));
 }
 
-World::World(pkv_storage kind, uint32_t threads, bool stored) : storage(kind) {
-  pkv_cache_config config = small_model(64, &hooks);
+pkv_cache_config World::make_config(uint64_t capacity) const {
+  pkv_cache_config config = small_model(capacity, &hooks);
+  config.memory_directory = place.directory;
+  return config;
+}
+
+World::World(const Place& kept_in, uint32_t threads, bool stored)
+    : place(kept_in), descriptors_(count_descriptors()) {
+  const pkv_storage kind = place.storage;
+  pkv_cache_config config = make_config(64);
   config.storage = kind;
   config.threads = threads;
   auto prefix = made(pkv_prefix_config_init);
@@ -175,7 +193,7 @@ void World::make_hybrid() {
   groups[0].key_dim = dim;
   groups[1].state_bytes = state_bytes;
   groups[1].draft_tokens = 3;
-  pkv_cache_config config = small_model(16, &hooks);
+  pkv_cache_config config = make_config(16);
   config.layers = config.query_heads = config.kv_heads = config.key_dim = 0;
   config.groups = groups;
   config.group_count = 2;
@@ -197,7 +215,7 @@ void World::make_hybrid() {
 
 // Opens one object of each kind and closes it again.
 void World::close_some() {
-  const pkv_cache_config config = small_model(4, &hooks);
+  const pkv_cache_config config = make_config(4);
   OK(pkv_cache_create(&config, &closed_cache));
   OK(pkv_session_open(closed_cache, nullptr, &closed_session));
   OK(pkv_snapshot_take(closed_session, &closed_snapshot));
@@ -229,11 +247,11 @@ void World::pin_some() {
   uint64_t pinned = 0;
   OK(pkv_prefix_pin(cache, "p", 1, tokens.size(), tokens.data(), &pinned));
   uint64_t queued = 0;
-  if (storage == PKV_STORAGE_PAGED) OK(pkv_store_flush(cache, 60000, &queued));
+  if (place.storage == PKV_STORAGE_PAGED) OK(pkv_store_flush(cache, 60000, &queued));
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
-  if (storage == PKV_STORAGE_NONE) {
+  if (place.storage == PKV_STORAGE_NONE) {
     const uint32_t count = static_cast<uint32_t>(tokens);
     pkv_batch step = nullptr;
     OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, nullptr, &step));
@@ -276,7 +294,7 @@ unsigned char* World::room(size_t size, unsigned char fill) {
 std::string World::state() {
   std::string state;
   for (const pkv_cache each : {cache, other})
-    add_cache(state, each, storage == PKV_STORAGE_CONTIGUOUS);
+    add_cache(state, each, place.storage == PKV_STORAGE_CONTIGUOUS);
   for (const pkv_session each : {session, stepping, foreign}) add_session(state, each);
   add_cache(state, hybrid, false);
   add_session(state, recurrent);
@@ -341,6 +359,8 @@ void World::close() {
   close_inherited();
   HOSTILE_CHECK(hooks.live() == 0, "%lld blocks of the caller's allocator leaked",
                 static_cast<long long>(hooks.live()));
+  HOSTILE_CHECK(count_descriptors() == descriptors_,
+                "%zu descriptors are open, and %zu were before", count_descriptors(), descriptors_);
   HOSTILE_CHECK(hooks.sound(),
                 "a block was freed with another size or alignment than it was allocated with");
 }

@@ -11,17 +11,30 @@ namespace hostile {
 
 inline constexpr size_t state_bytes = 40;
 
+// Where the caches of a world have keys and values.
+struct Place {
+  constexpr Place(pkv_storage kind, const char* in = nullptr) : storage(kind), directory(in) {}
+  pkv_storage storage;
+  const char* directory;  // of the file that the memory is
+};
+// The directory's name is so long that each copy of it takes memory.
+inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
+inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_CONTIGUOUS,
+                                   PKV_STORAGE_NONE};
+std::string name_of(const Place& place);
+
 class World {
  public:
   // If `stored`, the cache of storage PAGED has a store that keeps what it is given, and waits for
   // it. Otherwise its store has nothing.
-  explicit World(pkv_storage kind = PKV_STORAGE_PAGED, uint32_t threads = 1, bool stored = false);
+  explicit World(const Place& kept_in = PKV_STORAGE_PAGED, uint32_t threads = 1,
+                 bool stored = false);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
   Hooks hooks;
   cache_test::MemoryStore items;  // Used by a world that is stored.
-  pkv_storage storage;
+  const Place place;
   pkv_cache cache = nullptr, other = nullptr;
   pkv_session session = nullptr;  // Has 20 tokens. Its blocks are shared with the snapshot.
   // Has 5 tokens, and 3 more in the batch.
@@ -72,13 +85,15 @@ class World {
   // remember() notes the memory of arguments and what the library says about its objects.
   // check_memory() and check_state() fail if any of it differs.
   void remember();
+  // Returns the config of a small model in this world's memory.
+  pkv_cache_config make_config(uint64_t capacity) const;
   // Waits until the cache's store has nothing to do.
   void rest();
   void check_memory() const;
   void check_state();
   void validate();
 
-  // Closes everything and checks that all memory came back.
+  // Closes everything and checks that all memory and all descriptors came back.
   void close();
   // Closes everything in a forked child. The handles end, but the memory belongs to the parent.
   void close_inherited();
@@ -97,6 +112,7 @@ class World {
   void pin_some();
   std::string state();
 
+  const size_t descriptors_;  // that were open before
   std::vector<Region> regions_;
   std::string state_;
 };

@@ -6,8 +6,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -57,8 +59,11 @@ std::string plain_name(const std::string& name) {
   return name.ends_with("64") ? name.substr(0, name.size() - 2) : name;
 }
 
-void note(Operation operation) {
-  if (journal != nullptr) journal->push_back(std::move(operation));
+// Takes memory only if there is a journal.
+void note(Operation::Kind kind, int file, const char* name = "", const char* target = "",
+          const void* from = nullptr, size_t n = 0) {
+  const auto* bytes = static_cast<const unsigned char*>(from);
+  if (journal != nullptr) journal->push_back({kind, file, {bytes, bytes + n}, name, target});
 }
 
 int opened(int directory, const char* path, int flags, mode_t mode) {
@@ -74,7 +79,7 @@ int opened(int directory, const char* path, int flags, mode_t mode) {
     int count = 0;
     for (const Operation& operation : *journal) count += operation.kind == Operation::create;
     file_of[descriptor] = count;
-    note({Operation::create, count, {}, unnamed ? "" : path, ""});
+    note(Operation::create, count, unnamed ? "" : path);
   } else {
     file_of.erase(descriptor);
   }
@@ -136,22 +141,47 @@ ssize_t write(int descriptor, const void* from, size_t n) {
   if (fails(fault)) return -1;
   const ssize_t done = call(descriptor, from, fault == Fault::short_count && n > 1 ? n / 2 : n);
   const auto file = file_of.find(descriptor);
-  if (done > 0 && file != file_of.end()) {
-    const auto* bytes = static_cast<const unsigned char*>(from);
-    note({Operation::write, file->second, {bytes, bytes + done}, "", ""});
-  }
+  if (done > 0 && file != file_of.end())
+    note(Operation::write, file->second, "", "", from, static_cast<size_t>(done));
   return done;
+}
+
+int posix_fallocate(int descriptor, off_t offset, off_t size) {
+  static const auto call = real<int (*)(int, off_t, off_t)>("posix_fallocate");
+  return fails(ask("posix_fallocate")) ? errno : call(descriptor, offset, size);
+}
+int posix_fallocate64(int descriptor, off64_t offset, off64_t size) {
+  static const auto call = real<int (*)(int, off64_t, off64_t)>("posix_fallocate64");
+  return fails(ask("posix_fallocate")) ? errno : call(descriptor, offset, size);
+}
+
+int fstatvfs(int descriptor, struct statvfs* status) noexcept {
+  MAY_FAIL(fstatvfs, -1, descriptor, status);
+}
+int fstatvfs64(int descriptor, struct statvfs64* status) noexcept {
+  MAY_FAIL(fstatvfs64, -1, descriptor, status);
+}
+
+// Memory that is no file is not asked about.
+void* mmap(void* at, size_t size, int rights, int flags, int file, off_t offset) noexcept {
+  static const auto call = real<decltype(&::mmap)>("mmap");
+  if (file >= 0 && fails(ask("mmap"))) return MAP_FAILED;
+  return call(at, size, rights, flags, file, offset);
+}
+void* mmap64(void* at, size_t size, int rights, int flags, int file, off64_t offset) noexcept {
+  static const auto call = real<decltype(&::mmap64)>("mmap64");
+  if (file >= 0 && fails(ask("mmap"))) return MAP_FAILED;
+  return call(at, size, rights, flags, file, offset);
 }
 
 int fsync(int descriptor) {
   static const auto call = real<int (*)(int)>("fsync");
   if (fails(ask("fsync"))) return -1;
   const auto file = file_of.find(descriptor);
-  note({file != file_of.end() ? Operation::sync_file : Operation::sync_directory,
-        file != file_of.end() ? file->second : -1,
-        {},
-        "",
-        ""});
+  if (file != file_of.end())
+    note(Operation::sync_file, file->second);
+  else
+    note(Operation::sync_directory, -1);
   return call(descriptor);
 }
 
@@ -159,8 +189,7 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
   static const auto call = real<int (*)(int, const char*, int, const char*, int)>("linkat");
   if (fails(ask("linkat"))) return -1;
   const int result = call(from_directory, from, to_directory, to, flags);
-  if (result == 0 && !file_of.empty())
-    note({Operation::link, file_of.rbegin()->second, {}, to, ""});
+  if (result == 0 && !file_of.empty()) note(Operation::link, file_of.rbegin()->second, to);
   return result;
 }
 
@@ -168,7 +197,7 @@ int renameat(int from_directory, const char* from, int to_directory, const char*
   static const auto call = real<int (*)(int, const char*, int, const char*)>("renameat");
   if (fails(ask("renameat"))) return -1;
   const int result = call(from_directory, from, to_directory, to);
-  if (result == 0) note({Operation::rename, -1, {}, from, to});
+  if (result == 0) note(Operation::rename, -1, from, to);
   return result;
 }
 
