@@ -32,7 +32,8 @@ File open_directory(const char* path) {
 bool has_room(const File& file, size_t size) {
   struct statvfs all;
   if (fstatvfs(file.descriptor(), &all) != 0 || all.f_blocks == 0) return true;
-  return ceil_div(size, all.f_frsize) <= all.f_bavail;
+  const uint64_t free = geteuid() == 0 ? all.f_bfree : all.f_bavail;  // a part is for root alone
+  return ceil_div(size, all.f_frsize) <= free;
 }
 
 // Takes room for all of a file: without it a later write would raise SIGBUS. A device that does not

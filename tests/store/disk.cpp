@@ -23,6 +23,7 @@ namespace disk {
 thread_local std::function<Fault(const char* call)> before;
 thread_local int error = EIO;
 thread_local bool no_unnamed_files = false;
+thread_local bool room_is_for_root = false;
 thread_local std::vector<Operation>* journal = nullptr;
 
 namespace {
@@ -84,6 +85,13 @@ int opened(int directory, const char* path, int flags, mode_t mode) {
     file_of.erase(descriptor);
   }
   return descriptor;
+}
+
+// A device of which a part is for root.
+template <class Status>
+int reserve(int result, Status* status) {
+  if (result == 0 && room_is_for_root) status->f_bavail = 0;
+  return result;
 }
 
 // Returns the argument after the flags, which is there only if they create a file.
@@ -156,10 +164,12 @@ int posix_fallocate64(int descriptor, off64_t offset, off64_t size) {
 }
 
 int fstatvfs(int descriptor, struct statvfs* status) noexcept {
-  MAY_FAIL(fstatvfs, -1, descriptor, status);
+  static const auto call = real<decltype(&::fstatvfs)>("fstatvfs");
+  return fails(ask("fstatvfs")) ? -1 : reserve(call(descriptor, status), status);
 }
 int fstatvfs64(int descriptor, struct statvfs64* status) noexcept {
-  MAY_FAIL(fstatvfs64, -1, descriptor, status);
+  static const auto call = real<decltype(&::fstatvfs64)>("fstatvfs64");
+  return fails(ask("fstatvfs")) ? -1 : reserve(call(descriptor, status), status);
 }
 
 // Memory that is no file is not asked about.

@@ -18,6 +18,8 @@ extern thread_local int error;
 
 // Makes files without a name (O_TMPFILE) impossible, as they are on some file systems.
 extern thread_local bool no_unnamed_files;
+// Makes all room of devices root's alone, as a part of it is on many file systems.
+extern thread_local bool room_is_for_root;
 
 // One operation of a save on the disk. They are kept in order.
 struct Operation {

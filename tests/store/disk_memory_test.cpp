@@ -1,5 +1,5 @@
-// Caches whose memory is a file, and files that a process opens, where the system or memory refuses:
-// each time there is a status and a sentence, and no descriptor and no file is left.
+// Caches whose memory is a file, and files that a process opens, where the system or memory
+// refuses: each time there is a status and a sentence, and no descriptor and no file is left.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -77,6 +77,25 @@ TEST(FileMemory, FaultsOfEveryCall) {
     for (const int error : {EIO, ENOSPC, EDQUOT})
       each_call_fails(disk::Fault::fails, error, unnamed);
   each_call_fails(disk::Fault::interrupted, EINTR, true);
+}
+
+// What a file system keeps for root is not for others, who are told before the device is full.
+TEST(FileMemory, RootMayTakeWhatIsKeptForRoot) {
+  const Directory directory;
+  fs::permissions(directory.path(), fs::perms::all);
+  const uid_t before = geteuid();
+  disk::room_is_for_root = true;
+  if (before == 0) {
+    EXPECT_EQ(PKV_OK, try_create(directory)) << pkv_last_error();
+    ASSERT_EQ(0, seteuid(65534));
+  }
+  const pkv_status status = try_create(directory);
+  if (before == 0) {
+    ASSERT_EQ(0, seteuid(before));
+  }
+  disk::room_is_for_root = false;
+  EXPECT_EQ(PKV_IO, status);
+  expect_sentence("No space left on device");
 }
 
 // ---- Files that are too large for this process --------------------------------------------------
