@@ -1,4 +1,7 @@
 //! Attention that reads chosen blocks only.
+mod numbers;
+
+use numbers::numbers;
 use pagedkv::*;
 
 const QUERY_HEADS: usize = 4;
@@ -11,16 +14,6 @@ const TOP: usize = 3;
 /// The step begins inside of this block, which counts as one of the step.
 const STEP: usize = TOKENS / BLOCK;
 const BLOCKS: usize = STEP + 1;
-
-/// Numbers from -2 to 2.
-fn numbers(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1 << 22) as f32 - 2.0
-    };
-    (0..count).map(|_| next()).collect()
-}
 
 /// Keys, values and queries of one session, whose last tokens are the step.
 struct Text {

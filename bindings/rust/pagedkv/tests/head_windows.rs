@@ -1,14 +1,13 @@
 //! Windows and sinks of single KV heads, and blocks that the tokens of a tree choose together.
+mod numbers;
+
+use numbers::numbers;
 use pagedkv::*;
 
 const TOKENS: usize = 200;
 const NEW: usize = 3;
 const DIM: usize = 16;
 const HEADS: usize = 2;
-
-fn numbers(count: usize) -> Vec<f32> {
-    (0..count).map(|i| (i * 7919 % 101) as f32 / 50.0 - 1.0).collect()
-}
 
 #[test]
 fn heads_differ_and_trees_agree() {
@@ -17,13 +16,13 @@ fn heads_differ_and_trees_agree() {
     let mut session = cache.open_session().unwrap();
     for tokens in [TOKENS, NEW] {
         let mut batch = cache.begin([(&mut session, tokens as u32)]).unwrap();
-        let rows = numbers(tokens * HEADS * DIM);
+        let rows = numbers(1, tokens * HEADS * DIM);
         batch.write(0, &rows, &rows).unwrap();
         if tokens == TOKENS {
             batch.commit(None).unwrap();
             continue;
         }
-        let q = numbers(NEW * HEADS * DIM);
+        let q = numbers(2, NEW * HEADS * DIM);
         let mut attend = |params: &AttentionParams<'_>| {
             let mut out = vec![0f32; NEW * HEADS * DIM];
             batch.attend_with(0, params, &q, &mut out, None).map(|()| out)

@@ -1,4 +1,7 @@
 //! Caches whose keys and values are in a file.
+mod numbers;
+
+use numbers::numbers;
 use pagedkv::*;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,16 +36,6 @@ impl Drop for Directory {
 
 fn config() -> CacheConfig {
     CacheConfig::new(LayerGroup::new(1, 4, 2, 32)).block_size(32).blocks(20).threads(2)
-}
-
-/// Numbers from -2 to 2.
-fn numbers(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1 << 22) as f32 - 2.0
-    };
-    (0..count).map(|_| next()).collect()
 }
 
 /// What a step after a text reads of all blocks, of chosen ones, and which these are.
