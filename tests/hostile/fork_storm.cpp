@@ -14,7 +14,7 @@
 
 #include "../support/memory_store.h"
 #include "../support/source.h"
-#include "support.h"
+#include "world.h"
 
 using namespace hostile;
 
@@ -46,8 +46,9 @@ pkv_compute make_compute() {
 
 // A cache with an index and a store behind it, and one of each object that it hands out.
 struct House {
-  explicit House(uint32_t threads) {
+  House(const Place& place, uint32_t threads) {
     pkv_cache_config config = small_model(256);
+    config.memory_directory = place.directory;
     auto prefix = made<pkv_prefix_config>(pkv_prefix_config_init);
     auto tier = made<pkv_store_config>(pkv_store_config_init);
     table = store.table();
@@ -159,8 +160,9 @@ void play_files(const House& house) {
     OK(pkv_session_close(loaded));
 }
 
-void play_caches() {
+void play_caches(const Place& place) {
   pkv_cache_config config = small_model(8);
+  config.memory_directory = place.directory;
   config.threads = 2;
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
@@ -225,7 +227,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
   }
   for (const pkv_pool pool : pools) OK(pkv_pool_destroy(pool));
   HOSTILE_CHECK(attend_alone(nullptr) == expected, "other numbers in the child");
-  House own(2);
+  House own(PKV_STORAGE_PAGED, 2);
   play_sessions(own, 1);
   play_files(own);
   play_looks(own);
@@ -237,7 +239,8 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
 
 int main(int argc, char** argv) {
   const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 40;
-  const House house(2);
+  // Its memory is shared with the children, who must not change it.
+  const House house(in_file, 2);
   const std::vector<float> expected = attend_alone(nullptr);
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> calls{0};
@@ -245,7 +248,8 @@ int main(int argc, char** argv) {
   const std::vector<std::function<void()>> plays = {
       [&] { play_sessions(house, static_cast<uint32_t>(calls.load())); },
       [&] { play_files(house); },
-      [] { play_caches(); },
+      [] { play_caches(PKV_STORAGE_PAGED); },
+      [] { play_caches(in_file); },
       [&] { play_pools(house); },
       [&] { play_looks(house); },
       [&] {
