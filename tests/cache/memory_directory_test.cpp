@@ -43,16 +43,12 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
     if (!fs::is_directory(parent)) continue;
     const files::TemporaryDirectory directory(fs::absolute(parent));
     const std::string path = fs::canonical(directory.path()).string();
-    const auto descriptors = [] {
-      const fs::directory_iterator all("/proc/self/fd");
-      return std::distance(begin(all), end(all));
-    };
-    const auto before = descriptors();
+    const size_t before = files::count_descriptors();
     {
       const Cache cache = create(in_file({2, 4, 2, 32}, path.c_str()));
       EXPECT_TRUE(fs::is_empty(path));
       EXPECT_EQ(1u, open_files(path).size());
-      EXPECT_EQ(before, descriptors());
+      EXPECT_EQ(before, files::count_descriptors());
       // All of its room is taken: a disk that fills up later takes nothing away.
       EXPECT_EQ(stats_of(cache).bytes_reserved,
                 plan_of(in_file({2, 4, 2, 32}, path.c_str())).total_bytes);

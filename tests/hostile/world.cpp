@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
+
+#include "../support/files.h"
 
 namespace hostile {
 
@@ -63,11 +64,6 @@ pkv_store null_store() {
   store.drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
   store.close = [](void*) {};
   return store;
-}
-
-size_t count_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
 }  // namespace
@@ -136,7 +132,7 @@ pkv_cache_config World::make_config(uint64_t capacity) const {
 }
 
 World::World(const Place& kept_in, uint32_t threads, bool stored)
-    : place(kept_in), descriptors_(count_descriptors()) {
+    : place(kept_in), descriptors_(files::count_descriptors()) {
   const pkv_storage kind = place.storage;
   pkv_cache_config config = make_config(64);
   config.storage = kind;
@@ -359,8 +355,9 @@ void World::close() {
   close_inherited();
   HOSTILE_CHECK(hooks.live() == 0, "%lld blocks of the caller's allocator leaked",
                 static_cast<long long>(hooks.live()));
-  HOSTILE_CHECK(count_descriptors() == descriptors_,
-                "%zu descriptors are open, and %zu were before", count_descriptors(), descriptors_);
+  const size_t open = files::count_descriptors();
+  HOSTILE_CHECK(open == descriptors_, "%zu descriptors are open, and %zu were before", open,
+                descriptors_);
   HOSTILE_CHECK(hooks.sound(),
                 "a block was freed with another size or alignment than it was allocated with");
 }

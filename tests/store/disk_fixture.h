@@ -47,4 +47,34 @@ struct Fixture {
   }
 };
 
+// Other calls are never interrupted by a signal.
+inline bool may_be_interrupted(const std::string& call) {
+  return call == "open" || call == "read" || call == "write" || call == "fsync" ||
+         call == "flock" || call == "fchmod" || call == "posix_fallocate";
+}
+
+struct Outcome {
+  pkv_status status;
+  std::string struck;  // the call on files that failed; empty if fewer were made
+};
+
+// Makes a call of the library in which the k-th call on files fails. Files are always removed.
+template <class Call>
+Outcome strike(uint64_t k, disk::Fault fault, int error, bool unnamed, const Call& call) {
+  Outcome outcome;
+  uint64_t calls = 0;
+  disk::error = error;
+  disk::no_unnamed_files = !unnamed;
+  disk::before = [&](const char* name) {
+    if (std::string(name) == "unlinkat" || ++calls != k) return disk::Fault::none;
+    outcome.struck = name;
+    return fault != disk::Fault::interrupted || may_be_interrupted(name) ? fault
+                                                                         : disk::Fault::none;
+  };
+  outcome.status = call();
+  disk::before = nullptr;
+  disk::no_unnamed_files = false;
+  return outcome;
+}
+
 }  // namespace store

@@ -12,11 +12,6 @@
 namespace store {
 namespace {
 
-size_t count_descriptors() {
-  const fs::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
 pkv_cache_config in_file(const Directory& directory) {
   pkv_cache_config config = config_of({2, 4, 2, 16}, 64);
   config.memory_directory = directory.path().c_str();
@@ -41,22 +36,10 @@ void expect_sentence(const char* words) {
 void each_call_fails(disk::Fault fault, int error, bool unnamed) {
   const std::set<std::string> optional = {"open", "flock", "fstat", "fstatvfs"};
   const Directory directory;
-  const size_t descriptors = count_descriptors();
+  const size_t descriptors = files::count_descriptors();
   for (uint64_t k = 1;; k++) {
-    uint64_t calls = 0;
-    std::string struck;
-    disk::error = error;
-    disk::no_unnamed_files = !unnamed;
-    disk::before = [&](const char* call) {
-      const std::string name = call;
-      if (name == "unlinkat" || ++calls != k) return disk::Fault::none;
-      struck = name;
-      const bool may_be_interrupted = name == "open" || name == "posix_fallocate";
-      return fault == disk::Fault::fails || may_be_interrupted ? fault : disk::Fault::none;
-    };
-    const pkv_status status = try_create(directory);
-    disk::before = nullptr;
-    disk::no_unnamed_files = false;
+    const auto [status, struck] =
+        strike(k, fault, error, unnamed, [&] { return try_create(directory); });
     if (fault != disk::Fault::fails || struck.empty() || optional.contains(struck)) {
       EXPECT_TRUE(status == PKV_OK || struck == "open") << struck << ": " << pkv_last_error();
     } else {
@@ -64,7 +47,7 @@ void each_call_fails(disk::Fault fault, int error, bool unnamed) {
     }
     if (status != PKV_OK) expect_sentence(("errno " + std::to_string(error)).c_str());
     EXPECT_EQ(std::set<std::string>{}, directory.names()) << struck << " " << k;
-    EXPECT_EQ(descriptors, count_descriptors()) << struck << " " << k;
+    EXPECT_EQ(descriptors, files::count_descriptors()) << struck << " " << k;
     if (struck.empty()) {
       EXPECT_GT(k, 5u) << "calls were tried";
       break;
@@ -149,7 +132,7 @@ template <class Call>
 void refuse_each(const Directory& directory, const Call& call) {
   CHECK(call());
   const std::set<std::string> names = directory.names();
-  const size_t descriptors = count_descriptors();
+  const size_t descriptors = files::count_descriptors();
   for (const bool unnamed : {true, false}) {
     bool struck = true;
     for (uint64_t k = 1; struck; k++) {
@@ -164,7 +147,7 @@ void refuse_each(const Directory& directory, const Call& call) {
       disk::no_unnamed_files = false;
       EXPECT_EQ(struck ? PKV_NO_MEMORY : PKV_OK, status) << k << ": " << pkv_last_error();
       EXPECT_EQ(names, directory.names()) << k;
-      ASSERT_EQ(descriptors, count_descriptors()) << k;
+      ASSERT_EQ(descriptors, files::count_descriptors()) << k;
     }
   }
 }

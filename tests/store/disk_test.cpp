@@ -69,12 +69,6 @@ TEST(Path, InADirectoryThatCannotBeWritten) {
   ASSERT_EQ(0, chmod(fixture.directory.path().c_str(), 0700));
 }
 
-// Other calls are never interrupted by a signal.
-bool may_be_interrupted(const std::string& call) {
-  return call == "open" || call == "read" || call == "write" || call == "fsync" ||
-         call == "flock" || call == "fchmod";
-}
-
 // Each call on files fails once, at every place where one is made. The status is IO, and the old
 // file is unchanged. Calls that are interrupted or short are repeated. What a save only would like
 // to know does not stop it. A temporary file that cannot be removed has to stay.
@@ -85,20 +79,8 @@ void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool
   for (uint64_t k = 1;; k++) {
     files::write(path, fixture.file);
     ASSERT_EQ(0, chmod(path.c_str(), 0640));  // A mode that the new file has to get.
-    uint64_t calls = 0;
-    std::string struck;
-    disk::error = error;
-    disk::no_unnamed_files = !unnamed;
-    disk::before = [&](const char* call) {
-      const std::string name = call;
-      if (name == "unlinkat" || ++calls != k) return disk::Fault::none;
-      struck = name;
-      return fault != disk::Fault::interrupted || may_be_interrupted(name) ? fault
-                                                                           : disk::Fault::none;
-    };
-    const pkv_status status = fixture.save_to(at_path(path), fixture.other);
-    disk::before = nullptr;
-    disk::no_unnamed_files = false;
+    const auto [status, struck] = strike(
+        k, fault, error, unnamed, [&] { return fixture.save_to(at_path(path), fixture.other); });
     if (struck.empty()) {
       EXPECT_EQ(PKV_OK, status);
       EXPECT_GT(k, 5u) << "calls were tried";
@@ -138,17 +120,8 @@ TEST(Faults, OfEveryCallOfALoad) {
   for (const disk::Fault fault :
        {disk::Fault::fails, disk::Fault::interrupted, disk::Fault::short_count}) {
     for (uint64_t k = 1;; k++) {
-      uint64_t calls = 0;
-      std::string struck;
-      disk::error = EIO;
-      disk::before = [&](const char* call) {
-        if (++calls != k) return disk::Fault::none;
-        struck = call;
-        return fault != disk::Fault::interrupted || may_be_interrupted(struck) ? fault
-                                                                               : disk::Fault::none;
-      };
-      const pkv_status status = try_load(fixture.target, at_path(path));
-      disk::before = nullptr;
+      const auto [status, struck] =
+          strike(k, fault, EIO, true, [&] { return try_load(fixture.target, at_path(path)); });
       if (struck.empty()) {
         EXPECT_GT(k, 3u);
         break;

@@ -26,6 +26,12 @@ inline void write(const std::filesystem::path& path, const std::vector<unsigned 
              static_cast<std::streamsize>(bytes.size()));
 }
 
+// Descriptors that this process has open.
+inline size_t count_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
 // Makes an empty directory that nobody else has.
 inline std::string make_directory(const std::filesystem::path& parent = "/tmp") {
   std::string name = parent / "pagedkv-test-XXXXXX";

@@ -73,14 +73,14 @@ class Sieve : public Queues {
   void evict() {
     for (;;) {
       const uint32_t block = *std::prev(hand_);
-      const bool evicted = !in_use(block) && !visited_[block];
-      if (evicted)
-        erase(block);
-      else
-        hand_--;
-      if (hand_ == queue_.begin()) hand_ = queue_.end();
-      if (evicted) return;
+      const bool spared = in_use(block) || visited_[block];
       if (!in_use(block)) visited_[block] = false;
+      if (spared)
+        hand_--;
+      else
+        erase(block);
+      if (hand_ == queue_.begin()) hand_ = queue_.end();
+      if (!spared) return;
     }
   }
 
