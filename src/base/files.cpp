@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,11 +38,10 @@ void check_regular(const struct stat& status, const char* what, const std::strin
 namespace {
 
 // Keeps a write from ending the process by a signal: it is blocked meanwhile, and taken from the
-// queue afterwards. It does nothing if the signal is 0, or was pending before.
+// queue afterwards. It does nothing if the signal was pending before.
 class SignalGuard {
  public:
-  explicit SignalGuard(int signal) : wanted_(signal != 0) {
-    if (!wanted_) return;
+  explicit SignalGuard(int signal) {
     sigset_t pending;
     sigemptyset(&signals_);
     sigaddset(&signals_, signal);
@@ -73,13 +71,9 @@ bool is_regular(int descriptor) {
   return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// The signal that a write may raise, or 0: SIGPIPE where nobody reads, SIGXFSZ where a file gets
-// larger than this process may make one.
-int signal_of_writes(int descriptor) {
-  rlimit limit;
-  if (!is_regular(descriptor)) return SIGPIPE;
-  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? SIGXFSZ : 0;
-}
+// The signal that a write may raise: SIGXFSZ where a file gets larger than this process may make
+// one, SIGPIPE where nobody reads.
+int signal_of_writes(int descriptor) { return is_regular(descriptor) ? SIGXFSZ : SIGPIPE; }
 
 }  // namespace
 

@@ -55,7 +55,7 @@ class File {
 
   int descriptor_;
   bool owned_;
-  int signal_;  // that a write may raise, or 0
+  int signal_;  // that a write may raise
   std::string name_;
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
 
 #include "../support/memory.h"
 #include "disk_fixture.h"
@@ -122,6 +123,22 @@ TEST(FileSizeLimit, IsAStatusAndNoSignal) {
   EXPECT_EQ((std::set<std::string>{"chat.pkv"}), fixture.directory.names());
   EXPECT_EQ(PKV_OK, try_create(fixture.directory));
   EXPECT_EQ(PKV_OK, fixture.save_to(at_path(path), fixture.session));
+}
+
+TEST(FileSizeLimit, MayBeLoweredWhileAFileIsOpen) {
+  const Fixture fixture(300);
+  std::optional<FileSizeLimit> limit;
+  disk::before = [&](const std::string& call) {
+    if (call == "write" && !limit) limit.emplace(4096);
+    return disk::Fault::none;
+  };
+  const pkv_status status =
+      fixture.save_to(at_path(fixture.directory / "chat.pkv"), fixture.session);
+  disk::before = nullptr;
+  ASSERT_TRUE(limit);
+  EXPECT_EQ(PKV_IO, status);
+  expect_sentence("File too large");
+  EXPECT_EQ(std::set<std::string>{}, fixture.directory.names());
 }
 
 // ---- Refused memory -----------------------------------------------------------------------------
