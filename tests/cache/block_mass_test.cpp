@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include "host.h"
@@ -197,6 +198,32 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   params.top_blocks = 0;
   params.block_mass = nullptr;
   REFUSED(PKV_INVALID_ARGUMENT, status());
+}
+
+// What is said of blocks needs blocks.
+TEST(BlockMass, AndChosenBlocksNeedPagedStorage) {
+  const Model model{1, 2, 1, 16};
+  const Cache cache = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
+  const Session session = open(cache);
+  const Batch batch = begin(cache, {session}, {1});
+  KeysValues rows = rows_of(model, 1);
+  write(batch, 0, model, rows);
+  Rows q(1, 2, 16), out(1, 2, 16);
+  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  pkv_attention_params mass, choice;
+  CHECK(pkv_attention_params_init(&mass, sizeof mass));
+  CHECK(pkv_attention_params_init(&choice, sizeof choice));
+  float masses[2];
+  mass.block_mass = masses;
+  mass.block_mass_size = 1;
+  const uint32_t list[] = {0};
+  choice.block_lists = list;
+  choice.block_list_size = 1;
+  for (const pkv_attention_params* params : {&mass, &choice}) {
+    REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 0, params, &queries, &outputs));
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "storage PAGED")) << pkv_last_error();
+  }
+  attend(batch, 0, q, out);
 }
 
 // Over memory of the caller's, with positions of its own.

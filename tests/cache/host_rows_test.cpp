@@ -2,6 +2,7 @@
 // padding on either side, queries at positions that the host names, masks of bytes, and trees by
 // their parents. Each gives the bits of the same call with dense rows and words.
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include "host.h"
@@ -311,6 +312,34 @@ TEST_F(HostRows, MoreQueriesThanPositions) {
   sequences.kv_lengths = short_lengths.data();
   sequences.query_positions = beyond.data();
   REFUSED(PKV_OUT_OF_RANGE, pkv_kv_write(nullptr, &memory.view, &sequences, &k, &v));
+}
+
+// What is said of the new tokens of a text, and the choice of its blocks, need the queries to be
+// its last positions.
+TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
+  pkv_attention_sequences sequences = host.get();
+  const std::vector<uint64_t> short_lengths = {3, 33, 2, 20};
+  const std::vector<int64_t> anywhere(total, 0);
+  sequences.kv_lengths = short_lengths.data();
+  sequences.query_positions = anywhere.data();
+  const std::vector<int32_t> parents(total, -1);
+  const std::vector<uint64_t> words(total, 1);
+  pkv_attention_params tree = params(), mask = params(), choice = params();
+  tree.parents = parents.data();
+  mask.mask = words.data();
+  mask.mask_words = 1;
+  const std::vector<uint32_t> first_blocks(total * model.kv_heads, 0);
+  choice.block_lists = first_blocks.data();
+  choice.block_list_size = 1;
+  for (const pkv_attention_params* given : {&tree, &mask}) {
+    REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, *given));
+    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "5 new tokens but 3 positions"))
+        << pkv_last_error();
+  }
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, choice));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "positions of queries")) << pkv_last_error();
+  sequences.query_positions = nullptr;
+  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
 }
 
 // A tree by its parents, by words, and by bytes over the new tokens or over all positions.

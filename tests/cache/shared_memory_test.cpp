@@ -84,6 +84,19 @@ TEST(SharedMemory, WhatCanNeverFitIsTooLarge) {
   grow(cache, session, 8 * block_size);
 }
 
+TEST(SharedMemory, MetricsTellOfPages) {
+  const Cache cache = create_shared(10);
+  const Session session = open(cache);
+  grow(cache, session, 6 * block_size);
+  size_t size = 0;
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_cache_format_metrics(cache, 0, nullptr, &size));
+  std::string metrics(size, '?');
+  CHECK(pkv_cache_format_metrics(cache, size, metrics.data(), &size));
+  // Six blocks of the full group take two pages, and each of the window group's six takes one.
+  EXPECT_NE(std::string::npos, metrics.find("\npagedkv_pages{state=\"taken\"} 8\n")) << metrics;
+  EXPECT_NE(std::string::npos, metrics.find("\npagedkv_pages{state=\"free\"} 2\n")) << metrics;
+}
+
 // A scheduler whose sessions grow until the memory is full, and which then suspends whom the
 // library names: the step must work afterwards, so the forecast has to know which pages come free.
 class Scheduler {

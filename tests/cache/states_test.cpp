@@ -1,5 +1,6 @@
 // Layer groups that keep a state per session: what a step reads and writes, which states are held,
 // and what sharing, trims, the prefix index, files and stores make of them.
+#include "../store/changed_tables.h"
 #include "../support/memory_store.h"
 #include "../support/sanitizers.h"
 #include "state_play.h"
@@ -287,6 +288,21 @@ TEST(States, SessionsComeBackFromAFile) {
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "bytes of a state: 100, the cache 101"))
         << pkv_last_error();
   }
+}
+
+TEST(States, AFileWithAnyByteOfItsTablesChanged) {
+  const Kind setup{.checkpoint_tokens = 32, .prefix = true};
+  const Cache cache = create(setup);
+  const Session session = open(cache);
+  step(cache, {{session, text(1, 80)}});
+  pkv_file_config config;
+  CHECK(pkv_file_config_init(&config, sizeof config));
+  config.prefix_index = 1;
+  const store::Bytes file = store::save(cache, std::vector<pkv_session>{session}, &config);
+  const store::ChangedTables counts =
+      store::load_changed_tables(file, config, [&] { return create(setup); });
+  EXPECT_GT(counts.refused, 100u);
+  EXPECT_GT(counts.taken, 100u) << "a token, a label, a priority";
 }
 
 TEST(States, SessionsComeBackFromAStore) {

@@ -188,11 +188,6 @@ void check_block_lists(const AttendCall& call, uint64_t rows) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen blocks need storage PAGED");
     if (sequence.positions != nullptr)
       fail(PKV_INVALID_ARGUMENT, "chosen blocks and positions of queries do not go together");
-    if (sequence.queries > sequence.length)
-      fail(PKV_INVALID_ARGUMENT,
-           "chosen blocks: sequence %llu has %u queries but %llu positions in all",
-           (unsigned long long)sequence.index, sequence.queries,
-           (unsigned long long)sequence.length);
   }
 }
 
