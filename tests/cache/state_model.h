@@ -75,6 +75,13 @@ inline uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
+// Writes a state. All its bytes follow from the first eight.
+inline void write_state(uint64_t hash, std::span<unsigned char> state) {
+  std::memcpy(state.data(), &hash, sizeof hash);
+  for (size_t i = sizeof hash; i < state.size(); i++)
+    state[i] = static_cast<unsigned char>(mix(hash + i));
+}
+
 // Computes the state after one more token. before: NULL for none.
 inline void next_state(const unsigned char* before, uint32_t layer, int32_t token,
                        std::span<unsigned char> after) {
@@ -84,17 +91,15 @@ inline void next_state(const unsigned char* before, uint32_t layer, int32_t toke
     for (size_t i = sizeof hash; i < after.size(); i++)
       if (before[i] != static_cast<unsigned char>(mix(hash + i))) hash = ~hash;  // a damaged state
   }
-  hash = mix(hash ^ static_cast<uint32_t>(token));
-  std::memcpy(after.data(), &hash, sizeof hash);
-  for (size_t i = sizeof hash; i < after.size(); i++)
-    after[i] = static_cast<unsigned char>(mix(hash + i));
+  write_state(mix(hash ^ static_cast<uint32_t>(token)), after);
 }
 
 // The naive model.
 inline State state_of(std::span<const int32_t> text, uint32_t layer, size_t bytes) {
   State state(bytes);
-  for (size_t i = 0; i < text.size(); i++)
-    next_state(i == 0 ? nullptr : state.data(), layer, text[i], state);
+  uint64_t hash = layer;
+  for (const int32_t token : text) hash = mix(hash ^ static_cast<uint32_t>(token));
+  if (!text.empty()) write_state(hash, state);
   return state;
 }
 
