@@ -148,7 +148,9 @@ PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt
                                   const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached);
 
 /**
- * Gives up the prefetches that pkv_store_wait would wait for.
+ * Gives up the prefetches that pkv_store_wait would wait for. If the store is just being read for
+ * one, what this read brings may still be added to the cache after this call, and no pkv_store_wait
+ * waits for that.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.

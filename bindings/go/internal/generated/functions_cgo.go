@@ -1967,8 +1967,10 @@ func StoreWait(
 	))
 }
 
-// StoreCancel is pkv_store_cancel. Gives up the prefetches that pkv_store_wait would wait for.
-// Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
+// StoreCancel is pkv_store_cancel. Gives up the prefetches that pkv_store_wait would wait for. If
+// the store is just being read for one, what this read brings may still be added to the cache after
+// this call, and no pkv_store_wait waits for that. Statuses: UNSUPPORTED (the cache has no store),
+// TOO_LARGE (salt). Since 0.1.
 //
 //   - cache: The cache.
 //   - salt: The salt. NULL with size 0: none.

@@ -2295,8 +2295,10 @@ macro_rules! for_each_function {
             /// - `cached`: How many tokens of the text are in memory now, in whole blocks.
             fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
                 tokens: *const i32, timeout_ms: u32, cached: *mut u64) -> pkv_status;
-            /// Gives up the prefetches that pkv_store_wait would wait for. Statuses: UNSUPPORTED
-            /// (the cache has no store), TOO_LARGE (salt). Since 0.1.
+            /// Gives up the prefetches that pkv_store_wait would wait for. If the store is just
+            /// being read for one, what this read brings may still be added to the cache after this
+            /// call, and no pkv_store_wait waits for that. Statuses: UNSUPPORTED (the cache has no
+            /// store), TOO_LARGE (salt). Since 0.1.
             ///
             /// - `cache`: The cache.
             /// - `salt`: The salt. NULL with size 0: none.
