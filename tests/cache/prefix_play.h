@@ -370,8 +370,8 @@ class PrefixPlay {
   }
 
   // Waits for the cache's own threads, so that what follows does not depend on their progress. The
-  // reader may still add a slice of a text whose prefetch was cancelled, and no wait is for that
-  // one. But it takes prefetches in turn, so waiting for a new one is waiting for all.
+  // reader may still add what it has read for a prefetch that was cancelled, and no wait is for
+  // that one. But it takes prefetches in turn, so waiting for a new one is waiting for all.
   void settle() {
     if (!setup_.tier) return;
     uint64_t queued = 99, cached = 99;
