@@ -19,6 +19,7 @@ import xml.etree.ElementTree as ElementTree
 PASSED = {"OK", "EXPECTEDFAIL"}
 # The names of GoogleTest's cases are in brackets' lines, and often those of a fault.
 FAULT = re.compile(r"(?!\[).*(error|fail|expected|exception|sanitizer|assert)", re.IGNORECASE)
+SUMMARY = re.compile(r"SUMMARY: \w+Sanitizer: ")
 MAX_ERROR_LINES, MAX_LINE = 3, 160
 NO_REASON = "it gives no reason"
 
@@ -39,11 +40,17 @@ def what_it_said(element):
     return shortened(element.get("message") or element.text or "")
 
 
+def case_error(lines):
+    """The first lines of a case's error, and the values that GoogleTest found."""
+    values = [line for line in lines[MAX_ERROR_LINES:] if line.lstrip().startswith("Which is:")]
+    return lines[:MAX_ERROR_LINES] + values[:MAX_ERROR_LINES]
+
+
 def case_result(name, case):
     for tag in ("failure", "error"):
         fault = case.find(tag)
         if fault is not None:
-            return Result("failed", name, what_it_said(fault)[:MAX_ERROR_LINES])
+            return Result("failed", name, case_error(what_it_said(fault)))
     skipped = case.find("skipped")
     if skipped is not None or case.get("status") == "notrun":
         # The first line of a reason of GoogleTest is the place of GTEST_SKIP.
@@ -66,6 +73,12 @@ def gtest_cases(junit):
             name = f"{case.get('classname', '')}.{case.get('name')}".strip(".")
             cases[suite.get("name")].append(case_result(name, case))
     return cases
+
+
+def sanitizer_summaries(test):
+    """What sanitizers found in a program or its children, a line each."""
+    lines = shortened(test.get("stderr", "") + "\n" + test.get("stdout", ""))
+    return [line for line in lines if SUMMARY.match(line)][:MAX_ERROR_LINES]
 
 
 def first_error(test):
@@ -110,9 +123,11 @@ def results(logs):
             continue
         short = name.rsplit(" / ", 1)[-1]
         own = [case for suite, some in cases.items() if f".{name}." in suite for case in some]
-        for case in own:
-            yield short, case
         ok = test["result"] in PASSED
+        for case in own:
+            if case.outcome == "failed":
+                case = case._replace(lines=case.lines + sanitizer_summaries(test))
+            yield short, case
         if not own or not ok and not any(case.outcome == "failed" for case in own):
             yield short, whole(test, "")
     if cut:

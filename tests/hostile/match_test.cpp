@@ -128,7 +128,8 @@ class Stage {
 };
 
 // Runs `middle` inside the k-th allocation of a match, for every k, each time on a stage of its
-// own, and then `after` with what was matched. Returns the number of allocations.
+// own, and then `after` with what was matched; it waits for what `middle` has started, as the hooks
+// change then. Returns the number of allocations.
 uint64_t at_each_allocation(const std::function<void(Stage&)>& middle,
                             const std::function<void(Stage&, uint64_t)>& after) {
   for (uint64_t k = 1;; k++) {
@@ -140,8 +141,8 @@ uint64_t at_each_allocation(const std::function<void(Stage&)>& middle,
       if (std::this_thread::get_id() == matching && ++calls == k) middle(stage);
     };
     OK(stage.match(matched));
-    stage.hooks.inside = nullptr;
     after(stage, matched);
+    stage.hooks.inside = nullptr;
     stage.check(matched);
     stage.close();
     if (calls < k) return k - 1;

@@ -15,14 +15,20 @@ import tally  # noqa: E402
 
 JUNIT = """<testsuites>
 <testsuite name="p.p:unit / mixed.A"><testcase name="ok" status="run"/>
-<testcase classname="A" name="bad" status="run"><failure message="a.cpp:1&#10;1 != 2"/></testcase>
+<testcase classname="A" name="bad" status="run"><failure
+message="a.cpp:1&#10;Expected:&#10;  f([] {&#10;  })&#10;    Which is: &quot;it died&quot;&#10;"/>
+</testcase>
 <testcase name="later" status="run"><skipped message="a.cpp:9&#10;no server"/></testcase>
 <testcase name="off" status="notrun"/></testsuite>
 <testsuite name="p.p:unit / leaks at exit.A"><testcase name="ok" status="run"/></testsuite>
 <testsuite name="p"><testcase name="p / plain"/></testsuite>
 </testsuites>"""
 TESTS = [
-    {"name": "p:unit / mixed", "result": "FAIL"},
+    {
+        "name": "p:unit / mixed",
+        "result": "FAIL",
+        "stderr": "==2==ERROR\nSUMMARY: AddressSanitizer: SEGV\n",
+    },
     {
         "name": "p:unit / leaks at exit",
         "result": "FAIL",
@@ -41,7 +47,10 @@ SKIPPED = ["mixed later", "mixed off", "not here"]
 REPORT = [
     "failed: release: mixed: A.bad",
     "failed:     a.cpp:1",
-    "failed:     1 != 2",
+    "failed:     Expected:",
+    "failed:       f([] {",
+    'failed:         Which is: "it died"',
+    "failed:     SUMMARY: AddressSanitizer: SEGV",
     "failed: release: leaks at exit",
     "failed:     FAIL after 0 s",
     "failed:     ==1==ERROR: LeakSanitizer: 8",
