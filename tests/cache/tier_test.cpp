@@ -435,6 +435,29 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   EXPECT_EQ(64u, cached);
 }
 
+// The first of four reads is under way when its prefetch is given up. What it brings is added, and
+// no other one follows.
+TEST_F(TierTest, APrefetchThatIsGivenUpWhileItReadsAddsWhatItRead) {
+  config_.buffer_bytes = 1;  // Blocks are read one by one.
+  make(64);
+  const Text whole = text(1, 64);
+  store_away(whole);
+  const uint64_t gets = memory_.gets;
+  memory_.hold_gets();
+  CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+  memory_.await_held_call();
+  CHECK(pkv_store_cancel(cache_, nullptr, 0, whole.size(), whole.data()));
+  uint64_t cached = 99;
+  CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached));
+  EXPECT_EQ(0u, cached) << "there is nothing to wait for";
+  memory_.go_on();
+  fetch({});  // The reader takes this one when it is done with the other.
+  EXPECT_EQ(gets + 1, memory_.gets);
+  check_found(whole, 16);
+  EXPECT_EQ(64u, fetch(whole));
+  check_found(whole, 64);
+}
+
 // Whoever waits for a prefetch that was given up goes on, although the store still stands still.
 TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   make(64);

@@ -36,9 +36,15 @@ class MemoryStore {
     return store;
   }
 
-  // Calls wait while it is held.
-  void hold() { set_held(true); }
-  void go_on() { set_held(false); }
+  // All calls wait while it is held, or those that get bytes.
+  void hold() { set_held(Held::all); }
+  void hold_gets() { set_held(Held::gets); }
+  void go_on() { set_held(Held::none); }
+  // Returns when one of them waits.
+  void await_held_call() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
 
   std::map<std::string, std::vector<unsigned char>> items() const {
     const std::lock_guard lock(mutex_);
@@ -57,20 +63,25 @@ class MemoryStore {
   std::atomic<uint64_t> puts{0}, gets{0}, capacity{UINT64_MAX};
 
  private:
+  enum class Held { none, gets, all };
+
   static MemoryStore& of(void* user) { return *static_cast<MemoryStore*>(user); }
   static std::string key_of(const pkv_store_item& item) {
     return std::string(reinterpret_cast<const char*>(item.key), sizeof item.key);
   }
 
-  void set_held(bool held) {
+  void set_held(Held held) {
     const std::lock_guard lock(mutex_);
     held_ = held;
     changed_.notify_all();
   }
 
-  std::unique_lock<std::mutex> enter() {
+  std::unique_lock<std::mutex> enter(bool gets_bytes = false) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !held_; });
+    waiting_++;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return gets_bytes ? held_ == Held::none : held_ != Held::all; });
+    waiting_--;
     return lock;
   }
 
@@ -88,7 +99,7 @@ class MemoryStore {
 
   int64_t get(size_t n, pkv_store_item* items, bool bytes) {
     gets += bytes;
-    const auto lock = enter();
+    const auto lock = enter(bytes);
     if (error != 0) return -error;
     int64_t found = 0;
     for (size_t i = 0; i < n; i++) {
@@ -112,7 +123,8 @@ class MemoryStore {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false;
+  Held held_ = Held::none;
+  int waiting_ = 0;  // calls that wait while it is held
   std::map<std::string, std::vector<unsigned char>> items_;
 };
 
