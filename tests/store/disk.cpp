@@ -23,7 +23,9 @@ namespace disk {
 thread_local std::function<Fault(const char* call)> before;
 thread_local int error = EIO;
 thread_local bool no_unnamed_files = false;
+thread_local const char* stat_instead = nullptr;
 thread_local bool room_is_for_root = false;
+thread_local bool room_is_not_told = false;
 thread_local std::vector<Operation>* journal = nullptr;
 
 namespace {
@@ -87,10 +89,13 @@ int opened(int directory, const char* path, int flags, mode_t mode) {
   return descriptor;
 }
 
-// A device of which a part is for root.
+const char* seen(const char* path) { return stat_instead != nullptr ? stat_instead : path; }
+
+// Changes what a device tells of its room.
 template <class Status>
-int reserve(int result, Status* status) {
+int changed(int result, Status* status) {
   if (result == 0 && room_is_for_root) status->f_bavail = 0;
+  if (result == 0 && room_is_not_told) status->f_blocks = status->f_bfree = status->f_bavail = 0;
   return result;
 }
 
@@ -147,6 +152,7 @@ ssize_t write(int descriptor, const void* from, size_t n) {
   static const auto call = real<ssize_t (*)(int, const void*, size_t)>("write");
   const Fault fault = ask("write");
   if (fails(fault)) return -1;
+  if (fault == Fault::nothing) return 0;
   const ssize_t done = call(descriptor, from, fault == Fault::short_count && n > 1 ? n / 2 : n);
   const auto file = file_of.find(descriptor);
   if (done > 0 && file != file_of.end())
@@ -165,11 +171,11 @@ int posix_fallocate64(int descriptor, off64_t offset, off64_t size) {
 
 int fstatvfs(int descriptor, struct statvfs* status) noexcept {
   static const auto call = real<decltype(&::fstatvfs)>("fstatvfs");
-  return fails(ask("fstatvfs")) ? -1 : reserve(call(descriptor, status), status);
+  return fails(ask("fstatvfs")) ? -1 : changed(call(descriptor, status), status);
 }
 int fstatvfs64(int descriptor, struct statvfs64* status) noexcept {
   static const auto call = real<decltype(&::fstatvfs64)>("fstatvfs64");
-  return fails(ask("fstatvfs")) ? -1 : reserve(call(descriptor, status), status);
+  return fails(ask("fstatvfs")) ? -1 : changed(call(descriptor, status), status);
 }
 
 // Memory that is no file is not asked about.
@@ -222,6 +228,14 @@ int fstatat(int directory, const char* name, struct stat* status, int flags) noe
 }
 int fstatat64(int directory, const char* name, struct stat64* status, int flags) noexcept {
   MAY_FAIL(fstatat64, -1, directory, name, status, flags);
+}
+int stat(const char* path, struct stat* status) noexcept { MAY_FAIL(stat, -1, seen(path), status); }
+int stat64(const char* path, struct stat64* status) noexcept {
+  MAY_FAIL(stat64, -1, seen(path), status);
+}
+int lstat(const char* path, struct stat* status) noexcept { MAY_FAIL(lstat, -1, path, status); }
+int lstat64(const char* path, struct stat64* status) noexcept {
+  MAY_FAIL(lstat64, -1, path, status);
 }
 int fstat(int descriptor, struct stat* status) noexcept { MAY_FAIL(fstat, -1, descriptor, status); }
 int fstat64(int descriptor, struct stat64* status) noexcept {

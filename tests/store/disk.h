@@ -9,17 +9,21 @@
 namespace disk {
 
 // What happens instead of a call.
-enum class Fault { none, fails, interrupted, short_count };
+enum class Fault { none, fails, interrupted, short_count, nothing };
 
 // While it is set, it is asked before each call with the call's name ("write"), and says what
-// happens. It sets errno for Fault::fails.
+// happens. `error` is the errno of Fault::fails; Fault::nothing is a write of no bytes.
 extern thread_local std::function<Fault(const char* call)> before;
 extern thread_local int error;
 
 // Makes files without a name (O_TMPFILE) impossible, as they are on some file systems.
 extern thread_local bool no_unnamed_files;
+// The path that stat() looks at instead of the one it is given.
+extern thread_local const char* stat_instead;
 // Makes all room of devices root's alone, as a part of it is on many file systems.
 extern thread_local bool room_is_for_root;
+// Makes devices tell no room at all, as some file systems do.
+extern thread_local bool room_is_not_told;
 
 // One operation of a save on the disk. They are kept in order.
 struct Operation {

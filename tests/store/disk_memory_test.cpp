@@ -35,7 +35,7 @@ void expect_sentence(const char* words) {
 // Each call on files fails once, at every place where one is made. What a cache only would like to
 // know does not stop it.
 void each_call_fails(disk::Fault fault, int error, bool unnamed) {
-  const std::set<std::string> optional = {"open", "flock", "fstat", "fstatvfs"};
+  const std::set<std::string> optional = {"open", "flock", "stat", "fstat", "fstatvfs"};
   const Directory directory;
   const size_t descriptors = files::count_descriptors();
   for (uint64_t k = 1;; k++) {
@@ -58,7 +58,7 @@ void each_call_fails(disk::Fault fault, int error, bool unnamed) {
 
 TEST(FileMemory, FaultsOfEveryCall) {
   for (const bool unnamed : {true, false})
-    for (const int error : {EIO, ENOSPC, EDQUOT})
+    for (const int error : {EIO, ENOSPC, EDQUOT, EEXIST, EWOULDBLOCK})
       each_call_fails(disk::Fault::fails, error, unnamed);
   each_call_fails(disk::Fault::interrupted, EINTR, true);
 }
@@ -80,6 +80,15 @@ TEST(FileMemory, RootMayTakeWhatIsKeptForRoot) {
   disk::room_is_for_root = false;
   EXPECT_EQ(PKV_IO, status);
   expect_sentence("No space left on device");
+}
+
+// Some file systems have no figures: the device is then asked for the room itself.
+TEST(FileMemory, RoomThatIsNotTold) {
+  const Directory directory;
+  disk::room_is_not_told = true;
+  const pkv_status status = try_create(directory);
+  disk::room_is_not_told = false;
+  EXPECT_EQ(PKV_OK, status) << pkv_last_error();
 }
 
 // ---- Files that are too large for this process --------------------------------------------------

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -71,13 +72,15 @@ TEST(Path, InADirectoryThatCannotBeWritten) {
 
 // Each call on files fails once, at every place where one is made. The status is IO, and the old
 // file is unchanged. Calls that are interrupted or short are repeated. What a save only would like
-// to know does not stop it. A temporary file that cannot be removed has to stay.
+// to know does not stop it, nor does a name or a lock that somebody else has. A temporary file that
+// cannot be removed has to stay.
 void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool unnamed) {
-  const std::set<std::string> optional = {"open",      "flock",     "fstatat",  "fstat",
-                                          "lgetxattr", "fdopendir", "getrandom"};
-  const std::string path = fixture.directory / "chat.pkv";
+  const std::set<std::string> optional = {"open", "flock",     "fstatat",   "fstat",
+                                          "stat", "lgetxattr", "fdopendir", "getrandom"};
+  const std::string path = fixture.directory / "chat.pkv", orphan = ".pagedkv-0123456789abcdef.tmp";
   for (uint64_t k = 1;; k++) {
     files::write(path, fixture.file);
+    files::write(fixture.directory / orphan, fixture.file);
     ASSERT_EQ(0, chmod(path.c_str(), 0640));  // A mode that the new file has to get.
     const auto [status, struck] = strike(
         k, fault, error, unnamed, [&] { return fixture.save_to(at_path(path), fixture.other); });
@@ -91,25 +94,60 @@ void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool
       EXPECT_EQ(PKV_OK, status) << struck << " " << k << ": " << pkv_last_error();
       EXPECT_EQ(fixture.other_file, now);
     } else if (status == PKV_OK) {
-      EXPECT_TRUE(optional.contains(struck)) << struck << " " << k;
+      EXPECT_TRUE(optional.contains(struck) || (struck == "linkat" && error == EEXIST))
+          << struck << " " << k;
       EXPECT_EQ(fixture.other_file, now);
     } else {
       EXPECT_EQ(PKV_IO, status) << struck;
       EXPECT_TRUE(now == fixture.file || (struck == "fsync" && now == fixture.other_file))
           << struck << " " << k;
     }
-    EXPECT_EQ((std::set<std::string>{"chat.pkv"}), fixture.directory.names()) << struck << " " << k;
+    // A save that fails, or cannot look at the orphan, leaves it.
+    std::set<std::string> names = fixture.directory.names();
+    names.erase(orphan);
+    EXPECT_EQ((std::set<std::string>{"chat.pkv"}), names) << struck << " " << k;
   }
 }
 
 TEST(Faults, OfEveryCallOfASave) {
   const Fixture fixture;
   for (const bool unnamed : {true, false}) {
-    for (const int error : {EIO, ENOSPC, EDQUOT})
+    for (const int error : {EIO, ENOSPC, EDQUOT, EEXIST, EWOULDBLOCK, ENOENT, ENODATA, ENOTSUP})
       each_call_faulty(fixture, disk::Fault::fails, error, unnamed);
     each_call_faulty(fixture, disk::Fault::short_count, 0, unnamed);
   }
   each_call_faulty(fixture, disk::Fault::interrupted, 0, true);
+}
+
+TEST(Faults, AWriteThatWritesNothing) {
+  const Fixture fixture;
+  const std::string path = fixture.directory / "chat.pkv";
+  for (uint64_t k = 1, writes = 0;; k++) {
+    files::write(path, fixture.file);
+    const auto [status, struck] = strike(k, disk::Fault::nothing, 0, true, [&] {
+      return fixture.save_to(at_path(path), fixture.other);
+    });
+    EXPECT_EQ(struck == "write" ? PKV_IO : PKV_OK, status) << struck << " " << k;
+    EXPECT_EQ(struck == "write" ? fixture.file : fixture.other_file, content_of(path)) << k;
+    writes += struck == "write";
+    if (!struck.empty()) continue;
+    EXPECT_GT(writes, 0u);
+    break;
+  }
+}
+
+TEST(Faults, AnErrorWithoutAName) {
+  const Fixture fixture;
+  disk::error = 3000;
+  disk::before = [](const char* call) {
+    return std::strcmp(call, "write") == 0 ? disk::Fault::fails : disk::Fault::none;
+  };
+  const pkv_status status =
+      fixture.save_to(at_path(fixture.directory / "chat.pkv"), fixture.session);
+  disk::before = nullptr;
+  EXPECT_EQ(PKV_IO, status);
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "nknown error")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "(errno 3000)")) << pkv_last_error();
 }
 
 TEST(Faults, OfEveryCallOfALoad) {
@@ -254,6 +292,46 @@ TEST(TemporaryFile, OfALiveWriterStays) {
 TEST(TemporaryFile, TakenForAnOrphanIsMadeAgain) {
   const Fixture fixture;
   save_during(fixture, "flock", false);
+}
+
+// In a changed root, what /proc/self/fd leads to is another file, or nothing.
+TEST(TemporaryFile, HasANameWhereProcLeadsElsewhere) {
+  const Fixture fixture;
+  for (const char* elsewhere : {"/", "/dev/null", "/missing"}) {
+    const std::string path = fixture.directory / "chat.pkv";
+    std::vector<disk::Operation> journal;
+    disk::stat_instead = elsewhere;
+    disk::journal = &journal;
+    const pkv_status status = fixture.save_to(at_path(path), fixture.session);
+    disk::stat_instead = nullptr;
+    disk::journal = nullptr;
+    EXPECT_EQ(PKV_OK, status) << pkv_last_error();
+    EXPECT_EQ(fixture.file, content_of(path));
+    EXPECT_EQ((std::set<std::string>{"chat.pkv"}), fixture.directory.names());
+    // It had a name from the beginning.
+    ASSERT_EQ(disk::Operation::create, journal.at(1).kind) << elsewhere;
+    EXPECT_TRUE(journal[1].name.ends_with(".tmp")) << elsewhere << ": " << journal[1].name;
+  }
+}
+
+// Only one save in 64 looks at all names of a large directory, so it takes some until the last
+// orphan is gone.
+TEST(TemporaryFile, OrphansOfALargeDirectoryAreRemovedInTheEnd) {
+  const Fixture fixture;
+  for (int i = 0; i < 1200; i++) files::write(fixture.directory / std::to_string(i), Bytes(1));
+  for (int i = 0; i < 300; i++)
+    files::write(fixture.directory / (".pagedkv-0123456789abc" + std::to_string(100 + i) + ".tmp"),
+                 Bytes(1));
+  const auto orphans = [&] {
+    const std::set<std::string> names = fixture.directory.names();
+    return std::count_if(names.begin(), names.end(),
+                         [](const std::string& name) { return name.ends_with(".tmp"); });
+  };
+  int saves = 0;
+  for (; orphans() > 0 && saves < 2000; saves++)
+    CHECK(fixture.save_to(at_path(fixture.directory / "chat.pkv"), fixture.session));
+  EXPECT_EQ(0, orphans()) << "after " << saves << " saves";
+  EXPECT_EQ(1201u, fixture.directory.names().size());
 }
 
 TEST(TemporaryFile, NamesThatAreNearlyThoseOfOurs) {

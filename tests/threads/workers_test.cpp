@@ -107,6 +107,20 @@ TEST(Workers, ThrowWhatATaskThrew) {
   }
 }
 
+// One of the two exceptions comes out of the call.
+TEST(Workers, ThrowOnceWhereTwoTasksThrowAtOnce) {
+  Workers workers(4);
+  const int threads = std::min(2, static_cast<int>(workers.threads()));
+  for (int round = 0; round < test::rounds(500); round++) {
+    std::atomic<int> here{0};
+    const auto fail_together = [&](size_t, unsigned) {
+      meet(here, threads);
+      throw std::runtime_error("both");
+    };
+    EXPECT_THROW(workers.for_each(2, fail_together), std::runtime_error);
+  }
+}
+
 TEST(Workers, LendThreadsToBackgroundTasks) {
   Workers workers(4);
   for (int round = 0; round < test::rounds(500); round++) {
@@ -128,10 +142,13 @@ TEST(Workers, LendThreadsToBackgroundTasks) {
 TEST(Workers, RunBackgroundTasksSideBySide) {
   Workers workers(4);
   const int threads = std::min(2, static_cast<int>(workers.threads()));
-  std::atomic<int> here{0};
-  const auto task = [&](size_t) { EXPECT_TRUE(meet(here, threads)); };
-  BackgroundTasks tasks(workers, 2, task);
-  tasks.finish();
+  for (const int pause : {0, 100}) {  // After milliseconds, the threads are asleep.
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+    std::atomic<int> here{0};
+    const auto task = [&](size_t) { EXPECT_TRUE(meet(here, threads)); };
+    BackgroundTasks tasks(workers, 2, task);
+    tasks.finish();
+  }
 }
 
 // A caller's runner gets no exceptions: they come out of the call.
