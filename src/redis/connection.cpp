@@ -33,7 +33,7 @@ int send_plain(int descriptor, iovec* parts, size_t count, size_t* written) {
   // hiredis calls write() instead, which raises SIGPIPE if the connection is broken.
   const ssize_t result = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   *written = result > 0 ? static_cast<size_t>(result) : 0;
-  if (result >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  if (result >= 0 || errno == EAGAIN || errno == EINTR) return 0;
   return errno;
 }
 
@@ -128,7 +128,20 @@ Connection::State Connection::start() {
   return open() ? State::fresh : State::down;
 }
 
+namespace {
+
+// Returns why a connection could not be opened. Where the name has no address, or no socket can be
+// made, hiredis has a sentence but no number.
+int error_of(const redisContext& context) {
+  const bool no_descriptors = errno == EMFILE || errno == ENFILE;
+  if (no_descriptors || (context.err == REDIS_ERR_IO && errno != 0)) return errno;
+  return EHOSTUNREACH;
+}
+
+}  // namespace
+
 bool Connection::open() {
+  errno = 0;
   // This resolves the name, for which there is no time-out; connecting goes on in the background.
   context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
   if (context_ == nullptr) {
@@ -136,7 +149,7 @@ bool Connection::open() {
     return false;
   }
   if (context_->err != 0) {
-    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;
+    const int error = error_of(*context_);
     fail(error, std::string(context_->errstr).c_str());
     return false;
   }
@@ -173,7 +186,7 @@ int Connection::receive(size_t* bytes, bool* again) {
   } else {
     const ssize_t result = recv(context_->fd, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (result == 0) return ECONNRESET;
-    if (result < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : errno;
+    if (result < 0) return errno == EAGAIN || errno == EINTR ? 0 : errno;
     *bytes = static_cast<size_t>(result);
   }
   return redisReaderFeed(context_->reader, buffer_.data(), *bytes) == REDIS_OK ? 0 : ENOMEM;

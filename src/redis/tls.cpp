@@ -33,7 +33,7 @@ int descriptor_of(BIO* bio) {
   return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
 }
 
-bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+bool must_wait() { return errno == EAGAIN || errno == EINTR; }
 
 int socket_write(BIO* bio, const char* from, int size) {
   BIO_clear_retry_flags(bio);

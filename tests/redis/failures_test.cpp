@@ -1,5 +1,9 @@
 // Servers that die, stop, run full or send nonsense cost misses and little time.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <mutex>
 
 #include "fake.h"
@@ -34,6 +38,36 @@ TEST_F(RedisFailures, ARestartBetweenTwoCallsIsNotNoticed) {
   server.start();
   EXPECT_EQ(store.put(2, 1000), 1);
   EXPECT_EQ(store.get(2, 1000), 1);
+}
+
+// While it lives, this process gets no more descriptors.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = dup(STDERR_FILENO);
+    close(next);
+    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(RedisFailures, AProcessWithoutDescriptorsMissesUntilItHasSome) {
+  Server server;
+  Store store(server.address(), [](pkv_redis_config& config) { config.connect_later = 1; });
+  {
+    const NoDescriptors none;
+    EXPECT_EQ(store.put(1, 1000), -EMFILE);
+    EXPECT_EQ(store.get(1, 1000), -EMFILE);
+  }
+  EXPECT_TRUE(eventually([&] { return store.put(1, 1000) == 1; }));
+  EXPECT_TRUE(eventually([&] { return store.get(1, 1000) == 1; }));
 }
 
 TEST_F(RedisFailures, KilledWhileMegabytesAreOnTheirWay) {
@@ -170,6 +204,9 @@ const Nonsense all_nonsense[] = {
     {"MOVED without a port", {"-MOVED 1 127.0.0.1\r\n"}, 0},
     {"MOVED to a slot that is none", {"-MOVED 16384 127.0.0.1:1\r\n"}, 0},
     {"MOVED to a port that is none", {"-MOVED 1 127.0.0.1:65536\r\n"}, 0},
+    {"MOVED to a host that is none", {"-MOVED 1 a host:1\r\n"}, 0},
+    {"MOVED with a colon too early", {"-MOVED 1:2 3\r\n"}, 0},
+    {"MOVED without a host, to where nobody is", {"-MOVED 1 :1\r\n"}, 0},
     {"MOVED to where nobody is", {"-MOVED 1 127.0.0.1:1\r\n"}, 0},
     {"ASK where nobody is", {"-ASK 1 127.0.0.1:1\r\n"}, 0},
 };
@@ -233,6 +270,8 @@ TEST(RedisNonsense, MapsOfAClusterThatAreNone) {
            "*1\r\n*3\r\n:9\r\n:5\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
            "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:0\r\n",
            "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$-1\r\n:70000\r\n",
+           "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$6\r\na host\r\n:1\r\n",
+           "*1\r\n*3\r\n$1\r\n0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
            "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n:5\r\n$1\r\n1\r\n",
            "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n",
        }) {

@@ -66,6 +66,18 @@ int free_port() {
   }
 }
 
+bool have_ipv6() {
+  const int socket = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  sockaddr_in6 any_port{};
+  any_port.sin6_family = AF_INET6;
+  any_port.sin6_addr = in6addr_loopback;
+  const bool bound =
+      bind(socket, reinterpret_cast<const sockaddr*>(&any_port), sizeof any_port) == 0;
+  close(socket);
+  return bound;
+}
+
 bool have_tls_server() {
   if (!have_server()) return false;
   static const bool found =

@@ -21,6 +21,9 @@ bool have_server();
 // Returns true if that server has TLS.
 bool have_tls_server();
 
+// Returns true if this machine has the loopback address of IPv6.
+bool have_ipv6();
+
 // What a server with TLS shows, as paths of files.
 struct TlsFiles {
   std::string certificate, key, ca;

@@ -29,6 +29,15 @@ TEST_F(RedisStore, RoundTripsOfOddSizes) {
   }
 }
 
+TEST_F(RedisStore, ByAnAddressOfIPv6) {
+  if (!have_ipv6()) GTEST_SKIP() << "this machine has no ::1";
+  const Server server({"--bind", "127.0.0.1", "::1"});
+  Store store("redis://[::1]:" + std::to_string(server.port()));
+  EXPECT_EQ(store.put(1, 1000), 1);
+  EXPECT_EQ(store.get(1, 1000), 1);
+  EXPECT_NE(server.ask({"CLIENT", "LIST"}).find("[::1]:"), std::string::npos);
+}
+
 // Redis answers alike for a key without an item and for an empty value, so an item of no bytes is
 // not found.
 TEST_F(RedisStore, NoItemsAndItemsOfNoBytes) {

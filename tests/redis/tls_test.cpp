@@ -80,6 +80,19 @@ TEST_F(RedisTls, RoundTripsOfAnySize) {
   }
 }
 
+TEST_F(RedisTls, BelievesTheAddressOfIPv6ThatTheCertificateHas) {
+  if (!have_ipv6()) GTEST_SKIP() << "this machine has no ::1";
+  certificates().make("ipv6", {.names = "IP:::1"});
+  for (const auto& [shown, sentence] :
+       {std::pair("ipv6", ""), std::pair("server", "IP address mismatch")}) {
+    const Server server({"--bind", "127.0.0.1", "::1"}, files(shown));
+    const std::string said =
+        open_with("rediss://[::1]:" + std::to_string(server.tls_port()), with_ca);
+    EXPECT_TRUE(sentence[0] == '\0' ? said.empty() : said.find(sentence) != std::string::npos)
+        << shown << ": " << said;
+  }
+}
+
 TEST_F(RedisTls, IsChosenByTheUrlOrTheConfig) {
   const Server server({"--requirepass", "secret"}, files());
   for (const char* scheme : {"rediss://:secret@", "valkeys://:secret@"})

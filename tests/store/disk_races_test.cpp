@@ -1,6 +1,6 @@
 // Saves while another process changes the directory before any one of their calls on files. The new
-// file is complete or the call says IO, nothing else in the directory changes, and no temporary file
-// stays.
+// file is complete or the call says IO, nothing else in the directory changes, and no temporary
+// file stays.
 #include <sys/stat.h>
 
 #include "disk_fixture.h"
@@ -62,8 +62,8 @@ class Races : public testing::Test {
     return fs::is_regular_file(fs::symlink_status(path_)) &&
            content_of(path_) == fixture_.other_file;
   }
-  // Checks that nothing stays but the file and the other one. A save that could not begin leaves the
-  // orphan.
+  // Checks that nothing stays but the file and the other one. A save that could not begin leaves
+  // the orphan.
   void check_names(pkv_status status) const {
     std::set<std::string> names = fixture_.directory.names();
     if (status != PKV_OK) names.erase(orphan);
