@@ -80,6 +80,8 @@ void fight() {
     while (thread == 0 && clock.running()) {
       mark.exchange(true);
       Stripes::make_visible();
+      // Who is inside may wait for a processor.
+      for (int look = 0; look < 1000 && stripes.any(); look++) std::this_thread::yield();
       if (!stripes.any()) {
         closed.store(true, std::memory_order_relaxed);
         for (uint64_t i = 0; i < length; i++) stripes.any();
