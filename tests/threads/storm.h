@@ -42,12 +42,13 @@ inline Operations all_operations;
 
 class Clock {
  public:
+  explicit Clock(std::chrono::duration<double> time = duration())
+      : end_(std::chrono::steady_clock::now() +
+             std::chrono::duration_cast<std::chrono::steady_clock::duration>(time)) {}
   bool running() const { return std::chrono::steady_clock::now() < end_; }
 
  private:
-  std::chrono::steady_clock::time_point end_ =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration());
+  const std::chrono::steady_clock::time_point end_;
 };
 
 // Runs body(thread number, its random numbers) in so many threads. Returns the first failure, or

@@ -12,8 +12,11 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <thread>
+#include <vector>
 
 #include "storm.h"
 
@@ -69,46 +72,65 @@ void skip_unless_possible() {
   HOSTILE_CHECK(own, "skip: the system has no membarrier() here");
 }
 
+// A variable with a cache line of its own, so that a store to it holds up no load of another one.
+template <class Value>
+struct alignas(64) Line {
+  std::atomic<Value> value{};
+};
+
 // Threads stay inside for a moment in which nobody may close, while another one closes and opens.
 void fight() {
-  constexpr uint64_t length = 20;
+  constexpr int looks_inside = 4000, looks_closed = 20;
+  const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2u, 3u);
   Stripes stripes;
-  std::atomic<bool> mark{false}, closed{false};
-  std::atomic<uint64_t> let_in{0}, times_closed{0};
-  const storm::Clock clock;
-  const std::string failed = storm::run(3, [&](unsigned thread, std::mt19937&) {
-    while (thread == 0 && clock.running()) {
-      mark.exchange(true);
-      Stripes::make_visible();
-      // Who is inside may wait for a processor.
-      for (int look = 0; look < 1000 && stripes.any(); look++) std::this_thread::yield();
-      if (!stripes.any()) {
-        closed.store(true, std::memory_order_relaxed);
-        for (uint64_t i = 0; i < length; i++) stripes.any();
-        times_closed++;
-        closed.store(false, std::memory_order_relaxed);
-      }
-      const uint64_t before = let_in;
-      mark.store(false, std::memory_order_release);
-      for (uint64_t i = 0; i < length; i++) stripes.any();
-      // Where a barrier takes long, the mark is nearly always set.
-      for (uint64_t i = 0; i < 100000 && let_in == before && clock.running(); i++) {
-      }
+  Line<bool> mark, closed;
+  Line<uint64_t> let_in, times_closed;
+  const storm::Clock clock, patience(20 * storm::duration());
+  // On busy processors it may take longer until both have happened.
+  const auto running = [&] {
+    return clock.running() ||
+           ((let_in.value == 0 || times_closed.value == 0) && patience.running());
+  };
+  const auto close_and_open = [&](std::mt19937& random) {
+    for (uint64_t wait = random() % 3000; wait > 0; wait--)
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    mark.value.exchange(true);
+    Stripes::make_visible();
+    // Who is inside may wait for a processor.
+    for (int look = 0; look < 1000 && stripes.any(); look++)
+      if (look > 100) std::this_thread::yield();
+    if (!stripes.any()) {
+      closed.value.store(true, std::memory_order_relaxed);
+      for (int look = 0; look < looks_closed; look++) stripes.any();
+      times_closed.value++;
+      closed.value.store(false, std::memory_order_relaxed);
     }
-    while (thread != 0 && clock.running()) {
+    const uint64_t before = let_in.value;
+    mark.value.store(false, std::memory_order_release);
+    // Where a barrier takes long, the mark is nearly always set.
+    for (int look = 0; look < 100'000 && let_in.value == before; look++) {
+    }
+  };
+  const std::string failed = storm::run(threads, [&](unsigned thread, std::mt19937& random) {
+    while (thread == 0 && running()) close_and_open(random);
+    // The store of a call waits for earlier ones to memory that is in no cache, and the load of the
+    // mark does not.
+    std::vector<std::atomic<uint64_t>> far(thread == 0 ? 0 : 1 << 22);
+    while (thread != 0 && running()) {
+      for (int i = 0; i < 8; i++) far[random() % far.size()].store(1, std::memory_order_relaxed);
       const Stripes::Entry entry = stripes.enter();
-      if (!mark.load(std::memory_order_acquire)) {
-        for (uint64_t i = 0; i < length * 10; i++)
-          HOSTILE_CHECK(!closed.load(std::memory_order_relaxed), "closed with a call inside");
-        let_in.fetch_add(1, std::memory_order_relaxed);
+      if (!mark.value.load(std::memory_order_acquire)) {
+        for (int look = 0; look < looks_inside; look++)
+          HOSTILE_CHECK(!closed.value.load(std::memory_order_relaxed), "closed with a call inside");
+        let_in.value.fetch_add(1, std::memory_order_relaxed);
       }
       Stripes::leave(entry);
     }
   });
   HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());
   HOSTILE_CHECK(!stripes.any(), "a call is still counted");
-  HOSTILE_CHECK(let_in > 0 && times_closed > 0, "%llu let in, %llu times closed",
-                (unsigned long long)let_in, (unsigned long long)times_closed);
+  HOSTILE_CHECK(let_in.value > 0 && times_closed.value > 0, "%llu let in, %llu times closed",
+                (unsigned long long)let_in.value, (unsigned long long)times_closed.value);
 }
 
 TEST(Stripes, NobodyIsMissed) {
