@@ -12,6 +12,9 @@ namespace store {
 
 namespace fs = std::filesystem;
 
+// What a killed process may have left beside its file.
+inline const std::string orphan = ".pagedkv-0123456789abcdef.tmp";
+
 class Directory : public files::TemporaryDirectory {
  public:
   std::set<std::string> names() const {
@@ -58,22 +61,35 @@ struct Outcome {
   std::string struck;  // the call on files that failed; empty if fewer were made
 };
 
+// Makes a call of the library. `act` runs before its k-th call on files, gets the name of that call
+// and says what happens to it. Returns the name, or "" if fewer calls were made.
+template <class Act, class Call>
+std::string at_call(uint64_t k, bool unnamed, const Act& act, const Call& call) {
+  uint64_t calls = 0;
+  std::string struck;
+  disk::no_unnamed_files = !unnamed;
+  disk::before = [&](const char* name) {
+    if (++calls != k) return disk::Fault::none;
+    struck = name;
+    return act(struck);
+  };
+  call();
+  disk::before = nullptr;
+  disk::no_unnamed_files = false;
+  return struck;
+}
+
 // Makes a call of the library in which the k-th call on files fails. Files are always removed.
 template <class Call>
 Outcome strike(uint64_t k, disk::Fault fault, int error, bool unnamed, const Call& call) {
   Outcome outcome;
-  uint64_t calls = 0;
   disk::error = error;
-  disk::no_unnamed_files = !unnamed;
-  disk::before = [&](const char* name) {
-    if (std::string(name) == "unlinkat" || ++calls != k) return disk::Fault::none;
-    outcome.struck = name;
-    return fault != disk::Fault::interrupted || may_be_interrupted(name) ? fault
-                                                                         : disk::Fault::none;
+  const auto act = [&](const std::string& name) {
+    const bool possible =
+        name != "unlinkat" && (fault != disk::Fault::interrupted || may_be_interrupted(name));
+    return possible ? fault : disk::Fault::none;
   };
-  outcome.status = call();
-  disk::before = nullptr;
-  disk::no_unnamed_files = false;
+  outcome.struck = at_call(k, unnamed, act, [&] { outcome.status = call(); });
   return outcome;
 }
 

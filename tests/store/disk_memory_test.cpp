@@ -35,7 +35,7 @@ void expect_sentence(const char* words) {
 // Each call on files fails once, at every place where one is made. What a cache only would like to
 // know does not stop it.
 void each_call_fails(disk::Fault fault, int error, bool unnamed) {
-  const std::set<std::string> optional = {"open", "flock", "stat", "fstat", "fstatvfs"};
+  const std::set<std::string> optional = {"open", "flock", "stat", "fstat", "fstatvfs", "unlinkat"};
   const Directory directory;
   const size_t descriptors = files::count_descriptors();
   for (uint64_t k = 1;; k++) {

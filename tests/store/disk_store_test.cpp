@@ -77,17 +77,10 @@ void at_each_call(const Prepare& prepare, Fault fault, const Setting& setting,
                   const Operation& operation, const Judge& judge) {
   for (uint64_t k = 1;; k++) {
     prepare();
-    uint64_t calls = 0;
-    std::string struck;
-    disk::no_unnamed_files = !setting.unnamed;
-    disk::before = [&](const char* call) {
-      if (++calls != k) return Fault::none;
-      struck = call;
-      return fault;
-    };
-    const int64_t result = operation();
-    disk::before = nullptr;
-    disk::no_unnamed_files = false;
+    int64_t result = 0;
+    const std::string struck = at_call(
+        k, setting.unnamed, [&](const std::string&) { return fault; },
+        [&] { result = operation(); });
     if (struck.empty()) {
       EXPECT_GT(k, 2u) << "calls were tried";
       return;
@@ -220,19 +213,13 @@ TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
       const auto with_removal = [&](const auto& operation) {
         for (uint64_t k = 1;; k++) {
           prepare();
-          uint64_t calls = 0;
-          disk::no_unnamed_files = !setting.unnamed;
-          disk::before = [&](const char*) {
-            if (++calls != k) return Fault::none;
+          const auto remove = [&](const std::string&) {
             if (whole_shard) fs::remove_all(directory / shard);
             for (const auto& entry : fs::recursive_directory_iterator(directory / "items"))
               if (entry.path().extension() == ".kv") fs::remove(entry.path());
             return Fault::none;
           };
-          operation();
-          disk::before = nullptr;
-          disk::no_unnamed_files = false;
-          if (calls < k) return;
+          if (at_call(k, setting.unnamed, remove, operation).empty()) return;
         }
       };
       with_removal([&] {
