@@ -1,7 +1,6 @@
 #include "engine/prefix/index.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "engine/prefix/validate.h"
@@ -122,13 +121,10 @@ void Index::count_matched(const Hold& hold, uint64_t asked_tokens,
                           uint64_t matched_tokens) noexcept {
   const std::shared_lock lock(mutex_);
   Figures& figures = hold.claim_.space->figures;
-  const auto add = [](uint64_t& figure, uint64_t more) {
-    std::atomic_ref(figure).fetch_add(more, std::memory_order_relaxed);
-  };
-  add(figures.matches, 1);
-  add(figures.asked_tokens, asked_tokens);
-  add(figures.matched_tokens, matched_tokens);
-  add(figures.matched_blocks, matched_tokens / contents_.block_size());
+  figures.matches += 1;
+  figures.asked_tokens += asked_tokens;
+  figures.matched_tokens += matched_tokens;
+  figures.matched_blocks += matched_tokens / contents_.block_size();
 }
 
 void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,

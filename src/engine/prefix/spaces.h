@@ -6,11 +6,12 @@
 #include <string_view>
 
 #include "engine/prefix/node_heap.h"
+#include "engine/prefix/shared_count.h"
 
 namespace pkv::prefix {
 
 struct Figures {
-  uint64_t matches = 0, asked_tokens = 0, matched_tokens = 0, matched_blocks = 0;
+  SharedCount matches, asked_tokens, matched_tokens, matched_blocks;  // added to by readers
   uint64_t published = 0, evicted = 0, expelled = 0, cleared = 0, cached = 0, evictable = 0,
            pinned = 0;
   void add(const Figures& other);
