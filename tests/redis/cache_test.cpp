@@ -14,7 +14,7 @@
 namespace cache_test {
 namespace {
 
-constexpr uint32_t long_time = 60000;  // milliseconds
+constexpr uint32_t long_time = std::chrono::milliseconds(redis_test::hang_limit).count();
 
 class RedisTier : public Prefix {
  protected:
@@ -23,12 +23,14 @@ class RedisTier : public Prefix {
       GTEST_SKIP() << "neither redis-server nor valkey-server is installed";
   }
 
-  void make_with(const std::string& servers, uint64_t blocks, uint32_t wait_ms = 0) {
+  void make_with(const std::string& servers, uint64_t blocks, uint32_t wait_ms = 0,
+                 uint32_t timeout_ms = long_time) {
     cache_.close();
     pkv_redis_config config;
     ASSERT_EQ(PKV_OK, pkv_redis_config_init(&config, sizeof config));
     config.servers = servers.c_str();
-    config.connect_timeout_ms = config.command_timeout_ms = 300;
+    config.connect_timeout_ms = config.command_timeout_ms = timeout_ms;
+    config.connect_later = timeout_ms < long_time;
     pkv_store table;
     ASSERT_EQ(PKV_OK, pkv_redis_open(&config, &table)) << pkv_redis_last_error();
     pkv_store_config tier;
@@ -92,9 +94,14 @@ TEST_F(RedisTier, AClusterKeepsBlocks) {
 // Texts are served all the while, and checked row by row.
 TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
   redis_test::Server server;
-  make_with(server.address(), 10, 2000);
+  make_with(server.address(), 10, 2000, 300);
   uint64_t matched = 0;
-  for (int32_t round = 0; round < 36; round++) {
+  // On a slow machine more of the short time-outs end, and it takes more rounds until all happened.
+  const auto all_happened = [&] {
+    const pkv_store_stats now = stats();
+    return now.failures > 0 && now.read_items > 0 && now.corrupt_items > 0 && matched > 0;
+  };
+  for (int32_t round = 0; round < 36 || (round < 360 && !all_happened()); round++) {
     switch (round % 12) {
       case 3:
         server.signal(SIGSTOP);
@@ -129,10 +136,7 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   server.signal(SIGCONT);
-  EXPECT_GT(stats().failures, 0u);
-  EXPECT_GT(stats().read_items, 0u);
-  EXPECT_GT(stats().corrupt_items, 0u);
-  EXPECT_GT(matched, 0u);
+  EXPECT_TRUE(all_happened());
 }
 
 }  // namespace

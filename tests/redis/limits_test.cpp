@@ -139,10 +139,7 @@ Cost cost_of(const Hostile& hostile, size_t n) {
       false);
   Batch batch;
   batch.room(1, n * 100);
-  Store store(server.address(), [](pkv_redis_config& config) {
-    config.connect_later = 1;
-    config.connect_timeout_ms = config.command_timeout_ms = 5000;
-  });
+  Store store(server.address(), [](pkv_redis_config& config) { config.connect_later = 1; });
   cost = {};
   store.get(batch);
   return cost;
@@ -179,12 +176,10 @@ TEST(RedisLimits, ARepliesElementsHaveALimit) {
 TEST(RedisLimits, ALineHasALimit) {
   for (const char* begin : {"-ERR ", "+", ":1", "$1", "*1"}) {
     const FakeServer server([&](const Command&) { return Answer{begin + std::string(8192, '1')}; });
-    Store store(server.address(), hasty);
+    Store store(server.address());
     Batch batch;
     for (uint64_t i = 0; i < 4000; i++) batch.room(i, 1);
-    const auto start = Clock::now();
     EXPECT_EQ(store.get(batch), -EPROTO) << begin;
-    EXPECT_LT(seconds_since(start), 0.39) << "not a time-out";
   }
 }
 

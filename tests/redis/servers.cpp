@@ -144,7 +144,7 @@ bool Server::try_start() {
     execvp(arguments[0], arguments.data());
     _exit(127);
   }
-  for (const auto end = std::chrono::steady_clock::now() + 20s;
+  for (const auto end = std::chrono::steady_clock::now() + hang_limit;
        std::chrono::steady_clock::now() < end;) {
     if (waitpid(process_, nullptr, WNOHANG) == process_) break;
     const std::string answer = ask({"PING"});
@@ -158,7 +158,7 @@ bool Server::try_start() {
 // Calls `handle` with the reply, unless there is none.
 void Server::send(const std::vector<std::string>& arguments,
                   const std::function<void(const redisReply&)>& handle) const {
-  const timeval timeout{10, 0};
+  const timeval timeout{hang_limit.count(), 0};
   redisContext* context = redisConnectWithTimeout("127.0.0.1", port_, timeout);
   if (context != nullptr && context->err == 0) {
     redisSetTimeout(context, timeout);
@@ -216,7 +216,7 @@ Cluster::Cluster(const std::optional<TlsFiles>& tls) {
 }
 
 void Cluster::wait_until_ok() {
-  for (const auto end = std::chrono::steady_clock::now() + 60s;
+  for (const auto end = std::chrono::steady_clock::now() + hang_limit;
        std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(20ms)) {
     size_t ok = 0;
     for (const auto& server : servers_) {

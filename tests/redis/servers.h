@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,6 +15,10 @@
 #include <vector>
 
 namespace redis_test {
+
+// Only what hangs takes this long. Machines that run tests are slow at times, so a test waits for
+// events, and no shorter time may end it.
+constexpr std::chrono::seconds hang_limit{120};
 
 // Returns true if there is a redis-server or a valkey-server to run.
 bool have_server();

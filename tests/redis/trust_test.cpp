@@ -36,7 +36,6 @@ std::string part_in(const std::string& text) {
 std::string sentence_of(const std::string& servers, const char* user = nullptr,
                         const char* password = nullptr) {
   pkv_redis_config config = config_for(servers);
-  hasty(config);
   config.user = user;
   config.password = password;
   pkv_store store{};
@@ -138,10 +137,7 @@ class Trap {
   FakeServer server_{[](const Command&) { return Answer{"$-1\r\n"}; }};
 };
 
-void with_password(pkv_redis_config& config) {
-  hasty(config);
-  config.password = secret.c_str();
-}
+void with_password(pkv_redis_config& config) { config.password = secret.c_str(); }
 
 TEST(RedisTrust, AServerWithoutClusterLeadsNowhere) {
   const Trap trap;
@@ -250,7 +246,7 @@ TEST(RedisTrust, AnAnswerBeforeTheWholeCommandIsSentIsNone) {
     return Answer{"+OK\r\n"};
   });
   server.answer_early(64 << 10, "+OK\r\n");
-  Store store(server.address(), [](pkv_redis_config& config) { config.command_timeout_ms = 5000; });
+  Store store(server.address());
   EXPECT_EQ(store.put(1, 64 << 20), -EPROTO);
   EXPECT_EQ(sets, 0);
   EXPECT_TRUE(eventually([&] { return store.put(2, 1000) == 1; }));
