@@ -20,7 +20,7 @@ except ImportError as error:  # pragma: no cover
     )
 
 from ._event_wire import AllBlocksCleared, EventBatch, EventForm, decode_batch, encode_batch
-from ._handle import Closable, unsigned
+from ._handle import Closable, Uncopied, unsigned
 from .errors import CorruptError, MisuseError, SystemCallError, misuse
 from .generated.raw import Status
 
@@ -75,7 +75,7 @@ def _topic(topic: str) -> bytes:
     return encoded
 
 
-class Sender:
+class Sender(Uncopied):
     """Numbers batches, keeps the last ones, and sends them in a thread of its own, which knows
     nothing of the publisher, so that a forgotten publisher can be collected.
     """

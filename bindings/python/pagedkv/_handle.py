@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from . import _waiting
 from ._library import library, opened
@@ -21,7 +21,20 @@ Record = TypeVar("Record")
 Self = TypeVar("Self", bound="Closable")
 
 
-class Closable:
+class Uncopied:
+    """What a copy would close as well: `copy`, `deepcopy` and `pickle` are refused."""
+
+    _instead = ""
+    """What the sentence says of another way to a second object."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} objects cannot be copied or pickled, because the copy would "
+            f"close what the original uses{self._instead}"
+        )
+
+
+class Closable(Uncopied):
     """What is closed once, by hand or at the end of `with`."""
 
     _closed = True
@@ -32,6 +45,10 @@ class Closable:
     def _shown(self) -> str:
         """What repr() says of an open object."""
         raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        """An object is true, also one whose length is 0."""
+        return True
 
     def __repr__(self) -> str:
         if self._closed:

@@ -6,11 +6,12 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from ._handle import Uncopied
 from .errors import MisuseError
 from .generated.raw import Status
 
 
-class Memory:
+class Memory(Uncopied):
     """Keeps a cache from being closed while a call reads its memory, and calls from reading the
     memory of a closed one.
 
@@ -64,7 +65,7 @@ class Memory:
             self._closers.remove(me)
 
 
-class Hold:
+class Hold(Uncopied):
     """Keeps a cache's memory for as long as it lives; arrays that show the memory refer to it."""
 
     def __init__(self, memory: Memory) -> None:

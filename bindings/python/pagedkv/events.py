@@ -40,7 +40,7 @@ from ._event_wire import (
     decode_batch,
     encode_batch,
 )
-from ._handle import Closable, unsigned
+from ._handle import Closable, Uncopied, unsigned
 from .errors import MisuseError, misuse
 from .generated.raw import PrefixEventKind, Status
 
@@ -73,7 +73,7 @@ class _Block(NamedTuple):
     salt: bytes | None
 
 
-class FollowedCache:
+class FollowedCache(Uncopied):
     """What routers are told of one cache. `EventPublisher.follow` makes it."""
 
     def __init__(self, cache: CacheBase, sender: Sender, rank: int, idle_blocks: int) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._exit import keep
-from ._handle import unsigned
+from ._handle import Uncopied, unsigned
 from ._library import LibraryNotFoundError
 from ._python_store import table_of
 from ._repr import shown_dataclass
@@ -173,7 +173,7 @@ class _Staging:
         self._memory = None
 
 
-class _Client:
+class _Client(Uncopied):
     """The functions of a table, for one cache."""
 
     def __init__(self, config: MooncakeStore) -> None:

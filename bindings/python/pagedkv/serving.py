@@ -35,7 +35,7 @@ from transformers import (
 )
 from transformers.cache_utils import Cache as TransformersCache
 
-from ._handle import unsigned
+from ._handle import Uncopied, unsigned
 from ._scheduler import Event, Finish, Part, Request, Sampling, Scheduler
 from .batch import Batch
 from .cache import Cache
@@ -80,7 +80,7 @@ class EngineStats:
     """The mean, in seconds."""
 
 
-class Engine:
+class Engine(Uncopied):
     """Generates text for many requests at once.
 
     `blocks` (or `memory_bytes`, 1 GiB by default) is the memory for keys and values, `dtype` and

@@ -43,6 +43,7 @@ class Session(CacheMember):
     """
 
     _close_function = "session_close"
+    _instead = ": fork() makes a session with the same tokens"
 
     def _shown(self) -> str:
         info = self.info()
@@ -259,6 +260,7 @@ class Snapshot(CacheMember):
     """A frozen sequence. It outlives its session, and any number of sessions can begin from it."""
 
     _close_function = "snapshot_close"
+    _instead = ": open() makes a session with its content"
 
     def _shown(self) -> str:
         return counted(self.length, "token")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._arrays import address
+from .._handle import Uncopied
 from .._python_store import CLOSE, Store
 from ..generated import raw as _raw
 from ..store import DirectoryStore, RedisStore
@@ -27,7 +28,7 @@ _CALL = ctypes.CFUNCTYPE(
 )
 
 
-class BlockStore:
+class BlockStore(Uncopied):
     """Blocks of `size` bytes under names of 32 bytes. What is not as it was put is dropped and not
     found. A store that cannot be reached has nothing and takes nothing.
 

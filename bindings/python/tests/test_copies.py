@@ -1,0 +1,85 @@
+"""What would close something twice is not copied, and objects that exist are true."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import importlib
+import inspect
+import pickle
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import pagedkv
+from pagedkv._memory import Hold, Memory
+
+COPIES: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, pickle.dumps]
+# A store in Python is its author's, who says what a copy of it is.
+ALLOWED = {pagedkv.Store}
+
+
+def owners() -> Iterator[type[Any]]:
+    """Every class of the package that is closed, or that does something when it is collected. Where
+    an engine is missing, the modules for it are.
+    """
+    for found in pkgutil.walk_packages(pagedkv.__path__, "pagedkv."):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(found.name)
+            for _, kind in inspect.getmembers(module, inspect.isclass):
+                closed = callable(getattr(kind, "close", None)) or hasattr(kind, "__del__")
+                if kind.__module__ == module.__name__ and closed and kind not in ALLOWED:
+                    yield kind
+
+
+OWNERS = list(owners())
+
+
+def test_the_classes_are_found() -> None:
+    names = {kind.__name__ for kind in OWNERS}
+    expected = "Cache Session Snapshot Batch Pool Compute Hold EventPublisher EventSubscriber"
+    assert names >= set(expected.split())
+
+
+@pytest.mark.parametrize("kind", OWNERS, ids=lambda kind: kind.__name__)
+def test_no_owner_is_copied(kind: type[Any]) -> None:
+    owner = Memory().hold() if kind is Hold else object.__new__(kind)
+    for made in COPIES:
+        if made is copy.deepcopy and hasattr(kind, "__deepcopy__"):
+            continue
+        with pytest.raises(TypeError, match=f"^{kind.__name__} objects cannot be copied"):
+            made(owner)
+
+
+@pytest.fixture
+def session() -> Iterator[pagedkv.Session]:
+    config = pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=8)
+    with pagedkv.Cache(config) as cache, cache.open_session() as opened:
+        yield opened
+
+
+def test_a_refused_copy_changes_nothing(session: pagedkv.Session) -> None:
+    cache = session.cache
+    assert isinstance(cache, pagedkv.Cache)
+    with session.snapshot() as snapshot, cache.begin([session], [1]) as batch:
+        for thing in (cache, session, snapshot, batch):
+            for made in COPIES:
+                with pytest.raises(TypeError, match="cannot be copied"):
+                    made(thing)
+        with pytest.raises(TypeError, match=r"Session .*fork"):
+            copy.deepcopy({"inside": [session]})
+        gc.collect()
+        assert (cache.stats().sessions, cache.stats().batches) == (1, 1)
+        assert (session.length, snapshot.length, batch.rows) == (0, 0, 1)
+
+
+def test_what_exists_is_true(session: pagedkv.Session) -> None:
+    with session.snapshot() as snapshot:
+        assert (len(session), len(snapshot)) == (0, 0)
+        assert session
+        assert snapshot
+    session.close()
+    assert session
