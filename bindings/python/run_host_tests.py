@@ -22,11 +22,12 @@ TESTS = {
     "dynamo": ("tests/test_dynamo.py",),
     "transformers": (
         "tests/test_continuous.py",
+        "tests/test_copies.py",
         "tests/test_serving.py",
         "tests/test_torch_ops.py",
         "tests/test_transformers.py",
     ),
-    "vllm": ("tests/test_events.py", "tests/test_vllm.py"),
+    "vllm": ("tests/test_copies.py", "tests/test_events.py", "tests/test_vllm.py"),
     "mooncake": ("tests/test_mooncake.py",),
 }
 

@@ -12,9 +12,11 @@ torch and transformers 5.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import inspect
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -28,7 +30,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from ._arrays import batch_tensor
 from ._cache_base import LayerShape
 from ._continuous import install_continuous as install_continuous
-from ._handle import unsigned
+from ._handle import Uncopied, unsigned
 from ._library import library
 from ._structs import path_for_c
 from ._torch_threads import torch_runner
@@ -54,7 +56,7 @@ def install(model: PreTrainedModel) -> None:
         model.set_attn_implementation(NAME)
 
 
-class PagedCache(TransformersCache):
+class PagedCache(Uncopied, TransformersCache):
     """Keys and values of a batch of sequences in blocks of a pagedkv cache.
 
     `tokens` is the room of each sequence, by default the model's maximum; memory is taken as it is
@@ -66,7 +68,12 @@ class PagedCache(TransformersCache):
     With `memory_directory` keys and values live in a file there, whose room is taken at once, and
     of which the system keeps in memory what it has room for.
     Attention runs on PyTorch's threads, or on `threads` of the library's own.
+
+    `copy.deepcopy` forks: the copy holds the same sequences and shares their blocks until one of
+    the two writes. Both take new blocks from the same memory.
     """
+
+    _instead = ": copy.deepcopy() forks a PagedCache"
 
     def __init__(
         self,
@@ -94,17 +101,39 @@ class PagedCache(TransformersCache):
         self._memory_directory = memory_directory
         self._attending = config.num_hidden_layers
         self._cache: Cache | None = None
+        self._sharers: weakref.WeakSet[PagedCache] = weakref.WeakSet()
         self._sessions: list[Session] = []
         self._step: ForwardPass | None = None
         self._length = self._new_tokens = 0
         install(model)
 
     def close(self) -> None:
-        """Gives all memory back. The cache then holds nothing, as after reset()."""
+        """Gives all memory back, where copies share it once the last of them is closed. The cache
+        then holds nothing, as after reset().
+        """
         self.reset()
-        if self._cache is not None:
+        self._sharers.discard(self)
+        if self._cache is not None and not self._sharers:
             self._cache.close()
-        self._cache = None
+        self._cache, self._sharers = None, weakref.WeakSet()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PagedCache:
+        self._abort()
+        copied: PagedCache = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__, _sessions=[], layers=[])
+        for layer in self.layers:
+            copied.layers.append(copy.copy(layer))
+            copied.layers[-1]._owner = copied
+        try:
+            for session in self._sessions:
+                copied._sessions.append(session.fork())
+        except BaseException:
+            copied.reset()
+            raise
+        if self._cache is not None:
+            self._sharers.add(copied)
+        memo[id(self)] = copied
+        return copied
 
     @property
     def cache(self) -> Cache:
@@ -197,6 +226,7 @@ class PagedCache(TransformersCache):
                     memory_directory=self._memory_directory,
                 )
             )
+            self._sharers = weakref.WeakSet([self])
         if not self._sessions:
             self._sessions = [self._cache.open_session() for _ in range(count)]
         if len(self._sessions) != count:

@@ -4,9 +4,12 @@ transformers are installed.
 
 from __future__ import annotations
 
+import copy
+import gc
 import importlib.util
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -184,6 +187,64 @@ def test_beams_share_blocks() -> None:
     assert len({int(table[0]) for table in tables}) == 1
     cache.cache.validate()
     cache.close()
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
+def test_a_deep_copy_forks(family: str) -> None:
+    """As transformers' documentation uses a prompt that several requests begin with."""
+    model, ids = model_of(family), prompts()["input_ids"][:1]
+    prompt, texts = ids[:, :18], [ids, torch.cat([ids[:, :18], ids[:, :5]], dim=1)]
+    options: dict[str, Any] = {"attention_mask": None, "max_new_tokens": 30}
+    expected = [generate(model, input_ids=text, **options) for text in texts]
+    original = PagedCache(model, tokens=150)
+    with torch.no_grad():
+        model(prompt, past_key_values=original)
+    for _ in range(2):
+        copies = [copy.deepcopy(original) for _ in texts]
+        tables = [cache.sessions[0].block_table() for cache in (original, *copies)]
+        assert len({int(table[0]) for table in tables}) == 1, "blocks are shared"
+        for copied, text, wanted in zip(copies, texts, expected, strict=True):
+            assert torch.equal(generate(model, copied, input_ids=text, **options), wanted)
+        assert original.get_seq_length() == original.sessions[0].length == 18
+        copies.clear()
+        del copied
+        gc.collect()
+        assert original.cache.stats().sessions == 1
+        original.cache.validate()
+    assert torch.equal(generate(model, original, input_ids=texts[0], **options), expected[0])
+    original.close()
+
+
+def test_deep_copies_take_turns() -> None:
+    """A token of each at a time; the memory goes with the last of them."""
+    model, ids = model_of("Llama"), prompts()["input_ids"]
+    original = PagedCache(model)
+    empty = copy.deepcopy(original)
+    with torch.no_grad():
+        model(ids, past_key_values=original)
+        copied = copy.deepcopy(original)
+        copied.batch_select_indices(torch.tensor([2, 0]))
+        assert (original.batch_size, copied.batch_size, empty.batch_size) == (3, 2, -1)
+        alone = PagedCache(model)
+        model(ids[[2, 0]], past_key_values=alone)
+        for token in range(30, 34):
+            model(torch.full((3, 1), token + 1), past_key_values=original)
+            row = torch.full((2, 1), token)
+            wanted = model(row, past_key_values=alone).logits
+            assert torch.equal(model(row, past_key_values=copied).logits, wanted)
+        memory = original.cache
+        original.close()
+        assert not memory.closed
+        assert torch.equal(
+            model(row, past_key_values=copied).logits, model(row, past_key_values=alone).logits
+        )
+    copied.close()
+    assert memory.closed
+    model(ids, past_key_values=copied)
+    assert (copied.get_seq_length(), original.get_seq_length()) == (21, 0)
+    for made in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="deepcopy"):
+            made(copied)
 
 
 def test_a_pass_that_fails_leaves_no_trace() -> None:
