@@ -35,7 +35,8 @@ class WeighBlocks {
     TokenMask any = 0;
     for (uint32_t i = 0; i < task_.attend.queries; i++)
       any |= seen_[i] = seen_in_tile(task_.attend, task_.attend.query[i], tile);
-    if (any != 0) tiles_.put(0, tile, range_mask(tile, task_.attend.begin, task_.attend.end));
+    // Before a window there may be no memory, also within a tile.
+    if (any != 0) tiles_.put(0, tile, any);
     return any != 0;
   }
 
@@ -68,10 +69,23 @@ class WeighBlocks {
                             attend.query[index].position, tile, scores);
     if (seen_[index] != all_tokens) hide_unseen<Isa>(seen_[index], scores);
     const F lse(task_.lse[index * task_.lse_stride + head]);
-    F sum(0.0f);
     for (uint32_t t = 0; t < tile_tokens; t += F::size)
-      sum += exp_of_negative<Isa>(F::load_aligned(scores + t) - lse);
-    task_.weights[head * task_.weights_stride + tile / attend.kv.block_size] += Isa::sum_of(sum);
+      exp_of_negative<Isa>(F::load_aligned(scores + t) - lse).store_aligned(scores + t);
+    float* const weights = task_.weights + head * task_.weights_stride;
+    // Blocks of the plain layout may begin and end inside of a tile.
+    const uint64_t size = attend.kv.block_size;
+    for (TokenMask left = seen_[index]; left != 0;) {
+      const uint64_t block = (tile + static_cast<uint32_t>(__builtin_ctz(left))) / size;
+      const TokenMask here = left & range_mask(tile, block * size, (block + 1) * size);
+      weights[block] += here == seen_[index] ? total_of<Isa>(scores) : sum_of(here, scores);
+      left &= ~here;
+    }
+  }
+
+  static float sum_of(TokenMask tokens, const float* weights) {
+    float sum = 0;
+    for (; tokens != 0; tokens &= tokens - 1) sum += weights[__builtin_ctz(tokens)];
+    return sum;
   }
 
   const WeighTask& task_;

@@ -226,6 +226,54 @@ TEST(BlockMass, AndChosenBlocksNeedPagedStorage) {
   attend(batch, 0, q, out);
 }
 
+// Blocks of the plain layout are of any size. Keys of zeros give every position the same weight.
+TEST(BlockMass, OfBlocksOfAnySize) {
+  const Model model{1, 1, 1, 16};
+  for (const pkv_isa isa : supported_isas()) {
+    const Compute compute = make_compute(1, isa);
+    for (const uint32_t size : {1u, 3u, 4u, 8u, 24u}) {
+      SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", blocks of " << size);
+      HostMemory memory(model, PKV_LAYOUT_PLAIN, size, 25);
+      std::fill(memory.bytes.begin(), memory.bytes.end(), static_cast<unsigned char>(0));
+      Random random(5);
+      const HostSequences sequences(memory, 1, {1}, {24}, random);
+      const pkv_attention_sequences given = sequences.get();
+      Rows q(1, 1, 16), out(1, 1, 16);
+      const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
+      pkv_attention_params params;
+      CHECK(pkv_attention_params_init(&params, sizeof params));
+      std::vector<float> mass(24 / size);
+      params.window = params.sinks = 0;
+      params.block_mass = mass.data();
+      params.block_mass_size = mass.size();
+      CHECK(pkv_attention(compute, &memory.view, &given, &params, &queries, &outputs));
+      for (const float one : mass) EXPECT_NEAR(static_cast<float>(size) / 24, one, 1e-6);
+    }
+  }
+}
+
+// Blocks before a window need not exist, even where one tile has the tokens of several blocks.
+TEST(BlockMass, ReadsNoBlocksBeforeAWindow) {
+  const Model model{1, 1, 1, 16};
+  HostMemory memory(model, PKV_LAYOUT_PLAIN, 4, 4);
+  std::fill(memory.bytes.begin(), memory.bytes.end(), static_cast<unsigned char>(0));
+  Random random(6);
+  HostSequences sequences(memory, 1, {1}, {16}, random);
+  sequences.tables[0] = sequences.tables[1] = UINT32_MAX;
+  const pkv_attention_sequences given = sequences.get();
+  Rows q(1, 1, 16), out(1, 1, 16);
+  const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  float mass[4];
+  params.window = 8;
+  params.sinks = 0;
+  params.block_mass = mass;
+  params.block_mass_size = 4;
+  CHECK(pkv_attention(nullptr, &memory.view, &given, &params, &queries, &outputs));
+  EXPECT_EQ((std::vector<float>{0, 0, 0.5f, 0.5f}), std::vector<float>(mass, mass + 4));
+}
+
 // Over memory of the caller's, with positions of its own.
 TEST(BlockMass, NeedsNoCache) {
   const Model model{1, 2, 1, 16};
