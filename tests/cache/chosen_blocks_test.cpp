@@ -274,6 +274,35 @@ TEST(ChosenBlocks, AreThoseOfEveryInstructionSet) {
   }
 }
 
+// The window hides position 160, and the mask 161 to 175: a query at 200 sees nothing of block 10.
+TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
+  const Model model{1, 2, 1, 16};
+  Cache cache = create(config_of(model, 16));
+  Session session = open(cache);
+  Random random(4);
+  step(cache, session, model, 200, random);
+  const Batch batch = begin(cache, {session}, {1});
+  KeysValues rows = rows_of(model, 1);
+  write(batch, 0, model, rows);
+  Rows q(1, 2, 16), out(1, 2, 16);
+  q.fill(random);
+  std::vector<uint8_t> mask(40, 1);
+  std::fill_n(mask.begin(), 15, uint8_t{0});
+  const int64_t first_position = 161;
+  pkv_attention_params params;
+  CHECK(pkv_attention_params_init(&params, sizeof params));
+  params.window = 40;
+  params.bool_mask = mask.data();
+  params.bool_mask_columns = mask.size();
+  params.bool_mask_first_positions = &first_position;
+  params.first_blocks = params.last_blocks = 0;
+  params.top_blocks = 2;
+  std::vector<uint32_t> chosen(2);
+  params.chosen_blocks = chosen.data();
+  attend(batch, 0, q, out, &params);
+  EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
+}
+
 // Threads that need the bounds of the same blocks at once.
 TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
   Model model{1, 2, 1, 64, 64, PKV_F32};

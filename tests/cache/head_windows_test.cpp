@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "../support/rounds.h"
 #include "block_bounds.h"
 #include "host.h"
 #include "reference.h"
@@ -97,12 +98,15 @@ class Step {
         parents_.push_back(static_cast<int32_t>(below(i % tokens_ + 1)) - 1);
       params_.parents = parents_.data();
     } else if (masking_ == Masking::bytes) {
-      first_position_ = static_cast<int64_t>(below(3) == 0 ? below(100) : 0);
+      first_position_ = draw_first_position();
       columns_ = length();
       bytes_.assign(size_t{columns_} * tokens_, 1);
       const bool whole_blocks = random_.chance(50);
       for (size_t i = 0; i < bytes_.size(); i++)
-        bytes_[i] = whole_blocks && i % 16 != 0 ? bytes_[i - 1] : random_.chance(50);
+        bytes_[i] =
+            whole_blocks && (i % columns_ + static_cast<uint64_t>(first_position_)) % 16 != 0
+                ? bytes_[i - (i == 0 ? 0 : 1)]
+                : random_.chance(50);
       first_positions_.assign(sessions_.size(), first_position_);
       params_.bool_mask = bytes_.data();
       params_.bool_mask_columns = columns_;
@@ -116,6 +120,14 @@ class Step {
     params_.choose_together = random_.chance(50);
     chosen_.assign(size_t{rows_count()} * model_.kv_heads * params_.top_blocks, 7);
     params_.chosen_blocks = chosen_.data();
+  }
+
+  // The mask begins with the sequence, anywhere, or near the beginning of a window.
+  int64_t draw_first_position() {
+    if (random_.chance(50)) return 0;
+    const uint32_t window = windows_.empty() ? model_.window : windows_[below(model_.kv_heads)];
+    if (window == 0 || window > start_ || random_.chance(30)) return below(100);
+    return static_cast<int64_t>(start_ - window + below(16));
   }
 
   void draw_windows() {
@@ -371,11 +383,11 @@ const Model models[] = {
 };
 
 TEST(HeadWindows, MasksAndChosenBlocksEqualTheReference) {
-  uint64_t seed = 0;
+  uint64_t seed = pkv::test::first_seed() - 1;
   for (const pkv_isa isa : supported_isas()) {
     for (const Model& model : models) {
       for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
-        for (int round = 0; round < 3; round++) {
+        for (uint64_t round = 0; round < pkv::test::rounds(3); round++) {
           SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", " << name_of(model.dtype)
                                           << ", layout " << layout << ", seed " << ++seed);
           Model drawn = model;

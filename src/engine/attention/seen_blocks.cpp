@@ -17,8 +17,9 @@ uint64_t bits_at(const uint64_t* words, uint64_t at, uint64_t count) {
   return count == word_bits ? bits : bits & ((uint64_t{1} << count) - 1);
 }
 
-// Returns whether a query sees any of the positions [begin, end) by its mask, which has them all.
-bool any_set(const kernels::QueryView& view, uint64_t begin, uint64_t end) {
+// Returns whether a query's mask shows any of the positions [begin, end). It shows those before it.
+bool any_shown(const kernels::QueryView& view, uint64_t begin, uint64_t end) {
+  if (begin < std::min(end, view.mask_begin)) return true;
   for (uint64_t at = begin, count; at < end; at += count) {
     count = std::min(end - at, word_bits);
     if (bits_at(view.mask, at - view.mask_begin, count) != 0) return true;
@@ -42,8 +43,8 @@ SeenBlocks::SeenBlocks(const AttendParams& params, const AttendSequence& sequenc
 bool SeenBlocks::unmasked(uint64_t begin, uint64_t end) const {
   for (uint32_t i = first_; i < first_ + count_; i++) {
     const kernels::QueryView view = view_of(params_, sequence_, i);
-    if (any_set(view, std::max(begin, view.begin), end) ||
-        any_set(view, begin, std::min<uint64_t>(end, sequence_.sinks)))
+    if (any_shown(view, std::max(begin, view.begin), end) ||
+        any_shown(view, begin, std::min<uint64_t>(end, sequence_.sinks)))
       return true;
   }
   return false;

@@ -21,7 +21,7 @@ class SeenBlocks {
     if (kv_.has_holes && kv_.blocks[entry] == PKV_NO_BLOCK) return false;
     const uint64_t begin = uint64_t{entry} * kv_.block_size, end = begin + kv_.block_size;
     if (end <= begin_ && begin >= sequence_.sinks) return false;
-    return sequence_.mask.words == nullptr || begin < sequence_.mask.begin || unmasked(begin, end);
+    return sequence_.mask.words == nullptr || end <= sequence_.mask.begin || unmasked(begin, end);
   }
 
   // The end of the positions that any of the queries sees.
