@@ -144,8 +144,9 @@ typedef struct pkv_file_item {
 
 /**
  * Saves sequences of a cache and, if the config says so, its prefix index: tokens, K and V as they
- * are stored, what a window has left, priorities, retentions, salts, tokens remembered by a
- * suspension. Storage NONE saves tokens and tables only.
+ * are stored, what a window has left, priorities, uses of the prefix index, retentions, salts,
+ * tokens remembered by a suspension. Storage NONE saves tokens and tables only. Reserved blocks and
+ * return hints are not saved. A snapshot is saved with what the session had when it was taken.
  *
  * Sequences stay in use until the call returns. The prefix index does not: steps evict from it as
  * ever, and a text whose blocks they take before these were written is shorter in the file.

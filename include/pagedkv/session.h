@@ -252,10 +252,14 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever
  * writes to it first copies that one block. Storage CONTIGUOUS copies everything.
  *
+ * The new session has the priority, the use of the prefix index, the salt, the retention and the
+ * return hint of the old one. Reserved blocks stay with the old one, and so do tokens that it
+ * remembers since pkv_session_suspend and has not computed again.
+ *
  * @param      session  The session; it goes on unchanged.
  * @param[out] out      The new session.
  *
- * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 

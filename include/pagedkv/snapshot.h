@@ -11,17 +11,18 @@
 extern "C" {
 #endif
 
-/** What a session held at one moment. */
+/** What a session held at one moment, and how it used the cache. */
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**
  * Freezes what a session holds now. The snapshot outlives the session. Storage CONTIGUOUS copies.
+ * Besides tokens, the snapshot has what pkv_session_fork passes on, for sessions opened from it.
  *
  * @param      session  The session; it goes on unchanged.
  * @param[out] out      The snapshot, to be closed by pkv_snapshot_close.
  *
- * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight).
- * Since 0.1.
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight),
+ * SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 

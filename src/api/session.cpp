@@ -69,8 +69,8 @@ pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, p
                                          : read_struct(config, default_session_config(), "config");
     Content content(lease.object<Cache>());
     content.hold() = open_hold(lease.object<Cache>(), known);
-    auto session = std::make_unique<Session>(std::move(content), known.priority,
-                                             known.prefix == PKV_PREFIX_SHARE);
+    auto session = std::make_unique<Session>(
+        std::move(content), Attributes{known.priority, known.prefix == PKV_PREFIX_SHARE});
     session->reserve(known.reserve_tokens);
     *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
   });
@@ -176,8 +176,7 @@ pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
     // This lease keeps the cache from being destroyed until it can find its new child.
     const Lease cache(session.cache(), Kind::cache, Access::read);
     check_pointer(out, "out");
-    auto child =
-        std::make_unique<Session>(session->fork(), session->priority(), session->publishes());
+    auto child = std::make_unique<Session>(session->fork(), session->attributes());
     *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(child), session.cache()));
   });
 }

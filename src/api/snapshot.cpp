@@ -16,7 +16,8 @@ pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
     // This lease keeps the cache from being destroyed until it can find its new child.
     const Lease cache(lease.parent(), Kind::cache, Access::read);
     check_pointer(out, "out");
-    auto snapshot = std::make_unique<Snapshot>(lease.object<Session>().fork());
+    const Session& taken = lease.object<Session>();
+    auto snapshot = std::make_unique<Snapshot>(taken.fork(), taken.attributes());
     *out =
         handle_from<pkv_snapshot>(make_handle(Kind::snapshot, std::move(snapshot), lease.parent()));
   });
@@ -29,7 +30,8 @@ pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session
     check_pointer(out, "out");
     if (lease.parent() != bits(cache))
       fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
-    auto session = std::make_unique<Session>(lease.object<Snapshot>().content().fork());
+    const Snapshot& frozen = lease.object<Snapshot>();
+    auto session = std::make_unique<Session>(frozen.content().fork(), frozen.attributes());
     *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
   });
 }

@@ -49,7 +49,8 @@ inline void take_snapshot(Stage& stage, Source& draw) {
   if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle(),
                      stage.max_blocks_for_copy(actor.naive)))
     return;
-  stage.snapshots.push_back({Snapshot(snapshot), actor.naive.copy(), tables_of(stage, actor)});
+  stage.snapshots.push_back(
+      {Snapshot(snapshot), actor.naive.copy(), tables_of(stage, actor), actor.priority});
   for (std::vector<uint32_t>& table : stage.snapshots.back().tables)
     table.resize(std::min<size_t>(table.size(), Stage::blocks_for(actor.naive.rows.size())));
   uint64_t length;
@@ -66,7 +67,7 @@ inline void open_snapshot(Stage& stage, Source& draw) {
   pkv_session session;
   if (stage.attempt([&] { return pkv_snapshot_open(stage.world.cache, frozen.snapshot, &session); },
                     PKV_OK, stage.max_blocks_for_copy(frozen.naive)))
-    stage.add(session, frozen.naive, 0);
+    stage.add(session, frozen.naive, frozen.priority);
 }
 
 inline void close_snapshot(Stage& stage, Source& draw) {

@@ -58,6 +58,7 @@ struct Frozen {
   Snapshot snapshot;
   Naive naive;
   std::array<std::vector<uint32_t>, 2> tables = {};
+  int32_t priority = 0;
 };
 
 inline constexpr uint32_t all_written = (1u << layers) - 1;

@@ -26,8 +26,8 @@ struct FrozenSequence {
   std::optional<Content> copy;
   const Content* original = nullptr;
   uint64_t label = 0;
-  int32_t priority = 0;
-  bool suspended = false, publishes = true;
+  Attributes attributes;
+  bool suspended = false;
   std::vector<int32_t> remembered;
   const Content& content() const { return copy ? *copy : *original; }
 };

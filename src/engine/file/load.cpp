@@ -591,7 +591,7 @@ void Loader::publish_entries() noexcept {
   for (Text& text : entries_) {
     shorten(text);
     try {
-      Session(make_content(text), 0, true);
+      Session(make_content(text));
     } catch (const Error&) {
       // REF_LIMIT: a block cannot be referenced by more texts.
     } catch (const std::bad_alloc&) {
@@ -619,7 +619,8 @@ LoadedSessions::LoadedSessions(Cache& cache, const Options& options, Source& sou
   std::vector<Content> contents = loader_->build(texts);
   for (size_t i = 0; i < *count; i++) {
     const SavedSession& saved = tables.sessions[i];
-    sessions.push_back(std::make_unique<Session>(std::move(contents[i]), saved.priority, false));
+    sessions.push_back(
+        std::make_unique<Session>(std::move(contents[i]), Attributes{saved.priority, false}));
     sessions.back()->remember(saved.remembered, (saved.flags & saved_suspended) != 0);
     labels.push_back(saved.label);
     publishes_.push_back((saved.flags & saved_publishes) != 0);

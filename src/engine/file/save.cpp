@@ -16,9 +16,10 @@ namespace pkv::file {
 
 namespace {
 
-FrozenSequence freeze(const Content& content, uint64_t label) {
+FrozenSequence freeze(const Content& content, const Attributes& attributes, uint64_t label) {
   FrozenSequence frozen;
   frozen.label = label;
+  frozen.attributes = attributes;
   if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS)
     frozen.original = &content;
   else
@@ -62,10 +63,10 @@ SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) 
   saved.label = item.label;
   saved.length = content.length();
   saved.chain = chain;
-  saved.priority = item.priority;
+  saved.priority = item.attributes.priority;
   saved.remembered = item.remembered;
   if (item.suspended) saved.flags |= saved_suspended;
-  if (item.publishes) saved.flags |= saved_publishes;
+  if (item.attributes.publishes) saved.flags |= saved_publishes;
   if (content.hold()) {
     saved.flags |= saved_matches;
     saved.salt = salts.number(content.hold().salt());
@@ -216,16 +217,14 @@ class Body {
 
 FrozenSequence freeze(const Session& session, uint64_t label) {
   session.check_idle("save");
-  FrozenSequence frozen = freeze(session.content(), label);
-  frozen.priority = session.priority();
+  FrozenSequence frozen = freeze(session.content(), session.attributes(), label);
   frozen.suspended = session.suspended();
-  frozen.publishes = session.publishes();
   frozen.remembered.assign(session.remembered_tokens().begin(), session.remembered_tokens().end());
   return frozen;
 }
 
 FrozenSequence freeze(const Snapshot& snapshot, uint64_t label) {
-  return freeze(snapshot.content(), label);
+  return freeze(snapshot.content(), snapshot.attributes(), label);
 }
 
 std::vector<SavedGroup> saved_groups(const CacheConfig& config) {

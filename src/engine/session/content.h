@@ -71,6 +71,13 @@ class Content {
   std::pmr::vector<memory::Sequence> sequences_;
 };
 
+// What a session has besides its content. Forks, snapshots and files carry all of it on, so that no
+// copy does what its original must not do.
+struct Attributes {
+  int32_t priority = 0;
+  bool publishes = true;  // full blocks go into the prefix index if the content has a hold on it
+};
+
 // Checks every pool and that its references are those of `contents`, of the prefix index and of
 // nobody else; so `contents` must be all that there are. Throws INTERNAL with the first equation
 // that does not hold.

@@ -24,11 +24,10 @@ size_t known_prefix_length(prefix::Tokens tokens) {
 
 }  // namespace
 
-Session::Session(Content content, int32_t priority, bool publishes)
+Session::Session(Content content, const Attributes& attributes)
     : content_(std::move(content)),
       remembered_tokens_(&cache().memory()),
-      priority_(priority),
-      publishes_(publishes),
+      attributes_(attributes),
       open_order_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
   update_token_count();
 }
@@ -168,14 +167,14 @@ void Session::remember(std::span<const int32_t> tokens, bool suspended) {
 }
 
 void Session::start_publishing() noexcept {
-  publishes_ = true;
+  attributes_.publishes = true;
   publish(true);
 }
 
 // Passes all blocks to the tier, if there is one, which writes those that the prefix index has. The
 // session keeps a copy of the token ids. Without memory for that copy nothing is passed on.
 void Session::write_to_tier() noexcept {
-  if (cache().tier() == nullptr || !publishes_ || content_.hold().depth() == 0) return;
+  if (cache().tier() == nullptr || !attributes_.publishes || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
     rest.hold() =
@@ -214,7 +213,7 @@ void Session::forget_tokens() noexcept {
 
 pkv_session_info Session::info() const {
   pkv_session_info info{};
-  info.priority = priority_;
+  info.priority = priority();
   info.suspended = suspended_;
   info.length = length();
   info.total = total();
@@ -291,7 +290,7 @@ bool Session::copy_tail(const prefix::Index::Tail& tail) {
 void Session::publish(bool wait) noexcept {
   const prefix::Index::Hold& hold = content_.hold();
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
-  if (!hold || !publishes_ || length() < from + block_size) return;
+  if (!hold || !attributes_.publishes || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
   const size_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
                                           content_.forgotten_from());

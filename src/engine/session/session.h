@@ -17,8 +17,7 @@ namespace pkv {
 
 class Session {
  public:
-  // `publishes`: full blocks go into the prefix index if the content has a hold on it.
-  explicit Session(Content content, int32_t priority = 0, bool publishes = true);
+  explicit Session(Content content, const Attributes& attributes = {});
   // Aborts a step of its own, publishes what is new and passes the content to the tier.
   ~Session();
   Session(const Session&) = delete;
@@ -48,7 +47,6 @@ class Session {
   // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT, REF_LIMIT,
   // TOO_LARGE, bad_alloc; then the session is still empty.
   uint64_t match_prefix(prefix::Tokens text);
-  bool publishes() const { return publishes_; }
   // Drops all tokens beyond `length`, remembered ones, and a step of its own. Throws OUT_OF_RANGE
   // if the session is shorter, or if positions that the next token would see have left the window;
   // then nothing has changed.
@@ -87,8 +85,9 @@ class Session {
   // Publishes the full blocks to the prefix index, and those of later commits, too.
   void start_publishing() noexcept;
 
-  int32_t priority() const { return priority_; }
-  void set_priority(int32_t priority) { priority_ = priority; }
+  const Attributes& attributes() const { return attributes_; }
+  int32_t priority() const { return attributes_.priority; }
+  void set_priority(int32_t priority) { attributes_.priority = priority; }
   // How many sessions of the cache were opened before this one.
   uint64_t open_order() const { return open_order_; }
   bool in_step() const { return step_ != nullptr; }
@@ -168,8 +167,7 @@ class Session {
   Content content_;
   NumberVector<int32_t> remembered_tokens_;
   bool suspended_ = false;
-  int32_t priority_;
-  bool publishes_;
+  Attributes attributes_;
   const uint64_t open_order_;
   const Step* step_ = nullptr;  // in flight: own_step_ or a batch
   uint32_t step_tokens_ = 0;    // the new tokens of step_

@@ -10,11 +10,15 @@ namespace pkv {
 
 class Snapshot {
  public:
-  explicit Snapshot(Content content) : content_(std::move(content)) {}
+  Snapshot(Content content, const Attributes& attributes)
+      : content_(std::move(content)), attributes_(attributes) {}
   const Content& content() const { return content_; }
+  // Those that the session had.
+  const Attributes& attributes() const { return attributes_; }
 
  private:
   const Content content_;
+  const Attributes attributes_;
 };
 
 }  // namespace pkv

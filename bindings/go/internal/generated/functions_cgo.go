@@ -1150,7 +1150,10 @@ func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint
 
 // SessionFork is pkv_session_fork. Opens a session with the same tokens. Blocks are shared, the
 // part-filled last one too; whoever writes to it first copies that one block. Storage CONTIGUOUS
-// copies everything. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY. Since 0.1.
+// copies everything. The new session has the priority, the use of the prefix index, the salt, the
+// retention and the return hint of the old one. Reserved blocks stay with the old one, and so do
+// tokens that it remembers since pkv_session_suspend and has not computed again. Statuses:
+// NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
@@ -1597,8 +1600,9 @@ func BatchKVIndices(
 }
 
 // SnapshotTake is pkv_snapshot_take. Freezes what a session holds now. The snapshot outlives the
-// session. Storage CONTIGUOUS copies. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS),
-// BUSY (a step is in flight). Since 0.1.
+// session. Storage CONTIGUOUS copies. Besides tokens, the snapshot has what pkv_session_fork passes
+// on, for sessions opened from it. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY
+// (a step is in flight), SUSPENDED. Since 0.1.
 //
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
@@ -1660,12 +1664,14 @@ func FileConfigInit(config *FileConfig, structSize uint64) Status {
 }
 
 // FileSave is pkv_file_save. Saves sequences of a cache and, if the config says so, its prefix
-// index: tokens, K and V as they are stored, what a window has left, priorities, retentions, salts,
-// tokens remembered by a suspension. Storage NONE saves tokens and tables only. Sequences stay in
-// use until the call returns. The prefix index does not: steps evict from it as ever, and a text
-// whose blocks they take before these were written is shorter in the file. Statuses:
-// BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a build
-// without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+// index: tokens, K and V as they are stored, what a window has left, priorities, uses of the prefix
+// index, retentions, salts, tokens remembered by a suspension. Storage NONE saves tokens and tables
+// only. Reserved blocks and return hints are not saved. A snapshot is saved with what the session
+// had when it was taken. Sequences stay in use until the call returns. The prefix index does not:
+// steps evict from it as ever, and a text whose blocks they take before these were written is
+// shorter in the file. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO,
+// UNSUPPORTED (a key, in a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key),
+// REF_LIMIT. Since 0.1.
 //
 //   - cache: The cache.
 //   - n: How many sequences; 0 is OK.
