@@ -344,6 +344,23 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
   EXPECT_EQ(40u, total);
 }
 
+// Where everything was still cached, nothing is left to be remembered.
+TEST(Sessions, OneThatWasResumedAsAWholeComesBack) {
+  Plan setup;
+  setup.prefix = true;
+  const Cache a = create(setup), b = create(setup);
+  const Session chat = open(a), bystander = open(a);
+  append(a, chat, setup, 32, 1);
+  append(a, bystander, setup, 20, 2);
+  CHECK(pkv_session_suspend(chat));
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(chat, &length, &total, nullptr));
+  ASSERT_EQ(std::pair(uint64_t{32}, uint64_t{32}), std::pair(length, total));
+  const std::vector<Session> loaded = load(b, save(a, {chat, bystander}));
+  expect_same(chat, loaded[0], setup);
+  expect_same(bystander, loaded[1], setup);
+}
+
 // ---- The prefix index ---------------------------------------------------------------------------
 
 uint64_t match(pkv_cache cache, const std::string& salt, uint64_t seed, size_t n) {

@@ -158,6 +158,7 @@ void Session::resume(uint64_t* short_by) {
   suspended_ = false;
   commits_at_resume_ = cache().counters().commits.load(std::memory_order_relaxed);
   cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+  forget_computed();
 }
 
 void Session::remember(std::span<const int32_t> tokens, bool suspended) {
@@ -202,6 +203,11 @@ void Session::clear() noexcept {
 void Session::retreat(uint64_t new_length) noexcept {
   if (new_length <= content_.forgotten_from()) content_.set_forgotten_from(UINT64_MAX);
   content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
+}
+
+// Forgets the ids of before a suspension once all of their tokens are there again.
+void Session::forget_computed() noexcept {
+  if (!remembered_tokens_.empty() && length() >= remembered_tokens_.size()) forget_tokens();
 }
 
 // Forgets the ids of before a suspension and frees their memory; the session is not suspended then.
@@ -349,7 +355,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
   }
   step_ = nullptr;
   counted_tokens_ += count;
-  if (!remembered_tokens_.empty() && length() >= remembered_tokens_.size()) forget_tokens();
+  forget_computed();
   publish(false);
 }
 

@@ -158,6 +158,7 @@ class Session {
                       const char* who);
   void reserve_ids(uint64_t total);
   void clear() noexcept;
+  void forget_computed() noexcept;
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_tier() noexcept;
