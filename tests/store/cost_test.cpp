@@ -1,6 +1,8 @@
 // Measures what hostile files cost. Each kind of file is doubled three times: memory and work must
 // grow no faster than the file, unless the blocks of the cache bound them. Bytes asked of operator
 // new stand for the work, because every walk through a text or a table makes an allocation.
+#include <ctime>
+
 #include "../support/memory.h"
 #include "file.h"
 #include "support.h"
@@ -266,6 +268,65 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Costs, testing::ValuesIn(kinds),
                          [](const auto& test) { return test.param.name; });
+
+// ---- Saves --------------------------------------------------------------------------------------
+
+// Returns one of many blocks that have the same XXH3 where `seed` is known: a product in it has a
+// factor of 0, whatever the other factor is.
+std::vector<int32_t> block_made_to_collide(uint32_t number, uint64_t seed) {
+  std::vector<int32_t> block(16, 1);
+  uint64_t zero;
+  std::memcpy(&zero, XXH3_kSecret, sizeof zero);
+  zero += seed;
+  std::memcpy(block.data(), &zero, sizeof zero);
+  block[3] = static_cast<int32_t>(number);
+  return block;
+}
+
+// A save of n texts, each of one block of those.
+class Collisions {
+ public:
+  explicit Collisions(uint32_t n) {
+    Plan plan;
+    plan.groups = {{.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16}};
+    plan.storage = PKV_STORAGE_NONE;
+    plan.blocks = n;
+    cache_ = create(plan);
+    for (uint32_t i = 0; i < n; i++) {
+      sessions_.push_back(open(cache_));
+      Batch batch = begin(cache_, {sessions_.back()}, {16});
+      commit(batch, block_made_to_collide(i, seed).data());
+    }
+    items_ = items_of({sessions_.begin(), sessions_.end()});
+  }
+  // Returns the processor time of a save in seconds, of the fastest of three.
+  double save() {
+    double least = 1e9;
+    for (int i = 0; i < 3; i++) {
+      const double begun = processor_time();
+      store::save(cache_, items_);
+      least = std::min(least, processor_time() - begun);
+    }
+    return least;
+  }
+
+ private:
+  static constexpr uint64_t seed = 0xFFFFFFFF;  // of the first block of a text
+  static double processor_time() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+  Cache cache_;
+  std::vector<Session> sessions_;
+  std::vector<pkv_file_item> items_;
+};
+
+// Eight times the texts cost about eight times as much, not 64 times.
+TEST(SaveCosts, TextsMadeToCollideCostWhatOthersCost) {
+  const double few = Collisions(2500).save(), many = Collisions(20000).save();
+  EXPECT_LT(many, 24 * few) << few << " s and " << many << " s";
+}
 
 }  // namespace
 }  // namespace store

@@ -458,6 +458,67 @@ TEST(Index, IsLeftOutWhereNobodyAsksForIt) {
   CHECK(pkv_cache_validate(c));
 }
 
+// ---- Salts --------------------------------------------------------------------------------------
+
+// Two tenants sent the same text, and what was computed of it differs. Nothing but the ids may tell
+// where one of them begins: blocks left the windows of both, or the first one was dropped.
+class TwoSalts : public testing::Test {
+ protected:
+  void begin(uint32_t window) {
+    setup_.groups[0].window = window;
+    setup_.prefix = true;
+    cache_ = create(setup_);
+    for (uint64_t tenant : {1, 2}) {
+      sessions_.push_back(open_salted(cache_, "tenant " + std::to_string(tenant)));
+      append_in_steps(cache_, sessions_.back(), setup_, 160, 7, 16, tenant);
+    }
+  }
+  void expect_to_come_back(const std::vector<pkv_session>& saved, bool with_index) {
+    pkv_file_config config = file_config();
+    config.trust_salts = 1;
+    config.prefix_index = with_index;
+    const Bytes file = save(cache_, saved, &config);
+    const Cache other = create(setup_);
+    const std::vector<Session> loaded = load(other, file, &config);
+    ASSERT_EQ(saved.size(), loaded.size());
+    for (size_t i = 0; i < saved.size(); i++) expect_same(saved[i], loaded[i], setup_);
+    CHECK(pkv_cache_validate(other));
+    for (const char* salt : {"tenant 1", "tenant 2"}) {
+      if (!with_index) break;
+      EXPECT_EQ(match(cache_, salt, 7, 160), match(other, salt, 7, 160));
+    }
+  }
+  Plan setup_;
+  Cache cache_;
+  std::vector<Session> sessions_;
+};
+
+TEST_F(TwoSalts, SessionsWhoseFirstBlocksLeftTheWindow) {
+  begin(16);
+  expect_to_come_back({sessions_[0], sessions_[1]}, false);
+  expect_to_come_back({sessions_[0], sessions_[1]}, true);
+}
+
+TEST_F(TwoSalts, ASessionThatDroppedItsFirstBlock) {
+  begin(0);
+  const uint32_t first = 0;
+  CHECK(pkv_session_drop_blocks(sessions_[0], 0, 1, &first));
+  expect_to_come_back({sessions_[0], sessions_[1]}, false);
+  expect_to_come_back({sessions_[0], sessions_[1]}, true);
+}
+
+TEST_F(TwoSalts, ASessionAndACachedTextOfTheOther) {
+  begin(16);
+  sessions_.erase(sessions_.begin());
+  expect_to_come_back({sessions_[0]}, true);
+}
+
+TEST_F(TwoSalts, CachedTextsOfBoth) {
+  begin(16);
+  sessions_.clear();
+  expect_to_come_back({}, true);
+}
+
 // ---- What a file says of itself -----------------------------------------------------------------
 
 TEST(Inspect, TellsWhatTheFileHolds) {

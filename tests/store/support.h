@@ -100,17 +100,17 @@ inline Session open_salted(pkv_cache cache, const std::string& salt,
   return Session(session);
 }
 
-// Appends n tokens. Ids are seed * 1000 + position, and keys and values follow from seed and
+// Appends n tokens. Ids are seed * 1000 + position, and keys and values follow from seed, model and
 // position.
 inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
-                   uint64_t seed) {
+                   uint64_t seed, uint64_t model_seed = 0) {
   const uint64_t length = length_of(session);
   Batch batch = begin(cache, {session}, {n});
   std::vector<int32_t> tokens;
   for (uint32_t i = 0; i < n; i++) tokens.push_back(static_cast<int32_t>(seed * 1000 + length + i));
   for (uint32_t layer = 0; layer < setup.layers() && setup.storage != PKV_STORAGE_NONE; layer++) {
     const Model& model = setup.of_layer(layer);
-    Random random(seed << 40 ^ length << 8 ^ layer);
+    Random random(model_seed << 60 ^ seed << 40 ^ length << 8 ^ layer);
     KeysValues rows = rows_of(model, n);
     rows.k.fill(random);
     rows.v.fill(random);
@@ -121,9 +121,9 @@ inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint
 
 // Appends the same in steps of a few tokens, so that blocks leave windows.
 inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
-                            uint64_t seed, uint32_t step = 13) {
+                            uint64_t seed, uint32_t step = 13, uint64_t model_seed = 0) {
   for (uint32_t done = 0; done < n; done += step)
-    append(cache, session, setup, std::min(step, n - done), seed);
+    append(cache, session, setup, std::min(step, n - done), seed, model_seed);
 }
 
 // Returns one position of a layer as rows of a dtype, or nothing where it has left the window.

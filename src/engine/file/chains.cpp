@@ -1,79 +1,104 @@
-// Builds the tree of nodes, one block after another, and cuts it into chains.
+// Builds the tree of nodes, one text after another, and cuts it into chains.
 #include "engine/file/chains.h"
 
 #include <algorithm>
 
-#include "engine/prefix/hash.h"
+#include "base/checked.h"
 
 namespace pkv::file {
 
 ChainBuilder::ChainBuilder(const Cache& cache)
     : groups_(cache.groups()),
       block_size_(cache.config().block_size),
-      contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {}
-
-uint32_t ChainBuilder::add(const Content& content) {
-  const prefix::Tokens text = content.tokens();
-  std::vector<BlockSource> sources(groups_.size());
-  uint32_t at = root;
-  for (size_t first = 0, i = 0; first < text.size(); first += block_size_, i++) {
-    for (size_t g = 0; g < groups_.size(); g++) {
-      const memory::Sequence& sequence = content.sequences()[g];
-      const memory::Block block = sequence.blocks()[i];
-      sources[g] = {memory::is_block(block) ? block : memory::no_block,
-                    contiguous_ ? &sequence : nullptr};
-    }
-    at = find_or_add(at, text.subspan(first, std::min<size_t>(block_size_, text.size() - first)),
-                     sources, first < content.forgotten_from() ? any_salt : no_salt);
-  }
-  return at;
+      contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {
+  for (const auto& group : groups_) nodes_by_block_.emplace_back(group->pool.blocks(), root);
 }
 
 uint32_t ChainBuilder::add(uint32_t after, prefix::Tokens text,
-                           std::span<const memory::Block> blocks, uint32_t salt) {
+                           std::span<const memory::Block> blocks) {
   std::vector<BlockSource> sources(groups_.size());
   for (size_t first = 0; first < text.size();
        first += block_size_, blocks = blocks.subspan(groups_.size())) {
     for (size_t g = 0; g < groups_.size(); g++) sources[g] = {blocks[g], nullptr};
-    after = find_or_add(after, text.subspan(first, block_size_), sources, salt);
+    after = add_node(after, text.subspan(first, block_size_), sources);
   }
   return after;
 }
 
-uint32_t ChainBuilder::find_or_add(uint32_t after, prefix::Tokens tokens,
-                                   std::span<const BlockSource> sources, uint64_t salt) {
-  uint64_t hash;
-  prefix::hash_blocks(tokens, after, std::span(&hash, 1));
-  const auto [first, last] = nodes_by_hash_.equal_range(hash);
-  for (auto each = first; each != last; ++each) {
-    Node& node = nodes_[each->second];
-    if (node.parent != after ||
-        !std::equal(tokens.begin(), tokens.end(), node.tokens.begin(), node.tokens.end()))
-      continue;
-    const std::span<BlockSource> existing = sources_of(each->second);
-    bool compatible = salt == any_salt || node.salt == any_salt || node.salt == salt;
-    for (size_t g = 0; g < groups_.size(); g++)
-      compatible = compatible &&
-                   (existing[g].block == sources[g].block ||
-                    existing[g].block == memory::no_block || sources[g].block == memory::no_block);
-    if (!compatible) continue;
-    if (salt != any_salt) node.salt = salt;
-    for (size_t g = 0; g < groups_.size(); g++)
-      if (existing[g].block == memory::no_block) existing[g] = sources[g];
-    return each->second;
+uint32_t ChainBuilder::add(const Content& content) {
+  std::vector<uint32_t> path;  // the nodes that the text may share, from the last one on
+  for (uint32_t node = find_shared(content); node != root; node = nodes_[node].parent)
+    path.push_back(node);
+  uint32_t at = root;
+  for (; !path.empty() && try_join(path.back(), content); path.pop_back()) at = path.back();
+  std::vector<BlockSource> sources(groups_.size());
+  const prefix::Tokens text = content.tokens();
+  for (size_t i = at == root ? 0 : nodes_[at].position + 1; i * block_size_ < text.size(); i++) {
+    for (size_t g = 0; g < groups_.size(); g++) sources[g] = source(content, g, i);
+    at = add_node(at, tokens_at(text, i), sources);
   }
-  return add_node(after, tokens, sources, salt, hash);
+  return at;
+}
+
+ChainBuilder::BlockSource ChainBuilder::source(const Content& content, size_t group,
+                                               size_t position) const {
+  const memory::Sequence& sequence = content.sequences()[group];
+  const memory::Block block = sequence.blocks()[position];
+  return {memory::is_block(block) ? block : memory::no_block, contiguous_ ? &sequence : nullptr};
+}
+
+// Returns the tokens of a block, of which the last one of a text may have fewer.
+prefix::Tokens ChainBuilder::tokens_at(prefix::Tokens text, size_t position) const {
+  const size_t first = position * block_size_;
+  return text.subspan(first, std::min<size_t>(block_size_, text.size() - first));
+}
+
+// Returns a node with the last block that a text shares with texts that were added; `root` if there
+// is none.
+uint32_t ChainBuilder::find_shared(const Content& content) const {
+  for (size_t i = ceil_div(content.length(), block_size_); i-- > 0;)
+    for (size_t g = 0; g < groups_.size(); g++) {
+      const memory::Block block = source(content, g, i).block;
+      const uint32_t node =
+          block == memory::no_block ? root : nodes_by_block_[g][memory::block_id(block)];
+      if (node != root && nodes_[node].position == i) return node;
+    }
+  return root;
+}
+
+// Lets a text go through a node that has its history, and gives the node blocks that only the text
+// has. Returns false if they differ: ids that became known later may, and so may one of two blocks
+// with the same content.
+bool ChainBuilder::try_join(uint32_t node, const Content& content) {
+  const size_t position = nodes_[node].position;
+  const prefix::Tokens own = tokens_at(content.tokens(), position), tokens = nodes_[node].tokens;
+  if (!std::equal(own.begin(), own.end(), tokens.begin(), tokens.end())) return false;
+  const std::span<BlockSource> sources = sources_of(node);
+  for (size_t g = 0; g < groups_.size(); g++)
+    if (const memory::Block block = source(content, g, position).block;
+        block != sources[g].block && block != memory::no_block &&
+        sources[g].block != memory::no_block)
+      return false;
+  for (size_t g = 0; g < groups_.size(); g++)
+    if (sources[g].block == memory::no_block) put(node, g, source(content, g, position));
+  return true;
 }
 
 uint32_t ChainBuilder::add_node(uint32_t after, prefix::Tokens tokens,
-                                std::span<const BlockSource> sources, uint64_t salt,
-                                uint64_t hash) {
+                                std::span<const BlockSource> sources) {
   const uint32_t node = static_cast<uint32_t>(nodes_.size());
-  nodes_.push_back({after, 0, none, salt, tokens});
-  sources_.insert(sources_.end(), sources.begin(), sources.end());
-  nodes_by_hash_.emplace(hash, node);
+  nodes_.push_back({after, after == root ? 0 : nodes_[after].position + 1, 0, none, tokens});
+  sources_.resize(sources_.size() + groups_.size());
   if (after != root) nodes_[after].children++;
+  for (size_t g = 0; g < groups_.size(); g++) put(node, g, sources[g]);
   return node;
+}
+
+void ChainBuilder::put(uint32_t node, size_t group, const BlockSource& source) {
+  sources_of(node)[group] = source;
+  if (source.block == memory::no_block) return;
+  uint32_t& first = nodes_by_block_[group][memory::block_id(source.block)];
+  if (first == root) first = node;
 }
 
 // Returns whether a node belongs to the chain of its parent: it is the only child, and in each

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 
 #include "base/checked.h"
 #include "base/status.h"
@@ -97,7 +98,7 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
   for (const prefix::Image::Part& part : image.parts) {
     const bool first = part.parent == prefix::Image::no_parent;
     part_ends.push_back(builder.add(first ? ChainBuilder::root : part_ends[part.parent],
-                                    part.tokens, part.blocks, static_cast<uint32_t>(part.salt)));
+                                    part.tokens, part.blocks));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
     if (part.leaf)
       leaves.push_back(
@@ -123,13 +124,25 @@ Tables describe_cache(const CacheConfig& config, const Options& options) {
   return tables;
 }
 
+// Adds the text of each item, the shortest first: of two texts that share blocks, the shorter one
+// has more of those that left a window since. Returns the last node of each, by item.
+std::vector<uint32_t> add_items(std::span<const FrozenSequence> items, ChainBuilder& builder) {
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return items[a].content().length() < items[b].content().length();
+  });
+  std::vector<uint32_t> ends(items.size());
+  for (const size_t i : order) ends[i] = builder.add(items[i].content());
+  return ends;
+}
+
 // Adds the texts of all items and, if the index is saved, of its image to the tables. K and V of
 // their chains are where the builder says.
 void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_index,
                Tables& tables, ChainBuilder& builder, std::unique_ptr<prefix::Image>& image) {
   Salts salts(tables.salts);
-  std::vector<uint32_t> ends, entry_ends;
-  for (const FrozenSequence& item : items) ends.push_back(builder.add(item.content()));
+  std::vector<uint32_t> entry_ends;
   if (saves_index && cache.prefix() != nullptr) {
     image = cache.prefix()->freeze();
     for (const FrozenSequence& item : items)
@@ -137,6 +150,7 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
         image->hold(g, item.content().sequences()[g].ids());
     add_entries(*image, builder, salts, tables, entry_ends);
   }
+  const std::vector<uint32_t> ends = add_items(items, builder);
   builder.finish();
   tables.chains = std::move(builder.chains());
   for (size_t i = 0; i < items.size(); i++)
