@@ -44,8 +44,9 @@ extern "C" {
 PKV_API pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size);
 
 /**
- * Gives an empty session (or one that was suspended, before its next step) the longest cached
- * beginning of a text: it holds K and V of tokens [0, *matched) then, and *matched is its length.
+ * Gives an empty session the longest cached beginning of a text: it holds K and V of tokens
+ * [0, *matched) then, and *matched is its length. A session that was suspended takes what is cached
+ * of its own text when it is resumed.
  *
  * @param      session  The session.
  * @param      n        How many tokens are asked for; leave out the last one of a text if its
@@ -54,8 +55,8 @@ PKV_API pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t stru
  * @param[out] matched  How many tokens were found; 0 if none, if the cache has no index, or if the
  *                      session does not use it.
  *
- * Statuses: INVALID_ARGUMENT (the session holds tokens or reserved blocks, also where there is no
- * index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT (the session holds or remembers tokens, or has reserved blocks, also
+ * where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);

@@ -458,6 +458,34 @@ TEST(Index, IsLeftOutWhereNobodyAsksForIt) {
   CHECK(pkv_cache_validate(c));
 }
 
+// A session that was resumed and saved before it computed anything has no blocks where it is
+// loaded, and may look empty. A match with another text would leave it with more tokens than it
+// remembers, so that no file of it could be loaded.
+TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
+  Plan setup;
+  setup.prefix = true;
+  const Cache a = create(setup), b = create(setup);
+  publish(b, setup, "", 48, 2);
+  const Session resumed = open_salted(a, "", PKV_PREFIX_MATCH);
+  append(a, resumed, setup, 32, 1);
+  CHECK(pkv_session_suspend(resumed));
+  uint64_t length = 0, total = 0, matched = 99;
+  CHECK(pkv_session_resume(resumed, &length, &total, nullptr));
+  const std::vector<Session> loaded = load(b, save(a, {resumed}));
+  const std::vector<int32_t> other = [&] {
+    const Session session = open(a);
+    append(a, session, setup, 48, 2);
+    return tokens_of(session, 48);
+  }();
+  REFUSED(PKV_INVALID_ARGUMENT,
+          pkv_session_match_prefix(loaded[0], other.size(), other.data(), &matched));
+  EXPECT_STREQ(
+      "match_prefix: the session has or remembers 32 tokens and has 0 blocks already; "
+      "match before anything else",
+      pkv_last_error());
+  EXPECT_EQ(99u, matched);
+}
+
 // ---- Salts --------------------------------------------------------------------------------------
 
 // Two tenants sent the same text, and what was computed of it differs. Nothing but the ids may tell

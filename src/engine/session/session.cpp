@@ -239,11 +239,11 @@ pkv_session_info Session::info() const {
 uint64_t Session::match_prefix(prefix::Tokens text) {
   check_ready("match_prefix");
   for (const memory::Sequence& sequence : content_.sequences())
-    if (length() > 0 || !sequence.blocks().empty())
+    if (total() > 0 || !sequence.blocks().empty())
       fail(PKV_INVALID_ARGUMENT,
-           "match_prefix: the session has %llu tokens and %zu blocks already; match before "
-           "anything else",
-           (unsigned long long)length(), sequence.blocks().size());
+           "match_prefix: the session has or remembers %llu tokens and has %zu blocks already; "
+           "match before anything else",
+           (unsigned long long)total(), sequence.blocks().size());
   const size_t known = known_prefix_length(text);
   if (known < text.size())
     fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
