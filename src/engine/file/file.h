@@ -40,7 +40,8 @@ FrozenSequence freeze(const Snapshot& snapshot, uint64_t label);
 std::vector<SavedGroup> saved_groups(const CacheConfig& config);
 
 // Writes a file. Sets *bytes to its size before it writes, even if it then throws BUFFER_TOO_SMALL.
-// Throws UNSUPPORTED, OVERFLOW, BUFFER_TOO_SMALL, IO or bad_alloc; nothing is committed then.
+// Throws UNSUPPORTED, OVERFLOW, BUFFER_TOO_SMALL, IO or bad_alloc, and INTERNAL if a load would
+// refuse the file; nothing is committed then.
 void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
           uint64_t* bytes);
 

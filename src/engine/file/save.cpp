@@ -10,6 +10,7 @@
 #include "engine/file/chains.h"
 #include "engine/file/file.h"
 #include "engine/file/kv_map.h"
+#include "engine/file/save_check.h"
 
 namespace pkv::file {
 
@@ -97,8 +98,8 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
   std::vector<uint64_t> lengths;
   for (const prefix::Image::Part& part : image.parts) {
     const bool first = part.parent == prefix::Image::no_parent;
-    part_ends.push_back(builder.add(first ? ChainBuilder::root : part_ends[part.parent],
-                                    part.tokens, part.blocks));
+    part_ends.push_back(
+        builder.add(first ? ChainBuilder::root : part_ends[part.parent], part.tokens, part.blocks));
     lengths.push_back((first ? 0 : lengths[part.parent]) + part.tokens.size());
     if (part.leaf)
       leaves.push_back(
@@ -259,6 +260,7 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   add_texts(cache, items, options.prefix_index, tables, builder, image);
 
   std::vector<unsigned char> encoded = encode(tables);
+  check_tables(cache, encoded, tables.extended());
   const bool lengths = image != nullptr && tables.has_kv;
   const Header header =
       make_header(encoded.size(), tables.kv_bytes(), lengths ? tables.lengths_bytes() : 0,
@@ -270,14 +272,15 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   *bytes = header_bytes + tag_bytes + tagged_bytes(header.body_bytes);
   sink.expect(*bytes);
   const HeaderBytes header_encoded = encode(header);
-  FileWriter writer(sink, Sealer(options.key, header_encoded));
+  CheckedSink checked(sink, options, cache.workers());
+  FileWriter writer(checked, Sealer(options.key, header_encoded));
   Body body(cache, tables, encoded, builder, lengths ? image.get() : nullptr);
   const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) {
     body.put(begin, end, to);
   };
   writer.write(header_encoded, cache.workers(),
                {body.kv_end(), header.lengths_bytes, body.max_tile_bytes(), put});
-  sink.commit();
+  checked.commit();
 }
 
 // ---- The beginning of a file --------------------------------------------------------------------

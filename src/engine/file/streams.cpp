@@ -84,6 +84,7 @@ class BufferSink final : public Sink {
     std::memcpy(data_ + at_, from, n);
     at_ += n;
   }
+  bool writes_to_memory() const override { return true; }
 
  private:
   unsigned char* const data_;

@@ -30,6 +30,8 @@ class Sink {
   virtual void expect(uint64_t) {}
   // Throws IO.
   virtual void write(const void* from, size_t n) = 0;
+  // Returns whether each write changes memory of the caller, so that nothing may fail after one.
+  virtual bool writes_to_memory() const { return false; }
   // Makes the file visible under its path, after the last write. Without it a path keeps what it
   // had before. Throws IO.
   virtual void commit() {}

@@ -1,0 +1,289 @@
+// Decides what of a file's texts a cache would have, and checks that it is all that they need.
+#include "engine/file/load_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/status.h"
+
+namespace pkv::file {
+
+namespace {
+
+// Limits how many block positions the loaded entries of the index have in all, as a multiple of the
+// blocks of the cache. Without a limit, many texts with a common beginning would be few bytes of a
+// file, but any amount of work. The most recently used entries are loaded.
+constexpr uint64_t entry_positions_per_block = 64;
+
+const std::string& salt_of(const Tables& tables, uint32_t number) {
+  static const std::string no_salt;
+  return number == none ? no_salt : tables.salts[number];
+}
+
+}  // namespace
+
+LoadPlan::LoadPlan(const Cache& cache, const Tables& tables, bool with_index)
+    : cache_(cache),
+      tables_(tables),
+      groups_(cache.groups().size()),
+      block_size_(cache.config().block_size),
+      contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS),
+      needed_(tables.chains.size()) {
+  list_sessions();
+  if (cache.prefix() != nullptr) check_tenants(with_index);
+  if (cache.prefix() != nullptr && with_index) choose_entries();
+  for (const Text& text : sessions_) mark_needed(text.chain);
+  for (const Text& text : entries_) mark_needed(text.chain);
+  plan_segments();
+}
+
+void LoadPlan::check_sessions() const {
+  for (const Text& text : sessions_) check_dropped(text);
+  for (const Text& text : sessions_) check_visible(text, block_tables(text));
+}
+
+void LoadPlan::cut_entries() {
+  for (Text& text : entries_) cut_to_held(text, block_tables(text));
+}
+
+void LoadPlan::cut_entries(std::span<const uint64_t> saved_tokens) {
+  for (Text& text : entries_) {
+    for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent)
+      if (saved_tokens[c] < tables_.chains[c].tokens.size())
+        text.length = std::min(text.length, tables_.chains[c].start + saved_tokens[c]);
+    find_end_chain(text);
+  }
+}
+
+void LoadPlan::list_sessions() {
+  for (const SavedSession& saved : tables_.sessions) {
+    const bool matches = cache_.prefix() != nullptr && (saved.flags & saved_matches) != 0;
+    sessions_.push_back({saved.chain, saved.length, &saved,
+                         matches ? &salt_of(tables_, saved.salt) : nullptr, saved.retention});
+  }
+}
+
+// Refuses a file with a chain under two salts: texts share the blocks of a chain, and the index has
+// a block under one salt only. Takes time linear in the size of the file, because it stops at a
+// chain that has the salt already: its parents have it, too.
+void LoadPlan::check_tenants(bool with_index) const {
+  constexpr uint64_t nobody = ~uint64_t{0};
+  // By chain: the salt that claimed it.
+  std::vector<uint64_t> salts(tables_.chains.size(), nobody);
+  const auto claim = [&](uint32_t end, uint32_t salt) {
+    for (uint32_t c = end; c != none && salts[c] != salt; c = tables_.chains[c].parent)
+      if (std::exchange(salts[c], salt) != nobody)
+        fail(PKV_CORRUPT, "chain %u of the file is cached under two salts", c);
+  };
+  for (const SavedSession& session : tables_.sessions)
+    if ((session.flags & saved_matches) != 0 && (session.flags & saved_publishes) != 0)
+      claim(session.chain, session.salt);
+  for (const SavedEntry& entry : tables_.entries)
+    if (with_index) claim(entry.chain, entry.salt);
+}
+
+// Returns the entries that are not the beginning of another entry, which would add nothing. Takes
+// time linear in the size of the file, because it marks each chain once.
+std::vector<SavedEntry> LoadPlan::distinct_entries() const {
+  const std::vector<SavedEntry>& all = tables_.entries;
+  // By chain: the longest entry that ends in it, and whether an entry goes on after it.
+  std::vector<uint32_t> longest(tables_.chains.size(), none);
+  std::vector<bool> extended(longest.size());
+  for (uint32_t e = 0; e < all.size(); e++) {
+    const uint32_t end = all[e].chain;
+    if (end == none) continue;
+    if (longest[end] == none || all[longest[end]].length <= all[e].length) longest[end] = e;
+    for (uint32_t c = tables_.chains[end].parent; c != none && !extended[c];
+         c = tables_.chains[c].parent)
+      extended[c] = true;
+  }
+  std::vector<SavedEntry> distinct;
+  for (uint32_t e = 0; e < all.size(); e++)
+    if (all[e].chain != none && longest[all[e].chain] == e && !extended[all[e].chain])
+      distinct.push_back(all[e]);
+  return distinct;
+}
+
+// Chooses the most recently used entries, within the limit.
+void LoadPlan::choose_entries() {
+  uint64_t room = entry_positions_per_block * memory::largest_pool(cache_.groups());
+  const std::vector<SavedEntry> distinct = distinct_entries();
+  for (size_t i = distinct.size(); i-- > 0;) {
+    const SavedEntry& entry = distinct[i];
+    const uint64_t positions = ceil_div(entry.length, block_size_);
+    if (positions > room && !entries_.empty()) break;
+    room -= std::min(room, positions);
+    entries_.push_back(
+        {entry.chain, entry.length, nullptr, &salt_of(tables_, entry.salt), entry.retention});
+  }
+  std::reverse(entries_.begin(), entries_.end());
+}
+
+// Marks a chain and those before it.
+void LoadPlan::mark_needed(uint32_t chain) {
+  for (; chain != none && !needed_[chain]; chain = tables_.chains[chain].parent)
+    needed_[chain] = true;
+}
+
+std::vector<uint32_t> LoadPlan::path(const Text& text) const {
+  std::vector<uint32_t> path;
+  for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent) path.push_back(c);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+// Decides which segments get which blocks, without allocating them yet.
+void LoadPlan::plan_segments() {
+  const std::vector<Chain>& chains = tables_.chains;
+  segments_.resize(chains.size() * groups_);
+  for (uint32_t c = 0; c < chains.size(); c++) {
+    if (!needed_[c]) continue;
+    const Chain& chain = chains[c];
+    for (size_t g = 0; g < groups_; g++) {
+      std::vector<memory::Block>& blocks = segment(c, g).blocks;
+      blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
+                    chain.has_kv[g] != 0 ? planned_block : memory::no_block);
+      if (chain.start % block_size_ != 0 &&
+          segment(chain.parent, g).blocks.back() == memory::no_block)
+        blocks.front() = memory::no_block;
+    }
+  }
+}
+
+LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
+  BlockTables table(groups_);
+  const std::vector<uint32_t> path = this->path(text);
+  for (size_t g = 0; g < groups_; g++) {
+    const memory::Shape& shape = group(g).shape;
+    std::vector<memory::Block>& blocks = table[g];
+    for (const uint32_t c : path) {
+      blocks.resize(first_block(tables_.chains[c]));
+      blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
+    }
+    blocks.resize(ceil_div(text.length, block_size_));
+    if (text.session != nullptr && !text.session->dropped.empty())
+      for (const DroppedRun& run : text.session->dropped[g])
+        std::fill(blocks.begin() + static_cast<std::ptrdiff_t>(run.begin / block_size_),
+                  blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),
+                  memory::dropped_block);
+    if (shape.window == 0) continue;  // a group of states keeps every state of the file
+    const uint64_t sinks = ceil_div(shape.sinks, block_size_),
+                   from = text.session != nullptr ? text.session->kept_from[g] : 0;
+    size_t i = blocks.size();
+    while (i > 0 && blocks[i - 1] != memory::no_block && (i - 1) * block_size_ >= from) i--;
+    for (; i > sinks; i--) blocks[i - 1] = memory::no_block;
+  }
+  return table;
+}
+
+// Checks that the cache can drop what a session dropped. Runs are whole blocks of the file.
+void LoadPlan::check_dropped(const Text& text) const {
+  for (size_t g = 0; g < text.session->dropped.size(); g++)
+    for (const DroppedRun& run : text.session->dropped[g]) {
+      if (contiguous_)
+        fail(PKV_MISMATCH, "a session dropped blocks of group %zu; storage CONTIGUOUS cannot", g);
+      if (group(g).has_states()) fail(PKV_CORRUPT, "a session dropped states of group %zu", g);
+      if (run.begin % block_size_ != 0 || run.end % block_size_ != 0)
+        fail(PKV_MISMATCH,
+             "group %zu: tokens %llu to %llu of a session were dropped, which are no whole blocks "
+             "of %llu; use blocks whose size divides %u",
+             g, (unsigned long long)run.begin, (unsigned long long)(run.end - 1),
+             (unsigned long long)block_size_, tables_.block_size);
+    }
+}
+
+// Checks that the tables have everything that the next token of the text attends to.
+void LoadPlan::check_visible(const Text& text, const BlockTables& table) const {
+  for (size_t g = 0; g < groups_; g++) {
+    if (group(g).has_states()) {
+      check_state(text, table[g]);
+      continue;
+    }
+    const memory::Shape& shape = group(g).shape;
+    const uint64_t end = table[g].size(), tail = text.length % block_size_ != 0 ? end - 1 : end;
+    const uint64_t seen = shape.window == 0 ? 0
+                          : text.length < shape.window
+                              ? 0
+                              : (text.length + 1 - shape.window) / block_size_;
+    const uint64_t sinks =
+        shape.window == 0 ? 0 : std::min(end, ceil_div(shape.sinks, block_size_));
+    for (uint64_t i = 0; i < end; i++) {
+      if (table[g][i] != memory::no_block || (i >= sinks && i < std::min(seen, tail))) continue;
+      const unsigned long long first = i * block_size_;
+      if (tables_.block_size % block_size_ == 0)
+        fail(PKV_CORRUPT, "group %zu: the file lacks tokens from %llu on, which are attended to", g,
+             first);
+      fail(PKV_MISMATCH,
+           "group %zu: what the file has of a window does not fill the block of %llu tokens from "
+           "token %llu on; use blocks whose size divides %u",
+           g, (unsigned long long)block_size_, first, tables_.block_size);
+    }
+  }
+}
+
+// Checks that a text of a session has the state after its last token.
+void LoadPlan::check_state(const Text& text, const std::vector<memory::Block>& table) const {
+  if (text.length == 0) return;
+  // The state of a part-filled block is the one after the last token of its chain.
+  const bool at_end =
+      text.length % block_size_ == 0 || tables_.chains[text.chain].end() == text.length;
+  if (table.back() == memory::no_block || !at_end)
+    fail(PKV_CORRUPT, "the file lacks the states after the %llu tokens of a session",
+         (unsigned long long)text.length);
+}
+
+// Cuts a text of the index to what the file has of it in every group that needs all of it.
+void LoadPlan::cut_to_held(Text& text, const BlockTables& table) const {
+  for (size_t g = 0; g < groups_; g++) {
+    if (group(g).sparse()) continue;
+    const auto missing = static_cast<uint64_t>(
+        std::find(table[g].begin(), table[g].end(), memory::no_block) - table[g].begin());
+    text.length = std::min(text.length, missing * block_size_);
+  }
+  find_end_chain(text);
+}
+
+// Finds the chain in which a text ends after it was cut.
+void LoadPlan::find_end_chain(Text& text) const {
+  while (text.chain != none && tables_.chains[text.chain].start >= text.length)
+    text.chain = tables_.chains[text.chain].parent;
+}
+
+std::vector<uint64_t> LoadPlan::count_blocks() const {
+  std::vector<uint64_t> counts(groups_);
+  if (contiguous_)
+    count_texts(counts);
+  else
+    count_segments(counts);
+  check_capacity(counts);
+  return counts;
+}
+
+void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
+  for (size_t i = 0; i < segments_.size(); i++)
+    for (const memory::Block block : segments_[i].blocks)
+      counts[i % groups_] += block != memory::no_block;
+}
+
+// Counts the blocks of contiguous storage, where each text has tensors of its own. Stops as soon as
+// they cannot fit.
+void LoadPlan::count_texts(std::vector<uint64_t>& counts) const {
+  for (const Text& text : sessions_) {
+    const BlockTables blocks = block_tables(text);
+    for (size_t g = 0; g < groups_; g++)
+      counts[g] +=
+          static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), planned_block));
+    check_capacity(counts);
+  }
+}
+
+// Checks that the blocks fit into the pools at all, before any work that grows with the texts.
+void LoadPlan::check_capacity(std::span<const uint64_t> counts) const {
+  for (size_t g = 0; g < groups_; g++)
+    if (counts[g] > group(g).pool.blocks())
+      fail(PKV_TOO_LARGE, "load needs %llu blocks or more in group %zu, which has %llu",
+           (unsigned long long)counts[g], g, (unsigned long long)group(g).pool.blocks());
+}
+
+}  // namespace pkv::file
