@@ -166,8 +166,9 @@ typedef struct pkv_attention_sequences {
   const uint32_t* first_rows;
   /**
    * [queries]: the position of each query, for causal, windows and slopes, where it is not one of
-   * the last ones: queries over the text of another sequence, or the depths of a tree. NULL
-   * (default): the last ones.
+   * the last ones: queries over the text of another sequence, or the depths of a tree. With causal
+   * and a mask or parents, none may be before the last position before the step. NULL (default):
+   * the last ones.
    */
   const int64_t* query_positions;
 } pkv_attention_sequences;

@@ -342,6 +342,28 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
 }
 
+// With causal, a query before the step would see only a part of what was there before.
+TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
+  pkv_attention_sequences sequences = host.get();
+  std::vector<int64_t> positions;
+  for (size_t s = 0; s < host.rows.size(); s++)  // where every new token is a root of a tree
+    positions.insert(positions.end(), host.rows[s],
+                     static_cast<int64_t>(host.kv_lengths[s] - host.rows[s]));
+  sequences.query_positions = positions.data();
+  const std::vector<int32_t> parents(total, -1);
+  pkv_attention_params given = params();
+  given.parents = parents.data();
+  CHECK(try_attend(sequences, given));
+  positions[2] = 54;
+  CHECK(try_attend(sequences, given));
+  positions[2] = 53;
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "53 in sequence 0")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "at least 54")) << pkv_last_error();
+  given.causal = 0;
+  CHECK(try_attend(sequences, given));
+}
+
 // A tree by its parents, by words, and by bytes over the new tokens or over all positions.
 TEST_F(HostRows, TreesByParents) {
   std::vector<int32_t> parents;

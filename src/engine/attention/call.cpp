@@ -175,6 +175,19 @@ void check_new_tokens(const AttendCall& call) {
            (unsigned long long)sequence.length);
 }
 
+// Throws if a query of a mask of new tokens lies so far back that causal hides positions before the
+// step from it: the view of a query has one end, and it is that of its new tokens.
+void check_positions_of_new_tokens(const AttendCall& call) {
+  for (const AttendSequence& sequence : call.sequences)
+    for (uint32_t i = 0; i < sequence.queries && sequence.positions != nullptr; i++)
+      if (sequence.position(i) + 1 < sequence.start())
+        fail(PKV_INVALID_ARGUMENT,
+             "query_positions: %lld in sequence %llu; with causal and a mask of new tokens it must "
+             "be at least %llu, the last position before them",
+             (long long)sequence.positions[i], (unsigned long long)sequence.index,
+             (unsigned long long)(sequence.start() - 1));
+}
+
 // Checks the lists of chosen blocks, whose contents ChosenBlocks checks.
 void check_block_lists(const AttendCall& call, uint64_t rows) {
   const AttendParams& params = call.params;
@@ -256,7 +269,10 @@ void check_call(const AttendCall& call) {
     rows = std::max(rows, sequence.first_query + sequence.queries);
   if (call.params.lse != nullptr)
     checked_bytes(checked_mul(rows, call.shape.query_heads, "lse"), sizeof(float), "lse");
-  if (call.params.mask != nullptr || call.params.parents != nullptr) check_new_tokens(call);
+  if (call.params.mask != nullptr || call.params.parents != nullptr) {
+    check_new_tokens(call);
+    if (call.params.causal) check_positions_of_new_tokens(call);
+  }
   if (call.params.mask != nullptr) check_words(call, rows);
   if (call.params.parents != nullptr) {
     checked_bytes(rows, sizeof(int32_t), "parents");
