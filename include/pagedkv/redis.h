@@ -26,9 +26,10 @@
  *
  * Threads: every function, and those of a store, may be called from any thread. put has connections
  * of its own: get, probe and drop do not wait for it. After fork() they return -ECHILD in the
- * child, which may only close the store. No signal is raised or handled, nothing is printed. Memory
- * is the system's, not that of the cache's allocator; where it is refused the connection ends, and
- * the call returns -ENOMEM.
+ * child, which may only close the store. pthread_cancel() of a thread inside a call takes effect
+ * after the call. No signal is raised or handled, nothing is printed. Memory is the system's, not
+ * that of the cache's allocator; where it is refused the connection ends, and the call returns
+ * -ENOMEM.
  */
 #ifndef PAGEDKV_REDIS_H
 #define PAGEDKV_REDIS_H

@@ -2,15 +2,13 @@
 // arguments, and conversions of structs and handles.
 #pragma once
 
-#include <exception>
 #include <memory>
-#include <new>
 #include <string_view>
 
 #include "api/handles.h"
+#include "base/boundary.h"
 #include "base/checked.h"
 #include "base/memory.h"
-#include "base/os.h"
 #include "base/status.h"
 #include "base/structs.h"
 
@@ -19,27 +17,11 @@ namespace pkv::api {
 // Keeps the sentence for pkv_last_error() on this thread, and returns the status.
 pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
 
-// Runs the body of an exported function. It turns exceptions into statuses and keeps their
-// sentences for pkv_last_error(), refuses calls from the caller's own hooks, and holds off
-// pthread_cancel().
+// Runs the body of an exported function, and refuses calls from the caller's own hooks.
 template <class Body>
 pkv_status guarded(const Body& body) noexcept {
   if (in_hook()) return keep_error(PKV_REENTRANT, "a call from inside a hook of the caller");
-  const os::WithoutCancellation no_cancellation;
-  try {
-    body();
-    return PKV_OK;
-  } catch (const Error& error) {
-    return keep_error(error.status, error.text);
-  } catch (const Misaligned& error) {
-    return keep_error(PKV_NO_MEMORY, error.what());
-  } catch (const std::bad_alloc&) {
-    return keep_error(PKV_NO_MEMORY, "the allocator refused memory for the call's own tables");
-  } catch (const std::exception& error) {
-    return keep_error(PKV_INTERNAL, error.what());
-  } catch (...) {
-    return keep_error(PKV_INTERNAL, "an unknown exception");
-  }
+  return pkv::guarded(keep_error, body);
 }
 
 template <class Pointer>

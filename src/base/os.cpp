@@ -98,11 +98,6 @@ unsigned processor_count() {
   return n > 0 ? static_cast<unsigned>(n) : 1;
 }
 
-WithoutCancellation::WithoutCancellation() noexcept {
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
-}
-WithoutCancellation::~WithoutCancellation() { pthread_setcancelstate(before_, nullptr); }
-
 namespace {
 
 bool membarrier(membarrier_cmd command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }

@@ -1,5 +1,5 @@
 // What the library asks of the operating system besides files: memory pages, processors and
-// threads, cancellation and fork().
+// threads, and fork().
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -32,19 +32,6 @@ void lower_priority();
 
 // The processor time that this thread has used.
 std::chrono::nanoseconds thread_time();
-
-// Holds off pthread_cancel() of this thread while it lives, so that a call is never cancelled
-// halfway.
-class WithoutCancellation {
- public:
-  WithoutCancellation() noexcept;
-  ~WithoutCancellation();
-  WithoutCancellation(const WithoutCancellation&) = delete;
-  WithoutCancellation& operator=(const WithoutCancellation&) = delete;
-
- private:
-  int before_;
-};
 
 // Asks the system for what process_barrier() needs. Returns false if it refuses that, and under
 // ThreadSanitizer, which does not see such barriers.

@@ -1,16 +1,15 @@
 // The C boundary of libpagedkv-redis: pkv_redis_open() and the functions of the table that it
-// fills. No exception leaves this file.
+// fills.
 #include <pagedkv/redis.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 
+#include "base/boundary.h"
 #include "base/status.h"
 #include "base/structs.h"
 #include "redis/operations.h"
@@ -21,23 +20,14 @@ namespace {
 
 thread_local char last_error[sizeof(Error::text)] = "";
 
-pkv_status keep_error(pkv_status status, const char* sentence) {
+pkv_status keep_error(pkv_status status, const char* sentence) noexcept {
   std::snprintf(last_error, sizeof last_error, "%s", sentence);
   return status;
 }
 
 template <class Body>
 pkv_status guarded(const Body& body) noexcept {
-  try {
-    body();
-    return PKV_OK;
-  } catch (const Error& error) {
-    return keep_error(error.status, error.text);
-  } catch (const std::bad_alloc&) {
-    return keep_error(PKV_NO_MEMORY, "no memory");
-  } catch (const std::exception& error) {
-    return keep_error(PKV_INTERNAL, error.what());
-  }
+  return pkv::guarded(keep_error, body);
 }
 
 // A client that one call uses at a time. Writes and reads have one each, with connections of its
@@ -63,27 +53,19 @@ int64_t run(Store& store, Lane& lane, Operation& operation) {
   return lane.client.run(operation);
 }
 
-// Runs a function of the table, whose errors are negative errnos.
-template <class Body>
-int64_t guarded_call(void* user, const Body& body) noexcept {
-  try {
-    return body(*static_cast<Store*>(user));
-  } catch (const std::bad_alloc&) {
-    return -ENOMEM;
-  } catch (...) {
-    return -EIO;
-  }
-}
+Store& store_of(void* user) { return *static_cast<Store*>(user); }
 
 int64_t put(void* user, size_t n, const pkv_store_item* items) {
-  return guarded_call(user, [&](Store& store) {
+  return guarded_call([&] {
+    Store& store = store_of(user);
     Put operation(store.settings, n, items);
     return run(store, store.writing, operation);
   });
 }
 
 int64_t probe(void* user, size_t n, pkv_store_item* items) {
-  return guarded_call(user, [&](Store& store) {
+  return guarded_call([&] {
+    Store& store = store_of(user);
     Probe operation(store.settings, n, items);
     return run(store, store.reading, operation);
   });
@@ -101,7 +83,8 @@ void fetch_sizes(Store& store, const std::vector<size_t>& larger, pkv_store_item
 }
 
 int64_t get(void* user, size_t n, pkv_store_item* items) {
-  return guarded_call(user, [&](Store& store) {
+  return guarded_call([&] {
+    Store& store = store_of(user);
     Get operation(store.settings, n, items);
     const int64_t found = run(store, store.reading, operation);
     if (!operation.larger().empty()) fetch_sizes(store, operation.larger(), items);
@@ -110,13 +93,12 @@ int64_t get(void* user, size_t n, pkv_store_item* items) {
 }
 
 int64_t drop(void* user, size_t n, const pkv_store_item* items) {
-  return guarded_call(user, [&](Store& store) {
+  return guarded_call([&] {
+    Store& store = store_of(user);
     Drop operation(store.settings, n, items);
     return run(store, store.reading, operation);
   });
 }
-
-void close_store(void* user) { delete static_cast<Store*>(user); }
 
 }  // namespace
 }  // namespace pkv::redis
@@ -138,8 +120,10 @@ pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
       store->writing.client.connect();
       store->reading.client.connect();
     }
-    *out = {sizeof *out,  0,           store.get(),       redis::put, redis::get,
-            redis::probe, redis::drop, redis::close_store};
+    *out = {sizeof *out, 0,
+            store.get(), redis::put,
+            redis::get,  redis::probe,
+            redis::drop, guarded_close<redis::Store>};
     store.release();
   });
 }

@@ -6,12 +6,124 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
-#include "world.h"
+#ifdef WITH_REDIS
+#include <pagedkv/redis.h>
+#endif
+
+#include "../support/files.h"
+#include "matrix.h"
 
 namespace hostile {
 namespace {
+
+// Makes a call in a thread that is already being cancelled, so that the first cancellation point in
+// which cancellation is not held off ends the thread there.
+class CancelledCall {
+ public:
+  explicit CancelledCall(std::function<void()> call) : call_(std::move(call)) {
+    pthread_t thread;
+    HOSTILE_CHECK(pthread_create(&thread, nullptr, run, this) == 0, "no thread");
+    void* result = nullptr;
+    pthread_join(thread, &result);
+    HOSTILE_CHECK(returned_, "the call never returned");
+    HOSTILE_CHECK(result == PTHREAD_CANCELED && !went_on_, "the thread was not cancelled after it");
+  }
+
+ private:
+  static void* run(void* user) {
+    CancelledCall& self = *static_cast<CancelledCall*>(user);
+    pthread_cancel(pthread_self());
+    self.call_();
+    self.returned_ = true;
+    pthread_testcancel();
+    self.went_on_ = true;
+    return nullptr;
+  }
+
+  const std::function<void()> call_;
+  bool returned_ = false, went_on_ = false;
+};
+
+// Calls one row with these arguments. The hooks of the cache are cancellation points as well.
+void call_cancelled(const Function& function, const std::function<void(World&, Values&)>& prepare,
+                    const Wanted& wanted) {
+  World world;
+  Values values = valid_values(function, world);
+  prepare(world, values);
+  pkv_status got = PKV_INTERNAL;
+  world.hooks.inside = world.hooks.inside_free = pthread_testcancel;
+  const CancelledCall call([&] { got = function.call(values); });
+  world.hooks.inside = world.hooks.inside_free = nullptr;
+  HOSTILE_CHECK(std::find(wanted.begin(), wanted.end(), got) != wanted.end(), "it gave %s: %s",
+                pkv_status_string(got), function.library->last_error());
+  if (got == PKV_OK && function.undo) function.undo(world, values);
+  world.validate();
+  world.close();
+}
+
+class Cancel : public testing::TestWithParam<const Function*> {};
+
+TEST_P(Cancel, TakesEffectAfterTheCall) {
+  const Function& function = *GetParam();
+  const auto cell = [&](const std::string& name, const auto& prepare, const Wanted& wanted) {
+    const std::string failed = in_child([&] { call_cancelled(function, prepare, wanted); });
+    if (!failed.empty()) ADD_FAILURE() << function.name << ", " << name << ": " << failed;
+  };
+  cell("valid", [](World&, Values&) {}, {PKV_OK});
+  for (const Case& one : function.cases) cell(one.name, one.apply, one.wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, Cancel, testing::ValuesIn(row_pointers()), row_name);
+
+// The functions in the table of a store, each in a thread of its own. `stores`: whether an item
+// comes back.
+void use_cancelled(const pkv_store& store, bool stores) {
+  unsigned char key[32] = {1}, data[100] = {2}, room[100] = {};
+  pkv_store_item item{};
+  std::copy_n(key, sizeof key, item.key);
+  const auto call = [&](const auto& function, void* at) {
+    int64_t done = 0;
+    item.data = at;
+    item.size = sizeof data;
+    const CancelledCall one([&] { done = function(store.user, 1, &item); });
+    HOSTILE_CHECK(stores ? done == 1 : done < 0, "it gave %lld", static_cast<long long>(done));
+  };
+  call(store.put, data);
+  call(store.probe, nullptr);
+  call(store.get, room);
+  HOSTILE_CHECK(!stores || std::equal(room, room + sizeof room, data), "other bytes");
+  call(store.drop, nullptr);
+  const CancelledCall last([&] { store.close(store.user); });
+}
+
+TEST(CancelStore, TheFunctionsOfADirectoryStore) {
+  const files::TemporaryDirectory directory;
+  const std::string failed = in_child([&] {
+    auto config = made(pkv_directory_config_init);
+    config.path = directory.path().c_str();
+    pkv_store store{};
+    OK(pkv_store_open_directory(&config, &store));
+    use_cancelled(store, true);
+  });
+  EXPECT_EQ("", failed);
+}
+
+#ifdef WITH_REDIS
+TEST(CancelStore, TheFunctionsOfARedisStore) {
+  const std::string failed = in_child([] {
+    auto config = made(pkv_redis_config_init);
+    config.servers = "127.0.0.1:1";
+    config.connect_later = 1;
+    pkv_store store{};
+    OK(pkv_redis_open(&config, &store));
+    use_cancelled(store, false);
+  });
+  EXPECT_EQ("", failed);
+}
+#endif
 
 struct Save {
   pkv_cache cache;
@@ -42,7 +154,7 @@ std::vector<unsigned char> drain(int descriptor) {
   return bytes;
 }
 
-TEST(Cancel, ASaveIntoAPipeThatIsFull) {
+TEST(CancelSave, IntoAPipeThatIsFull) {
   const std::string failed = in_child([] {
     World world(PKV_STORAGE_PAGED, 2);
     int ends[2];

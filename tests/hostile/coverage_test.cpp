@@ -18,11 +18,18 @@ std::string text_of(const std::filesystem::path& header) {
   return text.str();
 }
 
+#ifdef WITH_REDIS
+const char* const exported = "PKV_(?:REDIS_)?API";
+#else
+const char* const exported = "PKV_API";
+#endif
+
+// The functions of all libraries.
 std::set<std::string> declared() {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(HEADERS)) {
     const std::string source = text_of(file.path());
-    const std::regex declaration("PKV_API\\s[^(;]*?(pkv_\\w+)\\s*\\(");
+    const std::regex declaration(std::string(exported) + "\\s[^(;]*?(pkv_\\w+)\\s*\\(");
     for (std::sregex_iterator at(source.begin(), source.end(), declaration), end; at != end; ++at)
       names.insert((*at)[1]);
   }

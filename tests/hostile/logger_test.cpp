@@ -34,7 +34,7 @@ TEST(Logger, CallsFromInsideAreRefused) {
     size_t refused = 0, called = 0;
     world.hooks.inside_log = [&] {
       for (size_t i = 0; i < all_rows().size(); i++) {
-        if (!all_rows()[i].tells_status) continue;
+        if (!all_rows()[i].tells_status || !all_rows()[i].library->has_hooks) continue;
         called++;
         refused += all_rows()[i].call(values[i]) == PKV_REENTRANT;
       }

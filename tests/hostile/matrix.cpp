@@ -277,6 +277,10 @@ std::vector<Arg> init_args(uint32_t size, uint32_t older) {
   return {pointer([](World& world) { return bits(world.room(struct_room)); }), sizes};
 }
 
+const Library pagedkv_library = {
+    pkv_last_error,
+    [] { WANT(PKV_STALE_HANDLE, pkv_pool_destroy(from_bits<pkv_pool>(0x5EED5EED))); }, true};
+
 const std::vector<Function>& all_rows() {
   static const std::vector<Function> all = [] {
     std::vector<Function> result;
@@ -284,10 +288,21 @@ const std::vector<Function>& all_rows() {
          {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(),
           compute_rows(), kv_rows(), snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
       result.insert(result.end(), part.begin(), part.end());
+#ifdef WITH_REDIS
+    for (const Function& row : redis_rows()) result.push_back(row);
+#endif
     return result;
   }();
   return all;
 }
+
+std::vector<const Function*> row_pointers() {
+  std::vector<const Function*> result;
+  for (const Function& function : all_rows()) result.push_back(&function);
+  return result;
+}
+
+std::string row_name(const testing::TestParamInfo<const Function*>& row) { return row.param->name; }
 
 Values valid_values(const Function& function, World& world) {
   Values values;

@@ -2,6 +2,8 @@
 // arguments that know how to be wrong.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -84,6 +86,16 @@ struct Case {
   Wanted wanted;
 };
 
+// What tests of a library's boundary have to know of it.
+struct Library {
+  const char* (*last_error)();
+  // Leaves a sentence that no later call will have.
+  void (*fail)();
+  // Refuses calls from inside the hooks of a cache.
+  bool has_hooks;
+};
+extern const Library pagedkv_library;
+
 struct Function {
   std::string name;
   std::function<pkv_status(const Values&)> call;
@@ -95,6 +107,7 @@ struct Function {
   // NULL is OK, and a forked child may call it.
   bool closes = false;
   bool tells_status = true;
+  const Library* library = &pagedkv_library;
 
   bool takes(Handle handle) const;
   bool takes_handle() const;
@@ -173,9 +186,14 @@ std::vector<Function> snapshot_rows();
 std::vector<Function> prefix_rows();
 std::vector<Function> file_rows();
 std::vector<Function> store_rows();
+std::vector<Function> redis_rows();
 // Makes a case for each parameter of attention that can be wrong. The parameters are argument `at`.
 std::vector<Case> params_cases(size_t at);
+// Each function that a library exports.
 const std::vector<Function>& all_rows();
+// The same, for a test that has the function as a parameter, and the name of such a test.
+std::vector<const Function*> row_pointers();
+std::string row_name(const testing::TestParamInfo<const Function*>& row);
 
 Values valid_values(const Function& function, World& world);
 

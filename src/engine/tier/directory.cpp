@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/boundary.h"
 #include "base/file_replacement.h"
 #include "base/retry_on_eintr.h"
 #include "base/status.h"
@@ -324,17 +325,6 @@ void DirectoryStore::make_room() {
 
 namespace {
 
-template <class Work>
-int64_t guarded_call(const Work& work) noexcept {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return -ENOMEM;
-  } catch (...) {
-    return -EIO;
-  }
-}
-
 DirectoryStore& store_of(void* user) { return *static_cast<DirectoryStore*>(user); }
 
 }  // namespace
@@ -355,7 +345,7 @@ pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable
   store.drop = [](void* user, size_t n, const pkv_store_item* items) {
     return guarded_call([&] { return store_of(user).drop({items, n}); });
   };
-  store.close = [](void* user) { delete static_cast<DirectoryStore*>(user); };
+  store.close = guarded_close<DirectoryStore>;
   store.user = made.release();
   return store;
 }

@@ -1,0 +1,60 @@
+// What the C functions of both libraries run in, so that no exception and no pthread_cancel() ends
+// them halfway: guarded() for exported functions, guarded_call() and guarded_close() for those in
+// the table of a store.
+#pragma once
+
+#include <cerrno>
+#include <exception>
+#include <new>
+
+#include "base/cancellation.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+namespace pkv {
+
+// Keeps the sentence of a call that failed for this thread, and returns the status. Each library
+// has one of its own, and the function that returns the sentence.
+using KeepError = pkv_status (*)(pkv_status status, const char* sentence) noexcept;
+
+// Runs the body of an exported function. Turns exceptions into statuses and keeps their sentences.
+template <class Body>
+pkv_status guarded(KeepError keep_error, const Body& body) noexcept {
+  const os::WithoutCancellation no_cancellation;
+  try {
+    body();
+    return PKV_OK;
+  } catch (const Error& error) {
+    return keep_error(error.status, error.text);
+  } catch (const Misaligned& error) {
+    return keep_error(PKV_NO_MEMORY, error.what());
+  } catch (const std::bad_alloc&) {
+    return keep_error(PKV_NO_MEMORY, "the allocator refused memory for the call's own tables");
+  } catch (const std::exception& error) {
+    return keep_error(PKV_INTERNAL, error.what());
+  } catch (...) {
+    return keep_error(PKV_INTERNAL, "an unknown exception");
+  }
+}
+
+// Runs a function of a store's table, whose errors are negative errnos.
+template <class Body>
+int64_t guarded_call(const Body& body) noexcept {
+  const os::WithoutCancellation no_cancellation;
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  } catch (...) {
+    return -EIO;
+  }
+}
+
+// Deletes what a store's table calls its user.
+template <class Object>
+void guarded_close(void* user) noexcept {
+  const os::WithoutCancellation no_cancellation;
+  delete static_cast<Object*>(user);
+}
+
+}  // namespace pkv
