@@ -90,7 +90,7 @@ void register_prefix() {
           ->Iterations(1)
           ->Unit(benchmark::kSecond);
   };
-  add("prefix/trace", PKV_EVICTION_DEFAULT);
+  add("prefix/trace", PKV_EVICTION_LEARNED);
   if (!short_run()) add("prefix/trace/lru", PKV_EVICTION_LRU);
 }
 

@@ -131,12 +131,11 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--block-size", o.block_size, "Tokens per block: a multiple of 16, to 256 (16)")
       ->type_name("N")
       ->group("Cache");
-  app.add_option("--policy", o.policy, "Which cached blocks go first (default)")
-      ->type_name("default|lru|lfu|learned")
-      ->transform(names<pkv_eviction>({{"default", PKV_EVICTION_DEFAULT},
+  app.add_option("--policy", o.policy, "Which cached blocks go first (learned)")
+      ->type_name("learned|lru|lfu")
+      ->transform(names<pkv_eviction>({{"learned", PKV_EVICTION_LEARNED},
                                        {"lru", PKV_EVICTION_LRU},
-                                       {"lfu", PKV_EVICTION_LFU},
-                                       {"learned", PKV_EVICTION_LEARNED}}))
+                                       {"lfu", PKV_EVICTION_LFU}}))
       ->group("Cache");
   app.add_option("--prefix", o.setup.prefix, "Reuse of what ended sessions computed (on)")
       ->type_name("on|off")

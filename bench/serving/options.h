@@ -41,7 +41,7 @@ struct Options {
 
   uint64_t blocks = 0, memory = 0;
   uint32_t block_size = 16;
-  pkv_eviction policy = PKV_EVICTION_DEFAULT;
+  pkv_eviction policy = PKV_EVICTION_LEARNED;
   Setup setup;
   uint64_t context = 0;
   double watermark = 0.01;

@@ -172,12 +172,10 @@ def first_token(report, directory):
     save(figure, directory, "serve-first-token")
 
 
-# The default is often equal to one of its parts, which shows as a wider line behind it.
 POLICIES = {
     "bound": ("bound (Belady)", {"color": "#444444", "linestyle": "--"}),
     "default": ("default", {"color": BLUE, "marker": "o", "zorder": 3}),
     "default, with hints": ("default, with hints", {"color": BLUE, "linestyle": ":"}),
-    "learned": ("learned", {"color": SKY, "linewidth": 5, "alpha": 0.6, "zorder": 1.5}),
     "LRU": ("LRU", {"color": ORANGE, "marker": "^"}),
     "LFU": ("LFU", {"color": GREEN, "marker": "v"}),
     "SGLang slru": ("SGLang slru", {"color": "#CC79A7", "linestyle": "-."}),

@@ -234,14 +234,12 @@ type Eviction int32
 
 // Values of Eviction.
 const (
-	// As that one of the others which finds most on the traffic of late, and mostly LEARNED.
-	EvictionDefault Eviction = 0
+	// Those that earn the fewest hits for their room, as learned from when blocks like them return.
+	EvictionLearned Eviction = 0
 	// Those that were not used for longest.
 	EvictionLRU Eviction = 1
 	// Those matched least often since they were stored; among these, as LRU.
 	EvictionLFU Eviction = 2
-	// Those that earn the fewest hits for their room, as learned from when blocks like them return.
-	EvictionLearned Eviction = 3
 )
 
 // PrefixUse: What a session does with the prefix index of its cache, if there is one.

@@ -179,21 +179,19 @@ typedef struct pkv_layer_group {
  * beginnings.
  */
 typedef enum pkv_eviction PKV_ENUM {
-  /** As that one of the others which finds most on the traffic of late, and mostly LEARNED. */
-  PKV_EVICTION_DEFAULT = 0,
-  PKV_EVICTION_LRU = 1, /**< Those that were not used for longest. */
-  /** Those matched least often since they were stored; among these, as LRU. */
-  PKV_EVICTION_LFU = 2,
   /**
    * Those that earn the fewest hits for their room, as learned from when blocks like them return.
    */
-  PKV_EVICTION_LEARNED = 3
+  PKV_EVICTION_LEARNED = 0,
+  PKV_EVICTION_LRU = 1, /**< Those that were not used for longest. */
+  /** Those matched least often since they were stored; among these, as LRU. */
+  PKV_EVICTION_LFU = 2
 } pkv_eviction;
 
 /** The prefix index of a cache: see prefix.h. A block position is one block in each layer group. */
 typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< sizeof(pkv_prefix_config): pkv_prefix_config_init sets it. */
-  pkv_eviction eviction; /**< Which blocks are evicted first. Default DEFAULT. */
+  pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
    * The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
    * the blocks of the largest group.
@@ -209,8 +207,8 @@ typedef struct pkv_prefix_config {
   /**
    * Depth in tokens at which computing a token takes twice as long as at the beginning of a text,
    * since it attends to all before it: about w / (2 l h) for a model of w weights (those used for a
-   * token) with l layers of h query heads times head dim. DEFAULT and LEARNED then weigh a block by
-   * the time that its hit saves. 0 (default): all blocks weigh the same.
+   * token) with l layers of h query heads times head dim. LEARNED then weighs a block by the time
+   * that its hit saves. 0 (default): all blocks weigh the same.
    */
   uint32_t doubling_depth;
 } pkv_prefix_config;

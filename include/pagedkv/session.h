@@ -214,10 +214,10 @@ PKV_API pkv_status pkv_session_last_trim(pkv_session session, uint64_t limit, ui
  * running, say, or the user reads the answer. Set it before the session is closed, suspended or
  * trimmed; it stays until it is set again, and forks and snapshots inherit it.
  *
- * The eviction policies DEFAULT and LEARNED learn when texts with such a hint do return, by powers
- * of two of it. So its unit is the caller's, if it is always the same, and a hint that is wrong
- * costs little. Where blocks are shared with other texts, how often they are used counts instead.
- * Other policies, and sessions that do not use the prefix index, take no notice.
+ * The eviction policy LEARNED learns when texts with such a hint do return, by powers of two of it.
+ * So its unit is the caller's, if it is always the same, and a hint that is wrong costs little.
+ * Where blocks are shared with other texts, how often they are used counts instead. Other policies,
+ * and sessions that do not use the prefix index, take no notice.
  *
  * @param session  The session.
  * @param after    How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.

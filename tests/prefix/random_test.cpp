@@ -171,7 +171,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
 };
 
 INSTANTIATE_TEST_SUITE_P(, Random,
-                         testing::Values(PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU, PKV_EVICTION_LFU));
+                         testing::Values(PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, PKV_EVICTION_LFU));
 
 TEST_P(Random, WithRoomForAllEveryPublishedBeginningIsFound) {
   complete_ = true;

@@ -1,11 +1,10 @@
-// The parts of the default policy: what it learns, what it remembers, which order of eviction it
-// finds the best and which block it chooses.
+// The parts of the learned policy: what it learns, what it remembers and which block it chooses.
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <random>
 
-#include "engine/prefix/adaptive.h"
+#include "engine/prefix/learned_policy.h"
 
 namespace {
 
@@ -123,7 +122,7 @@ class Choice : public testing::Test {
   std::mt19937_64 random_{4};
   Tree tree_{1, 1, memory()};
   Node& root_ = tree_.new_root();
-  AdaptivePolicy policy_{1000, true, 0, memory()};
+  LearnedPolicy policy_{1000, 0, memory()};
   uint64_t now_ = 0;
   int32_t tokens_ = 0;
 };
@@ -192,54 +191,6 @@ TEST(Hints, ArePowersOfTwo) {
   EXPECT_EQ(hint_of(64), hint_of(127));
   EXPECT_LT(hint_of(127), hint_of(128));
   EXPECT_LT(hint_of(PKV_RETURN_NEVER - 1), hint_of(PKV_RETURN_NEVER));
-}
-
-// Plays texts of some blocks each in miniatures, which have room for `capacity` of them.
-class Miniature : public testing::TestWithParam<uint64_t> {
- protected:
-  void play(uint64_t text, uint32_t length) {
-    for (uint32_t i = length; i-- > 0;) {
-      const uint64_t hash = (text * 1000 + i + 1) * 0x9E3779B97F4A7C15u;
-      const uint64_t mixed = (hash ^ hash >> 32) * 0xBF58476D1CE4E5B9u;
-      if (miniatures_.samples(mixed ^ mixed >> 29)) miniatures_.add(mixed ^ mixed >> 29, 0, i + 1);
-    }
-    now_ += length;
-    miniatures_.play(judge_, now_);
-  }
-
-  const uint64_t capacity_ = GetParam();
-  ReturnTimes times_{capacity_, memory()};
-  Judge judge_{times_, 0};
-  Miniatures miniatures_{capacity_, memory()};
-  uint64_t now_ = 0;
-  std::mt19937_64 random_{5};
-};
-
-// 1,000 is its own sample, and of 64,000 every 32nd block is sampled.
-INSTANTIATE_TEST_SUITE_P(, Miniature, testing::Values(1000, 64000));
-
-// Half of the room's worth of texts return all the time, and later others come once in between, so
-// that recency loses all. Kinds do not tell them apart, so that what is learned is of no use.
-TEST_P(Miniature, FrequencyWinsAgainstScans) {
-  const uint32_t length = 20;
-  const uint64_t returning = capacity_ / 2 / length;
-  for (uint64_t i = 0; i < 40 * returning; i++) {
-    play(i % returning, length);
-    for (int scan = 0; i > 4 * returning && scan < 3; scan++)
-      play(1000000 + 3 * i + static_cast<uint64_t>(scan), length);
-  }
-  EXPECT_EQ(Order::frequency, miniatures_.best());
-}
-
-// Texts return twice, soon, and never again: what was frequent is of no use.
-TEST_P(Miniature, WhatWasFrequentDoesNotWinForEver) {
-  const uint32_t length = 20;
-  const uint64_t apart = capacity_ / 2 / length;
-  for (uint64_t i = 0; i < 60 * apart; i++) {
-    play(i, length);
-    if (i >= apart) play(i - apart, length);
-  }
-  EXPECT_NE(Order::frequency, miniatures_.best());
 }
 
 }  // namespace

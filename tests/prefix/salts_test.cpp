@@ -41,7 +41,7 @@ class Salts : public testing::Test {
   }
 
   cache_test::Cache cache =
-      replay::cache_of(salt_count * text_count * text_tokens / 16, 16, PKV_EVICTION_DEFAULT);
+      replay::cache_of(salt_count * text_count * text_tokens / 16, 16, PKV_EVICTION_LEARNED);
 };
 
 TEST_F(Salts, AMillionLookUpsFindNothingOfOthers) {

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(, Trace, testing::Values(Grain{16, 1}, Grain{256, 2}),
                          });
 
 TEST_P(Trace, WithoutALimitEveryPrefixIsFound) {
-  for (const pkv_eviction eviction : {PKV_EVICTION_DEFAULT, PKV_EVICTION_LRU})
+  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU})
     EXPECT_EQ(105710u, hits(182790, eviction));
 }
 
@@ -87,7 +87,7 @@ TEST_P(Trace, TheDefaultKeepsMoreThanRecencyAndFrequency) {
   for (const auto& [capacity, known_lru, known_lfu, lfu_for_ever] : known) {
     const double lru = percent(capacity, PKV_EVICTION_LRU),
                  lfu = percent(capacity, PKV_EVICTION_LFU),
-                 own = percent(capacity, PKV_EVICTION_DEFAULT);
+                 own = percent(capacity, PKV_EVICTION_LEARNED);
     std::printf("%llu blocks: LRU %.2f, LFU %.2f, default %.2f %%\n", (unsigned long long)capacity,
                 lru, lfu, own);
     EXPECT_NEAR(known_lru, lru, rounding) << capacity;
@@ -101,7 +101,7 @@ TEST_P(Trace, TheDefaultKeepsMoreThanRecencyAndFrequency) {
 }
 
 TEST_P(Trace, ASecondRunEvictsTheSame) {
-  EXPECT_EQ(hits(5000, PKV_EVICTION_DEFAULT), hits(5000, PKV_EVICTION_DEFAULT));
+  EXPECT_EQ(hits(5000, PKV_EVICTION_LEARNED), hits(5000, PKV_EVICTION_LEARNED));
 }
 
 }  // namespace

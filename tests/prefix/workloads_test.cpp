@@ -51,7 +51,7 @@ std::vector<std::string> blocks_of(size_t number) {
 
 TEST(Workload, SharedBlocksAreStoredOnce) {
   for (const bool sharing : {false, true}) {
-    cache_test::Cache cache = replay::cache_of(1000, block_size, PKV_EVICTION_DEFAULT);
+    cache_test::Cache cache = replay::cache_of(1000, block_size, PKV_EVICTION_LEARNED);
     Texts texts;
     std::vector<cache_test::Session> sessions;
     for (size_t number = 0; number < std::size(requests); number++) {
@@ -90,13 +90,13 @@ uint64_t found_among_strangers(pkv_eviction eviction) {
 TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
   EXPECT_EQ(0u, found_among_strangers(PKV_EVICTION_LRU)) << "19 texts come between, and 8 fit";
   // There are 400 prompts of 8 blocks. All there is to learn is learned after the first of them.
-  EXPECT_GT(found_among_strangers(PKV_EVICTION_DEFAULT), 9 * 400 * 8 / 10u);
+  EXPECT_GT(found_among_strangers(PKV_EVICTION_LEARNED), 9 * 400 * 8 / 10u);
 }
 
 // Conversations end one after another. Their blocks were used equally often, so the oldest are
 // evicted.
 TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
-  cache_test::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_DEFAULT);
+  cache_test::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_LEARNED);
   Texts texts;
   for (const std::string name : {"a", "b", "c", "d", "e"})
     replay::serve(cache, texts.of({name + "0", name + "1"}));

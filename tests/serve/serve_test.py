@@ -213,9 +213,7 @@ def lru_hits(texts, capacity):
 
 
 def case_policies():
-    """Policies find what their rules say, none more than the bound; the guarantee is the default
-    less the best of its parts.
-    """
+    """Policies find what their rules say, none more than the bound."""
     dice = random.Random(1)
     # Half of the requests are for 60 popular blocks, and half for blocks that come once.
     texts = [dice.randrange(60) if dice.random() < 0.5 else 1000 + i for i in range(3000)]
@@ -225,7 +223,7 @@ def case_policies():
     (compared,) = figures("--policies", "--trace", single, *sizes)["comparisons"]
     assert compared["asked_blocks"] == 3000 and compared["distinct_blocks"] == len(set(texts))
     rows = {row["policy"]: [tokens // 512 for tokens in row["tokens"]] for row in compared["rows"]}
-    for name in ("default", "learned", "LFU", "SGLang lru", "S3-FIFO", "W-TinyLFU"):
+    for name in ("default", "LFU", "SGLang lru", "S3-FIFO", "W-TinyLFU"):
         assert all(0 < own <= most for own, most in zip(rows[name], rows["bound"])), (name, rows)
     assert all(row[-1] == 3000 - len(set(texts)) for row in rows.values()), rows
     assert rows["LRU"] == [lru_hits(texts, capacity) for capacity in capacities], rows
@@ -234,14 +232,8 @@ def case_policies():
     # What comes once does not take the place of what is popular.
     for name in ("default", "S3-FIFO", "W-TinyLFU"):
         assert rows[name][1] > 1.2 * rows["LRU"][1], (name, rows)
-    for own, *parts, ahead, chance in zip(
-        *(rows[name] for name in ("default", "learned", "LRU", "LFU")),
-        compared["ahead"],
-        compared["by_chance"],
-    ):
-        assert abs(ahead - (own - max(parts)) / 3000) < 1e-6 and 0 <= chance < 0.05
     result = run("--policies", "--trace", single, *sizes)
-    assert "W-TinyLFU" in result.stdout and "default - best part" in result.stdout
+    assert "W-TinyLFU" in result.stdout and "default, by time" in result.stdout
 
     # Texts of several blocks: nobody finds a block without those before it.
     long = [[dice.randrange(8) if i < 3 else 10000 * j + i for i in range(6)] for j in range(600)]

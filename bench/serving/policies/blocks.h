@@ -26,14 +26,12 @@ constexpr double attention_doubles_at = 30000;
 // What hits saved.
 struct Saved {
   uint64_t blocks = 0;
-  double time = 0;                // in the time of a token that has none before it
-  std::vector<uint32_t> by_text;  // blocks
+  double time = 0;  // in the time of a token that has none before it
 
-  // The first `count` blocks of a text, of so many tokens each.
+  // The first `count` blocks of a text, of this many tokens each.
   void add(size_t count, uint32_t tokens) {
     const double n = static_cast<double>(count) * tokens;
     blocks += count;
-    by_text.push_back(static_cast<uint32_t>(count));
     time += n * (1 + n / (2 * attention_doubles_at));
   }
 };

@@ -8,7 +8,7 @@
 namespace pkv::serve {
 
 struct LibraryPolicy {
-  pkv_eviction eviction = PKV_EVICTION_DEFAULT;
+  pkv_eviction eviction = PKV_EVICTION_LEARNED;
   bool weighs_time = false;  // prefill time, not blocks
   bool hints = false;        // is told when texts are expected to go on
 };

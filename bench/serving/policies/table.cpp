@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
 
 #include "../figures.h"
 #include "bound.h"
@@ -13,9 +12,6 @@
 namespace pkv::serve {
 
 namespace {
-
-// The policies of which the default one is made.
-constexpr const char* parts[] = {"learned", "LRU", "LFU"};
 
 struct Row {
   const char* name;
@@ -37,14 +33,13 @@ Row sglang(const char* name, SglangOrder order) {
 std::vector<Row> rows_for(const Blocks& blocks) {
   std::vector<Row> rows{
       library("default", {}),
-      library("learned", {PKV_EVICTION_LEARNED}),
       library("LRU", {PKV_EVICTION_LRU}),
       library("LFU", {PKV_EVICTION_LFU}),
-      library("default, by time", {PKV_EVICTION_DEFAULT, true}),
+      library("default, by time", {PKV_EVICTION_LEARNED, true}),
   };
   if (std::any_of(blocks.texts.begin(), blocks.texts.end(),
                   [](const Text& text) { return text.expected_return > 0; }))
-    rows.push_back(library("default, with hints", {PKV_EVICTION_DEFAULT, false, true}));
+    rows.push_back(library("default, with hints", {PKV_EVICTION_LEARNED, false, true}));
   rows.push_back({"vLLM", replay_vllm});
   rows.push_back(sglang("SGLang lru", SglangOrder::lru));
   rows.push_back(sglang("SGLang lfu", SglangOrder::lfu));
@@ -75,17 +70,6 @@ std::string print(const char* format, auto... values) {
   return text;
 }
 
-// One standard deviation of how far two policies are apart, in blocks, as it varies from text to
-// text.
-double deviation(const Saved& a, const Saved& b) {
-  double squares = 0;
-  for (size_t i = 0; i < a.by_text.size(); i++) {
-    const double apart = static_cast<double>(a.by_text[i]) - static_cast<double>(b.by_text[i]);
-    squares += apart * apart;
-  }
-  return std::sqrt(squares);
-}
-
 }  // namespace
 
 nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capacities,
@@ -99,11 +83,10 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
                         {"distinct_blocks", blocks.distinct},
                         {"capacities", capacities},
                         {"rows", nlohmann::json::array()}};
-  std::map<std::string, std::vector<Saved>> all;
   for (const Row& row : rows_for(blocks)) {
     nlohmann::json shares{{"policy", row.name}};
     for (const uint64_t capacity : capacities) {
-      const Saved& saved = all[row.name].emplace_back(row.replay(blocks, capacity));
+      const Saved saved = row.replay(blocks, capacity);
       shares["blocks"].push_back(Figures::ratio(static_cast<double>(saved.blocks),
                                                 static_cast<double>(blocks.asked.blocks)));
       shares["time"].push_back(Figures::ratio(saved.time, blocks.asked.time));
@@ -112,22 +95,9 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
     result["rows"].push_back(shares);
     progress();
   }
-  const auto asked = static_cast<double>(blocks.asked.blocks);
-  for (size_t i = 0; i < capacities.size(); i++) {
-    const Saved& own = all.at("default")[i];
-    const Saved* best = nullptr;
-    for (const char* part : parts)
-      if (const Saved& saved = all.at(part)[i]; best == nullptr || saved.blocks > best->blocks)
-        best = &saved;
-    result["ahead"].push_back(
-        (static_cast<double>(own.blocks) - static_cast<double>(best->blocks)) / asked);
-    result["by_chance"].push_back(deviation(own, *best) / asked);
-  }
   return result;
 }
 
-// The last line is the guarantee: the default less the best of its parts, and one standard
-// deviation of this difference.
 std::string policy_table(const nlohmann::json& comparison) {
   const auto& capacities = comparison.at("capacities");
   std::string text = print(
@@ -146,11 +116,7 @@ std::string policy_table(const nlohmann::json& comparison) {
                     100 * row.at("time")[i].get<double>());
     text += '\n';
   }
-  text += print("%-22s", "default - best part");
-  for (size_t i = 0; i < capacities.size(); i++)
-    text += print("   %+5.2f ±%5.2f ", 100 * comparison.at("ahead")[i].get<double>(),
-                  100 * comparison.at("by_chance")[i].get<double>());
-  return text + '\n';
+  return text;
 }
 
 }  // namespace pkv::serve

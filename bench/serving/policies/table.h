@@ -10,10 +10,9 @@
 namespace pkv::serve {
 
 // {"workload", "block_tokens", "asked_blocks", "distinct_blocks", "capacities", "rows": [{"policy",
-// "blocks", "time", "tokens"}], "ahead", "by_chance"}: blocks and time are shares of what was
-// asked, by capacity in blocks; tokens are those that were found; ahead is the share of the default
-// less that of the best of its parts, and by_chance one standard deviation of this difference. No
-// capacities: some that fit the trace. progress is called after each row.
+// "blocks", "time", "tokens"}]}: blocks and time are shares of what was asked, by capacity in
+// blocks; tokens are those that were found. No capacities: some that fit the trace. progress is
+// called after each row.
 nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capacities,
                                 const std::function<void()>& progress);
 std::string policy_table(const nlohmann::json& comparison);

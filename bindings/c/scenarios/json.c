@@ -43,7 +43,7 @@ int enum_of(const char* name) {
                                        NAMED(PKV_STORAGE_NONE),
                                        NAMED(PKV_LAYOUT_PACKED),
                                        NAMED(PKV_LAYOUT_PLAIN),
-                                       NAMED(PKV_EVICTION_DEFAULT),
+                                       NAMED(PKV_EVICTION_LEARNED),
                                        NAMED(PKV_EVICTION_LRU),
                                        NAMED(PKV_EVICTION_LFU),
                                        NAMED(PKV_PREFIX_SHARE),

@@ -36,7 +36,7 @@ _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 class PrefixConfig:
     """Keeps what ended sessions computed for new ones that begin alike."""
 
-    eviction: Eviction | str = Eviction.DEFAULT
+    eviction: Eviction | str = Eviction.LEARNED
     pinned_blocks: int = 0
     salt_blocks: int = 0
     events: int = 0

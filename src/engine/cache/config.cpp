@@ -228,7 +228,7 @@ void check_store(const pkv_store_config& config) {
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {
-  check_enum(prefix.eviction, PKV_EVICTION_DEFAULT, PKV_EVICTION_LEARNED, "eviction");
+  check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LFU, "eviction");
   if (prefix.events > max_events)
     fail(PKV_INVALID_ARGUMENT, "events is %u; at most %u are kept", prefix.events, max_events);
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/prefix/adaptive.h"
+#include "engine/prefix/learned_policy.h"
 #include "engine/prefix/ordered_policy.h"
 
 namespace pkv::prefix {
@@ -15,8 +15,7 @@ std::unique_ptr<Policy> make_policy(const pkv_prefix_config& config, uint32_t bl
     return std::make_unique<OrderedPolicy>(config.eviction == PKV_EVICTION_LFU, memory);
   const double weight_per_block =
       config.doubling_depth == 0 ? 0.0 : static_cast<double>(block_size) / config.doubling_depth;
-  return std::make_unique<AdaptivePolicy>(capacity, config.eviction == PKV_EVICTION_DEFAULT,
-                                          weight_per_block, memory);
+  return std::make_unique<LearnedPolicy>(capacity, weight_per_block, memory);
 }
 
 }  // namespace

@@ -819,11 +819,11 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 // SessionSetReturnHint is pkv_session_set_return_hint. Tells about how long after a session its
 // text is expected to go on in another one: a tool is running, say, or the user reads the answer.
 // Set it before the session is closed, suspended or trimmed; it stays until it is set again, and
-// forks and snapshots inherit it. The eviction policies DEFAULT and LEARNED learn when texts with
-// such a hint do return, by powers of two of it. So its unit is the caller's, if it is always the
-// same, and a hint that is wrong costs little. Where blocks are shared with other texts, how often
-// they are used counts instead. Other policies, and sessions that do not use the prefix index, take
-// no notice. Statuses: BUSY. Since 0.1.
+// forks and snapshots inherit it. The eviction policy LEARNED learns when texts with such a hint do
+// return, by powers of two of it. So its unit is the caller's, if it is always the same, and a hint
+// that is wrong costs little. Where blocks are shared with other texts, how often they are used
+// counts instead. Other policies, and sessions that do not use the prefix index, take no notice.
+// Statuses: BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - after: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.

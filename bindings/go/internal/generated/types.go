@@ -254,7 +254,7 @@ type LayerGroup struct {
 type PrefixConfig struct {
 	// sizeof(pkv_prefix_config): pkv_prefix_config_init sets it.
 	StructSize uint32
-	// Which blocks are evicted first. Default DEFAULT.
+	// Which blocks are evicted first. Default LEARNED.
 	Eviction int32
 	// The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
 	// the blocks of the largest group.
@@ -266,8 +266,8 @@ type PrefixConfig struct {
 	Events uint32
 	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text,
 	// since it attends to all before it: about w / (2 l h) for a model of w weights (those used for
-	// a token) with l layers of h query heads times head dim. DEFAULT and LEARNED then weigh a
-	// block by the time that its hit saves. 0 (default): all blocks weigh the same.
+	// a token) with l layers of h query heads times head dim. LEARNED then weighs a block by the
+	// time that its hit saves. 0 (default): all blocks weigh the same.
 	DoublingDepth uint32
 }
 

@@ -243,16 +243,14 @@ class Eviction(enum.IntEnum):
     beginnings.
     """
 
-    DEFAULT = 0
-    """As that one of the others which finds most on the traffic of late, and mostly LEARNED."""
+    LEARNED = 0
+    """Those that earn the fewest hits for their room, as learned from when blocks like them
+    return.
+    """
     LRU = 1
     """Those that were not used for longest."""
     LFU = 2
     """Those matched least often since they were stored; among these, as LRU."""
-    LEARNED = 3
-    """Those that earn the fewest hits for their room, as learned from when blocks like them
-    return.
-    """
 
 
 class PrefixUse(enum.IntEnum):

@@ -277,15 +277,13 @@ c_enum! {
     /// Which cached blocks that nobody uses are evicted first, the ends of texts before their
     /// beginnings.
     pkv_eviction {
-        /// As that one of the others which finds most on the traffic of late, and mostly LEARNED.
-        DEFAULT = 0,
+        /// Those that earn the fewest hits for their room, as learned from when blocks like them
+        /// return.
+        LEARNED = 0,
         /// Those that were not used for longest.
         LRU = 1,
         /// Those matched least often since they were stored; among these, as LRU.
         LFU = 2,
-        /// Those that earn the fewest hits for their room, as learned from when blocks like them
-        /// return.
-        LEARNED = 3,
     }
 }
 
@@ -582,7 +580,7 @@ pub struct pkv_layer_group {
 pub struct pkv_prefix_config {
     /// sizeof(pkv_prefix_config): pkv_prefix_config_init sets it.
     pub struct_size: u32,
-    /// Which blocks are evicted first. Default DEFAULT.
+    /// Which blocks are evicted first. Default LEARNED.
     pub eviction: pkv_eviction,
     /// The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
     /// the blocks of the largest group.
@@ -594,8 +592,8 @@ pub struct pkv_prefix_config {
     pub events: u32,
     /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
     /// text, since it attends to all before it: about w / (2 l h) for a model of w weights (those
-    /// used for a token) with l layers of h query heads times head dim. DEFAULT and LEARNED then
-    /// weigh a block by the time that its hit saves. 0 (default): all blocks weigh the same.
+    /// used for a token) with l layers of h query heads times head dim. LEARNED then weighs a block
+    /// by the time that its hit saves. 0 (default): all blocks weigh the same.
     pub doubling_depth: u32,
 }
 
@@ -1724,12 +1722,11 @@ macro_rules! for_each_function {
             /// Tells about how long after a session its text is expected to go on in another one: a
             /// tool is running, say, or the user reads the answer. Set it before the session is
             /// closed, suspended or trimmed; it stays until it is set again, and forks and
-            /// snapshots inherit it. The eviction policies DEFAULT and LEARNED learn when texts
-            /// with such a hint do return, by powers of two of it. So its unit is the caller's, if
-            /// it is always the same, and a hint that is wrong costs little. Where blocks are
-            /// shared with other texts, how often they are used counts instead. Other policies, and
-            /// sessions that do not use the prefix index, take no notice. Statuses: BUSY. Since
-            /// 0.1.
+            /// snapshots inherit it. The eviction policy LEARNED learns when texts with such a hint
+            /// do return, by powers of two of it. So its unit is the caller's, if it is always the
+            /// same, and a hint that is wrong costs little. Where blocks are shared with other
+            /// texts, how often they are used counts instead. Other policies, and sessions that do
+            /// not use the prefix index, take no notice. Statuses: BUSY. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `after`: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.

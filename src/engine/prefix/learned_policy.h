@@ -1,21 +1,19 @@
-// The policy that a cache has by default. It orders the candidates in one of several ways
-// (order.h): in the one that it has learned, or in another one where miniatures of the cache
-// (miniatures.h) show that this finds more.
+// The policy that a cache has by default: the block goes that has the fewest hits to expect for the
+// time that it is held, as learned from when blocks like it return (return_time.h).
 #pragma once
 
-#include <optional>
-
 #include "engine/prefix/ghosts.h"
-#include "engine/prefix/miniatures.h"
 #include "engine/prefix/policy.h"
+#include "engine/prefix/return_time.h"
+#include "engine/prefix/shortlist.h"
 
 namespace pkv::prefix {
 
-class AdaptivePolicy final : public Policy {
+class LearnedPolicy final : public Policy {
  public:
-  // adaptive: false keeps the learned order. weight_per_block: see Judge.
-  AdaptivePolicy(uint64_t capacity, bool adaptive, double weight_per_block,
-                 std::pmr::memory_resource& memory);
+  // capacity: blocks of the cache. weight_per_block: by how much a hit of a block saves more than
+  // one of the block before it, in parts of what a hit of the first one saves. Throws bad_alloc.
+  LearnedPolicy(uint64_t capacity, double weight_per_block, std::pmr::memory_resource& memory);
   void reserve(size_t nodes) override;
   void add(Node& node) noexcept override;
   void remove(Node& node) noexcept override;
@@ -28,26 +26,25 @@ class AdaptivePolicy final : public Policy {
   void evicted(Node& node, uint32_t count) noexcept override;
 
  private:
-  // The candidates of one retention; Node::place is the index in both lists. Facts lie apart from
-  // the nodes, so that a look at many of them stays in the processor's caches.
+  // The candidates of one retention; Node::place is the index in both lists.
   struct Candidates {
     explicit Candidates(std::pmr::memory_resource& memory) : nodes(&memory), facts(&memory) {}
     std::pmr::vector<Node*> nodes;
     std::pmr::vector<Facts> facts;
   };
+  float worth(const Facts& facts) const noexcept;
+  void offer(const Candidates& candidates, size_t place) noexcept;
   Node* lowest(const Candidates& candidates) const noexcept;
-  Order order() const { return miniatures_ ? miniatures_->best() : Order::learned; }
+  size_t random_below(size_t n) noexcept;
 
   std::array<Candidates, retentions> candidates_;
   ReturnTimes times_;
-  const Judge judge_;
+  const float weight_per_block_;
   Ghosts ghosts_;
-  std::optional<Miniatures> miniatures_;
-  Shortlist<Node*> shortlist_;
-  Order shortlist_order_ = Order::learned;
+  Shortlist shortlist_;
   uint8_t shortlist_retention_ = 0;
   uint64_t now_ = 0;
-  Dice dice_;
+  uint64_t random_ = 1;
   Node* next_ = nullptr;  // what the last victim leaves, which is likely as good a choice
 };
 

@@ -1,4 +1,4 @@
-#include "engine/prefix/adaptive.h"
+#include "engine/prefix/learned_policy.h"
 
 #include <bit>
 
@@ -8,23 +8,23 @@ namespace {
 
 constexpr unsigned max_uses = 31, max_fresh = ReturnTimes::fresh_classes - 1;
 static_assert(ReturnTimes::unhinted_kinds + hint_never == ReturnTimes::kinds);
-// So many candidates are all looked at; of more, some random ones.
+// Up to this many candidates are all looked at; of more, some random ones.
 constexpr size_t few_candidates = 96, random_candidates = 16;
 
 unsigned width(uint64_t number) { return static_cast<unsigned>(std::bit_width(number)); }
 
+Facts facts_of(const Node& node) { return {node.last_use, node.end(), node.kind}; }
+
 }  // namespace
 
-AdaptivePolicy::AdaptivePolicy(uint64_t capacity, bool adaptive, double weight_per_block,
-                               std::pmr::memory_resource& memory)
+LearnedPolicy::LearnedPolicy(uint64_t capacity, double weight_per_block,
+                             std::pmr::memory_resource& memory)
     : candidates_{Candidates(memory), Candidates(memory), Candidates(memory)},
       times_(capacity, memory),
-      judge_(times_, weight_per_block),
-      ghosts_(capacity, memory) {
-  if (adaptive) miniatures_.emplace(capacity, memory);
-}
+      weight_per_block_(static_cast<float>(weight_per_block)),
+      ghosts_(capacity, memory) {}
 
-void AdaptivePolicy::reserve(size_t nodes) {
+void LearnedPolicy::reserve(size_t nodes) {
   for (Candidates& candidates : candidates_) {
     const size_t room = std::max(nodes, candidates.nodes.capacity() * 2);
     if (candidates.nodes.capacity() < nodes) candidates.nodes.reserve(room);
@@ -32,20 +32,28 @@ void AdaptivePolicy::reserve(size_t nodes) {
   }
 }
 
-void AdaptivePolicy::add(Node& node) noexcept {
+float LearnedPolicy::worth(const Facts& facts) const noexcept {
+  return times_.worth(facts.kind, now_ - facts.last_use) *
+         (1 + weight_per_block_ * static_cast<float>(facts.depth));
+}
+
+void LearnedPolicy::offer(const Candidates& candidates, size_t place) noexcept {
+  const Facts& facts = candidates.facts[place];
+  shortlist_.offer({candidates.nodes[place], facts, worth(facts)});
+}
+
+void LearnedPolicy::add(Node& node) noexcept {
   Candidates& candidates = candidates_[node.retention];
   node.place = static_cast<uint32_t>(candidates.nodes.size());
   candidates.nodes.push_back(&node);
-  candidates.facts.push_back({node.last_use, node.matches, node.end(), node.kind});
-  if (next_ == &node && node.retention == shortlist_retention_)
-    shortlist_.offer(&node, candidates.facts.back(),
-                     judge_.worth(shortlist_order_, candidates.facts.back(), now_));
+  candidates.facts.push_back(facts_of(node));
+  if (next_ == &node && node.retention == shortlist_retention_) offer(candidates, node.place);
 }
 
-void AdaptivePolicy::remove(Node& node) noexcept {
+void LearnedPolicy::remove(Node& node) noexcept {
   if (next_ == &node) next_ = nullptr;
   if (node.place == Node::no_place) return;
-  shortlist_.remove(&node);
+  shortlist_.remove(node);
   Candidates& candidates = candidates_[node.retention];
   candidates.nodes[node.place] = candidates.nodes.back();
   candidates.facts[node.place] = candidates.facts.back();
@@ -55,42 +63,39 @@ void AdaptivePolicy::remove(Node& node) noexcept {
   node.place = Node::no_place;
 }
 
-Node* AdaptivePolicy::victim() noexcept {
+Node* LearnedPolicy::victim() noexcept {
   uint8_t retention = 0;
   while (retention < retentions && candidates_[retention].nodes.empty()) retention++;
   if (retention == retentions) return nullptr;
   if (retention != shortlist_retention_) shortlist_.clear();
   shortlist_retention_ = retention;
-  shortlist_order_ = order();
   const Candidates& candidates = candidates_[retention];
   const size_t count = candidates.nodes.size();
   if (count <= few_candidates) return lowest(candidates);
-  shortlist_.judge(judge_, shortlist_order_, now_);
-  for (size_t i = 0; i < random_candidates; i++) {
-    const size_t place = dice_.below(count);
+  shortlist_.judge([&](const Facts& facts) { return worth(facts); });
+  for (size_t i = 0; i < random_candidates; i++) offer(candidates, random_below(count));
+  return shortlist_.first();
+}
+
+Node* LearnedPolicy::lowest(const Candidates& candidates) const noexcept {
+  const auto entry = [&](size_t place) {
     const Facts& facts = candidates.facts[place];
-    shortlist_.offer(candidates.nodes[place], facts, judge_.worth(shortlist_order_, facts, now_));
-  }
-  return shortlist_.lowest();
+    return Shortlist::Entry{candidates.nodes[place], facts, worth(facts)};
+  };
+  Shortlist::Entry lowest = entry(0);
+  for (size_t i = 1; i < candidates.nodes.size(); i++)
+    if (const Shortlist::Entry each = entry(i); each.before(lowest)) lowest = each;
+  return lowest.node;
 }
 
-Node* AdaptivePolicy::lowest(const Candidates& candidates) const noexcept {
-  size_t lowest = 0;
-  float lowest_worth = judge_.worth(shortlist_order_, candidates.facts[0], now_);
-  for (size_t i = 1; i < candidates.nodes.size(); i++) {
-    const Facts& facts = candidates.facts[i];
-    const float worth = judge_.worth(shortlist_order_, facts, now_);
-    if (worth > lowest_worth ||
-        (worth == lowest_worth && facts.last_use >= candidates.facts[lowest].last_use))
-      continue;
-    lowest = i;
-    lowest_worth = worth;
-  }
-  return candidates.nodes[lowest];
+// Knuth's linear congruential generator, whose upper bits are good.
+size_t LearnedPolicy::random_below(size_t n) noexcept {
+  random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<size_t>((random_ >> 32) * n >> 32);
 }
 
-void AdaptivePolicy::inserted(std::span<const uint64_t> hashes,
-                              std::span<History> histories) noexcept {
+void LearnedPolicy::inserted(std::span<const uint64_t> hashes,
+                             std::span<History> histories) noexcept {
   constexpr size_t ahead = 16;
   for (size_t i = 0; i < hashes.size(); i++) {
     if (i + ahead < hashes.size()) ghosts_.prefetch(hashes[i + ahead]);
@@ -98,7 +103,7 @@ void AdaptivePolicy::inserted(std::span<const uint64_t> hashes,
   }
 }
 
-void AdaptivePolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) noexcept {
+void LearnedPolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) noexcept {
   // The end of the part of the path that was used before, as far as nodes and ghosts remember; the
   // root if no part was.
   const Node* known = &end;
@@ -109,8 +114,6 @@ void AdaptivePolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) 
   // new.
   const uint8_t turn = static_cast<uint8_t>(std::min(known->history.turn + 1u, max_uses));
   const unsigned fresh = std::min(max_fresh, width((length - old) * uint64_t{8} / length));
-  // What keeps a part of its path is a session that was trimmed, and goes on.
-  const bool whole = miniatures_ && from == 0;
   for (Node* node = &end; node->end() > from; node = node->parent) {
     if (node->start >= old) node->history = {0, turn};
     node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, max_uses));
@@ -122,17 +125,12 @@ void AdaptivePolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) 
         static_cast<uint8_t>(hint != 0 && own ? ReturnTimes::unhinted_kinds + hint - 1
                                               : often * ReturnTimes::fresh_classes + fresh);
     times_.used(node->hashes, node->kind, now);
-    if (!whole) continue;
-    for (uint32_t i = node->size; i-- > 0;)
-      if (miniatures_->samples(node->hashes[i]))
-        miniatures_->add(node->hashes[i], node->kind, node->start + i + 1);
   }
   now_ = now + (length - from);
-  if (whole) miniatures_->play(judge_, now_);
   times_.learn(now_);
 }
 
-void AdaptivePolicy::evicted(Node& node, uint32_t count) noexcept {
+void LearnedPolicy::evicted(Node& node, uint32_t count) noexcept {
   const auto hashes = std::span(node.hashes).last(count);
   for (const uint64_t hash : hashes) ghosts_.prefetch(hash);
   for (const uint64_t hash : hashes) ghosts_.remember(hash, node.history);
