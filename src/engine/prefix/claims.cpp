@@ -114,7 +114,8 @@ void Claims::count_evictable(Node& node, bool evictable) noexcept {
     if (contents_.windows.has(g)) continue;  // these are evictable one by one
     contents_.evictable[g] += evictable ? node.size : uint64_t{0} - node.size;
   }
-  space_of(node).figures.evictable += evictable ? node.size : uint64_t{0} - node.size;
+  contents_.spaces.count(space_of(node), &Figures::evictable,
+                         evictable ? node.size : uint64_t{0} - node.size);
 }
 
 void Claims::reserve_node(Space& space) {

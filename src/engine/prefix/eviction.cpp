@@ -13,10 +13,10 @@ namespace {
 constexpr uint32_t tokens_per_choice = 512;
 static_assert(tokens_per_choice >= memory::max_block_size);
 
-uint64_t& count_of(pkv_prefix_event_kind why, Figures& figures) {
-  return why == PKV_PREFIX_EVICTED    ? figures.evicted
-         : why == PKV_PREFIX_EXPELLED ? figures.expelled
-                                      : figures.cleared;
+SharedCount Figures::* count_of(pkv_prefix_event_kind why) {
+  return why == PKV_PREFIX_EVICTED    ? &Figures::evicted
+         : why == PKV_PREFIX_EXPELLED ? &Figures::expelled
+                                      : &Figures::cleared;
 }
 
 }  // namespace
@@ -101,13 +101,13 @@ bool Eviction::evict_window_block(size_t group, WindowBlocks::List list) noexcep
 
 uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
   if (space.quota == 0) return wanted;
-  const uint64_t& cached = space.figures.cached;
+  const SharedCount& cached = space.figures.cached;
   while (cached + wanted > space.quota) {
     Node* const victim = space.own.first();
     if (victim == nullptr) break;
     evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EXPELLED);
   }
-  return std::min(wanted, space.quota - std::min(space.quota, cached));
+  return std::min(wanted, space.quota - std::min<uint64_t>(space.quota, cached));
 }
 
 void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
@@ -120,9 +120,9 @@ void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) 
       contents_.spaces.drop_if_empty(space);
       throw;
     }
-    for (const std::span<Node* const> candidates : contents_.policy->candidates())
-      for (Node* const node : candidates)
-        if (node->owner == &space) space.own.add(*node);
+    Tree::for_each_below(space.root, [&](Node& node) {
+      if (node.is_candidate()) space.own.add(node);
+    });
   } else if (quota == 0) {
     space.own.clear();
   }
@@ -133,25 +133,19 @@ void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) 
 }
 
 void Eviction::clear() noexcept {
-  claims_.review_unclaimed();
-  while (Node* const victim = contents_.policy->victim())
-    drop_last(*victim, victim->size, PKV_PREFIX_CLEARED);
+  auto& all = contents_.spaces.all();
+  for (auto entry = all.begin(); entry != all.end();) clear((entry++)->second);
 }
 
-void Eviction::clear(const Space& space) noexcept {
+// Children go before their parents, which they would keep.
+void Eviction::clear(Space& space) noexcept {
   claims_.review_unclaimed();
-  const void* const owner = &space;  // the space is dropped with its last block
-  for (bool again = true; again;) {  // parents become candidates when their children are gone
-    again = false;
-    for (size_t retention = 0; retention < Policy::retentions; retention++) {
-      for (size_t i = contents_.policy->candidates()[retention].size(); i-- > 0;) {
-        const std::span<Node* const> candidates = contents_.policy->candidates()[retention];
-        if (i >= candidates.size() || candidates[i]->owner != owner) continue;
-        drop_last(*candidates[i], candidates[i]->size, PKV_PREFIX_CLEARED);
-        again = true;
-      }
-    }
-  }
+  space.root.users++;  // so that the space is not dropped with its last block
+  Tree::for_each_below(space.root, [&](Node& node) {
+    if (node.users == 0 && node.children.empty()) drop_last(node, node.size, PKV_PREFIX_CLEARED);
+  });
+  space.root.users--;
+  contents_.spaces.drop_if_empty(space);
 }
 
 void Eviction::withdraw(Node& node, const Node& above) noexcept {
@@ -176,9 +170,9 @@ void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) 
   contents_.record_removed(why, node, node.size - count);
   release_last(node, count);
   Space& space = space_of(node);
-  count_of(why, space.figures) += count;
-  space.figures.cached -= count;
-  space.figures.evictable -= count;
+  contents_.spaces.count(space, count_of(why), count);
+  contents_.spaces.count(space, &Figures::cached, uint64_t{0} - count);
+  contents_.spaces.count(space, &Figures::evictable, uint64_t{0} - count);
   if (node.size == count) {
     contents_.remove_candidate(node);
     contents_.nodes--;

@@ -26,7 +26,7 @@ class Eviction {
   // See Index::set_quota.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
   // Drops what nobody uses of one space, or of all.
-  void clear(const Space& space) noexcept;
+  void clear(Space& space) noexcept;
   void clear() noexcept;
   // Drops the path from a node up to `above`, as far as nobody claims it and no other path is on
   // it, whoever else refers to its blocks.

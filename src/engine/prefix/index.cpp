@@ -56,7 +56,7 @@ Index::Hold Index::Hold::copy() const {
 std::string Index::Hold::salt() const {
   if (index_ == nullptr) return {};
   const std::lock_guard lock(index_->mutex_);
-  return std::string(index_->contents_.spaces.salt_of(*claim_.space));
+  return std::string(claim_.space->salt);
 }
 
 void Index::Hold::swap(Hold& other) noexcept {
@@ -120,11 +120,13 @@ uint32_t Index::cached(std::string_view salt, Tokens text) const {
 void Index::count_matched(const Hold& hold, uint64_t asked_tokens,
                           uint64_t matched_tokens) noexcept {
   const std::shared_lock lock(mutex_);
-  Figures& figures = hold.claim_.space->figures;
-  figures.matches += 1;
-  figures.asked_tokens += asked_tokens;
-  figures.matched_tokens += matched_tokens;
-  figures.matched_blocks += matched_tokens / contents_.block_size();
+  const auto count = [&](SharedCount Figures::* figure, uint64_t more) {
+    contents_.spaces.count(*hold.claim_.space, figure, more);
+  };
+  count(&Figures::matches, 1);
+  count(&Figures::asked_tokens, asked_tokens);
+  count(&Figures::matched_tokens, matched_tokens);
+  count(&Figures::matched_blocks, matched_tokens / contents_.block_size());
 }
 
 void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
@@ -189,7 +191,7 @@ void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
 void Index::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   if (salt == nullptr) return eviction_.clear();
-  if (const Space* const space = contents_.spaces.find(*salt)) eviction_.clear(*space);
+  if (Space* const space = contents_.spaces.find(*salt)) eviction_.clear(*space);
 }
 
 // ---- What others see ----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
     contents_.windows.pin(*node);
   }
   blocks_ += more;
-  space->figures.pinned += more;
+  contents_.spaces.count(*space, &Figures::pinned, more);
   return depth;
 }
 
@@ -53,7 +53,7 @@ uint32_t Pins::unpin(std::string_view salt, Tokens text) {
   for (Node* node = end; node != nullptr; node = node->parent)
     if (--node->pinned == 0) fewer += node->size;
   blocks_ -= fewer;
-  space->figures.pinned -= fewer;
+  contents_.spaces.count(*space, &Figures::pinned, uint64_t{0} - fewer);
   claims_.detach(*end, true);
   return depth;
 }

@@ -102,9 +102,8 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
       if (blocks_[i] != memory::no_block) contents_.groups[i % groups]->pool.release(blocks_[i]);
     throw;
   }
-  Figures& figures = claim.space->figures;
-  figures.published += run.hashes.size();
-  figures.cached += run.hashes.size();
+  contents_.spaces.count(*claim.space, &Figures::published, run.hashes.size());
+  contents_.spaces.count(*claim.space, &Figures::cached, run.hashes.size());
   Node& stored = *claim.node;
   for (size_t i = 0; i < blocks_.size(); i++)
     if (blocks_[i] != memory::no_block && contents_.windows.has(i % groups))

@@ -11,14 +11,13 @@
 namespace pkv::prefix {
 
 struct Figures {
-  SharedCount matches, asked_tokens, matched_tokens, matched_blocks;  // added to by readers
-  uint64_t published = 0, evicted = 0, expelled = 0, cleared = 0, cached = 0, evictable = 0,
-           pinned = 0;
-  void add(const Figures& other);
+  SharedCount matches, asked_tokens, matched_tokens, matched_blocks;
+  SharedCount published, evicted, expelled, cleared, cached, evictable, pinned;
 };
 
 struct Space {
   Node& root;
+  std::string_view salt;
   uint64_t hash;           // of the salt
   NodeHeap own;            // its candidates for eviction, if it has a quota
   uint64_t quota;          // in blocks; 0: no quota
@@ -41,26 +40,25 @@ class Spaces {
   const Space* find(std::string_view salt) const noexcept;
   // Finds or makes the space of a salt; throws bad_alloc.
   Space& at(std::string_view salt);
-  std::string_view salt_of(const Space& space) const noexcept;
   // Forgets a space that has no block, no session and no quota of its own any more. Otherwise salts
   // that come once would add up.
   void drop_if_empty(Space& space) noexcept;
 
   uint64_t default_quota() const { return default_quota_; }
-  // The figures of all spaces, including those that were dropped.
-  Figures total() const noexcept;
+  // Adds to a figure of a space and of all of them; threads that share the index's lock may do so
+  // at once. A negative number is given modulo 2^64.
+  void count(Space& space, SharedCount Figures::* figure, uint64_t more) noexcept;
+  // Returns the figures of all spaces, including those that were dropped.
+  const Figures& total() const { return total_; }
   const auto& all() const { return by_salt_; }
+  auto& all() { return by_salt_; }
 
  private:
-  using Map = std::pmr::map<std::pmr::string, Space, std::less<>>;
-
-  Map::const_iterator entry_of(const Space& space) const noexcept;
-
   Tree& tree_;
   const uint64_t default_quota_;
   std::pmr::memory_resource& memory_;
-  Map by_salt_;
-  Figures dropped_;  // of spaces that were dropped
+  std::pmr::map<std::pmr::string, Space, std::less<>> by_salt_;
+  Figures total_;
 };
 
 }  // namespace pkv::prefix

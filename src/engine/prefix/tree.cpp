@@ -73,15 +73,31 @@ void Tree::free_below(Node& top) noexcept {
 }
 
 Node& Tree::new_root() {
-  reserve_more(roots_, 1);
   Node& root = make(nullptr, 0);
-  roots_.push_back(&root);
+  try {
+    roots_.insert(&root);
+  } catch (...) {
+    free(&root);
+    throw;
+  }
   return root;
 }
 
 void Tree::drop_root(Node& root) noexcept {
-  roots_.erase(std::find(roots_.begin(), roots_.end(), &root));
+  roots_.erase(&root);
   free(&root);
+}
+
+Node& Tree::first_below(Node& node) noexcept {
+  Node* first = &node;
+  while (!first->children.empty()) first = *first->children.begin();
+  return *first;
+}
+
+Node& Tree::next_upwards(const Node& node) noexcept {
+  const auto& siblings = node.parent->children;
+  const auto next = std::next(siblings.find(&node));
+  return next != siblings.end() ? first_below(**next) : *node.parent;
 }
 
 Tree::Match Tree::find(Node& from, Tokens text) const {

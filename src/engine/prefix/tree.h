@@ -89,7 +89,7 @@ class Tree {
   uint32_t groups() const { return groups_; }
   Node& new_root();                     // throws bad_alloc
   void drop_root(Node& root) noexcept;  // one without children
-  std::span<Node* const> roots() const { return roots_; }
+  const auto& roots() const { return roots_; }
 
   // Where a text that follows the node `from` ends in the tree. `whole` blocks of it are cached
   // below `from`; they end after `inside` blocks of `node`. The next `common` tokens are those with
@@ -120,16 +120,20 @@ class Tree {
   // empty, deletes it and returns its parent.
   Node& drop_last(Node& node, uint32_t count) noexcept;
 
+  // Calls visit(node) for every node below another one, for children before their parents. visit()
+  // may remove the node.
+  template <class Visit>
+  static void for_each_below(Node& top, const Visit& visit) {
+    for (Node* node = &first_below(top); node != &top;) {
+      Node* const next = &next_upwards(*node);
+      visit(*node);
+      node = next;
+    }
+  }
   // Calls visit(node) for every node but the roots.
   template <class Visit>
   void for_each_node(const Visit& visit) const {
-    std::vector<const Node*> open(roots_.begin(), roots_.end());
-    while (!open.empty()) {
-      const Node* const node = open.back();
-      open.pop_back();
-      if (node->parent != nullptr) visit(*node);
-      open.insert(open.end(), node->children.begin(), node->children.end());
-    }
+    for (Node* const root : roots_) for_each_below(*root, visit);
   }
 
   std::span<memory::Block> blocks_at(Node& node, uint32_t inside) const {
@@ -140,6 +144,9 @@ class Tree {
   Tokens block_tokens(const Node& node, uint32_t inside) const {
     return Tokens(node.tokens).subspan(size_t{inside} * block_size_, block_size_);
   }
+  // The order of for_each_below(), which needs no memory.
+  static Node& first_below(Node& node) noexcept;
+  static Node& next_upwards(const Node& node) noexcept;
   void find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const;
   Node& make(Node* parent, uint32_t start);
   void free(Node* node) noexcept;
@@ -148,7 +155,7 @@ class Tree {
   const uint32_t block_size_;
   const uint32_t groups_;
   std::pmr::memory_resource& memory_;
-  std::pmr::vector<Node*> roots_;
+  std::pmr::set<Node*> roots_;
 };
 
 }  // namespace pkv::prefix

@@ -121,7 +121,7 @@ void check_equal(const char* what, uint64_t there, uint64_t counted) {
 void validate(const Contents& contents, uint64_t pinned_blocks,
               std::span<std::vector<uint64_t>> references) {
   const Counts counts = count_nodes(contents, references);
-  const Figures all = contents.spaces.total();
+  const Figures& all = contents.spaces.total();
   size_t nodes = 0, candidates = 0;
   for (const auto& [salt, space] : contents.spaces.all()) nodes += space.nodes;
   for (const auto& each : contents.policy->candidates()) candidates += each.size();

@@ -1,0 +1,291 @@
+// The cost of a call under the lock of the prefix index does not grow with what others have there.
+// The sources of the index are compiled so that each basic block calls a function that counts, and
+// so every turn of every loop is seen. The counts are the same on each run and on each machine.
+//
+// Loose blocks (full_blocks.h) are not among what others have here: statistics look at each.
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "replay.h"
+
+namespace {
+
+thread_local uint64_t visits = 0;
+
+}  // namespace
+
+extern "C" void __sanitizer_cov_trace_pc();
+extern "C" void __sanitizer_cov_trace_pc() { visits++; }
+
+namespace {
+
+using Text = std::vector<int32_t>;
+using cache_test::Session;
+
+constexpr uint32_t block_size = 16;
+
+// Returns `blocks` blocks of tokens that no other name has.
+Text text(int32_t name, size_t blocks) {
+  Text tokens(blocks * block_size);
+  for (size_t i = 0; i < tokens.size(); i++)
+    tokens[i] = name * 100000 + static_cast<int32_t>(i % 100000);
+  return tokens;
+}
+
+// A cache in which `others` salts, texts, sessions, pins and quotas are not ours.
+class World {
+ public:
+  explicit World(int32_t others) {
+    pkv_prefix_config prefix;
+    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+    prefix.events = 64;
+    pkv_cache_config config =
+        cache_test::config_of({}, 4 * static_cast<uint64_t>(others) + 1000, PKV_STORAGE_NONE);
+    config.block_size = block_size;
+    config.prefix = &prefix;
+    cache = cache_test::create(config);
+    for (int32_t i = 0; i < others; i++) add_others(i);
+    for (int32_t turn = 1; turn <= 20; turn++) serve(turn);
+  }
+
+  Session open(const std::string& of) const {
+    pkv_session_config config;
+    CHECK(pkv_session_config_init(&config, sizeof config));
+    config.salt = of.data();
+    config.salt_size = of.size();
+    pkv_session session;
+    CHECK(pkv_session_open(cache, &config, &session));
+    return Session(session);
+  }
+
+  // Computes the next turn of our conversation, beside one that leaves it there: each turn is then
+  // a node of its own.
+  void serve(int32_t turn) const {
+    Session session = open(salt);
+    replay::run(cache, session, conversation(turn));
+    Text aside = conversation(turn);
+    aside.resize(aside.size() - block_size);
+    const Text other = text(turn, 1);
+    aside.insert(aside.end(), other.begin(), other.end());
+    Session leaving = open(salt);
+    replay::run(cache, leaving, aside);
+  }
+  static Text conversation(int32_t turns) { return text(0, static_cast<size_t>(turns) * 2); }
+
+  cache_test::Cache cache;
+  const std::string salt = "ours";
+  const Text ours = conversation(20);
+
+ private:
+  void add_others(int32_t i) {
+    const std::string name = "other " + std::to_string(i);
+    Session session = open(name);
+    replay::run(cache, session, text(i, 1));
+    sessions_.push_back(std::move(session));
+    Session ended = open("crowd");
+    replay::run(cache, ended, text(i, 2));
+    if (i % 4 == 0) {
+      uint64_t pinned = 0;
+      CHECK(pkv_prefix_pin(cache, "crowd", 5, block_size, text(i, 1).data(), &pinned));
+      CHECK(pkv_prefix_set_quota(cache, name.data(), name.size(), 10));
+    }
+  }
+
+  std::vector<Session> sessions_;
+};
+
+// Counts what a function visits.
+template <class Call>
+uint64_t count(const Call& call) {
+  const uint64_t before = visits;
+  call();
+  return visits - before;
+}
+
+struct Row {
+  const char* name;
+  uint64_t (*cost)(const World& world);
+};
+
+// By function of the interface; each leaves the world as it was.
+const Row rows[] = {
+    {"pkv_session_open",
+     [](const World& world) { return count([&] { world.open("a new salt"); }); }},
+    {"pkv_session_close",
+     [](const World& world) {
+       Session session = world.open(world.salt);
+       replay::match(session, world.ours);
+       return count([&] { session.close(); });
+     }},
+    {"pkv_session_match_prefix",
+     [](const World& world) {
+       const Session session = world.open(world.salt);
+       return count([&] { replay::match(session, world.ours); });
+     }},
+    {"pkv_batch_commit",
+     [](const World& world) {
+       Session session = world.open("a new salt");
+       uint64_t visited = 0;
+       {
+         cache_test::Batch batch = cache_test::begin(world.cache, {session}, {4 * block_size});
+         visited = count([&] { cache_test::commit(batch, world.ours.data()); });
+       }
+       session.close();
+       CHECK(pkv_prefix_clear(world.cache, "a new salt", 10));
+       return visited;
+     }},
+    {"pkv_session_trim",
+     [](const World& world) {
+       const Session session = world.open(world.salt);
+       replay::match(session, world.ours);
+       return count([&] { CHECK(pkv_session_trim(session, 70)); });
+     }},
+    {"pkv_session_drop_blocks",
+     [](const World& world) {
+       const Session session = world.open(world.salt);
+       replay::match(session, world.ours);
+       const uint32_t block = 3;
+       return count([&] { CHECK(pkv_session_drop_blocks(session, 0, 1, &block)); });
+     }},
+    {"pkv_session_fork",
+     [](const World& world) {
+       const Session session = world.open(world.salt);
+       replay::match(session, world.ours);
+       return count([&] { cache_test::fork(session); });
+     }},
+    {"pkv_session_suspend",
+     [](const World& world) {
+       const Session session = world.open(world.salt);
+       replay::match(session, world.ours);
+       return count([&] {
+         CHECK(pkv_session_suspend(session));
+         uint64_t length = 0, total = 0;
+         CHECK(pkv_session_resume(session, &length, &total, nullptr));
+       });
+     }},
+    {"pkv_session_reserve, which evicts",
+     [](const World& world) {
+       const Session filler = world.open("a new salt"), session = world.open("a new salt");
+       const uint64_t free = cache_test::stats_of(world.cache).free_blocks;
+       // The first eviction also makes the policy's memory of what was evicted.
+       CHECK(pkv_session_reserve(filler, (free + 1) * block_size));
+       return count([&] { CHECK(pkv_session_reserve(session, block_size)); });
+     }},
+    {"pkv_prefix_config_init",
+     [](const World&) {
+       pkv_prefix_config config;
+       return count([&] { CHECK(pkv_prefix_config_init(&config, sizeof config)); });
+     }},
+    {"pkv_prefix_get_stats",
+     [](const World& world) {
+       return count([&] {
+         pkv_prefix_stats stats{};
+         stats.struct_size = sizeof stats;
+         CHECK(pkv_prefix_get_stats(world.cache, world.salt.data(), world.salt.size(), &stats));
+         CHECK(pkv_prefix_get_stats(world.cache, nullptr, PKV_ALL_SALTS, &stats));
+       });
+     }},
+    {"pkv_cache_get_stats",
+     [](const World& world) { return count([&] { cache_test::stats_of(world.cache); }); }},
+    {"pkv_prefix_clear",
+     [](const World& world) {
+       const uint64_t visited = count(
+           [&] { CHECK(pkv_prefix_clear(world.cache, world.salt.data(), world.salt.size())); });
+       for (int32_t turn = 1; turn <= 20; turn++) world.serve(turn);
+       return visited;
+     }},
+    {"pkv_prefix_probe",
+     [](const World& world) {
+       uint64_t cached = 0;
+       return count([&] {
+         CHECK(pkv_prefix_probe(world.cache, world.salt.data(), world.salt.size(),
+                                world.ours.size(), world.ours.data(), &cached));
+       });
+     }},
+    {"pkv_prefix_pin",
+     [](const World& world) {
+       uint64_t pinned = 0;
+       const uint64_t visited = count([&] {
+         CHECK(pkv_prefix_pin(world.cache, world.salt.data(), world.salt.size(), 200,
+                              world.ours.data(), &pinned));
+       });
+       CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), 200,
+                              world.ours.data(), &pinned));
+       return visited;
+     }},
+    {"pkv_prefix_unpin",
+     [](const World& world) {
+       uint64_t pinned = 0;
+       CHECK(pkv_prefix_pin(world.cache, world.salt.data(), world.salt.size(), 200,
+                            world.ours.data(), &pinned));
+       return count([&] {
+         CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), 200,
+                                world.ours.data(), &pinned));
+       });
+     }},
+    {"pkv_prefix_set_quota",
+     [](const World& world) {
+       const auto set = [&](const std::string& salt, uint64_t blocks) {
+         CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), blocks));
+       };
+       const uint64_t visited = count([&] {
+         set(world.salt, 1000);
+         set(world.salt, 0);
+         set("a new salt", 10);
+       });
+       CHECK(pkv_prefix_set_quota(world.cache, "a new salt", 10, PKV_DEFAULT_QUOTA));
+       return visited;
+     }},
+    {"pkv_prefix_read_events",
+     [](const World& world) {
+       uint64_t next = 0, lost = 0;
+       pkv_prefix_event events[64];
+       size_t n = 64;
+       return count([&] { CHECK(pkv_prefix_read_events(world.cache, &next, &n, events, &lost)); });
+     }},
+    {"pkv_prefix_hash_blocks",
+     [](const World& world) {
+       std::vector<uint64_t> hashes(world.ours.size() / block_size);
+       return count([&] {
+         CHECK(pkv_prefix_hash_blocks(nullptr, 0, block_size, world.ours.size(), world.ours.data(),
+                                      hashes.data()));
+       });
+     }},
+};
+
+TEST(Visits, DoNotGrowWithWhatOthersHave) {
+  std::vector<std::vector<uint64_t>> costs(std::size(rows));
+  for (const int32_t others : {200, 400, 800, 1600}) {
+    const World world(others);
+    for (size_t i = 0; i < std::size(rows); i++) costs[i].push_back(rows[i].cost(world));
+    CHECK(pkv_cache_validate(world.cache));
+  }
+  uint64_t seen = 0;
+  for (size_t i = 0; i < std::size(rows); i++) {
+    std::printf("%-34s", rows[i].name);
+    for (const uint64_t cost : costs[i]) std::printf(" %8llu", (unsigned long long)cost);
+    std::printf("\n");
+    // Searches in ordered maps and sets take three steps more among eight times as many.
+    EXPECT_LT(costs[i].back(), 2 * costs[i].front() + 10) << rows[i].name;
+    seen += costs[i].front();
+  }
+  EXPECT_GT(seen, 1000u) << "nothing was counted";
+}
+
+TEST(Visits, AreCountedForEveryFunctionOfTheIndex) {
+  std::set<std::string> named;
+  for (const Row& row : rows) named.insert(row.name);
+  std::stringstream header;
+  header << std::ifstream(PAGEDKV_ROOT "/include/pagedkv/prefix.h").rdbuf();
+  const std::string source = header.str();
+  const std::regex declaration("PKV_API pkv_status (\\w+)\\(");
+  size_t functions = 0;
+  for (std::sregex_iterator each(source.begin(), source.end(), declaration), end; each != end;
+       ++each, functions++)
+    EXPECT_TRUE(named.contains((*each)[1])) << (*each)[1];
+  EXPECT_GT(functions, 5u);
+}
+
+}  // namespace
