@@ -62,6 +62,28 @@ TEST_P(PagedAndContiguous, ASnapshotComesBackAsItWas) {
   }
 }
 
+// A fork has no rows that left the window of its parent: they are not copied from a session that
+// was loaded without them, so a trim back to them would see whatever the memory had.
+TEST_P(PagedAndContiguous, AForkHasNoMoreThanItsParent) {
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
+    Model windowed = model;
+    windowed.window = 20;
+    Cache cache = create(config_of(windowed, 32, storage));
+    Session session = open(cache);
+    Random random(5);
+    for (int i = 0; i < 4; i++) step(cache, session, windowed, 25, random);
+    const Session child = fork(session);
+    Rows k(1, model.kv_heads, model.key_dim);
+    const pkv_tensor keys = k.tensor();
+    for (const pkv_session each : {session.get(), child.get()}) {
+      REFUSED(PKV_OUT_OF_RANGE, pkv_session_materialize(each, 0, 0, 1, &keys, nullptr));
+      REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(each, 30));
+      EXPECT_EQ(info_of(session).blocks, info_of(each).blocks);
+    }
+    CHECK(pkv_cache_validate(cache));
+  }
+}
+
 TEST_P(PagedAndContiguous, AttentionGivesTheSameOutputs) {
   std::vector<Rows> outputs;
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {

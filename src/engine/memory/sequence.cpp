@@ -332,7 +332,9 @@ void Sequence::rewind(uint64_t max_kept) noexcept {
 }
 
 uint64_t Sequence::blocks_needed_to_fork(uint64_t length) const {
-  return group_->storage == PKV_STORAGE_CONTIGUOUS ? group_->blocks_for(length) : 0;
+  if (group_->storage != PKV_STORAGE_CONTIGUOUS) return 0;
+  const std::span<const Block> kept = std::span(blocks_).first(group_->blocks_for(length));
+  return static_cast<uint64_t>(std::count_if(kept.begin(), kept.end(), is_block));
 }
 
 Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
@@ -340,13 +342,15 @@ Sequence Sequence::fork(uint64_t length, std::span<const Block> fresh) const {
   const size_t count = group_->blocks_for(length);
   child.make_room(count,
                   group_->storage == PKV_STORAGE_CONTIGUOUS ? count * group_->block_size : 0);
+  const std::span<const Block> kept = std::span(blocks_).first(count);
   if (group_->storage == PKV_STORAGE_CONTIGUOUS) {
     child.tensors_.copy_from(tensors_, length);
-    child.append(fresh);
+    size_t used = 0;
+    for (const Block block : kept)
+      child.append(is_block(block) ? fresh.subspan(used++, 1) : std::span(&no_block, 1));
     child.mark_filled(0, length);
     return child;
   }
-  const std::span<const Block> kept = std::span(blocks_).first(count);
   if (size_t i; group_->pool.retain_table(kept, &i) != PKV_OK)
     fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", ids_[i],
          group_->pool.references(ids_[i]));
