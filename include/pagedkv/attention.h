@@ -191,7 +191,9 @@ PKV_API pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
  * @param      count       How many results.
  * @param[in]  outs        [count]: results, each [rows][heads][dim].
  * @param[in]  lse         [count]: their lse, each [rows][heads]. A result with -infinity counts
- *                         for nothing.
+ *                         for nothing, and so does one with +infinity, which FlashAttention 2
+ *                         gives where nothing was seen. If none counts, the merged result is 0
+ *                         and its lse -infinity. NaN makes both NaN.
  * @param      rows        Rows of each result.
  * @param      heads       Query heads.
  * @param      dim         Head dim of the results.

@@ -86,10 +86,11 @@ void merge(const MergeTask& task) {
     for (uint32_t head = 0; head < task.heads; head++) {
       const uint64_t at = row * task.heads + head;
       float max = -__builtin_inff(), sum = 0;
-      for (uint32_t i = 0; i < task.count; i++) max = task.lse[i][at] > max ? task.lse[i][at] : max;
+      for (uint32_t i = 0; i < task.count; i++)
+        max = lse_of(task, i, at) > max ? lse_of(task, i, at) : max;
       for (uint32_t d = 0; d < task.dim; d += F::size) F(0.0f).store_aligned(merged + d);
       for (uint32_t i = 0; i < task.count; i++) {
-        const float weight = exp_of_negative<Isa>(task.lse[i][at] - shift_of(max));
+        const float weight = exp_of_negative<Isa>(lse_of(task, i, at) - shift_of(max));
         sum += weight;
         // A call that saw nothing, or next to nothing, has no part in the result.
         if (weight == 0.0f) continue;

@@ -366,12 +366,13 @@ void merge(const MergeTask& task) {
     for (uint32_t head = 0; head < task.heads; head++) {
       const uint64_t at = row * task.heads + head;
       float max = -infinity, sum = 0;
-      for (uint32_t i = 0; i < task.count; i++) max = std::max(max, task.lse[i][at]);
-      for (uint32_t i = 0; i < task.count; i++) sum += std::exp(task.lse[i][at] - shift_of(max));
+      for (uint32_t i = 0; i < task.count; i++) max = std::max(max, lse_of(task, i, at));
+      for (uint32_t i = 0; i < task.count; i++)
+        sum += std::exp(lse_of(task, i, at) - shift_of(max));
       for (uint32_t d = 0; d < task.dim; d++) {
         float value = 0;
         for (uint32_t i = 0; i < task.count; i++) {
-          const float weight = std::exp(task.lse[i][at] - shift_of(max));
+          const float weight = std::exp(lse_of(task, i, at) - shift_of(max));
           if (weight != 0)
             value +=
                 weight * scalar::load(task.out[i].dtype, caller_element(task.out[i], row, head, d));

@@ -136,4 +136,11 @@ static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t ro
   return false;
 }
 
+// The log-sum-exp of a row in a result that is merged with others: -infinity where it saw nothing,
+// for which FlashAttention 2 writes +infinity (Dao 2023), and vLLM's merge takes it.
+static inline float lse_of(const MergeTask& task, uint32_t result, uint64_t row_and_head) {
+  const float lse = task.lse[result][row_and_head];
+  return lse == __builtin_inff() ? -lse : lse;
+}
+
 }  // namespace pkv::kernels

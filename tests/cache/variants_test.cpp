@@ -255,19 +255,39 @@ TEST(MergeStates, PiecesMakeTheWhole) {
   }
 }
 
+// A result that saw nothing has an lse of -infinity, or of +infinity if FlashAttention 2 made it.
 TEST(MergeStates, WhatSawNothingCountsForNothing) {
   Rows nothing(1, 1, 16), something(1, 1, 16), merged(1, 1, 16);
   for (uint32_t d = 0; d < 16; d++) nothing.set(0, 0, d, NAN), something.set(0, 0, d, 3);
-  const float none = -INFINITY, some = 1.5f;
-  const pkv_tensor outs[] = {nothing.tensor(), something.tensor()}, to = merged.tensor();
-  const float* const lse[] = {&none, &some};
-  float merged_lse = 0;
-  CHECK(pkv_merge_states(nullptr, 2, outs, lse, 1, 1, 16, &to, &merged_lse));
-  EXPECT_TRUE(merged == something);
-  EXPECT_EQ(some, merged_lse);
-  CHECK(pkv_merge_states(nullptr, 1, outs, lse, 1, 1, 16, &to, &merged_lse));
-  EXPECT_EQ(none, merged_lse);
-  EXPECT_EQ(0, merged.get(0, 0, 5));
+  const pkv_tensor outs[] = {nothing.tensor(), something.tensor(), nothing.tensor()},
+                   to = merged.tensor();
+  for (const pkv_isa isa : supported_isas()) {
+    SCOPED_TRACE(pkv_isa_name(isa));
+    pkv_compute_config config;
+    CHECK(pkv_compute_config_init(&config, sizeof config));
+    config.isa = isa;
+    pkv_compute compute;
+    CHECK(pkv_compute_create(&config, &compute));
+    for (const float none : {-INFINITY, INFINITY}) {
+      const float some = 1.5f, other = -INFINITY, nan = NAN;
+      const float *lse[] = {&none, &some, &other}, *last[] = {&none, &other},
+                  *bad[] = {&none, &nan};
+      float merged_lse = 0;
+      CHECK(pkv_merge_states(compute, 3, outs, lse, 1, 1, 16, &to, &merged_lse));
+      EXPECT_TRUE(merged == something);
+      EXPECT_EQ(some, merged_lse);
+      CHECK(pkv_merge_states(compute, 1, outs, lse, 1, 1, 16, &to, &merged_lse));
+      EXPECT_EQ(-INFINITY, merged_lse);
+      EXPECT_EQ(0, merged.get(0, 0, 5));
+      CHECK(pkv_merge_states(compute, 2, outs, last, 1, 1, 16, &to, &merged_lse));
+      EXPECT_EQ(-INFINITY, merged_lse);
+      EXPECT_EQ(0, merged.get(0, 0, 5));
+      CHECK(pkv_merge_states(compute, 2, outs, bad, 1, 1, 16, &to, &merged_lse));
+      EXPECT_TRUE(std::isnan(merged_lse));
+      EXPECT_TRUE(std::isnan(merged.get(0, 0, 5)));
+    }
+    CHECK(pkv_compute_destroy(compute));
+  }
 }
 
 }  // namespace

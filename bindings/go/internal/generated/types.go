@@ -503,8 +503,7 @@ type AttentionSequences struct {
 	// batch). NULL (default): 0 in a padded batch; else rows follow each other.
 	FirstRows *uint32
 	// [queries]: the position of each query, for causal, windows and slopes, where it is not one of
-	// the last ones: queries over the text of another sequence, or the depths of a tree. With
-	// causal and a mask or parents, none may be before the last position before the step. NULL
+	// the last ones: queries over the text of another sequence, or the depths of a tree. NULL
 	// (default): the last ones.
 	QueryPositions *int64
 }
