@@ -12,7 +12,7 @@
 //   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
 //                a sum, a quotient and a product) and by 2 u |slope distance|
 //   a weight     exp(s - max) is off by w = 2 e + 4 u S + 4 u, relative, where S is the largest
-//                magnitude of a score
+//                magnitude of a score, and by 2^-126, below which it becomes 0
 //   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
 //                rounding to its dtype
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
@@ -127,11 +127,13 @@ class ReferenceRow {
     const double total = weigh(q, query, k);
     out.assign(dim_, 0);
     magnitude_.assign(dim_, 0);
+    values_.assign(dim_, 0);
     for (size_t i = 0; i < positions_.size(); i++) {
       const double* row = v.row(positions_[i], query.kv_head);
       for (uint32_t d = 0; d < dim_; d++) {
         out[d] += p_[i] * row[d];
         magnitude_[d] += p_[i] * std::abs(row[d]);
+        values_[d] += std::abs(row[d]);
       }
     }
     rounded_weights_.assign(dim_, 0);
@@ -147,7 +149,16 @@ class ReferenceRow {
     // Half a step between subnormal numbers.
     const double smallest = dtype == PKV_F16 ? std::ldexp(1.0, -25) : std::ldexp(1.0, -133);
     return relative_ * magnitude_[d] + rounding_of_weights(dtype) * magnitude_[d] +
-           rounded_weights_[d] + unit_roundoff(dtype) * std::abs(out[d]) + smallest;
+           rounded_weights_[d] + unit_roundoff(dtype) * std::abs(out[d]) + 0x1p-126 * values_[d] +
+           smallest;
+  }
+
+  // The positions that the query sees, their weights after the softmax, and how far a weight that
+  // is computed from the score and the lse may be from one of them.
+  const std::vector<uint64_t>& positions() const { return positions_; }
+  const std::vector<double>& weights() const { return p_; }
+  double weight_tolerance(double weight) const {
+    return (weight_error_ + lse_tolerance + 8 * u) * weight + std::ldexp(1.0, -120);
   }
 
   std::vector<double> out;
@@ -237,7 +248,7 @@ class ReferenceRow {
   const Attention& attention_;
   const uint32_t dim_;
   std::vector<uint64_t> positions_;
-  std::vector<double> p_, magnitude_, rounded_weights_;
+  std::vector<double> p_, magnitude_, values_, rounded_weights_;
   double max_ = -HUGE_VAL, weight_error_ = 0, relative_ = 0;
 };
 
