@@ -246,9 +246,10 @@ class _Client(Uncopied):
             addresses = self._reading.take(client, rooms)
             begin = time.monotonic()
             found = client.batch_get_into(names, addresses, rooms)
-            for item, address, size in zip(items, addresses, found, strict=True):
+            for item, address, room, size in zip(items, addresses, rooms, found, strict=True):
                 item.size = max(size, 0)
-                ctypes.memmove(item.data, address, item.size)
+                # What Mooncake says is not believed: the buffer behind item.data ends there.
+                ctypes.memmove(item.data, address, min(item.size, room))
             self._release(self._reading, found, begin)
         for i, size in enumerate(found):
             if size == INVALID_PARAMS:  # It is larger than its room.

@@ -174,6 +174,28 @@ def test_an_item_that_is_larger_than_its_room_tells_its_size(master: Master) -> 
     client.close()
 
 
+class Liar:
+    """A client of Mooncake that says that more came than there was room for."""
+
+    def register_buffer(self, _address: int, _size: int) -> int:
+        return 0
+
+    def batch_get_into(
+        self, names: list[str], _addresses: list[int], rooms: list[int]
+    ) -> list[int]:
+        return [room + 1000 for room in rooms[: len(names)]]
+
+
+def test_no_more_is_copied_than_there_is_room_for() -> None:
+    client = _Client(pagedkv.MooncakeStore())
+    client._client = Liar()
+    memory = (ctypes.c_ubyte * 2000)(*b"x" * 2000)
+    item = _raw.StoreItem(data=ctypes.addressof(memory), size=40)
+    assert client.get([item]) == 1
+    assert item.size == 1040
+    assert bytes(memory) == bytes(40) + b"x" * 1960
+
+
 @needs_mooncake
 def test_memory_that_is_lost_costs_hits_only(master: Master) -> None:
     with with_store(master.store()) as cache:
