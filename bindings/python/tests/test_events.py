@@ -470,6 +470,19 @@ def test_topics() -> None:
         view.until(lambda: len(view.known()) == 20)
 
 
+def test_a_long_message_ends_its_connection(told: Any) -> None:
+    """It takes no memory of the publisher, and no answer comes."""
+    made = told[1]._sender
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.LINGER, 0)
+        monitor = stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        stranger.connect(made.replay_endpoint)
+        stranger.send_multipart([b"", bytes(1 << 20)])
+        assert monitor.poll(SOON)
+        stranger.disable_monitor()
+        monitor.close()
+
+
 def test_strangers_at_the_sockets(told: Any) -> None:
     """What a replay is asked for by is checked; who subscribes checks what comes."""
     cache, followed, view = told
