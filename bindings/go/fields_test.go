@@ -33,6 +33,10 @@ func numbered(t *testing.T, config any) {
 			field.SetBool(true)
 		case reflect.String:
 			field.SetString("text of " + value.Type().Field(i).Name)
+		case reflect.Struct:
+			if _, is := field.Interface().(Secret); is && field.IsZero() {
+				field.Set(reflect.ValueOf(NewSecret("text of " + value.Type().Field(i).Name)))
+			}
 		}
 	}
 }
@@ -120,7 +124,7 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 	check(t, library.Load(""))
 	session := SessionConfig{}
 	pool := PoolConfig{}
-	file := FileConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
+	file := FileConfig{Fingerprint: []byte("one"), Key: NewSecret(make([]byte, 20))}
 	numbered(t, &session)
 	numbered(t, &pool)
 	numbered(t, &file)
@@ -145,7 +149,7 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 
 func TestFieldsOfStores(t *testing.T) {
 	check(t, library.Load(""))
-	config := StoreConfig{Fingerprint: []byte("one"), Key: make([]byte, 20)}
+	config := StoreConfig{Fingerprint: []byte("one"), Key: NewSecret(make([]byte, 20))}
 	numbered(t, &config)
 	initialStore, initialDirectory := raw.StoreConfig{}, raw.DirectoryConfig{}
 	raw.StoreConfigInit(&initialStore, uint64(unsafe.Sizeof(initialStore)))

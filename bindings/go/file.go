@@ -15,9 +15,9 @@ import (
 type FileConfig struct {
 	PrefixIndex bool   // Save and load the prefix index, too, as far as the cache has one.
 	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
-	// 16 to 64 secret bytes: the file is encrypted and authenticated with it. nil: checksums, which
+	// 16 to 64 bytes: the file is encrypted and authenticated with them. None: checksums, which
 	// tell accidents only.
-	Key        []byte
+	Key        Secret
 	NotDurable bool // SaveFile does not wait for the disk.
 	// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise
 	// ErrMismatch.
@@ -92,7 +92,8 @@ func (f *FileConfig) place() *raw.FileConfig {
 	out.TrustSalts = flag(f.TrustSalts)
 	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))
 	out.FingerprintSize = uint64(len(f.Fingerprint))
-	out.Key, out.KeySize = keyPointer(f.Key), uint64(len(f.Key))
+	key := f.Key.bytes()
+	out.Key, out.KeySize = keyPointer(key), uint64(len(key))
 	return out
 }
 

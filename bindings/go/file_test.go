@@ -75,7 +75,7 @@ func TestFilesComeBack(t *testing.T) {
 	other := newCache(t, pagedkv.CacheConfig{})
 	keyed := &pagedkv.FileConfig{
 		Fingerprint: []byte("model"),
-		Key:         []byte("a key of 24 secret bytes"),
+		Key:         pagedkv.NewSecret("a key of 24 secret bytes"),
 		TrustSalts:  true,
 	}
 	var encrypted bytes.Buffer
@@ -88,7 +88,7 @@ func TestFilesComeBack(t *testing.T) {
 	}
 	_, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), config)
 	refused(t, err, pagedkv.ErrMismatch)
-	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{Key: []byte{}}, items...)
+	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{Key: pagedkv.NewSecret("")}, items...)
 	refused(t, err, pagedkv.ErrInvalidArgument)
 	_, err = other.LoadFile(path, &pagedkv.FileConfig{Fingerprint: []byte("another")})
 	refused(t, err, pagedkv.ErrMismatch)

@@ -2,7 +2,6 @@ package pagedkv
 
 import (
 	"runtime"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -17,9 +16,10 @@ import (
 type RedisConfig struct {
 	// "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", rediss:// with
 	// TLS. Default "127.0.0.1:6379".
-	Servers        string
-	User, Password string // "": those of Servers.
-	KeyPrefix      string // Up to 64 bytes. Default "pagedkv:".
+	Servers   Secret
+	User      string // "": that of Servers.
+	Password  Secret // None: that of Servers.
+	KeyPrefix string // Up to 64 bytes. Default "pagedkv:".
 	// How long an item is kept after it was put; 0: until the server evicts it.
 	TTL            time.Duration
 	ConnectTimeout time.Duration // Default 500 ms.
@@ -40,11 +40,13 @@ type TLSConfig struct {
 }
 
 // ended is a text of C, whose NUL must be its only one; nil for "".
-func ended(op, name, given string) ([]byte, error) {
-	if strings.IndexByte(given, 0) >= 0 {
-		return nil, misuse(op, ErrInvalidArgument, "%s: there is a NUL in it", name)
+func ended[T string | []byte](op, name string, given T) ([]byte, error) {
+	for i := 0; i < len(given); i++ {
+		if given[i] == 0 {
+			return nil, misuse(op, ErrInvalidArgument, "%s: there is a NUL in it", name)
+		}
 	}
-	if given == "" {
+	if len(given) == 0 {
 		return nil, nil
 	}
 	text := make([]byte, len(given)+1)
@@ -52,7 +54,7 @@ func ended(op, name, given string) ([]byte, error) {
 	return text, nil
 }
 
-// wipe leaves no second copy of a password; the first is the caller's string.
+// wipe leaves no second copy of a password; the first is in the config.
 func wipe(texts [][]byte) {
 	for _, text := range texts {
 		for i := range text {
@@ -86,29 +88,26 @@ func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
 	var copies [][]byte
 	library.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
 	texts := []struct {
-		out         **byte
-		name, given string
+		out   **byte
+		name  string
+		given []byte
 	}{
-		{&given.Servers, "Servers", c.Servers}, {&given.User, "User", c.User},
-		{&given.Password, "Password", c.Password}, {&given.KeyPrefix, "KeyPrefix", c.KeyPrefix},
+		{&given.Servers, "Servers", c.Servers.bytes()}, {&given.User, "User", []byte(c.User)},
+		{&given.Password, "Password", c.Password.bytes()},
+		{&given.KeyPrefix, "KeyPrefix", []byte(c.KeyPrefix)},
 	}
 	if t := c.TLS; t != nil {
 		given.TLS, given.TLSInsecureNoVerify = 1, flag(t.InsecureNoVerify)
 		texts = append(texts, []struct {
-			out         **byte
-			name, given string
+			out   **byte
+			name  string
+			given []byte
 		}{
-			{
-				&given.TLSCAFile,
-				"CAFile",
-				t.CAFile,
-			}, {&given.TLSCADirectory, "CADirectory", t.CADirectory},
-			{
-				&given.TLSCertificateFile,
-				"CertificateFile",
-				t.CertificateFile,
-			}, {&given.TLSKeyFile, "KeyFile", t.KeyFile},
-			{&given.TLSServerName, "ServerName", t.ServerName},
+			{&given.TLSCAFile, "CAFile", []byte(t.CAFile)},
+			{&given.TLSCADirectory, "CADirectory", []byte(t.CADirectory)},
+			{&given.TLSCertificateFile, "CertificateFile", []byte(t.CertificateFile)},
+			{&given.TLSKeyFile, "KeyFile", []byte(t.KeyFile)},
+			{&given.TLSServerName, "ServerName", []byte(t.ServerName)},
 		}...)
 	}
 	for _, text := range texts {

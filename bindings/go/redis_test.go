@@ -14,6 +14,9 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
+// hidden is what a config takes in the place of a text.
+var hidden = pagedkv.NewSecret[string]
+
 func freePort(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +90,7 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 		t,
 		withRedis(
 			pagedkv.RedisConfig{
-				Servers: fmt.Sprintf("redis://:secret@127.0.0.1:%d", port),
+				Servers: hidden(fmt.Sprintf("redis://:secret@127.0.0.1:%d", port)),
 				TTL:     time.Hour,
 			},
 		),
@@ -101,9 +104,9 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 	// The same by other fields, every one of them given, but for another prefix.
 	for prefix, expected := range map[string]int{"pagedkv:": 32, "other:": 0} {
 		same := pagedkv.RedisConfig{
-			Servers:        fmt.Sprintf("127.0.0.1:%d", port),
+			Servers:        hidden(fmt.Sprintf("127.0.0.1:%d", port)),
 			User:           "default",
-			Password:       "secret",
+			Password:       hidden("secret"),
 			KeyPrefix:      prefix,
 			TTL:            time.Second,
 			ConnectTimeout: time.Minute,
@@ -121,7 +124,9 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 	}
 	_, err := pagedkv.NewCache(
 		withRedis(
-			pagedkv.RedisConfig{Servers: fmt.Sprintf("127.0.0.1:%d", port), Password: "wrong"},
+			pagedkv.RedisConfig{
+				Servers: hidden(fmt.Sprintf("127.0.0.1:%d", port)), Password: hidden("wrong"),
+			},
 		),
 	)
 	refused(t, err, pagedkv.ErrIO)
@@ -167,7 +172,7 @@ func TestTLSChecksWhoIsThere(t *testing.T) {
 	insecure.CAFile, insecure.InsecureNoVerify = "", true
 	for _, believed := range []pagedkv.TLSConfig{right, named, insecure} {
 		tls := believed
-		must(t, newCache(t, withRedis(pagedkv.RedisConfig{Servers: address, TLS: &tls})).Close())
+		must(t, newCache(t, withRedis(pagedkv.RedisConfig{Servers: hidden(address), TLS: &tls})).Close())
 	}
 	other, system, missing, nobody := right, right, right, right
 	other.ServerName = "other.example"
@@ -179,21 +184,21 @@ func TestTLSChecksWhoIsThere(t *testing.T) {
 		"TLS: ": nobody} {
 		tls := refusedOne
 		_, err := pagedkv.NewCache(
-			withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address, TLS: &tls}),
+			withRedis(pagedkv.RedisConfig{Servers: hidden("rediss://" + address), TLS: &tls}),
 		)
 		refused(t, err, pagedkv.ErrIO)
 		if !strings.Contains(err.Error(), sentence) {
 			t.Errorf("%q is not in %v", sentence, err)
 		}
 	}
-	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: "rediss://" + address}))
+	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: hidden("rediss://" + address)}))
 	refused(t, err, pagedkv.ErrIO)
 	for _, bad := range []pagedkv.TLSConfig{
 		{KeyFile: key}, {CertificateFile: certificate}, {ServerName: "a b"},
 		{ServerName: "a\x00b"}, {CAFile: "a\x00b"}, {CAFile: certificate, InsecureNoVerify: true},
 	} {
 		tls := bad
-		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: address, TLS: &tls}))
+		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: hidden(address), TLS: &tls}))
 		refused(t, err, pagedkv.ErrInvalidArgument)
 	}
 }
@@ -201,7 +206,7 @@ func TestTLSChecksWhoIsThere(t *testing.T) {
 func TestRedisThatCannotBe(t *testing.T) {
 	needPlugin(t)
 	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: address}))
+	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: hidden(address)}))
 	refused(t, err, pagedkv.ErrIO)
 	var sentence *pagedkv.Error
 	if !errors.As(err, &sentence) || !strings.Contains(sentence.Sentence, address) {
@@ -209,10 +214,10 @@ func TestRedisThatCannotBe(t *testing.T) {
 	}
 	must(
 		t,
-		newCache(t, withRedis(pagedkv.RedisConfig{Servers: address, ConnectLater: true})).Close(),
+		newCache(t, withRedis(pagedkv.RedisConfig{Servers: hidden(address), ConnectLater: true})).Close(),
 	)
 	for _, bad := range []pagedkv.RedisConfig{
-		{Servers: "a\x00b"}, {PipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour},
+		{Servers: hidden("a\x00b")}, {PipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour},
 		{ConnectTimeout: 2 * time.Hour},
 	} {
 		_, err = pagedkv.NewCache(withRedis(bad))

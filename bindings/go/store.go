@@ -24,9 +24,8 @@ type StoreConfig struct {
 	// How long MatchPrefix and Resume wait for what the store has of their text.
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.
-	// 16 to 64 secret bytes: what the store has is encrypted and authenticated with them. nil:
-	// checksums.
-	Key []byte
+	// 16 to 64 bytes: what the store has is encrypted and authenticated with them. None: checksums.
+	Key Secret
 	// Memory of each of the two threads for bytes on their way; 0: 4 MiB.
 	BufferBytes uint64
 	// What ends while so many block positions wait is not written. 0: a quarter of the blocks.
@@ -38,7 +37,7 @@ func (c *StoreConfig) arenaSize() int {
 		return 0
 	}
 	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) +
-		spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key))
+		spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key.bytes())+1)
 }
 
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
@@ -86,7 +85,12 @@ func (c *StoreConfig) place(a *arena, store raw.Store) *raw.StoreConfig {
 	out.Store, out.WaitMs = first(placed(a, []raw.Store{store})), milliseconds(c.Wait)
 	out.Fingerprint = unsafe.Pointer(first(placed(a, c.Fingerprint)))
 	out.FingerprintSize = uint64(len(c.Fingerprint))
-	out.Key, out.KeySize = unsafe.Pointer(first(placed(a, c.Key))), uint64(len(c.Key))
+	if key := c.Key.bytes(); key != nil {
+		// One byte more, so that an empty key has an address: it is refused, not left out.
+		room := place[byte](a, len(key)+1)
+		copy(room, key)
+		out.Key, out.KeySize = unsafe.Pointer(&room[0]), uint64(len(key))
+	}
 	out.BufferBytes, out.QueueBlocks = c.BufferBytes, c.QueueBlocks
 	return out
 }

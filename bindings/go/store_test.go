@@ -52,6 +52,10 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	_, err = pagedkv.NewCache(config)
 	refused(t, err, pagedkv.ErrUnsupported)
 	config.Storage = 0
+	config.Store.Key = pagedkv.NewSecret("")
+	_, err = pagedkv.NewCache(config)
+	refused(t, err, pagedkv.ErrInvalidArgument)
+	config.Store.Key = pagedkv.Secret{}
 	config.Store.Directory = filepath.Join(config.Store.Directory, "no", "such", "folder")
 	_, err = pagedkv.NewCache(config)
 	refused(t, err, pagedkv.ErrIO)
