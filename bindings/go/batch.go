@@ -17,6 +17,7 @@ type Step struct {
 // Batch is one forward pass over many sessions. Rows are stacked in the order of the steps. Until
 // Commit its tokens are visible to it only.
 type Batch struct {
+	_        noCopy
 	handle   raw.Batch
 	cache    *Cache
 	sessions []*Session // not collected before the batch

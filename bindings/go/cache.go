@@ -14,6 +14,7 @@ const AllGroups = -1
 
 // Cache is the KV memory of a model. See CacheConfig.
 type Cache struct {
+	_      noCopy
 	handle raw.Cache
 	shapes []shape
 	hooks  hooks

@@ -9,6 +9,13 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
+// noCopy lets go vet refuse copies of the structs that it is in: of two owners of a handle, the one
+// that is collected first closes what the other uses.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
 // ending is an object of the library that nobody uses any more.
 type ending struct {
 	close   func() raw.Status

@@ -18,6 +18,7 @@ type ComputeConfig struct {
 // that is kept from call to call. Everything but Close may be called from any number of goroutines
 // at once. The methods of a nil Compute run on all processors.
 type Compute struct {
+	_      noCopy
 	handle raw.Compute
 }
 

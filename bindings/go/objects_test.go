@@ -2,6 +2,7 @@ package pagedkv_test
 
 import (
 	"errors"
+	"go/ast"
 	"io/fs"
 	"runtime"
 	"strings"
@@ -233,4 +234,29 @@ func TestManyGoroutines(t *testing.T) {
 	group.Wait()
 	must(t, cache.Validate())
 	t.Logf("%d calls met another on the same session", busy)
+}
+
+func TestGoVetRefusesCopiesOfOwners(t *testing.T) {
+	owners := 0
+	for _, spec := range types(t) {
+		fields, is := spec.Type.(*ast.StructType)
+		if !is {
+			continue
+		}
+		owns, uncopied := false, false
+		for _, field := range fields.Fields.List {
+			kind, _ := field.Type.(*ast.Ident)
+			owns = owns || len(field.Names) > 0 && field.Names[0].Name == "handle"
+			uncopied = uncopied || kind != nil && kind.Name == "noCopy"
+		}
+		if owns {
+			owners++
+		}
+		if owns && !uncopied {
+			t.Errorf("%s has a handle and no field of the type noCopy", spec.Name.Name)
+		}
+	}
+	if owners < 6 {
+		t.Errorf("%d types with a handle were found", owners)
+	}
 }

@@ -25,6 +25,7 @@ type PoolConfig struct {
 // Everything but Close may be called from any number of goroutines at once; Alloc, Retain and
 // Release are lock-free.
 type Pool struct {
+	_      noCopy
 	handle raw.Pool
 }
 

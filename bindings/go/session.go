@@ -31,6 +31,7 @@ type SessionID uint64
 
 // Session is one sequence: its tokens and its block tables, one per layer group.
 type Session struct {
+	_      noCopy
 	handle raw.Session
 	cache  *Cache // keeps it from being collected before its sessions
 }

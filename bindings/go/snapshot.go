@@ -9,6 +9,7 @@ import (
 // Snapshot is a frozen sequence: references to its blocks, not copies. Any number of goroutines may
 // open sessions from it.
 type Snapshot struct {
+	_      noCopy
 	handle raw.Snapshot
 	cache  *Cache
 }
