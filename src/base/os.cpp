@@ -4,13 +4,16 @@
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "base/checked.h"
 
@@ -71,6 +74,16 @@ void populate(void* memory, size_t size) {
   // Kernels before 5.14 lack MADV_POPULATE_WRITE: write the first byte of each page back to itself.
   auto* bytes = static_cast<volatile unsigned char*>(memory);
   for (size_t i = 0; i < size; i += 4096) bytes[i] = bytes[i];
+}
+
+uint64_t random_number() noexcept {
+  uint64_t number = 0;
+  if (getrandom(&number, sizeof number, GRND_NONBLOCK) == sizeof number) return number;
+  // Where a filter refuses the call, what the kernel gave this process at its start is as secret.
+  const auto* const at_start = reinterpret_cast<const void*>(getauxval(AT_RANDOM));
+  if (at_start != nullptr) std::memcpy(&number, at_start, sizeof number);
+  return number ^
+         static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
 void lower_priority() {

@@ -20,6 +20,9 @@ void unmap(void* memory, size_t size, pkv_huge_pages huge_pages);
 // Makes the system back [memory, memory + size) with pages now, without changing a byte of it.
 void populate(void* memory, size_t size);
 
+// Returns a number that nobody outside of this process can guess.
+uint64_t random_number() noexcept;
+
 // Bytes of memory that the machine has.
 uint64_t physical_memory();
 

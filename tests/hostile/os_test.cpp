@@ -62,6 +62,15 @@ TEST(System, ProcessorsAreCountedWithoutTheirMask) {
   EXPECT_TRUE(without({SYS_sched_getaffinity}, [] { return os::processor_count() >= 1; }));
 }
 
+TEST(System, RandomNumbersDifferWithoutTheCall) {
+  const uint64_t one = os::random_number();
+  EXPECT_NE(one, os::random_number());
+  EXPECT_TRUE(without({SYS_getrandom}, [&] {
+    const uint64_t other = os::random_number();
+    return other != one && other != os::random_number();
+  }));
+}
+
 TEST(System, PagesAreFilledByWritingWhatTheyHold) {
   EXPECT_TRUE(without({SYS_madvise}, [] {
     std::vector<unsigned char> bytes(100'000, 7);

@@ -32,7 +32,7 @@ class RadixTree : public testing::Test {
   void check_path(const Node& end, const Text& expected) {
     Text tokens;
     std::vector<pkv::memory::Block> blocks;
-    std::vector<uint64_t> hashes;
+    std::vector<BlockHash> hashes;
     std::vector<const Node*> path;
     for (const Node* node = &end; node->parent != nullptr; node = node->parent)
       path.insert(path.begin(), node);
@@ -47,8 +47,8 @@ class RadixTree : public testing::Test {
     ASSERT_TRUE(std::equal(expected.begin(), expected.end(), tokens.begin()));
     for (size_t i = 0; i < expected.size() / block_size; i++)
       ASSERT_EQ(cached_.at(first_blocks(expected, i + 1)), blocks[i]);
-    std::vector<uint64_t> should(blocks.size());
-    hash_blocks(tokens, 0, should);
+    std::vector<BlockHash> should(blocks.size());
+    hasher_.blocks(tokens, {}, should);
     ASSERT_EQ(should, hashes);
   }
 
@@ -91,8 +91,8 @@ class RadixTree : public testing::Test {
     std::vector<pkv::memory::Block> blocks;
     for (size_t i = 0; i < count; i++)
       cached_[first_blocks(text, match.whole + i + 1)] = blocks.emplace_back(next_++);
-    std::vector<uint64_t> hashes(count);
-    hash_blocks(rest, end.parent != nullptr ? end.hashes.back() : 0, hashes);
+    std::vector<BlockHash> hashes(count);
+    hasher_.blocks(rest, end.parent != nullptr ? end.hashes.back() : BlockHash{}, hashes);
     if (end.parent != nullptr && end.children.empty() && random_() % 2 == 0)
       tree_.extend(end, {rest, blocks, hashes, {}});
     else
@@ -115,6 +115,7 @@ class RadixTree : public testing::Test {
   }
 
   std::mt19937 random_{1};
+  const Hasher hasher_{3, true};
   Tree tree_{block_size, 1, *std::pmr::get_default_resource()};
   Node& root_ = tree_.new_root();
   std::map<Text, pkv::memory::Block> cached_;
@@ -140,8 +141,8 @@ TEST_F(RadixTree, FindsWhatANaiveMapFinds) {
 TEST_F(RadixTree, ASplitLeavesWhatIsKnownOfBothParts) {
   const Text text = {1, 2, 3, 4, 5, 6};
   const pkv::memory::Block blocks[] = {7, 8, 9};
-  uint64_t hashes[3];
-  hash_blocks(text, 0, hashes);
+  BlockHash hashes[3];
+  hasher_.blocks(text, {}, hashes);
   Node& node = tree_.add_child(root_, {text, blocks, hashes, {3, 2}});
   node.matches = 5;
   node.kind = 4;
@@ -174,11 +175,31 @@ TEST(Hash, DependsOnAllThatIsBeforeAndOnTheSalt) {
   EXPECT_EQ(of_a[1], second[0]) << "the same in pieces";
 }
 
+// With another seed, texts whose hashes of events are equal have different hashes of the cache's
+// own.
+TEST(Hash, ASecretSeedIsApartFromEvents) {
+  const Text text = {1, 2, 3, 4};
+  uint64_t known[2];
+  hash_blocks(text, hash_salt("tenant"), known);
+  for (const uint64_t seed : {1, 2}) {
+    const Hasher hasher(seed, true), quiet(seed, false);
+    BlockHash hashes[2], without[2];
+    hasher.blocks(text, hasher.salt("tenant"), hashes);
+    quiet.blocks(text, quiet.salt("tenant"), without);
+    for (size_t i = 0; i < 2; i++) {
+      EXPECT_EQ(known[i], hashes[i].event);
+      EXPECT_NE(known[i], hashes[i].own);
+      EXPECT_EQ((BlockHash{hashes[i].own, 0}), without[i]);
+    }
+  }
+  EXPECT_NE(Hasher(1, true).salt("").own, Hasher(2, true).salt("").own);
+}
+
 // All hashes are equal here, so the tokens must decide.
 TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
   Tree tree(block_size, 1, *std::pmr::get_default_resource());
   Node& root = tree.new_root();
-  const uint64_t hashes[] = {7, 7};
+  const BlockHash hashes[] = {{7, 7}, {7, 7}};
   const std::vector<Text> texts = {{1, 2, 3, 4}, {1, 2, 4, 3}, {2, 1, 3, 4}};
   for (const Text& text : texts) {
     const pkv::memory::Block blocks[] = {1, 2};

@@ -16,13 +16,13 @@ std::pmr::memory_resource& memory() { return *std::pmr::get_default_resource(); 
 TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
   ReturnTimes times(1000, memory());
   std::mt19937_64 random(1);
-  std::deque<uint64_t> returning;
-  for (int i = 0; i < 50; i++) returning.push_back(random());
+  std::deque<BlockHash> returning;
+  for (int i = 0; i < 50; i++) returning.push_back({random()});
   const float before = times.worth(0, 10);
   EXPECT_EQ(before, times.worth(1, 10)) << "nothing is known yet";
   uint64_t now = 0;
   for (; now < 200000; now += 2) {
-    const uint64_t once = random(), again = returning.front();
+    const BlockHash once{random()}, again = returning.front();
     times.used(std::span(&once, 1), 1, now);
     if (now % 4 == 0) {  // These are 50, one every 4 blocks, so they return after 200.
       times.used(std::span(&again, 1), 0, now);
@@ -51,10 +51,10 @@ TEST(ReturnTimes, WithoutExperienceTheOldestIsWorthLeast) {
 TEST(ReturnTimes, ASampleIsEnough) {
   ReturnTimes times(100000, memory());
   std::mt19937_64 random(2);
-  std::deque<uint64_t> returning;
-  for (int i = 0; i < 40000; i++) returning.push_back(random());
+  std::deque<BlockHash> returning;
+  for (int i = 0; i < 40000; i++) returning.push_back({random()});
   for (uint64_t now = 0; now < 4000000; now++) {
-    const uint64_t again = returning.front(), once = random();
+    const BlockHash again = returning.front(), once{random()};
     times.used(std::span(&again, 1), 0, now);
     times.used(std::span(&once, 1), 1, now);
     returning.pop_front();
@@ -105,7 +105,7 @@ class Choice : public testing::Test {
   Node& publish() {
     const int32_t token = ++tokens_;
     const pkv::memory::Block block = 1;
-    const uint64_t hash = random_();
+    const BlockHash hash{random_()};
     History history;
     policy_.inserted(std::span(&hash, 1), std::span(&history, 1));
     policy_.reserve(static_cast<size_t>(tokens_));
@@ -150,7 +150,7 @@ TEST_F(Choice, AnEvictedBlockThatComesBackIsNoStranger) {
   Node& node = publish();
   for (int i = 0; i < 5; i++) use(node);
   EXPECT_EQ((History{5, 1}), node.history);
-  const uint64_t hash = node.hashes[0];
+  const BlockHash hash = node.hashes[0];
   policy_.evicted(node, 1);
   policy_.remove(node);
   tree_.drop_last(node, 1);

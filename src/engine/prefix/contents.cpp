@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/os.h"
 #include "engine/prefix/learned_policy.h"
 #include "engine/prefix/ordered_policy.h"
 
@@ -25,7 +26,8 @@ Contents::Contents(const pkv_prefix_config& config, uint32_t block_size,
     : groups(all_groups),
       tree(block_size, static_cast<uint32_t>(groups.size()), memory),
       policy(make_policy(config, block_size, memory::largest_pool(groups), memory)),
-      spaces(tree, config.salt_blocks, memory),
+      hasher(os::random_number(), config.events > 0),
+      spaces(tree, hasher, config.salt_blocks, memory),
       events(config.events, memory),
       evictable(groups.size()),
       windows(groups, memory) {}
@@ -96,8 +98,8 @@ void Contents::find_ends(const Node& node, uint32_t from, std::span<uint8_t> end
 }
 
 void Contents::record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept {
-  events.add(kind, uint64_t{node.start + inside} * block_size(), node.hashes[inside],
-             inside > 0 ? node.hashes[inside - 1] : hash_before(node));
+  events.add(kind, uint64_t{node.start + inside} * block_size(), node.hashes[inside].event,
+             (inside > 0 ? node.hashes[inside - 1] : hash_before(node)).event);
 }
 
 void Contents::record_changes(Node& node, uint32_t from, uint32_t last,

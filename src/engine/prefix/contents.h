@@ -46,6 +46,7 @@ struct Contents {
   const std::span<const std::unique_ptr<memory::Group>> groups;
   Tree tree;
   const std::unique_ptr<Policy> policy;
+  const Hasher hasher;
   Spaces spaces;
   EventLog events;
   Images images;

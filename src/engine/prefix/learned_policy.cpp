@@ -94,12 +94,12 @@ size_t LearnedPolicy::random_below(size_t n) noexcept {
   return static_cast<size_t>((random_ >> 32) * n >> 32);
 }
 
-void LearnedPolicy::inserted(std::span<const uint64_t> hashes,
+void LearnedPolicy::inserted(std::span<const BlockHash> hashes,
                              std::span<History> histories) noexcept {
   constexpr size_t ahead = 16;
   for (size_t i = 0; i < hashes.size(); i++) {
-    if (i + ahead < hashes.size()) ghosts_.prefetch(hashes[i + ahead]);
-    histories[i] = ghosts_.recall(hashes[i]);
+    if (i + ahead < hashes.size()) ghosts_.prefetch(hashes[i + ahead].own);
+    histories[i] = ghosts_.recall(hashes[i].own);
   }
 }
 
@@ -132,8 +132,8 @@ void LearnedPolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) n
 
 void LearnedPolicy::evicted(Node& node, uint32_t count) noexcept {
   const auto hashes = std::span(node.hashes).last(count);
-  for (const uint64_t hash : hashes) ghosts_.prefetch(hash);
-  for (const uint64_t hash : hashes) ghosts_.remember(hash, node.history);
+  for (const BlockHash& hash : hashes) ghosts_.prefetch(hash.own);
+  for (const BlockHash& hash : hashes) ghosts_.remember(hash.own, node.history);
   next_ = count == node.size && node.parent->parent != nullptr ? node.parent : nullptr;
 }
 

@@ -42,7 +42,7 @@ class Policy {
 
   // What a policy may learn from. New blocks are inserted, in the order of a text: the policy fills
   // in how they were used before, as far as it remembers.
-  virtual void inserted(std::span<const uint64_t> /*hashes*/,
+  virtual void inserted(std::span<const BlockHash> /*hashes*/,
                         std::span<History> /*histories*/) noexcept {}
   // A use of the path to `end` is over, and the path beyond its first `from` blocks is given up.
   // hint: see hint_of. now: how many blocks were given up so far.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/prefix/hash.h"
-
 namespace pkv::prefix {
 
 void Publisher::publish(Claim& claim, Tokens text, std::span<memory::Sequence> sequences) {
@@ -58,8 +56,9 @@ void Publisher::store(Claim& claim, Tokens text, std::span<memory::Sequence> seq
   const size_t count = text.size() / block_size;
   hashes_.resize(count);
   histories_.assign(count, {});
-  hash_blocks(text, claim.node->parent != nullptr ? claim.node->hashes.back() : claim.space->hash,
-              hashes_);
+  const Node& end = *claim.node;
+  contents_.hasher.blocks(text, end.parent != nullptr ? end.hashes.back() : claim.space->hash,
+                          hashes_);
   contents_.policy->inserted(hashes_, histories_);
   const std::span<const History> histories = histories_;
   for (size_t first = 0, last = 0; first < count; first = last) {

@@ -34,7 +34,7 @@ class Publisher {
 
   // Of the run that is being stored; kept for their room.
   std::pmr::vector<memory::Block> blocks_;
-  std::pmr::vector<uint64_t> hashes_;
+  std::pmr::vector<BlockHash> hashes_;
   std::pmr::vector<History> histories_;
 };
 

@@ -59,9 +59,9 @@ double ReturnTimes::begin(size_t bucket) {
   return bucket == 0 ? 0 : std::exp2(static_cast<double>(bucket) / 2);
 }
 
-void ReturnTimes::used(std::span<const uint64_t> hashes, uint8_t kind, uint64_t now) noexcept {
-  for (const uint64_t hash : hashes)
-    if ((hash & sampled_) == 0) watch(hash, kind, now);
+void ReturnTimes::used(std::span<const BlockHash> hashes, uint8_t kind, uint64_t now) noexcept {
+  for (const BlockHash& hash : hashes)
+    if ((hash.own & sampled_) == 0) watch(hash.own, kind, now);
   if (early_ > static_cast<double>(watched_count) / 8) widen(now);
 }
 

@@ -38,7 +38,7 @@ class ReturnTimes {
   // The hits to expect of a block of a kind at an age, per time that it is held.
   float worth(uint8_t kind, uint64_t age) const { return worth_[kind][bucket(age)]; }
   // Blocks were used once more, and belong to this kind now.
-  void used(std::span<const uint64_t> hashes, uint8_t kind, uint64_t now) noexcept;
+  void used(std::span<const BlockHash> hashes, uint8_t kind, uint64_t now) noexcept;
   // Learns from time to time: call it after each use.
   void learn(uint64_t now) noexcept {
     if (now >= next_) relearn(now);

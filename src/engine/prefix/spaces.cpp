@@ -2,12 +2,11 @@
 
 #include <utility>
 
-#include "engine/prefix/hash.h"
 #include "engine/prefix/ordered_policy.h"
 
 namespace pkv::prefix {
 
-uint64_t hash_before(const Node& node) noexcept {
+BlockHash hash_before(const Node& node) noexcept {
   return node.parent->parent != nullptr ? node.parent->hashes.back() : space_of(node).hash;
 }
 
@@ -29,7 +28,7 @@ Space& Spaces::at(std::string_view salt) {
     const auto entry =
         by_salt_
             .emplace(std::pmr::string(salt, &memory_),
-                     Space{root, {}, hash_salt(salt), std::move(own), default_quota_})
+                     Space{root, {}, hasher_.salt(salt), std::move(own), default_quota_})
             .first;
     Space& made = entry->second;
     made.salt = entry->first;

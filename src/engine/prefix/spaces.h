@@ -18,7 +18,7 @@ struct Figures {
 struct Space {
   Node& root;
   std::string_view salt;
-  uint64_t hash;           // of the salt
+  BlockHash hash;          // of the salt
   NodeHeap own;            // its candidates for eviction, if it has a quota
   uint64_t quota;          // in blocks; 0: no quota
   bool own_quota = false;  // set for this salt, rather than for all salts
@@ -29,12 +29,17 @@ struct Space {
 // The space that a node belongs to.
 inline Space& space_of(const Node& node) noexcept { return *static_cast<Space*>(node.owner); }
 // The hash of all that comes before a node.
-uint64_t hash_before(const Node& node) noexcept;
+BlockHash hash_before(const Node& node) noexcept;
 
 class Spaces {
  public:
-  Spaces(Tree& tree, uint64_t default_quota, std::pmr::memory_resource& memory)
-      : tree_(tree), default_quota_(default_quota), memory_(memory), by_salt_(&memory) {}
+  Spaces(Tree& tree, const Hasher& hasher, uint64_t default_quota,
+         std::pmr::memory_resource& memory)
+      : tree_(tree),
+        hasher_(hasher),
+        default_quota_(default_quota),
+        memory_(memory),
+        by_salt_(&memory) {}
 
   Space* find(std::string_view salt) noexcept;
   const Space* find(std::string_view salt) const noexcept;
@@ -55,6 +60,7 @@ class Spaces {
 
  private:
   Tree& tree_;
+  const Hasher& hasher_;
   const uint64_t default_quota_;
   std::pmr::memory_resource& memory_;
   std::pmr::map<std::pmr::string, Space, std::less<>> by_salt_;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/memory/block_state.h"
+#include "engine/prefix/hash.h"
 
 namespace pkv::prefix {
 
@@ -54,7 +55,7 @@ struct Node {
   std::pmr::vector<int32_t> tokens;  // size * block_size
   // size * groups of them, by position; no_block where a window group has let a block go.
   std::pmr::vector<memory::Block> blocks;
-  std::pmr::vector<uint64_t> hashes;  // size; see hash.h
+  std::pmr::vector<BlockHash> hashes;  // size
   // size; by position, 1 where the last event said that a match can end after the block.
   std::pmr::vector<uint8_t> announced;
   std::pmr::set<Node*, ByFirstBlock> children;
@@ -111,7 +112,7 @@ class Tree {
   struct Run {
     Tokens text;                            // in whole blocks
     std::span<const memory::Block> blocks;  // as Node::blocks
-    std::span<const uint64_t> hashes;
+    std::span<const BlockHash> hashes;
     History history;
   };
   Node& add_child(Node& node, const Run& run);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/status.h"
-#include "engine/prefix/hash.h"
 
 namespace pkv::prefix {
 
@@ -43,8 +42,8 @@ void check_contents(const Contents& contents, const Node& node) {
       node.blocks.size() != node.size * contents.groups.size() || node.hashes.size() != node.size)
     fail(PKV_INTERNAL, "index: a node of %u blocks has %zu tokens and %zu block ids", node.size,
          node.tokens.size(), node.blocks.size());
-  std::vector<uint64_t> hashes(node.size);
-  hash_blocks(node.tokens, hash_before(node), hashes);
+  std::vector<BlockHash> hashes(node.size);
+  contents.hasher.blocks(node.tokens, hash_before(node), hashes);
   if (!std::equal(hashes.begin(), hashes.end(), node.hashes.begin()))
     fail(PKV_INTERNAL, "index: hashes do not follow from the tokens at block %u", node.start);
 }
