@@ -1,6 +1,9 @@
 #include "engine/prefix/learned_policy.h"
 
+#include <algorithm>
 #include <bit>
+
+#include "base/status.h"
 
 namespace pkv::prefix {
 
@@ -88,6 +91,28 @@ Node* LearnedPolicy::lowest(const Candidates& candidates) const noexcept {
   return lowest.node;
 }
 
+void LearnedPolicy::validate() const {
+  for (size_t retention = 0; retention < retentions; retention++) {
+    const auto& [nodes, facts] = candidates_[retention];
+    if (nodes.size() != facts.size())
+      fail(PKV_INTERNAL, "eviction: %zu candidates, and facts of %zu", nodes.size(), facts.size());
+    for (size_t i = 0; i < nodes.size(); i++) {
+      if (nodes[i]->place != i || nodes[i]->retention != retention)
+        fail(PKV_INTERNAL, "eviction: candidate %zu of retention %zu says that it is %u of %d", i,
+             retention, nodes[i]->place, nodes[i]->retention);
+      if (facts[i] != facts_of(*nodes[i]) || facts[i].last_use > now_)
+        fail(PKV_INTERNAL, "eviction: the facts of candidate %zu are not those of its node", i);
+    }
+  }
+  const auto& [nodes, facts] = candidates_[shortlist_retention_];
+  for (const Shortlist::Entry& entry : shortlist_.entries()) {
+    const auto place = std::find(nodes.begin(), nodes.end(), entry.node) - nodes.begin();
+    if (static_cast<size_t>(place) == nodes.size() || facts[place] != entry.facts)
+      fail(PKV_INTERNAL, "eviction: a node of the shortlist is no candidate like that");
+  }
+  times_.validate(now_);
+}
+
 // Knuth's linear congruential generator, whose upper bits are good.
 size_t LearnedPolicy::random_below(size_t n) noexcept {
   random_ = random_ * 6364136223846793005u + 1442695040888963407u;
@@ -135,6 +160,10 @@ void LearnedPolicy::evicted(Node& node, uint32_t count) noexcept {
   for (const BlockHash& hash : hashes) ghosts_.prefetch(hash.own);
   for (const BlockHash& hash : hashes) ghosts_.remember(hash.own, node.history);
   next_ = count == node.size && node.parent->parent != nullptr ? node.parent : nullptr;
+  if (count == node.size) return;
+  Candidates& candidates = candidates_[node.retention];
+  candidates.facts[node.place].depth -= count;
+  if (node.retention == shortlist_retention_) offer(candidates, node.place);
 }
 
 }  // namespace pkv::prefix

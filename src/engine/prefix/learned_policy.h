@@ -21,6 +21,7 @@ class LearnedPolicy final : public Policy {
     return {candidates_[0].nodes, candidates_[1].nodes, candidates_[2].nodes};
   }
   Node* victim() noexcept override;
+  void validate() const override;
   void inserted(std::span<const BlockHash> hashes, std::span<History> histories) noexcept override;
   void used(Node& end, uint32_t from, uint8_t hint, uint64_t now) noexcept override;
   void evicted(Node& node, uint32_t count) noexcept override;

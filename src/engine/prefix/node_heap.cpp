@@ -1,5 +1,7 @@
 #include "engine/prefix/node_heap.h"
 
+#include "base/status.h"
+
 namespace pkv::prefix {
 
 void NodeHeap::put(Node* node, size_t place) noexcept {
@@ -42,6 +44,16 @@ void NodeHeap::remove(Node& node) noexcept {
   put(last, place);
   rise(place);
   sink(last->*place_);
+}
+
+void NodeHeap::validate() const {
+  for (size_t i = 0; i < nodes_.size(); i++) {
+    if (nodes_[i]->*place_ != i)
+      fail(PKV_INTERNAL, "heap: the node at place %zu says that it is at %u", i,
+           nodes_[i]->*place_);
+    if (i > 0 && sooner_(*nodes_[i], *nodes_[(i - 1) / 2]))
+      fail(PKV_INTERNAL, "heap: the node at place %zu goes before the one above it", i);
+  }
 }
 
 void NodeHeap::clear() noexcept {

@@ -25,6 +25,9 @@ class NodeHeap {
   void clear() noexcept;
   Node* first() const { return nodes_.empty() ? nullptr : nodes_.front(); }
   std::span<Node* const> nodes() const { return nodes_; }
+  // Checks that nodes know their places, and that none goes before the one above it. Throws
+  // INTERNAL.
+  void validate() const;
 
  private:
   void put(Node* node, size_t place) noexcept;

@@ -20,6 +20,7 @@ class OrderedPolicy final : public Policy {
     return {candidates_.nodes()};
   }
   Node* victim() noexcept override { return candidates_.first(); }
+  void validate() const override { candidates_.validate(); }
 
  private:
   NodeHeap candidates_;

@@ -39,6 +39,8 @@ class Policy {
   virtual std::array<std::span<Node* const>, retentions> candidates() const = 0;
   // The candidate that loses blocks next; nullptr if there is none.
   virtual Node* victim() noexcept = 0;
+  // Checks what the policy keeps against the nodes. Throws INTERNAL.
+  virtual void validate() const = 0;
 
   // What a policy may learn from. New blocks are inserted, in the order of a text: the policy fills
   // in how they were used before, as far as it remembers.

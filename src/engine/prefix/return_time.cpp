@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/status.h"
+
 namespace pkv::prefix {
 
 namespace {
@@ -74,8 +76,7 @@ void ReturnTimes::ended(const Watched& watched, bool returned, uint64_t now) noe
 // Watches a block from this use on, and ends the watch that began with its last use. If the set is
 // full, the block that was watched for longest makes room.
 void ReturnTimes::watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept {
-  const auto set =
-      std::span(watched_).subspan((hash >> 32) * watched_ways % watched_count, watched_ways);
+  const auto set = std::span(watched_).subspan(set_of(hash), watched_ways);
   const auto known = std::find_if(set.begin(), set.end(), [&](const Watched& each) {
     return each.kind != nothing && each.hash == hash;
   });
@@ -94,6 +95,26 @@ void ReturnTimes::watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept {
   place->hash = hash;
   place->since = now & ~uint64_t{0} >> 8;
   place->kind = kind;
+}
+
+// Returns the first place of the set of watches that a hash belongs to.
+size_t ReturnTimes::set_of(uint64_t hash) { return (hash >> 32) * watched_ways % watched_count; }
+
+void ReturnTimes::validate(uint64_t now) const {
+  for (size_t i = 0; i < watched_.size(); i++) {
+    const Watched& each = watched_[i];
+    if (each.kind == nothing) continue;
+    const size_t first = i / watched_ways * watched_ways;
+    const auto is_same = [&](const Watched& other) {
+      return other.kind != nothing && other.hash == each.hash;
+    };
+    if (each.kind >= kinds || each.since > now || (each.hash & sampled_) != 0 ||
+        set_of(each.hash) != first ||
+        std::count_if(watched_.begin() + static_cast<std::ptrdiff_t>(first),
+                      watched_.begin() + static_cast<std::ptrdiff_t>(i), is_same) > 0)
+      fail(PKV_INTERNAL, "eviction: watch %zu of kind %d is twice there or none that is made", i,
+           static_cast<int>(each.kind));
+  }
 }
 
 // Watches only every other block from now on, because the table is too small for the horizon.

@@ -43,6 +43,8 @@ class ReturnTimes {
   void learn(uint64_t now) noexcept {
     if (now >= next_) relearn(now);
   }
+  // Checks that each watch is one that watch() makes. Throws INTERNAL.
+  void validate(uint64_t now) const;
 
  private:
   static constexpr size_t ages = 72;  // buckets, two an octave
@@ -55,6 +57,7 @@ class ReturnTimes {
   };
   static constexpr uint8_t nothing = 255;
 
+  static size_t set_of(uint64_t hash);
   static size_t bucket(uint64_t age);
   static double begin(size_t bucket);
   void watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept;

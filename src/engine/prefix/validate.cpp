@@ -122,7 +122,11 @@ void validate(const Contents& contents, uint64_t pinned_blocks,
   const Counts counts = count_nodes(contents, references);
   const Figures& all = contents.spaces.total();
   size_t nodes = 0, candidates = 0;
-  for (const auto& [salt, space] : contents.spaces.all()) nodes += space.nodes;
+  for (const auto& [salt, space] : contents.spaces.all()) {
+    nodes += space.nodes;
+    space.own.validate();
+  }
+  contents.policy->validate();
   for (const auto& each : contents.policy->candidates()) candidates += each.size();
   check_equal("nodes", counts.nodes, contents.nodes);
   check_equal("nodes of all salts", nodes, contents.nodes);
