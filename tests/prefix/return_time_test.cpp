@@ -159,6 +159,18 @@ TEST_F(Choice, AnEvictedBlockThatComesBackIsNoStranger) {
   EXPECT_EQ((History{5, 1}), history);
 }
 
+TEST_F(Choice, ACandidateThatLosesItsEndIsJudgedByTheNewOne) {
+  const int32_t tokens[] = {1, 2, 3};
+  const pkv::memory::Block blocks[] = {1, 2, 3};
+  const BlockHash hashes[] = {{1}, {2}, {3}};
+  Node& node = tree_.add_child(root_, {tokens, blocks, hashes, {}});
+  policy_.reserve(1);
+  use(node);
+  policy_.evicted(node, 2);
+  tree_.drop_last(node, 2);
+  EXPECT_NO_THROW(policy_.validate());
+}
+
 // Texts with a hint return soon or never, as it says, and nothing else tells them apart.
 TEST_F(Choice, AHintThatIsRightIsLearned) {
   const uint8_t soon = hint_of(10), never = hint_of(PKV_RETURN_NEVER);
