@@ -3,6 +3,7 @@
 #include <pagedkv/file.h>
 
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "prefix_fixture.h"
@@ -15,7 +16,21 @@ class Evictable : public Prefix {
   uint64_t evictable() { return figures().evictable_blocks; }
   uint64_t cached() { return figures().cached_blocks; }
 
-  // Takes every block that can be had and gives them back. Returns how many there were.
+  // Drops blocks [first, end) of a session in one group.
+  static void drop(pkv_session session, uint32_t group, uint32_t first, uint32_t end) {
+    std::vector<uint32_t> blocks(end - first);
+    std::iota(blocks.begin(), blocks.end(), first);
+    CHECK(pkv_session_drop_blocks(session, group, blocks.size(), blocks.data()));
+  }
+
+  // Returns how much of a text is cached, and uses none of it.
+  uint64_t probe(const Text& text) {
+    uint64_t tokens = 0;
+    CHECK(pkv_prefix_probe(cache_, nullptr, 0, text.size(), text.data(), &tokens));
+    return tokens;
+  }
+
+  // Takes all free and evictable blocks and gives them back. Returns how many there were.
   uint64_t take_all(uint64_t blocks) {
     Session greedy = open(cache_);
     for (uint64_t n = blocks; n > 0; n--)
@@ -92,6 +107,47 @@ TEST_F(Evictable, ATrimIntoABlock) {
   extend(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
   EXPECT_EQ(3u, evictable()) << "the child has written a copy of it";
   check_content(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
+}
+
+// Two sessions share a cached text. One drops most of it, and then the other one ends: what nobody
+// refers to any more can be taken, although the first one still reads blocks behind it.
+TEST_F(Evictable, BlocksThatASessionDropped) {
+  make(40);
+  const Text whole = text(1, 640);
+  Session forgetful = open(cache_);
+  extend(forgetful, whole);
+  {
+    Session other = fork(forgetful);
+    drop(forgetful, 0, 0, 37);
+    EXPECT_EQ(0u, stats_of(cache_).evictable_blocks) << "the other session reads them";
+  }
+  EXPECT_EQ(37u, stats_of(cache_).evictable_blocks) << "those of one group";
+  EXPECT_EQ(0u, evictable()) << "positions";
+  CHECK(pkv_cache_validate(cache_));
+  drop(forgetful, 1, 0, 37);
+  EXPECT_EQ(2 * 37u, stats_of(cache_).evictable_blocks);
+  EXPECT_EQ(37u, evictable());
+  EXPECT_EQ(640u, probe(whole)) << "what is not needed yet";
+  EXPECT_EQ(37u, take_all(40));
+  EXPECT_EQ(0u, probe(whole));
+  EXPECT_EQ(3u, info_of(forgetful).blocks / 2);
+}
+
+// The same where another text goes on from one of the dropped blocks.
+TEST_F(Evictable, BlocksThatASessionDroppedBeforeAnotherText) {
+  make(40);
+  const Text whole = text(1, 320), other = text(2, 160);
+  Session forgetful = open(cache_);
+  extend(forgetful, whole);
+  serve(Text(whole.begin(), whole.begin() + 160) + other);
+  for (const uint32_t group : {0u, 1u}) {
+    drop(forgetful, group, 1, 8);
+    drop(forgetful, group, 9, 18);
+  }
+  EXPECT_EQ(2u, cached() - evictable()) << "the first block, and the one that was not dropped";
+  EXPECT_EQ(320u, probe(Text(whole.begin(), whole.begin() + 160) + other));
+  EXPECT_EQ(36u, take_all(40));
+  EXPECT_EQ(1u, cached());
 }
 
 // A stream that runs a given function at the first write.

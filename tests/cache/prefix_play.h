@@ -102,6 +102,7 @@ class PrefixPlay {
 
   void operate() {
     if (setup_.tier && random_.chance(20)) return use_tier();
+    if (alone_ && random_.chance(5)) return preempt();
     const uint64_t choice = random_.below(100);
     if (talks_.empty() || (choice < 25 && talks_.size() < 6)) return open_talk();
     const size_t t = random_.below(talks_.size());
@@ -289,6 +290,42 @@ class PrefixPlay {
     talk.text.clear();
     talk.suspended = true;
     talk.forgotten_from = UINT64_MAX;
+  }
+
+  // Once the sessions that choose_victims names are suspended, a step of the others gets its
+  // blocks. If it says that all others are too few, the first session alone gets none.
+  void preempt() {
+    std::vector<pkv_session> sessions;
+    std::vector<uint32_t> counts;
+    for (const Talk& talk : talks_) {
+      if (talk.suspended || random_.chance(40)) continue;
+      sessions.push_back(talk.session);
+      counts.push_back(static_cast<uint32_t>(random_.below(80)));
+    }
+    std::vector<pkv_session> victims(talks_.size());
+    size_t count = 0;
+    const pkv_status chosen =
+        pkv_batch_choose_victims(cache_, sessions.size(), sessions.data(), counts.data(),
+                                 victims.size(), victims.data(), &count);
+    if (chosen == PKV_OUT_OF_BLOCKS) return expect_too_few(sessions[0], counts[0]);
+    if (!worked(chosen)) return;
+    victims.resize(count);
+    for (const pkv_session victim : victims) {
+      for (size_t t = 0; t < talks_.size(); t++)
+        if (talks_[t].session == victim) suspend(t);
+      const auto at = std::find(sessions.begin(), sessions.end(), victim) - sessions.begin();
+      if (static_cast<size_t>(at) == sessions.size()) continue;
+      sessions.erase(sessions.begin() + at);
+      counts.erase(counts.begin() + at);
+    }
+    begin(cache_, sessions, counts);
+  }
+
+  void expect_too_few(pkv_session session, uint32_t tokens) {
+    for (size_t t = 0; t < talks_.size(); t++)
+      if (talks_[t].session != session && !talks_[t].suspended) suspend(t);
+    pkv_batch batch;
+    ASSERT_EQ(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &session, &tokens, nullptr, &batch));
   }
 
   void resume(size_t t) {

@@ -3,30 +3,32 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/vectors.h"
-
 namespace pkv::prefix {
 
 void Claims::attach(Node& node) noexcept {
-  for (Node* each = &node; each != nullptr; each = each->parent) {
-    if (each->users++ > 0) continue;
-    contents_.remove_candidate(*each);
-    count_evictable(*each, false);
-  }
+  for (Node* each = &node; each != nullptr; each = each->parent)
+    if (each->users++ == 0) claim(*each);
 }
 
 void Claims::detach(Node& node, bool used) noexcept {
-  bool kept = false;
   for (Node* each = &node; each != nullptr; each = each->parent) {
     if (used) each->last_use = contents_.clock;  // it was in use until now
-    if (kept || --each->users > 0) continue;
-    if (const uint32_t referenced = count_referenced(*each); referenced > 0) {
-      kept = true;
-      if (&keep(*each, referenced) == each) continue;
-    }
-    count_evictable(*each, true);
-    if (each->is_candidate()) contents_.add_candidate(*each);
+    if (--each->users == 0) unclaim(*each);
   }
+}
+
+// The first claim on a node begins.
+void Claims::claim(Node& node) noexcept {
+  contents_.remove_candidate(node);
+  contents_.spaces.count(space_of(node), &Figures::evictable, uint64_t{node.loose} - node.size);
+  contents_.full.claim(node);
+}
+
+// The last claim on a node ended.
+void Claims::unclaim(Node& node) noexcept {
+  contents_.full.unclaim(node);
+  contents_.spaces.count(space_of(node), &Figures::evictable, node.size - node.loose);
+  if (node.is_candidate()) contents_.add_candidate(node);
 }
 
 // Attaches before it detaches, so that what both paths have in common stays in use.
@@ -59,69 +61,24 @@ void Claims::shorten(Claim& claim, uint32_t blocks) noexcept {
   give_up(claim, *node);
 }
 
-// How many blocks a node has up to the last one that somebody besides the index refers to.
-uint32_t Claims::count_referenced(const Node& node) const noexcept {
-  const auto& groups = contents_.groups;
-  for (size_t i = node.blocks.size(); i-- > 0;) {
-    const memory::Pool& pool = groups[i % groups.size()]->pool;
-    if (node.blocks[i] != memory::no_block &&
-        pool.references(memory::block_id(node.blocks[i])) != 1)
-      return static_cast<uint32_t>(i / groups.size()) + 1;
-  }
-  return 0;
+void Claims::review(size_t group) noexcept {
+  if (contents_.windows.has(group)) return contents_.windows.review(group);
+  contents_.full.review(group, [&](const Node& node) {
+    contents_.spaces.count(space_of(node), &Figures::evictable, 1);
+  });
 }
 
-// Claims the first blocks of a node that has no claim. They become a node of their own; without the
-// memory for that, the whole node is claimed.
-Node& Claims::keep(Node& node, uint32_t blocks) noexcept {
-  Node* kept = &node;
-  try {
-    kept = &split(node, blocks);
-  } catch (const std::bad_alloc&) {
-  }
-  kept->users = 1;
-  unclaimed_.push_back(kept);
-  return *kept;
+void Claims::review() noexcept {
+  for (size_t g = 0; g < contents_.groups.size(); g++) review(g);
 }
 
-void Claims::review_unclaimed() noexcept {
-  for (size_t i = unclaimed_.size(); i-- > 0;) {
-    Node& node = *unclaimed_[i];
-    if (node.users == 1 && count_referenced(node) == node.size) continue;
-    unclaimed_[i] = unclaimed_.back();
-    unclaimed_.pop_back();
-    detach(node, false);
-  }
-}
-
-bool Claims::unclaim(Node& node) noexcept {
-  const auto kept = std::find(unclaimed_.begin(), unclaimed_.end(), &node);
-  const bool claimed = node.users > (kept != unclaimed_.end() ? 1u : 0u);
-  if (claimed || !node.children.empty()) return false;
-  if (kept == unclaimed_.end()) return true;
-  unclaimed_.erase(kept);
-  node.users = 0;
-  count_evictable(node, true);
-  contents_.add_candidate(node);
-  detach(*node.parent, false);
-  return true;
-}
-
-// The blocks of a node become evictable, or are so no longer.
-void Claims::count_evictable(Node& node, bool evictable) noexcept {
-  const auto& groups = contents_.groups;
-  for (size_t g = 0; g < groups.size(); g++) {
-    if (contents_.windows.has(g)) continue;  // these are evictable one by one
-    contents_.evictable[g] += evictable ? node.size : uint64_t{0} - node.size;
-  }
-  contents_.spaces.count(space_of(node), &Figures::evictable,
-                         evictable ? node.size : uint64_t{0} - node.size);
+void Claims::review_figures() noexcept {
+  for (size_t g = 0; g < contents_.groups.size(); g++)
+    if (contents_.full.has(g)) review(g);
 }
 
 void Claims::reserve_node(Space& space) {
-  const size_t nodes = contents_.nodes + 1;
-  contents_.policy->reserve(nodes);
-  if (unclaimed_.capacity() < nodes) reserve_more(unclaimed_, nodes - unclaimed_.size());
+  contents_.policy->reserve(contents_.nodes + 1);
   if (space.quota != 0) space.own.reserve(space.nodes + 1);
 }
 
@@ -131,6 +88,7 @@ Node& Claims::split(Node& node, uint32_t inside) {
   Node& upper = contents_.tree.split(node, inside);
   contents_.removals++;
   contents_.count_node(space_of(upper));
+  contents_.full.split(upper);
   contents_.windows.split(upper);
   return upper;
 }

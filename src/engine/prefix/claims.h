@@ -1,9 +1,7 @@
 // Who uses which nodes. A claim stands for a session or a snapshot on the path to a node: while
-// there is one, all blocks of the path are in use. When the last claim on a node ends and its
-// blocks have other references (a session that was trimmed into a block, a fork or a snapshot from
-// before a block was cached), the index keeps that claim itself until these references are gone. So
-// the blocks of nodes without claims have no other reference: they are evictable, and evicting one
-// frees it.
+// there is one, all blocks of the path are in use, and none of the nodes can be evicted. Every
+// other node can, as soon as it is the end of a text. What that frees is counted block by block,
+// because a session may refer to single blocks that it does not claim (full_blocks.h).
 #pragma once
 
 #include "engine/prefix/contents.h"
@@ -21,8 +19,7 @@ struct Claim {
 
 class Claims {
  public:
-  Claims(Contents& contents, std::pmr::memory_resource& memory)
-      : contents_(contents), unclaimed_(&memory) {}
+  explicit Claims(Contents& contents) : contents_(contents) {}
 
   // Puts the path to a node in use once more.
   void attach(Node& node) noexcept;
@@ -36,11 +33,11 @@ class Claims {
   // it the whole node is given up.
   void shorten(Claim& claim, uint32_t blocks) noexcept;
 
-  // Makes evictable what the index kept in use because of references that are gone now.
-  void review_unclaimed() noexcept;
-  // Makes a node a candidate, whoever refers to its blocks. Returns false if it is claimed or has
-  // children.
-  bool unclaim(Node& node) noexcept;
+  // Makes evictable what nobody but the index refers to any more, in one group or in all.
+  void review(size_t group) noexcept;
+  void review() noexcept;
+  // Does so in the groups that the figures of salts count.
+  void review_figures() noexcept;
 
   // Makes room for one more node of a space, so that nobody who has to know of it can fail. Throws
   // bad_alloc.
@@ -52,13 +49,10 @@ class Claims {
   Node& end_after(const Tree::Match& found, uint32_t depth);
 
  private:
-  void count_evictable(Node& node, bool evictable) noexcept;
-  uint32_t count_referenced(const Node& node) const noexcept;
-  Node& keep(Node& node, uint32_t blocks) noexcept;
+  void claim(Node& node) noexcept;
+  void unclaim(Node& node) noexcept;
 
   Contents& contents_;
-  // Nodes that the index keeps in use because of references that no claim stands for.
-  std::pmr::vector<Node*> unclaimed_;
 };
 
 }  // namespace pkv::prefix

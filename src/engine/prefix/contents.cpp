@@ -29,7 +29,7 @@ Contents::Contents(const pkv_prefix_config& config, uint32_t block_size,
       hasher(os::random_number(), config.events > 0),
       spaces(tree, hasher, config.salt_blocks, memory),
       events(config.events, memory),
-      evictable(groups.size()),
+      full(groups, memory),
       windows(groups, memory) {}
 
 void Contents::add_candidate(Node& node) noexcept {
@@ -42,11 +42,19 @@ void Contents::remove_candidate(Node& node) noexcept {
   if (node.parent != nullptr) space_of(node).own.remove(node);
 }
 
+void Contents::add_block(size_t group, memory::Block block, Node& node, uint32_t position,
+                         bool passing) noexcept {
+  if (windows.has(group))
+    windows.add(group, block, node, position, passing);
+  else
+    full.add(group, block, node, position);
+}
+
 void Contents::release(size_t group, std::span<const memory::Block> blocks) noexcept {
   removals++;
   images.lose(group, blocks);
-  if (windows.has(group))
-    for (const memory::Block block : blocks) windows.remove(group, block);
+  for (const memory::Block block : blocks)
+    windows.has(group) ? windows.remove(group, block) : full.remove(group, block);
   groups[group]->pool.release_held(blocks.size(), blocks.data());
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/memory/group.h"
 #include "engine/prefix/events.h"
+#include "engine/prefix/full_blocks.h"
 #include "engine/prefix/image.h"
 #include "engine/prefix/policy.h"
 #include "engine/prefix/spaces.h"
@@ -26,11 +27,19 @@ struct Contents {
   void remove_candidate(Node& node) noexcept;
   // A node was added to a space.
   void count_node(Space& space) noexcept { nodes++, space.nodes++; }
+  // The index took a reference to a block for a position of a node. passing: it came alone, as
+  // blocks do while a text is generated.
+  void add_block(size_t group, memory::Block block, Node& node, uint32_t position,
+                 bool passing) noexcept;
   // Drops the index's references to blocks of a group.
   void release(size_t group, std::span<const memory::Block> blocks) noexcept;
   // Returns how many blocks of a group can be evicted.
   uint64_t evictable_blocks(size_t group) const {
-    return windows.has(group) ? windows.evictable(group) : evictable[group];
+    return windows.has(group) ? windows.evictable(group) : full.evictable(group);
+  }
+  // Returns true if the index has a block and gives its reference up when the block is needed.
+  bool gives_up(size_t group, memory::Block block) const {
+    return windows.has(group) ? windows.gives_up(group, block) : full.gives_up(group, block);
   }
   // Sets ends[i] to 1 if a match can end after block number `from` + i of a node, since every group
   // has what it needs, or else to 0.
@@ -54,7 +63,7 @@ struct Contents {
   uint64_t clock = 0;  // blocks that claims gave up so far
   // How often a node was split, or blocks went: what was found before may be gone.
   uint64_t removals = 0;
-  std::vector<uint64_t> evictable;  // blocks by group, without a window
+  FullBlocks full;
   WindowBlocks windows;
 
  private:

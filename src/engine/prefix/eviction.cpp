@@ -22,10 +22,13 @@ SharedCount Figures::* count_of(pkv_prefix_event_kind why) {
 }  // namespace
 
 bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
-  claims_.review_unclaimed();
-  contents_.windows.review(group);
   const memory::Pool& pool = contents_.groups[group]->pool;
-  if (pool.free_count() + contents_.evictable_blocks(group) < blocks) return false;
+  const auto enough = [&] {
+    return pool.free_count() + contents_.evictable_blocks(group) >= blocks;
+  };
+  // Blocks that left the windows of sessions go before anything else, so they must be known.
+  if (contents_.windows.has(group) || !enough()) claims_.review(group);
+  if (!enough()) return false;
   while (pool.free_count() < blocks) {
     if (evict_window_block(group, WindowBlocks::inner)) continue;
     if (Node* const victim = contents_.policy->victim())
@@ -49,20 +52,15 @@ bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted)
   return true;
 }
 
-void Eviction::review() noexcept {
-  claims_.review_unclaimed();
-  for (size_t g = 0; g < contents_.groups.size(); g++) contents_.windows.review(g);
-}
-
 void Eviction::free_evictable(memory::PageForecast& forecast) {
-  review();
+  claims_.review();
   contents_.windows.for_each_evictable(
       [&](size_t group, uint32_t id) { forecast.free(group, id); });
   const size_t groups = contents_.groups.size();
   contents_.tree.for_each_node([&](const Node& node) {
     if (node.users > 0) return;
     for (size_t i = 0; i < node.blocks.size(); i++)
-      if (node.blocks[i] != memory::no_block && !contents_.windows.has(i % groups))
+      if (!contents_.windows.has(i % groups) && !contents_.full.loose(i % groups, node.blocks[i]))
         forecast.free(i % groups, memory::block_id(node.blocks[i]));
   });
 }
@@ -139,7 +137,6 @@ void Eviction::clear() noexcept {
 
 // Children go before their parents, which they would keep.
 void Eviction::clear(Space& space) noexcept {
-  claims_.review_unclaimed();
   space.root.users++;  // so that the space is not dropped with its last block
   Tree::for_each_below(space.root, [&](Node& node) {
     if (node.users == 0 && node.children.empty()) drop_last(node, node.size, PKV_PREFIX_CLEARED);
@@ -151,7 +148,7 @@ void Eviction::clear(Space& space) noexcept {
 void Eviction::withdraw(Node& node, const Node& above) noexcept {
   for (Node* each = &node; each != &above;) {
     Node* const parent = each->parent;
-    if (!claims_.unclaim(*each)) return;
+    if (!each->is_candidate()) return;
     drop_last(*each, each->size, PKV_PREFIX_CLEARED);
     each = parent;
   }
@@ -168,11 +165,13 @@ void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind wh
 // Takes the last `count` blocks from a candidate; a node that loses all of them is deleted.
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
   contents_.record_removed(why, node, node.size - count);
-  release_last(node, count);
   Space& space = space_of(node);
+  const uint32_t loose = node.loose;
+  release_last(node, count);
+  const uint32_t evictable = count - (loose - node.loose);
   contents_.spaces.count(space, count_of(why), count);
   contents_.spaces.count(space, &Figures::cached, uint64_t{0} - count);
-  contents_.spaces.count(space, &Figures::evictable, uint64_t{0} - count);
+  contents_.spaces.count(space, &Figures::evictable, uint64_t{0} - evictable);
   if (node.size == count) {
     contents_.remove_candidate(node);
     contents_.nodes--;
@@ -195,7 +194,6 @@ void Eviction::release_last(const Node& node, uint32_t count) noexcept {
       if (block != memory::no_block) batch[n++] = block;
       if (n < max_batch && i + 1 < node.size) continue;
       contents_.release(g, std::span(batch, n));
-      if (!contents_.windows.has(g)) contents_.evictable[g] -= n;
       n = 0;
     }
   }

@@ -29,11 +29,10 @@ class Eviction {
   void clear(Space& space) noexcept;
   void clear() noexcept;
   // Drops the path from a node up to `above`, as far as nobody claims it and no other path is on
-  // it, whoever else refers to its blocks.
+  // it.
   void withdraw(Node& node, const Node& above) noexcept;
 
  private:
-  void review() noexcept;
   bool evict_some() noexcept;
   bool evict_window_blocks(WindowBlocks::List list) noexcept;
   bool evict_window_block(size_t group, WindowBlocks::List list) noexcept;

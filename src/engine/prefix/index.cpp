@@ -17,7 +17,7 @@ constexpr uint8_t normal_retention = 1;
 Index::Index(const pkv_prefix_config& config, uint32_t block_size,
              std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory)
     : contents_(config, block_size, groups, memory),
-      claims_(contents_, memory),
+      claims_(contents_),
       matcher_(contents_, claims_, memory),
       eviction_(contents_, claims_),
       publisher_(contents_, claims_, eviction_, memory),
@@ -143,10 +143,15 @@ void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequenc
   }
 }
 
-std::vector<std::vector<bool>> Index::held_with(const Hold& hold,
-                                                std::span<const memory::Sequence> sequences) const {
+std::vector<std::vector<bool>> Index::gives_up(std::span<const memory::Sequence> sequences) const {
   const std::shared_lock lock(mutex_);
-  return matcher_.shared_blocks(hold.claim_.node, sequences);
+  std::vector<std::vector<bool>> result;
+  for (size_t g = 0; g < sequences.size(); g++) {
+    std::vector<bool>& given_up = result.emplace_back();
+    for (const memory::Block block : sequences[g].blocks())
+      given_up.push_back(memory::is_block(block) && contents_.gives_up(g, block));
+  }
+  return result;
 }
 
 // ---- What goes, and what stays ------------------------------------------------------------------
@@ -168,8 +173,7 @@ void Index::free_evictable(memory::PageForecast& forecast) {
 
 uint64_t Index::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
-  claims_.review_unclaimed();
-  contents_.windows.review(group);
+  claims_.review(group);
   return contents_.evictable_blocks(group);
 }
 
@@ -204,14 +208,14 @@ size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
 
 Figures Index::figures(std::string_view salt) {
   const std::lock_guard lock(mutex_);
-  claims_.review_unclaimed();
+  claims_.review_figures();
   const Space* const space = contents_.spaces.find(salt);
   return space != nullptr ? space->figures : Figures{};
 }
 
 Figures Index::figures() {
   const std::lock_guard lock(mutex_);
-  claims_.review_unclaimed();
+  claims_.review_figures();
   return contents_.spaces.total();
 }
 
@@ -249,8 +253,9 @@ std::unique_ptr<Image> Index::freeze() {
   return image;
 }
 
-void Index::validate(std::span<std::vector<uint64_t>> references) const {
+void Index::validate(std::span<std::vector<uint64_t>> references) {
   const std::lock_guard lock(mutex_);
+  claims_.review();
   prefix::validate(contents_, pins_.blocks(), references);
 }
 

@@ -6,8 +6,11 @@
 //   Publisher  what a session adds                Pins      what is kept though nobody uses it
 //   Eviction   what is given up                   Contents  the tree and all that is counted
 //
-// The index holds one reference to each of its blocks.
-//   free + evictable = blocks that a step can have
+// The index holds one reference to each of its blocks. Each block of a pool is free, pinned,
+// referred to by somebody besides the index (a session, a snapshot, a step, the queue of a tier),
+// or evictable:
+//   all = free + pinned or referred to + evictable
+// So a step can have all blocks that nobody refers to and no pin keeps.
 #pragma once
 
 #include <pagedkv/prefix.h>
@@ -94,10 +97,9 @@ class Index {
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
-  // By group and position, true where a block of the sequences is the index's as well: it becomes
-  // evictable when a session gives it back.
-  std::vector<std::vector<bool>> held_with(const Hold& hold,
-                                           std::span<const memory::Sequence> sequences) const;
+  // By group and position, true where a block of the sequences is the index's as well, which no pin
+  // keeps: it becomes evictable when nobody else refers to it.
+  std::vector<std::vector<bool>> gives_up(std::span<const memory::Sequence> sequences) const;
 
   // Keeps what is cached of a text, though nobody uses it; returns how many blocks. Throws
   // OUT_OF_BLOCKS beyond the quota of pins, REF_LIMIT and bad_alloc.
@@ -124,7 +126,7 @@ class Index {
 
   // Checks the equations of the index, and adds the references that it holds by group and id.
   // Throws INTERNAL.
-  void validate(std::span<std::vector<uint64_t>> references) const;
+  void validate(std::span<std::vector<uint64_t>> references);
 
  private:
   mutable ReadWriteLock mutex_;

@@ -148,18 +148,4 @@ void Matcher::release(Tail& tail) noexcept {
   tail = {};
 }
 
-std::vector<std::vector<bool>> Matcher::shared_blocks(
-    const Node* end, std::span<const memory::Sequence> sequences) const {
-  std::vector<std::vector<bool>> shared;
-  for (size_t g = 0; g < sequences.size(); g++) {
-    Path cached(&memory_);
-    if (end != nullptr) read_path(*end, g, cached);
-    const auto blocks = sequences[g].blocks();
-    shared.emplace_back(blocks.size());
-    for (size_t i = 0; i < cached.size() && i < blocks.size(); i++)
-      shared[g][i] = cached[i] == blocks[i];
-  }
-  return shared;
-}
-
 }  // namespace pkv::prefix

@@ -45,9 +45,6 @@ class Matcher {
 
   // How many blocks of what was found a session can use.
   uint32_t usable(const Tree::Match& found) const;
-  // By group and position, true where a block of the sequences is the index's as well.
-  std::vector<std::vector<bool>> shared_blocks(const Node* end,
-                                               std::span<const memory::Sequence> sequences) const;
 
  private:
   using Path = std::pmr::vector<memory::Block>;  // of one group, by position

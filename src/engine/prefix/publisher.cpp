@@ -38,7 +38,7 @@ void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> s
         if (cached[g] == memory::no_block) {  // a window group had let it go
           if (pool.retain(own) != PKV_OK) continue;
           cached[g] = own;
-          contents_.windows.add(g, own, *node, node->start + i, false);
+          contents_.add_block(g, own, *node, node->start + i, false);
           filled = true;
         } else if (pool.retain(cached[g]) == PKV_OK) {
           if (contents_.windows.has(g)) contents_.windows.hold(g, cached[g]);
@@ -105,9 +105,9 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
   contents_.spaces.count(*claim.space, &Figures::cached, run.hashes.size());
   Node& stored = *claim.node;
   for (size_t i = 0; i < blocks_.size(); i++)
-    if (blocks_[i] != memory::no_block && contents_.windows.has(i % groups))
-      contents_.windows.add(i % groups, blocks_[i], stored,
-                            from + static_cast<uint32_t>(i / groups), run.hashes.size() == 1);
+    if (blocks_[i] != memory::no_block)
+      contents_.add_block(i % groups, blocks_[i], stored, from + static_cast<uint32_t>(i / groups),
+                          run.hashes.size() == 1);
   contents_.windows.extended(stored, from);
   contents_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVICTED);
 }

@@ -3,8 +3,8 @@
 //
 // A node is a run of blocks that were always used together and, as far as is known, equally often
 // before that. If a text leaves a node in its middle, the node is split, so that a claim always
-// ends where a node ends, and a node is either in use as a whole or not at all:
-//   users(node) = claims on it and on all below it       evictable = blocks of nodes without users
+// ends where a node ends, and a node is either claimed as a whole or not at all:
+//   users(node) = claims on it and on all below it
 // Children begin with different first blocks and are ordered by them, so that the child with the
 // longest common beginning is a neighbour of the place where a text would stand.
 #pragma once
@@ -62,6 +62,7 @@ struct Node {
   uint32_t users = 0;
   uint32_t pins = 0;      // uses by pins that end here
   uint32_t pinned = 0;    // by pins that end here or below
+  uint32_t loose = 0;     // positions with loose blocks: see full_blocks.h
   void* owner = nullptr;  // the Space, the same for all nodes below a root
 
   // For the eviction policy: what is known of each of its blocks.

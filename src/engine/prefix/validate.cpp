@@ -10,8 +10,14 @@ namespace {
 
 struct Counts {
   uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0, pinned = 0;
-  std::vector<uint64_t> evictable_by_group;
+  std::vector<uint64_t> spare_by_group;
 };
+
+void check_equal(const char* what, uint64_t there, uint64_t counted) {
+  if (there != counted)
+    fail(PKV_INTERNAL, "index: %llu %s, but %llu are counted", (unsigned long long)there, what,
+         (unsigned long long)counted);
+}
 
 void check_children(const Node& node) {
   uint32_t users_below = 0, pinned_below = 0;
@@ -48,33 +54,72 @@ void check_contents(const Contents& contents, const Node& node) {
     fail(PKV_INTERNAL, "index: hashes do not follow from the tokens at block %u", node.start);
 }
 
+void check_full_block(const Contents& contents, const Node& node, size_t group, memory::Block block,
+                      uint32_t references) {
+  const uint32_t id = memory::block_id(block);
+  if (contents.full.owner(group, block) != &node)
+    fail(PKV_INTERNAL, "index: block %u is not known to be of its node", id);
+  const bool loose = contents.full.loose(group, block);
+  if (loose != (node.users == 0 && references != 1))
+    fail(PKV_INTERNAL, "index: block %u has %u references and its node %u users; it counts as %s",
+         id, references, node.users, loose ? "loose" : "not loose");
+}
+
+void check_window_block(const Contents& contents, const Node& node, size_t group, uint32_t position,
+                        uint32_t references) {
+  const WindowBlocks::List list = contents.windows.list_of(group, node, position);
+  if (list == WindowBlocks::none)
+    fail(PKV_INTERNAL, "index: the block of a window at position %u is in no list of its place",
+         position);
+  if (list != WindowBlocks::held && references != 1)
+    fail(PKV_INTERNAL,
+         "index: the block of a window at position %u is evictable, but has %u references",
+         position, references);
+}
+
+// Returns true if a step must be able to have a block: nobody but the index refers to it, and no
+// pin keeps it. The claims on its node do not matter.
+bool is_spare(const Contents& contents, const Node& node, size_t group, uint32_t position,
+              uint32_t references) {
+  if (references != 1) return false;
+  if (node.pinned == 0) return true;
+  // A pin keeps the ends of nodes of window groups, as they were when the text was pinned.
+  return contents.windows.has(group) &&
+         (contents.windows.is_inner(group, node, position) ||
+          contents.windows.list_of(group, node, position) != WindowBlocks::held);
+}
+
 void check_blocks(const Contents& contents, const Node& node,
                   std::span<std::vector<uint64_t>> references, Counts& counts) {
   for (size_t i = 0; i < node.blocks.size(); i++) {
     if (node.blocks[i] == memory::no_block) continue;
     const size_t g = i % contents.groups.size();
+    const auto position = node.start + static_cast<uint32_t>(i / contents.groups.size());
     const uint32_t id = memory::block_id(node.blocks[i]);
     const memory::BlockState state = contents.groups[g]->pool.state(id);
     if (state.generation != memory::block_generation(node.blocks[i]) ||
         state.filled != contents.block_size())
       fail(PKV_INTERNAL, "index: block %u is of another life or not full", id);
-    if (node.users == 0 && state.references != 1)
-      fail(PKV_INTERNAL, "index: block %u is evictable, but has %u references", id,
-           state.references);
+    if (contents.windows.has(g))
+      check_window_block(contents, node, g, position, state.references);
+    else
+      check_full_block(contents, node, g, node.blocks[i], state.references);
     references[g][id]++;
-    if (!contents.windows.has(g)) {
-      counts.evictable_by_group[g] += node.users == 0;
-      continue;
-    }
-    const auto position = node.start + static_cast<uint32_t>(i / contents.groups.size());
-    const WindowBlocks::List list = contents.windows.list_of(g, node, position);
-    if (list == WindowBlocks::none)
-      fail(PKV_INTERNAL, "index: block %u of a window group is in no list of its place", id);
-    if (list != WindowBlocks::held && state.references != 1)
-      fail(PKV_INTERNAL, "index: block %u of a window is evictable, but has %u references", id,
-           state.references);
-    counts.evictable_by_group[g] += list != WindowBlocks::held;
+    counts.spare_by_group[g] += is_spare(contents, node, g, position, state.references);
   }
+}
+
+// Returns how many positions of a node have a loose block.
+uint32_t count_loose(const Contents& contents, const Node& node) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < node.size; i++) {
+    bool loose = false;
+    for (size_t g = 0; g < contents.groups.size(); g++)
+      loose = loose || (!contents.windows.has(g) &&
+                        contents.full.loose(g, node.blocks[i * contents.groups.size() + g]));
+    count += loose;
+  }
+  return count;
 }
 
 void check_announced(const Contents& contents, const Node& node) {
@@ -88,7 +133,7 @@ void check_announced(const Contents& contents, const Node& node) {
 // Checks all nodes, and counts what is there.
 Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> references) {
   Counts counts;
-  counts.evictable_by_group.resize(contents.groups.size());
+  counts.spare_by_group.resize(contents.groups.size());
   std::vector<const Node*> rest(contents.tree.roots().begin(), contents.tree.roots().end());
   while (!rest.empty()) {
     const Node& node = *rest.back();
@@ -104,15 +149,11 @@ Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> re
     counts.candidates += node.place != Node::no_place;
     counts.cached += node.size;
     counts.pinned += node.pinned > 0 ? node.size : 0;
-    counts.evictable += node.users == 0 ? node.size : 0;
+    const uint32_t loose = count_loose(contents, node);
+    check_equal("positions with loose blocks of a node", loose, node.loose);
+    counts.evictable += node.users == 0 ? node.size - loose : 0;
   }
   return counts;
-}
-
-void check_equal(const char* what, uint64_t there, uint64_t counted) {
-  if (there != counted)
-    fail(PKV_INTERNAL, "index: %llu %s, but %llu are counted", (unsigned long long)there, what,
-         (unsigned long long)counted);
 }
 
 }  // namespace
@@ -136,7 +177,7 @@ void validate(const Contents& contents, uint64_t pinned_blocks,
   check_equal("pinned blocks", counts.pinned, pinned_blocks);
   check_equal("pinned blocks of all salts", all.pinned, pinned_blocks);
   for (size_t g = 0; g < contents.groups.size(); g++)
-    check_equal("evictable blocks of a group", counts.evictable_by_group[g],
+    check_equal("blocks of a group to which nobody but the index refers", counts.spare_by_group[g],
                 contents.evictable_blocks(g));
 }
 

@@ -72,10 +72,15 @@ void WindowBlocks::review(size_t group) noexcept {
   for (uint32_t id = slots[head(group, held)].after, next = 0; id != head(group, held); id = next) {
     next = slots[id].after;
     if (groups_[group]->pool.references(id) > 1) continue;
-    const Node& node = *slots[id].node;
-    const bool in_node = is_inner(group, node, slots[id].position);
-    if (in_node || node.pinned == 0) move(group, id, in_node ? inner : edge);
+    const bool in_node = is_inner(group, *slots[id].node, slots[id].position);
+    if (in_node || slots[id].node->pinned == 0) move(group, id, in_node ? inner : edge);
   }
+}
+
+bool WindowBlocks::gives_up(size_t group, memory::Block block) const {
+  const Slot& slot = lists_[group].slots[memory::block_id(block)];
+  return slot.list != none &&
+         (slot.node->pinned == 0 || is_inner(group, *slot.node, slot.position));
 }
 
 template <class Visit>

@@ -45,8 +45,7 @@ class WindowBlocks {
     return position >= sinks(group) && position + window(group) < node.end();
   }
 
-  // The index took a reference to a block for a position of a node. passing: it came alone, as
-  // blocks do while a text is generated.
+  // See Contents::add_block.
   void add(size_t group, memory::Block block, Node& node, uint32_t position, bool passing) noexcept;
   // The index is about to give up its reference to a block.
   void remove(size_t group, memory::Block block) noexcept;
@@ -61,6 +60,8 @@ class WindowBlocks {
   // A pin keeps what a match at the end of this node needs.
   void pin(Node& node) noexcept;
 
+  // Returns true if the index has a block and no pin keeps it.
+  bool gives_up(size_t group, memory::Block block) const;
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return lists_[group].evictable; }
   // Calls visit(group, id) for every evictable block, as of the last review.

@@ -37,8 +37,9 @@ class Content {
   void set_forgotten_from(uint64_t position) { forgotten_from_ = position; }
 
   // Calls visit(group, entry, references) for every block held, by its place in the block table. A
-  // reference of the prefix index is not counted, since the index gives its blocks up when they are
-  // needed. Blocks that are reserved for states are in no table, and not visited.
+  // reference of the prefix index is not counted unless a pin keeps it, since the index gives its
+  // other blocks up when they are needed. Blocks that are reserved for states are in no table, and
+  // not visited.
   template <class Visit>
   void for_each_block(const Visit& visit) const {
     const std::vector<std::vector<bool>> cached = cached_blocks();
@@ -56,10 +57,10 @@ class Content {
   Content fork() const;
 
  private:
-  // By group and position, true where the prefix index has a reference, too. Empty without a hold.
+  // By group and position, true where the prefix index has a reference, too, and gives it up when
+  // the block is needed. Empty without a hold.
   std::vector<std::vector<bool>> cached_blocks() const {
-    return hold_ ? cache_->prefix()->held_with(hold_, sequences_)
-                 : std::vector<std::vector<bool>>{};
+    return hold_ ? cache_->prefix()->gives_up(sequences_) : std::vector<std::vector<bool>>{};
   }
 
   Cache* cache_;
