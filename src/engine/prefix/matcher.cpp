@@ -31,7 +31,8 @@ void Matcher::claim(const Finding& found, Claim& claim, Tail* tail) {
       if (block != memory::no_block) contents_.windows.hold(g, block);
   }
   claims_.move(claim, end);
-  for (Node* node = &end; node->parent != nullptr; node = node->parent) node->matches++;
+  for (Node* node = &end; node->parent != nullptr; node = node->parent)
+    node->matches += node->matches < UINT32_MAX;
   retain(part);
   if (tail != nullptr) *tail = std::move(part);
 }

@@ -1,7 +1,5 @@
 #include "engine/prefix/pins.h"
 
-#include <limits>
-
 #include "base/status.h"
 
 namespace pkv::prefix {
@@ -27,7 +25,7 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
   if (more > max_blocks_ - blocks_)
     fail(PKV_OUT_OF_BLOCKS, "pin needs %llu blocks more, %llu of at most %llu are pinned",
          (unsigned long long)more, (unsigned long long)blocks_, (unsigned long long)max_blocks_);
-  if (space->root.pinned == std::numeric_limits<uint32_t>::max())
+  if (space->root.pinned == max_pins)
     fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space->root.pinned);
   claims_.attach(end);
   end.pins++;
