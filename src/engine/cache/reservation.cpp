@@ -46,44 +46,25 @@ uint64_t count_missing(const Cache& cache, std::span<const uint64_t> counts, uin
   return total;
 }
 
-// Moves pages to the groups that lack blocks, if the groups share their memory, and evicts cached
-// blocks if that is not enough. Other threads may take the blocks before the caller does.
-void provide_pages(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark) {
-  if (cache.pages() == nullptr) return;
-  const std::vector<uint64_t> wanted = with_watermark(counts, watermark);
-  const auto make_room = [&] {
-    return cache.prefix() != nullptr && cache.prefix()->make_room(*cache.pages(), wanted);
-  };
-  if (cache.pages()->provide(wanted)) return;
-  if (make_room() || (cache.tier() != nullptr && cache.tier()->give_way() && make_room()))
-    cache.log_eviction();
-}
-
-// Takes blocks of one group; evicts cached ones if too few are free. Returns false if that is not
+// Evicts cached blocks until a group that lacks blocks has as many free ones as are wanted or, if
+// the groups share their memory, until each group can have them. Returns false if that is not
 // enough.
-bool take_evicting(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
-                   memory::Block* out) {
-  memory::Pool& pool = cache.groups()[group]->pool;
-  const auto try_alloc = [&] {
-    return (watermark == 0 || pool.free_count() >= count + watermark) && pool.try_alloc(count, out);
-  };
-  if (try_alloc()) return true;
-  if (cache.pages() != nullptr) return false;  // provide_pages() did what can be done
-  // This is a loop because another thread may take the blocks that were evicted here.
-  while (cache.prefix() != nullptr && cache.prefix()->make_free(group, count + watermark)) {
-    cache.log_eviction();
-    if (try_alloc()) return true;
-  }
-  return false;
+bool evict(const Cache& cache, size_t lacking, std::span<const uint64_t> wanted) {
+  prefix::Index* const index = cache.prefix();
+  if (index == nullptr) return false;
+  const bool enough = cache.pages() != nullptr ? index->make_room(*cache.pages(), wanted)
+                                               : index->make_free(lacking, wanted[lacking]);
+  if (enough) cache.log_eviction();
+  return enough;
 }
 
-// Takes blocks of one group. If evicting is not enough, the tier drops what it has yet to write:
-// that comes last, because such blocks are in no store and would have to be computed again.
-bool take(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
-          memory::Block* out) {
-  if (take_evicting(cache, group, count, watermark, out)) return true;
-  return cache.tier() != nullptr && cache.tier()->give_way() &&
-         take_evicting(cache, group, count, watermark, out);
+// Makes free what a group lacks, or what all groups lack if they share their memory. Returns false
+// if there is too little. Other threads may take the blocks before the caller does.
+bool make_free(const Cache& cache, size_t lacking, std::span<const uint64_t> wanted) {
+  const bool enough = cache.pages() != nullptr
+                          ? cache.pages()->provide(wanted)
+                          : cache.groups()[lacking]->pool.free_count() >= wanted[lacking];
+  return enough || evict(cache, lacking, wanted);
 }
 
 }  // namespace
@@ -99,8 +80,8 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
                          const char* advice)
     : cache_(cache), blocks_(counts.size()), disowned_(counts.size()) {
   check_possible(counts, watermark, who);
-  size_t lacking = try_take(counts, watermark);
-  if (lacking < counts.size() && give_up && give_up()) lacking = try_take(counts, watermark);
+  size_t lacking = take(counts, watermark);
+  if (lacking < counts.size() && give_up && give_up()) lacking = take(counts, watermark);
   if (lacking == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
@@ -125,11 +106,28 @@ void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t wate
          who, (unsigned long long)pages, cut.pages);
 }
 
-size_t Reservation::try_take(std::span<const uint64_t> counts, uint32_t watermark) {
-  provide_pages(cache_, counts, watermark);
+// Takes free blocks, then cached ones, and at last what the tier has yet to write: that is in no
+// store and would have to be computed again. This is a loop because other threads may take what was
+// made free here; it ends when nothing is left to be made free.
+size_t Reservation::take(std::span<const uint64_t> counts, uint32_t watermark) {
+  bool tier_is_empty = cache_.tier() == nullptr;
+  for (;;) {
+    const size_t lacking = take_free(counts, watermark);
+    if (lacking == counts.size()) return lacking;
+    if (make_free(cache_, lacking, with_watermark(counts, watermark))) continue;
+    if (tier_is_empty) return lacking;
+    // If it has nothing left, another thread may have just emptied it: so this looks once more.
+    tier_is_empty = !cache_.tier()->give_way();
+  }
+}
+
+size_t Reservation::take_free(std::span<const uint64_t> counts, uint32_t watermark) {
   for (size_t g = 0; g < counts.size(); g++) blocks_[g].resize(counts[g]);
   for (size_t g = 0; g < counts.size(); g++) {
-    if (counts[g] == 0 || take(cache_, g, counts[g], watermark, blocks_[g].data())) continue;
+    memory::Pool& pool = cache_.groups()[g]->pool;
+    if (counts[g] == 0 || ((watermark == 0 || pool.free_count() >= counts[g] + watermark) &&
+                           pool.try_alloc(counts[g], blocks_[g].data())))
+      continue;
     // Blocks of this group and of those after it were not taken, so they must not be given back.
     for (size_t rest = g; rest < counts.size(); rest++) blocks_[rest].clear();
     give_back();

@@ -41,7 +41,9 @@ class Reservation {
  private:
   // Takes the blocks of all groups; returns the first group that has too few, and then none is
   // taken, or the number of groups.
-  size_t try_take(std::span<const uint64_t> counts, uint32_t watermark);
+  size_t take(std::span<const uint64_t> counts, uint32_t watermark);
+  // Does the same, but evicts nothing.
+  size_t take_free(std::span<const uint64_t> counts, uint32_t watermark);
   void check_possible(std::span<const uint64_t> counts, uint32_t watermark, const char* who) const;
   void give_back() noexcept;
 
