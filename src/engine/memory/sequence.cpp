@@ -13,14 +13,20 @@ namespace pkv::memory {
 
 static_assert(static_cast<uint32_t>(no_block) == PKV_NO_BLOCK);
 
+namespace {
+
+uint64_t lacking(uint64_t needed, uint64_t there) { return needed - std::min(needed, there); }
+
+}  // namespace
+
 Sequence::Sequence(Group& group, std::pmr::memory_resource& memory)
     : group_(&group),
       blocks_(&memory),
       ids_(&memory),
       tensors_(group.shape, memory),
+      spare_blocks_(&memory),
       copied_from_(no_block),
-      new_states_(&memory),
-      spare_blocks_(&memory) {}
+      new_states_(&memory) {}
 
 Sequence::~Sequence() {
   if (copied_from_ != no_block) abort();
@@ -36,13 +42,13 @@ Sequence::Sequence(Sequence&& other) noexcept
       ids_(std::move(other.ids_)),
       dropped_(std::exchange(other.dropped_, 0)),
       tensors_(std::move(other.tensors_)),
+      spare_blocks_(std::move(other.spare_blocks_)),
+      reserved_tokens_(other.reserved_tokens_),
       size_before_step_(other.size_before_step_),
+      spares_before_step_(other.spares_before_step_),
       copied_index_(other.copied_index_),
       copied_from_(std::exchange(other.copied_from_, no_block)),
-      new_states_(std::move(other.new_states_)),
-      spare_blocks_(std::move(other.spare_blocks_)),
-      spares_before_step_(other.spares_before_step_),
-      reserved_tokens_(other.reserved_tokens_) {
+      new_states_(std::move(other.new_states_)) {
   other.blocks_.clear();
   other.ids_.clear();
   other.new_states_.clear();
@@ -84,17 +90,66 @@ void Sequence::release_from(size_t keep) noexcept {
 
 bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
 
-uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end) const {
-  const bool states = group_->has_states();
-  const uint64_t needed = states ? count_states(length, end) : group_->blocks_for(end);
-  const uint64_t there = states ? spare_blocks_.size() : blocks_.size();
-  return needed - std::min(needed, there);
+uint64_t Sequence::entries_needed(uint64_t end) const {
+  return group_->has_states() ? 0 : lacking(group_->blocks_for(end), blocks_.size());
+}
+
+uint64_t Sequence::spares_needed(uint64_t length, uint64_t end) const {
+  if (end <= length) return 0;
+  if (group_->has_states()) return states_to_reserve(length, end);
+  return tail_written(length, end) != no_block && shared(group_->block_of(length)) ? 1 : 0;
+}
+
+uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end, bool copies) const {
+  if (group_->has_states()) return lacking(count_states(length, end), spare_blocks_.size());
+  return lacking(group_->blocks_for(end), blocks_.size()) +
+         (copies && spare_blocks_.empty() ? 1 : 0);
 }
 
 uint64_t Sequence::blocks_to_reserve(uint64_t length, uint64_t end) const {
-  if (!group_->has_states()) return blocks_needed(length, end);
-  const uint64_t needed = states_to_reserve(length, end);
-  return needed - std::min<uint64_t>(needed, spare_blocks_.size());
+  uint64_t spares = spares_needed(length, end);
+  if (group_->has_states() && end > length) {
+    // What is not needed in any case is left out where the pool could never give it.
+    const auto held = std::count_if(blocks_.begin(), blocks_.end(), is_block);
+    spares = std::min(spares, std::max(states_needed(length, end),
+                                       group_->pool.blocks() - static_cast<uint64_t>(held)));
+  }
+  return entries_needed(end) + lacking(spares, spare_blocks_.size());
+}
+
+uint64_t Sequence::length_to_share(uint64_t length) const {
+  if (!group_->has_states() || reserved_tokens_ <= length) return length;
+  const uint64_t full = group_->block_of(length) * group_->block_size;
+  return comes_back(full) ? full - 1 : length;
+}
+
+Block Sequence::take_block(std::span<const Block>& fresh) noexcept {
+  if (!spare_blocks_.empty()) {
+    const Block block = spare_blocks_.back();
+    spare_blocks_.pop_back();
+    return block;
+  }
+  const Block block = fresh.front();
+  fresh = fresh.subspan(1);
+  return block;
+}
+
+void Sequence::drop_block(Block block, uint64_t spares) noexcept {
+  if (spare_blocks_.size() < std::min<uint64_t>(spares, spare_blocks_.capacity()) &&
+      group_->pool.set_filled(block, 0) == PKV_OK) {
+    spare_blocks_.push_back(block);
+    return;
+  }
+  [[maybe_unused]] const pkv_status status = group_->pool.release(block);
+  assert(status == PKV_OK);
+}
+
+void Sequence::release_spares(size_t keep) noexcept {
+  while (spare_blocks_.size() > keep) {
+    drop_block(spare_blocks_.back(), 0);
+    spare_blocks_.pop_back();
+  }
+  if (keep == 0) reserved_tokens_ = 0;
 }
 
 Block Sequence::tail_written(uint64_t length, uint64_t end) const {
@@ -151,10 +206,24 @@ Sequence::Entries Sequence::expired(uint64_t length) const {
           std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size())};
 }
 
+std::span<const Block> Sequence::expired_spares(uint64_t length) const {
+  const std::span<const Block> spares = spare_blocks_;
+  return spares.empty() ? spares
+                        : spares.subspan(std::min<uint64_t>(
+                              spares.size(), spares_needed(length, reserved_tokens_)));
+}
+
 bool Sequence::release_expired(uint64_t length) noexcept {
+  const bool spares = release_expired_spares(length);
   const Entries entries = expired(length);
   for (size_t i = entries.begin; i < entries.end; i++) release(i);
-  return entries.begin < entries.end;
+  return entries.begin < entries.end || spares;
+}
+
+bool Sequence::release_expired_spares(uint64_t length) noexcept {
+  const size_t spares = expired_spares(length).size();
+  if (spares > 0) release_spares(spare_blocks_.size() - spares);
+  return spares > 0;
 }
 
 void Sequence::make_room(size_t more, uint64_t end) {
@@ -172,9 +241,15 @@ void Sequence::make_room(size_t more, uint64_t end) {
   group_->tensor_bytes.fetch_add(tensors_.bytes() - before, std::memory_order_relaxed);
 }
 
+void Sequence::make_room_to_reserve(size_t more, uint64_t end) {
+  if (more > 0) reserve_more(spare_blocks_, group_->has_states() ? more : 1);
+  make_room(more, end);
+}
+
 void Sequence::add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
-  if (!group_->has_states()) return append(fresh);
-  pkv::append(spare_blocks_, fresh);
+  const uint64_t entries = entries_needed(end);
+  append(fresh.first(entries));
+  pkv::append(spare_blocks_, fresh.subspan(entries));
   if (end > length) reserved_tokens_ = std::max(reserved_tokens_, end);
 }
 
@@ -203,12 +278,10 @@ void Sequence::replace(size_t index, Block block) noexcept {
 
 void Sequence::begin(uint64_t length, uint64_t end, bool copies,
                      std::span<const Block> fresh) noexcept {
+  spares_before_step_ = spare_blocks_.size();
   if (group_->has_states()) return begin_states(length, end, fresh);
   size_before_step_ = blocks_.size();
-  if (copies) {
-    copy_tail(length, fresh.front());
-    fresh = fresh.subspan(1);
-  }
+  if (copies) copy_tail(length, take_block(fresh));
   append(fresh);
   if (KeyBounds* const bounds = group_->bounds())
     for (size_t i = group_->block_of(length); i < group_->blocks_for(end); i++)
@@ -252,12 +325,13 @@ void Sequence::commit(uint64_t length, uint64_t end, std::span<const uint32_t> k
   // So a trim back to that length still works.
   const size_t gone = group_->block_of(window_begin(length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
+  if (!spare_blocks_.empty()) release_expired_spares(end);
 }
 
 void Sequence::abort() noexcept {
   if (group_->has_states()) return abort_states();
   if (copied_from_ != no_block) {
-    release(copied_index_);
+    drop_block(blocks_[copied_index_], spares_before_step_);
     blocks_[copied_index_] = std::exchange(copied_from_, no_block);
     ids_[copied_index_] = PKV_BLOCK_ID(blocks_[copied_index_]);
   }
@@ -297,8 +371,8 @@ uint64_t Sequence::last_trim(uint64_t length) const {
 
 void Sequence::trim(uint64_t length) noexcept {
   release_from(std::min<size_t>(blocks_.size(), group_->blocks_for(length)));
-  if (group_->has_states()) return release_spares(0);
-  if (group_->offset_of(length) != 0) mark_filled(length, length);
+  release_spares();
+  if (!group_->has_states() && group_->offset_of(length) != 0) mark_filled(length, length);
 }
 
 void Sequence::clear() noexcept {
@@ -314,6 +388,7 @@ uint64_t Sequence::reusable() const {
 }
 
 void Sequence::rewind(uint64_t max_kept) noexcept {
+  release_spares();
   size_t kept = 0;
   for (size_t i = 0; i < blocks_.size(); i++) {
     if (!is_block(blocks_[i])) continue;

@@ -20,6 +20,11 @@
 // ever copied, and a state is never written to by two. A block is filled to where its state stands;
 // most entries are no_block, since only checkpoints, the last full block and the tail are held.
 //
+// What is reserved for later steps are entries at the end of the table, and spare blocks beside it:
+// for the states of these steps, or for the copy of a shared tail. blocks_needed() counts what one
+// step takes of them, and spares_needed() the most that any steps up to some length take; a commit
+// keeps that many.
+//
 // Only release() and release_from() release the blocks of table entries.
 #pragma once
 
@@ -64,11 +69,14 @@ class Sequence {
   Block copied_from() const { return copied_from_; }
   // The id of that copy. Valid only while copied_from() is not no_block.
   uint32_t copied_to() const { return ids_[copied_index_]; }
+  // Blocks in no table, which are reserved for later steps.
+  std::span<const Block> spare_blocks() const { return spare_blocks_; }
 
-  // Returns how many blocks a step of positions [length, end) lacks. One that copies its tail needs
-  // one more.
-  uint64_t blocks_needed(uint64_t length, uint64_t end) const;
-  // Returns how many blocks are lacking so that steps up to end need no others.
+  // Returns how many blocks a step of positions [length, end) lacks. `copies`: it replaces a shared
+  // tail by a copy.
+  uint64_t blocks_needed(uint64_t length, uint64_t end, bool copies) const;
+  // Returns how many blocks are lacking so that steps up to end need no others, however they are
+  // cut.
   uint64_t blocks_to_reserve(uint64_t length, uint64_t end) const;
   // Returns the part-filled last block, into which a step writes; no_block if the step begins with
   // a new block.
@@ -100,11 +108,17 @@ class Sequence {
   void drop_unused(uint64_t length) noexcept;
 
   // Reserves memory for `more` table entries and, if storage is contiguous, for positions up to
-  // end, so that appending cannot fail. In a group of states `more` are the blocks that a step or
-  // add_reserved() will get, unless end is 0. Throws bad_alloc.
+  // end, so that appending cannot fail. In a group of states `more` are the blocks that a step will
+  // get, unless end is 0. Throws bad_alloc.
   void make_room(size_t more, uint64_t end);
+  // Does the same for add_reserved().
+  void make_room_to_reserve(size_t more, uint64_t end);
   // Takes over the blocks that blocks_to_reserve() asked for, into reserved memory.
   void add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
+  // Releases the spare blocks, which ends what blocks_to_reserve() promised.
+  void release_spares() noexcept { release_spares(0); }
+  // Returns up to which length the blocks may be shared, so that what is reserved still suffices.
+  uint64_t length_to_share(uint64_t length) const;
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
   // if it is outside of the window, or dropped_block.
   void append(std::span<const Block> fresh) noexcept;
@@ -120,7 +134,9 @@ class Sequence {
     bool contains(size_t index) const { return index >= begin && index < end; }
   };
   Entries expired(uint64_t length) const;
-  // Releases expired entries already, because blocks are short. Returns false if there are none.
+  // Returns the spare blocks that later steps do not need any more: nobody shares the tail now.
+  std::span<const Block> expired_spares(uint64_t length) const;
+  // Releases all of these already, because blocks are short. Returns false if there are none.
   bool release_expired(uint64_t length) noexcept;
 
   // Returns whether a sequence cut to `length` would still hold all that its next token sees.
@@ -191,11 +207,22 @@ class Sequence {
   }
   // The states that the step in flight writes, in the order of its tokens.
   std::span<const NewState> new_states() const { return new_states_; }
-  // Blocks that are reserved for states of later steps.
-  std::span<const Block> spare_blocks() const { return spare_blocks_; }
 
  private:
   uint64_t sinks_end() const;
+  // Returns how many entries the table lacks for positions up to end; 0 in a group of states, whose
+  // table a commit extends.
+  uint64_t entries_needed(uint64_t end) const;
+  // Returns how many spare blocks suffice for steps from length to end, however they are cut.
+  uint64_t spares_needed(uint64_t length, uint64_t end) const;
+  // Returns a spare block, or the first one of `fresh` if there is none.
+  Block take_block(std::span<const Block>& fresh) noexcept;
+  // Gives an unshared block up, or keeps it as a spare one if there are fewer than `spares`.
+  void drop_block(Block block, uint64_t spares) noexcept;
+  // Releases spare blocks but the first `keep`.
+  void release_spares(size_t keep) noexcept;
+  // Releases those that later steps do not need. Returns false if there are none.
+  bool release_expired_spares(uint64_t length) noexcept;
   // Returns how many blocks positions [first, end) and the sinks take.
   uint64_t blocks_to_hold(uint64_t first, uint64_t end) const;
   // Returns whether the pool has the blocks of positions [0, end) at all, used or free.
@@ -213,16 +240,16 @@ class Sequence {
 
   // The same for groups of states; sequence_states.cpp has them.
   uint64_t count_states(uint64_t length, uint64_t end) const;
+  uint64_t states_needed(uint64_t length, uint64_t end) const;
   uint64_t states_to_reserve(uint64_t length, uint64_t end) const;
+  bool comes_back(uint64_t tokens) const;
   void check_states_fit(uint64_t length, uint64_t end, const char* who) const;
   void begin_states(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   void commit_states(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept;
   void abort_states() noexcept;
   Entries expired_states(uint64_t length) const;
   void put_state(uint64_t tokens, Block block) noexcept;
-  void drop_state(Block block, uint64_t spares) noexcept;
   void drop_entry(uint64_t tokens, uint64_t spares) noexcept;
-  void release_spares(size_t keep) noexcept;
 
   Group* group_;
   NumberVector<Block> blocks_;
@@ -230,16 +257,15 @@ class Sequence {
   size_t dropped_ = 0;  // entries that are dropped_block
   Tensors tensors_;     // empty unless storage is contiguous
 
-  // These three describe the step in flight.
-  size_t size_before_step_ = 0;  // of the block table
-  size_t copied_index_ = 0;      // the entry of the copied tail
-  Block copied_from_;            // see copied_from()
+  NumberVector<Block> spare_blocks_;  // see spare_blocks()
+  uint64_t reserved_tokens_ = 0;      // up to which length they suffice
 
-  // These are of groups of states.
+  // These describe the step in flight.
+  size_t size_before_step_ = 0;            // of the block table
+  size_t spares_before_step_ = 0;          // how many spare blocks there were
+  size_t copied_index_ = 0;                // the entry of the copied tail
+  Block copied_from_;                      // see copied_from()
   std::pmr::vector<NewState> new_states_;  // see new_states()
-  NumberVector<Block> spare_blocks_;       // see spare_blocks()
-  size_t spares_before_step_ = 0;
-  uint64_t reserved_tokens_ = 0;  // up to which length spare blocks suffice
 };
 
 }  // namespace pkv::memory

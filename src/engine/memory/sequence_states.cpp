@@ -32,6 +32,17 @@ void for_each_kept(const Group& group, uint64_t length, uint64_t end, const Visi
   if (end > length) visit(static_cast<uint32_t>(end - length));
 }
 
+// Returns how many checkpoints there are after more than `length` tokens, up to end.
+uint64_t count_checkpoints(const Group& group, uint64_t length, uint64_t end) {
+  const uint64_t every = group.shape.checkpoint_tokens;
+  return every == 0 ? 0 : end / every - length / every;
+}
+
+// Returns whether a block that ends after more than `length` tokens ends before `end`.
+bool ends_block_between(const Group& group, uint64_t length, uint64_t end) {
+  return group.block_of(end - 1) > group.block_of(length);
+}
+
 // Returns the place in `kept` of the token that comes just before the state after `tokens` new
 // tokens; kept.size() if it is not kept.
 size_t rank_of(std::span<const uint32_t> kept, uint32_t tokens) {
@@ -55,20 +66,40 @@ void check_has_states(const Group& group, uint32_t layer) {
          layer);
 }
 
+// Returns how often for_each_kept() visits, without doing so: a caller may ask for any end.
 uint64_t Sequence::count_states(uint64_t length, uint64_t end) const {
-  uint64_t count = 0;
-  for_each_kept(*group_, length, end, [&](uint32_t) { count++; });
-  return count;
+  if (end - length <= group_->shape.draft_tokens) return end - length;
+  const uint64_t last_full = group_->block_of(end) * group_->block_size;
+  if (group_->shape.checkpoint_tokens == 0 || last_full <= length) return 1;
+  return count_checkpoints(*group_, length, last_full - 1) + (last_full < end ? 2 : 1);
 }
 
-// Returns how many blocks suffice for steps from length to end, however they are cut: what they
-// keep for ever, a last full block, and what the largest of them writes beside its checkpoints.
+// Returns whether the block of a state becomes a spare one when the table lets go of it.
+bool Sequence::comes_back(uint64_t tokens) const {
+  const Block block = state_block(tokens);
+  return block != no_block && !group_->is_checkpoint(tokens) &&
+         group_->pool.references(block_id(block)) == 1;
+}
+
+// Returns how many spare blocks steps from length to end need at most: for what they keep for ever,
+// for what the largest of them writes besides, and for the state before it, unless the block that
+// holds the state at `length` serves for that.
+uint64_t Sequence::states_needed(uint64_t length, uint64_t end) const {
+  const Shape& shape = group_->shape;
+  const uint64_t drafts = std::min<uint64_t>(shape.draft_tokens, end - length),
+                 written = shape.checkpoint_tokens != 0 && ends_block_between(*group_, length, end)
+                               ? 2
+                               : 1,
+                 before = end - length > 1 && !comes_back(length) ? 1 : 0;
+  return count_checkpoints(*group_, length, end) + std::max(drafts, written) + before;
+}
+
+// Returns the same with a block for the state after the last full block, which can give way.
 uint64_t Sequence::states_to_reserve(uint64_t length, uint64_t end) const {
-  if (end <= length) return 0;
-  const uint64_t every = group_->shape.checkpoint_tokens,
-                 checkpoints = every == 0 ? 0 : end / every - length / every,
-                 drafts = std::min<uint64_t>(group_->shape.draft_tokens, end - length);
-  return checkpoints + 1 + std::max<uint64_t>(drafts, 1);
+  const uint64_t full = group_->block_of(length) * group_->block_size;
+  const bool holds_last = full < length && comes_back(full);
+  return states_needed(length, end) +
+         (ends_block_between(*group_, length, end) && !holds_last ? 1 : 0);
 }
 
 void Sequence::check_states_fit(uint64_t length, uint64_t end, const char* who) const {
@@ -90,27 +121,18 @@ Block Sequence::state_block(uint64_t tokens) const {
 }
 
 void Sequence::begin_states(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
-  spares_before_step_ = spare_blocks_.size();
-  for_each_kept(*group_, length, end, [&](uint32_t tokens) {
-    Block block;
-    if (spare_blocks_.empty()) {
-      block = fresh.front();
-      fresh = fresh.subspan(1);
-    } else {
-      block = spare_blocks_.back();
-      spare_blocks_.pop_back();
-    }
-    new_states_.push_back({tokens, block});
-  });
+  for_each_kept(*group_, length, end,
+                [&](uint32_t tokens) { new_states_.push_back({tokens, take_block(fresh)}); });
   assert(fresh.empty());
 }
 
 // Puts the states of the step that are to be held into the table, and lets go of the others and of
-// the older ones that are not needed any more.
+// the older ones that are not needed any more. If blocks are reserved for later steps and have got
+// too few, because others share the states, that of the last full block goes, too.
 void Sequence::commit_states(uint64_t length, uint64_t end,
                              std::span<const uint32_t> kept) noexcept {
-  const uint64_t spares = end < reserved_tokens_ ? states_to_reserve(end, reserved_tokens_) : 0,
-                 size = group_->block_size, last_full = group_->block_of(end) * size;
+  const uint64_t spares = end < reserved_tokens_ ? UINT64_MAX : 0, size = group_->block_size,
+                 last_full = group_->block_of(end) * size;
   const auto is_held = [&](uint64_t tokens) {
     return tokens == end || tokens == last_full ||
            (tokens % size == 0 && group_->is_checkpoint(tokens));
@@ -128,10 +150,14 @@ void Sequence::commit_states(uint64_t length, uint64_t end,
     if (tokens <= end && is_held(tokens))
       put_state(tokens, state.block);
     else
-      drop_state(state.block, spares);
+      drop_block(state.block, spares);
   }
   new_states_.clear();
-  release_spares(spares);
+  if (spares == 0) return release_spares();
+  if (spare_blocks_.size() < states_needed(end, reserved_tokens_) && last_full != end &&
+      comes_back(last_full))
+    drop_entry(last_full, spares);
+  release_spares(states_to_reserve(end, reserved_tokens_));
 }
 
 // Takes over a block as the state after so many tokens.
@@ -151,32 +177,11 @@ void Sequence::drop_entry(uint64_t tokens, uint64_t spares) noexcept {
   const uint64_t i = group_->block_of(tokens - 1);
   if (i >= blocks_.size() || blocks_[i] == no_block) return;
   ids_[i] = PKV_NO_BLOCK;
-  drop_state(std::exchange(blocks_[i], no_block), spares);
-}
-
-// Gives a block up, or keeps it as a spare one if there are fewer than `spares` and nobody shares
-// it.
-void Sequence::drop_state(Block block, uint64_t spares) noexcept {
-  if (spare_blocks_.size() < spares && group_->pool.set_filled(block, 0) == PKV_OK &&
-      spare_blocks_.size() < spare_blocks_.capacity()) {
-    spare_blocks_.push_back(block);
-    return;
-  }
-  [[maybe_unused]] const pkv_status status = group_->pool.release(block);
-  assert(status == PKV_OK);
-}
-
-// Releases spare blocks but the first `keep`.
-void Sequence::release_spares(size_t keep) noexcept {
-  while (spare_blocks_.size() > keep) {
-    drop_state(spare_blocks_.back(), 0);
-    spare_blocks_.pop_back();
-  }
-  if (keep == 0) reserved_tokens_ = 0;
+  drop_block(std::exchange(blocks_[i], no_block), spares);
 }
 
 void Sequence::abort_states() noexcept {
-  for (const NewState& state : new_states_) drop_state(state.block, spares_before_step_);
+  for (const NewState& state : new_states_) drop_block(state.block, spares_before_step_);
   new_states_.clear();
 }
 

@@ -44,9 +44,11 @@ class Needs {
   // The sessions that write to one shared tail.
   struct Writers {
     uint32_t count = 0;
-    // The length of the longest one, and the place of its step in steps_.
+    // The length of the longest one, the place of its step in steps_, and what it needs if it does
+    // not copy the tail.
     uint64_t length = 0;
     size_t step = 0;
+    uint64_t blocks_without_copy = 0;
   };
 
   uint32_t references(size_t group, uint32_t id) const;

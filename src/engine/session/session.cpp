@@ -34,6 +34,7 @@ Session::Session(Content content, const Attributes& attributes)
 
 Session::~Session() {
   own_step_.reset();
+  release_spares();
   publish(true);
   write_to_tier();
   forget_tokens();
@@ -92,8 +93,8 @@ uint32_t Session::watermark() const { return length() == 0 ? cache().config().wa
 
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
-  reserve_blocks(std::vector<uint64_t>(content_.sequences().size(), total_tokens), watermark(),
-                 nullptr, "reserve");
+  const std::vector<uint64_t> totals(content_.sequences().size(), std::max(total_tokens, length()));
+  reserve_blocks(totals, watermark(), nullptr, "reserve");
 }
 
 // Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free. If
@@ -112,15 +113,21 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++)
-    content_.sequences()[g].make_room(counts[g], counts[g] > 0 ? totals[g] : 0);
+    content_.sequences()[g].make_room_to_reserve(counts[g], counts[g] > 0 ? totals[g] : 0);
   for (size_t g = 0; g < counts.size(); g++) {
     content_.sequences()[g].add_reserved(length(), totals[g], reservation.next(g, counts[g]));
     reservation.disown(g, counts[g]);
   }
 }
 
+// Releases the spare blocks. What could not be shared while they had to suffice can be now.
+void Session::release_spares() noexcept {
+  for (memory::Sequence& sequence : content_.sequences()) sequence.release_spares();
+}
+
 void Session::suspend() noexcept {
   own_step_.reset();
+  release_spares();
   publish(true);
   write_to_tier();
   auto& own = content_.tokens();
@@ -298,8 +305,10 @@ void Session::publish(bool wait) noexcept {
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!hold || !attributes_.publishes || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
-  const size_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
-                                          content_.forgotten_from());
+  uint64_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
+                                      content_.forgotten_from());
+  for (const memory::Sequence& sequence : content_.sequences())
+    known = std::min(known, sequence.length_to_share(length()));
   if (known >= from + block_size)
     cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
 }

@@ -159,6 +159,7 @@ class Session {
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;
+  void release_spares() noexcept;
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_tier() noexcept;

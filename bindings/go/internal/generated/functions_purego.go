@@ -742,9 +742,14 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 	return Status(result)
 }
 
-// SessionReserve is pkv_session_reserve. Makes room in all groups or in none, so that a later step
-// up to there cannot run out of blocks. Never shrinks. Statuses: OUT_OF_BLOCKS, TOO_LARGE,
-// NO_MEMORY, BUSY. Since 0.1.
+// SessionReserve is pkv_session_reserve. Makes room in all groups or in none, so that later steps
+// up to there cannot run out of blocks, however they are cut and whatever other sessions take.
+// Never shrinks. The room lasts until the session is that long, or pkv_session_trim,
+// pkv_session_prefill, pkv_session_suspend or pkv_session_close gives it back. It has no blocks for
+// copies of what the session shares later: after pkv_session_fork, pkv_snapshot_take or
+// pkv_file_save, call it again. A state that others shared would not come back, so until the room
+// ends the prefix index gets the session's last full block only if the states there are
+// checkpoints. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - totalTokens: Tokens to have room for, those that it holds included.

@@ -1,0 +1,157 @@
+// What pkv_session_reserve promises: a step inside of what was reserved gets its blocks, whatever
+// others take meanwhile. PKV_RESERVE_ROUNDS makes the random play longer.
+#include <cstdlib>
+
+#include "../support/memory.h"
+#include "reserve_play.h"
+
+namespace reserve {
+namespace {
+
+// Makes a cache of one group of 8 blocks.
+Cache create_small(const Kind::Group& group, pkv_storage storage = PKV_STORAGE_NONE) {
+  return create({"small", {group}, storage});
+}
+
+void step(pkv_cache cache, pkv_session session, uint32_t count) {
+  Batch batch = begin(cache, {session}, {count});
+  std::vector<int32_t> ids(count);
+  for (uint32_t i = 0; i < count; i++) ids[i] = static_cast<int32_t>(length_of(session) + i);
+  commit(batch, ids.data());
+}
+
+std::vector<Session> take_the_rest(pkv_cache cache) {
+  std::vector<Session> others;
+  for (;;) {
+    Session other = open(cache);
+    if (pkv_session_reserve(other, 1) != PKV_OK) return others;
+    others.push_back(std::move(other));
+  }
+}
+
+TEST(Reserve, CountsTheCopyOfATailThatAForkShares) {
+  Cache cache = create_small({.blocks = 8});
+  Session session = open(cache);
+  step(cache, session, 20);
+  const Session child = fork(session);
+  CHECK(pkv_session_reserve(session, 40));
+  const std::vector<Session> others = take_the_rest(cache);
+  {
+    Batch aborted = begin(cache, {session}, {20});
+  }
+  CHECK(pkv_cache_validate(cache));
+  for (int i = 0; i < 20; i++) step(cache, session, 1);
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(Reserve, CountsTheCopyOfATailThatTheIndexHas) {
+  Cache cache = create_small({.blocks = 8});
+  Session session = open(cache);
+  step(cache, session, 40);
+  CHECK(pkv_session_trim(session, 20));
+  CHECK(pkv_session_reserve(session, 40));
+  const std::vector<Session> others = take_the_rest(cache);
+  step(cache, session, 1);
+  step(cache, session, 19);
+}
+
+TEST(Reserve, GivesTheBlockOfACopyBackThatIsNotNeeded) {
+  Cache cache = create_small({.blocks = 8});
+  Session session = open(cache);
+  step(cache, session, 20);
+  Session child = fork(session);
+  CHECK(pkv_session_reserve(session, 30));
+  EXPECT_EQ(3u, info_of(session).blocks);
+  child.close();
+  step(cache, session, 1);
+  EXPECT_EQ(2u, info_of(session).blocks);
+  child = fork(session);
+  CHECK(pkv_session_reserve(session, 30));
+  EXPECT_EQ(3u, info_of(session).blocks);
+  CHECK(pkv_session_trim(session, 21));
+  EXPECT_EQ(2u, info_of(session).blocks);
+}
+
+TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
+  for (const uint32_t first : {1, 13, 15, 16}) {
+    Cache cache = create_small({.blocks = 8, .state_bytes = 64, .checkpoint_tokens = 32});
+    Session session = open(cache);
+    CHECK(pkv_session_reserve(session, 17));
+    const std::vector<Session> others = take_the_rest(cache);
+    step(cache, session, first);
+    step(cache, session, 17 - first);
+  }
+}
+
+// While others may match what a session publishes, its states would not come back to it.
+TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
+  Cache cache = create_small({.blocks = 8, .state_bytes = 64});
+  std::vector<int32_t> text(48);
+  for (int32_t i = 0; i < 48; i++) text[static_cast<size_t>(i)] = i;
+  uint64_t matched = 0;
+  {
+    Session session = open(cache);
+    CHECK(pkv_session_reserve(session, 100));
+    for (int i = 0; i < 3; i++) step(cache, session, 16);
+    Session other = open(cache);
+    CHECK(pkv_session_match_prefix(other, text.size(), text.data(), &matched));
+    EXPECT_EQ(0u, matched);
+  }
+  Session other = open(cache);
+  CHECK(pkv_session_match_prefix(other, text.size(), text.data(), &matched));
+  EXPECT_EQ(48u, matched) << "the session is closed";
+}
+
+TEST(Reserve, NumbersOfTokensThatNoSessionCanHaveAreRefusedAtOnce) {
+  memory::largest = size_t{64} << 20;  // as a machine would refuse more, sooner or later
+  for (const Kind& kind : kinds) {
+    Cache cache = create(kind);
+    Session session = open(cache);
+    for (const int bits : {50, 58, 63, 64}) {
+      const uint64_t tokens = bits == 64 ? UINT64_MAX : uint64_t{1} << bits;
+      const pkv_status status = pkv_session_reserve(session, tokens);
+      EXPECT_TRUE(status == PKV_TOO_LARGE || status == PKV_NO_MEMORY)
+          << kind.name << ": " << status;
+    }
+    CHECK(pkv_cache_validate(cache));
+  }
+}
+
+// Returns the rounds of a random play for each kind of cache.
+uint64_t rounds_of_play() {
+  const char* const text = std::getenv("PKV_RESERVE_ROUNDS");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 300;
+}
+
+TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
+  const uint64_t rounds = rounds_of_play();
+  for (const Kind& kind : kinds) {
+    uint64_t steps = 0;
+    for (uint64_t seed = 1; seed <= rounds; seed++) {
+      SCOPED_TRACE(testing::Message() << kind.name << ", seed " << seed);
+      ReservePlay play(kind, seed);
+      ASSERT_NO_THROW(play.run());
+      steps += play.steps();
+    }
+    EXPECT_GT(steps, rounds * 2) << kind.name;
+  }
+}
+
+// A step without tokens lets go of what left the window, and of spare blocks. What a step could
+// have after it, it must get without it.
+TEST(Reserve, NoStepIsRefusedThatWorksAfterAnEmptyOne) {
+  uint64_t refused = 0;
+  for (const Kind& kind : kinds) {
+    if (kind.storage == PKV_STORAGE_CONTIGUOUS) continue;
+    for (uint64_t seed = 1; seed <= rounds_of_play(); seed++) {
+      SCOPED_TRACE(testing::Message() << kind.name << ", seed " << seed);
+      LonePlay play(kind, seed);
+      ASSERT_NO_THROW(play.run());
+      refused += play.refused();
+    }
+  }
+  EXPECT_GT(refused, 100u);
+}
+
+}  // namespace
+}  // namespace reserve
