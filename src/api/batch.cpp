@@ -63,7 +63,9 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
 // Leases all other sessions of the cache for reading, except those in use, so that they do not
 // change while victims are chosen among them.
 void lease_others(uint64_t cache, std::vector<Lease>& leases) {
-  for (const uint64_t handle : list_children(cache, Kind::session)) {
+  const std::vector<uint64_t> handles = list_children(cache, Kind::session);
+  leases.reserve(leases.size() + handles.size());  // or each that fails would allocate all anew
+  for (const uint64_t handle : handles) {
     try {
       leases.emplace_back(handle, Kind::session, Access::read);
     } catch (const Error&) {

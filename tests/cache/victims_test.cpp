@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "../support/cache.h"
+#include "../support/memory.h"
 #include "../support/rows.h"
 
 namespace cache_test {
@@ -174,6 +175,46 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
   }
   EXPECT_GT(suspensions, 0u) << "the pool was too large to show anything";
   EXPECT_EQ(20u, stats_of(cache).free_blocks);
+}
+
+// Returns the bytes that are allocated while victims are chosen for a step of this many sessions
+// beside as many others, some of which have to go. Blocks leave the windows of all.
+uint64_t bytes_to_choose(uint64_t sessions, bool shared_memory) {
+  pkv_cache_config config =
+      config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 10 * sessions, PKV_STORAGE_NONE);
+  if (shared_memory) {
+    config.memory_bytes = plan_of(config).total_bytes;
+    config.blocks = 0;
+    config.shared_memory = 1;
+  }
+  Cache cache = create(config);
+  std::vector<Session> all;
+  std::vector<pkv_session> step;
+  for (uint64_t i = 0; i < 2 * sessions; i++) {
+    all.push_back(open(cache));
+    grow(cache, all.back(), 80);
+    if (i < sessions) step.push_back(all.back());
+  }
+  const std::vector<uint32_t> counts(sessions, 4 * 16);
+  std::vector<pkv_session> victims(sessions);
+  size_t count = 0;
+  memory::begin_count();
+  CHECK(pkv_batch_choose_victims(cache, sessions, step.data(), counts.data(), sessions,
+                                 victims.data(), &count));
+  const uint64_t bytes = memory::counted_bytes;
+  EXPECT_GT(count, sessions / 8);
+  return bytes;
+}
+
+TEST(VictimsCost, GrowsAsTheNumberOfSessions) {
+  for (const bool shared_memory : {false, true}) {
+    uint64_t before = bytes_to_choose(64, shared_memory);
+    for (const uint64_t sessions : {128, 256, 512}) {
+      const uint64_t bytes = bytes_to_choose(sessions, shared_memory);
+      EXPECT_LT(bytes, before * 5 / 2) << sessions << " sessions, shared memory " << shared_memory;
+      before = bytes;
+    }
+  }
 }
 
 }  // namespace

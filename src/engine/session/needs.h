@@ -29,6 +29,9 @@ class Needs {
   // longest one, so that an abort finds all rows of the others as they were.
   void spare_last_copies();
 
+  // Returns whether a session that was added writes to this block, which others share.
+  bool writes_to_shared(size_t group, uint32_t id) const { return writers_.contains({group, id}); }
+
   // By group.
   std::span<const uint64_t> blocks() const { return blocks_; }
   // How many blocks must stay free: 0 unless a session begins.

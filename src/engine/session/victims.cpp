@@ -17,34 +17,53 @@ namespace {
 // anything.
 class Forecast {
  public:
-  explicit Forecast(const Cache& cache) : dropped_(cache.groups().size()) {
-    for (size_t g = 0; g < dropped_.size(); g++)
-      free_.push_back(cache.groups()[g]->pool.free_count() +
+  explicit Forecast(const Cache& cache)
+      : suspended_(cache.groups().size()), expired_(cache.groups().size()) {
+    for (const auto& group : cache.groups()) {
+      const size_t g = free_.size();
+      free_.push_back(group->pool.free_count() +
                       (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
+      sparse_ = sparse_ || group->sparse();
+    }
     if (cache.pages() == nullptr) return;
     pages_.emplace(*cache.pages());
     if (cache.prefix() != nullptr) cache.prefix()->free_evictable(*pages_);
   }
 
-  void suspend(const Session& session) {
-    session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
-      drop_reference(group, session.content().sequences()[group].ids()[entry], references);
-    });
+  // Counts the blocks that left the window of a session of the step, its last full states and
+  // spare blocks that it does not need as free: begin() takes them if blocks are short.
+  void expire(const Session& session) {
+    const std::vector<memory::Sequence::Entries> expired = expired_entries(session);
+    if (sparse_)
+      session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
+        if (expired[group].contains(entry))
+          drop_reference(expired_, group, id_of(session, group, entry), references);
+      });
     for (size_t g = 0; g < free_.size(); g++)
-      for (const memory::Block block : session.content().sequences()[g].spare_blocks())
-        free(g, memory::block_id(block));
+      free_all(g, session.content().sequences()[g].expired_spares(session.length()));
   }
 
-  // Counts the blocks that left the window of a session of the step, and its last full states.
-  // begin() takes them if blocks are short.
-  void expire(const Session& session) {
-    std::vector<memory::Sequence::Entries> expired;
-    for (const memory::Sequence& sequence : session.content().sequences())
-      expired.push_back(sequence.expired(session.length()));
+  // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared.
+  // `has_expired`: expire() was called for it.
+  template <class Visit>
+  void suspend(const Session& session, bool has_expired, const Visit& visit) {
+    std::vector<memory::Sequence::Entries> expired(free_.size());
+    if (has_expired) expired = expired_entries(session);
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
-      if (expired[group].contains(entry))
-        drop_reference(group, session.content().sequences()[group].ids()[entry], references);
+      const uint32_t id = id_of(session, group, entry);
+      if (references > 1) visit(group, id);
+      if (!expired[group].contains(entry))
+        drop_reference(suspended_, group, id, references);
+      else if (references > 1)
+        expired_[group][id]--, suspended_[group][id]++;
     });
+    for (size_t g = 0; g < free_.size(); g++) {
+      const memory::Sequence& sequence = session.content().sequences()[g];
+      const auto spares = sequence.spare_blocks();
+      free_all(g, has_expired ? spares.first(spares.size() -
+                                             sequence.expired_spares(session.length()).size())
+                              : spares);
+    }
   }
 
   // True if the blocks that would be free or evictable cover the needs.
@@ -57,12 +76,31 @@ class Forecast {
 
   // The references to shared blocks that the suspended sessions would drop. A step may need fewer
   // blocks without them: it does not copy a tail once the sessions that share it are suspended.
-  const DroppedReferences& dropped() const { return dropped_; }
+  const DroppedReferences& suspended() const { return suspended_; }
 
  private:
+  static uint32_t id_of(const Session& session, size_t group, size_t entry) {
+    return session.content().sequences()[group].ids()[entry];
+  }
+
+  static std::vector<memory::Sequence::Entries> expired_entries(const Session& session) {
+    std::vector<memory::Sequence::Entries> expired;
+    for (const memory::Sequence& sequence : session.content().sequences())
+      expired.push_back(sequence.expired(session.length()));
+    return expired;
+  }
+
   // Drops one of a block's references. The block becomes free with the last of them.
-  void drop_reference(size_t group, uint32_t id, uint32_t references) {
-    if (references == 1 || ++dropped_[group][id] == references) free(group, id);
+  void drop_reference(DroppedReferences& dropped, size_t group, uint32_t id, uint32_t references) {
+    if (references > 1) {
+      dropped[group][id]++;
+      if (suspended_[group][id] + expired_[group][id] < references) return;
+    }
+    free(group, id);
+  }
+
+  void free_all(size_t group, std::span<const memory::Block> blocks) {
+    for (const memory::Block block : blocks) free(group, memory::block_id(block));
   }
 
   void free(size_t group, uint32_t id) {
@@ -72,7 +110,8 @@ class Forecast {
 
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
-  DroppedReferences dropped_;
+  bool sparse_ = false;                        // whether blocks can expire at all
+  DroppedReferences suspended_, expired_;
 };
 
 bool holds_blocks(const Session& session) {
@@ -80,11 +119,6 @@ bool holds_blocks(const Session& session) {
   return std::any_of(sequences.begin(), sequences.end(), [](const memory::Sequence& sequence) {
     return !sequence.blocks().empty() || !sequence.spare_blocks().empty();
   });
-}
-
-bool has_sparse_groups(const Cache& cache) {
-  return std::any_of(cache.groups().begin(), cache.groups().end(),
-                     [](const auto& group) { return group->sparse(); });
 }
 
 }  // namespace
@@ -107,27 +141,30 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   });
 
   Forecast forecast(cache);
+  for (size_t i = 0; i < step_sessions; i++) forecast.expire(*sessions[i]);
   std::vector<size_t> victims;
   std::vector<bool> suspended(sessions.size());
+  std::optional<Needs> needs;  // added up again only where a victim changes them
   for (;;) {
-    Needs needs(cache, step_sessions, &forecast.dropped());
-    for (size_t i = 0; i < step_sessions; i++)
-      if (!suspended[i]) needs.add(*sessions[i], new_tokens[i]);
-    needs.spare_last_copies();
-    if (forecast.fits(needs)) return victims;
-    if (has_sparse_groups(cache)) {
-      Forecast expired = forecast;
+    if (!needs) {
+      needs.emplace(cache, step_sessions, &forecast.suspended());
       for (size_t i = 0; i < step_sessions; i++)
-        if (!suspended[i]) expired.expire(*sessions[i]);
-      if (expired.fits(needs)) return victims;
+        if (!suspended[i]) needs->add(*sessions[i], new_tokens[i]);
+      needs->spare_last_copies();
     }
+    if (forecast.fits(*needs)) return victims;
     if (rank.size() <= 1)
       fail(PKV_OUT_OF_BLOCKS,
            "choose_victims: not enough blocks even with all %zu other sessions suspended",
            victims.size());
-    forecast.suspend(*sessions[rank.back()]);
-    victims.push_back(rank.back());
-    suspended[rank.back()] = true;
+    const size_t victim = rank.back();
+    bool changes = victim < step_sessions;
+    forecast.suspend(*sessions[victim], victim < step_sessions, [&](size_t group, uint32_t id) {
+      changes = changes || needs->writes_to_shared(group, id);
+    });
+    if (changes) needs.reset();
+    victims.push_back(victim);
+    suspended[victim] = true;
     rank.pop_back();
   }
 }
