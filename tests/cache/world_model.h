@@ -1,0 +1,252 @@
+// A model for caches of every kind: layer groups with full attention, with windows and sinks, and
+// with states, alone and together. What a session computes of a token is one number, its mark,
+// which follows from the marks before it; keys, values and states follow from the mark. So a block
+// that came from a text with the same tokens and another history is seen at once.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "../store/support.h"
+
+namespace world {
+
+using namespace cache_test;
+
+struct Group {
+  uint32_t window = 0, sinks = 0;
+  uint64_t state_bytes = 0;
+  uint32_t checkpoint_tokens = 0, draft_tokens = 0;
+  bool has_states() const { return state_bytes != 0; }
+};
+
+struct Kind {
+  const char* name;
+  std::vector<Group> groups;  // each has one layer
+  uint64_t blocks;            // of each group
+  bool prefix = true;
+  bool shared = false;  // the groups share the memory of these blocks
+  pkv_storage storage = PKV_STORAGE_PAGED;
+  pkv_layout layout = PKV_LAYOUT_PACKED;
+
+  bool has_states() const {
+    return std::any_of(groups.begin(), groups.end(), [](const Group& g) { return g.has_states(); });
+  }
+  bool is_sparse() const {  // the index may give up single blocks of a text
+    return std::any_of(groups.begin(), groups.end(),
+                       [](const Group& g) { return g.has_states() || g.window != 0; });
+  }
+  bool has_rows() const { return storage != PKV_STORAGE_NONE; }
+};
+// GoogleTest calls this.
+inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
+inline const std::vector<Kind>& kinds() {
+  constexpr Group full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
+      states{.state_bytes = 72, .draft_tokens = 3},
+      checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .draft_tokens = 5};
+  static const std::vector<Kind> all = {
+      {"full", {full}, 40},
+      {"window", {window}, 24},
+      {"sinks", {sinks}, 28},
+      {"states", {states}, 24},
+      {"checkpoints", {checkpoints}, 40},
+      {"full_and_window", {full, window}, 40},
+      {"full_and_states", {full, states}, 40},
+      {"window_and_states", {window, states}, 28},
+      {"all", {full, sinks, checkpoints}, 44},
+      {"plain", {full, window}, 40, true, false, PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
+      {"without_index", {full, sinks, states}, 40, false},
+      {"shared", {full, window}, 32, true, true},
+      {"shared_states", {full, window, checkpoints}, 32, true, true},
+      {"ids", {full, window}, 40, true, false, PKV_STORAGE_NONE},
+      {"ids_of_states", {window, states}, 28, true, false, PKV_STORAGE_NONE},
+      {"contiguous", {full, sinks}, 40, false, false, PKV_STORAGE_CONTIGUOUS},
+  };
+  return all;
+}
+
+inline Cache create(const Kind& kind) {
+  std::vector<pkv_layer_group> groups(kind.groups.size());
+  for (size_t g = 0; g < groups.size(); g++) {
+    CHECK(pkv_layer_group_init(&groups[g], sizeof groups[g]));
+    const Group& group = kind.groups[g];
+    groups[g].layers = 1;
+    groups[g].blocks = kind.blocks;
+    groups[g].state_bytes = group.state_bytes;
+    groups[g].checkpoint_tokens = group.checkpoint_tokens;
+    groups[g].draft_tokens = group.draft_tokens;
+    if (group.has_states()) continue;
+    groups[g].query_heads = groups[g].kv_heads = 1;
+    groups[g].key_dim = 16;
+    groups[g].window = group.window;
+    groups[g].sinks = group.sinks;
+  }
+  pkv_prefix_config prefix;
+  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  prefix.pinned_blocks = 6;
+  pkv_cache_config config;
+  CHECK(pkv_cache_config_init(&config, sizeof config));
+  config.storage = kind.storage;
+  config.layout = kind.layout;
+  config.groups = groups.data();
+  config.group_count = static_cast<uint32_t>(groups.size());
+  config.threads = 1;
+  config.prefix = kind.prefix ? &prefix : nullptr;
+  if (kind.shared) {
+    config.memory_bytes = plan_of(config).total_bytes;
+    for (pkv_layer_group& group : groups) group.blocks = 0;
+    config.shared_memory = 1;
+  }
+  return cache_test::create(config);
+}
+
+inline uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+// ---- Texts --------------------------------------------------------------------------------------
+
+struct Token {
+  int32_t id;
+  uint64_t mark;
+  bool told = true;  // the library knows the id
+  int32_t known() const { return told ? id : PKV_NO_TOKEN; }
+};
+using Text = std::vector<Token>;
+
+// Returns the mark of a token after another one. way: how a session computes; sessions that publish
+// compute the same way if they have the same salt.
+inline uint64_t mark_after(uint64_t before, int32_t id, uint64_t way) {
+  return mix(before ^ mix(way ^ static_cast<uint64_t>(static_cast<uint32_t>(id)) << 32));
+}
+
+inline void extend(Text& text, int32_t id, uint64_t way) {
+  text.push_back({id, mark_after(text.empty() ? 0 : text.back().mark, id, way)});
+}
+
+inline Text computed(const std::vector<int32_t>& ids, uint64_t way) {
+  Text text;
+  for (const int32_t id : ids) extend(text, id, way);
+  return text;
+}
+
+inline std::vector<int32_t> ids_of(const Text& text, size_t first = 0) {
+  std::vector<int32_t> ids;
+  for (size_t i = first; i < text.size(); i++) ids.push_back(text[i].id);
+  return ids;
+}
+
+// ---- What is stored -----------------------------------------------------------------------------
+
+inline void fill_row(Rows& rows, size_t row, uint64_t mark, uint32_t layer, bool value) {
+  const uint64_t seed = mix(mark + layer * 2 + value);
+  for (uint32_t d = 0; d < 16; d++) rows.set(row, 0, d, static_cast<float>(seed >> d & 0xFFFF));
+}
+
+inline Rows rows_of(const Text& text, size_t first, size_t last, uint32_t layer, bool value) {
+  Rows rows(last - first, 1, 16);
+  for (size_t i = first; i < last; i++) fill_row(rows, i - first, text[i].mark, layer, value);
+  return rows;
+}
+
+inline std::vector<unsigned char> state_of(uint64_t mark, uint32_t layer, size_t bytes) {
+  std::vector<unsigned char> state(bytes);
+  for (size_t i = 0; i < bytes; i += sizeof mark) {
+    const uint64_t word = mix(mark ^ layer ^ i << 8);
+    std::memcpy(state.data() + i, &word, std::min(sizeof word, bytes - i));
+  }
+  return state;
+}
+
+// The new tokens of one session in a step; token i follows new token parents[i], or the last one of
+// the session (-1).
+struct NewTokens {
+  pkv_session session;
+  const Text* before;
+  Text tokens;
+  std::vector<int> parents = {};
+};
+
+// Writes the states of a step, and checks that the one before it is that of the last token.
+inline void write_states(pkv_batch batch, uint32_t layer, const std::vector<NewTokens>& news,
+                         size_t bytes) {
+  std::vector<size_t> indptr(news.size() + 1);
+  std::vector<const void*> before(news.size());
+  size_t count = 0;
+  const pkv_status status =
+      pkv_batch_state_indices(batch, layer, indptr.data(), 0, nullptr, &count);
+  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
+  std::vector<uint32_t> tokens(count);
+  std::vector<void*> after(count);
+  CHECK(pkv_batch_state_indices(batch, layer, indptr.data(), count, tokens.data(), &count));
+  CHECK(pkv_batch_states(batch, layer, before.data(), count, after.data(), &count));
+  for (size_t s = 0; s < news.size(); s++) {
+    const Text& text = *news[s].before;
+    ASSERT_EQ(text.empty(), before[s] == nullptr);
+    if (before[s] != nullptr) {
+      const auto expected = state_of(text.back().mark, layer, bytes);
+      ASSERT_EQ(0, std::memcmp(expected.data(), before[s], bytes)) << "the state before a step";
+    }
+    for (size_t j = indptr[s]; j < indptr[s + 1]; j++)
+      std::memcpy(after[j], state_of(news[s].tokens[tokens[j]].mark, layer, bytes).data(), bytes);
+  }
+}
+
+inline void write_step(pkv_batch batch, const Kind& kind, const std::vector<NewTokens>& news) {
+  for (uint32_t layer = 0; layer < kind.groups.size() && kind.has_rows(); layer++) {
+    if (kind.groups[layer].has_states()) {
+      write_states(batch, layer, news, kind.groups[layer].state_bytes);
+      continue;
+    }
+    Text all;
+    for (const NewTokens& each : news)
+      all.insert(all.end(), each.tokens.begin(), each.tokens.end());
+    Rows k = rows_of(all, 0, all.size(), layer, false),
+         v = rows_of(all, 0, all.size(), layer, true);
+    write(batch, layer, k, v);
+  }
+}
+
+// Returns which blocks of 16 tokens of a layer a session holds, after it compared each with the
+// text. The last one may be part-filled.
+inline std::vector<bool> check_rows(pkv_session session, const Text& text, uint32_t layer) {
+  std::vector<bool> held;
+  for (size_t first = 0; first < text.size(); first += 16) {
+    const size_t last = std::min(first + 16, text.size());
+    Rows k(last - first, 1, 16), v(last - first, 1, 16);
+    const pkv_tensor keys = k.tensor(), values = v.tensor();
+    const pkv_status status =
+        pkv_session_materialize(session, layer, first, last - first, &keys, &values);
+    held.push_back(status == PKV_OK);
+    if (status == PKV_OUT_OF_RANGE) continue;
+    CHECK(status);
+    EXPECT_TRUE(k == rows_of(text, first, last, layer, false)) << "keys from token " << first;
+    EXPECT_TRUE(v == rows_of(text, first, last, layer, true)) << "values from token " << first;
+  }
+  return held;
+}
+
+// The same for states, each of which is after the last token of its block.
+inline std::vector<bool> check_states(pkv_session session, const Text& text, uint32_t layer,
+                                      size_t bytes) {
+  std::vector<bool> held;
+  for (size_t first = 0; first < text.size(); first += 16) {
+    const size_t last = std::min(first + 16, text.size());
+    std::vector<unsigned char> state(bytes);
+    const pkv_status status = pkv_session_read_state(session, layer, last, bytes, state.data());
+    held.push_back(status == PKV_OK);
+    if (status == PKV_OUT_OF_RANGE) continue;
+    CHECK(status);
+    EXPECT_EQ(state_of(text[last - 1].mark, layer, bytes), state) << "after " << last << " tokens";
+  }
+  return held;
+}
+
+}  // namespace world
