@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <thread>
 
 #include "world_model.h"
 
@@ -510,6 +511,7 @@ class WorldPlay {
     pkv_file_config config;
     std::vector<const Talk*> talks;
     std::vector<std::vector<std::vector<bool>>> held;  // by talk, group and block
+    bool under_pressure = false;  // the index lost blocks while the file was written
   };
 
   Saved save() {
@@ -533,8 +535,39 @@ class WorldPlay {
       saved.talks.push_back(&frozen.talk);
       saved.held.emplace_back();
     }
-    saved.bytes = store::save(cache_, items, &saved.config);
+    saved.under_pressure = random_.chance(20);
+    if (saved.under_pressure)
+      save_under_pressure(items, saved);
+    else
+      saved.bytes = store::save(cache_, items, &saved.config);
     return saved;
+  }
+
+  // Saves to a function that takes all blocks it can get, and gives them back at the end. It is
+  // called with the header first.
+  void save_under_pressure(const std::vector<pkv_file_item>& items, Saved& saved) {
+    struct Writer {
+      pkv_cache cache;
+      store::Bytes* bytes;
+      std::vector<Session> sessions;
+    } writer{cache_, &saved.bytes, {}};
+    pkv_stream to = store::stream(PKV_STREAM_CALLBACKS);
+    to.user = &writer;
+    to.write = [](void* user, const void* from, uint64_t n) {
+      Writer& self = *static_cast<Writer*>(user);
+      if (self.bytes->empty()) std::thread([&] { reserve_all(self.cache, self.sessions); }).join();
+      const auto* bytes = static_cast<const unsigned char*>(from);
+      self.bytes->insert(self.bytes->end(), bytes, bytes + n);
+      return static_cast<int64_t>(n);
+    };
+    CHECK(pkv_file_save(cache_, items.size(), items.data(), &saved.config, &to, nullptr));
+  }
+
+  static void reserve_all(pkv_cache cache, std::vector<Session>& sessions) {
+    for (uint64_t tokens = max_tokens; tokens > 0;) {
+      sessions.push_back(cache_test::open(cache));
+      while (tokens > 0 && pkv_session_reserve(sessions.back(), tokens) != PKV_OK) tokens /= 2;
+    }
   }
 
   static bool encrypts() {
@@ -569,8 +602,8 @@ class WorldPlay {
     return true;
   }
 
-  // Checks that loaded talks hold what the saved ones did. States of the same text may be more,
-  // since those of other sessions and of the index are shared.
+  // Checks that loaded talks hold what the saved ones did. Which states beside the last one are
+  // there depends on what was saved with them.
   void expect_same(const Saved& saved, const std::vector<Talk>& loaded) {
     ASSERT_EQ(saved.talks.size(), loaded.size());
     for (size_t i = 0; i < loaded.size(); i++) {
@@ -578,8 +611,7 @@ class WorldPlay {
       const auto held = check(loaded[i]);
       for (size_t g = 0; g < saved.held[i].size(); g++)
         for (size_t b = 0; b < held[g].size(); b++)
-          EXPECT_TRUE(held[g][b] == saved.held[i][g][b] ||
-                      (held[g][b] && kind_.groups[g].has_states()))
+          EXPECT_TRUE(held[g][b] == saved.held[i][g][b] || kind_.groups[g].has_states())
               << "group " << g << ", block " << b;
     }
   }
@@ -600,18 +632,24 @@ class WorldPlay {
     expect_same(saved, loaded);
     if (!kind_.prefix || saved.config.prefix_index == 0) return;
     for (const std::vector<int32_t>& text : past_)
-      for (const char* salt : {"", "a", "b"}) compare_cached(other, salt, text);
+      for (const char* salt : {"", "a", "b"}) {
+        // Of groups that give up single blocks a file leaves some out.
+        if (!kind_.is_sparse() && !saved.under_pressure) {
+          EXPECT_EQ(cached(cache_, salt, text), cached(other, salt, text));
+        }
+        check_cached(other, salt, text);
+      }
   }
 
-  // Checks that a cache that was loaded finds what this one finds of a text, and that it is right.
-  // Of groups that give up single blocks a file leaves some out.
-  void compare_cached(pkv_cache other, const std::string& salt, const std::vector<int32_t>& text) {
-    uint64_t here = 0, there = 0;
-    CHECK(pkv_prefix_probe(cache_, salt.data(), salt.size(), text.size(), text.data(), &here));
-    CHECK(pkv_prefix_probe(other, salt.data(), salt.size(), text.size(), text.data(), &there));
-    if (!kind_.is_sparse()) {
-      EXPECT_EQ(here, there);
-    }
+  static uint64_t cached(pkv_cache cache, const std::string& salt,
+                         const std::vector<int32_t>& text) {
+    uint64_t cached = 0;
+    CHECK(pkv_prefix_probe(cache, salt.data(), salt.size(), text.size(), text.data(), &cached));
+    return cached;
+  }
+
+  // Checks what a match of a text gives.
+  void check_cached(pkv_cache other, const std::string& salt, const std::vector<int32_t>& text) {
     Talk talk;
     talk.salt = salt;
     talk.use = PKV_PREFIX_MATCH;

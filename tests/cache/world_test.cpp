@@ -19,6 +19,66 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
   }
 }
 
+// The states that a session shares with the index are saved with it, but the session does not keep
+// them: they may be evicted before they are written, and must then not come back as zeros. A stream
+// gets the header before anything else is read.
+struct StatesThatGo : testing::Test {
+  // Steps by one block, so that the index gets each state, and closes the session unless told.
+  Session compute(const std::string& salt, const std::vector<int32_t>& ids) {
+    Session session = store::open_salted(cache_, salt);
+    uint64_t matched = 0;
+    CHECK(pkv_session_match_prefix(session, ids.size(), ids.data(), &matched));
+    for (size_t n = matched; n < ids.size(); n += 16) {
+      const Text whole = computed(ids, 1);
+      const Text before(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(n)),
+          more(whole.begin() + static_cast<ptrdiff_t>(n),
+               whole.begin() + static_cast<ptrdiff_t>(std::min(n + 16, ids.size())));
+      Batch batch = begin(cache_, {session}, {static_cast<uint32_t>(more.size())});
+      write_step(batch, kind_, {{session, &before, more}});
+      commit(batch, ids.data() + n);
+    }
+    return session;
+  }
+  // Takes all blocks that nobody else holds.
+  void evict() {
+    for (int32_t i = 0; i < 16; i++) others_.push_back(compute("other", {100 + i}));
+  }
+  const Kind kind_{"", {{.state_bytes = 72}}, 17};
+  const Cache cache_ = create(kind_);
+  std::vector<Session> others_;
+};
+
+TEST_F(StatesThatGo, AreNotThoseOfALoadedSession) {
+  std::vector<int32_t> text(160, 1), branch(96, 1);
+  std::fill(branch.begin() + 80, branch.end(), 2);
+  const Session session = compute("z", text);
+  compute("z", branch);  // so that the state after 80 tokens is worth saving
+  struct Writer {
+    StatesThatGo* test;
+    store::Bytes bytes;
+  } writer{this, {}};
+  pkv_stream to = store::stream(PKV_STREAM_CALLBACKS);
+  to.user = &writer;
+  to.write = [](void* user, const void* from, uint64_t n) {
+    Writer& self = *static_cast<Writer*>(user);
+    if (self.bytes.empty()) std::thread([&] { self.test->evict(); }).join();
+    const auto* bytes = static_cast<const unsigned char*>(from);
+    self.bytes.insert(self.bytes.end(), bytes, bytes + n);
+    return static_cast<int64_t>(n);
+  };
+  pkv_file_config config = store::file_config();
+  config.prefix_index = config.trust_salts = 1;
+  const pkv_file_item item = {session, nullptr, 1};
+  CHECK(pkv_file_save(cache_, 1, &item, &config, &to, nullptr));
+  const Cache other = create({"", kind_.groups, 64});
+  const std::vector<Session> loaded = store::load(other, writer.bytes, &config);
+  const std::vector<bool> held =
+      check_states(loaded[0], computed(text, 1), 0, kind_.groups[0].state_bytes);
+  EXPECT_TRUE(held.back());
+  EXPECT_FALSE(held[4]) << "nothing was evicted before it was written: this shows nothing";
+  CHECK(pkv_cache_validate(other));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, World, testing::ValuesIn(kinds()),
                          [](const auto& test) { return test.param.name; });
 

@@ -47,6 +47,7 @@ class Loader {
   void allocate_blocks();
   void fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest);
   void list_sessions_of_chains();
+  std::vector<Content> make_contents();
   Content make_content(const Text& text);
   void read_kv(std::span<const Content> contents);
   void parse_lengths(std::span<const uint64_t> lengths);
@@ -67,7 +68,6 @@ class Loader {
   std::vector<uint64_t> block_counts_;  // how many blocks to allocate, by group
   // By chain, the sessions that go through it; only if storage is contiguous.
   std::vector<std::vector<uint32_t>> sessions_of_chain_;
-  std::vector<uint64_t> cached_lengths_;  // by chain, how many of its tokens the index can use
   std::optional<Reservation> reservation_;
 };
 
@@ -238,12 +238,13 @@ void Loader::read_kv(std::span<const Content> contents) {
 }
 
 void Loader::parse_lengths(std::span<const uint64_t> lengths) {
-  for (size_t c = 0; c < tables().chains.size() && !lengths.empty(); c++) {
-    cached_lengths_.push_back(lengths[c]);
+  if (lengths.empty()) return;
+  lengths = lengths.first(tables().chains.size());
+  for (size_t c = 0; c < lengths.size(); c++)
     if (lengths[c] > tables().chains[c].tokens.size())
       fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c,
            tables().chains[c].tokens.size(), (unsigned long long)lengths[c]);
-  }
+  plan_->set_saved_tokens({lengths.begin(), lengths.end()});
 }
 
 // Loads a tile into the block of its chain or, if storage is contiguous, into the tensors of every
@@ -293,16 +294,24 @@ std::vector<Content> Loader::build() {
   plan_->cut_entries();
   check_before_evicting();
   allocate_blocks();
-  if (contiguous_) list_sessions_of_chains();
+  std::vector<Content> contents;
+  // Contiguous storage is read into the tensors of the contents. Others are made when the file has
+  // told what of it was saved.
+  if (contiguous_) contents = make_contents();
+  if (tables().has_kv) read_kv(contents);
+  if (!contiguous_) contents = make_contents();
+  return contents;
+}
+
+std::vector<Content> Loader::make_contents() {
   std::vector<Content> contents;
   contents.reserve(plan_->sessions().size());
   for (const Text& text : plan_->sessions()) contents.push_back(make_content(text));
-  if (tables().has_kv) read_kv(contents);
+  if (contiguous_) list_sessions_of_chains();
   return contents;
 }
 
 void Loader::publish_entries() noexcept {
-  if (!cached_lengths_.empty()) plan_->cut_entries(cached_lengths_);
   for (const Text& text : plan_->entries()) {
     try {
       Session(make_content(text));

@@ -47,11 +47,12 @@ void LoadPlan::cut_entries() {
   for (Text& text : entries_) cut_to_held(text, block_tables(text));
 }
 
-void LoadPlan::cut_entries(std::span<const uint64_t> saved_tokens) {
+void LoadPlan::set_saved_tokens(std::vector<uint64_t> saved) noexcept {
+  saved_tokens_ = std::move(saved);
   for (Text& text : entries_) {
     for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent)
-      if (saved_tokens[c] < tables_.chains[c].tokens.size())
-        text.length = std::min(text.length, tables_.chains[c].start + saved_tokens[c]);
+      if (saved_tokens_[c] < tables_.chains[c].tokens.size())
+        text.length = std::min(text.length, tables_.chains[c].start + saved_tokens_[c]);
     find_end_chain(text);
   }
 }
@@ -167,7 +168,9 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
         std::fill(blocks.begin() + static_cast<std::ptrdiff_t>(run.begin / block_size_),
                   blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),
                   memory::dropped_block);
-    if (shape.window == 0) continue;  // a group of states keeps every state of the file
+    // A group of states keeps every state of the file.
+    if (group(g).has_states() && text.session != nullptr) drop_unsaved(text, blocks);
+    if (shape.window == 0) continue;
     const uint64_t sinks = ceil_div(shape.sinks, block_size_),
                    from = text.session != nullptr ? text.session->kept_from[g] : 0;
     size_t i = blocks.size();
@@ -175,6 +178,19 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
     for (; i > sinks; i--) blocks[i - 1] = memory::no_block;
   }
   return table;
+}
+
+// Leaves out states of a session that the index lost before they were written. The last one is the
+// session's own.
+void LoadPlan::drop_unsaved(const Text& text, std::vector<memory::Block>& states) const {
+  for (uint32_t c = text.chain; c != none && !saved_tokens_.empty(); c = tables_.chains[c].parent) {
+    const Chain& chain = tables_.chains[c];
+    for (uint64_t i = first_block(chain) + saved_tokens_[c] / block_size_;
+         i < ceil_div(chain.end(), block_size_) && i + 1 < states.size() &&
+         saved_tokens_[c] < chain.tokens.size();
+         i++)
+      states[i] = memory::no_block;
+  }
 }
 
 // Checks that the cache can drop what a session dropped. Runs are whole blocks of the file.

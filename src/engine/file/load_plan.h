@@ -42,9 +42,9 @@ class LoadPlan {
   void check_sessions() const;
   // Cuts the texts of the index to what the file has of them.
   void cut_entries();
-  // Cuts them where a block was evicted while the file was written. By chain: how many of its
-  // tokens were saved.
-  void cut_entries(std::span<const uint64_t> saved_tokens);
+  // Takes over, by chain, how many of its tokens were saved: fewer than it has where the index lost
+  // a block while the file was written. Cuts the texts of the index there.
+  void set_saved_tokens(std::vector<uint64_t> saved) noexcept;
 
   std::span<const Text> sessions() const { return sessions_; }
   std::span<const Text> entries() const { return entries_; }  // the least recently used first
@@ -68,6 +68,7 @@ class LoadPlan {
   std::vector<SavedEntry> distinct_entries() const;
   void choose_entries();
   void mark_needed(uint32_t chain);
+  void drop_unsaved(const Text& text, std::vector<memory::Block>& states) const;
   void plan_segments();
   void check_dropped(const Text& text) const;
   void check_visible(const Text& text, const BlockTables& table) const;
@@ -85,8 +86,9 @@ class LoadPlan {
   const uint64_t block_size_;
   const bool contiguous_;
   std::vector<Text> sessions_, entries_;
-  std::vector<bool> needed_;       // by chain
-  std::vector<Segment> segments_;  // by chain, then group
+  std::vector<bool> needed_;            // by chain
+  std::vector<Segment> segments_;       // by chain, then group
+  std::vector<uint64_t> saved_tokens_;  // by chain; empty until a file has told them
 };
 
 }  // namespace pkv::file
