@@ -8,6 +8,7 @@
 #include "api/handles.h"
 #include "base/boundary.h"
 #include "base/checked.h"
+#include "base/float_environment.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/structs.h"
@@ -17,10 +18,12 @@ namespace pkv::api {
 // Keeps the sentence for pkv_last_error() on this thread, and returns the status.
 pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
 
-// Runs the body of an exported function, and refuses calls from the caller's own hooks.
+// Runs the body of an exported function in the default floating-point environment, and refuses
+// calls from the caller's own hooks.
 template <class Body>
 pkv_status guarded(const Body& body) noexcept {
   if (in_hook()) return keep_error(PKV_REENTRANT, "a call from inside a hook of the caller");
+  const DefaultFloatEnvironment float_environment;
   return pkv::guarded(keep_error, body);
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/float_environment.h"
 #include "base/os.h"
 #include "base/task_list.h"
 
@@ -27,14 +28,15 @@ class Workers {
   unsigned threads() const { return threads_; }
 
   // Calls task(i, worker) for every i in [0, n), on the calling thread and on the arena's threads,
-  // and returns when all tasks are done. `worker` is below threads(), and no two tasks of one call
-  // run at once with the same worker. Which worker runs which task is not defined, so tasks write
-  // to separate places.
+  // and returns when all tasks are done. Tasks run in the default floating-point environment.
+  // `worker` is below threads(), and no two tasks of one call run at once with the same worker.
+  // Which worker runs which task is not defined, so tasks write to separate places.
   template <class Task>
   void for_each(size_t n, const Task& task) {
     run(
         n,
         [](const void* context, size_t i, unsigned worker) {
+          const DefaultFloatEnvironment float_environment;
           (*static_cast<const Task*>(context))(i, worker);
         },
         &task);
