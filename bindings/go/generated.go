@@ -184,7 +184,8 @@ const (
 	ISANEON ISA = 6
 	// AVX512 with VNNI.
 	ISAAVX512VNNI ISA = 7
-	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
+	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
+	// which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
 	ISAAmx ISA = 8
 	// NEON with DotProd.
 	ISANEONDot ISA = 9

@@ -71,7 +71,11 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
   PKV_ISA_NEON = 6,        /**< Every Arm64 processor has it. */
   PKV_ISA_AVX512_VNNI = 7, /**< AVX512 with VNNI. */
-  PKV_ISA_AMX = 8, /**< AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. */
+  /**
+   * AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
+   * which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
+   */
+  PKV_ISA_AMX = 8,
   PKV_ISA_NEON_DOT = 9,  /**< NEON with DotProd. */
   PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
 } pkv_isa;
@@ -301,9 +305,10 @@ typedef struct pkv_cache_config {
    * K and V, and states, live in a file in this directory, of which the system keeps in memory what
    * it has room for: for texts that are larger than memory and read by chosen blocks
    * (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-   * encrypted and ends with the cache. All of its room is taken at once; an error of its device
-   * later ends the process with SIGBUS. Needs storage PAGED, and not huge_pages REQUIRE; ADVISE has
-   * no effect, and the allocator is not asked for it. Copied by the call. NULL (default): memory.
+   * encrypted and ends with the cache. All of its room is taken at once; its device has to work,
+   * since an error later ends the process with SIGBUS or brings older bytes back. Needs storage
+   * PAGED, and not huge_pages REQUIRE; ADVISE has no effect, and the allocator is not asked for it.
+   * Copied by the call. NULL (default): memory.
    */
   const char* memory_directory;
 } pkv_cache_config;

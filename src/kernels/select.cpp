@@ -48,7 +48,8 @@ bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx
 bool has_fast_bf16_dot() { return !__builtin_cpu_is("intel"); }
 
 // Asks the system to let this process use tile registers, which it does not save unasked. The
-// answer holds for all threads, and for children of fork().
+// answer holds for all threads, and for children of fork(). It makes the signal stacks larger that
+// the system accepts, so nothing asks for it that wants another instruction set.
 bool may_use_tiles() {
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;

@@ -489,7 +489,9 @@ func Attention(
 //   - compute: Whose instruction set it uses, on the calling thread. NULL: the best.
 //   - count: How many results.
 //   - outs: [count]: results, each [rows][heads][dim].
-//   - lse: [count]: their lse, each [rows][heads]. A result with -infinity counts for nothing.
+//   - lse: [count]: their lse, each [rows][heads]. A result with -infinity counts for nothing,
+//     and so does one with +infinity, which FlashAttention 2 gives where nothing was seen. If
+//     none counts, the merged result is 0 and its lse -infinity. NaN makes both NaN.
 //   - rows: Rows of each result.
 //   - heads: Query heads.
 //   - dim: Head dim of the results.
@@ -1485,11 +1487,11 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	return Status(result)
 }
 
-// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session the longest cached
-// beginning of a text: it holds K and V of tokens [0, *matched) then, and *matched is its length. A
-// session that was suspended takes what is cached of its own text when it is resumed. Statuses:
-// INVALID_ARGUMENT (the session holds or remembers tokens, or has reserved blocks, also where there
-// is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
+// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session (or one that was
+// suspended, before its next step) the longest cached beginning of a text: it holds K and V of
+// tokens [0, *matched) then, and *matched is its length. Statuses: INVALID_ARGUMENT (the session
+// holds tokens or reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY.
+// Since 0.1.
 //
 //   - session: The session.
 //   - n: How many tokens are asked for; leave out the last one of a text if its output is

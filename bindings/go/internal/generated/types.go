@@ -350,10 +350,10 @@ type CacheConfig struct {
 	// K and V, and states, live in a file in this directory, of which the system keeps in memory
 	// what it has room for: for texts that are larger than memory and read by chosen blocks
 	// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-	// encrypted and ends with the cache. All of its room is taken at once; an error of its device
-	// later ends the process with SIGBUS. Needs storage PAGED, and not huge_pages REQUIRE; ADVISE
-	// has no effect, and the allocator is not asked for it. Copied by the call. NULL (default):
-	// memory.
+	// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
+	// since an error later ends the process with SIGBUS or brings older bytes back. Needs storage
+	// PAGED, and not huge_pages REQUIRE; ADVISE has no effect, and the allocator is not asked for
+	// it. Copied by the call. NULL (default): memory.
 	MemoryDirectory *byte
 }
 
@@ -503,7 +503,8 @@ type AttentionSequences struct {
 	// batch). NULL (default): 0 in a padded batch; else rows follow each other.
 	FirstRows *uint32
 	// [queries]: the position of each query, for causal, windows and slopes, where it is not one of
-	// the last ones: queries over the text of another sequence, or the depths of a tree. NULL
+	// the last ones: queries over the text of another sequence, or the depths of a tree. With
+	// causal and a mask or parents, none may be before the last position before the step. NULL
 	// (default): the last ones.
 	QueryPositions *int64
 }

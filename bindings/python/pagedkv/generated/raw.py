@@ -197,7 +197,9 @@ class Isa(enum.IntEnum):
     AVX512_VNNI = 7
     """AVX512 with VNNI."""
     AMX = 8
-    """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them."""
+    """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
+    which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
+    """
     NEON_DOT = 9
     """NEON with DotProd."""
     NEON_BF16 = 10

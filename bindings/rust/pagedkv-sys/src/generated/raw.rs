@@ -229,7 +229,9 @@ c_enum! {
         NEON = 6,
         /// AVX512 with VNNI.
         AVX512_VNNI = 7,
-        /// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them.
+        /// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission,
+        /// for which AUTO asks, too, makes the least size of signal stacks larger
+        /// (guide/threads.md).
         AMX = 8,
         /// NEON with DotProd.
         NEON_DOT = 9,
@@ -680,10 +682,10 @@ pub struct pkv_cache_config {
     /// K and V, and states, live in a file in this directory, of which the system keeps in memory
     /// what it has room for: for texts that are larger than memory and read by chosen blocks
     /// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-    /// encrypted and ends with the cache. All of its room is taken at once; an error of its device
-    /// later ends the process with SIGBUS. Needs storage PAGED, and not huge_pages REQUIRE; ADVISE
-    /// has no effect, and the allocator is not asked for it. Copied by the call. NULL (default):
-    /// memory.
+    /// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
+    /// since an error later ends the process with SIGBUS or brings older bytes back. Needs storage
+    /// PAGED, and not huge_pages REQUIRE; ADVISE has no effect, and the allocator is not asked for
+    /// it. Copied by the call. NULL (default): memory.
     pub memory_directory: *const c_char,
 }
 
@@ -846,7 +848,8 @@ pub struct pkv_attention_sequences {
     /// batch). NULL (default): 0 in a padded batch; else rows follow each other.
     pub first_rows: *const u32,
     /// \[queries\]: the position of each query, for causal, windows and slopes, where it is not one
-    /// of the last ones: queries over the text of another sequence, or the depths of a tree. NULL
+    /// of the last ones: queries over the text of another sequence, or the depths of a tree. With
+    /// causal and a mask or parents, none may be before the last position before the step. NULL
     /// (default): the last ones.
     pub query_positions: *const i64,
 }
@@ -1527,7 +1530,9 @@ macro_rules! for_each_function {
             /// - `count`: How many results.
             /// - `outs`: \[count\]: results, each \[rows\]\[heads\]\[dim\].
             /// - `lse`: \[count\]: their lse, each \[rows\]\[heads\]. A result with -infinity
-            /// counts for nothing.
+            /// counts for nothing, and so does one with +infinity, which FlashAttention 2 gives
+            /// where nothing was seen. If none counts, the merged result is 0 and its lse
+            /// -infinity. NaN makes both NaN.
             /// - `rows`: Rows of each result.
             /// - `heads`: Query heads.
             /// - `dim`: Head dim of the results.
@@ -2156,11 +2161,11 @@ macro_rules! for_each_function {
             /// - `struct_size`: sizeof(pkv_prefix_config) as the caller compiled it.
             fn pkv_prefix_config_init(config: *mut pkv_prefix_config, struct_size: usize) ->
                 pkv_status;
-            /// Gives an empty session the longest cached beginning of a text: it holds K and V of
-            /// tokens \[0, \*matched) then, and \*matched is its length. A session that was
-            /// suspended takes what is cached of its own text when it is resumed. Statuses:
-            /// INVALID_ARGUMENT (the session holds or remembers tokens, or has reserved blocks,
-            /// also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
+            /// Gives an empty session (or one that was suspended, before its next step) the longest
+            /// cached beginning of a text: it holds K and V of tokens \[0, \*matched) then, and
+            /// \*matched is its length. Statuses: INVALID_ARGUMENT (the session holds tokens or
+            /// reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY.
+            /// Since 0.1.
             ///
             /// - `session`: The session.
             /// - `n`: How many tokens are asked for; leave out the last one of a text if its output
