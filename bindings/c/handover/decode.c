@@ -180,6 +180,10 @@ void decode_texts(machine* m, const char* address, size_t count, text* texts, si
       if (!receive(m, &a, waits ? patience_ms : 0, count, texts) && waits)
         go_on_alone(m, &a, "the other end is silent");
     }
+    if (a.from != NULL && a.missing == 0) { /* others may ask now */
+      stream_close(a.from);
+      a.from = NULL;
+    }
     step(m, a.from == NULL, count, texts, most);
     left = 0;
     for (size_t i = 0; i < count; i++) left += texts[i].length < texts[i].prompt + most;

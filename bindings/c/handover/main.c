@@ -15,10 +15,12 @@ static const char usage[] =
     "  --model FILE      a checkpoint of llama2.c, with FILE.tokenizer.bin beside FILE.bin\n"
     "  --library FILE    libpagedkv\n"
     "  --group N         layers that go into one frame (1); 0: all of them, at the end\n"
-    "  --connections N   ends after so many (0: never)\n"
+    "  --connections N   ends after this many (0: never)\n"
     "  --prompt TEXT     may be repeated; default: some scenes\n"
     "  --max-tokens N    to generate for each (64)\n"
-    "  --patience MS     of silence after which `decode` computes the prompts itself (10000)\n"
+    "  --patience MS     of silence after which `decode` computes the prompts itself, and "
+    "`prefill`\n"
+    "                    serves the next connection: it serves one at a time (10000)\n"
     "  --tokens-out FILE writes the generated token ids, one text per line\n"
     "\n"
     "Nothing is encrypted: listen on loopback or a network that you trust. Exit codes: 0 done, 1 "
@@ -135,7 +137,7 @@ int main(int argc, char** argv) {
   machine m;
   machine_open(&m, o.library, o.model, (uint32_t)o.group);
   if (!decodes && !alone) {
-    serve_prompts(&m, o.listen, o.connections);
+    serve_prompts(&m, o.listen, o.connections, (int)o.patience);
     machine_close(&m);
     return 0;
   }

@@ -47,11 +47,14 @@ static void compute(machine* m, stream* to, const frame_prompt* prompt, const in
   check(m, m->lib.session_close(session), "a session");
 }
 
-static void serve_one(machine* m, int connection) {
+static void serve_one(machine* m, int connection, int patience_ms) {
   const char* why = NULL;
   stream* s = stream_open(connection, &m->shape, &why);
   frame got;
-  while (s != NULL && why == NULL && stream_receive(s, -1, &got) == 1) {
+  while (s != NULL && why == NULL) {
+    const int found = stream_receive(s, patience_ms, &got);
+    if (found == 0) why = "nothing was asked for within --patience, and others wait";
+    if (found != 1) break;
     frame_prompt prompt;
     why = check_prompt(&got, m->model.vocabulary, m->model.context, &prompt);
     if (why != NULL) break;
@@ -61,13 +64,13 @@ static void serve_one(machine* m, int connection) {
     free(tokens);
   }
   if (why != NULL) {
-    fprintf(stderr, "pkv-handover: a connection is refused: %s\n", why);
+    fprintf(stderr, "pkv-handover: a connection is ended: %s\n", why);
     if (s != NULL) stream_send(s, FRAME_REFUSED, why, strlen(why), 0, NULL, NULL);
   }
   stream_close(s);
 }
 
-void serve_prompts(machine* m, const char* address, size_t connections) {
+void serve_prompts(machine* m, const char* address, size_t connections, int patience_ms) {
   const char* why;
   const int server = stream_listen(address, &why);
   if (server < 0) die(EXIT_BAD_INPUT, "--listen %s: %s", address, why);
@@ -75,7 +78,7 @@ void serve_prompts(machine* m, const char* address, size_t connections) {
   fflush(stdout);
   for (size_t i = 0; connections == 0 || i < connections; i++) {
     const int connection = accept(server, NULL, NULL);
-    if (connection >= 0) serve_one(m, connection);
+    if (connection >= 0) serve_one(m, connection, patience_ms);
   }
   close(server);
 }

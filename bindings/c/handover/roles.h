@@ -4,8 +4,10 @@
 
 #include "model.h"
 
-/* Computes the prompts that connections ask for, one after the other; 0: without end. */
-void serve_prompts(machine* m, const char* address, size_t connections);
+/* Computes the prompts that `connections` connections ask for (0: without end), one connection
+ * after the other: the next one is served when this one ends, or has asked for nothing for
+ * patience_ms. */
+void serve_prompts(machine* m, const char* address, size_t connections, int patience_ms);
 
 typedef struct text {
   int32_t* tokens; /* [prompt + most] */

@@ -10,11 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "../common/util.h"
 
-enum { VERSION = 1, QUEUE_FRAMES = 4, READ_AT_ONCE = 1 << 20, HELLO_MS = 10000 };
+enum {
+  VERSION = 1,
+  QUEUE_FRAMES = 4,
+  READ_AT_ONCE = 1 << 20,
+  SILENCE_MS = 10000 /* to connect, to say hello, and of a send that moves nothing */
+};
 static const char magic[4] = {'p', 'k', 'v', 'H'};
 static const uint64_t longest_frame = (uint64_t)1 << 30;
 static const uint32_t longest_text = 1u << 20;
@@ -74,9 +80,11 @@ static int open_socket(const char* address, bool listens, const char** why) {
     if (made < 0) continue;
     const int yes = 1;
     setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const struct timeval limit = {SILENCE_MS / 1000, 0}; /* connect() obeys it as well */
+    setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     use_address* use = listens ? bind : connect;
     if (use(made, one->ai_addr, one->ai_addrlen) != 0 || (listens && listen(made, 16) != 0)) {
-      *why = strerror(errno);
+      *why = errno == EINPROGRESS ? "10 s have passed without an answer" : strerror(errno);
       close(made);
       made = -1;
     }
@@ -175,6 +183,7 @@ static int next_frame(stream* s, frame* out) {
 }
 
 int stream_receive(stream* s, int timeout_ms, frame* out) {
+  const double end = seconds() + 1e-3 * timeout_ms;
   for (;;) {
     if (s->error[0] != 0) return -1;
     const int found = next_frame(s, out);
@@ -185,7 +194,8 @@ int stream_receive(stream* s, int timeout_ms, frame* out) {
       s->used = 0;
     }
     struct pollfd ready = {s->socket, POLLIN, 0};
-    const int polled = poll(&ready, 1, timeout_ms);
+    const double left = end - seconds();
+    const int polled = poll(&ready, 1, left > 0 ? 1 + (int)(1e3 * left) : 0);
     if (polled == 0) return 0;
     if (polled < 0 && errno == EINTR) continue;
     /* Memory grows with what has come, not with what was promised. */
@@ -207,6 +217,8 @@ stream* stream_open(int socket, const stream_shape* shape, const char** why) {
   s->shape = *shape;
   const int yes = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  const struct timeval limit = {SILENCE_MS / 1000, 0};
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->changed, NULL);
   if (pthread_create(&s->sender, NULL, send_waiting, s) != 0)
@@ -214,9 +226,9 @@ stream* stream_open(int socket, const stream_shape* shape, const char** why) {
   frame hello;
   stream_shape other;
   if (!stream_send(s, FRAME_HELLO, shape, sizeof *shape, 0, NULL, NULL) ||
-      stream_receive(s, HELLO_MS, &hello) != 1) {
+      stream_receive(s, SILENCE_MS, &hello) != 1) {
     snprintf(sentence, sizeof sentence, "the other end says no hello: %s",
-             s->error[0] ? s->error : "10 s have passed");
+             s->error[0] ? s->error : "10 s have passed (it serves one connection at a time)");
   } else if (hello.kind != FRAME_HELLO || hello.size != sizeof other) {
     snprintf(sentence, sizeof sentence, "the other end begins with something else than its shape");
   } else {

@@ -60,12 +60,12 @@ stream* stream_open(int socket, const stream_shape* shape, const char** why);
 void stream_close(stream* s);
 
 /* Queues a frame of a head and `count` parts, which are copied; waits while too much is on its way.
- * False: the connection is broken. */
+ * False: the connection is broken, or the other end has taken nothing for 10 s. */
 bool stream_send(stream* s, frame_kind kind, const void* head, size_t head_size, size_t count,
                  const void* const* parts, const size_t* sizes);
 
-/* Waits up to so many milliseconds (-1: for ever) for a whole frame. 1: here it is; 0: not yet; -1:
- * nothing more comes, and stream_error tells why. */
+/* Waits up to this many milliseconds for a whole frame. 1: here it is; 0: not yet; -1: nothing more
+ * comes, and stream_error says why. */
 int stream_receive(stream* s, int timeout_ms, frame* out);
 const char* stream_error(const stream* s);
 

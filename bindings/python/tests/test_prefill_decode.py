@@ -242,6 +242,21 @@ def test_strangers_ask_for_prompts(make: Any) -> None:
                 received += part
 
 
+@in_c
+@pytest.mark.parametrize("more", [b"", b"pkv"])
+def test_a_silent_connection_keeps_nobody_from_being_served(
+    more: bytes, tmp_path: pathlib.Path
+) -> None:
+    """One that asks for nothing, and one that stops within a frame."""
+    port = free_port()
+    with prefill(c("prefill", "--listen", f"127.0.0.1:{port}", "--patience", "500")):
+        hello = hello_of(("127.0.0.1", port))
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
+            silent.sendall(hello + more)
+            shown = run(c("decode", "--connect", f"127.0.0.1:{port}", "--max-tokens", "8"))
+            assert "alone" not in shown
+
+
 def lie(server: socket.socket, hello: bytes, said: bytes) -> None:
     """Says hello and what it was told to, to whoever connects."""
     connection, _ = server.accept()
