@@ -55,6 +55,8 @@ void* map(size_t size, pkv_huge_pages huge_pages, bool* huge) {
       mmap(nullptr, round_to_pages(size, huge_pages), PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   *huge = required;
+  // Keys and values of a large cache would make a core dump as large, and show what users said.
+  (void)madvise(memory, round_to_pages(size, huge_pages), MADV_DONTDUMP);
   if (huge_pages == PKV_HUGE_PAGES_ADVISE)
     *huge = madvise(memory, round_to_pages(size, huge_pages), MADV_HUGEPAGE) == 0;
   return memory;

@@ -10,8 +10,9 @@
 
 namespace pkv::os {
 
-// Maps size bytes of zeroed memory, rounded up to whole pages; size > 0. Returns nullptr if the
-// system refuses. *huge tells whether the memory has huge pages, or may get them.
+// Maps size bytes of zeroed memory, rounded up to whole pages; size > 0. Core dumps do not have it.
+// Returns nullptr if the system refuses. *huge tells whether the memory has huge pages, or may get
+// them.
 void* map(size_t size, pkv_huge_pages huge_pages, bool* huge);
 
 // Undoes map() with the same size and huge_pages.

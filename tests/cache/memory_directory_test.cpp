@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -56,6 +58,49 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
     EXPECT_EQ(0u, open_files(path).size());
     EXPECT_TRUE(fs::is_empty(path));
   }
+}
+
+// What the system knows of the mapping in which keys and values are: "dc" if fork() leaves it out,
+// "dd" if core dumps do.
+std::string flags_of_memory(pkv_cache cache) {
+  pkv_kv_view view;
+  view.struct_size = sizeof view;
+  CHECK(pkv_cache_kv_view(cache, 0, &view));
+  const auto address = reinterpret_cast<uintptr_t>(view.k);
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin, end;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      inside = begin <= address && address < end;
+    else if (inside && line.rfind("VmFlags:", 0) == 0)
+      return line + " ";
+  }
+  return "";
+}
+
+TEST(MemoryDirectory, ChildrenAndCoreDumpsHaveNothingOfIt) {
+  const files::TemporaryDirectory directory(fs::absolute("."));
+  const std::string path = fs::canonical(directory.path()).string();
+  const Cache in_memory = create(config_of({2, 4, 2, 32}, blocks));
+  EXPECT_NE(std::string::npos, flags_of_memory(in_memory).find(" dd "));
+  Cache cache = create(in_file({2, 4, 2, 32}, path.c_str()));
+  EXPECT_NE(std::string::npos, flags_of_memory(cache).find(" dd "));
+  EXPECT_NE(std::string::npos, flags_of_memory(cache).find(" dc "));
+  const Session session = open(cache);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // What it inherited can be closed all the same.
+    const bool none = open_files(path).empty();
+    uint64_t length;
+    const bool right = pkv_session_length(session, &length) == PKV_FORKED &&
+                       pkv_session_close(session) == PKV_OK && pkv_cache_destroy(cache) == PKV_OK;
+    _exit(none && right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(0, status);
+  CHECK(pkv_cache_validate(cache));
 }
 
 // Pages of the memory of layer 0 that are there.

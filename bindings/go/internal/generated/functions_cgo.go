@@ -1759,11 +1759,11 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 	))
 }
 
-// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session (or one that was
-// suspended, before its next step) the longest cached beginning of a text: it holds K and V of
-// tokens [0, *matched) then, and *matched is its length. Statuses: INVALID_ARGUMENT (the session
-// holds tokens or reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY.
-// Since 0.1.
+// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session the longest cached
+// beginning of a text: it holds K and V of tokens [0, *matched) then, and *matched is its length. A
+// session that was suspended takes what is cached of its own text when it is resumed. Statuses:
+// INVALID_ARGUMENT (the session holds or remembers tokens, or has reserved blocks, also where there
+// is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - n: How many tokens are asked for; leave out the last one of a text if its output is

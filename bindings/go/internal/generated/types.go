@@ -351,9 +351,10 @@ type CacheConfig struct {
 	// what it has room for: for texts that are larger than memory and read by chosen blocks
 	// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
 	// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-	// since an error later ends the process with SIGBUS or brings older bytes back. Needs storage
-	// PAGED, and not huge_pages REQUIRE; ADVISE has no effect, and the allocator is not asked for
-	// it. Copied by the call. NULL (default): memory.
+	// since an error later ends the process with SIGBUS or brings older bytes back. Neither
+	// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
+	// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
+	// NULL (default): memory.
 	MemoryDirectory *byte
 }
 

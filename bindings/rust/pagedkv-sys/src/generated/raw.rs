@@ -683,9 +683,10 @@ pub struct pkv_cache_config {
     /// what it has room for: for texts that are larger than memory and read by chosen blocks
     /// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
     /// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-    /// since an error later ends the process with SIGBUS or brings older bytes back. Needs storage
-    /// PAGED, and not huge_pages REQUIRE; ADVISE has no effect, and the allocator is not asked for
-    /// it. Copied by the call. NULL (default): memory.
+    /// since an error later ends the process with SIGBUS or brings older bytes back. Neither
+    /// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
+    /// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
+    /// NULL (default): memory.
     pub memory_directory: *const c_char,
 }
 
@@ -2161,11 +2162,11 @@ macro_rules! for_each_function {
             /// - `struct_size`: sizeof(pkv_prefix_config) as the caller compiled it.
             fn pkv_prefix_config_init(config: *mut pkv_prefix_config, struct_size: usize) ->
                 pkv_status;
-            /// Gives an empty session (or one that was suspended, before its next step) the longest
-            /// cached beginning of a text: it holds K and V of tokens \[0, \*matched) then, and
-            /// \*matched is its length. Statuses: INVALID_ARGUMENT (the session holds tokens or
-            /// reserved blocks, also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY.
-            /// Since 0.1.
+            /// Gives an empty session the longest cached beginning of a text: it holds K and V of
+            /// tokens \[0, \*matched) then, and \*matched is its length. A session that was
+            /// suspended takes what is cached of its own text when it is resumed. Statuses:
+            /// INVALID_ARGUMENT (the session holds or remembers tokens, or has reserved blocks,
+            /// also where there is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `n`: How many tokens are asked for; leave out the last one of a text if its output
