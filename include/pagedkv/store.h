@@ -222,7 +222,10 @@ typedef struct pkv_directory_config {
    * empty, which are misses.
    */
   uint32_t durable;
-  /** Made if it is not there, with mode 0700. In a directory of another user, name a new one. */
+  /**
+   * Made if it is not there, with mode 0700; the directory above it must be there. In a directory
+   * of another user, name a new one.
+   */
   const char* path;
   /**
    * Bytes of all files; beyond that, those that were not used for longest are deleted. 0 (default):

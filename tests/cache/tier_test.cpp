@@ -727,5 +727,21 @@ TEST_F(DirectoryTier, PathsThatAreRefused) {
   }
 }
 
+// Where a volume is not mounted, the levels above a store's directory are missing, and are not
+// made.
+TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
+  pkv_directory_config config;
+  CHECK(pkv_directory_config_init(&config, sizeof config));
+  const std::string deep = path_ / "volume/store";
+  config.path = deep.c_str();
+  pkv_store store;
+  REFUSED(PKV_IO, pkv_store_open_directory(&config, &store));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "those above are missing")) << pkv_last_error();
+  EXPECT_FALSE(std::filesystem::exists(path_ / "volume"));
+  std::filesystem::create_directory(path_ / "volume");
+  CHECK(pkv_store_open_directory(&config, &store));
+  store.close(store.user);
+}
+
 }  // namespace
 }  // namespace cache_test

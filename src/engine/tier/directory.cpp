@@ -101,6 +101,10 @@ DirectoryStore::ItemPath::ItemPath(const unsigned char (&key)[32]) {
 os::File DirectoryStore::open_root(const char* path) const {
   const std::string name = without_slashes(path);
   const bool is_new = mkdir(name.c_str(), private_mode) == 0;
+  // The levels above are not made: where a volume is not mounted, the store would go elsewhere.
+  if (!is_new && errno == ENOENT)
+    fail_io("the last level of a store's directory is made, and those above are missing:", name,
+            ENOENT);
   if (!is_new && errno != EEXIST) fail_io("cannot make the directory", name, errno);
   struct stat status;
   const int descriptor = retry_on_eintr([&] { return open(name.c_str(), directory_flags); });

@@ -922,7 +922,8 @@ type DirectoryConfig struct {
 	// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
 	// empty, which are misses.
 	Durable uint32
-	// Made if it is not there, with mode 0700. In a directory of another user, name a new one.
+	// Made if it is not there, with mode 0700; the directory above it must be there. In a directory
+	// of another user, name a new one.
 	Path *byte
 	// Bytes of all files; beyond that, those that were not used for longest are deleted. 0
 	// (default): no limit. Temporary files that are being written count; those that killed

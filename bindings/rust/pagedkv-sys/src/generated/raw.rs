@@ -1303,7 +1303,8 @@ pub struct pkv_directory_config {
     /// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
     /// empty, which are misses.
     pub durable: u32,
-    /// Made if it is not there, with mode 0700. In a directory of another user, name a new one.
+    /// Made if it is not there, with mode 0700; the directory above it must be there. In a
+    /// directory of another user, name a new one.
     pub path: *const c_char,
     /// Bytes of all files; beyond that, those that were not used for longest are deleted. 0
     /// (default): no limit. Temporary files that are being written count; those that killed
