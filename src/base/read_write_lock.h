@@ -1,7 +1,11 @@
 // A lock that many readers or one writer may hold, for work of some microseconds: to sleep and wake
-// takes longer than that, so who finds it taken first spins, then lets other threads run, and only
-// then sleeps. A writer that waits goes before readers that come later, so that they cannot starve
-// it.
+// takes longer than that, so a thread that finds it taken first spins, then lets other threads run,
+// and only then sleeps. A writer that waits goes before readers that come later, so that they
+// cannot starve it.
+//
+// No thread spins without end: one that has a real-time priority would keep the thread that it
+// waits for from running. So a reader that finds nobody in the lock, but a writer that waits and
+// does not come, goes first after a while.
 #pragma once
 
 #include <atomic>
@@ -19,7 +23,7 @@ class ReadWriteLock {
                                           std::memory_order_relaxed);
   }
   void lock() noexcept {
-    for (int tries = 0; !try_lock(); tries++)
+    for (int tries = 0; !try_lock();)
       wait(tries, state_.fetch_or(writer_waits, std::memory_order_relaxed) | writer_waits);
   }
   void unlock() noexcept {
@@ -28,9 +32,10 @@ class ReadWriteLock {
   }
 
   void lock_shared() noexcept {
-    for (int tries = 0;; tries++) {
+    for (int tries = 0;;) {
       uint32_t state = state_.load(std::memory_order_relaxed);
-      if ((state & (writer | writer_waits)) != 0)
+      const bool writer_late = state == writer_waits && tries >= spins + yields;
+      if ((state & (writer | writer_waits)) != 0 && !writer_late)
         wait(tries, state);
       else if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
                                             std::memory_order_relaxed))
@@ -47,7 +52,7 @@ class ReadWriteLock {
   static constexpr uint32_t writer = 1u << 31, writer_waits = 1u << 30;
   static constexpr int spins = 64, yields = 64;
 
-  void wait(int tries, uint32_t state) noexcept {
+  void wait(int& tries, uint32_t state) noexcept {
     if (tries < spins) {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
@@ -56,7 +61,9 @@ class ReadWriteLock {
       std::this_thread::yield();  // Nobody has the lock now, and so nobody would wake this thread.
     } else {
       state_.wait(state, std::memory_order_relaxed);
+      tries = spins;  // The writer that was woken as well goes first.
     }
+    if (tries < spins + yields) tries++;
   }
 
   std::atomic<uint32_t> state_ = 0;

@@ -2,6 +2,9 @@
 // between the moment a text is found and the moment it is claimed, a session holds the keys and
 // values of its own text.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include "base/read_write_lock.h"
 #include "storm.h"
@@ -132,6 +135,42 @@ TEST(ReadWriteLock, LetsReadersInTogetherAndWritersAlone) {
   EXPECT_EQ("", failed);
   EXPECT_EQ(writes.load(), written);
   EXPECT_LT(1, most_readers.load());
+  EXPECT_TRUE(lock.try_lock());
+}
+
+std::atomic<bool> writer_stands{false}, writer_may_go{false};
+
+void stand_still(int) {
+  writer_stands = true;
+  while (!writer_may_go) poll(nullptr, 0, 1);
+}
+
+// A writer that waits, and that the scheduler does not let run: under real-time priorities, because
+// the readers that it goes before keep the processor.
+TEST(ReadWriteLock, AReaderDoesNotWaitForAWriterThatNeverComes) {
+  pkv::ReadWriteLock lock;
+  lock.lock_shared();
+  std::thread writer([&] {
+    lock.lock();
+    lock.unlock();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it sleeps in the lock
+  signal(SIGUSR1, stand_still);
+  pthread_kill(writer.native_handle(), SIGUSR1);
+  while (!writer_stands) std::this_thread::yield();
+  lock.unlock_shared();
+  std::atomic<bool> entered = false;
+  std::thread reader([&] {
+    lock.lock_shared();
+    entered = true;
+    lock.unlock_shared();
+  });
+  for (int i = 0; i < 1000 && !entered; i++)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(entered);
+  writer_may_go = true;
+  writer.join();
+  reader.join();
   EXPECT_TRUE(lock.try_lock());
 }
 
