@@ -77,7 +77,8 @@ typedef struct pkv_redis_config {
   /**
    * Milliseconds to connect, with TLS's handshake, and to authenticate; 1 to 3,600,000. Default
    * 500. A call waits so long for each configured server that does not answer, but not again during
-   * its pause. Looking up a name has no time-out: prefer addresses.
+   * its pause. Looking up a name takes as long as the system's resolver tries (resolv.conf; usually
+   * 5 s twice for each name server), and closing waits for that: prefer addresses.
    */
   uint32_t connect_timeout_ms;
   /**

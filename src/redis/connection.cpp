@@ -142,7 +142,8 @@ int error_of(const redisContext& context) {
 
 bool Connection::open() {
   errno = 0;  // error_of() looks at what this call leaves there
-  // This resolves the name, for which there is no time-out; connecting goes on in the background.
+  // This resolves the name, for which only the system's resolver has time-outs; connecting goes on
+  // in the background.
   context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
   if (context_ == nullptr) {
     fail(ENOMEM, "no memory for a connection");
