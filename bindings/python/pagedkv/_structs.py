@@ -76,7 +76,13 @@ def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array
 
 
 def text_for_c(text: str | None, name: str) -> bytes | None:
-    """None is NULL. C would end a text at a NUL in it."""
+    """None is NULL. C would end a text at a NUL in it. No error repeats the text, because it may be
+    a password.
+    """
     if text is not None and "\0" in text:
         raise misuse(f"{name}: there is a NUL in it")
-    return None if text is None else text.encode()
+    try:
+        return None if text is None else text.encode()
+    except UnicodeEncodeError as wrong:
+        place = wrong.start
+    raise misuse(f"{name}: character {place} has no bytes in UTF-8")
