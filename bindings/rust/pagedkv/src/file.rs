@@ -2,6 +2,7 @@
 use crate::cache::{Cache, Owned};
 use crate::error::{call, ensure_library, Error, Result};
 use crate::hooks::contained;
+use crate::secret::Secret;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
 use crate::structs::{defaults, filled};
@@ -24,7 +25,7 @@ pub use crate::sys::pkv_file_info as FileInfo;
 pub struct FileConfig<'a> {
     prefix_index: bool,
     fingerprint: &'a [u8],
-    key: Option<&'a [u8]>,
+    key: Option<Secret<&'a [u8]>>,
     durable: bool,
     trust_salts: bool,
 }
@@ -56,7 +57,7 @@ impl<'a> FileConfig<'a> {
 
     /// 16 to 64 secret bytes that the file is encrypted and authenticated with.
     pub fn key(mut self, key: &'a [u8]) -> Self {
-        self.key = Some(key);
+        self.key = Some(Secret(key));
         self
     }
 
@@ -80,7 +81,7 @@ impl<'a> FileConfig<'a> {
         raw.prefix_index = self.prefix_index.into();
         (raw.fingerprint, raw.fingerprint_size) =
             (given(self.fingerprint), self.fingerprint.len() as u64);
-        if let Some(key) = self.key {
+        if let Some(Secret(key)) = self.key {
             (raw.key, raw.key_size) = (key.as_ptr().cast(), key.len() as u64);
         }
         raw.durable = self.durable.into();

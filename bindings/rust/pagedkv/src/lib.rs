@@ -64,6 +64,7 @@ mod prefix;
 #[cfg(feature = "redis")]
 mod redis;
 mod rows;
+mod secret;
 mod session;
 mod snapshot;
 mod stats;

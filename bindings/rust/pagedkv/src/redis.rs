@@ -1,10 +1,10 @@
 //! Redis or Valkey behind a cache's memory, with the feature `redis`.
 use crate::error::{Error, Result, Status};
 use crate::open_store::{milliseconds, seconds, OpenStore};
+use crate::secret::Secret;
 use crate::structs::filled;
 use crate::sys::redis::{ensure, pkv_redis_config, Functions};
 use std::ffi::{CStr, CString};
-use std::fmt;
 use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use std::time::Duration;
 /// let server = RedisConfig::new("redis://:password@127.0.0.1:6379");
 /// let store = StoreConfig::redis(server.ttl(Duration::from_secs(86_400)));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RedisConfig {
-    servers: String,
+    servers: Secret<String>,
     user: Option<String>,
-    password: Option<String>,
+    password: Option<Secret<String>>,
     key_prefix: Option<String>,
     ttl: Duration,
     connect_timeout: Option<Duration>,
@@ -121,7 +121,7 @@ impl RedisConfig {
     /// with TLS; of a cluster some servers are enough.
     pub fn new(servers: impl Into<String>) -> Self {
         Self {
-            servers: servers.into(),
+            servers: Secret(servers.into()),
             user: None,
             password: None,
             key_prefix: None,
@@ -142,7 +142,7 @@ impl RedisConfig {
 
     /// In the place of the URL's.
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(password.into());
+        self.password = Some(Secret(password.into()));
         self
     }
 
@@ -204,8 +204,9 @@ impl RedisConfig {
         mut raw: pkv_redis_config,
         use_it: impl FnOnce(&pkv_redis_config) -> Result<T>,
     ) -> Result<T> {
-        let (servers, user, password) =
-            (Text::new(self.servers.as_str())?, Text::of(&self.user)?, Text::of(&self.password)?);
+        let (servers, user) = (Text::new(self.servers.0.as_str())?, Text::of(&self.user)?);
+        let password =
+            self.password.as_ref().map(|given| Text::new(given.0.as_str())).transpose()?;
         let key_prefix = Text::of(&self.key_prefix)?;
         let given = self.tls.clone().unwrap_or_default();
         let (ca_file, ca_directory) =
@@ -232,16 +233,6 @@ impl RedisConfig {
         raw.pipeline_bytes = self.pipeline_bytes.unwrap_or(raw.pipeline_bytes);
         raw.connect_later = self.connect_later.into();
         use_it(&raw)
-    }
-}
-
-/// Without what may be secret.
-impl fmt::Debug for RedisConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConfig")
-            .field("user", &self.user)
-            .field("key_prefix", &self.key_prefix)
-            .finish_non_exhaustive()
     }
 }
 

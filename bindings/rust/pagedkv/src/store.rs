@@ -1,6 +1,7 @@
 //! The tier behind a cache's memory: see [`StoreConfig`].
 use crate::error::{Error, Result};
 use crate::open_store::{milliseconds, OpenStore};
+use crate::secret::Secret;
 use crate::structs::{defaults, filled};
 use crate::sys;
 use std::ffi::{CStr, CString};
@@ -47,7 +48,7 @@ pub struct StoreConfig {
     capacity_bytes: u64,
     wait: Duration,
     fingerprint: Vec<u8>,
-    key: Vec<u8>,
+    key: Option<Secret<Vec<u8>>>,
     buffer_bytes: u64,
     queue_blocks: u64,
 }
@@ -78,7 +79,7 @@ impl StoreConfig {
             capacity_bytes: 0,
             wait: Duration::ZERO,
             fingerprint: Vec::new(),
-            key: Vec::new(),
+            key: None,
             buffer_bytes: 0,
             queue_blocks: 0,
         }
@@ -114,7 +115,7 @@ impl StoreConfig {
 
     /// 16 to 64 secret bytes that what is stored is encrypted and authenticated with.
     pub fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.key = key.into();
+        self.key = Some(Secret(key.into()));
         self
     }
 
@@ -134,13 +135,15 @@ impl StoreConfig {
     /// The config of C; it points to `store` and to this one.
     pub(crate) fn raw(&self, store: *const sys::pkv_store) -> Result<sys::pkv_store_config> {
         let mut raw = defaults(|out, size| unsafe { sys::pkv_store_config_init(out, size) })?;
-        let given =
-            |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
         raw.wait_ms = milliseconds(self.wait);
         raw.store = store;
-        (raw.fingerprint, raw.fingerprint_size) =
-            (given(&self.fingerprint), self.fingerprint.len() as u64);
-        (raw.key, raw.key_size) = (given(&self.key), self.key.len() as u64);
+        if !self.fingerprint.is_empty() {
+            (raw.fingerprint, raw.fingerprint_size) =
+                (self.fingerprint.as_ptr().cast(), self.fingerprint.len() as u64);
+        }
+        if let Some(Secret(key)) = &self.key {
+            (raw.key, raw.key_size) = (key.as_ptr().cast(), key.len() as u64);
+        }
         raw.buffer_bytes = self.buffer_bytes;
         raw.queue_blocks = self.queue_blocks;
         Ok(raw)

@@ -578,6 +578,9 @@ fn stores_outlive_their_cache() {
     assert_eq!(other.wait_for_store(Salt::None, &text, Duration::from_secs(10)).unwrap(), 0);
     // Without a prefix index there is no store; the one that was opened is closed again.
     assert!(Cache::new(&config().store(StoreConfig::directory(&directory))).is_err());
+    let no_key = config().prefix(PrefixConfig::new());
+    let no_key = Cache::new(&no_key.store(StoreConfig::directory(&directory).key(b"".to_vec())));
+    assert_eq!(no_key.unwrap_err().status(), Status::INVALID_ARGUMENT);
     assert_eq!(cache().store_stats().unwrap_err().status(), Status::UNSUPPORTED);
     drop((first, other));
     std::fs::remove_dir_all(directory).unwrap();
