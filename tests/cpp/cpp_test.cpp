@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <ostream>
 #include <pagedkv/pagedkv.hpp>
 #include <type_traits>
 #if __cplusplus >= 202002L
@@ -74,6 +75,18 @@ constexpr bool moves_only =
 static_assert(moves_only<Cache> && moves_only<Session> && moves_only<Batch>);
 static_assert(moves_only<pagedkv::Snapshot> && moves_only<pagedkv::Pool>);
 static_assert(moves_only<pagedkv::Compute> && moves_only<pagedkv::Store>);
+// A config has pointers to keys and passwords. None can be printed.
+template <class T, class = void>
+constexpr bool prints = false;
+template <class T>
+constexpr bool
+    prints<T, std::void_t<decltype(std::declval<std::ostream&>() << std::declval<const T&>())>> =
+        true;
+template <class... T>
+constexpr bool none_prints = !(prints<T> || ...);
+static_assert(prints<int> &&
+              none_prints<pagedkv::CacheConfig, pagedkv::DirectoryConfig, pagedkv::FileConfig,
+                          pagedkv::SessionConfig, pagedkv::StoreConfig, pagedkv::Stream>);
 // A handle of something that is about to be closed is of no use.
 static_assert(std::is_convertible_v<Session&, pkv_session>);
 static_assert(!std::is_convertible_v<Session&&, pkv_session>);
