@@ -308,8 +308,7 @@ typedef struct pkv_cache_config {
    * encrypted and ends with the cache. All of its room is taken at once; its device has to work,
    * since an error later ends the process with SIGBUS or brings older bytes back. Neither children
    * of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages REQUIRE;
-   * ADVISE has no effect, and the allocator is not asked for it. Copied by the call. NULL (default):
-   * memory.
+   * ADVISE has no effect, and the allocator is not asked for it. Copied by the call. NULL: memory.
    */
   const char* memory_directory;
 } pkv_cache_config;

@@ -6,7 +6,8 @@
 // page begins that nobody may touch, so a read or write beyond what was said is a signal. There a
 // number is valid, or smaller, or beyond any memory (2^58), which must be refused before memory is
 // followed. In the second, 64 GiB of zeros lie behind that memory, and a number up to 2^32 may be
-// true.
+// true. Functions that take a cache, a session or a batch are called on caches of every kind, too:
+// no loop may run as often as a number says, since a call that does not return ends the test.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -343,8 +344,8 @@ bool told(const Described& function, pkv_status status) {
 
 class Calls {
  public:
-  Calls(const Described& of, const Function& row, const Variant& variant)
-      : described_(of), row_(row), variant_(variant) {
+  Calls(const Described& of, const Function& row, const Variant& variant, pkv_storage storage)
+      : described_(of), row_(row), variant_(variant), storage_(storage) {
     renew();
   }
   ~Calls() { world_.release(); }  // The child ends here.
@@ -374,7 +375,7 @@ class Calls {
 
  private:
   void renew() {
-    world_ = std::make_unique<World>();
+    world_ = std::make_unique<World>(storage_);
     values_ = valid_values(row_, *world_);
     variant_(*world_, values_);
   }
@@ -397,6 +398,7 @@ class Calls {
   const Described& described_;
   const Function& row_;
   const Variant& variant_;
+  const pkv_storage storage_;
   std::unique_ptr<World> world_;
   Values values_;
 };
@@ -427,12 +429,12 @@ void try_values(const Described& function, const Number& number, Calls& calls, b
 
 // Tries all numbers of a function from progress().number on that no variant before this one
 // reached.
-void try_numbers(const Described& function, const Function& row, const Variant& variant,
-                 bool exact) {
+void try_numbers(const Described& function, const Function& row, const Variant& variant, bool exact,
+                 pkv_storage storage = PKV_STORAGE_PAGED) {
   memory::largest = size_t{64} << 20;
   World::rooms_lie = exact ? World::Rooms::exact : World::Rooms::vast;
   warm_up();
-  Calls calls(function, row, variant);
+  Calls calls(function, row, variant, storage);
   for (size_t& i = progress().number; i < function.numbers.size(); i++) {
     const Number& number = function.numbers[i];
     const bool filled = fills(function) && !number.by_value;
@@ -446,14 +448,15 @@ void try_numbers(const Described& function, const Function& row, const Variant& 
 class Numbers : public testing::TestWithParam<const Described*> {
  protected:
   // Runs in children, each of which ends with the first number that fails.
-  static void try_all(const Described& function, const Function& row, bool exact) {
+  static void try_all(const Described& function, const Function& row, bool exact,
+                      pkv_storage storage = PKV_STORAGE_PAGED) {
     ASSERT_LE(function.numbers.size(), std::size(progress().reached));
     std::memset(&progress(), 0, sizeof(Progress));
     for (const Variant& variant : variants_of(function.name))
       for (progress().number = 0; progress().number < function.numbers.size();
            progress().number++) {
         const std::string failed =
-            in_child([&] { try_numbers(function, row, variant, exact); }, 120);
+            in_child([&] { try_numbers(function, row, variant, exact, storage); }, 120);
         if (failed.empty()) break;
         ADD_FAILURE() << function.name << ", " << progress().text << ": " << failed;
         progress().reached[progress().number] = true;
@@ -472,6 +475,25 @@ TEST_P(Numbers, AreRefusedOrRight) {
     EXPECT_TRUE(progress().reached[i])
         << function.name << ": no valid call leads to " << function.numbers[i].path
         << "; add one to variants_of() in numbers_test.cpp";
+}
+
+// On caches of other kinds. A valid call may be refused there, for what its group does not have.
+TEST_P(Numbers, ReturnOnCachesOfEveryKind) {
+  const Function* const row = row_of(GetParam()->name);
+  ASSERT_NE(row, nullptr);
+  if (!row->takes(Handle::cache) && !row->takes(Handle::session) && !row->takes(Handle::batch))
+    return;
+  for (const Layers kind :
+       {Layers::window, Layers::sinks, Layers::states, Layers::mixed, Layers::shared_memory}) {
+    SCOPED_TRACE(name_of(kind));
+    World::layers_keep = kind;
+    try_all(*GetParam(), *row, true);
+    World::layers_keep = Layers::plain;
+  }
+  for (const pkv_storage storage : {PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE}) {
+    SCOPED_TRACE(name_of(Place(storage)));
+    try_all(*GetParam(), *row, true, storage);
+  }
 }
 
 std::vector<const Described*> pointers() {

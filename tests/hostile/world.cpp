@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "../support/files.h"
 
@@ -125,9 +126,57 @@ void World::rest() {
                       &number));
 }
 
+std::string name_of(Layers kind) {
+  return std::vector<std::string>{
+      "Plain", "Window", "Sinks", "States", "Mixed", "SharedMemory"}[static_cast<size_t>(kind)];
+}
+
+namespace {
+
+bool keeps_state(uint32_t layer) {
+  return World::layers_keep == Layers::states ||
+         (World::layers_keep == Layers::mixed && layer == 1);
+}
+
+// Describes each layer as a group of its own.
+void use_groups(pkv_cache_config& config) {
+  static pkv_layer_group groups[layers];
+  config.groups = groups;
+  config.group_count = layers;
+  for (uint32_t layer = 0; layer < layers; layer++) {
+    pkv_layer_group& group = groups[layer] = made(pkv_layer_group_init);
+    group.layers = 1;
+    group.window = keeps_state(layer) ? 0 : std::exchange(config.window, 0);
+    group.state_bytes = keeps_state(layer) ? state_bytes : 0;
+    group.checkpoint_tokens = keeps_state(layer) ? block_size : 0;
+    group.draft_tokens = keeps_state(layer) ? 3 : 0;
+    if (keeps_state(layer)) continue;
+    group.query_heads = query_heads;
+    group.kv_heads = kv_heads;
+    group.key_dim = dim;
+  }
+  config.layers = config.query_heads = config.kv_heads = config.key_dim = 0;
+}
+
+void share_memory(pkv_cache_config& config) {
+  auto plan = empty<pkv_cache_plan>();
+  OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  config.memory_bytes = plan.total_bytes;
+  config.blocks = 0;
+  config.shared_memory = 1;
+}
+
+}  // namespace
+
 pkv_cache_config World::make_config(uint64_t capacity) const {
   pkv_cache_config config = small_model(capacity, &hooks);
   config.memory_directory = place.directory;
+  if (layers_keep == Layers::plain) return config;
+  if (layers_keep == Layers::window || layers_keep == Layers::sinks || layers_keep == Layers::mixed)
+    config.window = 24;
+  if (layers_keep == Layers::sinks) config.sinks = 4;
+  if (keeps_state(1)) use_groups(config);
+  if (layers_keep == Layers::shared_memory) share_memory(config);
   return config;
 }
 
@@ -175,10 +224,23 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
 
   const uint32_t three = 3;
   OK(pkv_batch_begin(cache, 1, &stepping, &three, nullptr, &batch));
-  if (kind == PKV_STORAGE_NONE) return;
-  const std::vector<float> data = numbers(3 * kv_floats, 4);
+  if (kind != PKV_STORAGE_NONE) write_layers(batch, three, 4);
+}
+
+void World::write_layers(pkv_batch step, size_t tokens, uint64_t seed) {
+  const std::vector<float> data = numbers(tokens * kv_floats, seed);
   const pkv_tensor row = tensor(data.data());
-  for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &row, &row));
+  for (uint32_t layer = 0; layer < layers; layer++) {
+    if (!keeps_state(layer)) {
+      OK(pkv_batch_write(step, layer, &row, &row));
+      continue;
+    }
+    const void* before = nullptr;
+    void* after[8] = {};
+    size_t states = 0;
+    OK(pkv_batch_states(step, layer, &before, std::size(after), after, &states));
+    for (size_t i = 0; i < states; i++) std::memset(after[i], static_cast<int>(seed), state_bytes);
+  }
 }
 
 void World::make_hybrid() {
@@ -189,7 +251,8 @@ void World::make_hybrid() {
   groups[0].key_dim = dim;
   groups[1].state_bytes = state_bytes;
   groups[1].draft_tokens = 3;
-  pkv_cache_config config = make_config(16);
+  pkv_cache_config config = small_model(16, &hooks);
+  config.memory_directory = place.directory;
   config.layers = config.query_heads = config.kv_heads = config.key_dim = 0;
   config.groups = groups;
   config.group_count = 2;
@@ -247,17 +310,20 @@ void World::pin_some() {
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
-  if (place.storage == PKV_STORAGE_NONE) {
-    const uint32_t count = static_cast<uint32_t>(tokens);
-    pkv_batch step = nullptr;
-    OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, nullptr, &step));
-    OK(pkv_batch_commit(step, nullptr));
-    return;
-  }
+  if (place.storage == PKV_STORAGE_NONE || keeps_state(1))
+    return fill_by_step(target, tokens, seed);
   const std::vector<float> data = numbers(tokens * kv_floats, seed);
   const pkv_tensor row = tensor(data.data());
   for (uint32_t layer = 0; layer < layers; layer++)
     OK(pkv_session_prefill(target, layer, tokens, &row, &row));
+}
+
+void World::fill_by_step(pkv_session target, size_t tokens, uint64_t seed) {
+  const uint32_t count = static_cast<uint32_t>(tokens);
+  pkv_batch step = nullptr;
+  OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, nullptr, &step));
+  if (place.storage != PKV_STORAGE_NONE) write_layers(step, tokens, seed);
+  OK(pkv_batch_commit(step, nullptr));
 }
 
 namespace {
@@ -363,6 +429,7 @@ void World::close() {
 }
 
 void warm_up() {
+  const Layers later = std::exchange(World::layers_keep, Layers::plain);
   World once;
   {
     World more;  // What lists all objects grows with them.
@@ -384,6 +451,7 @@ void warm_up() {
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
   OK(pkv_attention(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows));
   once.close();
+  World::layers_keep = later;
 }
 
 }  // namespace hostile

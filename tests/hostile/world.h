@@ -23,6 +23,10 @@ inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_CONTI
                                    PKV_STORAGE_NONE};
 std::string name_of(const Place& place);
 
+// What the layers of a world's caches keep. Mixed: layer 0 has a window, layer 1 has states.
+enum class Layers { plain, window, sinks, states, mixed, shared_memory };
+std::string name_of(Layers kind);
+
 class World {
  public:
   // If `stored`, the cache of storage PAGED has a store that keeps what it is given, and waits for
@@ -65,6 +69,8 @@ class World {
   // at the beginning of 64 GiB of zeros, so that a caller may say that there is more of it.
   enum class Rooms { anywhere, exact, vast };
   static inline Rooms rooms_lie = Rooms::anywhere;
+  // What the caches of later worlds keep.
+  static inline Layers layers_keep = Layers::plain;
 
   // Returns memory for arguments. remember() keeps a copy of all of it.
   unsigned char* room(size_t size, unsigned char fill = 0xA5);
@@ -105,6 +111,8 @@ class World {
     std::vector<unsigned char> before;
   };
   void fill(pkv_session target, size_t tokens, uint64_t seed);
+  void fill_by_step(pkv_session target, size_t tokens, uint64_t seed);
+  void write_layers(pkv_batch step, size_t tokens, uint64_t seed);
   void close_some();
   void make_hybrid();
   pkv_store keeping_store();

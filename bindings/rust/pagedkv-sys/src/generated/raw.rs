@@ -686,7 +686,7 @@ pub struct pkv_cache_config {
     /// since an error later ends the process with SIGBUS or brings older bytes back. Neither
     /// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
     /// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
-    /// NULL (default): memory.
+    /// NULL: memory.
     pub memory_directory: *const c_char,
 }
 
