@@ -10,6 +10,8 @@
 #include <string>
 #include <type_traits>
 
+#include "../tests/support/unwritten.h"
+
 namespace transcript {
 
 // Rows of heads of numbers, as far as a caller's hostile numbers go.

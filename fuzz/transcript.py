@@ -240,6 +240,7 @@ def wrapper(result, function, parameters, structs):
     lines = [
         f"{result} __real_pkv_{function}({declared});",
         f"{result} __wrap_pkv_{function}({declared}) {{",
+        f"  if (unwritten > 0) return __real_pkv_{function}({names});",
         f"  Call call(\"{function}\", {'true' if result == 'pkv_status' else 'false'});",
     ]
     lines += ["  " + argument(function, kind, name, structs) for kind, name in parameters]

@@ -9,9 +9,11 @@
 #include <set>
 #include <string>
 
+#include "../store/support.h"
 #include "../support/cache.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
+#include "../support/unwritten.h"
 
 namespace cache_test {
 
@@ -117,6 +119,7 @@ class PrefixPlay {
     if (choice < 96) return resume(random_.below(talks_.size()));
     if (choice < 98) return pin();
     if (choice < 99) return unpin();
+    if (random_.chance(50)) return save_and_load();
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   }
 
@@ -369,6 +372,24 @@ class PrefixPlay {
     pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
   }
 
+  // Whatever shares what, a file brings it back.
+  void save_and_load() {
+    const transcript::Unwritten unwritten;
+    std::vector<pkv_session> sessions;
+    for (const Talk& talk : talks_) sessions.push_back(talk.session);
+    pkv_file_config config = store::file_config();
+    config.prefix_index = config.trust_salts = 1;
+    const store::Bytes file = store::save_meanwhile(cache_, store::items_of(sessions), &config);
+    PrefixSetup larger = setup_;
+    larger.blocks = 512;
+    larger.tier = false;
+    const Cache other = create_with_prefix(larger, store_.table());
+    const std::vector<Session> loaded = store::load(other, file, &config);
+    ASSERT_EQ(talks_.size(), loaded.size());
+    for (size_t i = 0; i < loaded.size(); i++) compare(talks_[i], loaded[i]);
+    CHECK(pkv_cache_validate(other));
+  }
+
   // What was evicted comes back from the store. If the store has other bytes by now, these are
   // misses.
   void use_tier() {
@@ -461,10 +482,11 @@ class PrefixPlay {
     }
   }
 
-  void compare(Talk& talk) {
-    ASSERT_EQ(talk.text.size(), length_of(talk.session));
+  void compare(const Talk& talk) { compare(talk, talk.session); }
+  void compare(const Talk& talk, pkv_session session) {
+    ASSERT_EQ(talk.text.size(), length_of(session));
     Text ids(talk.text.size());
-    CHECK(pkv_session_tokens(talk.session, 0, ids.size(), ids.data()));
+    CHECK(pkv_session_tokens(session, 0, ids.size(), ids.data()));
     ASSERT_EQ(talk.text, ids);
     if (setup_.storage == PKV_STORAGE_NONE || talk.forgetful()) return;
     const uint32_t layer = static_cast<uint32_t>(random_.below(layers()));
@@ -472,7 +494,7 @@ class PrefixPlay {
                             ? talk.text.size()
                             : std::min<size_t>(talk.text.size(), setup_.window - 1);
     const KeysValues found =
-        materialize(talk.session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
+        materialize(session, layer, {2, 1, 1, 16}, talk.text.size() - seen, seen);
     ASSERT_TRUE(found.k == rows(talk.text, talk.salt, layer, talk.text.size() - seen))
         << "keys of layer " << layer;
     ASSERT_TRUE(found.v == rows(talk.text, talk.salt, layer + layers(), talk.text.size() - seen))

@@ -2,6 +2,7 @@
 // test drives it by seeds and a fuzzer by bytes.
 #pragma once
 
+#include "../support/unwritten.h"
 #include "state_model.h"
 
 namespace states {
@@ -217,6 +218,7 @@ class StatePlay {
   }
 
   void save_and_load() {
+    const transcript::Unwritten unwritten;
     std::vector<pkv_session> sessions;
     for (const Live& live : live_) sessions.push_back(live.session);
     pkv_file_config config;

@@ -536,31 +536,18 @@ class WorldPlay {
       saved.held.emplace_back();
     }
     saved.under_pressure = random_.chance(20);
-    if (saved.under_pressure)
-      save_under_pressure(items, saved);
-    else
-      saved.bytes = store::save(cache_, items, &saved.config);
+    saved.bytes = saved.under_pressure ? save_under_pressure(items, saved.config)
+                                       : store::save(cache_, items, &saved.config);
     return saved;
   }
 
-  // Saves to a function that takes all blocks it can get, and gives them back at the end. It is
-  // called with the header first.
-  void save_under_pressure(const std::vector<pkv_file_item>& items, Saved& saved) {
-    struct Writer {
-      pkv_cache cache;
-      store::Bytes* bytes;
-      std::vector<Session> sessions;
-    } writer{cache_, &saved.bytes, {}};
-    pkv_stream to = store::stream(PKV_STREAM_CALLBACKS);
-    to.user = &writer;
-    to.write = [](void* user, const void* from, uint64_t n) {
-      Writer& self = *static_cast<Writer*>(user);
-      if (self.bytes->empty()) std::thread([&] { reserve_all(self.cache, self.sessions); }).join();
-      const auto* bytes = static_cast<const unsigned char*>(from);
-      self.bytes->insert(self.bytes->end(), bytes, bytes + n);
-      return static_cast<int64_t>(n);
-    };
-    CHECK(pkv_file_save(cache_, items.size(), items.data(), &saved.config, &to, nullptr));
+  // Saves while somebody takes all blocks that can be evicted, and gives them back at the end.
+  store::Bytes save_under_pressure(const std::vector<pkv_file_item>& items,
+                                   const pkv_file_config& config) {
+    std::vector<Session> sessions;
+    return store::save_meanwhile(cache_, items, &config, [&] {
+      std::thread([&] { reserve_all(cache_, sessions); }).join();
+    });
   }
 
   static void reserve_all(pkv_cache cache, std::vector<Session>& sessions) {

@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "world_play.h"
 
 namespace world {
@@ -20,8 +22,7 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
 }
 
 // The states that a session shares with the index are saved with it, but the session does not keep
-// them: they may be evicted before they are written, and must then not come back as zeros. A stream
-// gets the header before anything else is read.
+// them: they may be evicted before they are written, and must then not come back as zeros.
 struct StatesThatGo : testing::Test {
   // Steps by one block, so that the index gets each state, and closes the session unless told.
   Session compute(const std::string& salt, const std::vector<int32_t>& ids) {
@@ -53,25 +54,12 @@ TEST_F(StatesThatGo, AreNotThoseOfALoadedSession) {
   std::fill(branch.begin() + 80, branch.end(), 2);
   const Session session = compute("z", text);
   compute("z", branch);  // so that the state after 80 tokens is worth saving
-  struct Writer {
-    StatesThatGo* test;
-    store::Bytes bytes;
-  } writer{this, {}};
-  pkv_stream to = store::stream(PKV_STREAM_CALLBACKS);
-  to.user = &writer;
-  to.write = [](void* user, const void* from, uint64_t n) {
-    Writer& self = *static_cast<Writer*>(user);
-    if (self.bytes.empty()) std::thread([&] { self.test->evict(); }).join();
-    const auto* bytes = static_cast<const unsigned char*>(from);
-    self.bytes.insert(self.bytes.end(), bytes, bytes + n);
-    return static_cast<int64_t>(n);
-  };
   pkv_file_config config = store::file_config();
   config.prefix_index = config.trust_salts = 1;
-  const pkv_file_item item = {session, nullptr, 1};
-  CHECK(pkv_file_save(cache_, 1, &item, &config, &to, nullptr));
+  const store::Bytes file = store::save_meanwhile(cache_, {{session, nullptr, 1}}, &config,
+                                                  [&] { std::thread([&] { evict(); }).join(); });
   const Cache other = create({"", kind_.groups, 64});
-  const std::vector<Session> loaded = store::load(other, writer.bytes, &config);
+  const std::vector<Session> loaded = store::load(other, file, &config);
   const std::vector<bool> held =
       check_states(loaded[0], computed(text, 1), 0, kind_.groups[0].state_bytes);
   EXPECT_TRUE(held.back());

@@ -4,6 +4,7 @@
 
 #include <pagedkv/file.h>
 
+#include <functional>
 #include <optional>
 
 #include "../support/cache.h"
@@ -213,6 +214,28 @@ inline Bytes save(pkv_cache cache, const std::vector<pkv_file_item>& items,
 inline Bytes save(pkv_cache cache, const std::vector<pkv_session>& sessions,
                   const pkv_file_config* config = nullptr) {
   return save(cache, items_of(sessions), config);
+}
+
+// Saves while other threads change the cache, so that the size is not known before. If told, calls
+// begun() when the file begins: its header comes first, and is read from nothing in the cache.
+inline Bytes save_meanwhile(
+    pkv_cache cache, const std::vector<pkv_file_item>& items, const pkv_file_config* config,
+    const std::function<void()>& begun = [] {}) {
+  struct Writer {
+    Bytes bytes;
+    const std::function<void()>& begun;
+  } writer{{}, begun};
+  pkv_stream to = stream(PKV_STREAM_CALLBACKS);
+  to.user = &writer;
+  to.write = [](void* user, const void* from, uint64_t n) {
+    Writer& self = *static_cast<Writer*>(user);
+    if (self.bytes.empty()) self.begun();
+    const auto* bytes = static_cast<const unsigned char*>(from);
+    self.bytes.insert(self.bytes.end(), bytes, bytes + n);
+    return static_cast<int64_t>(n);
+  };
+  CHECK(pkv_file_save(cache, items.size(), items.data(), config, &to, nullptr));
+  return writer.bytes;
 }
 
 inline std::vector<Session> load(pkv_cache cache, const pkv_stream& from,

@@ -1,0 +1,17 @@
+// Calls that the recorder of fuzz/reproduce leaves out: those whose arguments it cannot write down,
+// such as files, and those with what came of them.
+#pragma once
+
+namespace transcript {
+
+inline thread_local int unwritten = 0;
+
+// While one lives, no call of this thread is written down.
+struct Unwritten {
+  Unwritten() { unwritten++; }
+  ~Unwritten() { unwritten--; }
+  Unwritten(const Unwritten&) = delete;
+  Unwritten& operator=(const Unwritten&) = delete;
+};
+
+}  // namespace transcript
