@@ -1,0 +1,13 @@
+// A cache of any kind through every call on sessions, snapshots, the prefix index and files; the
+// first byte chooses the kind. Keys, values and states follow from what a session computed, so
+// whatever was shared, dropped, saved or loaded, it must hold just those.
+#include "../tests/cache/world_play.h"
+#include "target.h"
+
+FUZZ_TARGET(const uint8_t* data, size_t size) {
+  cache_test::Random random(data, size);
+  const world::Kind& kind = world::kinds()[random.below(world::kinds().size())];
+  world::WorldPlay play(kind, random);
+  for (int i = 0; i < 200 && !play.spent(); i++) play.operate();
+  play.finish();
+}
