@@ -65,7 +65,7 @@ std::vector<uint64_t> capacities_for(const Blocks& blocks) {
 }
 
 std::string print(const char* format, auto... values) {
-  char text[128];
+  char text[256];
   std::snprintf(text, sizeof text, format, values...);
   return text;
 }
