@@ -10,6 +10,12 @@ namespace replay {
 
 using cache_test::check;
 
+#if defined(PKV_HASH_BITS)
+// Where hashes have a few bits (-Dhash_bits), nothing is learned by them. The learned policy is
+// then about as good as recency.
+constexpr bool learns = PKV_HASH_BITS == 64;
+#endif
+
 // Makes a cache of storage NONE with a prefix index.
 inline cache_test::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
   pkv_prefix_config prefix;
