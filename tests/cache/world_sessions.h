@@ -1,0 +1,477 @@
+// Operations on the sessions, the snapshots and the prefix index of a cache of any kind, and what
+// each session must say and hold after them.
+#pragma once
+
+#include <algorithm>
+#include <set>
+
+#include "world_model.h"
+
+namespace world {
+
+class WorldSessions {
+ protected:
+  WorldSessions(const Kind& kind, Random random)
+      : kind_(kind), random_(random), cache_(create(kind)) {}
+
+  static constexpr size_t max_talks = 8, max_tokens = 150;
+
+  struct Talk {
+    Session session = {};
+    Text text = {};
+    std::string salt = {};
+    pkv_prefix_use use = PKV_PREFIX_SHARE;
+    uint64_t own_way = 0;  // how it computes if it does not publish, or has forgotten something
+    int32_t priority = 0;
+    bool suspended = false;
+    Text remembered = {};  // of before a suspension, until it is computed again
+    uint64_t forgotten_from = UINT64_MAX;
+    std::vector<std::set<size_t>> dropped = {};  // blocks, by group
+  };
+
+  struct Frozen {
+    Snapshot snapshot;
+    Talk talk;
+  };
+
+  Talk& pick() { return talks_[random_.below(talks_.size())]; }
+  bool full() const { return talks_.size() >= max_talks; }
+
+  static uint64_t shared_way(const std::string& salt) {
+    return mix(salt.empty() ? 1 : static_cast<unsigned char>(salt[0]));
+  }
+  uint64_t way_of(const Talk& talk) const {
+    return talk.use == PKV_PREFIX_SHARE && talk.forgotten_from == UINT64_MAX && kind_.prefix
+               ? shared_way(talk.salt)
+               : talk.own_way;
+  }
+  uint64_t new_way() { return mix(++ways_ << 8); }
+
+  // Returns whether a call found room. If not, it makes some: by preemption, or by closing a talk.
+  bool worked(pkv_status status, const char* call) {
+    if (status == PKV_OK) return true;
+    if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE && status != PKV_BATCH_TOO_LARGE)
+      cache_test::check(status, call);
+    if (!talks_.empty() && random_.chance(40)) close();
+    return false;
+  }
+
+  // A copy of a talk for a session that was made of it.
+  static Talk copy(const Talk& talk, Session session) {
+    return {std::move(session),  talk.text,     talk.salt, talk.use,
+            talk.own_way,        talk.priority, false,     {},
+            talk.forgotten_from, talk.dropped};
+  }
+
+  // ---- Sessions -------------------------------------------------------------------------------
+
+  std::vector<int32_t> draw_ids(size_t n) {
+    std::vector<int32_t> ids(n);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random_.chance(85) ? 1 : random_.below(3));
+    return ids;
+  }
+
+  // Draws the beginning of a text of before, and then some more.
+  std::vector<int32_t> draw_text() {
+    std::vector<int32_t> ids;
+    if (!past_.empty() && random_.chance(80)) {
+      const std::vector<int32_t>& old = past_[random_.below(past_.size())];
+      ids.assign(old.begin(), old.begin() + static_cast<ptrdiff_t>(random_.below(old.size() + 1)));
+    }
+    const std::vector<int32_t> more = draw_ids(random_.below(50));
+    ids.insert(ids.end(), more.begin(), more.end());
+    return ids;
+  }
+
+  void keep(const Text& text) {
+    past_.push_back(ids_of(text));
+    if (past_.size() > 12) past_.erase(past_.begin());
+  }
+
+  void open_talk() {
+    if (full()) return;
+    Talk talk;
+    talk.salt = random_.chance(50) ? "" : random_.chance(60) ? "a" : "b";
+    talk.use = random_.chance(75)   ? PKV_PREFIX_SHARE
+               : random_.chance(60) ? PKV_PREFIX_MATCH
+                                    : PKV_PREFIX_OFF;
+    talk.own_way = new_way();
+    talk.priority = static_cast<int32_t>(random_.below(3)) - 1;
+    talk.dropped.resize(kind_.groups.size());
+    pkv_session_config config;
+    CHECK(pkv_session_config_init(&config, sizeof config));
+    config.salt = talk.salt.data(), config.salt_size = talk.salt.size();
+    config.prefix = talk.use;
+    config.priority = talk.priority;
+    config.retention = static_cast<pkv_retention>(random_.below(3));
+    pkv_session session;
+    CHECK(pkv_session_open(cache_, &config, &session));
+    talk.session = Session(session);
+    const std::vector<int32_t> wanted = draw_text();
+    match(talk, wanted);
+    talks_.push_back(std::move(talk));
+    check(talks_.back());
+    advance({&talks_.back()}, {after(talks_.back(), wanted)});
+  }
+
+  void match(Talk& talk, const std::vector<int32_t>& wanted) {
+    uint64_t matched = 0;
+    CHECK(pkv_session_match_prefix(talk.session, wanted.size(), wanted.data(), &matched));
+    ASSERT_LE(matched, wanted.size());
+    ASSERT_TRUE(matched == 0 || (kind_.prefix && talk.use != PKV_PREFIX_OFF));
+    talk.text = computed({wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(matched)},
+                         shared_way(talk.salt));
+  }
+
+  // Returns the new tokens with which a talk gets a text; what it remembers comes first.
+  NewTokens after(const Talk& talk, std::vector<int32_t> wanted) const {
+    for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++)
+      wanted[i] = talk.remembered[i].id;
+    Text text = talk.text;
+    const size_t from = text.size();
+    for (size_t i = from; i < wanted.size(); i++) extend(text, wanted[i], way_of(talk));
+    NewTokens made{
+        talk.session, &talk.text, {text.begin() + static_cast<ptrdiff_t>(from), text.end()}};
+    for (size_t i = 0; i < made.tokens.size(); i++) made.parents.push_back(static_cast<int>(i) - 1);
+    return made;
+  }
+
+  NewTokens draw_more(const Talk& talk) {
+    const size_t sizes[] = {1, 1, 1, 2, 5, 16, 17, 40},
+                 n = std::min(sizes[random_.below(std::size(sizes))],
+                              max_tokens - std::min(max_tokens, talk.text.size()));
+    std::vector<int32_t> wanted = ids_of(talk.text);
+    const std::vector<int32_t> more = draw_ids(n);
+    wanted.insert(wanted.end(), more.begin(), more.end());
+    return after(talk, wanted);
+  }
+
+  void step() {
+    std::vector<Talk*> talks;
+    std::vector<NewTokens> news;
+    const size_t first = random_.below(talks_.size());
+    for (size_t i = 0; i < talks_.size(); i++)
+      if (!talks_[i].suspended && (i == first || random_.chance(25))) {
+        talks.push_back(&talks_[i]);
+        news.push_back(draw_more(talks_[i]));
+      }
+    if (!talks.empty()) advance(talks, news);
+  }
+
+  bool begin(const std::vector<NewTokens>& news, Batch& batch) {
+    std::vector<pkv_session> sessions;
+    std::vector<uint32_t> counts;
+    for (const NewTokens& each : news) {
+      sessions.push_back(each.session);
+      counts.push_back(static_cast<uint32_t>(each.tokens.size()));
+    }
+    pkv_batch begun = nullptr;
+    const pkv_status status =
+        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &begun);
+    if (status != PKV_OK && random_.chance(50)) {
+      preempt(sessions, counts);
+      return false;
+    }
+    if (!worked(status, "begin")) return false;
+    batch = Batch(begun);
+    return true;
+  }
+
+  // Suspends those that the library names, after which the step has room.
+  void preempt(const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& counts) {
+    pkv_session victims[max_talks];
+    size_t count = 0;
+    if (pkv_batch_choose_victims(cache_, sessions.size(), sessions.data(), counts.data(), max_talks,
+                                 victims, &count) != PKV_OK)
+      return;
+    for (Talk& talk : talks_)
+      if (std::find(victims, victims + count, talk.session.get()) != victims + count) suspend(talk);
+  }
+
+  // Takes a step of some talks, the same new tokens of which are kept, or aborts it.
+  void advance(const std::vector<Talk*>& talks, const std::vector<NewTokens>& news) {
+    Batch batch;
+    if (!begin(news, batch)) return;
+    write_step(batch, kind_, news);
+    CHECK(pkv_cache_validate(cache_));
+    if (random_.chance(8)) return;
+    const bool told = !random_.chance(6);
+    std::vector<int32_t> ids;
+    for (const NewTokens& each : news)
+      for (const Token& token : each.tokens) ids.push_back(token.id);
+    commit(batch, told ? ids.data() : nullptr);
+    for (size_t i = 0; i < talks.size(); i++) append(*talks[i], news[i].tokens, told);
+  }
+
+  void append(Talk& talk, const Text& more, bool told) {
+    for (Token token : more) {
+      const size_t at = talk.text.size();
+      token.told = told || (at < talk.remembered.size() && talk.remembered[at].told);
+      talk.text.push_back(token);
+    }
+    if (talk.text.size() >= talk.remembered.size()) talk.remembered.clear();
+    keep(talk.text);
+  }
+
+  // Steps a tree of tokens, of which one path is kept.
+  void draft() {
+    Talk& talk = pick();
+    uint64_t limit = 6;  // of a step that keeps the states between its tokens
+    for (const Group& group : kind_.groups)
+      if (group.has_states()) limit = std::min<uint64_t>(limit, group.draft_tokens);
+    if (talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens ||
+        !kind_.has_rows())
+      return;
+    NewTokens tree{talk.session, &talk.text, {}};
+    const std::vector<int32_t> ids = draw_ids(random_.between(1, limit));
+    for (size_t i = 0; i < ids.size(); i++) {
+      tree.parents.push_back(static_cast<int>(random_.below(i + 1)) - 1);
+      const Text& parents = tree.parents[i] < 0 ? talk.text : tree.tokens;
+      const size_t parent =
+          tree.parents[i] < 0 ? talk.text.size() - 1 : static_cast<size_t>(tree.parents[i]);
+      const uint64_t before = tree.parents[i] < 0 && talk.text.empty() ? 0 : parents[parent].mark;
+      tree.tokens.push_back({ids[i], mark_after(before, ids[i], way_of(talk))});
+    }
+    Batch batch;
+    if (!begin({tree}, batch)) return;
+    write_step(batch, kind_, {tree});
+    std::vector<uint32_t> path;
+    for (int i = static_cast<int>(random_.below(ids.size() + 1)) - 1; i >= 0;
+         i = tree.parents[static_cast<size_t>(i)])
+      path.insert(path.begin(), static_cast<uint32_t>(i));
+    CHECK(pkv_batch_accept(batch, 0, path.size(), path.data()));
+    commit(batch, ids.data());
+    Text kept;
+    for (const uint32_t i : path) kept.push_back(tree.tokens[i]);
+    append(talk, kept, true);
+  }
+
+  void close() {
+    talks_.erase(talks_.begin() + static_cast<ptrdiff_t>(random_.below(talks_.size())));
+  }
+
+  void fork_talk() {
+    const Talk& talk = pick();
+    pkv_session child;
+    if (talk.suspended || full() || !worked(pkv_session_fork(talk.session, &child), "fork")) return;
+    talks_.push_back(copy(talk, Session(child)));
+  }
+
+  void trim() {
+    Talk& talk = pick();
+    const uint64_t limit = random_.below(talk.text.size() + 1);
+    uint64_t length = 0;
+    CHECK(pkv_session_last_trim(talk.session, limit, &length));
+    ASSERT_LE(length, limit);
+    CHECK(pkv_session_trim(talk.session, length));
+    talk.text.resize(length);
+    talk.remembered.clear();
+    talk.suspended = false;
+    forget_beyond(talk, length);
+  }
+
+  static void forget_beyond(Talk& talk, uint64_t length) {
+    if (length <= talk.forgotten_from) talk.forgotten_from = UINT64_MAX;
+    for (std::set<size_t>& blocks : talk.dropped)
+      blocks.erase(blocks.lower_bound(length / 16), blocks.end());
+  }
+
+  void drop() {
+    Talk& talk = pick();
+    const size_t g = random_.below(kind_.groups.size());
+    if (talk.suspended || kind_.groups[g].has_states() || kind_.storage == PKV_STORAGE_CONTIGUOUS)
+      return;
+    std::vector<uint32_t> blocks;
+    for (uint32_t i = 0; i < talk.text.size() / 16; i++)
+      if (random_.chance(30)) blocks.push_back(i);
+    CHECK(pkv_session_drop_blocks(talk.session, static_cast<uint32_t>(g), blocks.size(),
+                                  blocks.data()));
+    if (blocks.empty()) return;
+    talk.dropped[g].insert(blocks.begin(), blocks.end());
+    talk.forgotten_from = std::min<uint64_t>(talk.forgotten_from, blocks[0] * 16);
+    talk.own_way = new_way();
+  }
+
+  void suspend() { suspend(pick()); }
+  void suspend(Talk& talk) {
+    CHECK(pkv_session_suspend(talk.session));
+    if (talk.text.size() > talk.remembered.size()) talk.remembered = talk.text;
+    std::copy(talk.text.begin(), talk.text.end(), talk.remembered.begin());
+    talk.text.clear();
+    talk.suspended = true;
+    forget_beyond(talk, 0);
+  }
+
+  void resume() {
+    size_t i = random_.below(talks_.size());
+    for (size_t n = 0; n < talks_.size() && !talks_[i].suspended; n++) i = (i + 1) % talks_.size();
+    Talk& talk = talks_[i];
+    uint64_t length = 0, total = 0;
+    if (!worked(pkv_session_resume(talk.session, &length, &total, nullptr), "resume")) return;
+    ASSERT_EQ(std::max(talk.text.size(), talk.remembered.size()), total);
+    if (!talk.suspended) return;
+    std::vector<int32_t> ids = ids_of(talk.remembered);
+    ids.resize(length);
+    talk.text = computed(ids, shared_way(talk.salt));
+    talk.suspended = false;
+    if (length == total) talk.remembered.clear();
+  }
+
+  void reserve() {
+    const Talk& talk = pick();
+    if (!talk.suspended)
+      worked(pkv_session_reserve(talk.session, random_.below(max_tokens)), "reserve");
+  }
+
+  void set_tokens() {
+    Talk& talk = pick();
+    const size_t first = random_.below(talk.text.size() + 1);
+    const std::vector<int32_t> ids = ids_of(talk.text, first);
+    CHECK(pkv_session_set_tokens(talk.session, first, ids.size(), ids.data()));
+    for (size_t i = first; i < talk.text.size(); i++) talk.text[i].told = true;
+  }
+
+  // Replaces the text by one whose ids nobody tells.
+  void prefill() {
+    Talk& talk = pick();
+    if (kind_.has_states() || !kind_.has_rows()) return;
+    Talk anew = copy(talk, Session());
+    anew.text.clear();
+    forget_beyond(anew, 0);
+    const std::vector<int32_t> ids = draw_ids(random_.between(1, 60));
+    const Text text = computed(ids, way_of(anew));
+    if (!write_alone(text, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+          return pkv_session_prefill(talk.session, layer, text.size(), k, v);
+        }))
+      return;
+    talk.text.clear(), talk.remembered.clear();
+    talk.suspended = false;
+    forget_beyond(talk, 0);
+    append(talk, text, false);
+  }
+
+  void push() {
+    Talk& talk = pick();
+    if (kind_.has_states() || !kind_.has_rows() || talk.suspended) return;
+    std::vector<int32_t> wanted = ids_of(talk.text);
+    wanted.push_back(static_cast<int32_t>(random_.below(3)));
+    const Text more = after(talk, wanted).tokens;
+    if (write_alone(more, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
+          return pkv_session_push(talk.session, layer, k, v);
+        }))
+      append(talk, more, false);
+  }
+
+  template <class Call>
+  bool write_alone(const Text& text, const Call& call) {
+    for (uint32_t layer = 0; layer < kind_.groups.size(); layer++) {
+      Rows k = rows_of(text, 0, text.size(), layer, false),
+           v = rows_of(text, 0, text.size(), layer, true);
+      const pkv_tensor keys = k.tensor(), values = v.tensor();
+      const pkv_status status = call(layer, &keys, &values);
+      if (layer > 0) cache_test::check(status, "another layer");
+      if (!worked(status, "the first layer")) return false;
+    }
+    return true;
+  }
+
+  // ---- Snapshots ------------------------------------------------------------------------------
+
+  // A session of a snapshot publishes, whoever it was taken of, so it must compute as others do.
+  static bool may_publish(const Talk& talk) { return talk.use != PKV_PREFIX_MATCH; }
+
+  void take_snapshot() {
+    const Talk& talk = pick();
+    pkv_snapshot snapshot;
+    if (talk.suspended || frozen_.size() >= 3 || !may_publish(talk) ||
+        !worked(pkv_snapshot_take(talk.session, &snapshot), "take"))
+      return;
+    frozen_.push_back({Snapshot(snapshot), copy(talk, Session())});
+    frozen_.back().talk.priority = 0;
+  }
+
+  void open_snapshot() {
+    if (frozen_.empty() || full()) return;
+    const Frozen& frozen = frozen_[random_.below(frozen_.size())];
+    pkv_session session;
+    if (!worked(pkv_snapshot_open(cache_, frozen.snapshot, &session), "open a snapshot")) return;
+    talks_.push_back(copy(frozen.talk, Session(session)));
+  }
+
+  void close_snapshot() {
+    if (!frozen_.empty())
+      frozen_.erase(frozen_.begin() + static_cast<ptrdiff_t>(random_.below(frozen_.size())));
+  }
+
+  // ---- The index ------------------------------------------------------------------------------
+
+  void pin() {
+    if (past_.empty() || pins_.size() >= 3 || !kind_.prefix) return;
+    std::vector<int32_t> text = past_[random_.below(past_.size())];
+    const std::string salt = random_.chance(50) ? "" : "a";
+    uint64_t pinned = 0;
+    if (!worked(pkv_prefix_pin(cache_, salt.data(), salt.size(), text.size(), text.data(), &pinned),
+                "pin"))
+      return;
+    text.resize(pinned);
+    if (pinned > 0) pins_.emplace_back(std::move(text), salt);
+  }
+
+  void unpin() {
+    if (pins_.empty()) return;
+    const auto [text, salt] = pins_[random_.below(pins_.size())];
+    uint64_t unpinned = 0;
+    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), text.size(), text.data(), &unpinned));
+    ASSERT_EQ(text.size(), unpinned);
+    pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
+  }
+
+  void clear() {
+    if (kind_.prefix) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  }
+
+  // ---- Comparison -----------------------------------------------------------------------------
+
+  // Checks all that a session says and holds. Returns which blocks it holds, by group.
+  std::vector<std::vector<bool>> check(const Talk& talk) const {
+    std::vector<std::vector<bool>> held;
+    const pkv_session_info info = info_of(talk.session);
+    EXPECT_EQ(talk.text.size(), info.length);
+    EXPECT_EQ(std::max(talk.text.size(), talk.remembered.size()), info.total);
+    EXPECT_EQ(talk.suspended, info.suspended == 1);
+    EXPECT_EQ(talk.priority, info.priority);
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < info.total; i++)
+      ids.push_back((i < talk.text.size() ? talk.text[i] : talk.remembered[i]).known());
+    EXPECT_EQ(ids, tokens_of(talk.session, info.total));
+    for (uint32_t g = 0; g < kind_.groups.size() && kind_.has_rows(); g++) {
+      SCOPED_TRACE(testing::Message() << "group " << g);
+      held.push_back(kind_.groups[g].has_states()
+                         ? check_states(talk.session, talk.text, g, kind_.groups[g].state_bytes)
+                         : check_rows(talk.session, talk.text, g));
+      for (size_t b = 0; b < held[g].size(); b++)
+        EXPECT_TRUE(held[g][b] || !needs(talk, g, b)) << "block " << b;
+    }
+    return held;
+  }
+
+  // Returns whether the next token of a talk needs what a group has of a block.
+  bool needs(const Talk& talk, size_t g, size_t block) const {
+    const Group& group = kind_.groups[g];
+    const size_t first = block * 16, last = std::min(first + 16, talk.text.size());
+    if (group.has_states()) return last == talk.text.size();
+    if (talk.dropped[g].contains(block)) return false;
+    return group.window == 0 || first < group.sinks || last + group.window > talk.text.size() + 1;
+  }
+
+  const Kind kind_;
+  Random random_;
+  Cache cache_;
+  std::vector<Talk> talks_;
+  std::vector<Frozen> frozen_;
+  std::vector<std::vector<int32_t>> past_;
+  std::vector<std::pair<std::vector<int32_t>, std::string>> pins_;
+  uint64_t ways_ = 0;
+};
+
+}  // namespace world
