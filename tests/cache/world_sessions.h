@@ -377,17 +377,13 @@ class WorldSessions {
 
   // ---- Snapshots ------------------------------------------------------------------------------
 
-  // A session of a snapshot publishes, whoever it was taken of, so it must compute as others do.
-  static bool may_publish(const Talk& talk) { return talk.use != PKV_PREFIX_MATCH; }
-
   void take_snapshot() {
     const Talk& talk = pick();
     pkv_snapshot snapshot;
-    if (talk.suspended || frozen_.size() >= 3 || !may_publish(talk) ||
+    if (talk.suspended || frozen_.size() >= 3 ||
         !worked(pkv_snapshot_take(talk.session, &snapshot), "take"))
       return;
     frozen_.push_back({Snapshot(snapshot), copy(talk, Session())});
-    frozen_.back().talk.priority = 0;
   }
 
   void open_snapshot() {
