@@ -1,6 +1,6 @@
 // Calls every function of the C interface with every class of misuse. Each cell begins with a World
-// of its own in a forked child, so a crash or a hang is a failed cell. After an error nothing may
-// have changed, and at the end nothing may have leaked.
+// of its own, and cells run in forked children, so a crash or a hang is a failed cell. After an
+// error nothing may have changed, and at the end nothing may have leaked.
 #include "matrix.h"
 
 #include <gtest/gtest.h>
@@ -63,18 +63,29 @@ void run_cell(const Function& function, const std::function<void(World&, Values&
 class Matrix : public testing::TestWithParam<const Function*> {
  protected:
   const Function& tested() const { return *GetParam(); }
-  void cell(const std::string& name, const std::function<void()>& body) const {
-    const std::string failed = in_child(body);
-    if (!failed.empty()) ADD_FAILURE() << tested().name << ", " << name << ": " << failed;
+  // Adds a cell to those that run when all are added.
+  void cell(const std::string& name, std::function<void()> body) {
+    names_.push_back(name);
+    bodies_.push_back(std::move(body));
   }
+  void TearDown() override {
+    const std::vector<std::string> failed = in_children(bodies_);
+    for (size_t i = 0; i < failed.size(); i++)
+      if (!failed[i].empty())
+        ADD_FAILURE() << tested().name << ", " << names_[i] << ": " << failed[i];
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<std::function<void()>> bodies_;
 };
 
 TEST_P(Matrix, Misuse) {
   const Function& function = tested();
-  cell("valid", [&] { run_cell(function, [](World&, Values&) {}, {PKV_OK}); });
+  cell("valid", [&function] { run_cell(function, [](World&, Values&) {}, {PKV_OK}); });
   for (size_t i = 0; i < function.args.size(); i++)
     for (const Misuse& misuse : function.args[i].misuses)
-      cell("argument " + std::to_string(i) + " " + misuse.name, [&] {
+      cell("argument " + std::to_string(i) + " " + misuse.name, [&function, &misuse, i] {
         run_cell(
             function, [&](World& world, Values& values) { misuse.apply(world, values[i]); },
             misuse.wanted,
@@ -83,7 +94,7 @@ TEST_P(Matrix, Misuse) {
             });
       });
   for (const Case& one : function.cases)
-    cell(one.name, [&] { run_cell(function, one.apply, one.wanted); });
+    cell(one.name, [&function, &one] { run_cell(function, one.apply, one.wanted); });
 }
 
 // Calls from inside every hook are refused, and the call that runs the hook works as always.
@@ -91,7 +102,7 @@ TEST_P(Matrix, Reentrant) {
   const Function& function = tested();
   if (!function.tells_status || !function.library->has_hooks)
     GTEST_SKIP() << "may be called anywhere";
-  cell("from inside the hooks", [&] {
+  cell("from inside the hooks", [&function] {
     World world;
     const Values values = valid_values(function, world);
     uint64_t calls = 0, refused = 0;
@@ -121,7 +132,7 @@ TEST_P(Matrix, Reentrant) {
 // The function is called in a child of the process that made the handles.
 TEST_P(Matrix, Forked) {
   const Function& function = tested();
-  cell("after fork()", [&] {
+  cell("after fork()", [&function] {
     warm_up();
     World world;
     const Values values = valid_values(function, world);
@@ -199,9 +210,9 @@ TEST_P(Matrix, NoMemory) {
     if (function.name == "pkv_attention" && place.storage != PKV_STORAGE_PAGED)
       continue;  // Its view comes from a paged cache.
     const std::string name = name_of(place);
-    cell(name + ", allocator hooks", [&] { fail_each_allocation(function, place, Source::hooks); });
-    cell(name + ", operator new",
-         [&] { fail_each_allocation(function, place, Source::operator_new); });
+    for (const Source source : {Source::hooks, Source::operator_new})
+      cell(name + (source == Source::hooks ? ", allocator hooks" : ", operator new"),
+           [&function, &place, source] { fail_each_allocation(function, place, source); });
   }
 }
 
@@ -247,15 +258,16 @@ void refuse_each_everywhere(const Function& function, memory::Source source, boo
 
 TEST_P(Matrix, NoMemoryAnywhere) {
   const Function& function = tested();
-  for (const bool only_one : {false, true}) {
-    const std::string name = only_one ? ", only one" : ", all from there on";
-    cell("hooks" + name,
-         [&] { refuse_each_everywhere(function, memory::Source::hooks, only_one); });
-    cell("operator new" + name,
-         [&] { refuse_each_everywhere(function, memory::Source::operator_new, only_one); });
-    cell("threads" + name,
-         [&] { refuse_each_everywhere(function, memory::Source::threads, only_one); });
-  }
+  const std::pair<memory::Source, const char*> sources[] = {
+      {memory::Source::hooks, "hooks"},
+      {memory::Source::operator_new, "operator new"},
+      {memory::Source::threads, "threads"}};
+  for (const bool only_one : {false, true})
+    for (const auto& [source, name] : sources)
+      cell(std::string(name) + (only_one ? ", only one" : ", all from there on"),
+           [&function, refused = source, only_one] {
+             refuse_each_everywhere(function, refused, only_one);
+           });
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, Matrix, testing::ValuesIn(row_pointers()), row_name);

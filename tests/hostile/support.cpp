@@ -1,6 +1,7 @@
 #include "support.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,6 +73,26 @@ std::string in_child(const std::function<void()>& body, unsigned seconds) {
     return format("signal %d (%s) ", WTERMSIG(status), strsignal(WTERMSIG(status))) + failed;
   if (failed.empty() && WEXITSTATUS(status) != 0)
     return format("the child ended with %d", WEXITSTATUS(status));
+  return failed;
+}
+
+std::vector<std::string> in_children(const std::vector<std::function<void()>>& bodies,
+                                     unsigned seconds) {
+  void* const shared =
+      mmap(nullptr, sizeof(size_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return std::vector<std::string>(bodies.size(), "no shared memory");
+  size_t& next = *static_cast<size_t*>(shared);
+  std::vector<std::string> failed(bodies.size());
+  while (next < bodies.size()) {
+    const std::string why = in_child([&] {
+      for (; next < bodies.size(); next++) {
+        alarm(seconds);
+        bodies[next]();
+      }
+    });
+    if (!why.empty()) failed[next++] = why;
+  }
+  munmap(shared, sizeof(size_t));
   return failed;
 }
 

@@ -46,6 +46,11 @@ bool sentence_tells(const std::string& sentence);
 // name of the signal.
 std::string in_child(const std::function<void()>& body, unsigned seconds = 300);
 
+// Runs bodies one after another, in the same forked child until one fails, and returns what
+// in_child() would return for each. `seconds` is the limit of one body.
+std::vector<std::string> in_children(const std::vector<std::function<void()>>& bodies,
+                                     unsigned seconds = 300);
+
 // ---- Memory of this program -----------------------------------------------------------------
 
 // Returns how many blocks of operator new are not freed yet, over the whole process, the library

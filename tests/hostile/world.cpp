@@ -1,6 +1,7 @@
 #include "world.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -429,6 +430,8 @@ void World::close() {
 }
 
 void warm_up() {
+  static pid_t warm = 0;
+  if (std::exchange(warm, getpid()) == getpid()) return;
   const Layers later = std::exchange(World::layers_keep, Layers::plain);
   World once;
   {
