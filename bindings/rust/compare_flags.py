@@ -32,7 +32,7 @@ def read(words):
 
 def of_meson(commands):
     """Only what goes into libpagedkv."""
-    part = re.compile(r"src/(libpagedkv\.so|libpagedkv_core|kernels/libpagedkv_)")
+    part = re.compile(r"src/(kernels/)?libpagedkv(\.so|_)")
     return dict(
         read(shlex.split(entry["command"])) for entry in commands if part.match(entry["output"])
     )

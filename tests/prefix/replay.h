@@ -10,10 +10,12 @@ namespace replay {
 
 using cache_test::check;
 
-#if defined(PKV_HASH_BITS)
 // Where hashes have a few bits (-Dhash_bits), nothing is learned by them. The learned policy is
 // then about as good as recency.
-constexpr bool learns = PKV_HASH_BITS == 64;
+#if defined(PKV_HASH_BITS)
+constexpr bool learns = false;
+#else
+constexpr bool learns = true;
 #endif
 
 // Makes a cache of storage NONE with a prefix index.
