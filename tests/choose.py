@@ -2,7 +2,8 @@
 
 usage: choose.py BUILD_DIRECTORY WORD...
 
-A WORD is the name of a suite or of a test, or ALL, LIGHT (all but the suite heavy), or QUICK.
+A WORD is the name of a suite or of a test, or ALL, PLAIN and REST (the two parts of ALL: see
+`tests/run --help`), LIGHT (all but the suite heavy), or QUICK.
 Prints a line "test\tNAME" for each test, "target\tFILE" for what ninja has to build, and
 "note\tSENTENCE" for the user. An unknown word is a sentence on stderr, and the exit code is 2.
 """
@@ -13,11 +14,14 @@ import pathlib
 import sys
 import textwrap
 
+WORDS = {"ALL", "PLAIN", "REST", "LIGHT", "QUICK"}
 HEAVY = {"heavy"}
+# What only `tests/run everything` does: other engines, packages, and static checks of bindings.
+REST = {"hosts", "packages", "checks"}
 # What QUICK leaves out: nearly half of the time, for few faults that nothing else finds.
-NOT_QUICK = HEAVY | {"bindings", "hosts", "install", "redis"}
+NOT_QUICK = HEAVY | REST | {"bindings", "install", "redis"}
 # The suites that a sanitizer's build has nothing of.
-NOT_SANITIZED = HEAVY | {"lint", "abi", "hosts", "install"}
+NOT_SANITIZED = HEAVY | REST | {"lint", "abi", "install"}
 
 
 def suites(test):
@@ -27,6 +31,8 @@ def suites(test):
 def matches(word, test):
     if word == "ALL":
         return True
+    if word in ("PLAIN", "REST"):
+        return bool(suites(test) & REST) == (word == "REST")
     if word == "LIGHT":
         return not suites(test) & HEAVY
     if word == "QUICK":
@@ -53,7 +59,7 @@ def unknown(words, tests):
 
 def note(words, chosen):
     """Where else the tests run that somebody named."""
-    if {"ALL", "LIGHT", "QUICK"} & set(words):
+    if WORDS & set(words):
         return None
     asan = sum(not suites(test) & NOT_SANITIZED for test in chosen)
     tsan = sum("threads" in suites(test) for test in chosen)
@@ -61,7 +67,8 @@ def note(words, chosen):
         return None
     return (
         f"Of these {len(chosen)} tests, up to {asan} also run under the address and undefined "
-        f"behaviour sanitizers, and {tsan} under the thread sanitizer, in `bash tests/run` alone."
+        f"behaviour sanitizers, and {tsan} under the thread sanitizer, in `bash tests/run "
+        "everything` alone."
     )
 
 

@@ -110,12 +110,15 @@ expect("no logs, in words", lines[1].split(": ")[1].strip(), "no test was run")
 POOL = {"name": "pool", "suite": ["pagedkv:threads"]}
 LINT = {"name": "api", "suite": ["pagedkv:lint", "pagedkv:bindings"]}
 GO = {"name": "go", "suite": ["pagedkv:bindings"]}
+CHECK = {"name": "go checks", "suite": ["pagedkv:checks", "pagedkv:bindings"]}
 ALONE = {"name": "kernels", "suite": ["pagedkv"]}
 LONG = {"name": "long", "suite": ["pagedkv:threads", "pagedkv:heavy"]}
-LIST = [POOL, LINT, GO, ALONE, LONG]
+LIST = [POOL, LINT, GO, CHECK, ALONE, LONG]
 for word, wanted in {
-    "ALL": ["pool", "api", "go", "kernels", "long"],
-    "LIGHT": ["pool", "api", "go", "kernels"],
+    "ALL": ["pool", "api", "go", "go checks", "kernels", "long"],
+    "PLAIN": ["pool", "api", "go", "kernels", "long"],
+    "REST": ["go checks"],
+    "LIGHT": ["pool", "api", "go", "go checks", "kernels"],
     "QUICK": ["pool", "api", "kernels"],
     "threads": ["pool", "long"],
     "pool": ["pool"],
