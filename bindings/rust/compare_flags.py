@@ -30,12 +30,23 @@ def read(words):
     return THREADS.sub("base/parallel_tbb.cpp", name), flags
 
 
+def files_of(entry):
+    """Meson makes a file of includes from several ones."""
+    file = pathlib.Path(entry["directory"], entry["file"])
+    if "-unity" not in file.name:
+        return [entry["file"]]
+    return re.findall(r"^#include\s*<(.*)>", file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def of_meson(commands):
     """Only what goes into libpagedkv."""
     part = re.compile(r"src/(kernels/)?libpagedkv(\.so|_)")
-    return dict(
-        read(shlex.split(entry["command"])) for entry in commands if part.match(entry["output"])
-    )
+    flags = {}
+    for entry in commands:
+        if part.match(entry["output"]):
+            words = [w for w in shlex.split(entry["command"]) if not w.endswith(".cpp")]
+            flags.update(read([*words, file]) for file in files_of(entry))
+    return flags
 
 
 def compare(cargo, meson):

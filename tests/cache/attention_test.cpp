@@ -6,7 +6,7 @@
 #include "../support/rows.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::attention_test {
 namespace {
 
 constexpr uint32_t max_length = 260;
@@ -266,4 +266,4 @@ TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::attention_test

@@ -7,7 +7,7 @@
 #include "memory_kinds.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::attention_threads_test {
 namespace {
 
 constexpr uint32_t long_prompt = 9000;
@@ -121,4 +121,4 @@ TEST(AttentionIsa, AutoIsOneThatTheProcessorHas) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::attention_threads_test

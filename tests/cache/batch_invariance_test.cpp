@@ -6,7 +6,7 @@
 #include "../support/rows.h"
 #include "memory_kinds.h"
 
-namespace cache_test {
+namespace cache_test::batch_invariance_test {
 namespace {
 
 // What each session holds, and how many tokens it gets in the step: the decode of a long text,
@@ -175,4 +175,4 @@ TEST(SameBits, APromptInChunksIsStoredAsTheWholeIs) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::batch_invariance_test

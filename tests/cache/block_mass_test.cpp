@@ -8,7 +8,7 @@
 
 #include "host.h"
 
-namespace cache_test {
+namespace cache_test::block_mass_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -310,4 +310,4 @@ TEST(BlockMass, NeedsNoCache) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::block_mass_test

@@ -2,7 +2,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::block_table_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -150,4 +150,4 @@ TEST(BlockTable, ClosingSomeSessionsFreesJustTheirBlocks) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::block_table_test

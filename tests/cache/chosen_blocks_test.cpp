@@ -12,7 +12,7 @@
 #include "memory_kinds.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::chosen_blocks_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -392,4 +392,4 @@ TEST(ChosenBlocks, CountInTheStatistics) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::chosen_blocks_test

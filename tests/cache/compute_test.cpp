@@ -26,7 +26,7 @@ extern "C" {
 }
 }
 
-namespace cache_test {
+namespace cache_test::compute_test {
 namespace {
 
 const Model model{1, 8, 4, 64, 0, PKV_BF16};
@@ -225,4 +225,4 @@ TEST(Compute, ARunnerThatErrsIsTold) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::compute_test

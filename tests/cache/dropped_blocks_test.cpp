@@ -7,7 +7,7 @@
 
 #include "../store/support.h"
 
-namespace cache_test {
+namespace cache_test::dropped_blocks_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -326,4 +326,4 @@ TEST(DroppedBlocksInFiles, ComeBackAsTheyWere) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::dropped_blocks_test

@@ -7,7 +7,7 @@
 #include "grown.h"
 #include "memory_kinds.h"
 
-namespace cache_test {
+namespace cache_test::dtypes_test {
 namespace {
 
 struct Pair {
@@ -261,4 +261,4 @@ INSTANTIATE_TEST_SUITE_P(Types, StoredRows, testing::ValuesIn(stored_dtypes),
                          [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::dtypes_test

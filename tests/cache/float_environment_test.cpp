@@ -12,7 +12,7 @@
 #include "host.h"
 #include "runner.h"
 
-namespace cache_test {
+namespace cache_test::float_environment_test {
 namespace {
 
 struct Environment {
@@ -135,4 +135,4 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, FloatEnvironment, testing::Values(PKV_F32, PKV_
                          [](const auto& dtype) { return name_of(dtype.param); });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::float_environment_test

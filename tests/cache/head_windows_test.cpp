@@ -11,7 +11,7 @@
 #include "host.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::head_windows_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -401,4 +401,4 @@ TEST(HeadWindows, MasksAndChosenBlocksEqualTheReference) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::head_windows_test

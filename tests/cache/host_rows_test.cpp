@@ -7,7 +7,7 @@
 
 #include "host.h"
 
-namespace cache_test {
+namespace cache_test::host_rows_test {
 namespace {
 
 constexpr uint32_t heads = 6, kv_heads = 2, dim = 32, value_dim = 48;
@@ -535,4 +535,4 @@ TEST(CacheRows, PaddedBatchesAndTrees) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::host_rows_test

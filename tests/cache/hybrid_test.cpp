@@ -7,7 +7,7 @@
 #include "../support/sanitizers.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::hybrid_test {
 namespace {
 
 constexpr uint32_t block_size = 16, window = 64, longest = pkv::test::sanitized ? 1000 : 3000;
@@ -380,4 +380,4 @@ TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::hybrid_test

@@ -10,7 +10,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::known_bugs_test {
 namespace {
 
 const Model model{2, 2, 2, 32};
@@ -359,4 +359,4 @@ TEST(KnownBugs, SizesThatOverflowAreRefused) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::known_bugs_test

@@ -4,7 +4,7 @@
 
 #include "host.h"
 
-namespace cache_test {
+namespace cache_test::kv_test {
 namespace {
 
 struct Case {
@@ -257,4 +257,4 @@ TEST(KvWrite, RefusesWhatItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::kv_test

@@ -9,7 +9,7 @@
 #include "../support/memory_store.h"
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::logger_test {
 namespace {
 
 // Keeps the lines of a logger, which come from any thread.
@@ -152,4 +152,4 @@ TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::logger_test

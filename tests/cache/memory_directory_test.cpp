@@ -17,7 +17,7 @@
 #include "../support/files.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::memory_directory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -265,4 +265,4 @@ TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::memory_directory_test

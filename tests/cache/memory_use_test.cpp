@@ -2,7 +2,7 @@
 // storage reserve for the same 64 sessions.
 #include "../support/cache.h"
 
-namespace cache_test {
+namespace cache_test::memory_use_test {
 namespace {
 
 TEST(MemoryPlan, ATokenOf8HeadsOf128In36LayersTakes144KiB) {
@@ -105,4 +105,4 @@ TEST_F(ReservedSlots, ContiguousReserves131072SlotsWhichIs6Point4TimesAsMuch) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::memory_use_test

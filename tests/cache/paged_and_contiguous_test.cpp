@@ -3,7 +3,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::paged_and_contiguous_test {
 namespace {
 
 class PagedAndContiguous : public testing::TestWithParam<pkv_dtype> {
@@ -119,4 +119,4 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, PagedAndContiguous, testing::Values(PKV_F32, PK
                          [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::paged_and_contiguous_test

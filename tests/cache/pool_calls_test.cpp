@@ -4,7 +4,7 @@
 
 #include "../support/cache.h"
 
-namespace cache_test {
+namespace cache_test::pool_calls_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -199,4 +199,4 @@ TEST_F(SmallPool, ManyAtOnceAreAllOrNothing) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::pool_calls_test

@@ -3,7 +3,7 @@
 
 #include "../support/cache.h"
 
-namespace cache_test {
+namespace cache_test::preemption_loop_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -78,4 +78,4 @@ TEST(PreemptionLoop, MakesProgressUnderPressure) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::preemption_loop_test

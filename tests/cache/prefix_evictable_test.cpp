@@ -8,7 +8,7 @@
 
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::prefix_evictable_test {
 namespace {
 
 class Evictable : public Prefix {
@@ -271,4 +271,4 @@ TEST_F(Evictable, AMatchThatWasLoaded) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::prefix_evictable_test

@@ -4,7 +4,7 @@
 
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::prefix_keep_test {
 namespace {
 
 class PrefixKeep : public Prefix {
@@ -277,4 +277,4 @@ TEST_F(PrefixKeep, EventsThatAreNotKept) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::prefix_keep_test

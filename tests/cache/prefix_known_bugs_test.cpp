@@ -6,7 +6,7 @@
 
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::prefix_known_bugs_test {
 namespace {
 
 class PrefixKnownBugs : public Prefix {
@@ -161,4 +161,4 @@ TEST_F(PrefixKnownBugs, EqualHashesOfDifferentTextsAreHarmless) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::prefix_known_bugs_test

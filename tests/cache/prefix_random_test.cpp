@@ -4,7 +4,7 @@
 
 #include "prefix_play.h"
 
-namespace cache_test {
+namespace cache_test::prefix_random_test {
 namespace {
 
 class PrefixRandom : public testing::TestWithParam<PrefixSetup> {};
@@ -89,4 +89,4 @@ INSTANTIATE_TEST_SUITE_P(Setups, PrefixRandom, testing::ValuesIn(prefix_setups),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::prefix_random_test

@@ -5,7 +5,7 @@
 
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::prefix_test {
 namespace {
 
 TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
@@ -352,4 +352,4 @@ TEST(PrefixConfig, NotWhereBlocksCannotBeShared) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::prefix_test

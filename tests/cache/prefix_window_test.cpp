@@ -4,7 +4,7 @@
 
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::prefix_window_test {
 namespace {
 
 Text first(const Text& text, size_t n) {
@@ -178,4 +178,4 @@ TEST_F(PrefixWindow, APromptNeedsTheWindowAndAChunk) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::prefix_window_test

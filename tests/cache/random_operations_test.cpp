@@ -1,6 +1,6 @@
 #include "play.h"
 
-namespace cache_test {
+namespace cache_test::random_operations_test {
 namespace {
 
 class RandomOperations : public testing::TestWithParam<Setup> {};
@@ -30,4 +30,4 @@ INSTANTIATE_TEST_SUITE_P(Setups, RandomOperations, testing::ValuesIn(setups),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::random_operations_test

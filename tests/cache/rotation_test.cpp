@@ -7,7 +7,7 @@
 #include "memory_kinds.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::rotation_test {
 namespace {
 
 Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO) {
@@ -364,4 +364,4 @@ TEST(RotatedConfigs, OlderViewsAreNotTold) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::rotation_test

@@ -15,7 +15,7 @@
 #include "../support/rows.h"
 #include "../support/sanitizers.h"
 
-namespace cache_test {
+namespace cache_test::runner_test {
 namespace {
 
 // A pool of threads that wait for work, like an engine's. It has one run at a time.
@@ -294,4 +294,4 @@ TEST(OpenMPRunner, NeedsAnOpenMPLibraryInTheProcess) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::runner_test

@@ -9,7 +9,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::shared_memory_test {
 namespace {
 
 constexpr uint32_t block_size = 16, window = 64, full = 0, sliding = 1;
@@ -260,4 +260,4 @@ TEST(SharedMemory, ImpossibleConfigsAreRefused) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::shared_memory_test

@@ -4,7 +4,7 @@
 #include "../support/rows.h"
 #include "reference.h"
 
-namespace cache_test {
+namespace cache_test::shared_prefix_test {
 namespace {
 
 // All sessions share the first 200 tokens, and every second one 200 more. Each has a tail of its
@@ -176,4 +176,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::shared_prefix_test

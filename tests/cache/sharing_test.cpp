@@ -6,7 +6,7 @@
 #include "../support/rows.h"
 #include "memory_kinds.h"
 
-namespace cache_test {
+namespace cache_test::sharing_test {
 namespace {
 
 const Model model{2, 4, 2, 32};
@@ -419,4 +419,4 @@ TEST_P(Sharing, ACacheIsDestroyedWithEverythingOpen) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Sharing, testing::ValuesIn(memory_kinds), kind_name);
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::sharing_test

@@ -3,7 +3,7 @@
 
 #include "grown.h"
 
-namespace cache_test {
+namespace cache_test::sinks_test {
 namespace {
 
 constexpr uint32_t block_size = 16, window = 40, sinks = 20;
@@ -160,4 +160,4 @@ INSTANTIATE_TEST_SUITE_P(Storage, Sinks, testing::Values(PKV_STORAGE_PAGED, PKV_
                          });
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::sinks_test

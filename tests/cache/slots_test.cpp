@@ -4,7 +4,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::slots_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -133,4 +133,4 @@ TEST(Slots, TheLengthAfterAPrefillOfTTokensIsT) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::slots_test

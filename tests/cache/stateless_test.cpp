@@ -2,7 +2,7 @@
 #include "../support/rounds.h"
 #include "stateless_play.h"
 
-namespace cache_test {
+namespace cache_test::stateless_test {
 namespace {
 
 TEST(Stateless, RandomCallsEqualTheReference) {
@@ -15,4 +15,4 @@ TEST(Stateless, RandomCallsEqualTheReference) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::stateless_test

@@ -8,7 +8,7 @@
 #include "../support/llama.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::stored_type_quality_test {
 namespace {
 
 constexpr size_t text_length = 480;
@@ -155,4 +155,4 @@ TEST_F(StoredTypeQuality, StaysWithinItsBoundsForEveryType) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::stored_type_quality_test

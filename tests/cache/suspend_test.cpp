@@ -4,7 +4,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::suspend_test {
 namespace {
 
 const Model model{2, 4, 2, 32};
@@ -304,4 +304,4 @@ TEST(SuspendConfig, AWatermarkLeavesSomething) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::suspend_test

@@ -10,7 +10,7 @@
 #include "../support/files.h"
 #include "../support/llama.h"
 
-namespace cache_test {
+namespace cache_test::text_model_test {
 namespace {
 
 // The begin token and "ROMEO:\n".
@@ -124,4 +124,4 @@ TEST_F(TextModel, HalfPrecisionMovesTheLogitsOnlyALittle) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::text_model_test

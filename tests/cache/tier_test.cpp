@@ -10,7 +10,7 @@
 #include "../support/memory_store.h"
 #include "prefix_fixture.h"
 
-namespace cache_test {
+namespace cache_test::tier_test {
 namespace {
 
 constexpr uint32_t long_time = 60000;  // milliseconds
@@ -744,4 +744,4 @@ TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::tier_test

@@ -5,7 +5,7 @@
 #include "grown.h"
 #include "memory_kinds.h"
 
-namespace cache_test {
+namespace cache_test::tree_test {
 namespace {
 
 // Every new token has a parent among those before it, or -1 for the last token before the step.
@@ -254,4 +254,4 @@ TEST_P(Trees, AMaskHidesSinksAmongTheNewTokens) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Trees, testing::ValuesIn(memory_kinds), kind_name);
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::tree_test

@@ -4,7 +4,7 @@
 
 #include "grown.h"
 
-namespace cache_test {
+namespace cache_test::variants_test {
 namespace {
 
 struct Shape {
@@ -291,4 +291,4 @@ TEST(MergeStates, WhatSawNothingCountsForNothing) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::variants_test

@@ -5,7 +5,7 @@
 #include "../support/memory.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::victims_test {
 namespace {
 
 const Model model{1, 1, 1, 16};
@@ -218,4 +218,4 @@ TEST(VictimsCost, GrowsAsTheNumberOfSessions) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::victims_test

@@ -4,7 +4,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test {
+namespace cache_test::visibility_test {
 namespace {
 
 const Model model{2, 4, 2, 32};
@@ -112,4 +112,4 @@ TEST(Visibility, ADecodeStepReadsEveryEarlierToken) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::visibility_test

@@ -10,7 +10,7 @@
 
 #include "matrix.h"
 
-namespace hostile {
+namespace hostile::busy_test {
 namespace {
 
 // Holds the first allocation of its thread until release().
@@ -209,4 +209,4 @@ TEST(Busy, DestroyWaitsForItsChildren) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::busy_test

@@ -16,7 +16,7 @@
 #include "../support/files.h"
 #include "matrix.h"
 
-namespace hostile {
+namespace hostile::cancel_test {
 namespace {
 
 // Makes a call in a thread that is already being cancelled, so that the first cancellation point in
@@ -201,4 +201,4 @@ TEST(CancelSave, IntoAPipeThatIsFull) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::cancel_test

@@ -9,7 +9,7 @@
 
 #include "matrix.h"
 
-namespace hostile {
+namespace hostile::coverage_test {
 namespace {
 
 std::string text_of(const std::filesystem::path& header) {
@@ -67,4 +67,4 @@ TEST(Coverage, NamesOfUnknownValues) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::coverage_test

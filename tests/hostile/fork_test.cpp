@@ -6,7 +6,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::fork_test {
 namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
@@ -149,4 +149,4 @@ TEST(Fork, WhileOthersCall) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::fork_test

@@ -6,7 +6,7 @@
 
 #include "matrix.h"
 
-namespace hostile {
+namespace hostile::handles_test {
 namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
@@ -139,4 +139,4 @@ TEST(Handles, BlocksFreedTwice) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::handles_test

@@ -9,7 +9,7 @@
 #include "../support/memory_store.h"
 #include "world.h"
 
-namespace hostile {
+namespace hostile::hooks_test {
 namespace {
 
 // An allocator whose `at`-th block lies `off` bytes beside its place.
@@ -186,4 +186,4 @@ TEST(Hooks, ThreadsThatAllocate) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::hooks_test

@@ -6,7 +6,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::limits_test {
 namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
@@ -242,4 +242,4 @@ TEST(Limits, OlderGroups) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::limits_test

@@ -10,7 +10,7 @@
 
 #include "matrix.h"
 
-namespace hostile {
+namespace hostile::logger_test {
 namespace {
 
 // Makes madvise() fail in this process from now on.
@@ -59,4 +59,4 @@ TEST(Logger, CallsFromInsideAreRefused) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::logger_test

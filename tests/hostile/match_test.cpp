@@ -9,7 +9,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::match_test {
 namespace {
 
 using Text = std::vector<int32_t>;
@@ -290,4 +290,4 @@ TEST(Match, WhileAnotherThreadCachesMoreOfTheText) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::match_test

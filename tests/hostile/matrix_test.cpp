@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace hostile {
+namespace hostile::matrix_test {
 namespace {
 
 // Provokes a sentence that no later call will have.
@@ -273,4 +273,4 @@ TEST_P(Matrix, NoMemoryAnywhere) {
 INSTANTIATE_TEST_SUITE_P(Functions, Matrix, testing::ValuesIn(row_pointers()), row_name);
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::matrix_test

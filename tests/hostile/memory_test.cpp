@@ -4,7 +4,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::memory_test {
 namespace {
 
 // Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator
@@ -241,4 +241,4 @@ TEST(Memory, TooMuchForTheSystem) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::memory_test

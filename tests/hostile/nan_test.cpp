@@ -8,7 +8,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::nan_test {
 namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN(),
@@ -190,4 +190,4 @@ TEST(Nan, GivenUpSlotsShowNothing) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::nan_test

@@ -19,7 +19,7 @@
 
 #include "matrix.h"
 
-namespace hostile {
+namespace hostile::numbers_test {
 namespace {
 
 struct Number {
@@ -508,4 +508,4 @@ INSTANTIATE_TEST_SUITE_P(Functions, Numbers, testing::ValuesIn(pointers()),
                          });
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::numbers_test

@@ -20,7 +20,7 @@
 #include <optional>
 #include <vector>
 
-namespace pkv {
+namespace pkv::os_test {
 namespace {
 
 // A system call that fails: with any first argument, or with one alone.
@@ -130,4 +130,4 @@ TEST(System, BarriersRegisterTheProcessWhereItIsNot) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::os_test

@@ -13,7 +13,7 @@
 #include "engine/session/batch.h"
 #include "engine/session/session.h"
 
-namespace pkv {
+namespace pkv::reference_limit_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -169,4 +169,4 @@ TEST_F(ReferenceLimit, OfWhatIsPublished) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::reference_limit_test

@@ -6,7 +6,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::refused_test {
 namespace {
 
 using memory::Source;
@@ -232,4 +232,4 @@ TEST(Refused, TheTierGivesWayWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::refused_test

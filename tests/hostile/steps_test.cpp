@@ -8,7 +8,7 @@
 
 #include "world.h"
 
-namespace hostile {
+namespace hostile::steps_test {
 namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
@@ -200,4 +200,4 @@ TEST(Steps, OddAddressesWork) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::steps_test

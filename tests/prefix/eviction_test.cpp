@@ -9,6 +9,7 @@
 
 #include "replay.h"
 
+namespace eviction_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -149,3 +150,4 @@ TEST_P(Eviction, TheLearnedPolicyIsNeverMuchWorseThanRecencyAndFrequency) {
 }
 
 }  // namespace
+}  // namespace eviction_test

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-namespace pkv::prefix {
+namespace pkv::prefix::pins_test {
 namespace {
 
 class PinCounters : public testing::Test {
@@ -65,4 +65,4 @@ TEST_F(PinCounters, StopAtALimitThatLeavesRoomForSessions) {
 }
 
 }  // namespace
-}  // namespace pkv::prefix
+}  // namespace pkv::prefix::pins_test

@@ -6,6 +6,7 @@
 
 #include "replay.h"
 
+namespace random_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -190,3 +191,4 @@ TEST_P(Random, WithoutMemoryNothingBreaks) {
 }
 
 }  // namespace
+}  // namespace random_test

@@ -5,6 +5,7 @@
 
 #include "replay.h"
 
+namespace salts_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -93,3 +94,4 @@ TEST_F(Salts, AForeignTextTakesAsLongAsAnUnknownOne) {
 }
 
 }  // namespace
+}  // namespace salts_test

@@ -15,6 +15,7 @@
 
 #include "replay.h"
 
+namespace trace_test {
 namespace {
 
 using trace::Request;
@@ -109,3 +110,4 @@ TEST_P(Trace, ASecondRunFindsAboutTheSame) {
 }
 
 }  // namespace
+}  // namespace trace_test

@@ -3,6 +3,7 @@
 
 #include "replay.h"
 
+namespace workloads_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
@@ -87,7 +88,7 @@ uint64_t found_among_strangers(pkv_eviction eviction) {
   return found;
 }
 
-TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
+TEST(Workload, WhatReturnsIsKeptAmongWhatDoesNot) {
   EXPECT_EQ(0u, found_among_strangers(PKV_EVICTION_LRU)) << "19 texts come between, and 8 fit";
   if (!replay::learns) GTEST_SKIP() << "hashes of a few bits: what is learned was not looked at";
   // There are 400 prompts of 8 blocks. All there is to learn is learned after the first of them.
@@ -96,7 +97,7 @@ TEST(Eviction, WhatReturnsIsKeptAmongWhatDoesNot) {
 
 // Conversations end one after another. Their blocks were used equally often, so the oldest are
 // evicted.
-TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
+TEST(Workload, TheOldestGoesWhereNothingElseIsKnown) {
   cache_test::Cache cache = replay::cache_of(8, block_size, PKV_EVICTION_LEARNED);
   Texts texts;
   for (const std::string name : {"a", "b", "c", "d", "e"})
@@ -107,3 +108,4 @@ TEST(Eviction, TheOldestGoesWhereNothingElseIsKnown) {
 }
 
 }  // namespace
+}  // namespace workloads_test

@@ -11,7 +11,7 @@
 #include "../cache/prefix_fixture.h"
 #include "servers.h"
 
-namespace cache_test {
+namespace cache_test::tier_test {
 namespace {
 
 constexpr uint32_t long_time = std::chrono::milliseconds(redis_test::hang_limit).count();
@@ -140,4 +140,4 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::tier_test

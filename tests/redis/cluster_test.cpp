@@ -4,7 +4,7 @@
 #include "redis/slots.h"
 #include "support.h"
 
-namespace redis_test {
+namespace redis_test::cluster_test {
 namespace {
 
 // Compares with the numbers of Redis' own documentation and its hash tags.
@@ -254,4 +254,4 @@ TEST_F(RedisCluster, AServerThatIsStoppedCostsATimeOut) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::cluster_test

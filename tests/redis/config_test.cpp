@@ -1,7 +1,7 @@
 // What a configuration may say, and what the message of an open() that fails says.
 #include "support.h"
 
-namespace redis_test {
+namespace redis_test::config_test {
 namespace {
 
 pkv_status open_with(
@@ -174,4 +174,4 @@ TEST_F(RedisPassword, DatabasesAndAlternatives) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::config_test

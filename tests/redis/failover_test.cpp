@@ -3,7 +3,7 @@
 #include "cluster_play.h"
 #include "recovery.h"
 
-namespace redis_test {
+namespace redis_test::failover_test {
 namespace {
 
 class RedisFailover : public WithServers {
@@ -54,4 +54,4 @@ TEST_F(RedisFailover, NoTokenIsWrongWhateverAClusterGoesThrough) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::failover_test

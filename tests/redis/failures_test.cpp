@@ -9,7 +9,7 @@
 #include "fake.h"
 #include "support.h"
 
-namespace redis_test {
+namespace redis_test::failures_test {
 namespace {
 
 class RedisFailures : public WithServers {};
@@ -365,4 +365,4 @@ TEST(RedisNonsense, AProbeDoesNotWaitForAPut) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::failures_test

@@ -52,7 +52,7 @@ SEEN void free(void* memory) {
 }
 }
 
-namespace redis_test {
+namespace redis_test::limits_test {
 namespace {
 
 std::string repeated(const std::string& text, size_t n) {
@@ -184,4 +184,4 @@ TEST(RedisLimits, ALineHasALimit) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::limits_test

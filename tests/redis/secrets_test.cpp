@@ -9,7 +9,7 @@
 #include "certificates.h"
 #endif
 
-namespace redis_test {
+namespace redis_test::secrets_test {
 namespace {
 
 constexpr size_t length = 24, part = 8;
@@ -182,4 +182,4 @@ TEST_F(RedisSecrets, NoneIsLeftAfterCloseWithTls) {
 #endif
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::secrets_test

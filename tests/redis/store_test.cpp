@@ -6,7 +6,7 @@
 
 #include "support.h"
 
-namespace redis_test {
+namespace redis_test::store_test {
 namespace {
 
 class RedisStore : public WithServers {};
@@ -227,4 +227,4 @@ TEST_F(RedisStore, ThreadsReadAndWriteAtOnce) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::store_test

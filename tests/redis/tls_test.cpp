@@ -16,7 +16,7 @@
 #include "proxy.h"
 #include "support.h"
 
-namespace redis_test {
+namespace redis_test::tls_test {
 namespace {
 
 using Adjust = std::function<void(pkv_redis_config&)>;
@@ -537,4 +537,4 @@ TEST_F(RedisTls, UsersWithRights) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::tls_test

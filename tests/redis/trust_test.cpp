@@ -7,7 +7,7 @@
 #include "fake.h"
 #include "support.h"
 
-namespace redis_test {
+namespace redis_test::trust_test {
 namespace {
 
 // No four of its bytes stand together in any other text here.
@@ -301,4 +301,4 @@ TEST_F(RedisRights, AUserOfAClusterMayAskForItsServers) {
 }
 
 }  // namespace
-}  // namespace redis_test
+}  // namespace redis_test::trust_test

@@ -12,7 +12,7 @@
 #include "engine/session/session.h"
 #include "support.h"
 
-namespace store {
+namespace store::copies_test {
 namespace {
 
 constexpr uint32_t block = 16, length = 40;
@@ -395,4 +395,4 @@ TEST(Copies, EachFieldHasARow) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::copies_test

@@ -8,7 +8,7 @@
 #include "file.h"
 #include "support.h"
 
-namespace store {
+namespace store::corrupt_test {
 namespace {
 
 // A cache that has something in it, and a file of about 64 KiB from another cache with sessions
@@ -675,4 +675,4 @@ TEST(Golden, EncryptedFilesAreStillRead) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::corrupt_test

@@ -7,7 +7,7 @@
 #include "file.h"
 #include "support.h"
 
-namespace store {
+namespace store::cost_test {
 namespace {
 
 constexpr uint32_t none = 0xFFFFFFFF;
@@ -329,4 +329,4 @@ TEST(SaveCosts, TextsMadeToCollideCostWhatOthersCost) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::cost_test

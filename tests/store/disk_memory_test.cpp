@@ -10,7 +10,7 @@
 #include "../support/memory.h"
 #include "disk_fixture.h"
 
-namespace store {
+namespace store::disk_memory_test {
 namespace {
 
 pkv_cache_config in_file(const Directory& directory) {
@@ -194,4 +194,4 @@ TEST(RefusedMemory, LeavesNoFileOfASaveOrALoad) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::disk_memory_test

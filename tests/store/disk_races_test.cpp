@@ -5,7 +5,7 @@
 
 #include "disk_fixture.h"
 
-namespace store {
+namespace store::disk_races_test {
 namespace {
 
 const std::string name = "chat.pkv", elsewhere = "elsewhere.pkv";
@@ -136,4 +136,4 @@ TEST_F(Races, AnOrphanBecomesAnotherFile) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::disk_races_test

@@ -7,7 +7,7 @@
 
 #include "disk_fixture.h"
 
-namespace store {
+namespace store::disk_store_test {
 namespace {
 
 using disk::Fault;
@@ -239,4 +239,4 @@ TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::disk_store_test

@@ -11,7 +11,7 @@
 
 #include "disk_fixture.h"
 
-namespace store {
+namespace store::disk_test {
 namespace {
 
 TEST(Path, IsReplacedAsAWholeAndIsItsOwnersAlone) {
@@ -393,4 +393,4 @@ TEST(Descriptor, APipeAndADiskThatIsFull) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::disk_test

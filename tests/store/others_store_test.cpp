@@ -7,7 +7,7 @@
 
 #include "others.h"
 
-namespace others {
+namespace others::others_store_test {
 namespace {
 
 using store::Bytes;
@@ -445,4 +445,4 @@ TEST_F(Stores, OrphansInALargeDirectoryGoInTheEnd) {
 }
 
 }  // namespace
-}  // namespace others
+}  // namespace others::others_store_test

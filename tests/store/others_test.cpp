@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-namespace others {
+namespace others::others_test {
 namespace {
 
 using namespace store;
@@ -277,4 +277,4 @@ TEST_F(Files, AnAccessControlListIsNoModeForTheGroup) {
 }
 
 }  // namespace
-}  // namespace others
+}  // namespace others::others_test

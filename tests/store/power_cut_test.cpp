@@ -5,7 +5,7 @@
 
 #include "disk_fixture.h"
 
-namespace store {
+namespace store::power_cut_test {
 namespace {
 
 // A disk after a power cut. What was synced is there, and of the rest anything may be. Each write
@@ -147,4 +147,4 @@ TEST(PowerCut, TheModelFindsAMissingSync) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::power_cut_test

@@ -7,7 +7,7 @@
 #include "../support/sanitizers.h"
 #include "support.h"
 
-namespace store {
+namespace store::round_trip_test {
 namespace {
 
 const Plan plain_setup = {};
@@ -576,4 +576,4 @@ TEST(Inspect, TellsWhatTheFileHolds) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::round_trip_test

@@ -15,7 +15,7 @@
 #include <sodium.h>
 #endif
 
-namespace store {
+namespace store::secrets_test {
 namespace {
 
 void wipe(void* bytes, size_t n) {
@@ -215,4 +215,4 @@ TEST_F(Secrets, NoKeyOfAStoreStays) {
 }
 
 }  // namespace
-}  // namespace store
+}  // namespace store::secrets_test

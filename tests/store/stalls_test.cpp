@@ -12,7 +12,7 @@
 
 #include "support.h"
 
-namespace store {
+namespace store::stalls_test {
 namespace {
 
 // Long enough for a machine that is busy with other things. A step that hangs never ends.
@@ -268,4 +268,4 @@ INSTANTIATE_TEST_SUITE_P(Threads, Stalls, testing::Values(1u, 2u, 0u), [](const 
 });
 
 }  // namespace
-}  // namespace store
+}  // namespace store::stalls_test

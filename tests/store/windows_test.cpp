@@ -7,7 +7,7 @@
 
 #include "support.h"
 
-namespace store {
+namespace store::windows_test {
 namespace {
 
 constexpr uint64_t piece = 262144;  // As in FORMAT.md.
@@ -190,4 +190,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Windows, testing::ValuesIn(sizes),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace store
+}  // namespace store::windows_test

@@ -7,7 +7,7 @@
 
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::fights_test {
 namespace {
 
 void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, const char* what) {
@@ -360,4 +360,4 @@ TEST(Fights, Pool) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::fights_test

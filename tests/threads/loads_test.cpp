@@ -6,7 +6,7 @@
 
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::loads_test {
 namespace {
 
 constexpr uint64_t blocks = 2048, block_size = 16;
@@ -75,4 +75,4 @@ TEST(Loads, NobodySeesASessionThatChanges) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::loads_test

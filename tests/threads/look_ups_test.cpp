@@ -9,7 +9,7 @@
 #include "base/read_write_lock.h"
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::look_ups_test {
 namespace {
 
 // A text that begins like many others: they part after 40 and after 90 tokens, inside of blocks.
@@ -175,4 +175,4 @@ TEST(ReadWriteLock, AReaderDoesNotWaitForAWriterThatNeverComes) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::look_ups_test

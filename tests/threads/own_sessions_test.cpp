@@ -6,7 +6,7 @@
 
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::own_sessions_test {
 namespace {
 
 class Shared {
@@ -159,4 +159,4 @@ TEST(OwnSessions, SameBitsWhereBlocksAreShort) { check_storm(24, 1, PKV_STORAGE_
 TEST(OwnSessions, SameBitsWithWorkerThreads) { check_storm(64, 2, PKV_STORAGE_PAGED, false); }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::own_sessions_test

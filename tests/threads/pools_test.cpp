@@ -9,7 +9,7 @@
 
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::pools_test {
 namespace {
 
 pkv_pool make_pool(const pkv_allocator* allocator = nullptr) {
@@ -188,4 +188,4 @@ TEST_F(CallUnderWay, IsNotInheritedByFork) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::pools_test

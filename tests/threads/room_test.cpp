@@ -5,7 +5,7 @@
 #include "../support/memory_store.h"
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::room_test {
 namespace {
 
 constexpr uint32_t session_threads = 3, most_tokens = 96;
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(Rooms, RoomStorm,
                          });
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::room_test

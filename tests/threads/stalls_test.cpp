@@ -13,7 +13,7 @@
 #include "../cache/prefix_fixture.h"
 #include "../support/memory_store.h"
 
-namespace cache_test {
+namespace cache_test::stalls_test {
 namespace {
 
 constexpr std::chrono::seconds patience(60);
@@ -407,4 +407,4 @@ TEST_F(LoggerStalls, WhileACacheIsMade) {
 }
 
 }  // namespace
-}  // namespace cache_test
+}  // namespace cache_test::stalls_test

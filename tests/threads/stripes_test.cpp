@@ -20,7 +20,7 @@
 
 #include "storm.h"
 
-namespace hostile {
+namespace hostile::stripes_test {
 namespace {
 
 using pkv::api::Stripes;
@@ -220,4 +220,4 @@ TEST(Stripes, AChildHasThoseOfThreadsThatAreGone) {
 }
 
 }  // namespace
-}  // namespace hostile
+}  // namespace hostile::stripes_test

@@ -17,7 +17,7 @@
 #include "base/background_tasks.h"
 #include "base/parallel.h"
 
-namespace pkv {
+namespace pkv::workers_test {
 namespace {
 
 // Runs n tasks: each has to run once, on a worker that runs no other task meanwhile.
@@ -207,4 +207,4 @@ TEST(Workers, WorkInAForkedChild) {
 }
 
 }  // namespace
-}  // namespace pkv
+}  // namespace pkv::workers_test
