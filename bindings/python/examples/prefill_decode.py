@@ -307,8 +307,8 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
     if options.connect:
         address = parse_address(options.connect)
         try:
-            channel = Channel(socket.create_connection(address, timeout=30), engine.shape)
-            channel.connection.settimeout(options.timeout)
+            connection = socket.create_connection(address, timeout=options.timeout)
+            channel = Channel(connection, engine.shape)
             receiver = Receiver(engine, channel, ready)
             receiver.start()
         except (HandoverError, OSError) as error:
