@@ -1,8 +1,10 @@
 """Installs what the tests need into a virtual environment of their own, and runs them.
 
-usage: run_tests.py ENVIRONMENT LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
+usage: run_tests.py [--checks] ENVIRONMENT LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
 
-The option is meson's way to ask for results case by case.
+Without --checks it leaves out the tests that are marked as checks: linters, the wheel and pictures,
+whose packages are three times as large as those of all other tests. With it, it runs these alone.
+--gtest_output is meson's way to ask for results case by case.
 """
 
 import hashlib
@@ -14,11 +16,13 @@ import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "tests/requirements.txt"
+OF_CHECKS = HERE / "tests/requirements-checks.txt"
 
 
-def install(environment):
+def install(environment, requirements):
     """Once per list of requirements: the mark tells which one is there."""
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
+    lists = b"".join(file.read_bytes() for file in requirements)
+    wanted = hashlib.sha256(lists + sys.version.encode()).hexdigest()
     mark, python = environment / "installed", environment / "bin/python"
     if mark.exists() and mark.read_text() == wanted:
         return python
@@ -30,9 +34,9 @@ def install(environment):
         "install",
         "--quiet",
         "--disable-pip-version-check",
-        "-r",
-        str(REQUIREMENTS),
+        "--no-compile",  # Python compiles what it imports
     ]
+    command += [word for file in requirements for word in ("-r", str(file))]
     if subprocess.run(command, check=False).returncode != 0:
         sys.exit(
             "the tests of the Python binding need packages of the Python package index: pip could "
@@ -43,10 +47,12 @@ def install(environment):
 
 
 def main():
-    environment, library = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-    arguments = [
-        argument.replace("--gtest_output=xml:", "--junitxml=") for argument in sys.argv[3:]
-    ]
+    words = sys.argv[1:]
+    checks = words[0] == "--checks"
+    if checks:
+        words.pop(0)
+    environment, library = (pathlib.Path(word).resolve() for word in words[:2])
+    arguments = [word.replace("--gtest_output=xml:", "--junitxml=") for word in words[2:]]
     results = [
         pathlib.Path(argument.split("=", 1)[1]).resolve()
         for argument in arguments
@@ -56,15 +62,20 @@ def main():
         f"--junitxml={results[0]}" if argument.startswith("--junitxml=") else argument
         for argument in arguments
     ]
-    python = install(environment)
+    python = install(environment, [REQUIREMENTS, OF_CHECKS] if checks else [REQUIREMENTS])
     cache = f"cache_dir={environment / 'pytest'}"
     variables = os.environ | {
         "PAGEDKV_LIBRARY": str(library),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(HERE),
+        # A hundred processes would compile the package again, or write into the source tree.
+        "PYTHONPYCACHEPREFIX": str(environment / "bytecode"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(environment / "hypothesis"),
+        # NumPy's threads would spin while they wait for each other, half of the time of all tests.
+        "OPENBLAS_NUM_THREADS": "1",
     }
-    variables["HYPOTHESIS_STORAGE_DIRECTORY"] = str(environment / "hypothesis")
-    command = [str(python), "-m", "pytest", "-q", "-o", cache, *arguments]
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    marked = "checks" if checks else "not checks"
+    command = [str(python), "-m", "pytest", "-q", "-m", marked, "-o", cache, *arguments]
     sys.exit(subprocess.run(command, check=False, cwd=HERE, env=variables).returncode)
 
 

@@ -13,6 +13,7 @@ BINDINGS = {
     "pypi": [
         "bindings/python/pyproject.toml",
         "bindings/python/tests/requirements.txt",
+        "bindings/python/tests/requirements-checks.txt",
         "bench/peers",
         "bench/serve",
         "bench/demo",

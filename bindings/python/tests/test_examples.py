@@ -23,6 +23,7 @@ def run(name: str, *arguments: str) -> str:
     return result.stdout
 
 
+@pytest.mark.checks
 def test_the_pictures_are_drawn(tmp_path: pathlib.Path) -> None:
     """The example checks itself that the blocks it draws are those in use."""
     run("block_map.py", str(tmp_path))

@@ -153,6 +153,7 @@ def test_versions(version: str, good: bool) -> None:
             _check_version("lib", version)
 
 
+@pytest.mark.checks
 @pytest.mark.skipif(
     "PAGEDKV_LIBRARY" not in os.environ,
     reason="PAGEDKV_LIBRARY names no library to put into a wheel",
