@@ -104,6 +104,11 @@ class ReservePlay {
     make_history();
     reserve_some();
     for (int step = 0; step < 30 && !reserved_.empty(); step++) {
+      for (uint64_t n = random_.below(4); n > 0; n--) {
+        close_or_step_further();
+        if (random_.below(2) == 0) take_the_rest();
+        CHECK(pkv_cache_validate(cache_));
+      }
       if (random_.below(3) > 0) take_the_rest();
       step_reserved();
       CHECK(pkv_cache_validate(cache_));
@@ -118,6 +123,9 @@ class ReservePlay {
     uint64_t reserved = 0;  // up to which length
   };
 
+  uint32_t some_tokens() {
+    return static_cast<uint32_t>(random_.between(1, random_.below(2) == 0 ? 6 : 70));
+  }
   size_t pick() { return static_cast<size_t>(random_.below(live_.size())); }
   // Few texts, so that what one session leaves in the prefix index another one takes over.
   int32_t token_at(uint64_t position) {
@@ -168,12 +176,22 @@ class ReservePlay {
     for (uint64_t n = random_.between(1, 3); n > 0; n--) {
       const size_t i = pick();
       Live& live = live_[i];
-      const uint64_t total = length_of(live.session) + random_.between(1, 70);
+      const uint64_t total = length_of(live.session) + some_tokens();
       if (pkv_session_reserve(live.session, total) != PKV_OK) continue;
       live.reserved = std::max(live.reserved, total);
       if (std::find(reserved_.begin(), reserved_.end(), i) == reserved_.end())
         reserved_.push_back(i);
     }
+  }
+
+  // Closes a session that reserved nothing, or makes a step to anywhere, which may be refused.
+  void close_or_step_further() {
+    const size_t i = pick();
+    if (live_[i].session == nullptr) return;
+    const bool reserved = std::find(reserved_.begin(), reserved_.end(), i) != reserved_.end();
+    if (!reserved && random_.below(2) == 0) return live_[i].session.close();
+    (void)step({i}, {some_tokens()});
+    forget_used_up();
   }
 
   // Others take what is free or evictable. They keep it, or leave it in the prefix index.
@@ -200,6 +218,10 @@ class ReservePlay {
     steps_++;
     const pkv_status status = step(which, counts);
     if (status != PKV_OK) throw std::runtime_error(std::string("a step: ") + pkv_last_error());
+    forget_used_up();
+  }
+
+  void forget_used_up() {
     std::erase_if(reserved_,
                   [&](size_t i) { return length_of(live_[i].session) >= live_[i].reserved; });
   }
@@ -279,6 +301,7 @@ class LonePlay {
         fork_.close();
       else
         try_step(static_cast<uint32_t>(random_.below(200)));
+      CHECK(pkv_cache_validate(cache_));
     }
   }
 

@@ -83,6 +83,30 @@ TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
   }
 }
 
+// Where blocks are short, a step gives up spare blocks that are not needed any more, but none that
+// it takes itself.
+TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
+  Cache cache = create_small({.blocks = 8, .state_bytes = 64, .draft_tokens = 4});
+  Session session = open(cache);
+  step(cache, session, 1);
+  Session child = fork(session);
+  CHECK(pkv_session_reserve(session, 3));
+  child.close();  // the state before a step comes back now, so that one spare block less would do
+  EXPECT_EQ(4u, info_of(session).blocks);
+  std::vector<Session> others = take_the_rest(cache);
+  const uint32_t four = 4;
+  const pkv_session self = session;
+  pkv_session victim = nullptr;
+  size_t victims = 0;
+  CHECK(pkv_batch_choose_victims(cache, 1, &self, &four, 1, &victim, &victims));
+  EXPECT_EQ(1u, victims);
+  pkv_batch batch = nullptr;
+  EXPECT_EQ(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &self, &four, nullptr, &batch));
+  others.pop_back();
+  step(cache, session, 4);
+  CHECK(pkv_cache_validate(cache));
+}
+
 // While others may match what a session publishes, its states would not come back to it.
 TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
   Cache cache = create_small({.blocks = 8, .state_bytes = 64});

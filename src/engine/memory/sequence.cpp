@@ -100,13 +100,13 @@ uint64_t Sequence::spares_needed(uint64_t length, uint64_t end) const {
   return tail_written(length, end) != no_block && shared(group_->block_of(length)) ? 1 : 0;
 }
 
-uint64_t Sequence::blocks_needed(uint64_t length, uint64_t end, bool copies) const {
-  if (group_->has_states()) return lacking(count_states(length, end), spare_blocks_.size());
-  return lacking(group_->blocks_for(end), blocks_.size()) +
-         (copies && spare_blocks_.empty() ? 1 : 0);
+StepNeed Sequence::step_need(uint64_t length, uint64_t end, bool copies) const {
+  const uint64_t taken = group_->has_states() ? count_states(length, end) : copies,
+                 spares = std::min<uint64_t>(taken, spare_blocks_.size());
+  return {entries_needed(end) + taken - spares, spares, copies};
 }
 
-uint64_t Sequence::blocks_to_reserve(uint64_t length, uint64_t end) const {
+StepNeed Sequence::reserve_need(uint64_t length, uint64_t end) const {
   uint64_t spares = spares_needed(length, end);
   if (group_->has_states() && end > length) {
     // What is not needed in any case is left out where the pool could never give it.
@@ -114,7 +114,7 @@ uint64_t Sequence::blocks_to_reserve(uint64_t length, uint64_t end) const {
     spares = std::min(spares, std::max(states_needed(length, end),
                                        group_->pool.blocks() - static_cast<uint64_t>(held)));
   }
-  return entries_needed(end) + lacking(spares, spare_blocks_.size());
+  return {entries_needed(end) + lacking(spares, spare_blocks_.size()), spares};
 }
 
 uint64_t Sequence::length_to_share(uint64_t length) const {
@@ -206,22 +206,22 @@ Sequence::Entries Sequence::expired(uint64_t length) const {
           std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size())};
 }
 
-std::span<const Block> Sequence::expired_spares(uint64_t length) const {
+std::span<const Block> Sequence::expired_spares(uint64_t length, uint64_t taken) const {
   const std::span<const Block> spares = spare_blocks_;
-  return spares.empty() ? spares
-                        : spares.subspan(std::min<uint64_t>(
-                              spares.size(), spares_needed(length, reserved_tokens_)));
+  if (spares.empty()) return spares;
+  const uint64_t needed = std::max(taken, spares_needed(length, reserved_tokens_));
+  return spares.subspan(std::min<uint64_t>(spares.size(), needed));
 }
 
-bool Sequence::release_expired(uint64_t length) noexcept {
-  const bool spares = release_expired_spares(length);
+bool Sequence::release_expired(uint64_t length, uint64_t taken) noexcept {
+  const bool spares = release_expired_spares(length, taken);
   const Entries entries = expired(length);
   for (size_t i = entries.begin; i < entries.end; i++) release(i);
   return entries.begin < entries.end || spares;
 }
 
-bool Sequence::release_expired_spares(uint64_t length) noexcept {
-  const size_t spares = expired_spares(length).size();
+bool Sequence::release_expired_spares(uint64_t length, uint64_t taken) noexcept {
+  const size_t spares = expired_spares(length, taken).size();
   if (spares > 0) release_spares(spare_blocks_.size() - spares);
   return spares > 0;
 }
@@ -325,7 +325,7 @@ void Sequence::commit(uint64_t length, uint64_t end, std::span<const uint32_t> k
   // So a trim back to that length still works.
   const size_t gone = group_->block_of(window_begin(length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
-  if (!spare_blocks_.empty()) release_expired_spares(end);
+  if (!spare_blocks_.empty()) release_expired_spares(end, 0);
 }
 
 void Sequence::abort() noexcept {

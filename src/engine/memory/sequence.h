@@ -3,8 +3,8 @@
 // does not store its length either: callers pass it.
 //
 // A step appends positions [length, end) in this order:
-//   1. blocks_needed() says how many blocks the step needs, and the caller allocates them. The
-//      caller also decides whether the step copies its tail, since that depends on who else writes.
+//   1. step_need() says how many blocks the step needs, and the caller allocates them. The caller
+//      also decides whether the step copies its tail, since that depends on who else writes.
 //   2. make_room() reserves memory for the block table, and begin() puts the blocks into it.
 //   3. The caller writes K and V of the new tokens.
 //   4. drop_original() and commit(), or abort(), end the step.
@@ -21,9 +21,9 @@
 // most entries are no_block, since only checkpoints, the last full block and the tail are held.
 //
 // What is reserved for later steps are entries at the end of the table, and spare blocks beside it:
-// for the states of these steps, or for the copy of a shared tail. blocks_needed() counts what one
-// step takes of them, and spares_needed() the most that any steps up to some length take; a commit
-// keeps that many.
+// for the states of these steps, or for the copy of a shared tail. step_need() counts what one step
+// takes of them, and spares_needed() the most that any steps up to some length take; a commit keeps
+// that many.
 //
 // Only release() and release_from() release the blocks of table entries.
 #pragma once
@@ -43,10 +43,11 @@ struct NewState {
   Block block;
 };
 
-// What a step needs in one sequence.
+// What a step, or a reservation, needs in one sequence.
 struct StepNeed {
-  uint64_t blocks;  // that the caller allocates
-  bool copies;      // true if one of them replaces a shared tail
+  uint64_t blocks;      // that the caller allocates
+  uint64_t spares;      // spare blocks that the sequence must still have then
+  bool copies = false;  // true if one of them replaces a shared tail
 };
 
 class Sequence {
@@ -72,12 +73,11 @@ class Sequence {
   // Blocks in no table, which are reserved for later steps.
   std::span<const Block> spare_blocks() const { return spare_blocks_; }
 
-  // Returns how many blocks a step of positions [length, end) lacks. `copies`: it replaces a shared
-  // tail by a copy.
-  uint64_t blocks_needed(uint64_t length, uint64_t end, bool copies) const;
-  // Returns how many blocks are lacking so that steps up to end need no others, however they are
-  // cut.
-  uint64_t blocks_to_reserve(uint64_t length, uint64_t end) const;
+  // Returns what a step of positions [length, end) needs. `copies`: it replaces a shared tail by a
+  // copy.
+  StepNeed step_need(uint64_t length, uint64_t end, bool copies) const;
+  // Returns what is needed so that steps up to end need nothing else, however they are cut.
+  StepNeed reserve_need(uint64_t length, uint64_t end) const;
   // Returns the part-filled last block, into which a step writes; no_block if the step begins with
   // a new block.
   Block tail_written(uint64_t length, uint64_t end) const;
@@ -113,9 +113,9 @@ class Sequence {
   void make_room(size_t more, uint64_t end);
   // Does the same for add_reserved().
   void make_room_to_reserve(size_t more, uint64_t end);
-  // Takes over the blocks that blocks_to_reserve() asked for, into reserved memory.
+  // Takes over the blocks that reserve_need() asked for, into reserved memory.
   void add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
-  // Releases the spare blocks, which ends what blocks_to_reserve() promised.
+  // Releases the spare blocks, which ends what reserve_need() promised.
   void release_spares() noexcept { release_spares(0); }
   // Returns up to which length the blocks may be shared, so that what is reserved still suffices.
   uint64_t length_to_share(uint64_t length) const;
@@ -134,10 +134,11 @@ class Sequence {
     bool contains(size_t index) const { return index >= begin && index < end; }
   };
   Entries expired(uint64_t length) const;
-  // Returns the spare blocks that later steps do not need any more: nobody shares the tail now.
-  std::span<const Block> expired_spares(uint64_t length) const;
+  // Returns the spare blocks that later steps do not need any more: nobody shares the tail now. The
+  // first `taken` ones are not among them.
+  std::span<const Block> expired_spares(uint64_t length, uint64_t taken) const;
   // Releases all of these already, because blocks are short. Returns false if there are none.
-  bool release_expired(uint64_t length) noexcept;
+  bool release_expired(uint64_t length, uint64_t taken) noexcept;
 
   // Returns whether a sequence cut to `length` would still hold all that its next token sees.
   bool can_trim(uint64_t length) const;
@@ -221,8 +222,8 @@ class Sequence {
   void drop_block(Block block, uint64_t spares) noexcept;
   // Releases spare blocks but the first `keep`.
   void release_spares(size_t keep) noexcept;
-  // Releases those that later steps do not need. Returns false if there are none.
-  bool release_expired_spares(uint64_t length) noexcept;
+  // Releases expired_spares(). Returns false if there are none.
+  bool release_expired_spares(uint64_t length, uint64_t taken) noexcept;
   // Returns how many blocks positions [first, end) and the sinks take.
   uint64_t blocks_to_hold(uint64_t first, uint64_t end) const;
   // Returns whether the pool has the blocks of positions [0, end) at all, used or free.

@@ -45,7 +45,8 @@ void Batch::reserve(uint64_t* short_by) {
   needs.check_fits_together("begin");
   const auto release_expired = [&] {
     bool any = false;
-    for (const Entry& entry : entries_) any = entry.session->release_expired() || any;
+    for (size_t i = 0; i < entries_.size(); i++)
+      any = entries_[i].session->release_expired(needs.of(i)) || any;
     return any;
   };
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin",

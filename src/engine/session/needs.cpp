@@ -30,14 +30,14 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     sequence.check_fits(start, end, "begin");
     const memory::Block tail = sequence.tail_written(start, end);
     const bool copies = tail != memory::no_block && references(g, memory::block_id(tail)) > 1;
-    const uint64_t blocks = sequence.blocks_needed(start, end, copies);
     if (copies) {
       Writers& writers = writers_[{g, memory::block_id(tail)}];
       writers.count++;
       if (start >= writers.length)
-        writers = {writers.count, start, steps_.size(), sequence.blocks_needed(start, end, false)};
+        writers = {writers.count, start, steps_.size(), sequence.step_need(start, end, false)};
     }
-    steps_.push_back({blocks, copies});
+    steps_.push_back(sequence.step_need(start, end, copies));
+    const uint64_t blocks = steps_.back().blocks;
     const bool begins = start == 0 && blocks > 0;
     blocks_[g] += blocks;
     max_alone_[g] = std::max(max_alone_[g], blocks + (begins ? cache_.config().watermark : 0));
@@ -89,8 +89,8 @@ void Needs::spare_last_copies() {
     const auto [group, id] = tail;
     if (references(group, id) != writers.count) continue;
     memory::StepNeed& step = steps_[writers.step];
-    blocks_[group] -= step.blocks - writers.blocks_without_copy;
-    step = {writers.blocks_without_copy, false};
+    blocks_[group] -= step.blocks - writers.without_copy.blocks;
+    step = writers.without_copy;
   }
 }
 

@@ -51,7 +51,7 @@ class Needs {
     // not copy the tail.
     uint64_t length = 0;
     size_t step = 0;
-    uint64_t blocks_without_copy = 0;
+    memory::StepNeed without_copy = {};
   };
 
   uint32_t references(size_t group, uint32_t id) const;

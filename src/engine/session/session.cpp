@@ -101,14 +101,16 @@ void Session::reserve(uint64_t total_tokens) {
 // it throws, no block is taken.
 void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark,
                              uint64_t* short_by, const char* who) {
+  std::vector<memory::StepNeed> needs;
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
     const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
-    counts.push_back(sequence.blocks_to_reserve(length(), totals[g]));
+    needs.push_back(sequence.reserve_need(length(), totals[g]));
+    counts.push_back(needs.back().blocks);
   }
   Reservation reservation(cache(), counts, watermark, short_by, who,
-                          [&] { return release_expired(); });
+                          [&] { return release_expired(needs); });
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
@@ -338,10 +340,10 @@ void Session::begin_reserved(const Step& step, uint32_t new_tokens) noexcept {
   step_tokens_ = new_tokens;
 }
 
-bool Session::release_expired() noexcept {
+bool Session::release_expired(std::span<const memory::StepNeed> needs) noexcept {
   bool any = false;
-  for (memory::Sequence& sequence : content_.sequences())
-    any = sequence.release_expired(length()) || any;
+  for (size_t g = 0; g < needs.size(); g++)
+    any = content_.sequences()[g].release_expired(length(), needs[g].spares) || any;
   return any;
 }
 

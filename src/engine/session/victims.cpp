@@ -32,23 +32,22 @@ class Forecast {
 
   // Counts the blocks that left the window of a session of the step, its last full states and
   // spare blocks that it does not need as free: begin() takes them if blocks are short.
-  void expire(const Session& session) {
+  void expire(const Session& session, uint32_t new_tokens) {
     const std::vector<memory::Sequence::Entries> expired = expired_entries(session);
     if (sparse_)
       session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
         if (expired[group].contains(entry))
           drop_reference(expired_, group, id_of(session, group, entry), references);
       });
-    for (size_t g = 0; g < free_.size(); g++)
-      free_all(g, session.content().sequences()[g].expired_spares(session.length()));
+    for (size_t g = 0; g < free_.size(); g++) free_all(g, expired_spares(session, g, new_tokens));
   }
 
   // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared.
-  // `has_expired`: expire() was called for it.
+  // `new_tokens`: those with which expire() was called for it; NULL if it was not.
   template <class Visit>
-  void suspend(const Session& session, bool has_expired, const Visit& visit) {
+  void suspend(const Session& session, const uint32_t* new_tokens, const Visit& visit) {
     std::vector<memory::Sequence::Entries> expired(free_.size());
-    if (has_expired) expired = expired_entries(session);
+    if (new_tokens != nullptr) expired = expired_entries(session);
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
       const uint32_t id = id_of(session, group, entry);
       if (references > 1) visit(group, id);
@@ -58,11 +57,10 @@ class Forecast {
         expired_[group][id]--, suspended_[group][id]++;
     });
     for (size_t g = 0; g < free_.size(); g++) {
-      const memory::Sequence& sequence = session.content().sequences()[g];
-      const auto spares = sequence.spare_blocks();
-      free_all(g, has_expired ? spares.first(spares.size() -
-                                             sequence.expired_spares(session.length()).size())
-                              : spares);
+      const auto spares = session.content().sequences()[g].spare_blocks();
+      const size_t gone =
+          new_tokens != nullptr ? expired_spares(session, g, *new_tokens).size() : 0;
+      free_all(g, spares.first(spares.size() - gone));
     }
   }
 
@@ -88,6 +86,15 @@ class Forecast {
     for (const memory::Sequence& sequence : session.content().sequences())
       expired.push_back(sequence.expired(session.length()));
     return expired;
+  }
+
+  // Where a step copies its tail, that is shared, so the spare block for the copy has not expired.
+  static std::span<const memory::Block> expired_spares(const Session& session, size_t group,
+                                                       uint32_t new_tokens) {
+    const memory::Sequence& sequence = session.content().sequences()[group];
+    const uint64_t start = session.length();
+    return sequence.expired_spares(start,
+                                   sequence.step_need(start, start + new_tokens, false).spares);
   }
 
   // Drops one of a block's references. The block becomes free with the last of them.
@@ -141,7 +148,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   });
 
   Forecast forecast(cache);
-  for (size_t i = 0; i < step_sessions; i++) forecast.expire(*sessions[i]);
+  for (size_t i = 0; i < step_sessions; i++) forecast.expire(*sessions[i], new_tokens[i]);
   std::vector<size_t> victims;
   std::vector<bool> suspended(sessions.size());
   std::optional<Needs> needs;  // added up again only where a victim changes them
@@ -159,9 +166,10 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
            victims.size());
     const size_t victim = rank.back();
     bool changes = victim < step_sessions;
-    forecast.suspend(*sessions[victim], victim < step_sessions, [&](size_t group, uint32_t id) {
-      changes = changes || needs->writes_to_shared(group, id);
-    });
+    forecast.suspend(*sessions[victim], victim < step_sessions ? &new_tokens[victim] : nullptr,
+                     [&](size_t group, uint32_t id) {
+                       changes = changes || needs->writes_to_shared(group, id);
+                     });
     if (changes) needs.reset();
     victims.push_back(victim);
     suspended[victim] = true;
