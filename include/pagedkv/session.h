@@ -122,7 +122,8 @@ PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_
 
 /**
  * Tells the ids of positions that were committed without them (by pkv_session_prefill or
- * pkv_session_push).
+ * pkv_session_push). If forks that share a block are told different ids, the prefix index caches it
+ * as one of the texts only.
  *
  * @param     session  The session.
  * @param     first    The first position.

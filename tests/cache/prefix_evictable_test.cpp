@@ -236,6 +236,27 @@ TEST_F(Evictable, ASaveOfTheIndexIsNoUse) {
   }
 }
 
+// Sessions share blocks of which nobody has told the ids. If they are told to be two texts, the
+// blocks are cached as the first of them.
+TEST_F(Evictable, ABlockIsCachedAsOneTextOnly) {
+  for (const uint32_t window : {0, 40}) {
+    make(8, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    const Text one = text(1, 32), other = text(2, 32);
+    Session session = open(cache_);
+    extend(session, Text(32, PKV_NO_TOKEN));
+    Session child = fork(session);
+    CHECK(pkv_session_set_tokens(session, 0, 32, one.data()));
+    CHECK(pkv_session_set_tokens(child, 0, 32, other.data()));
+    CHECK(pkv_cache_validate(cache_));
+    session.close();
+    EXPECT_EQ(6u, take_all(8));
+    child.close();
+    EXPECT_EQ(32u, probe(one));
+    EXPECT_EQ(0u, probe(other));
+    EXPECT_EQ(8u, take_all(8));
+  }
+}
+
 // Sessions that have only matched are saved with the cached blocks that they read, and read them
 // again when they are loaded.
 TEST_F(Evictable, AMatchThatWasLoaded) {

@@ -37,6 +37,11 @@ struct Contents {
   uint64_t evictable_blocks(size_t group) const {
     return windows.has(group) ? windows.evictable(group) : full.evictable(group);
   }
+  // Returns true if the index has a block.
+  bool has(size_t group, memory::Block block) const {
+    return windows.has(group) ? windows.contains(group, block)
+                              : full.owner(group, block) != nullptr;
+  }
   // Returns true if the index has a block and gives its reference up when the block is needed.
   bool gives_up(size_t group, memory::Block block) const {
     return windows.has(group) ? windows.gives_up(group, block) : full.gives_up(group, block);

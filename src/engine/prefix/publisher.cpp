@@ -36,7 +36,7 @@ void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> s
         const memory::Block own = sequences[g].blocks()[node->start + i];
         if (own == cached[g] || own == memory::no_block) continue;
         if (cached[g] == memory::no_block) {  // a window group had let it go
-          if (pool.retain(own) != PKV_OK) continue;
+          if (!retain(g, own)) continue;
           cached[g] = own;
           contents_.add_block(g, own, *node, node->start + i, false);
           filled = true;
@@ -113,16 +113,22 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
 }
 
 // Fills blocks_ with the blocks of the sequences beyond the claim, with a reference each. Throws
-// bad_alloc for a reference too many as well: these blocks cannot be stored now. blocks_ then has
-// those that were retained.
+// bad_alloc, too, for a block that cannot be stored now. blocks_ then has those that were retained.
 void Publisher::retain_run(Claim& claim, std::span<memory::Sequence> sequences) {
   const size_t groups = contents_.groups.size();
   for (size_t i = 0; i < blocks_.size(); i++) {
     const memory::Block block = sequences[i % groups].blocks()[claim.depth + i / groups];
     if (block == memory::no_block) continue;
-    if (contents_.groups[i % groups]->pool.retain(block) != PKV_OK) throw std::bad_alloc();
+    if (!retain(i % groups, block)) throw std::bad_alloc();
     blocks_[i] = block;
   }
+}
+
+// Takes a reference to a block that the index does not have yet. It may have it as another text:
+// sessions share blocks whose ids nobody knows, and each can be told other ids. Returns false then,
+// and for a reference too many.
+bool Publisher::retain(size_t group, memory::Block block) noexcept {
+  return !contents_.has(group, block) && contents_.groups[group]->pool.retain(block) == PKV_OK;
 }
 
 }  // namespace pkv::prefix

@@ -27,6 +27,7 @@ class Publisher {
   void store(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
   void store_run(Claim& claim, Tree::Run run, std::span<memory::Sequence> sequences);
   void retain_run(Claim& claim, std::span<memory::Sequence> sequences);
+  bool retain(size_t group, memory::Block block) noexcept;
 
   Contents& contents_;
   Claims& claims_;

@@ -60,6 +60,10 @@ class WindowBlocks {
   // A pin keeps what a match at the end of this node needs.
   void pin(Node& node) noexcept;
 
+  // Returns true if the index has a block.
+  bool contains(size_t group, memory::Block block) const {
+    return lists_[group].slots[memory::block_id(block)].list != none;
+  }
   // Returns true if the index has a block and no pin keeps it.
   bool gives_up(size_t group, memory::Block block) const;
   // Returns how many blocks are evictable, as of the last review.

@@ -729,7 +729,8 @@ func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Statu
 }
 
 // SessionSetTokens is pkv_session_set_tokens. Tells the ids of positions that were committed
-// without them (by pkv_session_prefill or pkv_session_push). Statuses: OUT_OF_RANGE,
+// without them (by pkv_session_prefill or pkv_session_push). If forks that share a block are told
+// different ids, the prefix index caches it as one of the texts only. Statuses: OUT_OF_RANGE,
 // INVALID_ARGUMENT (a position that has another id already). Since 0.1.
 //
 //   - session: The session.

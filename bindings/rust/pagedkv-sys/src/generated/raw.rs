@@ -1667,8 +1667,9 @@ macro_rules! for_each_function {
             fn pkv_session_tokens(session: pkv_session, first: u64, n: usize, tokens: *mut i32) ->
                 pkv_status;
             /// Tells the ids of positions that were committed without them (by pkv_session_prefill
-            /// or pkv_session_push). Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has
-            /// another id already). Since 0.1.
+            /// or pkv_session_push). If forks that share a block are told different ids, the prefix
+            /// index caches it as one of the texts only. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT
+            /// (a position that has another id already). Since 0.1.
             ///
             /// - `session`: The session.
             /// - `first`: The first position.
