@@ -285,7 +285,8 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
 /**
  * Ends a suspension: reserves the blocks that the remembered tokens need, all or none (in groups
- * with a window: those of one window), and says which K and V must be computed again: those of
+ * with a window: those of one window; with states: those for batches of any size or, where there
+ * can never be as many, for one batch), and says which K and V must be computed again: those of
  * positions [*length, *total).
  *
  * pkv_session_tokens tells the ids of these positions. Prefill them by batches of any size, which

@@ -57,6 +57,11 @@ inline const std::vector<Kind> kinds = {
      PKV_STORAGE_NONE,
      true,
      true},
+    {"shared memory with large states",
+     {{.blocks = 14}, {.blocks = 14, .state_bytes = 2048, .checkpoint_tokens = 32}},
+     PKV_STORAGE_NONE,
+     true,
+     true},
 };
 
 inline Cache create(const Kind& kind) {
@@ -281,24 +286,30 @@ class ReservePlay {
 };
 
 // Plays steps of a session that is alone most of the time, and of its forks. A step that is refused
-// while nobody else has blocks must still be refused after an empty step.
+// while nobody else has blocks must still be refused after an empty step, and a session that is
+// suspended then must come back.
 class LonePlay {
  public:
-  LonePlay(const Kind& kind, uint64_t seed) : random_(seed), cache_(create(without_bytes(kind))) {
+  LonePlay(const Kind& kind, uint64_t seed)
+      : watermark_(kind.watermark), random_(seed), cache_(create(without_bytes(kind))) {
     session_ = open(cache_);
   }
 
   void run() {
     for (int i = 0; i < 8; i++) {
-      const uint64_t kind = random_.below(8);
+      const uint64_t kind = random_.below(9);
       if (kind == 0)
         trim();
+      else if (kind == 8)
+        fill();
       else if (kind == 1)
         (void)pkv_session_reserve(session_, length_of(session_) + random_.below(40));
       else if (kind == 2)
         fork_again();
       else if (kind == 3)
         fork_.close();
+      else if (kind == 4 && watermark_ == 0)
+        come_back();
       else
         try_step(static_cast<uint32_t>(random_.below(200)));
       CHECK(pkv_cache_validate(cache_));
@@ -324,6 +335,19 @@ class LonePlay {
     fork_ = fork(session_);
   }
 
+  // Takes steps of one size for as long as there are blocks.
+  void fill() {
+    const uint32_t count = static_cast<uint32_t>(random_.between(1, 20));
+    for (int i = 0; i < 300 && step(count) == PKV_OK;) i++;
+  }
+
+  void come_back() {
+    fork_.close();
+    CHECK(pkv_session_suspend(session_));
+    uint64_t length = 0, total = 0;
+    CHECK(pkv_session_resume(session_, &length, &total, nullptr));
+  }
+
   void try_step(uint32_t count) {
     const pkv_status before = step(count);
     if (before == PKV_OK || fork_ != nullptr) return;
@@ -341,6 +365,7 @@ class LonePlay {
     return status;
   }
 
+  const uint32_t watermark_;  // a resume leaves these blocks to others
   Random random_;
   Cache cache_;
   Session session_, fork_;

@@ -29,6 +29,7 @@ struct Kind {
   pkv_storage storage = PKV_STORAGE_PAGED;
   const pkv_store_config* store = nullptr;
   bool shared = false;  // The groups share the memory of these blocks.
+  uint32_t watermark = 0;
 };
 
 inline Cache create(const Kind& setup) {
@@ -60,6 +61,7 @@ inline Cache create(const Kind& setup) {
   config.threads = 1;
   config.prefix = setup.prefix ? &prefix : nullptr;
   config.store = setup.store;
+  config.watermark = setup.watermark;
   if (setup.shared) {
     config.memory_bytes = plan_of(config).total_bytes;
     for (pkv_layer_group& group : groups) group.blocks = 0;

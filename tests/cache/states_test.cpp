@@ -186,6 +186,26 @@ TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
   EXPECT_EQ(c.get(), victims[0]);
 }
 
+// A resume takes room for steps that are cut in any way, but no more than there is.
+TEST(States, WhatRanInAPoolIsResumedInIt) {
+  for (const uint32_t watermark : {0u, 2u}) {
+    Cache cache = create({.states = 10, .checkpoint_tokens = 16, .watermark = watermark});
+    Session session = open(cache);
+    const Text whole = text(1, 16 * (9 - watermark));
+    for (const int32_t token : whole) step(cache, {{session, {token}}});
+    for (const size_t chunk : {1, 5, 16, 33, 200}) {
+      CHECK(pkv_session_suspend(session));
+      uint64_t length = 99, total = 0;
+      CHECK(pkv_session_resume(session, &length, &total, nullptr));
+      EXPECT_EQ(0u, length);
+      for (size_t at = 0; at < whole.size(); at += chunk)
+        step(cache, {{session, part(whole, at, std::min(chunk, whole.size() - at))}});
+      expect_holds(session, whole);
+      CHECK(pkv_cache_validate(cache));
+    }
+  }
+}
+
 TEST(States, ReservedBlocksCountAsThoseOfTheSession) {
   Cache cache = create({.blocks = 64, .states = 6});
   Session first = open(cache), idle = open(cache);

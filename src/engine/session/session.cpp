@@ -94,19 +94,21 @@ uint32_t Session::watermark() const { return length() == 0 ? cache().config().wa
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
   const std::vector<uint64_t> totals(content_.sequences().size(), std::max(total_tokens, length()));
-  reserve_blocks(totals, watermark(), nullptr, "reserve");
+  reserve_blocks(totals, watermark(), true, nullptr, "reserve");
 }
 
-// Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free. If
-// it throws, no block is taken.
-void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark,
+// Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free.
+// any_cut: they suffice for steps of any size, and not only for one step. If it throws, no block is
+// taken.
+void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                              uint64_t* short_by, const char* who) {
   std::vector<memory::StepNeed> needs;
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
     const memory::Sequence& sequence = content_.sequences()[g];
     sequence.check_fits(length(), totals[g], who);
-    needs.push_back(sequence.reserve_need(length(), totals[g]));
+    needs.push_back(any_cut ? sequence.reserve_need(length(), totals[g])
+                            : sequence.step_need(length(), totals[g], false));
     counts.push_back(needs.back().blocks);
   }
   Reservation reservation(cache(), counts, watermark, short_by, who,
@@ -158,8 +160,16 @@ void Session::resume(uint64_t* short_by) {
     totals.push_back(window == 0 ? remembered.size()
                                  : std::min<uint64_t>(remembered.size(), length() + window));
   }
+  const auto reserve = [&](bool any_cut) {
+    reserve_blocks(totals, cache().config().watermark, any_cut, short_by, "resume");
+  };
   try {
-    reserve_blocks(totals, cache().config().watermark, short_by, "resume");
+    try {
+      reserve(true);
+    } catch (const Error& error) {
+      if (error.status != PKV_TOO_LARGE) throw;
+      reserve(false);  // what ran here had no room for every cut
+    }
   } catch (...) {
     clear();
     throw;

@@ -155,8 +155,8 @@ class Session {
   void retreat(uint64_t new_length) noexcept;
   void update_token_count();
   uint32_t watermark() const;
-  void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, uint64_t* short_by,
-                      const char* who);
+  void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
+                      uint64_t* short_by, const char* who);
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;

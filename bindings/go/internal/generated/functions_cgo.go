@@ -1181,7 +1181,8 @@ func SessionSuspend(session Session) Status {
 }
 
 // SessionResume is pkv_session_resume. Ends a suspension: reserves the blocks that the remembered
-// tokens need, all or none (in groups with a window: those of one window), and says which K and V
+// tokens need, all or none (in groups with a window: those of one window; with states: those for
+// batches of any size or, where there can never be as many, for one batch), and says which K and V
 // must be computed again: those of positions [*length, *total). pkv_session_tokens tells the ids of
 // these positions. Prefill them by batches of any size, which may go beyond total; a commit without
 // ids takes the remembered ones, one with other ids is refused. A trim, or pkv_session_prefill,

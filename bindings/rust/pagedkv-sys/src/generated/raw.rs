@@ -1782,10 +1782,11 @@ macro_rules! for_each_function {
             /// - `session`: The session.
             fn pkv_session_suspend(session: pkv_session) -> pkv_status;
             /// Ends a suspension: reserves the blocks that the remembered tokens need, all or none
-            /// (in groups with a window: those of one window), and says which K and V must be
-            /// computed again: those of positions \[\*length, \*total). pkv_session_tokens tells
-            /// the ids of these positions. Prefill them by batches of any size, which may go beyond
-            /// total; a commit without ids takes the remembered ones, one with other ids is
+            /// (in groups with a window: those of one window; with states: those for batches of any
+            /// size or, where there can never be as many, for one batch), and says which K and V
+            /// must be computed again: those of positions \[\*length, \*total). pkv_session_tokens
+            /// tells the ids of these positions. Prefill them by batches of any size, which may go
+            /// beyond total; a commit without ids takes the remembered ones, one with other ids is
             /// refused. A trim, or pkv_session_prefill, forgets what is remembered. For a session
             /// that is not suspended the call is OK and tells its length and what it remembers.
             /// Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended),
