@@ -178,10 +178,10 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
 }
 
 // Returns the bytes that are allocated while victims are chosen for a step of this many sessions
-// beside as many others, some of which have to go. Blocks leave the windows of all.
-uint64_t bytes_to_choose(uint64_t sessions, bool shared_memory) {
+// beside `others` more for each of them, some of which have to go. Blocks leave the windows of all.
+uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool shared_memory) {
   pkv_cache_config config =
-      config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 10 * sessions, PKV_STORAGE_NONE);
+      config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions, PKV_STORAGE_NONE);
   if (shared_memory) {
     config.memory_bytes = plan_of(config).total_bytes;
     config.blocks = 0;
@@ -190,7 +190,7 @@ uint64_t bytes_to_choose(uint64_t sessions, bool shared_memory) {
   Cache cache = create(config);
   std::vector<Session> all;
   std::vector<pkv_session> step;
-  for (uint64_t i = 0; i < 2 * sessions; i++) {
+  for (uint64_t i = 0; i < (1 + others) * sessions; i++) {
     all.push_back(open(cache));
     grow(cache, all.back(), 80);
     if (i < sessions) step.push_back(all.back());
@@ -207,14 +207,16 @@ uint64_t bytes_to_choose(uint64_t sessions, bool shared_memory) {
 }
 
 TEST(VictimsCost, GrowsAsTheNumberOfSessions) {
-  for (const bool shared_memory : {false, true}) {
-    uint64_t before = bytes_to_choose(64, shared_memory);
-    for (const uint64_t sessions : {128, 256, 512}) {
-      const uint64_t bytes = bytes_to_choose(sessions, shared_memory);
-      EXPECT_LT(bytes, before * 5 / 2) << sessions << " sessions, shared memory " << shared_memory;
-      before = bytes;
+  for (const bool shared_memory : {false, true})
+    for (const uint64_t others : {0, 1}) {
+      uint64_t before = bytes_to_choose(64, others, shared_memory);
+      for (const uint64_t sessions : {128, 256, 512}) {
+        const uint64_t bytes = bytes_to_choose(sessions, others, shared_memory);
+        EXPECT_LT(bytes, before * 5 / 2) << sessions << " sessions and " << others
+                                         << " others each, shared memory " << shared_memory;
+        before = bytes;
+      }
     }
-  }
 }
 
 }  // namespace

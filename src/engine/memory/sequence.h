@@ -48,6 +48,7 @@ struct StepNeed {
   uint64_t blocks;      // that the caller allocates
   uint64_t spares;      // spare blocks that the sequence must still have then
   bool copies = false;  // true if one of them replaces a shared tail
+  bool begins = false;  // true if they are the first ones of the sequence
 };
 
 class Sequence {

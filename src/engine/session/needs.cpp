@@ -37,11 +37,12 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
         writers = {writers.count, start, steps_.size(), sequence.step_need(start, end, false)};
     }
     steps_.push_back(sequence.step_need(start, end, copies));
-    const uint64_t blocks = steps_.back().blocks;
-    const bool begins = start == 0 && blocks > 0;
-    blocks_[g] += blocks;
-    max_alone_[g] = std::max(max_alone_[g], blocks + (begins ? cache_.config().watermark : 0));
-    if (begins) watermark_ = cache_.config().watermark;
+    memory::StepNeed& step = steps_.back();
+    step.begins = start == 0 && step.blocks > 0;
+    blocks_[g] += step.blocks;
+    beginning_ += step.begins;
+    max_alone_[g] =
+        std::max(max_alone_[g], step.blocks + (step.begins ? cache_.config().watermark : 0));
   }
   if (cache_.pages() != nullptr) check_pages(session, end);
 }
@@ -64,19 +65,28 @@ void Needs::check_pages(const Session& session, uint64_t end) {
   max_pages_alone_ = std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, watermark)));
 }
 
+void Needs::remove(size_t i) {
+  for (size_t g = 0; g < blocks_.size(); g++) {
+    memory::StepNeed& step = steps_[i * blocks_.size() + g];
+    blocks_[g] -= step.blocks;
+    beginning_ -= step.begins;
+    step = {};
+  }
+}
+
 void Needs::check_fits_together(const char* who) const {
   for (size_t g = 0; g < blocks_.size(); g++) {
     const uint64_t in_all = cache_.groups()[g]->pool.blocks();
-    if (blocks_[g] + watermark_ <= in_all || max_alone_[g] > in_all) continue;
+    if (blocks_[g] + watermark() <= in_all || max_alone_[g] > in_all) continue;
     fail(PKV_BATCH_TOO_LARGE,
          "%s: %zu sessions need %llu blocks of group %zu at once, which can give %llu: begin fewer "
          "at a time",
          who, steps_.size() / blocks_.size(), (unsigned long long)blocks_[g], g,
-         (unsigned long long)(in_all - watermark_));
+         (unsigned long long)(in_all - watermark()));
   }
   if (cache_.pages() == nullptr) return;
   const memory::PageCut& cut = cache_.pages()->cut();
-  const uint64_t pages = cut.pages_for(with_watermark(blocks_, watermark_));
+  const uint64_t pages = cut.pages_for(with_watermark(blocks_, watermark()));
   if (pages <= cut.pages || max_pages_alone_ > cut.pages) return;
   fail(PKV_BATCH_TOO_LARGE,
        "%s: %zu sessions need %llu pages at once; the memory that the groups share has %u: begin "

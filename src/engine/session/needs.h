@@ -21,6 +21,8 @@ class Needs {
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
+  // Takes back what the i-th add() added. Its session must write to nothing that sessions share.
+  void remove(size_t i);
   // Throws BATCH_TOO_LARGE if no pool could ever give the blocks of all steps at once, though each
   // session alone could get its own.
   void check_fits_together(const char* who) const;
@@ -35,7 +37,7 @@ class Needs {
   // By group.
   std::span<const uint64_t> blocks() const { return blocks_; }
   // How many blocks must stay free: 0 unless a session begins.
-  uint32_t watermark() const { return watermark_; }
+  uint32_t watermark() const { return beginning_ > 0 ? cache_.config().watermark : 0; }
   // What the session of the i-th add() needs, by group.
   std::span<const memory::StepNeed> of(size_t i) const {
     return std::span(steps_).subspan(i * blocks_.size(), blocks_.size());
@@ -65,7 +67,7 @@ class Needs {
   // By group: the blocks that must be free for the step of one session alone, at most.
   std::vector<uint64_t> max_alone_;
   uint64_t max_pages_alone_ = 0;  // the same in pages, if the groups share their memory
-  uint32_t watermark_ = 0;
+  uint64_t beginning_ = 0;        // how often a session takes its first blocks of a group
 };
 
 }  // namespace pkv

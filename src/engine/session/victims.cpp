@@ -151,12 +151,12 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   for (size_t i = 0; i < step_sessions; i++) forecast.expire(*sessions[i], new_tokens[i]);
   std::vector<size_t> victims;
   std::vector<bool> suspended(sessions.size());
-  std::optional<Needs> needs;  // added up again only where a victim changes them
+  std::optional<Needs> needs;  // added up again only where a victim changes those of others
   for (;;) {
     if (!needs) {
       needs.emplace(cache, step_sessions, &forecast.suspended());
       for (size_t i = 0; i < step_sessions; i++)
-        if (!suspended[i]) needs->add(*sessions[i], new_tokens[i]);
+        needs->add(*sessions[i], suspended[i] ? 0 : new_tokens[i]);
       needs->spare_last_copies();
     }
     if (forecast.fits(*needs)) return victims;
@@ -165,12 +165,15 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
            "choose_victims: not enough blocks even with all %zu other sessions suspended",
            victims.size());
     const size_t victim = rank.back();
-    bool changes = victim < step_sessions;
+    bool changes = false;
     forecast.suspend(*sessions[victim], victim < step_sessions ? &new_tokens[victim] : nullptr,
                      [&](size_t group, uint32_t id) {
                        changes = changes || needs->writes_to_shared(group, id);
                      });
-    if (changes) needs.reset();
+    if (changes)
+      needs.reset();
+    else if (victim < step_sessions)
+      needs->remove(victim);
     victims.push_back(victim);
     suspended[victim] = true;
     rank.pop_back();
