@@ -126,6 +126,18 @@ TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
   EXPECT_EQ(48u, matched) << "the session is closed";
 }
 
+TEST(Reserve, NothingIsMatchedAfterIt) {
+  for (const Kind& kind : kinds) {
+    Cache cache = create(kind);
+    Session session = open(cache);
+    CHECK(pkv_session_reserve(session, 1));
+    const int32_t token = 7;
+    uint64_t matched = 0;
+    EXPECT_EQ(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 1, &token, &matched))
+        << kind.name;
+  }
+}
+
 TEST(Reserve, NumbersOfTokensThatNoSessionCanHaveAreRefusedAtOnce) {
   memory::largest = size_t{64} << 20;  // as a machine would refuse more, sooner or later
   for (const Kind& kind : kinds) {

@@ -258,11 +258,12 @@ pkv_session_info Session::info() const {
 uint64_t Session::match_prefix(prefix::Tokens text) {
   check_ready("match_prefix");
   for (const memory::Sequence& sequence : content_.sequences())
-    if (total() > 0 || !sequence.blocks().empty())
+    if (const size_t blocks = sequence.blocks().size() + sequence.spare_blocks().size();
+        total() > 0 || blocks > 0)
       fail(PKV_INVALID_ARGUMENT,
            "match_prefix: the session has or remembers %llu tokens and has %zu blocks already; "
            "match before anything else",
-           (unsigned long long)total(), sequence.blocks().size());
+           (unsigned long long)total(), blocks);
   const size_t known = known_prefix_length(text);
   if (known < text.size())
     fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
