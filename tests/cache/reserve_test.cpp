@@ -126,6 +126,26 @@ TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
   EXPECT_EQ(48u, matched) << "the session is closed";
 }
 
+// The block for the copy of a tail is free for something else once nobody shares the tail.
+TEST(Reserve, AVictimThatSharedTheTailGivesBackItsCopy) {
+  Cache cache = create_small({.blocks = 8});
+  Session session = open(cache);
+  step(cache, session, 20);
+  Session child = fork(session);
+  CHECK(pkv_session_set_priority(child, -1));
+  CHECK(pkv_session_reserve(session, 32));
+  const std::vector<Session> others = take_the_rest(cache);
+  const pkv_session self = session;
+  const uint32_t count = 28;
+  pkv_session victims[8];
+  size_t found = 0;
+  CHECK(pkv_batch_choose_victims(cache, 1, &self, &count, 8, victims, &found));
+  ASSERT_EQ(1u, found);
+  EXPECT_EQ(child.get(), victims[0]);
+  CHECK(pkv_session_suspend(child));
+  step(cache, session, count);
+}
+
 TEST(Reserve, NothingIsMatchedAfterIt) {
   for (const Kind& kind : kinds) {
     Cache cache = create(kind);

@@ -88,16 +88,19 @@ void Sequence::release_from(size_t keep) noexcept {
   ids_.resize(keep);
 }
 
-bool Sequence::shared(size_t index) const { return group_->pool.references(ids_[index]) > 1; }
+bool Sequence::shared(size_t index, const DroppedCounts* dropped) const {
+  return references_left(group_->pool, ids_[index], dropped) > 1;
+}
 
 uint64_t Sequence::entries_needed(uint64_t end) const {
   return group_->has_states() ? 0 : lacking(group_->blocks_for(end), blocks_.size());
 }
 
-uint64_t Sequence::spares_needed(uint64_t length, uint64_t end) const {
+uint64_t Sequence::spares_needed(uint64_t length, uint64_t end,
+                                 const DroppedCounts* dropped) const {
   if (end <= length) return 0;
-  if (group_->has_states()) return states_to_reserve(length, end);
-  return tail_written(length, end) != no_block && shared(group_->block_of(length)) ? 1 : 0;
+  if (group_->has_states()) return states_to_reserve(length, end, dropped);
+  return tail_written(length, end) != no_block && shared(group_->block_of(length), dropped) ? 1 : 0;
 }
 
 StepNeed Sequence::step_need(uint64_t length, uint64_t end, bool copies) const {
@@ -206,10 +209,11 @@ Sequence::Entries Sequence::expired(uint64_t length) const {
           std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size())};
 }
 
-std::span<const Block> Sequence::expired_spares(uint64_t length, uint64_t taken) const {
+std::span<const Block> Sequence::expired_spares(uint64_t length, uint64_t taken,
+                                                const DroppedCounts* dropped) const {
   const std::span<const Block> spares = spare_blocks_;
   if (spares.empty()) return spares;
-  const uint64_t needed = std::max(taken, spares_needed(length, reserved_tokens_));
+  const uint64_t needed = std::max(taken, spares_needed(length, reserved_tokens_, dropped));
   return spares.subspan(std::min<uint64_t>(spares.size(), needed));
 }
 

@@ -30,6 +30,7 @@
 
 #include <memory_resource>
 #include <span>
+#include <unordered_map>
 
 #include "base/vectors.h"
 #include "engine/memory/group.h"
@@ -50,6 +51,17 @@ struct StepNeed {
   bool copies = false;  // true if one of them replaces a shared tail
   bool begins = false;  // true if they are the first ones of the sequence
 };
+
+// By block id: how many references to a shared block a forecast takes for gone.
+using DroppedCounts = std::unordered_map<uint32_t, uint32_t>;
+
+// Returns how many references to a block are left. NULL: none is dropped.
+inline uint32_t references_left(const Pool& pool, uint32_t id, const DroppedCounts* dropped) {
+  const uint32_t all = pool.references(id);
+  if (dropped == nullptr) return all;
+  const auto gone = dropped->find(id);
+  return gone == dropped->end() ? all : all - gone->second;
+}
 
 class Sequence {
  public:
@@ -135,9 +147,10 @@ class Sequence {
     bool contains(size_t index) const { return index >= begin && index < end; }
   };
   Entries expired(uint64_t length) const;
-  // Returns the spare blocks that later steps do not need any more: nobody shares the tail now. The
-  // first `taken` ones are not among them.
-  std::span<const Block> expired_spares(uint64_t length, uint64_t taken) const;
+  // Returns the spare blocks that later steps do not need any more: nobody shares the tail now, or
+  // would without the dropped references. The first `taken` ones are not among them.
+  std::span<const Block> expired_spares(uint64_t length, uint64_t taken,
+                                        const DroppedCounts* dropped = nullptr) const;
   // Releases all of these already, because blocks are short. Returns false if there are none.
   bool release_expired(uint64_t length, uint64_t taken) noexcept;
 
@@ -216,7 +229,8 @@ class Sequence {
   // table a commit extends.
   uint64_t entries_needed(uint64_t end) const;
   // Returns how many spare blocks suffice for steps from length to end, however they are cut.
-  uint64_t spares_needed(uint64_t length, uint64_t end) const;
+  uint64_t spares_needed(uint64_t length, uint64_t end,
+                         const DroppedCounts* dropped = nullptr) const;
   // Returns a spare block, or the first one of `fresh` if there is none.
   Block take_block(std::span<const Block>& fresh) noexcept;
   // Gives an unshared block up, or keeps it as a spare one if there are fewer than `spares`.
@@ -237,14 +251,16 @@ class Sequence {
   void release_from(size_t keep) noexcept;
   // Tells the pool how far the unshared blocks from position begin on are filled, up to end.
   void mark_filled(uint64_t begin, uint64_t end) noexcept;
-  bool shared(size_t index) const;
+  bool shared(size_t index, const DroppedCounts* dropped = nullptr) const;
   size_t count_dropped(size_t begin, size_t end) const;
 
   // The same for groups of states; sequence_states.cpp has them.
   uint64_t count_states(uint64_t length, uint64_t end) const;
-  uint64_t states_needed(uint64_t length, uint64_t end) const;
-  uint64_t states_to_reserve(uint64_t length, uint64_t end) const;
-  bool comes_back(uint64_t tokens) const;
+  uint64_t states_needed(uint64_t length, uint64_t end,
+                         const DroppedCounts* dropped = nullptr) const;
+  uint64_t states_to_reserve(uint64_t length, uint64_t end,
+                             const DroppedCounts* dropped = nullptr) const;
+  bool comes_back(uint64_t tokens, const DroppedCounts* dropped = nullptr) const;
   void check_states_fit(uint64_t length, uint64_t end, const char* who) const;
   void begin_states(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   void commit_states(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept;

@@ -75,30 +75,31 @@ uint64_t Sequence::count_states(uint64_t length, uint64_t end) const {
 }
 
 // Returns whether the block of a state becomes a spare one when the table lets go of it.
-bool Sequence::comes_back(uint64_t tokens) const {
-  const Block block = state_block(tokens);
-  return block != no_block && !group_->is_checkpoint(tokens) &&
-         group_->pool.references(block_id(block)) == 1;
+bool Sequence::comes_back(uint64_t tokens, const DroppedCounts* dropped) const {
+  return state_block(tokens) != no_block && !group_->is_checkpoint(tokens) &&
+         !shared(group_->block_of(tokens - 1), dropped);
 }
 
 // Returns how many spare blocks steps from length to end need at most: for what they keep for ever,
 // for what the largest of them writes besides, and for the state before it, unless the block that
 // holds the state at `length` serves for that.
-uint64_t Sequence::states_needed(uint64_t length, uint64_t end) const {
+uint64_t Sequence::states_needed(uint64_t length, uint64_t end,
+                                 const DroppedCounts* dropped) const {
   const Shape& shape = group_->shape;
   const uint64_t drafts = std::min<uint64_t>(shape.draft_tokens, end - length),
                  written = shape.checkpoint_tokens != 0 && ends_block_between(*group_, length, end)
                                ? 2
                                : 1,
-                 before = end - length > 1 && !comes_back(length) ? 1 : 0;
+                 before = end - length > 1 && !comes_back(length, dropped) ? 1 : 0;
   return count_checkpoints(*group_, length, end) + std::max(drafts, written) + before;
 }
 
 // Returns the same with a block for the state after the last full block, which can give way.
-uint64_t Sequence::states_to_reserve(uint64_t length, uint64_t end) const {
+uint64_t Sequence::states_to_reserve(uint64_t length, uint64_t end,
+                                     const DroppedCounts* dropped) const {
   const uint64_t full = group_->block_of(length) * group_->block_size;
-  const bool holds_last = full < length && comes_back(full);
-  return states_needed(length, end) +
+  const bool holds_last = full < length && comes_back(full, dropped);
+  return states_needed(length, end, dropped) +
          (ends_block_between(*group_, length, end) && !holds_last ? 1 : 0);
 }
 

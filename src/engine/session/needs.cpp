@@ -17,10 +17,8 @@ Needs::Needs(const Cache& cache, size_t sessions, const DroppedReferences* dropp
 }
 
 uint32_t Needs::references(size_t group, uint32_t id) const {
-  const uint32_t all = cache_.groups()[group]->pool.references(id);
-  if (dropped_ == nullptr) return all;
-  const auto dropped = (*dropped_)[group].find(id);
-  return dropped == (*dropped_)[group].end() ? all : all - dropped->second;
+  return memory::references_left(cache_.groups()[group]->pool, id,
+                                 dropped_ != nullptr ? &(*dropped_)[group] : nullptr);
 }
 
 void Needs::add(const Session& session, uint32_t new_tokens) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -11,8 +10,7 @@
 
 namespace pkv {
 
-// By group and block id: how many references to a shared block a forecast takes for gone.
-using DroppedReferences = std::vector<std::unordered_map<uint32_t, uint32_t>>;
+using DroppedReferences = std::vector<memory::DroppedCounts>;  // by group
 
 class Needs {
  public:

@@ -2,8 +2,10 @@
 #include "engine/session/victims.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/status.h"
 #include "engine/cache/reservation.h"
@@ -18,7 +20,9 @@ namespace {
 class Forecast {
  public:
   explicit Forecast(const Cache& cache)
-      : suspended_(cache.groups().size()), expired_(cache.groups().size()) {
+      : suspended_(cache.groups().size()),
+        expired_(cache.groups().size()),
+        given_up_(cache.groups().size()) {
     for (const auto& group : cache.groups()) {
       const size_t g = free_.size();
       free_.push_back(group->pool.free_count() +
@@ -39,7 +43,9 @@ class Forecast {
         if (expired[group].contains(entry))
           drop_reference(expired_, group, id_of(session, group, entry), references);
       });
-    for (size_t g = 0; g < free_.size(); g++) free_all(g, expired_spares(session, g, new_tokens));
+    for (size_t g = 0; g < free_.size(); g++)
+      if (!session.content().sequences()[g].spare_blocks().empty())
+        watch_spares(g, {&session, new_tokens});
   }
 
   // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared.
@@ -48,6 +54,11 @@ class Forecast {
   void suspend(const Session& session, const uint32_t* new_tokens, const Visit& visit) {
     std::vector<memory::Sequence::Entries> expired(free_.size());
     if (new_tokens != nullptr) expired = expired_entries(session);
+    for (size_t g = 0; g < free_.size(); g++) {
+      const auto spares = session.content().sequences()[g].spare_blocks();
+      size_t& gone = expired_spares_[{&session, g}];
+      free_all(g, spares.first(spares.size() - std::exchange(gone, spares.size())));
+    }
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
       const uint32_t id = id_of(session, group, entry);
       if (references > 1) visit(group, id);
@@ -55,13 +66,8 @@ class Forecast {
         drop_reference(suspended_, group, id, references);
       else if (references > 1)
         expired_[group][id]--, suspended_[group][id]++;
+      if (references > 1 && !publishes(session, group, id)) give_up(group, id);
     });
-    for (size_t g = 0; g < free_.size(); g++) {
-      const auto spares = session.content().sequences()[g].spare_blocks();
-      const size_t gone =
-          new_tokens != nullptr ? expired_spares(session, g, *new_tokens).size() : 0;
-      free_all(g, spares.first(spares.size() - gone));
-    }
   }
 
   // True if the blocks that would be free or evictable cover the needs.
@@ -88,13 +94,47 @@ class Forecast {
     return expired;
   }
 
+  // Returns whether the prefix index may get a block when its session is suspended.
+  static bool publishes(const Session& session, size_t group, uint32_t id) {
+    const memory::Group& of = session.content().sequences()[group].group();
+    return session.content().hold() && session.attributes().publishes &&
+           of.pool.state(id).filled == of.block_size;
+  }
+
+  // A suspended session gives up a block, and nobody gets it in its place.
+  void give_up(size_t group, uint32_t id) {
+    const auto watchers = watchers_.find({group, id});
+    if (watchers == watchers_.end()) return;
+    given_up_[group][id]++;
+    for (const Watcher& watcher : watchers->second) expire_spares(group, watcher);
+  }
+
+  // A session of the step that has spare blocks.
+  struct Watcher {
+    const Session* session;
+    uint32_t new_tokens;
+  };
+
+  // Counts the spare blocks of a session that have expired as free, now and when others give up the
+  // last blocks of its table.
+  void watch_spares(size_t group, const Watcher& watcher) {
+    expire_spares(group, watcher);
+    const memory::Sequence& sequence = watcher.session->content().sequences()[group];
+    const uint64_t tail = sequence.group().block_of(watcher.session->length());
+    for (uint64_t i = tail - std::min<uint64_t>(tail, 1); i <= tail && i < sequence.ids().size();
+         i++)
+      watchers_[{group, sequence.ids()[i]}].push_back(watcher);
+  }
+
   // Where a step copies its tail, that is shared, so the spare block for the copy has not expired.
-  static std::span<const memory::Block> expired_spares(const Session& session, size_t group,
-                                                       uint32_t new_tokens) {
-    const memory::Sequence& sequence = session.content().sequences()[group];
-    const uint64_t start = session.length();
-    return sequence.expired_spares(start,
-                                   sequence.step_need(start, start + new_tokens, false).spares);
+  void expire_spares(size_t group, const Watcher& watcher) {
+    const memory::Sequence& sequence = watcher.session->content().sequences()[group];
+    const uint64_t start = watcher.session->length(),
+                   taken = sequence.step_need(start, start + watcher.new_tokens, false).spares;
+    const auto expired = sequence.expired_spares(start, taken, &given_up_[group]);
+    size_t& gone = expired_spares_[{watcher.session, group}];
+    if (expired.size() <= gone) return;
+    free_all(group, expired.first(expired.size() - std::exchange(gone, expired.size())));
   }
 
   // Drops one of a block's references. The block becomes free with the last of them.
@@ -119,6 +159,11 @@ class Forecast {
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   bool sparse_ = false;                        // whether blocks can expire at all
   DroppedReferences suspended_, expired_;
+  DroppedReferences given_up_;  // those of suspended_ that nobody gets, of blocks in watchers_
+  // How many spare blocks of a session in a group count as free, the last ones of them.
+  std::map<std::pair<const Session*, size_t>, size_t> expired_spares_;
+  // By group and block id: whose spare blocks may expire with references to the block.
+  std::map<std::pair<size_t, uint32_t>, std::vector<Watcher>> watchers_;
 };
 
 bool holds_blocks(const Session& session) {
