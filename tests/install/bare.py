@@ -1,17 +1,19 @@
 """What a newcomer does, on an empty system: the commands that README.md and the READMEs of the
 bindings mark with `<!-- bare: NAME -->`, each block in a fresh userland that has no clone, no
-compiler and no Python, up to a decode step. Prints a table of minutes and commands. Not one of
-meson's tests: it takes root, a network and many minutes.
+compiler and no Python, up to a decode step. Prints a table of minutes and commands. It takes root,
+a network and many minutes; package.py runs a part of it as tests of meson.
 
 usage: bare.py ARTIFACTS [--systems NAME,...] [--blocks NAME,...] [--keep DIRECTORY]
 
 ARTIFACTS is a directory with what src/packaging/wheel, sdist and deb have made, and with packages
 of other languages: it is the place of registries that do not have them yet. A block whose
-packages are not there is skipped. DIRECTORY keeps the empty userlands for the next time,
-build-bare by default."""
+packages are not there is skipped. DIRECTORY keeps the empty userlands for the next time, and the
+packages of Debian that were downloaded there, build-bare by default."""
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import fnmatch
 import os
 import pathlib
@@ -28,6 +30,8 @@ BLOCK = re.compile(r"^<!-- bare: (?P<name>[\w-]+) -->\n```sh\n(?P<text>.*?)^```$
 # What clients of registries are told on this machine goes along, so that they work there too.
 OF_CLIENTS = re.compile(r"(PIP|GO|CARGO|UV)_?[A-Z_]*|(https?|no|ftp)_proxy", re.I)
 SETTINGS = ("/etc/pip.conf", "~/.cargo/config.toml", "~/.config/go/env")
+IN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+PACKAGES = pathlib.Path("var/cache/apt/archives")  # what apt-get has downloaded
 CERTIFICATES = pathlib.Path("/usr/local/share/ca-certificates")
 ALL_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
@@ -49,7 +53,7 @@ BLOCKS = {
     "python": Needs(("pagedkv-*manylinux*.whl",), PYTHON),
     "python-source": Needs(("pagedkv-[0-9]*[0-9].tar.gz",), PYTHON),
     # Debian packages are for the release that they were built on.
-    "c-debian": Needs(("libpagedkv0_*.deb", "libpagedkv-dev_*.deb"), C, DEBIAN_12),
+    "c-debian": Needs(("libpagedkv*.deb",), C, DEBIAN_12),
     "c": Needs(("pagedkv-*-tree.tar.gz",), C),
     "rust": Needs(("pagedkv-*.crate",), {"main.rs": "bindings/rust/pagedkv/README.md"}),
     "go": Needs(("libpagedkv0_*.deb", "pagedkv-go-*.tar.gz"), GO, DEBIAN_12),
@@ -81,22 +85,42 @@ def pack_tree(artifacts):
     subprocess.run(["bash", "-c", command], cwd=TREE, check=True)
 
 
+def what_is_missing():
+    """The reason why there can be no empty userland here, or None."""
+    if os.geteuid() != 0:
+        return "an empty system takes root"
+    if not shutil.which("debootstrap"):
+        return "there is no debootstrap here: bash tests/install-deps everything"
+    tried = subprocess.run([*IN_NAMESPACES, "true"], capture_output=True, text=True)
+    return f"an empty system cannot be entered: {tried.stderr}" if tried.returncode else None
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Several tests may want the same userland at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
 def bootstrap(system, kept):
-    """An archive of the empty userland; None where it cannot be had here."""
+    """An archive of the empty userland; None where there can be none."""
     archive = kept / f"{system}.tar"
-    if archive.exists():
-        return archive
-    kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept) as directory:
-        root = pathlib.Path(directory, "root")
-        command = ["debootstrap", "--variant=minbase", "--include=ca-certificates"]
-        command += [system, str(root)]
+    with locked(kept / f"{system}.lock"), tempfile.TemporaryDirectory(dir=kept) as directory:
+        if archive.exists():
+            return archive
+        root, packed = pathlib.Path(directory, "root"), pathlib.Path(directory, archive.name)
+        # What debootstrap mounts is gone when it ends, however it ends.
+        command = [*IN_NAMESPACES, "debootstrap", "--variant=minbase"]
+        command += ["--include=ca-certificates", system, str(root)]
         made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode:
             print(f"{system}: SKIPPED: debootstrap failed: {(made.stdout + made.stderr)[-300:]}")
             return None
         let_clients_in(root)
-        subprocess.run(["tar", "-cf", archive, "-C", root, "."], check=True)
+        subprocess.run(["tar", "-cf", packed, "-C", root, "."], check=True)
+        packed.rename(archive)
     return archive
 
 
@@ -109,6 +133,9 @@ def let_clients_in(root):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
             shutil.copy(source, target)
+    # An empty userland need not survive a power failure, and dpkg's fsync() takes half of its time.
+    (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
+    (root / "etc/apt/apt.conf.d/retries").write_text('Acquire::Retries "3";\n')
     if CERTIFICATES.is_dir():
         shutil.copytree(CERTIFICATES, root / CERTIFICATES.relative_to("/"), dirs_exist_ok=True)
         subprocess.run(["chroot", root, "update-ca-certificates"], check=True, capture_output=True)
@@ -135,8 +162,18 @@ def prepare(root, needs, artifacts):
     return True
 
 
-def follow(root, commands):
-    """Runs the commands of a block in the userland: what they printed, or None if one failed."""
+def link_packages(source, target):
+    """Lets two directories share the packages of Debian that were downloaded."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.deb"):
+        with contextlib.suppress(FileExistsError):
+            os.link(path, target / path.name)
+
+
+def follow(root, commands, more):
+    """Runs the commands of a block in the userland, with more in their environment: False if one
+    failed.
+    """
     environment = {k: v for k, v in os.environ.items() if OF_CLIENTS.fullmatch(k)}
     environment |= {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
     environment |= {"DEBIAN_FRONTEND": "noninteractive", "SSL_CERT_FILE": ALL_CERTIFICATES}
@@ -144,9 +181,9 @@ def follow(root, commands):
         environment["PIP_CERT"] = ALL_CERTIFICATES
     environment.pop("PIP_FIND_LINKS", None)  # a directory of this machine's
     done = subprocess.run(
-        ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root}/proc"]
+        [*IN_NAMESPACES, f"--mount-proc={root}/proc"]
         + ["chroot", root, "bash", "-ec", f"cd /root\n{commands}"],
-        env=environment,
+        env=environment | more,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -157,7 +194,7 @@ def follow(root, commands):
     return done.returncode == 0
 
 
-def run(system, archive, name, commands, artifacts):
+def run(system, archive, name, commands, artifacts, more={}):
     """A row of the table."""
     needs = BLOCKS[name]
     row = {"system": system, "block": name, "commands": count(commands), "minutes": "-"}
@@ -168,9 +205,12 @@ def run(system, archive, name, commands, artifacts):
         subprocess.run(["tar", "-xf", archive, "-C", root], check=True)
         if not prepare(root, needs, artifacts):
             return row | {"result": f"skipped: {' '.join(needs.packages)} not in {artifacts.name}"}
+        downloads = archive.parent / f"{system}-packages"
+        link_packages(downloads, root / PACKAGES)
         begin = time.monotonic()
-        worked = follow(root, commands)
+        worked = follow(root, commands, more)
         row["minutes"] = f"{(time.monotonic() - begin) / 60:.1f}"
+        link_packages(root / PACKAGES, downloads)
     return row | {"result": "decode step" if worked else "FAILED"}
 
 
@@ -181,8 +221,8 @@ def main():
     parser.add_argument("--blocks", default=",".join(BLOCKS))
     parser.add_argument("--keep", type=pathlib.Path, default=TREE / "build-bare")
     given = parser.parse_args()
-    if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        sys.exit("bare: this needs root and debootstrap")
+    if reason := what_is_missing():
+        sys.exit(f"bare: {reason}")
     artifacts = given.artifacts.resolve()
     pack_tree(artifacts)
     commands = blocks()

@@ -1,0 +1,152 @@
+"""Builds packages that README.md and the READMEs of the bindings install, and takes the first step
+of those pages with them in an empty Debian 12 (bare.py). It ends with 77 and the reason where that
+is impossible: it takes root, a network, and what `tests/install-deps everything` installs.
+
+usage: package.py wheel|sdist|deb|crates DIRECTORY
+
+Packages go to DIRECTORY/NAME, and stay there with what builds them, like the empty system in
+DIRECTORY, for the next time. GCC optimises little, to save time: -O3 is what all other tests run.
+"""
+
+import dataclasses
+import os
+import pathlib
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import bare
+
+SYSTEM = "bookworm"
+SKIPPED = 77
+LITTLE = "-O1"  # with -O0, GCC does not compile kernels
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """How packages are built, with {} for their directory, and which blocks are for them."""
+
+    commands: tuple[str, ...]
+    blocks: tuple[str, ...]
+    needs: str  # a mode of install-deps
+    tool: str = "bash"
+    directory: str = "."  # of the packages, below {}
+    of_this_system: bool = False  # they run on the release that they were built on
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+PACKAGES = {
+    "wheel": Package(("bash src/packaging/wheel {}",), ("python",), needs="python"),
+    "sdist": Package(("bash src/packaging/sdist {}",), ("python-source",), needs="python"),
+    "deb": Package(
+        ("bash src/packaging/deb {}", "bash bindings/go/package {}"),
+        ("c-debian", "go"),
+        needs="deb",
+        of_this_system=True,
+        environment={
+            "DEB_CXXFLAGS_APPEND": f"{LITTLE} -g0",
+            "DEB_BUILD_OPTIONS": "noautodbgsym",
+        },
+    ),
+    "crates": Package(
+        ("bash bindings/rust/package {}",),
+        ("rust",),
+        needs="build",
+        tool="cargo",
+        directory="crates",
+    ),
+}
+
+
+def skip(reason):
+    print(f"SKIPPED: {reason}")
+    sys.exit(SKIPPED)
+
+
+def succeeds(*command):
+    done = subprocess.run(command, cwd=bare.TREE, capture_output=True, text=True)
+    return done.returncode == 0
+
+
+def find_obstacle(package):
+    """The reason why this machine cannot do it, or None."""
+    if reason := bare.what_is_missing():
+        return reason
+    if package.of_this_system:
+        release = platform.freedesktop_os_release().get("VERSION_CODENAME")
+        if release != SYSTEM:
+            return f"packages for Debian 12 are built on Debian 12, and this is {release}"
+    missing = subprocess.run(
+        ["bash", "tests/install-deps", "--missing", package.needs],
+        cwd=bare.TREE,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    missing += [] if shutil.which(package.tool) else [package.tool]
+    if missing:
+        return f"there is no {' '.join(missing)} here: bash tests/install-deps everything"
+    return None
+
+
+def is_online():
+    """Whether the archive of Debian and the Python package index answer."""
+    with tempfile.TemporaryDirectory() as directory:
+        archive = ("bash", "src/packaging/archive", "amd64", directory, "apt-get", "update")
+        python = f"{directory}/venv/bin/python"
+        download = ("pip", "download", "--quiet", "--no-deps", f"--dest={directory}")
+        return (
+            succeeds(*archive, "--error-on=any")
+            and succeeds("python3", "-m", "venv", f"{directory}/venv")
+            and succeeds(python, "-m", *download, "pyproject-metadata>=0.8")
+        )
+
+
+def end(failures):
+    """Without a network, a failure is none of the package's."""
+    if failures and not is_online():
+        skip(f"there is no network, or no archive of Debian or Python in it: {failures[0]}")
+    sys.exit("\n".join(failures) or 0)
+
+
+def build(package, directory):
+    """The commands that failed."""
+    for line in package.commands:
+        command = [word.format(directory) for word in line.split()]
+        print("==", *command, flush=True)
+        environment = os.environ | package.environment
+        if subprocess.run(command, cwd=bare.TREE, env=environment).returncode:
+            return [f"{' '.join(command)} failed"]
+    return []
+
+
+def take_steps(package, directory, kept):
+    """What failed in an empty system."""
+    archive = bare.bootstrap(SYSTEM, kept)
+    if not archive:
+        skip("there is no empty system (see above)")
+    commands, results = bare.blocks(), []
+    for name in package.blocks:
+        print(f"== {name}:\n{commands[name]}", flush=True)
+        row = bare.run(SYSTEM, archive, name, commands[name], directory, {"CXXFLAGS": LITTLE})
+        print("{block}: {result}, {minutes} minutes".format(**row), flush=True)
+        results.append(row)
+    return [f"{row['block']}: {row['result']}" for row in results if row["result"] != "decode step"]
+
+
+def main():
+    name, kept = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    package = PACKAGES[name]
+    # What is ended removes its empty system, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if reason := find_obstacle(package):
+        skip(reason)
+    directory = kept / name
+    directory.mkdir(parents=True, exist_ok=True)
+    end(build(package, directory) or take_steps(package, directory / package.directory, kept))
+
+
+main()
