@@ -31,7 +31,7 @@ def clang():
         if path := shutil.which(name):
             return path
     print(
-        "describe.py: there is no clang-19 and no clang here: bash tests/install-deps test",
+        "describe.py: there is no clang-19 and no clang here: bash tests/install-deps everything",
         file=sys.stderr,
     )
     sys.exit(SKIPPED)
