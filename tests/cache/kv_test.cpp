@@ -222,7 +222,7 @@ TEST(KvWrite, MemoryOfOtherEngines) {
     CHECK(pkv_kv_write_slots(nullptr, &view, 40, slots.data(), &keys, nullptr));
     for (uint32_t i = 0; i < 40; i++)
       for (uint32_t d = 0; d < 48; d++)
-        EXPECT_EQ(static_cast<float>(static_cast<_Float16>(k.get(i, 1, d))),
+        EXPECT_EQ(static_cast<float>(static_cast<Float16>(k.get(i, 1, d))),
                   memory.get(static_cast<size_t>(slots[i]), 1, d));
     EXPECT_TRUE(memory.gaps_untouched());
   }
