@@ -61,16 +61,23 @@ bool has_tiles_of_bf16() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 && (d & amx_tile) != 0;
 }
 
+enum class Amx { unknown, none, refused, usable };
+
+Amx ask_for_amx() {
+  if (!has_avx512_bf16() || !has_tiles_of_bf16()) return Amx::none;
+  return may_use_tiles() ? Amx::usable : Amx::refused;
+}
+
 // The answer is kept, because a virtual machine traps the question (cpuid). Two threads that ask at
 // once get the same answer.
-bool has_amx() {
-  enum { unknown, no, yes };
-  static std::atomic<int> answer{unknown};
-  if (answer.load(std::memory_order_relaxed) == unknown)
-    answer.store(has_avx512_bf16() && has_tiles_of_bf16() && may_use_tiles() ? yes : no,
-                 std::memory_order_relaxed);
-  return answer.load(std::memory_order_relaxed) == yes;
+Amx amx() {
+  static std::atomic<Amx> answer{Amx::unknown};
+  if (answer.load(std::memory_order_relaxed) == Amx::unknown)
+    answer.store(ask_for_amx(), std::memory_order_relaxed);
+  return answer.load(std::memory_order_relaxed);
 }
+
+bool has_amx() { return amx() == Amx::usable; }
 #elif defined(__aarch64__)
 bool has_neon_dot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 
@@ -142,7 +149,7 @@ bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
 
 const char* describe_fall_back(const Table& chosen) {
 #if defined(__x86_64__)
-  if (has_avx512_bf16() && has_tiles_of_bf16() && !has_amx())
+  if (amx() == Amx::refused)
     return "the processor has AMX, but the system does not let this process use it";
   if (chosen.isa == PKV_ISA_SSE2)
     return "the processor lacks AVX2, FMA or F16C: attention runs on SSE2, several times slower";
