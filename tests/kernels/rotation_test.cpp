@@ -74,14 +74,21 @@ struct Rotated {
 
 constexpr pkv_rotation rotations[] = {PKV_ROTATION_HADAMARD, PKV_ROTATION_MATRIX};
 
-// Element d of a row times a matrix, or times its transpose.
-template <class Element>
-double product(const std::vector<double>& matrix, uint32_t dim, uint32_t d, bool transposed,
-               const Element& element) {
-  double sum = 0;
-  for (uint32_t i = 0; i < dim; i++)
-    sum += element(i) * matrix[transposed ? size_t{d} * dim + i : size_t{i} * dim + d];
-  return sum;
+// A row times a matrix, or times its transpose.
+std::vector<double> product(const std::vector<double>& row, const std::vector<double>& matrix,
+                            bool transposed = false) {
+  const size_t dim = row.size();
+  std::vector<double> sums(dim);
+  for (size_t i = 0; i < dim; i++)
+    for (size_t j = 0; j < dim; j++)
+      sums[transposed ? i : j] += row[transposed ? j : i] * matrix[i * dim + j];
+  return sums;
+}
+
+std::vector<double> values_of(const Rows& rows, uint64_t row, uint32_t head) {
+  std::vector<double> values;
+  for (uint32_t d = 0; d < rows.dim; d++) values.push_back(rows.value(row, head, d));
+  return values;
 }
 
 // Rows of numbers in [-1, 1] have results of at most sqrt(dim), from at most dim roundings.
@@ -101,10 +108,9 @@ TEST_P(Rotate, StoredRowsAreMultipliedByTheMatrix) {
       task.kv.k.rotation = rotated.rotation;
       GetParam().kernels->store(task);
       for (uint32_t row = 0; row < 3; row++) {
+        const std::vector<double> expected = product(values_of(k, row, 0), rotated.exact);
         for (uint32_t d = 0; d < dim; d++) {
-          const double expected =
-              product(rotated.exact, dim, d, false, [&](uint32_t i) { return k.value(row, 0, i); });
-          ASSERT_NEAR(sequence.value(Side::K, row, 0, d), expected, bound_of(dim))
+          ASSERT_NEAR(sequence.value(Side::K, row, 0, d), expected[d], bound_of(dim))
               << "dim " << d << " of " << dim;
           ASSERT_EQ(sequence.value(Side::V, row, 0, d), v.value(row, 0, d)) << "V has no rotation";
         }
@@ -195,12 +201,12 @@ TEST_P(Rotate, QueriesAreRotatedAsKeys) {
     task.head_rows = 6;
     task.rotation = rotated.rotation;
     GetParam().kernels->prepare(task);
-    for (uint32_t row = 0; row < 6; row++)
+    for (uint32_t row = 0; row < 6; row++) {
+      const std::vector<double> expected =
+          product(values_of(rows, row / 3, row % 3), rotated.exact);
       for (uint32_t d = 0; d < dim; d++)
-        ASSERT_NEAR(q[size_t{row} * dim + d],
-                    0.25 * product(rotated.exact, dim, d, false,
-                                   [&](uint32_t i) { return rows.value(row / 3, row % 3, i); }),
-                    bound_of(dim));
+        ASSERT_NEAR(q[size_t{row} * dim + d], 0.25 * expected[d], bound_of(dim));
+    }
   }
 }
 
@@ -220,10 +226,8 @@ TEST_P(Rotate, OutputsAreRotatedBack) {
     task.rows = rows.view();
     task.rotation = rotated.rotation;
     GetParam().kernels->finish(task);
-    for (uint32_t d = 0; d < dim; d++)
-      ASSERT_NEAR(rows.value(0, 0, d),
-                  product(rotated.exact, dim, d, true, [&](uint32_t i) { return sums[i]; }),
-                  bound_of(dim));
+    const std::vector<double> expected = product({sums.begin(), sums.end()}, rotated.exact, true);
+    for (uint32_t d = 0; d < dim; d++) ASSERT_NEAR(rows.value(0, 0, d), expected[d], bound_of(dim));
   }
 }
 

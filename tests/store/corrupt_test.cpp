@@ -3,7 +3,6 @@
 #include <fstream>
 
 #include "../support/files.h"
-#include "../support/sanitizers.h"
 #include "changed_tables.h"
 #include "file.h"
 #include "support.h"
@@ -51,13 +50,13 @@ struct Fixture {
   }
 };
 
-TEST(Corrupt, EveryFlippedBit) {
+TEST(Corrupt, AFlippedBitInEveryByte) {
   const Fixture fixture;
   EXPECT_GT(fixture.file.size(), 60u << 10);
   EXPECT_LT(fixture.file.size(), 70u << 10);
   Bytes bytes = fixture.file;
   // 7 leaves out no byte, and no bit of a byte.
-  for (size_t bit = 0; bit < bytes.size() * 8; bit += pkv::test::sanitized ? 7 : 1) {
+  for (size_t bit = 0; bit < bytes.size() * 8; bit += 7) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
     ASSERT_TRUE(fixture.refuses(bytes)) << "bit " << bit;
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);

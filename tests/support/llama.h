@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -122,10 +123,8 @@ class Llama {
     Vector result(rows * outputs);
     for (size_t r = 0; r < rows; r++) {
       for (uint32_t o = 0; o < outputs; o++) {
-        Real sum = 0;
-        for (uint32_t i = 0; i < inputs; i++)
-          sum += matrix[size_t{o} * inputs + i] * x[r * inputs + i];
-        result[r * outputs + o] = sum;
+        const Real* const row = matrix + size_t{o} * inputs;
+        result[r * outputs + o] = std::transform_reduce(row, row + inputs, &x[r * inputs], Real{0});
       }
     }
     return result;
