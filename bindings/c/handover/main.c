@@ -88,8 +88,8 @@ static handover_options parse(int argc, char** argv) {
 static void default_prompts(handover_options* o) {
   static const char* const scenes[] = {
       "ROMEO:\n", "JULIET:\n", "First Citizen:\nBefore we proceed any further, hear me speak.\n",
-      "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak.\n\n"
-      "First Citizen:\nYou are all resolved rather to die than to famish?\n"};
+      ("First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak.\n\n"
+       "First Citizen:\nYou are all resolved rather to die than to famish?\n")};
   o->count = sizeof scenes / sizeof *scenes;
   memcpy(o->prompts, scenes, sizeof scenes);
 }
