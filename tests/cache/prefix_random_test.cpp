@@ -2,6 +2,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../support/sanitizers.h"
 #include "prefix_play.h"
 
 namespace cache_test::prefix_random_test {
@@ -10,8 +11,9 @@ namespace {
 class PrefixRandom : public testing::TestWithParam<PrefixSetup> {};
 
 TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
+  constexpr uint64_t seeds = pkv::test::sanitized ? 10 : 30;
   uint64_t matched = 0, refused = 0, read_back = 0, corrupt = 0;
-  for (uint64_t seed = 1; seed <= 30; seed++) {
+  for (uint64_t seed = 1; seed <= seeds; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PrefixWorld world(GetParam());
     const Cache& cache = world.cache;
@@ -39,11 +41,11 @@ TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
     read_back += stats.read_items;
     corrupt += stats.corrupt_items;
   }
-  EXPECT_GT(matched, 1000u);
-  EXPECT_GT(refused, 10u) << "the pool hardly ran out: too large to show anything";
+  EXPECT_GT(matched, seeds * 30);
+  EXPECT_GE(refused, seeds / 10) << "the pool hardly ran out: too large to show anything";
   if (GetParam().tier) {
-    EXPECT_GT(read_back, 100u);
-    EXPECT_GT(corrupt, 2u);
+    EXPECT_GT(read_back, seeds * 3);
+    EXPECT_GE(corrupt, seeds / 10);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "../support/sanitizers.h"
 #include "world.h"
 
 namespace hostile::refused_test {
@@ -160,7 +161,8 @@ void refuse_each(const Place& place, Source source, bool only_one) {
   memory::exempt = true;
   warm_up();
   bool struck = true;
-  for (int64_t k = 1; struck; k++) {
+  constexpr int64_t step = pkv::test::sanitized ? 3 : 1;
+  for (int64_t k = 1; struck; k += step) {
     HOSTILE_CHECK(k < 3000, "there is no end to the allocations");
     Told(place).run(source, k, only_one, struck);
   }
