@@ -22,20 +22,26 @@ THREADS = re.compile(r"base/parallel_(pool|tbb)\.cpp$")
 
 def read(words):
     """The file that a command compiles, by its name below src, and the flags that count."""
-    file = next((word for word in words if word.endswith(".cpp")), None)
-    if file is None:
-        return None, None
+    file = next(word for word in words if word.endswith(".cpp"))
     name = re.split(r"(?:^|/)src/", file)[-1]
     flags = {w for w in words if re.match(r"-std=|-m|-f|-D", w) and not IGNORED.match(w)}
     return THREADS.sub("base/parallel_tbb.cpp", name), flags
 
 
-def files_of(entry):
-    """Meson makes a file of includes from several ones."""
-    file = pathlib.Path(entry["directory"], entry["file"])
-    if "-unity" not in file.name:
-        return [entry["file"]]
-    return re.findall(r"^#include\s*<(.*)>", file.read_text(encoding="utf-8"), re.MULTILINE)
+def files_of(file):
+    """Both make files that include several of them."""
+    if not re.search(r"-unity\d+|joined\d+", file.name):
+        return [str(file)]
+    return re.findall(r'^#include\s*[<"](.*)[>"]', file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def read_all(words, directory="."):
+    """The flags of each file that a command compiles."""
+    file = next((word for word in words if word.endswith(".cpp")), None)
+    if file is None:
+        return {}
+    others = [word for word in words if word != file]
+    return dict(read([*others, each]) for each in files_of(pathlib.Path(directory, file)))
 
 
 def of_meson(commands):
@@ -44,8 +50,7 @@ def of_meson(commands):
     flags = {}
     for entry in commands:
         if part.match(entry["output"]):
-            words = [w for w in shlex.split(entry["command"]) if not w.endswith(".cpp")]
-            flags.update(read([*words, file]) for file in files_of(entry))
+            flags.update(read_all(shlex.split(entry["command"]), entry["directory"]))
     return flags
 
 
@@ -61,8 +66,10 @@ def compare(cargo, meson):
 
 def main(log, commands):
     lines = pathlib.Path(log).read_text(encoding="utf-8").splitlines()
-    cargo = dict(read(line.split()) for line in lines if " -c " in f" {line} ")
-    cargo.pop(None, None)
+    cargo = {}
+    for line in lines:
+        if " -c " in f" {line} ":
+            cargo.update(read_all(line.split()))
     meson = of_meson(json.loads(pathlib.Path(commands).read_text(encoding="utf-8")))
     found = compare(cargo, meson)
     print(*found, f"{len(cargo)} files, {len(found)} differences", sep="\n")

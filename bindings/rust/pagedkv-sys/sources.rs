@@ -10,6 +10,8 @@ use std::sync::Mutex;
 /// All of these folders' files are compiled, except for the other way to run threads.
 const FOLDERS: [&str; 3] = ["api", "base", "engine"];
 const THREADS: [&str; 2] = ["parallel_tbb.cpp", "parallel_pool.cpp"];
+/// So many files are compiled as one, since half of the time of compiling is headers.
+const JOINED: usize = 16;
 
 /// Optional libraries of the system: the feature, and what pkg-config calls it.
 const LIBRARIES: [(&str, &str, &str); 3] = [
@@ -84,12 +86,18 @@ fn other_jobs(root: &Path, common: &cc::Build) -> Result<Vec<cc::Build>, String>
         list_sources(&root.join("src").join(folder), &mut files)?;
     }
     files.retain(|file| !THREADS.iter().any(|name| *name != threads && file.ends_with(name)));
-    let job = |file: PathBuf| {
+    let directory = PathBuf::from(env::var("OUT_DIR").unwrap());
+    let mut jobs = Vec::new();
+    for (i, files) in files.chunks(JOINED).enumerate() {
+        let joined = directory.join(format!("joined{i}.cpp"));
+        let lines: String =
+            files.iter().map(|file| format!("#include \"{}\"\n", file.display())).collect();
+        fs::write(&joined, lines).map_err(|error| format!("{}: {error}", joined.display()))?;
         let mut job = common.clone();
-        job.file(file);
-        job
-    };
-    Ok(files.into_iter().map(job).collect())
+        job.file(joined);
+        jobs.push(job);
+    }
+    Ok(jobs)
 }
 
 /// The sources lie in the package, or this is a clone of the project.
