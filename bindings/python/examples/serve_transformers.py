@@ -72,13 +72,14 @@ def report(question: str, request: Request) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Answers several questions at once.")
     parser.add_argument("--model")
+    parser.add_argument("--max-tokens", type=int, default=60, help="of an answer (%(default)s)")
     parser.add_argument("questions", nargs="*", default=QUESTIONS)
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     model, tokenizer = load(arguments.model)
     with Engine(model, tokenizer) as engine:
         prompts = [prompt_of(question, tokenizer) for question in arguments.questions]
-        requests = [engine.add(prompt, max_new_tokens=60) for prompt in prompts]
+        requests = [engine.add(prompt, max_new_tokens=arguments.max_tokens) for prompt in prompts]
         engine.run()
         for question, request in zip(arguments.questions, requests, strict=True):
             report(question, request)

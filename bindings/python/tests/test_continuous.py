@@ -73,7 +73,7 @@ def test_a_real_model() -> None:
         folder, gguf_file=file, dtype=torch.float32
     ).eval()
     torch.manual_seed(2)
-    given = [torch.randint(100, 40000, (5 + 3 * i,)).tolist() for i in range(16)]
+    given = [torch.randint(100, 40000, (5 + 6 * i,)).tolist() for i in range(8)]
     wanted = [expected(model, prompt, eos_token_id=None) for prompt in given]
     install_continuous(model)
     assert batched(model, given, page_size=256, max_batch_tokens=256, num_blocks=40) == wanted

@@ -85,7 +85,7 @@ def test_tensors_of_pytorch_go_in_and_out() -> None:
     reason="transformers is not installed: its models were NOT served",
 )
 def test_questions_are_answered_together() -> None:
-    shown = run("serve_transformers.py", "Why?", "Who?", "What?")
+    shown = run("serve_transformers.py", "--max-tokens", "8", "Why?", "Who?", "What?")
     assert shown.count("of them cached") == 3
     assert " 0 of them cached" in shown
     assert "tokens of prompts were cached" in shown
