@@ -5,7 +5,8 @@ is impossible: it takes root, a network, and what `tests/install-deps everything
 usage: package.py wheel|sdist|deb|crates DIRECTORY
 
 Packages go to DIRECTORY/NAME, and stay there with what builds them, like the empty system in
-DIRECTORY, for the next time. GCC optimises little, to save time: -O3 is what all other tests run.
+DIRECTORY, for the next time. Compilers optimise little, to save time: -O3 is what all other tests
+run.
 """
 
 import dataclasses
@@ -39,7 +40,12 @@ class Package:
 
 
 PACKAGES = {
-    "wheel": Package(("bash src/packaging/wheel {}",), ("python",), needs="python"),
+    "wheel": Package(
+        ("bash src/packaging/wheel {}",),
+        ("python",),
+        needs="python",
+        environment={"CXXFLAGS": LITTLE},
+    ),
     "sdist": Package(("bash src/packaging/sdist {}",), ("python-source",), needs="python"),
     "deb": Package(
         ("bash src/packaging/deb {}", "bash bindings/go/package {}"),
