@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../support/sanitizers.h"
 #include "support.h"
 
 namespace store::stalls_test {
@@ -153,7 +154,7 @@ const pkv_runner one_at_a_time{run_alone, nullptr, 2, 0};
 // that step.
 class Stalls : public testing::TestWithParam<uint32_t> {
  protected:
-  static constexpr uint32_t tokens = 4000, stepped = 4;
+  static constexpr uint32_t tokens = pkv::test::sanitized ? 1200 : 4000, stepped = 4;
 
   Stalls() {
     plan_.groups = {
