@@ -251,7 +251,8 @@ typedef struct pkv_cache_config {
   /**
    * Blocks of each group that only sessions which hold tokens may take. What begins (a first step,
    * a resume, room reserved for an empty session) leaves so many free, so that running sessions can
-   * finish. Exact while one thread begins. Default 0.
+   * finish. A session that grew into them and was suspended cannot be resumed, even alone. Exact
+   * while one thread begins. Default 0.
    */
   uint32_t watermark;
   uint64_t blocks; /**< Capacity in blocks per group. Give this or memory_bytes. */

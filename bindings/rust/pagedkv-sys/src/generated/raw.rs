@@ -640,7 +640,8 @@ pub struct pkv_cache_config {
     pub block_size: u32,
     /// Blocks of each group that only sessions which hold tokens may take. What begins (a first
     /// step, a resume, room reserved for an empty session) leaves so many free, so that running
-    /// sessions can finish. Exact while one thread begins. Default 0.
+    /// sessions can finish. A session that grew into them and was suspended cannot be resumed, even
+    /// alone. Exact while one thread begins. Default 0.
     pub watermark: u32,
     /// Capacity in blocks per group. Give this or memory_bytes.
     pub blocks: u64,
