@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from . import _waiting
 from ._arrays import TokenIds, address, token_ids
 from ._exit import close_at_exit
-from ._handle import Handle, as_record, new_handle, report, unsigned
+from ._handle import Handle, as_record, report, unsigned
 from ._library import library, opened
 from ._memory import Hold, Memory
 from ._python_store import Store
@@ -77,7 +77,7 @@ class CacheBase(Handle):
         with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
             struct.store = None if store is None else ctypes.addressof(store)
             self._store = store  # its functions are called until the cache is closed
-            super().__init__(new_handle(library().cache_create, ctypes.byref(struct)))
+            super().__init__(library().cache_create, ctypes.byref(struct))
         if self._calls_python or config.logger is not None:
             close_at_exit(self)
         self.config = config
@@ -296,12 +296,28 @@ class CacheBase(Handle):
         return report(StoreStats, library().store_get_stats, self._handle)
 
 
+Member = TypeVar("Member", bound="CacheMember")
+
+
 class CacheMember(Handle):
     """An object that belongs to a cache, and goes with it."""
 
-    def __init__(self, cache: CacheBase, handle: int | None) -> None:
-        super().__init__(handle)
+    def __init__(
+        self,
+        cache: CacheBase,
+        function: Any,
+        *arguments: Any,
+        check: Callable[[int], None] | None = None,
+    ) -> None:
         self.cache = cache
+        super().__init__(function, *arguments, check=check)
+
+    @classmethod
+    def _of(cls: type[Member], cache: CacheBase, handle: int | None) -> Member:
+        """The object of a handle that is there already."""
+        made = cls.__new__(cls)
+        made.cache, made._made, made._closed = cache, ctypes.c_void_p(handle), False
+        return made
 
     def _lives(self) -> bool:
         return super()._lives() and not self.cache.closed

@@ -83,11 +83,19 @@ class Handle(Closable):
     """
 
     _close_function = ""
-    _handle = 0
 
-    def __init__(self, handle: int | None) -> None:
-        self._handle = handle or 0
+    def __init__(
+        self, function: Any, *arguments: Any, check: Callable[[int], None] | None = None
+    ) -> None:
+        """Calls what makes the object. C writes the handle into this one, so that no exception
+        between two lines, such as Ctrl-C, loses it."""
+        self._made = ctypes.c_void_p()
         self._closed = False
+        (check or library().check)(function(*arguments, ctypes.byref(self._made)))
+
+    @property
+    def _handle(self) -> int:
+        return self._made.value or 0
 
     @property
     def handle(self) -> int:
@@ -112,7 +120,7 @@ class Handle(Closable):
         """Whether there is something to close: what belonged to a cache that was closed went with
         it.
         """
-        return not self._closed
+        return not self._closed and self._made.value is not None
 
     def _closer(self) -> Callable[[], None]:
         """A call that closes the object, or raises. It does not keep this Python object alive."""
@@ -136,13 +144,6 @@ class Handle(Closable):
 
 def _close(function: str, handle: int) -> None:
     opened().check(getattr(opened(), function)(handle))
-
-
-def new_handle(function: Any, *arguments: Any) -> int | None:
-    """Calls what writes a new handle to its last argument."""
-    made = ctypes.c_void_p()
-    library().check(function(*arguments, ctypes.byref(made)))
-    return made.value
 
 
 def report(record: type[Record], function: Any, *arguments: Any) -> Record:

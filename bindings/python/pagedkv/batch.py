@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -49,12 +49,14 @@ class Batch(CacheMember):
         cache: CacheBase,
         sessions: Sequence[Session],
         new_tokens: Sequence[int],
-        handle: int | None,
+        function: Any,
+        *arguments: Any,
+        check: Callable[[int], None],
     ) -> None:
-        super().__init__(cache, handle)
         self.sessions = tuple(sessions)
         self.rows = sum(new_tokens)
         self.batch_rows = BatchRows(tuple(new_tokens))
+        super().__init__(cache, function, *arguments, check=check)
 
     def _shown(self) -> str:
         return f"{counted(self.rows, 'row')} of {counted(len(self.sessions), 'session')}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ._arrays import counts, pointer_array
 from ._cache_base import CacheBase
 from ._enums import enum_number
-from ._handle import new_handle, signed32, unsigned
+from ._handle import signed32, unsigned
 from ._library import library, opened
 from .batch import Batch
 from .errors import misuse
@@ -46,20 +46,22 @@ class Cache(CacheBase):
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")
         if salt:
             struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)
-        return Session(self, new_handle(library().session_open, self._handle, ctypes.byref(struct)))
+        return Session(self, library().session_open, self._handle, ctypes.byref(struct))
 
     def begin(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> Batch:
         """Begins a step: blocks of all new tokens for every session, or an OutOfBlocksError that
         tells how many are short.
         """
         handles, numbers = _step(sessions, new_tokens)
-        made, short = ctypes.c_void_p(), ctypes.c_uint64()
-        status = library().batch_begin(
-            self._handle, len(handles), handles, numbers, ctypes.byref(short), ctypes.byref(made)
+        short = ctypes.c_uint64()
+        return Batch(
+            self,
+            sessions,
+            new_tokens,
+            library().batch_begin,
+            *(self._handle, len(handles), handles, numbers, ctypes.byref(short)),
+            check=lambda status: check_blocks(status, short),
         )
-        if status:
-            check_blocks(status, short)
-        return Batch(self, sessions, new_tokens, made.value)
 
     def choose_victims(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> list[int]:
         """Handles of the sessions to suspend or close so that `begin` with the rest of this list

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from ._enums import enum_number
-from ._handle import Handle, new_handle, report, unsigned
+from ._handle import Handle, report, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
@@ -31,7 +31,7 @@ class Compute(Handle):
         struct.isa = enum_number(isa, Isa, "isa")
         if runner is not None:
             struct.runner = ctypes.addressof(runner)
-        super().__init__(new_handle(library().compute_create, ctypes.byref(struct)))
+        super().__init__(library().compute_create, ctypes.byref(struct))
 
     def _shown(self) -> str:
         info = self.info()

@@ -131,7 +131,7 @@ def load(
         )
         if status != Status.BUFFER_TOO_SMALL or isinstance(source, int):
             opened().check(status)
-            return [Session(cache, handle) for handle in sessions[: count.value]]
+            return [Session._of(cache, handle) for handle in sessions[: count.value]]
 
 
 def file_info(

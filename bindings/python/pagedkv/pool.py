@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import address, counts
-from ._handle import Handle, new_handle, report, unsigned
+from ._handle import Handle, report, unsigned
 from ._library import library
 from .generated import raw as _raw
 from .generated.records import BlockState, PoolStats
@@ -33,7 +33,7 @@ class Pool(Handle):
             unsigned(blocks, 32, "blocks"),
             unsigned(block_size, 32, "block_size"),
         )
-        super().__init__(new_handle(library().pool_create, ctypes.byref(struct)))
+        super().__init__(library().pool_create, ctypes.byref(struct))
 
     def _shown(self) -> str:
         stats = self.stats()

@@ -21,7 +21,7 @@ from ._arrays import (
     token_ids,
 )
 from ._cache_base import CacheBase, CacheMember
-from ._handle import new_handle, report, signed32, unsigned
+from ._handle import report, signed32, unsigned
 from ._library import library, opened
 from ._repr import counted
 from .errors import OutOfBlocksError
@@ -149,11 +149,11 @@ class Session(CacheMember):
 
     def fork(self) -> Session:
         """A session with the same tokens; blocks are shared until one of the two writes."""
-        return Session(self.cache, new_handle(library().session_fork, self._handle))
+        return Session(self.cache, library().session_fork, self._handle)
 
     def snapshot(self) -> Snapshot:
         """Freezes what the session holds now."""
-        return Snapshot(self.cache, new_handle(library().snapshot_take, self._handle))
+        return Snapshot(self.cache, library().snapshot_take, self._handle)
 
     def suspend(self) -> None:
         """Gives blocks back and remembers the token ids (preemption)."""
@@ -274,9 +274,7 @@ class Snapshot(CacheMember):
 
     def open(self) -> Session:
         """A new session with the frozen content."""
-        return Session(
-            self.cache, new_handle(library().snapshot_open, self.cache.handle, self._handle)
-        )
+        return Session(self.cache, library().snapshot_open, self.cache.handle, self._handle)
 
 
 def kv_tensors(
