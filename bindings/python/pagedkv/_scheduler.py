@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import time
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from tokenizers.decoders import DecodeStream
 
+from ._handle import unsigned
+from ._text import TextStream
 from .batch import Batch
 from .cache import Cache
 from .errors import BatchTooLargeError, OutOfBlocksError
@@ -28,11 +29,17 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1:
+        temperature, top_p = float(self.temperature), float(self.top_p)
+        if not 0 <= temperature < math.inf or not 0 < top_p <= 1:
             raise ValueError(
-                "temperature and top_k of 0 or more and a top_p above 0 and up to 1 are needed, "
-                f"not {self.temperature}, {self.top_k} and {self.top_p}"
+                "a temperature of 0 or more and a top_p above 0 and up to 1 are needed, "
+                f"not {temperature} and {top_p}"
             )
+        # As types of Python, whatever was given: other libraries take no others.
+        object.__setattr__(self, "temperature", temperature)
+        object.__setattr__(self, "top_p", top_p)
+        object.__setattr__(self, "top_k", unsigned(self.top_k, 32, "top_k"))
+        object.__setattr__(self, "seed", unsigned(self.seed, 64, "seed"))
 
 
 class Finish(enum.Enum):
@@ -41,17 +48,25 @@ class Finish(enum.Enum):
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class RequestFailedError(RuntimeError):
+    """A request ended without its answer; the others go on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
     """A new token of a request. `text` is what it adds to the text, where there is a tokenizer: ""
-    while the token is a part of a character. `finish` is set with the last token."""
+    while the token is a part of a character. `finish` is set with the last token. `time` is that of
+    time.perf_counter()."""
 
     request: Request
     token: int
     text: str
     finish: Finish | None
+    time: float = dataclasses.field(default_factory=time.perf_counter)
+    _text: TextStream | None = dataclasses.field(default=None, repr=False)
 
 
 class _State(enum.Enum):
@@ -73,23 +88,32 @@ class Request:
     priority: int
     salt: bytes | None
     finish: Finish | None = None
+    error: str = ""
+    """Why it FAILED."""
     preemptions: int = 0
     cached_tokens: int = 0
     """Tokens of the prompt that need not be computed, because the prefix index had them."""
     arrival: float = dataclasses.field(default_factory=time.perf_counter)
-    first_token: float | None = None
-    last_token: float | None = None
 
     _prompt: npt.NDArray[np.int32] = dataclasses.field(init=False, repr=False)
     _state: _State = _State.WAITING
     _session: Session | None = None
     _held: int = 0  # tokens whose keys and values are in the session
-    _generator: torch.Generator | None = None
-    _decoder: DecodeStream | None = None
+    _text: TextStream | None = None  # before the answer
     _events: list[Event] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._prompt = np.array(self.tokens, np.int32)
+
+    def _take(self, event: Event) -> None:
+        """One assignment decides whether the token was taken; the rest follows from it."""
+        self._events.append(event)
+        self._follow_events()
+
+    def _follow_events(self) -> None:
+        self.tokens += [event.token for event in self._events[len(self.answer) :]]
+        if self._events and self.finish is None:
+            self.finish = self._events[-1].finish
 
     @property
     def session(self) -> Session:
@@ -107,6 +131,15 @@ class Request:
     def text(self) -> str:
         """The answer as text."""
         return "".join(event.text for event in self._events)
+
+    @property
+    def first_token(self) -> float | None:
+        """When it came, by time.perf_counter()."""
+        return self._events[0].time if self._events else None
+
+    @property
+    def last_token(self) -> float | None:
+        return self._events[-1].time if self._events else None
 
     @property
     def time_to_first_token(self) -> float | None:
@@ -140,10 +173,11 @@ class Scheduler:
         self._groups, self._blocks = plan.groups, plan.blocks // plan.groups
         windows = [group.window for group in cache.config.layer_groups()]
         self._window = 0 if 0 in windows else max(windows)
-        self.requests: list[
-            Request
-        ] = []  # not done yet; higher priorities first, then as they came
-        self.preemptions = self.prompt_tokens = self.cached_tokens = 0
+        # Not done yet: higher priorities first, then as they came.
+        self.requests: list[Request] = []
+        self.preemptions = self.prompt_tokens = self.cached_tokens = self.finished = 0
+        self._batch: Batch | None = None
+        self._ended_well = True  # the last step
 
     def check_fits(self, tokens: int) -> None:
         """Refuses a request that could not even run alone."""
@@ -155,29 +189,71 @@ class Scheduler:
             )
 
     def add(self, request: Request) -> None:
-        self.requests.append(request)
-        self.requests.sort(key=lambda r: (-r.priority, r.number))
+        # What no session can have is refused here.
+        self._cache.open_session(priority=request.priority, salt=request.salt).close()
         if self._cache.config.store is not None:
             self._cache.prefetch(request.tokens, request.salt)
+        self.requests = sorted([*self.requests, request], key=lambda r: (-r.priority, r.number))
 
     def remove(self, request: Request) -> None:
         if request._session is not None:
             request._session.close()
+        if request._state is not _State.DONE:
+            self.finished += request.finish is not Finish.CANCELLED
         request._session, request._state = None, _State.DONE
         self.requests = [other for other in self.requests if other is not request]
 
+    def fail(self, request: Request, error: Exception) -> None:
+        """Ends a request that cannot go on."""
+        request.error = f"{type(error).__name__}: {error}"
+        request.finish = Finish.FAILED
+        self.remove(request)
+
     def begin(self) -> tuple[Batch, list[Part]] | None:
         """Plans a step and takes its blocks. None: there is nothing to do."""
+        if not self._ended_well:
+            self._recover()
+        self._ended_well = False
         self._admit()
         while parts := self._plan():
             sessions = [part.session for part in parts]
             counts = [len(part.tokens) for part in parts]
             try:
-                return self._cache.begin(sessions, counts), parts
-            except (OutOfBlocksError, BatchTooLargeError):
+                self._batch = self._cache.begin(sessions, counts)
+                return self._batch, parts
+            except (OutOfBlocksError, BatchTooLargeError) as error:
                 if not self._preempt(self._cache.choose_victims(sessions, counts)):
-                    raise
+                    self.fail(parts[-1].request, error)
+        self._ended_well = True
         return None
+
+    def end(self, parts: list[Part]) -> None:
+        """Takes note of a step that was committed, and of the tokens that it gave."""
+        for part in parts:
+            part.request._held += len(part.tokens)
+            if part.request.finish is not None:
+                self.remove(part.request)
+        self._batch, self._ended_well = None, True
+
+    def _recover(self) -> None:
+        """After an exception, Ctrl-C among them, between any two lines of a step: what the library
+        holds and which events there are tell how far it came."""
+        if self._batch is not None:
+            self._batch.__exit__(None, None, None)
+            self._batch = None
+        for request in self.requests:
+            request._follow_events()
+            if request.finish is not None:
+                self.remove(request)
+            elif (session := request._session) is not None:
+                info = None if session.closed else session.info()
+                lost = info is None or info.length >= len(request.tokens)
+                if lost:  # its last token was not taken: that is computed again
+                    session.close()
+                    request._session = None
+                waits = lost or info is None or info.suspended
+                request._state = _State.WAITING if waits else _State.RUNNING
+                request._held = 0 if waits or info is None else info.length
 
     # ---- Admission ----
 
@@ -194,11 +270,12 @@ class Scheduler:
                 return
             try:
                 self._start(request)
-            except OutOfBlocksError:
-                if running:
+            except Exception as error:
+                if running and isinstance(error, OutOfBlocksError):
                     return
-                raise
-            running.append(request)
+                self.fail(request, error)
+            else:
+                running.append(request)
 
     def _start(self, request: Request) -> None:
         """Opens the session of a request and takes over what is cached of its text, or ends a

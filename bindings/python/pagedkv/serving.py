@@ -22,21 +22,20 @@ import itertools
 import os
 import time
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
-from tokenizers.decoders import DecodeStream
 from transformers import (
     LogitsProcessorList,
     PreTrainedModel,
-    TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 from transformers.cache_utils import Cache as TransformersCache
 
-from ._handle import Uncopied, unsigned
-from ._scheduler import Event, Finish, Part, Request, Sampling, Scheduler
+from ._handle import Uncopied, integer, unsigned
+from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
+from ._text import TextStream
 from .batch import Batch
 from .cache import Cache
 from .config import PrefixConfig
@@ -55,7 +54,15 @@ from .transformers import (
 if TYPE_CHECKING:
     from .events import EventPublisher
 
-__all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "Sampling"]
+__all__ = [
+    "Engine",
+    "EngineStats",
+    "Event",
+    "Finish",
+    "Request",
+    "RequestFailedError",
+    "Sampling",
+]
 
 _SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(events=1 << 16), Sampling()
 
@@ -157,7 +164,7 @@ class Engine(Uncopied):
     def close(self) -> None:
         """Ends all requests and gives back all memory."""
         for request in self._scheduler.requests:
-            self._end(request, Finish.CANCELLED)
+            self._cancel(request)
         if self._told is not None:
             self._told.close()
         self.cache.close()
@@ -172,10 +179,10 @@ class Engine(Uncopied):
 
     def add(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Sequence[SupportsIndex],
         *,
-        max_new_tokens: int = 128,
-        stop_tokens: Sequence[int] | None = None,
+        max_new_tokens: SupportsIndex = 128,
+        stop_tokens: Sequence[SupportsIndex] | None = None,
         sampling: Sampling = _GREEDY,
         priority: int = 0,
         salt: bytes | None = None,
@@ -183,11 +190,11 @@ class Engine(Uncopied):
         """Adds a text or token ids to be continued. `stop_tokens` end the answer, by default those
         of the model's generation config. Requests of a higher priority begin earlier and are
         preempted later. Only requests of the same salt share prefixes."""
-        tokens = self._token_ids(prompt)
-        limit = len(tokens) + max_new_tokens
-        if max_new_tokens < 1 or limit > self._context:
+        tokens, new = self._token_ids(prompt), integer(max_new_tokens, "max_new_tokens")
+        limit = len(tokens) + new
+        if new < 1 or limit > self._context:
             raise ValueError(
-                f"the prompt has {len(tokens)} tokens and max_new_tokens is {max_new_tokens}: 1 or "
+                f"the prompt has {len(tokens)} tokens and max_new_tokens is {new}: 1 or "
                 f"more are needed, and both together at most the model's {self._context}"
             )
         self._scheduler.check_fits(limit)
@@ -196,23 +203,23 @@ class Engine(Uncopied):
             tokens=tokens,
             prompt_length=len(tokens),
             limit=limit,
-            stop_tokens=self._stop_tokens if stop_tokens is None else frozenset(stop_tokens),
+            stop_tokens=self._stop_tokens
+            if stop_tokens is None
+            else frozenset(integer(token, "stop_tokens") for token in stop_tokens),
             sampling=sampling,
             priority=priority,
             salt=salt,
         )
-        if sampling.temperature > 0:
-            request._generator = torch.Generator().manual_seed(sampling.seed)
         if self._tokenizer is not None:
-            request._decoder = DecodeStream(skip_special_tokens=True)
-        self._tell(request)
+            request._text = TextStream.behind(self._tokenizer, tokens)
         self._scheduler.add(request)
+        self._tell(request)
         return request
 
     def cancel(self, request: Request) -> None:
         """Ends a request; what it computed stays in the prefix index."""
         if request.finish is None:
-            self._end(request, Finish.CANCELLED)
+            self._cancel(request)
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Generator[Event, None, None]:
         """Adds a request (options as of `add`) and gives its tokens as they come. Other requests go
@@ -221,26 +228,31 @@ class Engine(Uncopied):
         return self.events(self.add(prompt, **options))
 
     def events(self, request: Request) -> Generator[Event, None, None]:
-        """As stream(), for a request that was added: its tokens from the first on."""
+        """As stream(), for a request that was added: its tokens from the first on. One that failed
+        raises a RequestFailedError behind its last token."""
         try:
             for at in itertools.count():
                 while at == len(request._events) and request.finish is None:
                     self.step()
                 if at == len(request._events):
-                    return
+                    break
                 yield request._events[at]
         finally:
             self.cancel(request)
+        if request.finish is Finish.FAILED:
+            raise RequestFailedError(f"request {request.number} failed: {request.error}")
 
     def run(self) -> None:
-        """Steps until every request is done."""
+        """Steps until every request is done; one that cannot go on is FAILED and says why."""
         while self._scheduler.requests:
             self.step()
 
     # ---- A step ----
 
     def step(self) -> list[Event]:
-        """Runs one forward pass. Gives the new tokens; none once every request is done."""
+        """Runs one forward pass. Gives the new tokens; none once every request is done. What fails
+        for one request alone ends that one (Finish.FAILED). An exception of the model, or Ctrl-C,
+        comes through, and the next step goes on from where this one began."""
         start = time.perf_counter()
         begun = self._scheduler.begin()
         if begun is None:
@@ -248,21 +260,23 @@ class Engine(Uncopied):
         batch, parts = begun
         with batch:
             logits = self._runner.forward(batch, parts)
+            answering = [part.request for part in parts if part.wants_logits]
+            answers = [*zip(answering, _answers(answering, logits), strict=True)]
             batch.commit(list(itertools.chain.from_iterable(part.tokens for part in parts)))
-        for part in parts:
-            part.request._held += len(part.tokens)
-        answering = [part.request for part in parts if part.wants_logits]
-        events = [
-            self._take(request, token)
-            for request, token in zip(answering, _choose(answering, logits), strict=True)
-        ]
+        events = []
+        for request, answer in answers:
+            if isinstance(answer, Event):
+                request._take(answer)
+                events.append(answer)
+            else:
+                self._scheduler.fail(request, answer)
+        self._scheduler.end(parts)
+        self._count(parts, events, time.perf_counter() - start)
+        for request in answering:
+            if request.finish is not None:
+                self._tell(request)
         if self._told is not None:
             self._told.poll()
-        stats = self._stats
-        stats.steps += 1
-        stats.computed_tokens += sum(len(part.tokens) for part in parts)
-        stats.generated_tokens += len(events)
-        stats.seconds += time.perf_counter() - start
         return events
 
     @property
@@ -270,6 +284,7 @@ class Engine(Uncopied):
         scheduler, mean = self._scheduler, self._ttft_sum / max(self._ttft_count, 1)
         return dataclasses.replace(
             self._stats,
+            finished=scheduler.finished,
             preemptions=scheduler.preemptions,
             prompt_tokens=scheduler.prompt_tokens,
             cached_tokens=scheduler.cached_tokens,
@@ -278,12 +293,12 @@ class Engine(Uncopied):
 
     # ---- Inside ----
 
-    def _token_ids(self, prompt: str | Sequence[int]) -> list[int]:
+    def _token_ids(self, prompt: str | Sequence[SupportsIndex]) -> list[int]:
         if isinstance(prompt, str):
             if self._tokenizer is None:
                 raise ValueError("a prompt of text needs an engine with a tokenizer")
-            prompt = self._tokenizer(prompt)["input_ids"]
-        tokens = [int(token) for token in prompt]
+            prompt = list(self._tokenizer(prompt)["input_ids"])
+        tokens = [integer(token, "prompt") for token in prompt]
         if not tokens or not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
             raise ValueError(
                 f"prompt: {len(tokens)} tokens from {min(tokens, default=0)} to "
@@ -291,38 +306,25 @@ class Engine(Uncopied):
             )
         return tokens
 
-    def _take(self, request: Request, token: int) -> Event:
-        """Adds a token to the answer."""
-        request.last_token = time.perf_counter()
-        if request.first_token is None:
-            request.first_token = request.last_token
-            self._ttft_sum += request.first_token - request.arrival
-            self._ttft_count += 1
-        request.tokens.append(token)
-        finish = None
-        if token in request.stop_tokens:
-            finish = Finish.STOP
-        elif len(request.tokens) == request.limit:
-            finish = Finish.LENGTH
-        text = ""
-        if request._decoder is not None:
-            text = request._decoder.step(self._tokenizer.backend_tokenizer, token) or ""
-        event = Event(request, token, text, finish)
-        request._events.append(event)
-        if finish is not None:
-            self._end(request, finish)
-        return event
+    def _count(self, parts: Sequence[Part], events: Sequence[Event], seconds: float) -> None:
+        stats = self._stats
+        stats.steps += 1
+        stats.seconds += seconds
+        stats.computed_tokens += sum(len(part.tokens) for part in parts)
+        stats.generated_tokens += len(events)
+        first = [event.request for event in events if len(event.request._events) == 1]
+        self._ttft_sum += sum(request.time_to_first_token or 0.0 for request in first)
+        self._ttft_count += len(first)
 
     def _tell(self, request: Request) -> None:
         """Routers want the token ids of what is cached."""
         if self._told is not None:
             self._told.add_text(request.tokens, request.salt)
 
-    def _end(self, request: Request, finish: Finish) -> None:
-        request.finish = finish
+    def _cancel(self, request: Request) -> None:
+        request.finish = Finish.CANCELLED
         self._scheduler.remove(request)
         self._tell(request)
-        self._stats.finished += finish is not Finish.CANCELLED
 
 
 # ---- The runner: the model over packed rows ----
@@ -371,24 +373,48 @@ class _Runner:
 # ---- Sampling ----
 
 
-def _choose(requests: Sequence[Request], logits: torch.Tensor) -> list[int]:
-    """The next token of each request."""
-    likeliest: list[int] = logits.argmax(-1).tolist() if len(requests) else []
-    return [
-        _draw(request, row) if request._generator is not None else token
-        for request, row, token in zip(requests, logits, likeliest, strict=True)
-    ]
+def _answers(requests: Sequence[Request], logits: torch.Tensor) -> list[Event | Exception]:
+    """The next token of each request, or why it has none."""
+    if not requests:
+        return []
+    answers: list[Event | Exception] = []
+    likeliest, unusable = logits.argmax(-1).tolist(), logits.isnan().any(-1).tolist()
+    for request, row, token, bad in zip(requests, logits, likeliest, unusable, strict=True):
+        try:
+            if bad:
+                raise ValueError(f"the model's logits of position {len(request.tokens)} are NaN")
+            drawn = _draw(request, row) if request.sampling.temperature > 0 else token
+            answers.append(_event(request, drawn))
+        except Exception as error:
+            answers.append(error)
+    return answers
+
+
+def _event(request: Request, token: int) -> Event:
+    finish, text = None, ""
+    if token in request.stop_tokens:
+        finish = Finish.STOP
+    elif len(request.tokens) + 1 == request.limit:
+        finish = Finish.LENGTH
+    stream = request._events[-1]._text if request._events else request._text
+    if stream is not None:
+        text, stream = stream.add(token, last=finish is not None)
+    return Event(request, token, text, finish, _text=stream)
 
 
 def _draw(request: Request, logits: torch.Tensor) -> int:
     sampling, warpers = request.sampling, LogitsProcessorList()
-    warpers.append(TemperatureLogitsWarper(sampling.temperature))
     if sampling.top_k:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
         warpers.append(TopPLogitsWarper(sampling.top_p))
-    scores = warpers(torch.tensor([request.tokens]), logits[None].float())
-    return int(torch.multinomial(scores.softmax(-1), 1, generator=request._generator))
+    # With the largest at 0, no temperature is too small.
+    scores = (logits - logits.max()).double() / sampling.temperature
+    scores = warpers(torch.tensor([request.tokens]), scores[None])
+    # A generator of the position's own: a step that is repeated draws the same.
+    seed = (sampling.seed + len(request.tokens) * 0x9E3779B97F4A7C15) % (1 << 64)
+    generator = torch.Generator().manual_seed(seed)
+    return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
 
 
 def _stop_tokens(model: PreTrainedModel) -> frozenset[int]:

@@ -1,0 +1,46 @@
+"""Tokens as text, piece by piece."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+_CONTEXT = 6  # tokens before a new one that its text may depend on
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no character yet
+
+
+@dataclasses.dataclass(frozen=True)
+class TextStream:
+    """The place in a text up to which it was given out.
+
+    Text is no sum of tokens: some tokenizers drop the first space of what they decode, and a
+    character may be several tokens. So a piece is the difference of two texts, from some tokens
+    before it on: without the new tokens and with them, as in vLLM and text-generation-inference.
+    """
+
+    tokenizer: Any
+    tokens: tuple[int, ...]
+    """The last ones."""
+    given: int
+    """How many of these are in what was given out; the others are held back."""
+
+    @classmethod
+    def behind(cls, tokenizer: Any, prompt: Sequence[int]) -> TextStream:
+        """The text that follows a prompt."""
+        tokens = tuple(prompt[-_CONTEXT:])
+        return cls(tokenizer, tokens, len(tokens))
+
+    def add(self, token: int, *, last: bool) -> tuple[str, TextStream]:
+        """The new piece of text, and the place behind it. A character that is not complete is held
+        back; with the last token everything is given."""
+        tokens = (*self.tokens, token)
+        before, now = self._decode(tokens[: self.given]), self._decode(tokens)
+        if now.endswith(_UNFINISHED) and not last:
+            return "", dataclasses.replace(self, tokens=tokens)
+        kept = tokens[-_CONTEXT:]
+        return now[len(before) :], TextStream(self.tokenizer, kept, len(kept))
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text

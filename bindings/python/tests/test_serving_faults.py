@@ -1,0 +1,253 @@
+"""One request of pagedkv.serving hurts no other one, whatever fails where. Runs where torch and
+transformers are installed.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.0")
+
+import numpy as np  # noqa: E402
+from test_transformers import model_of  # noqa: E402
+from tokenizers import Tokenizer, decoders, models, normalizers  # noqa: E402
+
+import pagedkv  # noqa: E402
+from pagedkv import _scheduler, serving  # noqa: E402
+from pagedkv._text import TextStream  # noqa: E402
+from pagedkv.serving import Engine, Finish, Request, Sampling  # noqa: E402
+
+PACKAGE = str(pathlib.Path(pagedkv.__file__).parent)
+SAMPLED = Sampling(temperature=0.8, seed=7)
+PROMPTS = [[5, 9, 60], list(range(10, 50)), [3, 4]]
+
+
+def add_three(engine: Engine) -> list[Request]:
+    """One that draws, one with a prompt of several chunks, and one that ends early."""
+    return [
+        engine.add(PROMPTS[0], max_new_tokens=9, sampling=SAMPLED),
+        engine.add(PROMPTS[1], max_new_tokens=9),
+        engine.add(PROMPTS[2], max_new_tokens=3),
+    ]
+
+
+def tokens_of(requests: list[Request]) -> list[list[int]]:
+    return [request.tokens for request in requests]
+
+
+def expected(model: Any, blocks: int) -> list[list[int]]:
+    with Engine(model, blocks=blocks, chunk=16) as engine:
+        requests = add_three(engine)
+        engine.run()
+        return tokens_of(requests)
+
+
+class InjectedError(BaseException):
+    """As Ctrl-C: nothing may catch it."""
+
+
+class Injection:
+    """Raises at the n-th call that code of this package makes, or at its n-th entry."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if event.endswith("call") and frame.f_code.co_filename.startswith(PACKAGE):
+            self.left -= 1
+            if self.left == 0:
+                raise InjectedError
+
+    def __enter__(self) -> Injection:
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("blocks", [64, 5])
+@pytest.mark.parametrize("step", [0, 2, 4])
+def test_an_exception_at_any_call_of_a_step_loses_nothing(step: int, blocks: int) -> None:
+    """With 5 blocks, steps preempt."""
+    model = model_of("Llama", num_hidden_layers=1)
+    wanted = expected(model, blocks)
+    injected, n, stride = True, 1, 3
+    with Engine(model, blocks=blocks, chunk=16) as engine:
+        while injected:
+            engine.cache.prefix_clear(all_salts=True)
+            requests = add_three(engine)
+            for _ in range(step):
+                engine.step()
+            try:
+                with Injection(n):
+                    engine.step()
+            except InjectedError:
+                pass
+            else:
+                injected = False
+            engine.run()
+            assert tokens_of(requests) == wanted, n
+            assert [len(request._events) for request in requests] == [9, 9, 3], n
+            engine.cache.validate()
+            assert engine.cache.stats().sessions == 0, n
+            n += stride
+    assert n > 100
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(serving, "_draw"), (serving, "_event"), (_scheduler.Scheduler, "_start")]
+)
+def test_what_fails_for_one_request_ends_that_one(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    model = model_of("Llama")
+    wanted = expected(model, 64)
+    original = getattr(module, name)
+
+    def failing(*arguments: Any) -> Any:
+        if any(isinstance(each, Request) and each.number == 0 for each in arguments):
+            raise OSError("the moon is full")
+        return original(*arguments)
+
+    monkeypatch.setattr(module, name, failing)
+    with Engine(model, blocks=64, chunk=16) as engine:
+        requests = add_three(engine)
+        engine.run()
+        assert tokens_of(requests)[1:] == wanted[1:]
+        assert requests[0].finish is Finish.FAILED
+        assert requests[0].error == "OSError: the moon is full"
+        with pytest.raises(serving.RequestFailedError, match="request 0 failed: .*moon"):
+            list(engine.events(requests[0]))
+        assert engine.stats.finished == 3
+        assert engine.cache.stats().sessions == 0
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED])
+def test_logits_that_are_nan_end_their_request(sampling: Sampling) -> None:
+    model = model_of("Llama")
+    wanted = expected(model, 64)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[96] = float("nan")
+    with Engine(model, blocks=64, chunk=16) as engine:
+        broken = engine.add([2, 96], sampling=sampling)
+        requests = [engine.add(PROMPTS[0], max_new_tokens=9, sampling=SAMPLED)]
+        engine.run()
+        assert broken.finish is Finish.FAILED
+        assert "logits of position 2 are NaN" in broken.error
+        assert requests[0].tokens == wanted[0]
+
+
+def test_types_of_numbers() -> None:
+    """As JSON, NumPy and C give them."""
+    model = model_of("Llama")
+    with Engine(model, blocks=64) as engine:
+
+        def tokens(**options: Any) -> list[int]:
+            request = engine.add([5], max_new_tokens=6, sampling=Sampling(**options))
+            engine.run()
+            assert request.finish is Finish.LENGTH, request.error
+            return request.answer
+
+        greedy = tokens()
+        assert tokens(temperature=1) == tokens(temperature=1.0) == tokens(temperature=np.float32(1))
+        assert tokens(temperature=1e-10) == tokens(temperature=1e-40) == greedy
+        assert tokens(temperature=5e-324) == greedy
+        assert tokens(temperature=0.7, top_p=1e-9) == greedy
+        five = tokens(temperature=0.7, top_k=5)
+        assert tokens(temperature=np.float64(0.7), top_k=np.int64(5)) == five
+        tokens(temperature=0.7, seed=2**64 - 1)
+        assert engine.add([np.int32(5)], max_new_tokens=np.int64(1)).tokens == [5]
+        engine.run()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"top_k": 5.0}, "top_k.*5.0"),
+        ({"temperature": float("nan")}, "not nan"),
+        ({"temperature": float("inf")}, "not inf"),
+        ({"temperature": -1}, "not -1.0"),
+        ({"seed": -1}, "seed: -1"),
+        ({"seed": 2**64}, "seed: 18446744073709551616"),
+    ]
+    for options, sentence in wrong:
+        with pytest.raises(ValueError, match=sentence):
+            Sampling(**options)
+
+
+def test_what_no_session_can_have_is_refused_when_it_is_given() -> None:
+    with Engine(model_of("Llama"), blocks=64) as engine:
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"salt": b"x" * 257}, "257"),
+            ({"priority": 2**40}, "priority: 1099511627776"),
+            ({"max_new_tokens": 1.5}, "max_new_tokens.*1.5"),
+            ({"stop_tokens": [2.5]}, "stop_tokens.*2.5"),
+        ]
+        for options, sentence in wrong:
+            with pytest.raises((ValueError, pagedkv.ExhaustedError), match=sentence):
+                engine.add([5], **options)
+        with pytest.raises(ValueError, match=r"prompt.*5\.5"):
+            engine.add([5.5])  # type: ignore[list-item]
+        assert engine.step() == []
+
+
+# ---- Text ----
+
+
+def tokenizer_of(*words: str, strips: bool) -> tuple[Any, dict[str, int]]:
+    """Bytes and some words, as Llama 2, Mistral and Gemma have them. `strips`: the first space of
+    what is decoded is left out."""
+    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    vocabulary |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
+    for word in words:
+        vocabulary[word] = len(vocabulary)
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True)
+    )
+    steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if strips:
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        )
+        steps.append(decoders.Strip(" ", 1, 0))
+    tokenizer.decoder = decoders.Sequence(steps)
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+    return fast, vocabulary
+
+
+def text_of(tokenizer: Any, prompt: list[int], answer: list[int]) -> list[str]:
+    """The pieces that a request gives out for an answer."""
+    stream, pieces = TextStream.behind(tokenizer, prompt), []
+    for i, token in enumerate(answer):
+        piece, stream = stream.add(token, last=i + 1 == len(answer))
+        pieces.append(piece)
+    return pieces
+
+
+@pytest.mark.parametrize("strips", [True, False])
+def test_text_has_its_spaces_and_its_end(strips: bool) -> None:
+    tokenizer, ids = tokenizer_of("▁The", "▁sky", "▁is", "▁blue", ".", "▁", strips=strips)
+    first, second = (ids[f"<0x{byte:02X}>"] for byte in "é".encode())
+
+    def pieces(prompt: list[str], *answer: str | int) -> list[str]:
+        tokens = [ids[each] if isinstance(each, str) else each for each in answer]
+        return text_of(tokenizer, [ids[word] for word in prompt], tokens)
+
+    assert pieces(["▁The", "▁sky"], "▁is", "▁blue", ".") == [" is", " blue", "."]
+    assert pieces(["▁The"], ".", first, second, ".") == [".", "", "é", "."]
+    assert pieces(["▁The"], ".", first) == [".", "�"]
+    assert pieces(["▁The"], "▁", ".") == [" ", "."]
+    assert pieces(["<s>"], "▁The", "▁sky") == ["The" if strips else " The", " sky"]
+    assert pieces(["▁The"], 2, "▁sky") == ["", " sky"]  # no text of </s>
+
+
+def test_text_that_does_not_grow_with_its_tokens() -> None:
+    """A lone byte behind a newline makes both no character."""
+    tokenizer, ids = tokenizer_of("▁hello", "»", "a", strips=False)
+    answer = [ids["<0x0A>"], ids["<0xF0>"], ids["»"], ids["a"]]
+    assert text_of(tokenizer, [ids["▁hello"]], answer) == ["\n", "", "�»", "a"]
