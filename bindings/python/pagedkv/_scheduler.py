@@ -14,7 +14,9 @@ from ._handle import unsigned
 from ._text import TextStream
 from .batch import Batch
 from .cache import Cache
-from .errors import BatchTooLargeError, OutOfBlocksError
+from .errors import BatchTooLargeError, MisuseError, OutOfBlocksError
+from .generated.raw import Status
+from .generated.records import SessionInfo
 from .session import Session
 
 
@@ -197,7 +199,7 @@ class Scheduler:
 
     def remove(self, request: Request) -> None:
         if request._session is not None:
-            request._session.close()
+            _close(request._session)
         if request._state is not _State.DONE:
             self.finished += request.finish is not Finish.CANCELLED
         request._session, request._state = None, _State.DONE
@@ -246,10 +248,10 @@ class Scheduler:
             if request.finish is not None:
                 self.remove(request)
             elif (session := request._session) is not None:
-                info = None if session.closed else session.info()
+                info = _info(session)
                 lost = info is None or info.length >= len(request.tokens)
                 if lost:  # its last token was not taken: that is computed again
-                    session.close()
+                    _close(session)
                     request._session = None
                 waits = lost or info is None or info.suspended
                 request._state = _State.WAITING if waits else _State.RUNNING
@@ -343,6 +345,21 @@ class Scheduler:
 
     def _blocks_of(self, tokens: int) -> int:
         return -(-tokens // self._block_size)
+
+
+def _info(session: Session) -> SessionInfo | None:
+    """None: it is closed, even where an exception came before its object took note."""
+    try:
+        return None if session.closed else session.info()
+    except MisuseError as error:
+        if error.status != Status.STALE_HANDLE:
+            raise
+        return None
+
+
+def _close(session: Session) -> None:
+    if _info(session) is not None:
+        session.close()
 
 
 def _common(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> int:
