@@ -88,12 +88,21 @@ void RedisCluster::move_a_slot() {
     EXPECT_EQ(in.get(out), static_cast<int64_t>(n));
     for (uint64_t i = 0; i < n; i++) EXPECT_TRUE(out.value(i) == bytes(10'000, i)) << i;
   };
+  const auto set_slot = [&](size_t at, const std::string& how, size_t other) {
+    ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, how, cluster().id(other)}), "OK");
+  };
+  const auto begin_move = [&](size_t giver, size_t taker) {
+    cluster().wait_until_ok();
+    set_slot(taker, "IMPORTING", giver);
+    set_slot(giver, "MIGRATING", taker);
+  };
+  const auto end_move = [&](size_t taker) {
+    set_slot(taker, "NODE", taker);
+    set_slot(from + to - taker, "NODE", taker);
+  };
   for (uint64_t i = 0; i < 20; i++) ASSERT_EQ(store.put(i, 10'000), 1);
 
-  ASSERT_EQ(cluster()[to].ask({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster().id(from)}),
-            "OK");
-  ASSERT_EQ(cluster()[from].ask({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster().id(to)}),
-            "OK");
+  begin_move(from, to);
   all_there(store, 20);
   for (uint64_t i = 0; i < 10; i++)
     ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}),
@@ -105,19 +114,17 @@ void RedisCluster::move_a_slot() {
   for (uint64_t i = 10; i < 20; i++)
     ASSERT_EQ(cluster()[from].ask({"MIGRATE", "127.0.0.1", port, prefix + name(i), "0", "10000"}),
               "OK");
-  for (const size_t at : {to, from})
-    ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(to)}), "OK");
+  end_move(to);
   all_there(store, 25);
   all_there(store, 25);
   Store fresh(cluster()[from].address(), with_prefix);
   all_there(fresh, 25);
 
   // The slot goes back, for the other tests.
-  for (const size_t at : {from, to}) {
-    cluster()[at].ask({"FLUSHALL"});
-    ASSERT_EQ(cluster()[at].ask({"CLUSTER", "SETSLOT", number, "NODE", cluster().id(from)}), "OK");
-  }
-  cluster()[from].ask({"CLUSTER", "BUMPEPOCH"});
+  for (const size_t at : {from, to}) cluster()[at].ask({"FLUSHALL"});
+  begin_move(to, from);
+  end_move(from);
+  cluster().wait_until_ok();
 }
 
 TEST_F(RedisCluster, ASlotMoves) { move_a_slot(); }
@@ -139,7 +146,6 @@ TEST_F(RedisCluster, ASlotMovesBetweenServersThatDoNotKnowTheirNames) {
       GTEST_SKIP() << "this server always tells names: " << answer;
     EXPECT_EQ(cluster()[0].ask({"CLUSTER", "SLOTS"}).find("16383 127.0.0.1"), std::string::npos);
     move_a_slot();
-    cluster().wait_until_ok();
   }
   EXPECT_EQ(tell_names("ip"), "");
 }

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -215,14 +216,30 @@ Cluster::Cluster(const std::optional<TlsFiles>& tls) {
   wait_until_ok();
 }
 
+std::set<std::string> Cluster::map_of(const Server& server) const {
+  std::set<std::string> map;
+  std::istringstream lines(server.ask({"CLUSTER", "NODES"}));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string id, skipped, epoch, slots;
+    words >> id;
+    for (int i = 0; i < 5; i++) words >> skipped;  // address, flags, master, two times
+    words >> epoch >> skipped;                     // and the state of the link
+    std::getline(words, slots);
+    map.insert(id + " " + epoch + slots);
+  }
+  return map;
+}
+
 void Cluster::wait_until_ok() {
   for (const auto end = std::chrono::steady_clock::now() + hang_limit;
        std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(20ms)) {
     size_t ok = 0;
+    const auto map = map_of(*servers_[0]);
     for (const auto& server : servers_) {
       const std::string info = server->ask({"CLUSTER", "INFO"});
       ok += info.find("cluster_state:ok") != std::string::npos &&
-            info.find("cluster_slots_ok:16384") != std::string::npos;
+            info.find("cluster_slots_ok:16384") != std::string::npos && map_of(*server) == map;
     }
     if (ok == size()) return;
   }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,9 +86,14 @@ class Cluster {
   std::string id(size_t i) { return servers_[i]->ask({"CLUSTER", "MYID"}); }
   // Returns which server says that it has a slot.
   size_t owner(size_t slot) const { return slot * servers_.size() / 16384; }
+  // Waits until all slots are served and all servers agree whose they are, and since which epoch.
+  // A server that moves a slot before it knows the newest epoch can lose the slot and its keys.
   void wait_until_ok();
 
  private:
+  // Returns what a server knows of each server: its id, its epoch and its slots.
+  std::set<std::string> map_of(const Server& server) const;
+
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
