@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/status.h"
 
@@ -108,16 +109,20 @@ void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t wate
 
 // Takes free blocks, then cached ones, and at last what the tier has yet to write: that is in no
 // store and would have to be computed again. This is a loop because other threads may take what was
-// made free here; it ends when nothing is left to be made free.
+// made free here, or pass what is evictable to the tier and back while this looks elsewhere. It
+// ends when the tier held nothing during a whole look that found too little.
 size_t Reservation::take(std::span<const uint64_t> counts, uint32_t watermark) {
-  bool tier_is_empty = cache_.tier() == nullptr;
+  Tier* const tier = cache_.tier();
+  bool tier_was_empty = false;
+  uint64_t taken = 0;
   for (;;) {
     const size_t lacking = take_free(counts, watermark);
     if (lacking == counts.size()) return lacking;
     if (make_free(cache_, lacking, with_watermark(counts, watermark))) continue;
-    if (tier_is_empty) return lacking;
-    // If it has nothing left, another thread may have just emptied it: so this looks once more.
-    tier_is_empty = !cache_.tier()->give_way();
+    if (tier == nullptr) return lacking;
+    const uint64_t taken_before = std::exchange(taken, tier->contents_taken());
+    if (tier_was_empty && taken == taken_before) return lacking;
+    tier_was_empty = !tier->give_way();
   }
 }
 

@@ -27,6 +27,9 @@ class Tier {
   // Drops the queue and the contents in work, which makes their blocks free. A reservation calls
   // this when evicting is not enough. Returns false if there was nothing to drop.
   virtual bool give_way() noexcept = 0;
+  // Returns how often the tier began to hold a content. If that is the same before and after, and
+  // give_way() found nothing in between, the tier held nothing all the while after that.
+  virtual uint64_t contents_taken() const noexcept = 0;
   // Waits until all is written, or until the given time. Returns how many block positions are not
   // written yet.
   virtual uint64_t flush(Clock::time_point until) noexcept = 0;

@@ -198,6 +198,7 @@ uint64_t StoreTier::match_in_memory(const ReadRequest& request) {
   // Locked all the while, so that inspect() sees every block that is held.
   const std::lock_guard lock(reader_mutex_);
   Content& content = reader_content_.emplace(cache_);
+  taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache_.prefix(), request.salt, default_retention);
   const uint32_t depth =
       cache_.prefix()->match(content.hold(), request.text, content.sequences(), nullptr);

@@ -45,6 +45,9 @@ class StoreTier final : public Tier {
 
   void write(Content content) noexcept override;
   bool give_way() noexcept override;
+  uint64_t contents_taken() const noexcept override {
+    return taken_.load(std::memory_order_acquire);
+  }
   uint64_t flush(Clock::time_point until) noexcept override;
   void prefetch(std::string_view salt, prefix::Tokens text) override;
   void fetch(std::string_view salt, prefix::Tokens text) override;
@@ -138,6 +141,8 @@ class StoreTier final : public Tier {
   LogInterval dropped_interval_{std::chrono::minutes(1)};
   // What the writer writes and what the reader has read so far; give_way() empties them.
   std::optional<Content> writer_content_, reader_content_;
+  // Incremented under the mutex of the queue or of the reader, with what then holds the content.
+  std::atomic<uint64_t> taken_{0};
 
   // How many steps had ended when the writer looked last, and when it last saw this number change.
   uint64_t steps_seen_ = 0;

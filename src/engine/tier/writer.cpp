@@ -177,6 +177,7 @@ void StoreTier::write(Content content) noexcept {
   try {
     start(writer_, write_buffer_, &StoreTier::run_writer);
     writes_.push_back(std::move(content));
+    taken_.fetch_add(1, std::memory_order_release);
   } catch (...) {  // no memory for the queue or for a thread
     dropped_.fetch_add(blocks, std::memory_order_relaxed);
     return;

@@ -1,0 +1,67 @@
+// A step that lacks blocks makes the tier give up what it holds. Other threads may pass more to the
+// tier meanwhile, and the step finds that, too.
+#include <optional>
+#include <thread>
+
+#include "api/handles.h"
+#include "engine/cache/cache.h"
+#include "engine/session/content.h"
+#include "support.h"
+
+namespace store::give_way_test {
+namespace {
+
+// Holds one content, and calls a function when it is first found empty.
+class ScriptedTier : public pkv::Tier {
+ public:
+  explicit ScriptedTier(std::function<void()> when_empty) : when_empty_(std::move(when_empty)) {}
+  void write(pkv::Content content) noexcept override {
+    held_.emplace(std::move(content));
+    taken_++;
+  }
+  bool give_way() noexcept override {
+    const bool any = held_.has_value();
+    held_.reset();
+    if (!any && when_empty_) std::exchange(when_empty_, nullptr)();
+    return any;
+  }
+  uint64_t contents_taken() const noexcept override { return taken_; }
+  uint64_t flush(Clock::time_point) noexcept override { return 0; }
+  void prefetch(std::string_view, pkv::prefix::Tokens) override {}
+  void fetch(std::string_view, pkv::prefix::Tokens) override {}
+  void wait(std::string_view, pkv::prefix::Tokens, Clock::time_point) override {}
+  void cancel(std::string_view, pkv::prefix::Tokens) override {}
+  pkv_store_stats stats() const override { return {}; }
+  void inspect(const std::function<void(std::span<const pkv::Content* const>)>& look) override {
+    std::vector<const pkv::Content*> contents;
+    if (held_) contents.push_back(&*held_);
+    look(contents);
+  }
+
+ private:
+  std::optional<pkv::Content> held_;
+  std::atomic<uint64_t> taken_ = 0;
+  std::function<void()> when_empty_;
+};
+
+TEST(GiveWay, WhatIsPassedToTheTierMeanwhileIsFound) {
+  Plan small;
+  small.blocks = 8;
+  small.prefix = true;
+  const Cache cache = create(small);
+  Session ending = open(cache);
+  append(cache, ending, small, 6 * 16, 1);
+  {
+    const pkv::api::Lease lease(reinterpret_cast<uint64_t>(cache.get()), pkv::api::Kind::cache,
+                                pkv::api::Access::read);
+    lease.object<pkv::Cache>().set_tier(
+        std::make_unique<ScriptedTier>([&] { std::thread([&] { ending.close(); }).join(); }));
+  }
+  const Session session = open(cache);
+  append(cache, session, small, 4 * 16, 2);
+  EXPECT_FALSE(ending) << "it ended while the step looked for blocks";
+  CHECK(pkv_cache_validate(cache));
+}
+
+}  // namespace
+}  // namespace store::give_way_test
