@@ -136,6 +136,8 @@ static void step(machine* m, bool alone, size_t count, text* texts, size_t most)
   for (size_t i = 0; i < count && alone; i++)
     if (!texts[i].running && texts[i].length == texts[i].prompt) {
       text* t = &texts[i];
+      if (t->held == t->prompt) /* all rows came, but no token: the last one is computed again */
+        check(m, m->lib.session_trim(t->session, --t->held), "trim");
       const size_t left = t->prompt - t->held;
       of[n] = t;
       parts[n++] = (part){t->session, &t->tokens[t->held], left < CHUNK ? left : CHUNK, t->held, 0};

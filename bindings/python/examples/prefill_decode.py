@@ -336,7 +336,9 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
         for text in late:
             if len(text.session) == 0:
                 text.session.match_prefix(text.prompt[:-1])
-            done = len(text.session)
+            # If all rows came but no token, the last row is computed again.
+            done = min(len(text.session), len(text.prompt) - 1)
+            text.session.trim(done)
             parts.append((text.session, text.prompt[done : done + engine.chunk]))
         if not parts:
             continue

@@ -9,11 +9,13 @@ import itertools
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -325,6 +327,49 @@ def test_strangers_answer(language: str, alone: dict[str, Any], tmp_path: pathli
             assert (tmp_path / "x").read_text() == expected.read_text(), index
         else:
             assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+
+
+def relay_until_a_token(server: socket.socket, port: int) -> None:
+    """Passes on what two processes say, up to the frame of the first token."""
+    token = head(4, 8)
+    client, _ = server.accept()
+    with client, socket.create_connection(("127.0.0.1", port), timeout=100) as behind:
+        received, passed = b"", 0
+        while token not in received:
+            for source in select.select([client, behind], [], [])[0]:
+                data = source.recv(1 << 16)
+                assert data
+                if source is client:
+                    behind.sendall(data)
+                    continue
+                received += data
+                # The last bytes may be the beginning of that frame.
+                ends = (n for n in range(len(token) - 1, -1, -1) if received.endswith(token[:n]))
+                limit = received.find(token) if token in received else len(received) - next(ends)
+                client.sendall(received[passed:limit])
+                passed = limit
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(1 << 16):
+            pass
+
+
+@pytest.mark.parametrize("make", [python, pytest.param(c, marks=in_c)])
+def test_all_rows_come_but_no_token(make: Any, tmp_path: pathlib.Path) -> None:
+    files = [tmp_path / "alone", tmp_path / "x"]
+    out = "--json" if make is python else "--tokens-out"
+    run(make("alone", out, str(files[0])))
+    with (
+        prefill(make("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")),
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        threading.Thread(target=relay_until_a_token, args=(server, port)).start()
+        at = f"127.0.0.1:{server.getsockname()[1]}"
+        assert "alone" in run(make("decode", "--connect", at, out, str(files[1])))
+    tokens = [
+        json.loads(file.read_text())[0]["tokens"] if make is python else file.read_text()
+        for file in files
+    ]
+    assert tokens[0] == tokens[1]
 
 
 @in_c
