@@ -147,7 +147,7 @@ func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, er
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
 	) raw.Status {
 		return raw.StoreWait(
-			cache, salt, size, uint64(len(tokens)), first(tokens), milliseconds(timeout), &cached,
+			cache, salt, size, uint64(len(tokens)), first(tokens), milliseconds(timeout), &cached, nil,
 		)
 	})
 	return int(cached), err

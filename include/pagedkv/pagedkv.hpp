@@ -808,7 +808,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   uint64_t wait(Span<const int32_t> ids, uint32_t timeout_ms, std::string_view salt = {}) {
     return detail::told<uint64_t>([&](auto* out) {
       return pkv_store_wait(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), timeout_ms,
-                            out);
+                            out, nullptr);
     });
   }
   void cancel(Span<const int32_t> ids, std::string_view salt = {}) {

@@ -141,11 +141,14 @@ PKV_API pkv_status pkv_store_prefetch_session(pkv_session session);
  * @param[in]  tokens      [n]: the ids of the text.
  * @param      timeout_ms  How long to wait at most.
  * @param[out] cached      How many tokens of the text are in memory now, in whole blocks.
+ * @param[out] pending     How many of these prefetches are not done: 0, unless the time was over
+ *                         first. May be NULL.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
 PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                  const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached);
+                                  const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
+                                  uint64_t* pending);
 
 /**
  * Gives up the prefetches that pkv_store_wait would wait for. If the store is just being read for

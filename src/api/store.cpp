@@ -69,14 +69,16 @@ pkv_status pkv_store_prefetch_session(pkv_session handle) {
 }
 
 pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                          const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached) {
+                          const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
+                          uint64_t* pending) {
   return guarded([&] {
     const TierLease lease(cache);
     Tier& tier = lease.tier();
     check_list(tokens, n, "tokens");
     check_pointer(cached, "cached");
     const std::string_view known = check_salt(salt, salt_size);
-    tier.wait(known, prefix::Tokens(tokens, n), deadline_in(timeout_ms));
+    const uint64_t left = tier.wait(known, prefix::Tokens(tokens, n), deadline_in(timeout_ms));
+    if (pending != nullptr) *pending = left;
     *cached = uint64_t{lease.cache().prefix()->cached(known, prefix::Tokens(tokens, n))} *
               lease.cache().config().block_size;
   });

@@ -403,7 +403,8 @@ class PrefixPlay {
     if (random_.chance(10))
       CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
     uint64_t cached = 0;
-    CHECK(pkv_store_wait(cache_, &salt, salt != '\0', text.size(), text.data(), forever, &cached));
+    CHECK(pkv_store_wait(cache_, &salt, salt != '\0', text.size(), text.data(), forever, &cached,
+                         nullptr));
     ASSERT_LE(cached, text.size());
   }
 
@@ -434,7 +435,7 @@ class PrefixPlay {
     if (!setup_.tier) return;
     uint64_t queued = 99, cached = 99;
     CHECK(pkv_store_prefetch(cache_, nullptr, 0, 0, nullptr));
-    CHECK(pkv_store_wait(cache_, nullptr, 0, 0, nullptr, forever, &cached));
+    CHECK(pkv_store_wait(cache_, nullptr, 0, 0, nullptr, forever, &cached, nullptr));
     CHECK(pkv_store_flush(cache_, forever, &queued));
   }
 

@@ -57,7 +57,7 @@ class TierTest : public Prefix {
     CHECK(pkv_store_prefetch(cache_, salt.data(), salt.size(), tokens.size(), tokens.data()));
     uint64_t cached = 99;
     CHECK(pkv_store_wait(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), long_time,
-                         &cached));
+                         &cached, nullptr));
     CHECK(pkv_cache_validate(cache_));
     return cached;
   }
@@ -284,7 +284,7 @@ TEST_F(TierTest, APrefetchOfASuspendedSession) {
   press(8);
   CHECK(pkv_store_prefetch_session(session));
   uint64_t cached = 0, length = 0, total = 0;
-  CHECK(pkv_store_wait(cache_, "s", 1, prompt.size(), prompt.data(), long_time, &cached));
+  CHECK(pkv_store_wait(cache_, "s", 1, prompt.size(), prompt.data(), long_time, &cached, nullptr));
   EXPECT_EQ(96u, cached);
   CHECK(pkv_session_resume(session, &length, &total, nullptr));
   EXPECT_EQ(96u, length);
@@ -424,15 +424,19 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   memory_.hold();
   for (const Text* each : {&first, &second})
     CHECK(pkv_store_prefetch(cache_, nullptr, 0, each->size(), each->data()));
-  uint64_t cached = 99;
-  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), 20, &cached));
+  uint64_t cached = 99, pending = 99;
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), 20, &cached, &pending));
   EXPECT_EQ(0u, cached) << "a wait ends";
+  EXPECT_EQ(1u, pending);
   CHECK(pkv_store_cancel(cache_, nullptr, 0, 64, second.data()));
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), 0, &cached, &pending));
+  EXPECT_EQ(0u, pending);
   memory_.go_on();
-  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), long_time, &cached));
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, second.data(), long_time, &cached, nullptr));
   EXPECT_EQ(0u, cached);
-  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, first.data(), long_time, &cached));
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 64, first.data(), long_time, &cached, &pending));
   EXPECT_EQ(64u, cached);
+  EXPECT_EQ(0u, pending);
 }
 
 // The first of four reads is under way when its prefetch is given up. What it brings is added, and
@@ -448,7 +452,8 @@ TEST_F(TierTest, APrefetchThatIsGivenUpWhileItReadsAddsWhatItRead) {
   memory_.await_held_call();
   CHECK(pkv_store_cancel(cache_, nullptr, 0, whole.size(), whole.data()));
   uint64_t cached = 99;
-  CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached));
+  CHECK(
+      pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached, nullptr));
   EXPECT_EQ(0u, cached) << "there is nothing to wait for";
   memory_.go_on();
   fetch({});  // The reader takes this one when it is done with the other.
@@ -467,7 +472,8 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   const auto wait_for = [&](const Text& each) {
     return std::async(std::launch::async, [this, each] {
       uint64_t cached = 99;
-      CHECK(pkv_store_wait(cache_, nullptr, 0, each.size(), each.data(), long_time, &cached));
+      CHECK(pkv_store_wait(cache_, nullptr, 0, each.size(), each.data(), long_time, &cached,
+                           nullptr));
       return cached;
     });
   };
@@ -529,7 +535,8 @@ TEST_F(TierTest, AStepDoesNotWaitForALongPrefetch) {
     press(blocks);
     read = stats().read_items - before;
     uint64_t cached = 0;
-    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached));
+    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), long_time, &cached,
+                         nullptr));
   }
   EXPECT_LT(read, 2 * blocks) << "it waited until all of the text was there";
 }

@@ -192,7 +192,7 @@ void play_looks(const House& house) {
   uint64_t hashes[2], cached = 0;
   OK(pkv_prefix_hash_blocks(nullptr, 0, block_size, tokens.size(), tokens.data(), hashes));
   OK(pkv_store_prefetch(house.cache, nullptr, 0, tokens.size(), tokens.data()));
-  OK(pkv_store_wait(house.cache, nullptr, 0, tokens.size(), tokens.data(), 1, &cached));
+  OK(pkv_store_wait(house.cache, nullptr, 0, tokens.size(), tokens.data(), 1, &cached, nullptr));
   OK(pkv_prefix_clear(house.cache, nullptr, PKV_ALL_SALTS));
 }
 

@@ -167,7 +167,8 @@ TEST(Hooks, ThreadsThatAllocate) {
                   OK(pkv_store_flush(cache, 60000, &queued));
                   OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
                   OK(pkv_store_prefetch(cache, nullptr, 0, text.size(), text.data()));
-                  OK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 60000, &cached));
+                  OK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 60000, &cached,
+                                    nullptr));
                   HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
                                 static_cast<unsigned long long>(cached));
                 }

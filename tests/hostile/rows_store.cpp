@@ -14,7 +14,8 @@ std::vector<Function> store_rows() {
   };
   Function prefetch{ROW(pkv_store_prefetch), {cache, salt, number(1), number(20), tokens}};
   Function wait{ROW(pkv_store_wait),
-                {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>()}};
+                {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>(),
+                 optional(out<uint64_t>())}};
   Function cancel{ROW(pkv_store_cancel), {cache, salt, number(1), number(20), tokens}};
   for (Function* row : {&prefetch, &wait, &cancel}) {
     // NULL comes with a size here.

@@ -123,8 +123,8 @@ void World::rest() {
   OK(pkv_store_flush(cache, 60000, &number));
   const std::vector<int32_t> tokens(1, 1);
   for (const char* const salt : {"", "a", "p"})
-    OK(pkv_store_wait(cache, salt, std::strlen(salt), tokens.size(), tokens.data(), 60000,
-                      &number));
+    OK(pkv_store_wait(cache, salt, std::strlen(salt), tokens.size(), tokens.data(), 60000, &number,
+                      nullptr));
 }
 
 std::string name_of(Layers kind) {

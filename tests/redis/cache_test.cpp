@@ -44,7 +44,8 @@ class RedisTier : public Prefix {
   uint64_t fetch(const Text& tokens) {
     CHECK(pkv_store_prefetch(cache_, nullptr, 0, tokens.size(), tokens.data()));
     uint64_t cached = 0;
-    CHECK(pkv_store_wait(cache_, nullptr, 0, tokens.size(), tokens.data(), long_time, &cached));
+    CHECK(pkv_store_wait(cache_, nullptr, 0, tokens.size(), tokens.data(), long_time, &cached,
+                         nullptr));
     return cached;
   }
   uint64_t flush() {

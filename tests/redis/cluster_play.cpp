@@ -86,7 +86,7 @@ bool holds(pkv_session session, const Text& text) {
 void serve(pkv_cache cache, const Text& text, PlayFigures& figures) {
   uint64_t cached = 0, matched = 0;
   CHECK(pkv_store_prefetch(cache, nullptr, 0, text.size(), text.data()));
-  CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 50, &cached));
+  CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 50, &cached, nullptr));
   Session session = open(cache);
   CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
   bool right = holds(session, text);

@@ -188,7 +188,7 @@ TEST_F(Stalls, AStoreThatGivesNoMore) {
   const auto fetch = [&] {
     uint64_t cached = 0;
     CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
-    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached));
+    CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached, nullptr));
   };
   const auto store_away = [&] {
     make_with_store();
@@ -311,7 +311,8 @@ TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
       [&] {
         uint64_t cached = 0;
         CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
-        CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached));
+        CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached,
+                             nullptr));
       });
 }
 

@@ -257,22 +257,26 @@ class CacheBase(Handle):
         """Waits until no prefetch of the text is under way: how many of its tokens are in memory
         now.
         """
-        ids, cached, limit = (
-            token_ids(tokens),
-            ctypes.c_uint64(),
-            unsigned(timeout_ms, 32, "timeout_ms"),
-        )
+        return self._wait(tokens, salt, unsigned(timeout_ms, 32, "timeout_ms"))[0]
+
+    def is_prefetching(self, tokens: TokenIds, salt: bytes | None = None) -> bool:
+        """Whether `wait_prefetched` would wait."""
+        return self._wait(tokens, salt, 0)[1] > 0
+
+    def _wait(self, tokens: TokenIds, salt: bytes | None, timeout_ms: int) -> tuple[int, int]:
+        ids, cached, pending = token_ids(tokens), ctypes.c_uint64(), ctypes.c_uint64()
         library().check(
             library().store_wait(
                 self._handle,
                 *_salt(salt, False),
                 len(ids),
                 address(ids),
-                limit,
+                timeout_ms,
                 ctypes.byref(cached),
+                ctypes.byref(pending),
             )
         )
-        return cached.value
+        return cached.value, pending.value
 
     def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
         """Gives up the prefetches that `wait_prefetched` would wait for."""

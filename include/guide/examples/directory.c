@@ -38,7 +38,7 @@ static uint64_t answer(pkv_cache cache, text* t) {
                            t->tokens)); /* when a request begins to wait for its turn */
   /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:
    * this is an example. */
-  check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory));
+  check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory, NULL));
   check(pkv_session_open(cache, NULL, &session));
   check(pkv_session_match_prefix(session, t->length - 1, t->tokens, &matched));
   const text* texts[] = {t};

@@ -39,8 +39,9 @@ class Tier {
   // Does the same for a session that is about to match, and waits for as long as the store's config
   // says. Throws bad_alloc.
   virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;
-  // Waits until the prefetch of a text has ended, or until the given time.
-  virtual void wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) = 0;
+  // Waits until the prefetches of a text have ended, or until the given time. Returns how many have
+  // not.
+  virtual uint64_t wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) = 0;
   // Ends the prefetch of a text.
   virtual void cancel(std::string_view salt, prefix::Tokens text) = 0;
 

@@ -48,13 +48,15 @@ void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
   wait(salt, text, Clock::now() + max_wait_);
 }
 
-void StoreTier::wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) {
-  std::unique_lock lock(queue_mutex_);
-  work_done_.wait_until(lock, until, [&] {
-    return std::none_of(reads_.begin(), reads_.end(), [&](const ReadRequest& each) {
+uint64_t StoreTier::wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) {
+  const auto pending = [&] {
+    return std::count_if(reads_.begin(), reads_.end(), [&](const ReadRequest& each) {
       return !each.cancelled && each.concerns(salt, text);
     });
-  });
+  };
+  std::unique_lock lock(queue_mutex_);
+  work_done_.wait_until(lock, until, [&] { return pending() == 0; });
+  return static_cast<uint64_t>(pending());
 }
 
 void StoreTier::cancel(std::string_view salt, prefix::Tokens text) {

@@ -51,7 +51,7 @@ class StoreTier final : public Tier {
   uint64_t flush(Clock::time_point until) noexcept override;
   void prefetch(std::string_view salt, prefix::Tokens text) override;
   void fetch(std::string_view salt, prefix::Tokens text) override;
-  void wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) override;
+  uint64_t wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) override;
   void cancel(std::string_view salt, prefix::Tokens text) override;
   pkv_store_stats stats() const override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;

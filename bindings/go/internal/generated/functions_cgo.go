@@ -365,8 +365,8 @@ static int go_pkv_store_prefetch_session(uintptr_t session) {
   return pkv_store_prefetch_session((pkv_session)session);
 }
 static int go_pkv_store_wait(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
-    tokens, uint32_t timeout_ms, uint64_t* cached) {
-  return pkv_store_wait((pkv_cache)cache, salt, salt_size, n, tokens, timeout_ms, cached);
+    tokens, uint32_t timeout_ms, uint64_t* cached, uint64_t* pending) {
+  return pkv_store_wait((pkv_cache)cache, salt, salt_size, n, tokens, timeout_ms, cached, pending);
 }
 static int go_pkv_store_cancel(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
     tokens) {
@@ -1971,14 +1971,16 @@ func StorePrefetchSession(session Session) Status {
 //   - tokens: [n]: the ids of the text.
 //   - timeoutMs: How long to wait at most.
 //   - cached: How many tokens of the text are in memory now, in whole blocks.
+//   - pending: How many of these prefetches are not done: 0, unless the time was over first.
+//     May be NULL.
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
-	cached *uint64,
+	cached *uint64, pending *uint64,
 ) Status {
 	return Status(C.go_pkv_store_wait(
 		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
 		(*C.int32_t)(unsafe.Pointer(tokens)), C.uint32_t(timeoutMs),
-		(*C.uint64_t)(unsafe.Pointer(cached)),
+		(*C.uint64_t)(unsafe.Pointer(cached)), (*C.uint64_t)(unsafe.Pointer(pending)),
 	))
 }
 

@@ -1712,13 +1712,16 @@ func StorePrefetchSession(session Session) Status {
 //   - tokens: [n]: the ids of the text.
 //   - timeoutMs: How long to wait at most.
 //   - cached: How many tokens of the text are in memory now, in whole blocks.
+//   - pending: How many of these prefetches are not done: 0, unless the time was over first.
+//     May be NULL.
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
-	cached *uint64,
+	cached *uint64, pending *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
 		Addresses[100], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
+		uintptr(unsafe.Pointer(pending)),
 	)
 	return Status(result)
 }

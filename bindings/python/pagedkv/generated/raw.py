@@ -1289,6 +1289,7 @@ class Functions:
             _pointer,
             _u32,
             _pointer,
+            _pointer,
         )
         self.store_cancel: _Call = _bind(
             library, "pkv_store_cancel", _int, _pointer, _pointer, _size, _size, _pointer

@@ -6,6 +6,7 @@ use crate::prefix::Salt;
 use crate::session::Session;
 use crate::structs::filled;
 use crate::sys;
+use std::ptr::null_mut;
 use std::time::Duration;
 
 #[doc(inline)]
@@ -28,7 +29,16 @@ impl Cache {
         let ((salt, size), mut cached) = (salt.raw(), 0);
         let (n, tokens, timeout) = (tokens.len(), tokens.as_ptr(), milliseconds(timeout));
         call(|| unsafe {
-            sys::pkv_store_wait(self.as_raw(), salt, size, n, tokens, timeout, &mut cached)
+            sys::pkv_store_wait(
+                self.as_raw(),
+                salt,
+                size,
+                n,
+                tokens,
+                timeout,
+                &mut cached,
+                null_mut(),
+            )
         })?;
         Ok(cached)
     }

@@ -2312,8 +2312,11 @@ macro_rules! for_each_function {
             /// - `tokens`: \[n\]: the ids of the text.
             /// - `timeout_ms`: How long to wait at most.
             /// - `cached`: How many tokens of the text are in memory now, in whole blocks.
+            /// - `pending`: How many of these prefetches are not done: 0, unless the time was over
+            /// first. May be NULL.
             fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32, timeout_ms: u32, cached: *mut u64) -> pkv_status;
+                tokens: *const i32, timeout_ms: u32, cached: *mut u64, pending: *mut u64) ->
+                pkv_status;
             /// Gives up the prefetches that pkv_store_wait would wait for. If the store is just
             /// being read for one, what this read brings may still be added to the cache after this
             /// call, and no pkv_store_wait waits for that. Statuses: UNSUPPORTED (the cache has no
