@@ -34,6 +34,7 @@ from transformers import (
 from transformers.cache_utils import Cache as TransformersCache
 
 from ._handle import Uncopied, integer, unsigned
+from ._longrope import LongRope
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
 from ._text import TextStream
 from .batch import Batch
@@ -98,6 +99,10 @@ class Engine(Uncopied):
     the first one and the last two. With `memory_directory` keys and values live in a file there, of
     which the system keeps in memory what it has room for; its room is taken at once.
 
+    `max_length` is the most tokens of a request with its answer, by default the model's
+    max_position_embeddings. A model with LongRoPE needs it: up to its original length all requests
+    are rotated by the short factors, else all by the long ones.
+
     A `publisher` (pagedkv.events) tells routers which prefixes are cached here, under `rank` where
     several engines share it; a `prefix` of your own needs `events` then. Close it after the engine.
     """
@@ -119,6 +124,7 @@ class Engine(Uncopied):
         threads: int = 0,
         chunk: int = 512,
         max_running: int = 256,
+        max_length: int | None = None,
         memory_directory: str | os.PathLike[str] | None = None,
         publisher: EventPublisher | None = None,
         rank: int = 0,
@@ -131,6 +137,8 @@ class Engine(Uncopied):
         install(model)
         text_config, weight = model.config.get_text_config(decoder=True), next(model.parameters())
         check_pass(text_config, weight)
+        rope = LongRope(model)
+        self._max_length = _max_length(text_config, rope, max_length)
         config = cache_config(
             text_config,
             weight.dtype,
@@ -151,11 +159,10 @@ class Engine(Uncopied):
         except BaseException:
             self.cache.close()
             raise
-        self._runner = _Runner(model, top_blocks)
+        self._runner = _Runner(model, top_blocks, rope, self._max_length)
         self._scheduler = Scheduler(self.cache, chunk, max_running)
         self._tokenizer = tokenizer
         self._vocabulary = text_config.vocab_size
-        self._context: int = getattr(text_config, "max_position_embeddings", 1 << 31)
         self._stop_tokens = _stop_tokens(model)
         self._numbers = itertools.count()
         self._stats = EngineStats()
@@ -192,10 +199,10 @@ class Engine(Uncopied):
         preempted later. Only requests of the same salt share prefixes."""
         tokens, new = self._token_ids(prompt), integer(max_new_tokens, "max_new_tokens")
         limit = len(tokens) + new
-        if new < 1 or limit > self._context:
+        if new < 1 or limit > self._max_length:
             raise ValueError(
                 f"the prompt has {len(tokens)} tokens and max_new_tokens is {new}: 1 or "
-                f"more are needed, and both together at most the model's {self._context}"
+                f"more are needed, and both together at most {self._max_length}"
             )
         self._scheduler.check_fits(limit)
         request = Request(
@@ -343,8 +350,11 @@ class _PackedCache(TransformersCache):
 
 
 class _Runner:
-    def __init__(self, model: PreTrainedModel, top_blocks: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, top_blocks: int, rope: LongRope, max_length: int
+    ) -> None:
         self._model, self._top_blocks = model, top_blocks
+        self._rope, self._max_length = rope, max_length
         names = inspect.signature(model.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"  # before 5.24
         self._windows = layer_windows(model.config.get_text_config(decoder=True))
@@ -360,13 +370,14 @@ class _Runner:
         top_blocks = self._top_blocks if all(len(part.tokens) == 1 for part in parts) else 0
         by_layer = top_blocks_by_layer(self._windows, top_blocks)
         forward = ForwardPass(batch, packed=True, top_blocks=by_layer)
-        logits: torch.Tensor = self._model(
-            input_ids=torch.tensor([list(tokens)]),
-            position_ids=torch.cat(positions)[None],
-            use_cache=True,
-            logits_to_keep=torch.tensor(rows, dtype=torch.long),
-            **{self._cache_name: _PackedCache(forward, self._windows)},
-        ).logits
+        with self._rope.fixed(self._max_length):
+            logits: torch.Tensor = self._model(
+                input_ids=torch.tensor([list(tokens)]),
+                position_ids=torch.cat(positions)[None],
+                use_cache=True,
+                logits_to_keep=torch.tensor(rows, dtype=torch.long),
+                **{self._cache_name: _PackedCache(forward, self._windows)},
+            ).logits
         return logits[0]
 
 
@@ -415,6 +426,21 @@ def _draw(request: Request, logits: torch.Tensor) -> int:
     seed = (sampling.seed + len(request.tokens) * 0x9E3779B97F4A7C15) % (1 << 64)
     generator = torch.Generator().manual_seed(seed)
     return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
+
+
+def _max_length(config: Any, rope: LongRope, asked: int | None) -> int:
+    most: int = getattr(config, "max_position_embeddings", 1 << 31)
+    if asked is None:
+        if rope.switch:
+            raise ValueError(
+                f"{config.model_type} has LongRoPE: give max_length, up to {rope.switch} tokens to "
+                f"rotate all requests by its short factors, up to {most} for its long ones"
+            )
+        return most
+    asked = integer(asked, "max_length")
+    if not 1 <= asked <= most:
+        raise ValueError(f"max_length is {asked}; 1 to the model's {most} are possible")
+    return asked
 
 
 def _stop_tokens(model: PreTrainedModel) -> frozenset[int]:
