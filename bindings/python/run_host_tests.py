@@ -26,6 +26,7 @@ TESTS = {
         "tests/test_examples.py",
         "tests/test_serving.py",
         "tests/test_serving_faults.py",
+        "tests/test_serving_store.py",
         "tests/test_longrope.py",
         "tests/test_torch_ops.py",
         "tests/test_transformers.py",

@@ -101,8 +101,10 @@ class Request:
     _state: _State = _State.WAITING
     _session: Session | None = None
     _held: int = 0  # tokens whose keys and values are in the session
+    # How long it waits for the store, by time.monotonic(). 0: not at all; None: not known yet.
+    _read_until: float | None = None
     _text: TextStream | None = None  # before the answer
-    _events: list[Event] = dataclasses.field(default_factory=list)
+    _events: list[Event] = dataclasses.field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         self._prompt = np.array(self.tokens, np.int32)
@@ -180,6 +182,9 @@ class Scheduler:
         self.preemptions = self.prompt_tokens = self.cached_tokens = self.finished = 0
         self._batch: Batch | None = None
         self._ended_well = True  # the last step
+        self._began = 0.0
+        # Of steps with prompts; a guess until there were some.
+        self._prompt_rows, self._prompt_seconds = 100, 1.0
 
     def check_fits(self, tokens: int) -> None:
         """Refuses a request that could not even run alone."""
@@ -193,8 +198,6 @@ class Scheduler:
     def add(self, request: Request) -> None:
         # What no session can have is refused here.
         self._cache.open_session(priority=request.priority, salt=request.salt).close()
-        if self._cache.config.store is not None:
-            self._cache.prefetch(request.tokens, request.salt)
         self.requests = sorted([*self.requests, request], key=lambda r: (-r.priority, r.number))
 
     def remove(self, request: Request) -> None:
@@ -217,20 +220,27 @@ class Scheduler:
             self._recover()
         self._ended_well = False
         self._admit()
+        while not self._running() and self._wait_for_store():
+            self._admit()
         while parts := self._plan():
             sessions = [part.session for part in parts]
             counts = [len(part.tokens) for part in parts]
             try:
                 self._batch = self._cache.begin(sessions, counts)
+                self._began = time.monotonic()
                 return self._batch, parts
             except (OutOfBlocksError, BatchTooLargeError) as error:
-                if not self._preempt(self._cache.choose_victims(sessions, counts)):
+                alone = len(self._running()) == 1  # who stands back for itself never goes on
+                if alone or not self._preempt(self._cache.choose_victims(sessions, counts)):
                     self.fail(parts[-1].request, error)
         self._ended_well = True
         return None
 
     def end(self, parts: list[Part]) -> None:
         """Takes note of a step that was committed, and of the tokens that it gave."""
+        if any(len(part.tokens) > 1 for part in parts):
+            self._prompt_seconds += time.monotonic() - self._began
+            self._prompt_rows += sum(len(part.tokens) for part in parts)
         for part in parts:
             part.request._held += len(part.tokens)
             if part.request.finish is not None:
@@ -261,7 +271,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Lets waiting requests begin, in their order; one that finds no room holds up those behind
-        it, so that none starves. One whose beginning is being computed waits to share it."""
+        it, so that none starves. One whose beginning is being computed waits to share it, and one
+        whose text is being read from the store waits for that."""
         running = self._running()
         for request in self.requests:
             if len(running) == self._max_running:
@@ -271,6 +282,8 @@ class Scheduler:
             if running and not self._has_room(request, running):
                 return
             try:
+                if self._reads(request):
+                    continue
                 self._start(request)
             except Exception as error:
                 if running and isinstance(error, OutOfBlocksError):
@@ -291,7 +304,39 @@ class Scheduler:
             self.cached_tokens += request.cached_tokens
         else:
             request._held = request._session.resume().length
-        request._state = _State.RUNNING
+        request._state, request._read_until = _State.RUNNING, None
+
+    def _reads(self, request: Request) -> bool:
+        """Whether the store is being read for a request that could begin. It is given as long as
+        computing would take."""
+        if self._cache.config.store is None:
+            return False
+        text, salt, now = request.tokens[:-1], request.salt, time.monotonic()
+        if request._read_until is None:
+            cached = self._cache.wait_prefetched(text, salt, timeout_ms=0)
+            missing = len(text) - len(text) % self._block_size - cached
+            request._read_until = now + missing * self._prompt_seconds / self._prompt_rows
+            if missing > 0:
+                self._cache.prefetch(text, salt)
+            else:
+                request._read_until = 0.0
+        if request._read_until == 0 or not self._cache.is_prefetching(text, salt):
+            return False
+        if now >= request._read_until:
+            self._cache.cancel_prefetch(text, salt)
+            return False
+        return True
+
+    def _wait_for_store(self) -> bool:
+        """Waits a while for the first request that the store is being read for. False: there is
+        none."""
+        for request in self.requests:
+            if request._state is _State.WAITING and request._read_until:
+                text, salt = request.tokens[:-1], request.salt
+                left = max(request._read_until - time.monotonic(), 0.0)
+                self._cache.wait_prefetched(text, salt, timeout_ms=min(int(left * 1000) + 1, 50))
+                return True
+        return False
 
     def _shares_later(self, request: Request, running: list[Request]) -> bool:
         """Whether a running request is going to compute a block that this one needs, too."""

@@ -33,6 +33,7 @@ from transformers import (
 )
 from transformers.cache_utils import Cache as TransformersCache
 
+from ._fingerprint import model_fingerprint
 from ._handle import Uncopied, integer, unsigned
 from ._longrope import LongRope
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
@@ -93,8 +94,10 @@ class Engine(Uncopied):
 
     `blocks` (or `memory_bytes`, 1 GiB by default) is the memory for keys and values, `dtype` and
     `value_dtype` what they are stored as, `rotation` how they are rotated before, `prefix` and
-    `store` what is kept of ended requests and where. A step takes in up to `chunk` tokens of
-    prompts, and up to `max_running` requests run at once. With `top_blocks` a step that has no
+    `store` what is kept of ended requests and where. A store that has no fingerprint gets one of
+    the model's config and weights. A request for which it is read waits as long as computing would
+    take; others go on. A step takes in up to `chunk` tokens of prompts, and up to `max_running`
+    requests run at once. With `top_blocks` a step that has no
     prompts reads, in layers without a window, only so many chosen blocks for each KV head, besides
     the first one and the last two. With `memory_directory` keys and values live in a file there, of
     which the system keeps in memory what it has room for; its room is taken at once.
@@ -139,6 +142,9 @@ class Engine(Uncopied):
         check_pass(text_config, weight)
         rope = LongRope(model)
         self._max_length = _max_length(text_config, rope, max_length)
+        if store is not None and store.fingerprint is None:
+            factors = f"long factors: {self._max_length > rope.switch > 0}"
+            store = dataclasses.replace(store, fingerprint=model_fingerprint(model, factors))
         config = cache_config(
             text_config,
             weight.dtype,

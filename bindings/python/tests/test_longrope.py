@@ -11,8 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
+from test_store import MemoryStore  # noqa: E402
 from test_transformers import SHAPE  # noqa: E402
 
+import pagedkv  # noqa: E402
 from pagedkv.serving import Engine  # noqa: E402
 
 SWITCH, MOST, NEW = 64, 256, 8
@@ -83,3 +85,14 @@ def test_the_choice_is_asked_for() -> None:
     for length in (0, -1, MOST + 1):
         with pytest.raises(ValueError, match=f"max_length is {length}; 1 to the model's {MOST}"):
             Engine(model_of("Phi3"), max_length=length)
+
+
+def test_a_store_keeps_the_factors_apart() -> None:
+    store, found = pagedkv.StoreConfig(MemoryStore()), []
+    text = prompts()[2][:40]
+    for length in (SWITCH, MOST, SWITCH):
+        with Engine(model_of("Phi3"), blocks=64, max_length=length, store=store) as engine:
+            request = engine.add(text, max_new_tokens=NEW)
+            engine.run()
+            found.append(request.cached_tokens)
+    assert found == [0, 0, 32]

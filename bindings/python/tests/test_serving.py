@@ -115,7 +115,7 @@ def test_few_blocks_preempt(family: str, prefix: pagedkv.PrefixConfig | None) ->
 
 def test_preempted_ones_come_back_from_a_store(tmp_path: pathlib.Path) -> None:
     model = model_of("Llama")
-    store = pagedkv.StoreConfig(pagedkv.DirectoryStore(tmp_path), wait_ms=5000)
+    store = pagedkv.StoreConfig(pagedkv.DirectoryStore(tmp_path))
     with Engine(model, blocks=12, store=store) as engine:
         assert tokens_of(serve(engine)) == generated(model)
         engine.cache.flush_store(timeout_ms=60000)
