@@ -4,6 +4,8 @@ transformers are installed.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import pathlib
 import sys
 from types import FrameType
@@ -15,6 +17,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 import numpy as np  # noqa: E402
+from test_store import MemoryStore  # noqa: E402
 from test_transformers import model_of  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, normalizers  # noqa: E402
 
@@ -72,31 +75,34 @@ class Injection:
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize("blocks", [64, 5])
-@pytest.mark.parametrize("step", [0, 2, 4])
-def test_an_exception_at_any_call_of_a_step_loses_nothing(step: int, blocks: int) -> None:
+@pytest.mark.parametrize(
+    ("step", "blocks", "stored"),
+    [*itertools.product([0, 2, 4], [64, 5], [False]), (0, 64, True), (2, 5, True)],
+)
+def test_an_exception_at_any_call_of_a_step_loses_nothing(
+    step: int, blocks: int, stored: bool
+) -> None:
     """With 5 blocks, steps preempt."""
     model = model_of("Llama", num_hidden_layers=1)
     wanted = expected(model, blocks)
-    injected, n, stride = True, 1, 3
-    with Engine(model, blocks=blocks, chunk=16) as engine:
-        while injected:
+    store = pagedkv.StoreConfig(MemoryStore()) if stored else None
+    n, stride = 1, 5
+    with Engine(model, blocks=blocks, chunk=16, store=store) as engine:
+        while True:
             engine.cache.prefix_clear(all_salts=True)
             requests = add_three(engine)
             for _ in range(step):
                 engine.step()
-            try:
-                with Injection(n):
-                    engine.step()
-            except InjectedError:
-                pass
-            else:
-                injected = False
+            injection = Injection(n)
+            with contextlib.suppress(InjectedError), injection:
+                engine.step()
             engine.run()
             assert tokens_of(requests) == wanted, n
             assert [len(request._events) for request in requests] == [9, 9, 3], n
             engine.cache.validate()
             assert engine.cache.stats().sessions == 0, n
+            if injection.left > 0:  # the step has no more calls
+                break
             n += stride
     assert n > 100
 
@@ -127,6 +133,23 @@ def test_what_fails_for_one_request_ends_that_one(
             list(engine.events(requests[0]))
         assert engine.stats.finished == 3
         assert engine.cache.stats().sessions == 0
+
+
+def test_a_request_that_finds_no_blocks_ends_and_the_next_one_finds_some() -> None:
+    model = model_of("Llama")
+    with Engine(model, blocks=5, chunk=16) as engine:
+        with engine.cache.open_session() as other:
+            other.reserve(4 * 16)
+            for prompt in (PROMPTS[1], PROMPTS[0]):
+                engine.add(prompt, max_new_tokens=9, sampling=SAMPLED)
+            large, small = engine._scheduler.requests
+            engine.run()
+            assert large.finish is Finish.FAILED
+            assert "OutOfBlocksError" in large.error
+            assert (small.finish, len(small.answer)) == (Finish.LENGTH, 9)
+        again = engine.add(PROMPTS[1], max_new_tokens=9)
+        engine.run()
+        assert again.tokens == expected(model, 64)[1]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), SAMPLED])
