@@ -70,7 +70,7 @@ fn answer<K: Kv>(
         engine.add_after(request, earlier.next())?;
     }
     loop {
-        let new = engine.step()?;
+        let new = engine.step();
         if new.is_empty() {
             break;
         }
@@ -79,7 +79,10 @@ fn answer<K: Kv>(
         }
     }
     let attention = engine.figures().attention_time.as_secs_f64();
-    let answers = engine.into_answers();
+    let mut answers = engine.into_answers();
+    if let Some(error) = answers.iter_mut().find_map(|answer| answer.error.take()) {
+        return Err(error);
+    }
     let tokens: Vec<&[u32]> = answers.iter().map(Answer::tokens).collect();
     let answer = json!({"tokens": tokens, "start": 0.0, "times": times, "attention": attention});
     Ok((answer, answers))

@@ -1,9 +1,9 @@
 //! Keys and values as candle has them: see [`Basic`].
 use crate::config::ModelConfig;
-use crate::kv::{Kv, Step};
+use crate::kv::{Begun, Kv, Step};
 use candle_core::{Device, Result, Tensor};
 use candle_nn::attention::{flash_attn, AttnMask};
-use candle_nn::kv_cache::KvCache;
+use candle_nn::kv_cache::{Cache, KvCache};
 use candle_nn::ops::softmax_last_dim;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -36,6 +36,7 @@ impl Basic {
 #[derive(Debug)]
 pub struct BasicSequence {
     layers: Vec<KvCache>,
+    /// Rows that were committed. Layers have more of them after a pass that was not.
     length: usize,
     bytes: u64,
     memory: Arc<Memory>,
@@ -57,15 +58,17 @@ impl BasicSequence {
         self.bytes = bytes;
     }
 
-    /// Keeps the first rows of all layers.
+    /// Keeps the first rows of all layers, also where some have more than others after a pass that
+    /// was not committed.
     fn keep(&mut self, length: usize) -> Result<()> {
-        for cache in &mut self.layers {
-            let kept = |t: Option<Tensor>| t.map(|t| t.narrow(1, 0, length)).transpose();
-            let (k, v) = (kept(cache.k()?)?, kept(cache.v()?)?);
-            cache.reset();
-            if let (Some(k), Some(v), true) = (k, v, length > 0) {
-                cache.append(&k.contiguous()?, &v.contiguous()?)?;
+        let rows = |cache: &KvCache| [cache.k_cache(), cache.v_cache()].map(Cache::current_seq_len);
+        for cache in self.layers.iter_mut().filter(|cache| rows(cache) != [length; 2]) {
+            let mut kept = KvCache::new(1, GROWTH);
+            if let (Some(k), Some(v), true) = (cache.k()?, cache.v()?, length > 0) {
+                let first = |t: Tensor| t.narrow(1, 0, length)?.contiguous();
+                kept.append(&first(k)?, &first(v)?)?;
             }
+            *cache = kept;
         }
         self.length = length;
         Ok(())
@@ -96,9 +99,15 @@ impl Kv for Basic {
     fn begin<'s>(
         &'s self,
         sequences: Vec<(&'s mut BasicSequence, usize)>,
-    ) -> Result<BasicStep<'s>> {
+    ) -> Result<Begun<BasicStep<'s>>> {
         let attention = Attention { model: &self.model, masks: Vec::new() };
-        Ok(BasicStep { sequences, attention, committed: false })
+        let mut step = BasicStep { sequences, attention };
+        step.sequences.iter_mut().try_for_each(|(sequence, _)| sequence.keep(sequence.length))?;
+        Ok(Begun::Step(step))
+    }
+
+    fn longest(&self) -> usize {
+        usize::MAX
     }
 
     fn cached(&self, _tokens: &[u32]) -> Result<usize> {
@@ -119,7 +128,6 @@ impl Kv for Basic {
 pub struct BasicStep<'s> {
     sequences: Vec<(&'s mut BasicSequence, usize)>,
     attention: Attention<'s>,
-    committed: bool,
 }
 
 impl Step for BasicStep<'_> {
@@ -139,24 +147,11 @@ impl Step for BasicStep<'_> {
     }
 
     fn commit(mut self, _tokens: &[u32]) -> Result<()> {
-        self.committed = true;
         for (sequence, rows) in &mut self.sequences {
             sequence.length += *rows;
             sequence.count_bytes();
         }
         Ok(())
-    }
-}
-
-impl Drop for BasicStep<'_> {
-    fn drop(&mut self) {
-        if !self.committed {
-            for (sequence, _) in &mut self.sequences {
-                // Rows that stay would be read as those of the next pass. Nothing that fits in
-                // memory already fails to be kept.
-                let _ = sequence.keep(sequence.length);
-            }
-        }
     }
 }
 

@@ -1,59 +1,10 @@
 //! Answers to many prompts at once: see [`Engine`].
-use crate::kv::{Kv, Step};
+use crate::answer::{Answer, Held, Request};
+use crate::kv::{Begun, Kv, Step};
 use crate::model::{Model, Rows};
 use crate::sampler::Sampler;
-use candle_core::{bail, IndexOp, Result, Tensor};
+use candle_core::{bail, Error, IndexOp, Result, Tensor};
 use std::time::{Duration, Instant};
-
-/// What is asked for.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Token ids.
-    pub prompt: Vec<u32>,
-    /// An answer has at most so many tokens.
-    pub max_tokens: usize,
-    /// It also ends with one of these.
-    pub stops: Vec<u32>,
-    /// Chooses its tokens.
-    pub sampler: Sampler,
-}
-
-/// An answer, done or on its way.
-#[derive(Debug)]
-pub struct Answer<S> {
-    request: Request,
-    tokens: Vec<u32>,
-    sequence: Option<S>,
-    computed: usize,
-    begun: Instant,
-    /// Tokens of the prompt that were there already.
-    pub cached: usize,
-    /// From the request to the first token.
-    pub first: Option<Duration>,
-    /// From the request to the last token.
-    pub done: Option<Duration>,
-}
-
-impl<S> Answer<S> {
-    /// The tokens of the answer so far; the one that ended it is among them.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens[self.request.prompt.len()..]
-    }
-
-    /// Tokens of the prompt.
-    pub fn prompt_length(&self) -> usize {
-        self.request.prompt.len()
-    }
-
-    /// The tokens whose keys and values its sequence has.
-    fn held(&self) -> &[u32] {
-        &self.tokens[..self.computed]
-    }
-
-    fn in_prompt(&self) -> bool {
-        self.computed < self.request.prompt.len()
-    }
-}
 
 /// Where the time went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,29 +52,59 @@ fn rate(count: usize, time: Duration) -> f64 {
 ///
 /// Where keys and values can be shared, a prompt waits while another one that begins alike is
 /// computed, and goes on from what they have in common.
+///
+/// Where there is no room for all, first the answers that are done give up their keys and values,
+/// then the ones that came last: they wait until another answer is done, and begin anew.
+///
+/// What fails for one answer ends that one ([`Answer::error`]), and the others have the tokens that
+/// they have without it. A pass that fails is computed again in halves, until those are found that
+/// fail alone. A panic of a [`Kv`] comes through, and the next step goes on from where this one
+/// began.
 #[derive(Debug)]
 pub struct Engine<'a, K: Kv> {
     model: &'a Model,
     kv: &'a K,
     max_rows: usize,
     answers: Vec<Answer<K::Sequence>>,
+    /// Tokens that no step has given out yet.
+    new: Vec<(usize, u32)>,
+    /// An answer gave up its keys and values, and none has ended since: the next one to begin would
+    /// be the next to give them up.
+    full: bool,
     figures: Figures,
+}
+
+/// What an answer brings to a pass.
+#[derive(Clone, Copy)]
+struct Part {
+    answer: usize,
+    rows: usize,
+}
+
+enum Pass {
+    /// It was committed. Some answers have a new token, and their samplers a new state.
+    Done {
+        chosen: Vec<(usize, u32, Sampler)>,
+        attention: Duration,
+    },
+    NoRoom(Error),
 }
 
 impl<'a, K: Kv> Engine<'a, K> {
     /// An engine without requests.
     pub fn new(model: &'a Model, kv: &'a K) -> Self {
-        let (max_rows, figures) = (512, Figures::default());
-        Self { model, kv, max_rows, answers: Vec::new(), figures }
+        let (answers, new, figures) = (Vec::new(), Vec::new(), Figures::default());
+        Self { model, kv, max_rows: 512, answers, new, full: false, figures }
     }
 
-    /// At most so many rows in a pass, if there are not more answers. Default: 512.
+    /// At most this many rows in a pass, if there are not more answers. Default: 512.
     pub fn max_rows(mut self, rows: usize) -> Self {
         self.max_rows = rows.max(1);
         self
     }
 
-    /// Adds a request, whose answer has the next number, from 0.
+    /// Adds a request, whose answer has the next number, from 0. An error says why it can have
+    /// none.
     pub fn add(&mut self, request: Request) -> Result<()> {
         self.add_after(request, None)
     }
@@ -135,33 +116,31 @@ impl<'a, K: Kv> Engine<'a, K> {
         request: Request,
         earlier: Option<Answer<K::Sequence>>,
     ) -> Result<()> {
-        let vocabulary = self.model.config().vocabulary;
-        let Some((_, known)) = request.prompt.split_last() else { bail!("a prompt has no tokens") };
-        if let Some(wrong) = request.prompt.iter().find(|&&id| id as usize >= vocabulary) {
-            bail!("token {wrong} of a prompt; the model has {vocabulary} tokens")
+        request.check(self.model.config())?;
+        let (longest, room) = (request.longest(), self.kv.longest());
+        if longest > room {
+            bail!("a prompt and an answer of {longest} tokens; there is room for {room}")
         }
-        if request.max_tokens == 0 {
-            bail!("an answer of 0 tokens is asked for")
+        let mut held = None;
+        if let Some((mut had, tokens)) = earlier.and_then(|e| Some((e.held?, e.tokens))) {
+            let known = &request.prompt[..request.prompt.len() - 1];
+            let shared = common(&tokens[..had.length], known);
+            had.length = self.kv.trim(&mut had.sequence, shared)?;
+            held = Some(had).filter(|had| had.length > 0);
         }
-        let (mut sequence, mut computed) = (None, 0);
-        if let Some(mut earlier) = earlier {
-            let shared = common(earlier.held(), known);
-            if let Some(mut had) = earlier.sequence.take() {
-                computed = self.kv.trim(&mut had, shared)?;
-                sequence = Some(had).filter(|_| computed > 0);
-            }
-        }
+        let cached = held.as_ref().map_or(0, |held| held.length);
         self.figures.prompt_tokens += request.prompt.len();
-        self.figures.cached_tokens += computed;
+        self.figures.cached_tokens += cached;
         self.answers.push(Answer {
             tokens: request.prompt.clone(),
             request,
-            sequence,
-            computed,
+            held,
             begun: Instant::now(),
-            cached: computed,
+            cached,
+            preemptions: 0,
             first: None,
             done: None,
+            error: None,
         });
         Ok(())
     }
@@ -183,26 +162,41 @@ impl<'a, K: Kv> Engine<'a, K> {
 
     /// One forward pass. Gives new tokens, each with the number of its answer; none when all
     /// answers are done.
-    pub fn step(&mut self) -> Result<Vec<(usize, u32)>> {
-        let mut new = Vec::new();
-        while new.is_empty() && self.answers.iter().any(|answer| answer.done.is_none()) {
-            self.open_sequences()?;
-            new = self.pass()?;
+    pub fn step(&mut self) -> Vec<(usize, u32)> {
+        while self.new.is_empty() && self.answers.iter().any(|answer| answer.done.is_none()) {
+            self.open_sequences();
+            self.compute(&self.plan());
+            self.let_go_of_failed();
         }
-        Ok(new)
+        std::mem::take(&mut self.new)
     }
 
-    fn open_sequences(&mut self) -> Result<()> {
+    // ---- Beginning and ending
+    // ---------------------------------------------------------------------------------------------
+
+    fn open_sequences(&mut self) {
         for i in 0..self.answers.len() {
+            if self.full && self.answers.iter().any(Answer::runs) {
+                return;
+            }
             let answer = &self.answers[i];
-            if answer.sequence.is_none() && answer.done.is_none() && !self.waits(i)? {
-                let (sequence, cached) = self.kv.open(&answer.request.prompt)?;
-                self.figures.cached_tokens += cached;
-                let answer = &mut self.answers[i];
-                (answer.computed, answer.cached) = (cached, cached);
-                answer.sequence = Some(sequence);
+            if answer.done.is_none() && answer.held.is_none() {
+                self.open_sequence(i).unwrap_or_else(|error| self.fail(i, error));
             }
         }
+    }
+
+    fn open_sequence(&mut self, i: usize) -> Result<()> {
+        if self.waits(i)? {
+            return Ok(());
+        }
+        let answer = &mut self.answers[i];
+        let (sequence, length) = self.kv.open(&answer.tokens)?;
+        if answer.preemptions == 0 {
+            answer.cached = length;
+            self.figures.cached_tokens += length;
+        }
+        answer.held = Some(Held { sequence, length });
         Ok(())
     }
 
@@ -212,71 +206,135 @@ impl<'a, K: Kv> Engine<'a, K> {
             return Ok(false);
         }
         let prompt = &self.answers[i].request.prompt;
-        let at_work = |answer: &&Answer<_>| answer.sequence.is_some() && answer.in_prompt();
+        let at_work = |answer: &&Answer<_>| answer.runs() && answer.in_prompt();
         let shared = self.answers.iter().filter(at_work);
         let shared = shared.map(|answer| common(&answer.request.prompt, prompt)).max().unwrap_or(0);
         const WORTH_WAITING_FOR: usize = 32;
         Ok(shared >= WORTH_WAITING_FOR && shared - shared % 16 > self.kv.cached(prompt)?)
     }
 
-    fn pass(&mut self) -> Result<Vec<(usize, u32)>> {
-        let begin = Instant::now();
-        let plan = self.plan();
-        let mut rows = Rows::default();
-        let mut sequences = Vec::new();
-        let mut asked = Vec::new(); // answers that get a token
-        let mut reads_prompts = false;
-        for (i, (answer, &n)) in self.answers.iter_mut().zip(&plan).enumerate() {
-            if n == 0 {
-                continue;
-            }
-            reads_prompts |= answer.in_prompt();
-            let end = answer.computed + n;
-            let last = end == answer.tokens.len();
-            rows.push(answer.computed, &answer.tokens[answer.computed..end], last);
-            asked.extend(last.then_some(i));
-            sequences.extend(answer.sequence.as_mut().map(|sequence| (sequence, n)));
-        }
-        let mut step = self.kv.begin(sequences)?;
-        let output = self.model.forward(&rows, &mut step)?;
-        step.commit(&rows.tokens)?;
-        for (answer, n) in self.answers.iter_mut().zip(plan) {
-            answer.computed += n;
-        }
-        let mut new = Vec::new();
-        for (row, i) in asked.into_iter().enumerate() {
-            let Some(logits) = &output.logits else { continue };
-            let token = self.answers[i].take(&logits.i(row)?)?;
-            new.push((i, token));
-        }
-        self.count(new.len(), reads_prompts, begin.elapsed(), output.attention);
-        Ok(new)
+    /// Marks an answer that cannot go on. Its keys and values go later: until all marks are set,
+    /// nothing is called that could fail.
+    fn fail(&mut self, i: usize, error: Error) {
+        let answer = &mut self.answers[i];
+        answer.error = Some(error);
+        answer.done = Some(answer.begun.elapsed());
+        self.full = false;
     }
 
-    /// How many rows of each answer the next pass has: one of those whose prompt was read, and of
-    /// prompts as many as there is room for, the first ones first.
-    fn plan(&self) -> Vec<usize> {
-        let open = |answer: &Answer<_>| answer.done.is_none() && answer.sequence.is_some();
-        let decodes = |answer: &Answer<_>| open(answer) && !answer.in_prompt();
-        let decoding = self.answers.iter().filter(|answer| decodes(answer)).count();
+    fn let_go_of_failed(&mut self) {
+        let failed = self.answers.iter_mut().filter(|answer| answer.error.is_some());
+        failed.for_each(|answer| drop(answer.held.take()));
+    }
+
+    /// Lets go of something that can be computed again, or ends the one answer that has no room
+    /// even alone.
+    fn make_room(&mut self, error: Error) {
+        let ended = |answer: &&mut Answer<_>| answer.done.is_some() && answer.held.is_some();
+        if let Some(answer) = self.answers.iter_mut().find(ended) {
+            drop(answer.held.take());
+            return;
+        }
+        let running: Vec<usize> =
+            (0..self.answers.len()).filter(|&i| self.answers[i].runs()).collect();
+        match running[..] {
+            [] => {}
+            [only] => self.fail(only, error),
+            [.., last] => {
+                self.full = true;
+                self.answers[last].preemptions += 1;
+                drop(self.answers[last].held.take());
+            }
+        }
+    }
+
+    // ---- A pass
+    // ---------------------------------------------------------------------------------------------
+
+    /// How many rows of each answer the next pass has: one of those whose text was read, and of
+    /// the others as many as there is room for, the first ones first.
+    fn plan(&self) -> Vec<Part> {
+        let running = || self.answers.iter().enumerate().filter(|(_, answer)| answer.runs());
+        let decoding = running().filter(|(_, answer)| answer.pending() == 1).count();
         let mut room = self.max_rows.saturating_sub(decoding).max(1);
-        let rows = |answer: &Answer<_>| {
-            if decodes(answer) {
-                return 1;
-            }
-            let left = if open(answer) { answer.tokens.len() - answer.computed } else { 0 };
-            let n = left.min(room);
-            room -= n;
-            n
+        let part = |(i, answer): (usize, &Answer<_>)| {
+            let pending = answer.pending();
+            let rows = if pending == 1 { 1 } else { pending.min(room) };
+            room -= if pending == 1 { 0 } else { rows };
+            Part { answer: i, rows }
         };
-        self.answers.iter().map(rows).collect()
+        running().map(part).filter(|part| part.rows > 0).collect()
     }
 
-    fn count(&mut self, tokens: usize, prompts: bool, time: Duration, attention: Duration) {
+    fn compute(&mut self, parts: &[Part]) {
+        // An answer may have lost its keys and values to another part of the same plan.
+        let runs = |part: &&Part| self.answers[part.answer].runs();
+        let parts: Vec<Part> = parts.iter().filter(runs).copied().collect();
+        if parts.is_empty() {
+            return;
+        }
+        let begin = Instant::now();
+        match self.pass(&parts) {
+            Ok(Pass::Done { chosen, attention }) => {
+                self.count(&parts, chosen.len(), begin.elapsed(), attention);
+                self.take(&parts, chosen);
+            }
+            Ok(Pass::NoRoom(error)) => self.make_room(error),
+            Err(error) if parts.len() == 1 => self.fail(parts[0].answer, error),
+            Err(_) => {
+                let (first, second) = parts.split_at(parts.len() / 2);
+                self.compute(first);
+                self.compute(second);
+            }
+        }
+    }
+
+    /// Computes some parts, which are in the order of their answers. Until the commit nothing has
+    /// changed, and after it nothing fails.
+    fn pass(&mut self, parts: &[Part]) -> Result<Pass> {
+        let (mut rows, mut samplers) = (Rows::default(), Vec::new());
+        for part in parts {
+            let answer = &self.answers[part.answer];
+            let (begin, last) = (answer.length(), part.rows == answer.pending());
+            rows.push(begin, &answer.tokens[begin..begin + part.rows], last);
+            samplers.extend(last.then(|| (part.answer, answer.request.sampler.clone())));
+        }
+        let mut parts = parts.iter().peekable();
+        let answers = self.answers.iter_mut().enumerate();
+        let sequences = answers.filter_map(|(i, answer)| {
+            let part = parts.next_if(|part| part.answer == i)?;
+            Some((&mut answer.held.as_mut()?.sequence, part.rows))
+        });
+        let mut step = match self.kv.begin(sequences.collect())? {
+            Begun::Step(step) => step,
+            Begun::NoRoom(error) => return Ok(Pass::NoRoom(error)),
+        };
+        let output = self.model.forward(&rows, &mut step)?;
+        let chosen = choose(samplers, output.logits.as_ref())?;
+        step.commit(&rows.tokens)?;
+        Ok(Pass::Done { chosen, attention: output.attention })
+    }
+
+    /// Takes note of a pass that was committed.
+    fn take(&mut self, parts: &[Part], chosen: Vec<(usize, u32, Sampler)>) {
+        for part in parts {
+            if let Some(held) = &mut self.answers[part.answer].held {
+                held.length += part.rows;
+            }
+        }
+        for (i, token, sampler) in chosen {
+            self.answers[i].take(token, sampler);
+            self.full &= self.answers[i].done.is_none();
+            self.new.push((i, token));
+        }
+    }
+
+    fn count(&mut self, parts: &[Part], tokens: usize, time: Duration, attention: Duration) {
+        let reads = |part: &Part| part.rows > 1 || self.answers[part.answer].in_prompt();
         let figures = &mut self.figures;
         figures.tokens += tokens;
         figures.attention_time += attention;
-        if prompts {
+        if parts.iter().any(reads) {
             figures.prompt_time += time;
         } else {
             figures.decode_time += time;
@@ -285,18 +343,17 @@ impl<'a, K: Kv> Engine<'a, K> {
     }
 }
 
-impl<S> Answer<S> {
-    fn take(&mut self, logits: &Tensor) -> Result<u32> {
-        let token = self.request.sampler.choose(logits)?;
-        self.tokens.push(token);
-        let time = self.begun.elapsed();
-        self.first.get_or_insert(time);
-        let stops = self.request.stops.contains(&token);
-        if stops || self.tokens().len() >= self.request.max_tokens {
-            self.done = Some(time);
-        }
-        Ok(token)
-    }
+/// The tokens that samplers choose, each from its row of logits.
+fn choose(
+    samplers: Vec<(usize, Sampler)>,
+    logits: Option<&Tensor>,
+) -> Result<Vec<(usize, u32, Sampler)>> {
+    let Some(logits) = logits else { return Ok(Vec::new()) };
+    let choose = |(row, (answer, mut sampler)): (usize, (usize, Sampler))| {
+        let token = sampler.choose(&logits.i(row)?)?;
+        Ok((answer, token, sampler))
+    };
+    samplers.into_iter().enumerate().map(choose).collect()
 }
 
 /// How many tokens two texts begin with alike.

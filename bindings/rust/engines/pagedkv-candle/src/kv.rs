@@ -1,6 +1,6 @@
 //! Where keys and values are: [`Kv`], which [`Paged`](crate::Paged) and [`Basic`](crate::Basic)
 //! are.
-use candle_core::{Result, Tensor};
+use candle_core::{Error, Result, Tensor};
 
 /// Keys and values of many sequences, and attention over them.
 pub trait Kv {
@@ -17,14 +17,18 @@ pub trait Kv {
     fn open(&self, tokens: &[u32]) -> Result<(Self::Sequence, usize)>;
 
     /// Keeps the first tokens of a sequence, and says how many these are: `length`, or fewer
-    /// where that many cannot be had any more.
+    /// where the others are gone.
     fn trim(&self, sequence: &mut Self::Sequence, length: usize) -> Result<usize>;
 
-    /// Begins a forward pass: sequences, each with the number of its new tokens.
+    /// Begins a forward pass: sequences, each with the number of its new tokens. Where it fails,
+    /// and where there is no room, the sequences are as they were.
     fn begin<'s>(
         &'s self,
         sequences: Vec<(&'s mut Self::Sequence, usize)>,
-    ) -> Result<Self::Step<'s>>;
+    ) -> Result<Begun<Self::Step<'s>>>;
+
+    /// The longest text that there is room for, if it has all of it.
+    fn longest(&self) -> usize;
 
     /// How many tokens at the beginning of a text are there for the next sequence that is opened.
     fn cached(&self, tokens: &[u32]) -> Result<usize>;
@@ -36,6 +40,15 @@ pub trait Kv {
     fn peak_bytes(&self) -> Result<u64>;
 }
 
+/// What came of [`Kv::begin`].
+#[derive(Debug)]
+pub enum Begun<S> {
+    /// A forward pass.
+    Step(S),
+    /// There is no room for the new tokens until other sequences are dropped.
+    NoRoom(Error),
+}
+
 /// One forward pass. Rows are the new tokens of the first sequence, then of the next. What is
 /// dropped without a commit leaves the sequences as they were.
 pub trait Step {
@@ -43,6 +56,7 @@ pub trait Step {
     /// queries `[rows][query heads][dim]`: `[rows][query heads * dim]`.
     fn attend(&mut self, layer: usize, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor>;
 
-    /// Ends the pass. `tokens` are the ids of all rows.
+    /// Ends the pass. `tokens` are the ids of all rows. Where it fails or panics, the sequences are
+    /// as they were before the pass.
     fn commit(self, tokens: &[u32]) -> Result<()>;
 }

@@ -15,6 +15,7 @@
 //! [candle]: https://crates.io/crates/candle-core
 #![warn(missing_docs, missing_debug_implementations)]
 
+mod answer;
 mod basic;
 mod config;
 mod engine;
@@ -27,11 +28,12 @@ mod template;
 mod tokenizer;
 mod weight;
 
+pub use answer::{Answer, Request};
 pub use basic::{Basic, BasicSequence, BasicStep};
 pub use config::{Family, ModelConfig, Rope};
-pub use engine::{Answer, Engine, Figures, Request};
+pub use engine::{Engine, Figures};
 pub use gguf::Gguf;
-pub use kv::{Kv, Step};
+pub use kv::{Begun, Kv, Step};
 pub use model::{Model, Output, Rows};
 pub use paged::{Paged, PagedConfig, PagedStep};
 pub use sampler::Sampler;

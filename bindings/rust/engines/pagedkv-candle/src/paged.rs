@@ -1,11 +1,11 @@
 //! Keys and values in a cache of pagedkv: see [`Paged`].
 use crate::config::ModelConfig;
-use crate::kv::{Kv, Step};
+use crate::kv::{Begun, Kv, Step};
 use candle_core::utils::barrier_pool;
 use candle_core::{bail, CpuStorage, Device, Error, Result, Storage, Tensor};
 use pagedkv::{
     AttentionParams, Batch, Cache, CacheConfig, Dtype, LayerGroup, PrefixConfig, Rows, Salt,
-    Session, StoreConfig, Tasks,
+    Session, Status, StoreConfig, Tasks,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,6 +17,7 @@ pub struct Paged {
     block_bytes: Vec<u64>,
     query_heads: usize,
     dim: usize,
+    longest: usize,
     params: AttentionParams<'static>,
 }
 
@@ -38,7 +39,8 @@ const BLOCK: usize = 16;
 impl Paged {
     /// A cache for a model. Memory is touched as it is used.
     pub fn new(model: &ModelConfig, config: &PagedConfig) -> Result<Self> {
-        let blocks = config.tokens.div_ceil(BLOCK) + config.sequences;
+        let blocks = config.tokens.div_ceil(BLOCK).saturating_add(config.sequences);
+        let every_token_stays = model.windows.contains(&0);
         let groups = groups(model, config.dtype);
         let count = groups.len() as u32;
         let mut raw = CacheConfig::with_groups(groups)
@@ -58,6 +60,7 @@ impl Paged {
                 .map_err(Error::wrap)?,
             query_heads: model.query_heads,
             dim: model.dim,
+            longest: if every_token_stays { blocks.saturating_mul(BLOCK) } else { usize::MAX },
             params: AttentionParams::new().scale(model.scale),
         })
     }
@@ -121,9 +124,24 @@ impl Kv for Paged {
         Ok(0)
     }
 
-    fn begin<'s>(&'s self, sequences: Vec<(&'s mut Session, usize)>) -> Result<PagedStep<'s>> {
+    fn begin<'s>(
+        &'s self,
+        sequences: Vec<(&'s mut Session, usize)>,
+    ) -> Result<Begun<PagedStep<'s>>> {
         let new = sequences.into_iter().map(|(session, n)| (session, n as u32));
-        Ok(PagedStep { kv: self, batch: self.cache.begin(new).map_err(Error::wrap)? })
+        match self.cache.begin(new) {
+            Ok(batch) => Ok(Begun::Step(PagedStep { kv: self, batch })),
+            Err(error) => match error.status() {
+                Status::OUT_OF_BLOCKS | Status::BATCH_TOO_LARGE => {
+                    Ok(Begun::NoRoom(Error::wrap(error)))
+                }
+                _ => Err(Error::wrap(error)),
+            },
+        }
+    }
+
+    fn longest(&self) -> usize {
+        self.longest
     }
 
     fn cached(&self, tokens: &[u32]) -> Result<usize> {

@@ -1,5 +1,5 @@
 //! From logits to a token: see [`Sampler`].
-use candle_core::{Result, Tensor};
+use candle_core::{bail, Result, Tensor};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -13,52 +13,64 @@ pub struct Sampler {
 
 impl Sampler {
     /// With a temperature of 0 the likeliest token is chosen. `top_p`: only the likeliest tokens
-    /// that have this probability together.
-    pub fn new(temperature: f32, top_p: f32, seed: u64) -> Self {
-        Self { temperature, top_p, random: StdRng::seed_from_u64(seed) }
+    /// that have this probability together. An error: the temperature is not 0 or more, or `top_p`
+    /// not above 0 and at most 1.
+    pub fn new(temperature: f32, top_p: f32, seed: u64) -> Result<Self> {
+        if !(temperature >= 0.0 && temperature.is_finite()) {
+            bail!("a temperature of {temperature} is not 0 or more")
+        }
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            bail!("a top-p of {top_p} is not above 0 and at most 1")
+        }
+        Ok(Self { temperature, top_p, random: StdRng::seed_from_u64(seed) })
     }
 
     /// The likeliest token, always.
     pub fn greedy() -> Self {
-        Self::new(0.0, 1.0, 0)
+        Self { temperature: 0.0, top_p: 1.0, random: StdRng::seed_from_u64(0) }
     }
 
-    /// A token for logits `[vocabulary]`.
+    /// A token for logits `[vocabulary]`. An error: one of them is NaN, or the largest is infinite.
     pub fn choose(&mut self, logits: &Tensor) -> Result<u32> {
         let logits = logits.to_vec1::<f32>()?;
-        if self.temperature <= 0.0 {
-            return Ok(likeliest(&logits));
+        let best = likeliest(&logits)?;
+        if self.temperature == 0.0 {
+            return Ok(best as u32);
         }
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weight = |logit: &f32| ((logit - max) / self.temperature).exp();
-        let mut tokens: Vec<(usize, f32)> = logits.iter().map(weight).enumerate().collect();
-        let sum: f32 = tokens.iter().map(|(_, weight)| weight).sum();
+        // In 64 bits, and with the largest at 0, no temperature is too small.
+        let (max, temperature) = (f64::from(logits[best]), f64::from(self.temperature));
+        let weight = |logit: &f32| ((f64::from(*logit) - max) / temperature).exp();
+        let mut tokens: Vec<(usize, f64)> = logits.iter().map(weight).enumerate().collect();
+        let sum: f64 = tokens.iter().map(|(_, weight)| weight).sum();
         if self.top_p < 1.0 {
             tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
             let mut before = 0.0;
             tokens.retain(|(_, weight)| {
-                let kept = before < self.top_p * sum;
+                let kept = before < f64::from(self.top_p) * sum;
                 before += weight;
                 kept
             });
         }
-        let kept: f32 = tokens.iter().map(|(_, weight)| weight).sum();
-        let mut left = self.random.random::<f32>() * kept;
+        let kept: f64 = tokens.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.random.random::<f64>() * kept;
         let chosen = tokens.iter().find(|(_, weight)| {
             left -= weight;
-            left <= 0.0
+            left < 0.0
         });
-        Ok(chosen.or(tokens.last()).map_or(0, |(token, _)| *token as u32))
+        Ok(chosen.map_or(best, |(token, _)| *token) as u32)
     }
 }
 
 /// The first of the largest.
-fn likeliest(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = i;
-        }
+fn likeliest(logits: &[f32]) -> Result<usize> {
+    let nans = logits.iter().filter(|logit| logit.is_nan()).count();
+    if nans > 0 {
+        bail!("{nans} of the model's {} logits are NaN", logits.len())
     }
-    best as u32
+    let best = (0..logits.len()).reduce(|best, i| if logits[i] > logits[best] { i } else { best });
+    match best {
+        Some(best) if logits[best].is_finite() => Ok(best),
+        Some(best) => bail!("the largest of the model's logits is {}", logits[best]),
+        None => bail!("the model has no logits"),
+    }
 }

@@ -76,7 +76,8 @@ fn a_conversation_keeps_what_was_said() {
     let basic = answer(&["--quiet", "--kv", "basic", &model, "24"], &talk);
     assert_eq!(answer(&["--quiet", &model, "24"], &talk), basic);
     let (out, ..) = run(&["--context", "32", &model], &format!("{QUESTION}\n"));
-    assert!(out.contains("[not sent: "), "{out}");
+    assert!(out.contains("[no answer: that would be "), "{out}");
+    refused(&["--context", "32", &model, QUESTION], "the context has 32");
 }
 
 #[test]
@@ -101,6 +102,56 @@ fn many_sessions_answer_at_once() {
     }
 }
 
+/// A tokenizer of bytes: an answer can end within a character.
+#[test]
+fn an_answer_has_all_of_its_text() {
+    let folder = tiny::Folder::new("chat-text");
+    let model = model(&folder);
+    let mut cut = 0;
+    for length in 1..=12 {
+        let length = length.to_string();
+        let alone = answer(&["--quiet", &model, &length, QUESTION], "");
+        let session = answer(&["--quiet", "--sessions", "1", &model, &length, QUESTION], "");
+        let text = session.split_once('\n').unwrap().1;
+        assert_eq!(alone.trim(), text.trim(), "{length} tokens");
+        cut += usize::from(alone.trim().ends_with('\u{fffd}'));
+    }
+    assert!(cut > 0);
+}
+
+/// Of three, the second one has a letter behind which all logits are NaN.
+#[test]
+fn a_session_that_fails_stops_no_other() {
+    let folder = tiny::Folder::new("chat-fault");
+    let (path, prompts) = (folder.file("poisoned.gguf"), folder.file("prompts"));
+    tiny::write_poisoned(&path, tiny::token_of("Z"));
+    let (model, json) = (path.to_str().unwrap(), folder.file("out.json"));
+    std::fs::write(&prompts, format!("{QUESTION}\nZ\nAnd the third?\n")).unwrap();
+    let (prompts, json) = (prompts.to_str().unwrap(), json.to_str().unwrap());
+    for kv in ["paged", "basic", "both"] {
+        let flags = ["--prompts", prompts, "--kv", kv, "--json", json, model, "24"];
+        let (out, error, succeeded) = run(&flags, "");
+        assert!(!succeeded && error.contains("session 2: ") && error.contains("NaN"), "{error}");
+        let sessions: Vec<_> = out.split("--- session ").collect();
+        assert!(sessions[2].contains("[failed: ") && sessions.len() == 4, "{out}");
+        for (session, question) in [(1, QUESTION), (3, "And the third?")] {
+            let alone = answer(&["--quiet", model, "24", question], "");
+            assert!(sessions[session].contains(alone.trim()), "{out}");
+        }
+        let text = std::fs::read_to_string(json).unwrap();
+        let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(figures[0]["failed"], serde_json::json!([1]));
+    }
+    let talk = format!("{QUESTION}\nZ\nAnd the third?\n");
+    let out = answer(&["--quiet", model, "24"], &talk);
+    let (reason, rest): (Vec<_>, Vec<_>) =
+        out.lines().partition(|line| line.starts_with("[no answer: "));
+    assert!(reason.len() == 1 && reason[0].contains("NaN"), "{out}");
+    let without = answer(&["--quiet", model, "24"], &talk.replace("Z\n", ""));
+    // What fails ends its line, too.
+    assert_eq!(rest.join("\n").replace("\n\n", "\n"), without.trim_end().replace("\n\n", "\n"));
+}
+
 #[test]
 fn a_directory_keeps_prompts_for_the_next_run() {
     let folder = tiny::Folder::new("chat-store");
@@ -119,13 +170,34 @@ fn what_is_wrong_is_said() {
     refused(&["/nonexistent.gguf"], "No such file");
     refused(&[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], "is not a GGUF file");
     refused(&["--kv-dtype", "f31", &model], "f31");
+    refused(&["--kv", "both", &model], "Usage: pagedkv-chat");
     refused(&["--kv-dtype", "f16", "--kv", "basic", &model], "--kv paged");
     refused(&[&model, "many", "words"], "no number of tokens");
     refused(&[&model, "0", "words"], "0 tokens");
     refused(&["--sessions", "0", &model], "0");
-    refused(&["--temperature", "-1", &model], "-1");
-    refused(&["--top-p", "1.5", &model], "1.5");
+    for (flag, words) in [
+        ("--temperature=-1", "-1"),
+        ("--temperature=nan", "NaN"),
+        ("--temperature=inf", "inf"),
+        ("--top-p=1.5", "1.5"),
+        ("--top-p=0", "a top-p of 0"),
+        ("--top-p=nan", "NaN"),
+        ("--seed=-1", "-1"),
+        ("--seed=18446744073709551616", "18446744073709551616"),
+    ] {
+        refused(&[flag, &model], words);
+    }
+    for temperature in ["1e-45", "3e38"] {
+        answer(&["--temperature", temperature, "--seed", "18446744073709551615", &model, "4"], "");
+    }
     refused(&["--prompts", "/nonexistent", &model], "/nonexistent");
+    let ids = folder.file("ids");
+    std::fs::write(&ids, "1 2\n3 99999\n").unwrap();
+    let ids = ids.to_str().unwrap();
+    refused(&["--prompts", ids, "--ids", &model, "4"], "session 2: token 99999 of a prompt");
+    let many = usize::MAX.to_string();
+    refused(&["--sessions", "2", &model, &many], "an answer of 18446744073709551615");
+    answer(&["--context", "64", &model, &many, ""], "");
     let plugin = std::env::var_os("PAGEDKV_REDIS_LIBRARY");
     let words = if plugin.is_some() { "127.0.0.1:1" } else { "libpagedkv-redis" };
     refused(&["--prefix-store", "redis://127.0.0.1:1", &model, "hello"], words);

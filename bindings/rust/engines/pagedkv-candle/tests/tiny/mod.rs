@@ -123,6 +123,11 @@ fn tokens() -> Vec<String> {
     tokens
 }
 
+/// The token of a letter by itself.
+pub fn token_of(letter: &str) -> u32 {
+    tokens().iter().position(|token| token == letter).unwrap() as u32
+}
+
 fn metadata(family: &str, layers: usize) -> Vec<(String, Value)> {
     let texts = |texts: &[&str]| {
         Value::Array(texts.iter().map(|text| Value::String(text.to_string())).collect())
@@ -162,6 +167,25 @@ fn metadata(family: &str, layers: usize) -> Vec<(String, Value)> {
 
 /// Writes a model of a family.
 pub fn write(path: &Path, family: &str, dtype: GgmlDType) {
+    let (metadata, tensors) = parts(family, dtype);
+    write_parts(path, &metadata, &tensors);
+}
+
+/// Writes a model of exact weights whose logits behind one token are NaN.
+pub fn write_poisoned(path: &Path, token: u32) {
+    let (metadata, mut tensors) = parts("llama", GgmlDType::F32);
+    let embedding = &mut tensors[0].1;
+    let mut rows = embedding.dequantize(&Device::Cpu).unwrap().to_vec2::<f32>().unwrap();
+    rows[token as usize].fill(f32::NAN);
+    let rows = Tensor::new(rows, &Device::Cpu).unwrap();
+    *embedding = QTensor::quantize(&rows, GgmlDType::F32).unwrap();
+    write_parts(path, &metadata, &tensors);
+}
+
+/// Metadata and tensors of a file.
+type Parts = (Vec<(String, Value)>, Vec<(String, QTensor)>);
+
+fn parts(family: &str, dtype: GgmlDType) -> Parts {
     // Of Gemma 3 every sixth layer has no window.
     let layers = if family == "gemma3" { 7 } else { 3 };
     let seed = FAMILIES.iter().position(|known| *known == family).unwrap_or(9) as u64;
@@ -173,7 +197,7 @@ pub fn write(path: &Path, family: &str, dtype: GgmlDType) {
         tensors.matrix("output", vocabulary, WIDTH);
     }
     (0..layers).for_each(|i| tensors.layer(family, i));
-    write_parts(path, &metadata(family, layers), &tensors.all);
+    (metadata(family, layers), tensors.all)
 }
 
 /// Writes a file of these parts.

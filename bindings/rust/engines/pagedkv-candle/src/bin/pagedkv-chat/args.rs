@@ -1,4 +1,5 @@
 //! What the command line says.
+use candle_core::Result;
 use clap::{Parser, ValueEnum};
 use pagedkv::Dtype;
 use pagedkv_candle::{Sampler, Weights};
@@ -19,7 +20,7 @@ quantised weights candle rounds the other factor to 8 bits: texts can part after
 /// A chat with a language model from a GGUF file (Llama, SmolLM2, Qwen2, Qwen3, Gemma 3), computed
 /// by candle, with keys and values in pagedkv.
 #[derive(Parser, Debug)]
-#[command(version, after_help = EXAMPLES)]
+#[command(name = "pagedkv-chat", version, after_help = EXAMPLES)]
 pub struct Args {
     /// The model: a GGUF file
     pub model: PathBuf,
@@ -37,7 +38,7 @@ pub struct Args {
     /// models of up to a billion weights, else file
     #[arg(long, value_enum, default_value = "auto")]
     weights: WeightsKind,
-    /// So many answers at once
+    /// This many answers at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub sessions: Option<u32>,
     /// The prompts of --sessions, one a line (default: 16 questions)
@@ -98,7 +99,7 @@ enum WeightsKind {
     Q8,
 }
 
-fn dtype(name: &str) -> Result<(&'static str, Dtype), String> {
+fn dtype(name: &str) -> std::result::Result<(&'static str, Dtype), String> {
     const TYPES: [(&str, Dtype); 7] = [
         ("f32", Dtype::F32),
         ("f16", Dtype::F16),
@@ -145,13 +146,7 @@ impl Args {
         if self.json.is_some() && !many {
             return Some("--json is for --sessions and --prompts".into());
         }
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Some(format!("--temperature {} is not 0 or more", self.temperature));
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Some(format!("--top-p {} is not above 0 and at most 1", self.top_p));
-        }
-        None
+        self.sampler(0).err().map(|error| super::sentence(&error))
     }
 
     pub fn max_tokens(&self) -> usize {
@@ -177,7 +172,7 @@ impl Args {
     }
 
     /// The sampler of answer number `i`.
-    pub fn sampler(&self, i: u64) -> Sampler {
+    pub fn sampler(&self, i: u64) -> Result<Sampler> {
         Sampler::new(self.temperature, self.top_p, self.seed.wrapping_add(i))
     }
 }

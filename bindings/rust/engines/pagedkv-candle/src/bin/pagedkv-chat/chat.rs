@@ -1,7 +1,8 @@
 //! One answer, or a conversation.
 use crate::args::Args;
 use crate::talker::Talker;
-use candle_core::Result;
+use crate::{bare, sentence};
+use candle_core::{bail, Error, Result};
 use pagedkv_candle::{Answer, Engine, Figures, Kv, Message, Model, Request};
 use std::io::{stdin, stdout, BufRead, IsTerminal, Write};
 
@@ -54,31 +55,41 @@ impl<'a, K: Kv> Chat<'a, K> {
                 Some(command) if command.starts_with('/') => {
                     println!("[commands: /reset forgets the conversation, /quit ends]");
                 }
-                Some(line) => self.ask(line)?,
+                // It may be the question's own fault. Where nothing can be written any more, that
+                // ends the conversation.
+                Some(line) => match self.ask(line) {
+                    Err(error) if !matches!(bare(&error), Error::Io(_)) => {
+                        println!("[no answer: {}]", sentence(&error));
+                    }
+                    other => other?,
+                },
             }
         }
     }
 
-    /// Answers a question, word by word.
+    /// Answers a question, word by word. Where that fails, the question was never asked.
     pub fn ask(&mut self, question: &str) -> Result<()> {
-        self.messages.push(("user".into(), question.into()));
-        let prompt = self.talker.prompt(&self.messages)?;
+        let mut messages = self.messages.clone();
+        messages.push(("user".into(), question.into()));
+        let prompt = self.talker.prompt(&messages)?;
         let room = self.context.saturating_sub(prompt.len());
         if room == 0 {
-            self.messages.pop();
             let (length, context) = (prompt.len(), self.context);
-            println!("[not sent: that would be {length} tokens, and the context has {context}]");
-            return Ok(());
+            bail!("that would be {length} tokens, and the context has {context}")
         }
         let stops = if self.args.ignore_end { Vec::new() } else { self.talker.stops() };
         let max_tokens = self.args.max_tokens().min(room);
-        let request = Request { prompt, max_tokens, stops, sampler: self.args.sampler(0) };
+        let request = Request { prompt, max_tokens, stops, sampler: self.args.sampler(0)? };
         let mut engine = Engine::new(self.model, self.kv).max_rows(self.args.rows as usize);
         engine.add_after(request, self.last.take())?;
         let text = self.stream(&mut engine)?;
         let figures = *engine.figures();
-        self.last = engine.into_answers().pop();
-        self.messages.push(("assistant".into(), text));
+        let mut answer = engine.into_answers().pop();
+        if let Some(error) = answer.as_mut().and_then(|answer| answer.error.take()) {
+            return Err(error);
+        }
+        messages.push(("assistant".into(), text));
+        (self.messages, self.last) = (messages, answer);
         if let Some(answer) = self.last.as_ref().filter(|_| !self.args.quiet) {
             print_figures(answer, &figures);
         }
@@ -89,12 +100,17 @@ impl<'a, K: Kv> Chat<'a, K> {
         let (mut out, mut pieces) = (stdout().lock(), self.talker.pieces());
         let mut text = String::new();
         loop {
-            let new = engine.step()?;
-            let Some((_, token)) = new.first() else { break };
-            let piece = pieces.push(*token)?;
+            let new = engine.step();
+            let piece = match new.first() {
+                Some((_, token)) => pieces.push(*token)?,
+                None => pieces.rest()?,
+            };
             out.write_all(piece.as_bytes())?;
             out.flush()?;
             text += &piece;
+            if new.is_empty() {
+                break;
+            }
         }
         writeln!(out)?;
         Ok(text)

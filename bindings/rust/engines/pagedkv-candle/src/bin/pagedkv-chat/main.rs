@@ -31,9 +31,13 @@ fn main() -> ExitCode {
 
 /// What is wrong, without the backtrace that candle keeps where RUST_BACKTRACE is set.
 fn sentence(error: &Error) -> String {
+    bare(error).to_string()
+}
+
+fn bare(error: &Error) -> &Error {
     match error {
-        Error::WithBacktrace { inner, .. } => sentence(inner),
-        other => other.to_string(),
+        Error::WithBacktrace { inner, .. } => bare(inner),
+        other => other,
     }
 }
 
@@ -49,7 +53,7 @@ fn run(args: &Args) -> Result<()> {
         return many::run(args, &file, &model, talker.as_ref());
     }
     let Some(talker) = talker else { return Ok(()) };
-    let context = args.context.unwrap_or(8192).min(model.config().context as u32) as usize;
+    let context = args.context.map_or(8192, |n| n as usize).min(model.config().context);
     match args.kv {
         KvKind::Basic => talk(args, &model, &talker, &Basic::new(model.config()), context),
         _ => talk(args, &model, &talker, &paged(args, &file, &model, context, 2)?, context),
@@ -64,7 +68,7 @@ fn talk<K: Kv>(args: &Args, model: &Model, talker: &Talker, kv: &K, context: usi
     }
 }
 
-/// A paged cache with room for so many tokens.
+/// A paged cache with room for this many tokens.
 fn paged(
     args: &Args,
     file: &Gguf,

@@ -1,5 +1,6 @@
 //! Many answers at once, and what they take.
 use crate::args::{Args, KvKind};
+use crate::sentence;
 use crate::talker::Talker;
 use candle_core::{bail, Error, Result};
 use pagedkv_candle::{Basic, Engine, Figures, Gguf, Kv, Model, Request};
@@ -30,42 +31,60 @@ const QUESTIONS: [&str; 16] = [
 struct Outcome {
     kind: &'static str,
     answers: Vec<Vec<u32>>,
+    /// Why answers failed, of those that did.
+    errors: Vec<Option<String>>,
+    /// Until their first tokens, without the time of the other kind of memory.
     first: Vec<Duration>,
     seconds: f64,
     figures: Figures,
     kv_bytes: u64,
-    process_bytes: u64,
+    /// Where there is one kind of memory.
+    process_bytes: Option<u64>,
 }
 
 pub fn run(args: &Args, file: &Gguf, model: &Model, talker: Option<&Talker>) -> Result<()> {
     let (texts, prompts) = prompts(args, talker)?;
-    let requests = |i: usize, prompt: &Vec<u32>| Request {
-        prompt: prompt.clone(),
-        max_tokens: args.max_tokens(),
-        stops: talker.filter(|_| !args.ignore_end).map_or(Vec::new(), Talker::stops),
-        sampler: args.sampler(i as u64),
+    let request = |(i, prompt)| {
+        let request = Request {
+            prompt,
+            max_tokens: args.max_tokens(),
+            stops: talker.filter(|_| !args.ignore_end).map_or(Vec::new(), Talker::stops),
+            sampler: args.sampler(i as u64)?,
+        };
+        request.check(model.config()).map_err(|error| of_session(i, &sentence(&error)))?;
+        Ok(request)
     };
-    let requests: Vec<_> = prompts.iter().enumerate().map(|(i, p)| requests(i, p)).collect();
-    let tokens = requests.iter().map(|request| request.prompt.len() + request.max_tokens).sum();
-    let mut outcomes = Vec::new();
+    let requests: Vec<_> = prompts.into_iter().enumerate().map(request).collect::<Result<_>>()?;
+    let tokens = requests.iter().map(Request::longest).fold(0, usize::saturating_add);
+    let basic = Basic::new(model.config());
+    let paged = match args.kv {
+        KvKind::Basic => None,
+        _ => Some(super::paged(args, file, model, tokens, requests.len())?),
+    };
+    let mut runs: Vec<Box<dyn Turns + '_>> = Vec::new();
     if args.kv != KvKind::Paged {
-        outcomes.push(answer(args, model, &Basic::new(model.config()), "basic", &requests)?);
+        runs.push(Box::new(Run::new(args, model, &basic, "basic", &requests)?));
     }
-    if args.kv != KvKind::Basic {
-        let kv = super::paged(args, file, model, tokens, requests.len())?;
-        outcomes.push(answer(args, model, &kv, "paged", &requests)?);
+    if let Some(paged) = &paged {
+        runs.push(Box::new(Run::new(args, model, paged, "paged", &requests)?));
     }
+    let outcomes = measure(args, &mut runs)?;
     if let Some(talker) = talker {
-        print_answers(talker, &texts, &outcomes[outcomes.len() - 1])?;
+        print_answers(talker, &texts, &outcomes[outcomes.len() - 1]);
     }
     if !args.quiet {
         print_summary(&outcomes);
     }
-    match &args.json {
-        None => Ok(()),
-        Some(path) => std::fs::write(path, json(&outcomes))
-            .map_err(|error| Error::msg(format!("{}: {error}", path.display()))),
+    if let Some(path) = &args.json {
+        std::fs::write(path, json(&outcomes))
+            .map_err(|error| Error::msg(format!("{}: {error}", path.display())))?;
     }
+    let failure = outcomes.iter().flat_map(Outcome::failures).next();
+    failure.map_or(Ok(()), |(i, error)| Err(of_session(i, error)))
+}
+
+fn of_session(i: usize, error: &str) -> Error {
+    Error::msg(format!("session {}: {error}", i + 1))
 }
 
 /// The texts of the prompts, and their tokens.
@@ -102,54 +121,103 @@ fn ids(line: &str) -> Result<Vec<u32>> {
     line.split_whitespace().map(|word| word.parse().map_err(|_| wrong(word))).collect()
 }
 
-fn answer<K: Kv>(
-    args: &Args,
-    model: &Model,
-    kv: &K,
+/// One kind of memory at work. Its time is that of its own passes.
+struct Run<'a, K: Kv> {
     kind: &'static str,
-    requests: &[Request],
-) -> Result<Outcome> {
-    forget_peak();
-    let begin = Instant::now();
-    let mut engine = Engine::new(model, kv).max_rows(args.rows as usize);
-    for request in requests {
-        engine.add(request.clone())?;
+    kv: &'a K,
+    engine: Engine<'a, K>,
+    time: Duration,
+    first: Vec<Option<Duration>>,
+}
+
+trait Turns {
+    /// One forward pass; false: all answers are done.
+    fn step(&mut self) -> bool;
+    /// How many answers are done, of how many, and the tokens of all of them.
+    fn progress(&self) -> [usize; 3];
+    fn outcome(&self) -> Result<Outcome>;
+}
+
+impl<'a, K: Kv> Run<'a, K> {
+    fn new(
+        args: &Args,
+        model: &'a Model,
+        kv: &'a K,
+        kind: &'static str,
+        requests: &[Request],
+    ) -> Result<Self> {
+        let mut engine = Engine::new(model, kv).max_rows(args.rows as usize);
+        requests.iter().try_for_each(|request| engine.add(request.clone()))?;
+        Ok(Self { kind, kv, engine, time: Duration::ZERO, first: vec![None; requests.len()] })
     }
-    let mut progress = Progress::new(kind, !args.quiet && stderr().is_terminal());
-    while !engine.step()?.is_empty() {
-        let done = engine.answers().iter().filter(|answer| answer.done.is_some()).count();
-        progress.show(done, requests.len(), engine.figures().tokens);
+}
+
+impl<K: Kv> Turns for Run<'_, K> {
+    fn step(&mut self) -> bool {
+        let begin = Instant::now();
+        let new = self.engine.step();
+        self.time += begin.elapsed();
+        for (i, _) in &new {
+            self.first[*i].get_or_insert(self.time);
+        }
+        !new.is_empty()
+    }
+
+    fn progress(&self) -> [usize; 3] {
+        let answers = self.engine.answers();
+        let done = answers.iter().filter(|answer| answer.done.is_some()).count();
+        [done, answers.len(), self.engine.figures().tokens]
+    }
+
+    fn outcome(&self) -> Result<Outcome> {
+        let answers = self.engine.answers();
+        Ok(Outcome {
+            kind: self.kind,
+            answers: answers.iter().map(|answer| answer.tokens().to_vec()).collect(),
+            errors: answers.iter().map(|answer| answer.error.as_ref().map(sentence)).collect(),
+            first: self.first.iter().flatten().copied().collect(),
+            seconds: self.time.as_secs_f64(),
+            figures: *self.engine.figures(),
+            kv_bytes: self.kv.peak_bytes()?,
+            process_bytes: None,
+        })
+    }
+}
+
+/// Lets all answer, one after the other.
+fn measure(args: &Args, runs: &mut [Box<dyn Turns + '_>]) -> Result<Vec<Outcome>> {
+    forget_peak();
+    let mut progress = Progress::new(!args.quiet && stderr().is_terminal());
+    for at in 0..runs.len() {
+        while runs[at].step() {
+            progress.show(runs.iter().map(|run| run.progress()));
+        }
     }
     progress.end();
-    let seconds = begin.elapsed().as_secs_f64();
-    let answers = engine.answers();
-    Ok(Outcome {
-        kind,
-        answers: answers.iter().map(|answer| answer.tokens().to_vec()).collect(),
-        first: answers.iter().filter_map(|answer| answer.first).collect(),
-        seconds,
-        figures: *engine.figures(),
-        kv_bytes: kv.peak_bytes()?,
-        process_bytes: peak(),
-    })
+    let mut outcomes = runs.iter().map(|run| run.outcome()).collect::<Result<Vec<_>>>()?;
+    if let [only] = &mut outcomes[..] {
+        only.process_bytes = Some(peak());
+    }
+    Ok(outcomes)
 }
 
 /// A line that is written again and again.
 struct Progress {
-    kind: &'static str,
     shown: bool,
     last: Instant,
 }
 
 impl Progress {
-    fn new(kind: &'static str, shown: bool) -> Self {
-        Self { kind, shown, last: Instant::now() }
+    fn new(shown: bool) -> Self {
+        Self { shown, last: Instant::now() }
     }
 
-    fn show(&mut self, done: usize, sessions: usize, tokens: usize) {
+    fn show(&mut self, runs: impl Iterator<Item = [usize; 3]>) {
         if self.shown && self.last.elapsed() > Duration::from_millis(100) {
             self.last = Instant::now();
-            eprint!("\r{}: {done} of {sessions} answers are done, {tokens} tokens", self.kind);
+            let sum = |a: [usize; 3], b: [usize; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
+            let [done, all, tokens] = runs.fold([0; 3], sum);
+            eprint!("\r{done} of {all} answers are done, {tokens} tokens");
         }
     }
 
@@ -179,15 +247,24 @@ fn peak() -> u64 {
 // ---- What is printed
 // -------------------------------------------------------------------------------------------------
 
-fn print_answers(talker: &Talker, texts: &[String], outcome: &Outcome) -> Result<()> {
+fn print_answers(talker: &Talker, texts: &[String], outcome: &Outcome) {
     for (i, (prompt, tokens)) in texts.iter().zip(&outcome.answers).enumerate() {
         let short: String = prompt.chars().take(70).collect();
-        println!("--- session {}: {short}\n{}\n", i + 1, talker.text(tokens)?.trim());
+        let text = talker.text(tokens).unwrap_or_else(|error| format!("[{}]", sentence(&error)));
+        println!("--- session {}: {short}\n{}", i + 1, text.trim());
+        if let Some(error) = &outcome.errors[i] {
+            println!("[failed: {error}]");
+        }
+        println!();
     }
-    Ok(())
 }
 
 impl Outcome {
+    fn failures(&self) -> impl Iterator<Item = (usize, &str)> {
+        let numbered = self.errors.iter().enumerate();
+        numbered.filter_map(|(i, error)| error.as_deref().map(|error| (i, error)))
+    }
+
     fn median_first(&self) -> f64 {
         let mut times: Vec<_> = self.first.iter().map(Duration::as_secs_f64).collect();
         times.sort_by(f64::total_cmp);
@@ -198,6 +275,7 @@ impl Outcome {
     fn lines(&self) -> Vec<(&'static str, String)> {
         let f = &self.figures;
         let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let of_process = self.process_bytes.map_or("-".into(), mebibytes);
         vec![
             ("sessions at once", self.answers.len().to_string()),
             ("tokens of prompts", f.prompt_tokens.to_string()),
@@ -209,7 +287,7 @@ impl Outcome {
             ("time in all", format!("{:.2} s", self.seconds)),
             ("of which attention", format!("{:.0} %", 100.0 * f.attention_share())),
             ("K and V memory at peak", mebibytes(self.kv_bytes)),
-            ("memory of the process at peak", mebibytes(self.process_bytes)),
+            ("memory of the process at peak", of_process),
         ]
     }
 }
@@ -237,12 +315,13 @@ fn json(outcomes: &[Outcome]) -> String {
     let object = |outcome: &Outcome| {
         let (f, mut text) = (&outcome.figures, String::new());
         let first: Vec<_> = outcome.first.iter().map(Duration::as_secs_f64).collect();
+        let failed: Vec<_> = outcome.failures().map(|(i, _)| i).collect();
         let _ = write!(
             text,
             "{{\"kv\": \"{}\", \"seconds\": {}, \"prompt_tokens\": {}, \"cached_tokens\": {}, \
              \"prompt_rate\": {}, \"tokens\": {}, \"decode_rate\": {}, \"attention_share\": {}, \
              \"first_seconds\": {first:?}, \"kv_bytes\": {}, \"process_bytes\": {}, \
-             \"answers\": {:?}}}",
+             \"failed\": {failed:?}, \"answers\": {:?}}}",
             outcome.kind,
             outcome.seconds,
             f.prompt_tokens,
@@ -252,7 +331,7 @@ fn json(outcomes: &[Outcome]) -> String {
             f.decode_rate(),
             f.attention_share(),
             outcome.kv_bytes,
-            outcome.process_bytes,
+            outcome.process_bytes.map_or("null".into(), |bytes| bytes.to_string()),
             outcome.answers
         );
         text

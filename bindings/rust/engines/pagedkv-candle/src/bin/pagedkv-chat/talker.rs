@@ -48,12 +48,23 @@ impl Pieces<'_> {
     /// The text that one more token adds; nothing while it ends within a character.
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
-        let text = self.tokenizer.decode(&self.tokens, true).map_err(Error::wrap)?;
-        if text.ends_with('\u{fffd}') {
-            return Ok(String::new());
-        }
+        let text = self.text()?;
+        Ok(if text.ends_with('\u{fffd}') { String::new() } else { self.write(&text) })
+    }
+
+    /// What is left behind the last token: a character that has no end.
+    pub fn rest(&mut self) -> Result<String> {
+        let text = self.text()?;
+        Ok(self.write(&text))
+    }
+
+    fn text(&self) -> Result<String> {
+        self.tokenizer.decode(&self.tokens, true).map_err(Error::wrap)
+    }
+
+    fn write(&mut self, text: &str) -> String {
         let piece = text.get(self.written..).unwrap_or_default().to_string();
         self.written = text.len();
-        Ok(piece)
+        piece
     }
 }
