@@ -92,6 +92,12 @@ fn many_sessions_answer_at_once() {
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(figures[0]["answers"], figures[1]["answers"]);
     assert_eq!(figures[1]["answers"].as_array().unwrap().len(), 20);
+    // The memory of the process is that of both.
+    assert!(figures[0]["process_bytes"].is_null() && figures[0]["kv_bytes"].is_u64());
+    for run in [&figures[0], &figures[1]] {
+        let first = run["first_seconds"].as_array().unwrap();
+        assert!(first.iter().all(|time| time.as_f64() <= run["seconds"].as_f64()), "{figures}");
+    }
     let ids = folder.file("ids");
     std::fs::write(&ids, "1 2 3\n4 5 6 7\n").unwrap();
     let ids = ids.to_str().unwrap();

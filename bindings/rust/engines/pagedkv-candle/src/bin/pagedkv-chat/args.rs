@@ -27,8 +27,8 @@ pub struct Args {
     /// The most tokens of an answer (default: 256), and the question; a conversation without one
     #[arg(value_names = ["MAX_TOKENS", "PROMPT"], num_args = 0..=2)]
     words: Vec<String>,
-    /// Where keys and values are: blocks of pagedkv, candle's contiguous tensors, or one after the
-    /// other for a comparison
+    /// Where keys and values are: blocks of pagedkv, candle's contiguous tensors, or both in turns,
+    /// a forward pass each, for a comparison
     #[arg(long, value_enum, default_value = "paged")]
     pub kv: KvKind,
     /// How pagedkv stores keys and values

@@ -68,7 +68,7 @@ pub fn run(args: &Args, file: &Gguf, model: &Model, talker: Option<&Talker>) -> 
     if let Some(paged) = &paged {
         runs.push(Box::new(Run::new(args, model, paged, "paged", &requests)?));
     }
-    let outcomes = measure(args, &mut runs)?;
+    let outcomes = measure(!args.quiet && stderr().is_terminal(), &mut runs)?;
     if let Some(talker) = talker {
         print_answers(talker, &texts, &outcomes[outcomes.len() - 1]);
     }
@@ -184,14 +184,18 @@ impl<K: Kv> Turns for Run<'_, K> {
     }
 }
 
-/// Lets all answer, one after the other.
-fn measure(args: &Args, runs: &mut [Box<dyn Turns + '_>]) -> Result<Vec<Outcome>> {
+/// Lets all answer in turns, a forward pass each, so that whatever else the machine does hurts them
+/// alike.
+fn measure(shown: bool, runs: &mut [Box<dyn Turns + '_>]) -> Result<Vec<Outcome>> {
     forget_peak();
-    let mut progress = Progress::new(!args.quiet && stderr().is_terminal());
-    for at in 0..runs.len() {
-        while runs[at].step() {
-            progress.show(runs.iter().map(|run| run.progress()));
+    let mut progress = Progress::new(shown);
+    let mut left = true;
+    while left {
+        left = false;
+        for run in runs.iter_mut() {
+            left |= run.step();
         }
+        progress.show(runs.iter().map(|run| run.progress()));
     }
     progress.end();
     let mut outcomes = runs.iter().map(|run| run.outcome()).collect::<Result<Vec<_>>>()?;
@@ -338,4 +342,38 @@ fn json(outcomes: &[Outcome]) -> String {
     };
     let objects: Vec<_> = outcomes.iter().map(object).collect();
     format!("[{}]\n", objects.join(",\n "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// A kind of memory with some passes, which writes down when it had its turns.
+    struct Passes<'a>(usize, &'static str, &'a RefCell<String>);
+
+    impl Turns for Passes<'_> {
+        fn step(&mut self) -> bool {
+            let left = self.0 > 0;
+            self.0 = self.0.saturating_sub(1);
+            *self.2.borrow_mut() += if left { self.1 } else { "" };
+            left
+        }
+
+        fn progress(&self) -> [usize; 3] {
+            [0; 3]
+        }
+
+        fn outcome(&self) -> Result<Outcome> {
+            bail!("nothing was measured")
+        }
+    }
+
+    #[test]
+    fn both_kinds_of_memory_have_turns() {
+        let turns = RefCell::new(String::new());
+        let passes = |n, kind| Box::new(Passes(n, kind, &turns)) as Box<dyn Turns>;
+        assert!(measure(false, &mut [passes(2, "b"), passes(4, "p")]).is_err());
+        assert_eq!(*turns.borrow(), "bpbppp");
+    }
 }
