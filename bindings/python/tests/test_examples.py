@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pathlib
 import subprocess
 import sys
@@ -100,3 +101,20 @@ def test_requests_go_where_their_prefix_is() -> None:
     hits = {line.split(":")[0].strip(): float(line.split()[2 if "turn" in line else 2].rstrip("%"))
             for line in shown.splitlines() if "cached" in line}  # fmt: skip
     assert hits["by prefix"] > hits["in turn"] + 3, shown
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("zmq") is None or importlib.util.find_spec("msgspec") is None,
+    reason="pyzmq or msgspec is not installed: NO requests were routed",
+)
+def test_the_router_reads_a_recorded_trace(tmp_path: pathlib.Path) -> None:
+    """As Mooncake's is: equal hash ids are equal text, which workers in turn have not seen yet."""
+    trace = tmp_path / "conversation_trace.jsonl"
+    lines = [
+        {"timestamp": 900 * i, "input_length": 1100, "output_length": 5, "hash_ids": [0, i % 2]}
+        for i in range(4)
+    ]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = run("router.py", str(trace), "--speed", "4")
+    assert shown.startswith("4 requests, 4 workers")
+    assert "in turn:   0.0% of 4,400 tokens cached" in shown
