@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 // The tokens that transformers gives for the same weights in float32.
@@ -129,6 +131,32 @@ func TestProductsAreThoseOfFloat64(t *testing.T) {
 			if float64(got) != want { // small integers: every sum is exact
 				t.Fatalf("%d rows: [%d] is %v, not %v", rows, i, got, want)
 			}
+		}
+	}
+}
+
+func TestLogitsThatAreNaNEndTheAnswer(t *testing.T) {
+	sizes := llama.Sizes{
+		Dim: 16, Hidden: 16, Layers: 1, QueryHeads: 1, KVHeads: 1, Vocabulary: 9, Context: 64,
+		RotaryBase: 10000, Epsilon: 1e-5,
+	}
+	model, err := llama.New(sizes, func(name string, _, rows, columns int) ([]float32, error) {
+		tensor := make([]float32, rows*columns)
+		for i := range tensor {
+			tensor[i] = float32(math.NaN())
+		}
+		return tensor, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func([]int32) { t.Error("there is an answer") }
+	for limit, sentence := range map[int]string{
+		3: "is NaN", math.MaxInt: "over the model's 64", 64: "over the model's 64",
+	} {
+		_, err := generate(model, []int32{3, 4}, limit, 1, told)
+		if err == nil || !strings.Contains(err.Error(), sentence) {
+			t.Errorf("%d tokens: %v, not %q", limit, err, sentence)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func run(args []string) error {
 func generate(
 	model *llama.Model, prompt []int32, limit int, end int32, told func(answer []int32),
 ) ([]int32, error) {
-	if len(prompt)+limit > model.Context {
+	if limit > model.Context-len(prompt) {
 		return nil, fmt.Errorf(
 			"%d tokens of the question and %d of the answer are over the model's %d", len(prompt),
 			limit, model.Context,
@@ -139,18 +139,16 @@ func step(
 		}
 		return batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil)
 	})
+	best := 0
 	if err == nil {
-		err = batch.Commit(tokens)
+		best, err = llama.Best(model.Logits(x, len(tokens)-1))
+	}
+	if err == nil {
+		err = batch.Commit(tokens) // behind it nothing fails
 	}
 	if err != nil {
 		_ = batch.Close() // takes the step back; the error before says why
 		return 0, err
-	}
-	best, logits := 0, model.Logits(x, len(tokens)-1)
-	for i, logit := range logits {
-		if logit > logits[best] {
-			best = i
-		}
 	}
 	return int32(best), nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
@@ -139,6 +141,46 @@ func generatedByC(t *testing.T, program string, o options) [][]string {
 	return linesOf(t, out)
 }
 
+// Logits that are NaN end a step before it has changed anything.
+func TestLogitsThatAreNaNChangeNothing(t *testing.T) {
+	sizes := llama.Sizes{
+		Dim: 16, Hidden: 16, Layers: 1, QueryHeads: 1, KVHeads: 1, Vocabulary: 9, Context: 64,
+		RotaryBase: 10000, Epsilon: 1e-5,
+	}
+	model, err := llama.New(sizes, func(name string, _, rows, columns int) ([]float32, error) {
+		tensor := make([]float32, rows*columns)
+		for i := range tensor {
+			tensor[i] = float32(i%5) - 2
+			if name == "embedding" && i/columns == 7 {
+				tensor[i] = float32(math.NaN())
+			}
+		}
+		return tensor, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
+		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16}}, Blocks: 8,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	s := &scheduler{model: model, cache: cache, chunk: 64}
+	q := &sequence{tokens: []int32{3, 4}, prompt: 2, limit: 9, sampler: newSampler(0.8, 1, 1, 0)}
+	s.sequences = append(s.sequences, q)
+	before := q.sampler
+	err = s.run()
+	if err == nil || !strings.Contains(err.Error(), "logit 7 of the model's 9 is NaN") {
+		t.Error(err)
+	}
+	length, err := q.session.Length()
+	if err != nil || length != 0 || q.held != 0 || len(q.tokens) != 2 || q.sampler != before {
+		t.Errorf("%v: %d tokens in the cache, %+v", err, length, q)
+	}
+}
+
 func TestBadInputIsASentence(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.bin")
 	if err := os.WriteFile(empty, make([]byte, 40), 0o600); err != nil {
@@ -151,6 +193,9 @@ func TestBadInputIsASentence(t *testing.T) {
 		"number 0 of its sizes is 0": {model: empty, chunk: 1, maxTokens: 1},
 		"cut short":                  {model: model, tokenizer: empty, chunk: 1, maxTokens: 1},
 		"-chunk 0":                   {model: model, maxTokens: 1},
+		"-temperature NaN":           {model: model, chunk: 1, maxTokens: 1, temperature: math.NaN()},
+		"-temperature -1":            {model: model, chunk: 1, maxTokens: 1, temperature: -1},
+		"-top-p NaN":                 {model: model, chunk: 1, maxTokens: 1, topP: math.NaN()},
 		"in one session":             {model: model, chunk: 8, maxTokens: 60, blocks: 2, prompts: short},
 		"the model's cont":           {model: model, chunk: 8, maxTokens: 1, prompts: long},
 	} {

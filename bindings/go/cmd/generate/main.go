@@ -92,6 +92,12 @@ func run(o *options) error {
 			o.maxTokens, o.sessions,
 		)
 	}
+	if !(o.temperature >= 0 && o.temperature <= 100) || !(o.topP >= 0 && o.topP <= 1) {
+		return fmt.Errorf(
+			"-temperature %v and -top-p %v: 0 to 100 and 0 to 1 are possible", o.temperature,
+			o.topP,
+		)
+	}
 	if o.library != "" {
 		if err := pagedkv.Load(o.library); err != nil {
 			return err
@@ -152,9 +158,9 @@ func newScheduler(o *options, model *llama.Model, tokenizer *llama.Tokenizer) (*
 				model.Context,
 			)
 		}
-		limit := len(tokens) + o.maxTokens
-		if limit > model.Context {
-			limit = model.Context
+		limit := model.Context
+		if o.maxTokens < limit-len(tokens) {
+			limit = len(tokens) + o.maxTokens
 		}
 		s.sequences = append(
 			s.sequences,

@@ -3,6 +3,8 @@ package main
 import (
 	"math"
 	"sort"
+
+	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
 // sampler chooses the next token; its draws depend on the seed and the session's number alone.
@@ -11,8 +13,8 @@ type sampler struct {
 	state             uint64
 }
 
-func newSampler(temperature, topP float64, seed, stream uint64) *sampler {
-	s := &sampler{temperature, topP, seed}
+func newSampler(temperature, topP float64, seed, stream uint64) sampler {
+	s := sampler{temperature, topP, seed}
 	s.state = s.random() ^ stream*0xD1342543DE82EF95
 	return s
 }
@@ -26,15 +28,11 @@ func (s *sampler) random() uint64 {
 	return z ^ z>>31
 }
 
-func (s *sampler) next(logits []float32) int32 {
-	best := 0
-	for i, logit := range logits {
-		if logit > logits[best] {
-			best = i
-		}
-	}
-	if s.temperature <= 0 {
-		return int32(best)
+// next gives a token, and what the sampler is after it.
+func (s sampler) next(logits []float32) (int32, sampler, error) {
+	best, err := llama.Best(logits)
+	if err != nil || s.temperature <= 0 {
+		return int32(best), s, err
 	}
 	draw := float64(s.random()>>11) / (1 << 53)
 	probabilities, order, sum := make([]float64, len(logits)), make([]int, len(logits)), 0.0
@@ -56,5 +54,5 @@ func (s *sampler) next(logits []float32) int32 {
 		chosen++
 		below += probabilities[order[chosen]]
 	}
-	return int32(order[chosen])
+	return int32(order[chosen]), s, nil
 }

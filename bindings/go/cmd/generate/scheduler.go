@@ -25,7 +25,7 @@ type sequence struct {
 	prompt  int
 	held    int
 	limit   int
-	sampler *sampler
+	sampler sampler
 }
 
 // scheduler batches sequences continuously: each pass decodes a token of every running session and
@@ -159,8 +159,8 @@ func (s *scheduler) suspend(steps []pagedkv.Step) error {
 	return nil
 }
 
-// forward computes the rows of a batch, commits it and takes the next token of every session that
-// is up to date.
+// forward computes the rows of a batch, chooses the next token of every session that is up to date,
+// and commits. Until then nothing has changed, and what can fail behind it comes last.
 func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pagedkv.Step) error {
 	var tokens []int32
 	var positions []int
@@ -179,28 +179,59 @@ func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pa
 	if err != nil {
 		return err
 	}
+	taken, err := s.choose(x, owners, steps)
+	if err != nil {
+		return err
+	}
 	if err := batch.Commit(tokens); err != nil {
 		return err
 	}
-	row := -1
 	for i, q := range owners {
-		row += steps[i].NewTokens
-		q.held += steps[i].NewTokens
-		if q.held == len(q.tokens) {
-			if err := q.take(q.sampler.next(s.model.Logits(x, row))); err != nil {
-				return err
-			}
-			s.full = s.full && q.state != done
-		}
+		*q = taken[i]
+		s.full = s.full && q.state != done
 	}
-	return nil
+	return s.closeDone()
 }
 
-func (q *sequence) take(token int32) error {
+// choose gives what sequences are after a step.
+func (s *scheduler) choose(
+	x []float32, owners []*sequence, steps []pagedkv.Step,
+) ([]sequence, error) {
+	taken, row := make([]sequence, len(owners)), -1
+	for i, q := range owners {
+		row += steps[i].NewTokens
+		next := *q
+		next.held += steps[i].NewTokens
+		if next.held == len(next.tokens) {
+			token, sampler, err := next.sampler.next(s.model.Logits(x, row))
+			if err != nil {
+				return nil, err
+			}
+			next.sampler = sampler
+			next.take(token)
+		}
+		taken[i] = next
+	}
+	return taken, nil
+}
+
+func (q *sequence) take(token int32) {
 	q.tokens = append(q.tokens, token)
 	if len(q.tokens) == q.limit || token == llama.Begin || token == llama.End {
 		q.state = done
-		return q.session.Close() // its blocks stay cached, for whoever begins alike
+	}
+}
+
+// closeDone closes the sessions of texts that are done; their blocks stay cached, for whoever
+// begins alike.
+func (s *scheduler) closeDone() error {
+	for _, q := range s.sequences {
+		if q.state == done && q.session != nil {
+			if err := q.session.Close(); err != nil {
+				return err
+			}
+			q.session = nil
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"sync"
@@ -56,6 +57,23 @@ func (m *Model) Logits(x []float32, row int) []float32 {
 	m.rmsNorm(normed, x[row*m.Dim:][:m.Dim], m.finalNorm)
 	m.Matmul(logits, normed, m.classifier, m.Dim)
 	return logits
+}
+
+// Best is the first of the largest logits. An error: one is NaN, or the largest is infinite.
+func Best(logits []float32) (int, error) {
+	best := 0
+	for i, logit := range logits {
+		if math.IsNaN(float64(logit)) {
+			return 0, fmt.Errorf("logit %d of the model's %d is NaN", i, len(logits))
+		}
+		if logit > logits[best] {
+			best = i
+		}
+	}
+	if len(logits) == 0 || math.IsInf(float64(logits[best]), 0) {
+		return 0, fmt.Errorf("the model's %d logits have no largest number", len(logits))
+	}
+	return best, nil
 }
 
 func (m *Model) rmsNorm(out, x, weight []float32) {
