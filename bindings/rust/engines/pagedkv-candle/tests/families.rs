@@ -30,6 +30,7 @@ fn paged(model: &Model, dtype: Dtype) -> Paged {
 }
 
 fn load(folder: &tiny::Folder, family: &str, dtype: GgmlDType, weights: Weights) -> Model {
+    tiny::use_one_thread();
     let path = folder.file(&format!("{family}-{dtype:?}.gguf"));
     tiny::write(&path, family, dtype);
     Model::load(&mut Gguf::open(&path).unwrap(), weights).unwrap()

@@ -28,6 +28,14 @@ fn dim(family: &str) -> usize {
     }
 }
 
+/// Threads that spin take much longer than products of this size where others use the processor.
+/// candle reads these when its threads begin.
+pub fn use_one_thread() {
+    for name in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
+        std::env::set_var(name, "1");
+    }
+}
+
 /// Numbers between -1 and 1 that are the same everywhere.
 struct Random(u64);
 
