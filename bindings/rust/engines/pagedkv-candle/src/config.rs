@@ -78,16 +78,26 @@ impl ModelConfig {
             bail!("{path} is a model of the family {architecture:?}; supported are {names}")
         };
         let key = |name: &str| format!("{architecture}.{name}");
-        let needed = |name: &str| file.needed(&key(name), file.count(&key(name))?);
+        let needed = |name: &str| match file.needed(&key(name), file.count(&key(name))?)? {
+            0 => bail!("{}: {} is 0", file.path().display(), key(name)),
+            number => Ok(number),
+        };
         let layers = needed("block_count")?;
+        let last = format!("blk.{}.attn_norm.weight", layers - 1);
+        if !file.has(&last) {
+            bail!("{} has {layers} layers and no tensor {last}", file.path().display())
+        }
         let (width, query_heads) = (needed("embedding_length")?, needed("attention.head_count")?);
         let kv_heads = file.count(&key("attention.head_count_kv"))?.unwrap_or(query_heads);
-        if query_heads == 0 || kv_heads == 0 || query_heads % kv_heads != 0 {
+        if kv_heads == 0 || query_heads % kv_heads != 0 {
             bail!("{query_heads} query heads over {kv_heads} KV heads make no groups")
         }
         let dim = file.count(&key("attention.key_length"))?.unwrap_or(width / query_heads);
         let value_dim = file.count(&key("attention.value_length"))?.unwrap_or(dim);
         let rotated = file.count(&key("rope.dimension_count"))?.unwrap_or(dim);
+        if dim == 0 || dim % 2 != 0 {
+            bail!("{}: the head dim is {dim}, an even one is needed", file.path().display())
+        }
         if value_dim != dim || rotated != dim {
             bail!("keys of {dim}, values of {value_dim}, {rotated} rotated: only equal ones work")
         }
@@ -147,7 +157,7 @@ fn layers_of(
         return Ok((vec![0; layers], vec![full; layers]));
     }
     let window_key = key("attention.sliding_window");
-    let window = file.needed(&window_key, file.count(&window_key)?)? as u32;
+    let window = file.needed(&window_key, file.number(&window_key)?)?;
     let pattern = file.count(&key("attention.sliding_window_pattern"))?.unwrap_or(6).max(1);
     let local =
         Rope { base: file.real(&key("rope.freq_base_swa"))?.unwrap_or(10_000.0), factor: 1.0 };

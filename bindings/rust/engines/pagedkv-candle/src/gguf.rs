@@ -67,6 +67,14 @@ impl Gguf {
         self.typed(key, whole)
     }
 
+    /// A number of 32 bits without a sign: a token id, for example.
+    pub fn number(&self, key: &str) -> Result<Option<u32>> {
+        let small = |number: usize| {
+            u32::try_from(number).map_err(|_| Error::msg(format!("{number} has over 32 bits")))
+        };
+        self.typed(key, |value| small(whole(value)?))
+    }
+
     /// A number with a fraction.
     pub fn real(&self, key: &str) -> Result<Option<f32>> {
         self.typed(key, Value::to_f32)

@@ -25,7 +25,7 @@ const ENDS_OF_TURNS: [&str; 4] = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "
 impl ChatTemplate {
     /// Reads it. A model without one is given the texts alone.
     pub fn read(file: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
-        let id = |key: &str| Ok::<_, Error>(file.count(key)?.map(|id| id as u32));
+        let id = |key: &str| file.number(key);
         let (begin, end) = (id("tokenizer.ggml.bos_token_id")?, id("tokenizer.ggml.eos_token_id")?);
         let mut stops: Vec<u32> =
             [end, id("tokenizer.ggml.eot_token_id")?].into_iter().flatten().collect();

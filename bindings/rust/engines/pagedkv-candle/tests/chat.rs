@@ -180,6 +180,8 @@ fn what_is_wrong_is_said() {
     refused(&["--kv-dtype", "f16", "--kv", "basic", &model], "--kv paged");
     refused(&[&model, "many", "words"], "no number of tokens");
     refused(&[&model, "0", "words"], "0 tokens");
+    refused(&[&model, "99999999999999999999"], "no number of tokens");
+    refused(&["--sessions", "1", "--json", "/nonexistent/json", &model], "/nonexistent/json");
     refused(&["--sessions", "0", &model], "0");
     for (flag, words) in [
         ("--temperature=-1", "-1"),
@@ -214,6 +216,22 @@ fn what_is_wrong_is_said() {
     refused(&[other], "\"mamba\"; supported are llama, qwen2, qwen3, gemma3");
     tiny::write_parts(Path::new(other), &[family("llama")], &[]);
     refused(&[other], "has no llama.block_count");
+    for (key, value, words) in [
+        ("block_count", 0, "llama.block_count is 0"),
+        ("block_count", u64::MAX, "has 18446744073709551615 layers and no tensor blk.1844"),
+        ("context_length", 0, "llama.context_length is 0"),
+        ("embedding_length", 0, "llama.embedding_length is 0"),
+        ("attention.head_count", 0, "llama.attention.head_count is 0"),
+        ("attention.key_length", 0, "the head dim is 0"),
+        ("attention.key_length", 17, "the head dim is 17"),
+    ] {
+        tiny::write_with(Path::new(other), &format!("llama.{key}"), Value::U64(value));
+        refused(&[other, "hello"], words);
+    }
+    tiny::write_with(Path::new(other), "tokenizer.ggml.eos_token_id", Value::U64(1 << 32));
+    refused(&[other, "hello"], "tokenizer.ggml.eos_token_id: 4294967296 has over 32 bits");
+    tiny::write_with(Path::new(other), "llama.context_length", Value::U64(1 << 32));
+    answer(&[other, "4", "hello"], "");
     let bytes = std::fs::read(&model).unwrap();
     for length in [4, 100, 20_000, bytes.len() - 1000] {
         std::fs::write(other, &bytes[..length]).unwrap();

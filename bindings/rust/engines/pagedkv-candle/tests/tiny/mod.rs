@@ -190,6 +190,13 @@ pub fn write_poisoned(path: &Path, token: u32) {
     write_parts(path, &metadata, &tensors);
 }
 
+/// Writes a Llama with another value of one key.
+pub fn write_with(path: &Path, key: &str, value: Value) {
+    let (mut metadata, tensors) = parts("llama", GgmlDType::F32);
+    metadata.iter_mut().find(|(known, _)| known == key).unwrap().1 = value;
+    write_parts(path, &metadata, &tensors);
+}
+
 /// Metadata and tensors of a file.
 type Parts = (Vec<(String, Value)>, Vec<(String, QTensor)>);
 

@@ -128,8 +128,12 @@ impl Args {
     fn contradiction(&self) -> Option<String> {
         let paged_only = self.kv_dtype.0 != "f32" || self.prefix_store.is_some();
         let many = self.sessions.is_some() || self.prompts.is_some();
-        if self.words.len() == 2 && self.words[0].parse::<usize>().is_err() {
-            return Some(format!("{:?} is no number of tokens", self.words[0]));
+        let wrong = |word: &&String| {
+            let is_number = self.words.len() == 2 || word.bytes().all(|b| b.is_ascii_digit());
+            is_number && word.parse::<usize>().is_err()
+        };
+        if let Some(word) = self.words.first().filter(wrong) {
+            return Some(format!("{word:?} is no number of tokens"));
         }
         if self.max_tokens() == 0 {
             return Some("an answer of 0 tokens is asked for".into());

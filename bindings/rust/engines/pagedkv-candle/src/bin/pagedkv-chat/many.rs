@@ -5,7 +5,9 @@ use crate::talker::Talker;
 use candle_core::{bail, Error, Result};
 use pagedkv_candle::{Basic, Engine, Figures, Gguf, Kv, Model, Request};
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{stderr, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const QUESTIONS: [&str; 16] = [
@@ -55,6 +57,7 @@ pub fn run(args: &Args, file: &Gguf, model: &Model, talker: Option<&Talker>) -> 
         Ok(request)
     };
     let requests: Vec<_> = prompts.into_iter().enumerate().map(request).collect::<Result<_>>()?;
+    let mut json_file = args.json.as_deref().map(create).transpose()?;
     let tokens = requests.iter().map(Request::longest).fold(0, usize::saturating_add);
     let basic = Basic::new(model.config());
     let paged = match args.kv {
@@ -75,12 +78,16 @@ pub fn run(args: &Args, file: &Gguf, model: &Model, talker: Option<&Talker>) -> 
     if !args.quiet {
         print_summary(&outcomes);
     }
-    if let Some(path) = &args.json {
-        std::fs::write(path, json(&outcomes))
-            .map_err(|error| Error::msg(format!("{}: {error}", path.display())))?;
+    if let Some(file) = &mut json_file {
+        file.write_all(json(&outcomes).as_bytes())?;
     }
     let failure = outcomes.iter().flat_map(Outcome::failures).next();
     failure.map_or(Ok(()), |(i, error)| Err(of_session(i, error)))
+}
+
+/// Before all the work: a file that cannot be written is no surprise at its end.
+fn create(path: &Path) -> Result<File> {
+    File::create(path).map_err(|error| Error::msg(format!("{}: {error}", path.display())))
 }
 
 fn of_session(i: usize, error: &str) -> Error {
