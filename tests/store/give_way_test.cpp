@@ -29,7 +29,7 @@ class ScriptedTier : public pkv::Tier {
   uint64_t flush(Clock::time_point) noexcept override { return 0; }
   void prefetch(std::string_view, pkv::prefix::Tokens) override {}
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
-  void wait(std::string_view, pkv::prefix::Tokens, Clock::time_point) override {}
+  uint64_t wait(std::string_view, pkv::prefix::Tokens, Clock::time_point) override { return 0; }
   void cancel(std::string_view, pkv::prefix::Tokens) override {}
   pkv_store_stats stats() const override { return {}; }
   void inspect(const std::function<void(std::span<const pkv::Content* const>)>& look) override {

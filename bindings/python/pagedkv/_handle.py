@@ -122,6 +122,28 @@ class Handle(Closable):
         """
         return not self._closed and self._made.value is not None
 
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Closes what may be closed: an exception such as Ctrl-C can come between the library's
+        closing and this object's note of it."""
+        try:
+            if self._lives():
+                self.close()
+        except PagedKVError as error:
+            if error.status != _raw.Status.STALE_HANDLE:
+                raise
+            self._closed = True
+
     def _closer(self) -> Callable[[], None]:
         """A call that closes the object, or raises. It does not keep this Python object alive."""
         return functools.partial(_close, self._close_function, self._handle)

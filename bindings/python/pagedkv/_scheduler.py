@@ -202,7 +202,7 @@ class Scheduler:
 
     def remove(self, request: Request) -> None:
         if request._session is not None:
-            _close(request._session)
+            request._session._end()
         if request._state is not _State.DONE:
             self.finished += request.finish is not Finish.CANCELLED
         request._session, request._state = None, _State.DONE
@@ -251,7 +251,7 @@ class Scheduler:
         """After an exception, Ctrl-C among them, between any two lines of a step: what the library
         holds and which events there are tell how far it came."""
         if self._batch is not None:
-            self._batch.__exit__(None, None, None)
+            self._batch._end()
             self._batch = None
         for request in self.requests:
             request._follow_events()
@@ -261,7 +261,7 @@ class Scheduler:
                 info = _info(session)
                 lost = info is None or info.length >= len(request.tokens)
                 if lost:  # its last token was not taken: that is computed again
-                    _close(session)
+                    session._end()
                     request._session = None
                 waits = lost or info is None or info.suspended
                 request._state = _State.WAITING if waits else _State.RUNNING
@@ -400,11 +400,6 @@ def _info(session: Session) -> SessionInfo | None:
         if error.status != Status.STALE_HANDLE:
             raise
         return None
-
-
-def _close(session: Session) -> None:
-    if _info(session) is not None:
-        session.close()
 
 
 def _common(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> int:

@@ -68,7 +68,7 @@ class Batch(CacheMember):
         trace: TracebackType | None,
     ) -> None:
         if self._lives():
-            self.close()
+            super().__exit__(kind, value, trace)
 
     def set_first_rows(self, first_rows: Sequence[int] | None) -> None:
         """Says where the rows of each session begin in the arrays of write and attend: for padding
