@@ -211,8 +211,8 @@ fn run<K: Kv>(engine: &mut Engine<'_, K>) {
     assert_eq!(streamed, texts(engine.answers()));
 }
 
-/// Fails at calls that steps make, each time of a new run: at every fourth one, which meets each kind
-/// of call sooner or later, since a pass has nine.
+/// Fails at calls that steps make, each time of a new run: at every fourth one, which meets each
+/// kind of call sooner or later, since a pass has nine.
 fn inject<K: Kv>(model: &Model, fault: Fault, make: impl Fn() -> K, check: impl Fn(&K)) {
     let wanted = wanted(model);
     let every = std::env::var("PAGEDKV_EVERY").map_or(4, |n| n.parse().unwrap());
