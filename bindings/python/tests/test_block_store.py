@@ -7,8 +7,9 @@ import pathlib
 import numpy as np
 
 from pagedkv import DirectoryStore
+from pagedkv._weights import digest
 from pagedkv.vllm.block_store import BlockStore, Bytes, block_of
-from pagedkv.vllm.names import block_names, digest, weights_digest
+from pagedkv.vllm.names import block_names
 
 SIZE = 5000
 
@@ -69,13 +70,3 @@ def test_names_stand_for_all_tokens_before_them(tmp_path: pathlib.Path) -> None:
     assert both == block_names(root, tokens, 16, 2, [])
     assert len({*both, *block_names(root, [7, *tokens[1:]], 16, 2, [])}) == 4
     assert len({*both, *block_names(digest([b"other"]), tokens, 16, 2, [])}) == 4
-
-
-def test_weights_are_told_apart(tmp_path: pathlib.Path) -> None:
-    assert weights_digest(tmp_path) is None
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(bytes(1 << 20))
-    before = weights_digest(tmp_path)
-    assert before == weights_digest(tmp_path)
-    file.write_bytes(bytes((1 << 20) - 1) + b"1")
-    assert before != weights_digest(tmp_path)

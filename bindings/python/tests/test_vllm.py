@@ -8,8 +8,10 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 pytest.importorskip("vllm")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
 
 SHAPE = {
     "vocab_size": 97,
@@ -153,6 +156,51 @@ def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
     third, fourth = run("model"), run("model")
     assert first["tokens"] == third["tokens"] == fourth["tokens"]
     assert "not in the store as they were put" in third["log"]
+
+
+def name_of(folder: pathlib.Path, fingerprint: str = "", **options: Any) -> bytes:
+    """What the connector's names of blocks begin with."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    from pagedkv.vllm.connector import model_digest
+
+    arguments = {"dtype": "float32", "skip_tokenizer_init": True, "enforce_eager": True, **options}
+    config = EngineArgs(model=str(folder), **arguments).create_engine_config()
+    group = types.SimpleNamespace(kv_cache_spec="a spec", layer_names=["0", "1"])
+    return model_digest(config, types.SimpleNamespace(kv_cache_groups=[group]), fingerprint)
+
+
+def test_names_stand_for_all_that_keys_and_values_follow_from(tmp_path: pathlib.Path) -> None:
+    model = tmp_path / "model"
+    save_model("Llama", model)
+    own = name_of(model)
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    others = [
+        name_of(model, hf_overrides={"rope_parameters": rope}),
+        name_of(model, max_model_len=100),
+        name_of(model, dtype="bfloat16"),
+        name_of(model, kv_cache_dtype="fp8"),
+        name_of(model, load_format="dummy"),
+        name_of(model, fingerprint="mine"),
+    ]
+    # Options that change no key, another place, and files that say nothing of the weights.
+    assert name_of(model, max_num_seqs=3, seed=7) == own
+    shutil.copytree(model, tmp_path / "copy")
+    (tmp_path / "copy/README.md").write_text("the same model")
+    assert name_of(tmp_path / "copy") == own
+    # The last layer, tuned.
+    file = tmp_path / "copy/model.safetensors"
+    weights = safetensors.load_file(file)
+    weights["model.layers.3.self_attn.k_proj.weight"][5, 5] += 1
+    safetensors.save_file(weights, file, {"format": "pt"})
+    others.append(name_of(tmp_path / "copy"))
+    assert len({own, *others}) == 1 + len(others)
+    assert name_of(tmp_path / "copy", fingerprint="mine") == name_of(
+        model, fingerprint="mine"
+    ), "a fingerprint takes the place of the weights"
+    file.unlink()
+    with pytest.raises(ValueError, match='nothing tells which weights .*: give a "fingerprint"'):
+        name_of(tmp_path / "copy")
 
 
 def test_wrong_options_are_told(tmp_path: pathlib.Path) -> None:

@@ -16,11 +16,13 @@ import dataclasses
 import os
 import pathlib
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
+import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -29,11 +31,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
+from .._weights import contents_digest, digest, weights_files
 from ..generated.raw import VERSION
 from ..store import DirectoryStore, RedisStore
 from . import BACKEND
 from .block_store import BlockStore, Bytes, block_of
-from .names import block_names, digest, weights_digest
+from .names import block_names
 
 logger = init_logger("vllm.pagedkv")
 
@@ -77,7 +80,9 @@ class PagedKVConnector(KVConnectorBase_V1):
         layers = len(kv_cache_config.kv_cache_groups[0].layer_names)
         self._store = BlockStore(_store_of(options), layers * spec.page_size_bytes)
         if role == KVConnectorRole.SCHEDULER:
-            self._model = _model_of(vllm_config, spec, str(options.get("fingerprint", "")))
+            self._model = model_digest(
+                vllm_config, kv_cache_config, str(options.get("fingerprint", ""))
+            )
             self._tracked: dict[str, Tracked] = {}
         else:
             self._pages: list[Bytes] = []  # by layer: [blocks][bytes]
@@ -282,32 +287,55 @@ def _store_of(options: dict[str, Any]) -> DirectoryStore | RedisStore:
     return kind(**given) if isinstance(given, dict) else kind(given)
 
 
-def _model_of(vllm_config: Any, spec: Any, fingerprint: str) -> bytes:
-    """What keys and values follow from besides the tokens."""
-    model = vllm_config.model_config
+def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") -> bytes:
+    """What keys and values follow from besides the tokens: the weights and everything that says
+    how they are read and computed with.
+    """
+    if (workers := vllm_config.parallel_config.world_size) != 1:
+        raise ValueError(
+            f"the model is on {workers} workers; PagedKVConnector stores the blocks of one"
+        )
+    group, load = kv_cache_config.kv_cache_groups[0], vllm_config.load_config
+    described = [
+        VERSION,
+        vllm.__version__,
+        fingerprint,
+        group.kv_cache_spec,
+        group.layer_names,
+        vllm_config.cache_config.cache_dtype,
+        load.load_format,
+        load.ignore_patterns,
+        load.model_loader_extra_config,
+    ]
+    models: list[Any] = [vllm_config.model_config]
+    if (drafter := vllm_config.speculative_config) and drafter.draft_model_config:
+        models.append(drafter.draft_model_config)  # its layers are in the blocks, too
+    for model in models:
+        described += [
+            b"" if fingerprint else _weights_of(model),
+            model.dtype,
+            model.quantization,
+            model.quantization_config,
+            model.max_model_len,  # LongRoPE's factors follow from it
+            model.model_impl,
+            model.hf_config.to_json_string(),
+        ]
+    return digest(str(part).encode() for part in described)
+
+
+def _weights_of(model: Any) -> bytes:
+    """Of the files, wherever they are; the revision of a model that vLLM gets from a hub."""
+    if files := weights_files(pathlib.Path(model.model)):
+        begin, size = time.monotonic(), sum(file.stat().st_size for file in files)
+        found = contents_digest((file.name, file) for file in files)
+        logger.info("hashed %.2f GB of weights in %.1f s", size / 1e9, time.monotonic() - begin)
+        return found
     commit = getattr(model.hf_config, "_commit_hash", None)
-    weights = weights_digest(pathlib.Path(model.model)) if os.path.isdir(model.model) else None
-    if not (weights or commit or fingerprint):
+    if commit is None:
         raise ValueError(
             f'nothing tells which weights {model.model} has: give a "fingerprint" of them'
         )
-    if vllm_config.parallel_config.world_size != 1:
-        raise ValueError(
-            f"the model is on {vllm_config.parallel_config.world_size} workers; PagedKVConnector "
-            "stores the blocks of one"
-        )
-    described = (
-        VERSION,
-        model.model if weights is None else "",
-        commit,
-        model.dtype,
-        model.quantization,
-        vllm_config.cache_config.cache_dtype,
-        spec,
-        fingerprint,
-        model.hf_config.to_json_string(),
-    )
-    return digest([weights or b"", *(str(part).encode() for part in described)])
+    return digest([model.model.encode(), commit.encode()])
 
 
 def _pages_of(cache: torch.Tensor) -> Bytes:
