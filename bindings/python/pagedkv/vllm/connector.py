@@ -308,8 +308,9 @@ def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") 
         load.model_loader_extra_config,
     ]
     models: list[Any] = [vllm_config.model_config]
-    if (drafter := vllm_config.speculative_config) and drafter.draft_model_config:
-        models.append(drafter.draft_model_config)  # its layers are in the blocks, too
+    drafter = getattr(vllm_config.speculative_config, "draft_model_config", None)
+    if drafter is not None and drafter is not vllm_config.model_config:
+        models.append(drafter)  # its layers are in the blocks, too
     for model in models:
         described += [
             b"" if fingerprint else _weights_of(model),
