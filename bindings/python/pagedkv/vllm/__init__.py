@@ -8,6 +8,7 @@ is asked for by `--kv-transfer-config` (connector.py). include/guide/vllm.md has
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 
 BACKEND = "pagedkv.vllm.backend.PagedKVBackend"
@@ -15,10 +16,17 @@ BACKEND = "pagedkv.vllm.backend.PagedKVBackend"
 
 def register() -> None:
     """What vLLM calls as it starts, in each of its processes. Where no plugins are named vLLM loads
-    all that are installed: it then keeps its own attention.
+    all that are installed: it then keeps its own attention, and a server's engine says so.
     """
     if "pagedkv" in os.environ.get("VLLM_PLUGINS", "").split(","):
         install()
+    elif multiprocessing.current_process().name.startswith("EngineCore"):
+        from vllm.logger import init_logger
+
+        init_logger("vllm.pagedkv").warning(
+            "vLLM's own attention runs, though pagedkv is installed: VLLM_PLUGINS=pagedkv chooses "
+            "pagedkv's"
+        )
 
 
 def install() -> None:

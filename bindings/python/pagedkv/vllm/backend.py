@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import torch
+from vllm.logger import init_logger
 from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionImpl,
@@ -23,6 +24,8 @@ from .._library import library
 from .._torch_threads import torch_compute
 from ..generated import raw as _raw
 from ..generated.raw import Dtype, Layout
+
+logger = init_logger("vllm.pagedkv")
 
 TILE = 16  # tokens of a tile of the packed layout
 MAX_HEAD_SIZE = 576
@@ -177,6 +180,10 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
             raise ValueError(
                 f"kv_cache_dtype is {kv_cache_dtype}; pagedkv stores auto, {', '.join(STORED)}"
             )
+        found = library()
+        logger.info_once(
+            "attention by pagedkv %s, from %s", found.version_string().decode(), found.path
+        )
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
         self.kv_cache_dtype = kv_cache_dtype
