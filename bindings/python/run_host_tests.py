@@ -31,12 +31,17 @@ TESTS = {
         "tests/test_torch_ops.py",
         "tests/test_transformers.py",
     ),
-    "vllm": ("tests/test_copies.py", "tests/test_events.py", "tests/test_vllm.py"),
+    "vllm": (
+        "tests/test_copies.py",
+        "tests/test_events.py",
+        "tests/test_vllm.py",
+        "tests/test_vllm_guide.py",
+    ),
     "mooncake": ("tests/test_mooncake.py",),
 }
 
 
-SIZES = {"dynamo": "0.3 GB", "mooncake": "270 MB"}
+SIZES = {"dynamo": "0.3 GB", "mooncake": "270 MB", "vllm": "3 GB"}
 
 
 def install(host, directory):
