@@ -31,6 +31,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
+from .._handle import Uncopied
 from .._weights import contents_digest, digest, weights_files
 from ..generated.raw import VERSION
 from ..store import DirectoryStore, RedisStore
@@ -236,7 +237,7 @@ class PagedKVConnector(KVConnectorBase_V1):
         return np.split(block_of(memory), ends[:-1])
 
 
-class _Queue:
+class _Queue(Uncopied):
     """A thread of low priority that writes, and how many bytes wait for it."""
 
     def __init__(self, limit: int) -> None:
