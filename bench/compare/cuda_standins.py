@@ -2,7 +2,7 @@
 
 That wheel is linked against the CUDA libraries, 2 GB which nothing on a CPU calls. For each one
 that is missing this compiles a small library of the same name, next to PyTorch's own, whose
-functions return an error. A wheel without CUDA needs none.
+functions return an error, in words where they give words. A wheel without CUDA needs none.
 """
 
 import importlib.util
@@ -13,6 +13,14 @@ import sys
 import tempfile
 
 FAILURE = 100  # cudaErrorNoDevice
+# transformers asks this in generate(), and takes an exception for "no".
+CHECK = """
+import torch
+try:
+    torch.cuda.is_current_stream_capturing()
+except RuntimeError:
+    pass
+"""
 
 
 def _output(*command):
@@ -36,12 +44,17 @@ def _symbols(library, which):
     return {tuple(re.split("@+", line.split()[-1] + "@")[:2]) for line in lines}
 
 
+def _result(function):
+    if function.startswith("__"):  # __cudaRegister... run when the library is loaded: a handle
+        return "0"
+    # PyTorch puts the text into its exception. Those of the driver (cu...) return a status.
+    if re.match(r"(cuda|cudnn|cublas|cusparse|nccl|nvrtc)\w*(ErrorString|ErrorName)$", function):
+        return '(long) "there is no CUDA here"'
+    return str(FAILURE)
+
+
 def _compile(path, functions, version):
-    # __cudaRegister... run when the library is loaded and hand out a handle.
-    source = "".join(
-        f"long {f}(void) {{ return {0 if f.startswith('__') else FAILURE}; }}\n"
-        for f in sorted(functions)
-    )
+    source = "".join(f"long {f}(void) {{ return {_result(f)}; }}\n" for f in sorted(functions))
     command = [
         "cc",
         "-w",
@@ -86,6 +99,7 @@ def main():
     for name in sorted(missing):
         version = versions.get(name)
         _compile(directory / name, functions.get(version, set()) if version else loose, version)
+    subprocess.run([sys.executable, "-c", CHECK], check=True)
     print(f"{len(missing)} CUDA libraries replaced by empty ones", file=sys.stderr)
 
 

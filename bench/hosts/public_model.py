@@ -8,7 +8,6 @@ import transformers
 
 def load(directory):
     """The model in float32, and the text of the longest workload as token ids."""
-    torch.cuda.is_current_stream_capturing = lambda: False
     transformers.utils.logging.disable_progress_bar()
     model = transformers.AutoModelForCausalLM.from_pretrained(
         directory / "f32", dtype=torch.float32

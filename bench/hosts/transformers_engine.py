@@ -24,8 +24,6 @@ class _Clock(transformers.StoppingCriteria):
 
 def load(options):
     torch.set_num_threads(options.threads)
-    # Wheels for CUDA ask this of a machine that has none.
-    torch.cuda.is_current_stream_capturing = lambda: False
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     return transformers.AutoModelForCausalLM.from_pretrained(

