@@ -11,13 +11,13 @@ chunks of prompts beside them (continuous batching). A prompt that begins like a
 over what that computed, and computes the rest. Where blocks run out, requests stand back and catch
 up later. It has no server: call it from one thread, and let any front end call that.
 
-Works with the models that PagedCache works with. Needs torch and transformers 5.
+Works with most models that PagedCache works with, and refuses others by name. Needs torch and
+transformers 5.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import itertools
 import os
 import time
@@ -31,11 +31,13 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
-from transformers.cache_utils import Cache as TransformersCache
 
 from ._fingerprint import model_fingerprint
 from ._handle import Uncopied, integer, unsigned
 from ._longrope import LongRope
+from ._model_layers import cache_config, top_blocks_by_layer
+from ._model_pass import PackedCache, cache_argument, check_rows, text_config
+from ._model_rows import ForwardPass
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
 from ._text import TextStream
 from .batch import Batch
@@ -43,15 +45,6 @@ from .cache import Cache
 from .config import PrefixConfig
 from .generated.raw import Dtype, Rotation
 from .store import StoreConfig
-from .transformers import (
-    ForwardPass,
-    PagedLayer,
-    cache_config,
-    check_pass,
-    install,
-    layer_windows,
-    top_blocks_by_layer,
-)
 
 if TYPE_CHECKING:
     from .events import EventPublisher
@@ -137,16 +130,16 @@ class Engine(Uncopied):
         top_blocks = unsigned(top_blocks, 32, "top_blocks")
         if tokenizer is not None and not hasattr(tokenizer, "backend_tokenizer"):
             raise TypeError(f"a tokenizer of the tokenizers library is needed, not {tokenizer!r}")
-        install(model)
-        text_config, weight = model.config.get_text_config(decoder=True), next(model.parameters())
-        check_pass(text_config, weight)
+        text, weight = text_config(model), next(model.parameters())
+        check_rows(weight)
         rope = LongRope(model)
-        self._max_length = _max_length(text_config, rope, max_length)
+        self._max_length = _max_length(text, rope, max_length)
+        runner = _Runner(model, top_blocks, rope, self._max_length)
         if store is not None and store.fingerprint is None:
             factors = f"long factors: {self._max_length > rope.switch > 0}"
             store = dataclasses.replace(store, fingerprint=model_fingerprint(model, factors))
         config = cache_config(
-            text_config,
+            text,
             weight.dtype,
             dtype,
             value_dtype,
@@ -165,10 +158,10 @@ class Engine(Uncopied):
         except BaseException:
             self.cache.close()
             raise
-        self._runner = _Runner(model, top_blocks, rope, self._max_length)
+        self._runner = runner
         self._scheduler = Scheduler(self.cache, chunk, max_running)
         self._tokenizer = tokenizer
-        self._vocabulary = text_config.vocab_size
+        self._vocabulary = text.vocab_size
         self._stop_tokens = _stop_tokens(model)
         self._numbers = itertools.count()
         self._stats = EngineStats()
@@ -343,46 +336,32 @@ class Engine(Uncopied):
 # ---- The runner: the model over packed rows ----
 
 
-class _PackedCache(TransformersCache):
-    """What the layers of a model take for its cache during one pass over packed rows."""
-
-    length = 0  # of no use: the positions of the rows are given
-
-    def __init__(self, forward: ForwardPass, windows: Sequence[int]) -> None:
-        self.windows = windows
-        self.write = forward.write
-        self.attend = forward.attend
-        super().__init__(layers=[PagedLayer(self, i) for i in range(len(windows))])
-
-
 class _Runner:
     def __init__(
         self, model: PreTrainedModel, top_blocks: int, rope: LongRope, max_length: int
     ) -> None:
         self._model, self._top_blocks = model, top_blocks
         self._rope, self._max_length = rope, max_length
-        names = inspect.signature(model.forward).parameters
-        self._cache_name = "cache" if "cache" in names else "past_key_values"  # before 5.24
-        self._windows = layer_windows(model.config.get_text_config(decoder=True))
+        self._cache, self._cache_name = PackedCache(model), cache_argument(model)
 
     @torch.inference_mode()
     def forward(self, batch: Batch, parts: Sequence[Part]) -> torch.Tensor:
         """Computes the rows of all parts, and the logits [parts that want them][vocabulary]."""
-        install(self._model)
         tokens = itertools.chain.from_iterable(part.tokens for part in parts)
         positions = [torch.arange(p.position, p.position + len(p.tokens)) for p in parts]
         ends = itertools.accumulate(len(part.tokens) for part in parts)
         rows = [end - 1 for end, part in zip(ends, parts, strict=True) if part.wants_logits]
         top_blocks = self._top_blocks if all(len(part.tokens) == 1 for part in parts) else 0
-        by_layer = top_blocks_by_layer(self._windows, top_blocks)
-        forward = ForwardPass(batch, packed=True, top_blocks=by_layer)
+        by_layer = top_blocks_by_layer(self._cache.windows, top_blocks)
+        self._cache.pack(ForwardPass(batch, packed=True, top_blocks=by_layer))
         with self._rope.fixed(self._max_length):
             logits: torch.Tensor = self._model(
                 input_ids=torch.tensor([list(tokens)]),
                 position_ids=torch.cat(positions)[None],
+                attention_mask=torch.ones(1, batch.rows),  # some would ask the cache's length
                 use_cache=True,
                 logits_to_keep=torch.tensor(rows, dtype=torch.long),
-                **{self._cache_name: _PackedCache(forward, self._windows)},
+                **{self._cache_name: self._cache},
             ).logits
         return logits[0]
 

@@ -268,9 +268,10 @@ def test_rows_of_any_strides() -> None:
 
     def attended(change: Callable[[Any], Any]) -> Any:
         cache = PagedCache(model)
-        cache.write(0, change(key), change(value))
+        cache.begin_pass(model)
+        rows = cache.write(0, change(key), change(value))
         torch.randn(4096)  # takes the place of rows that nobody keeps
-        return cache.attend(0, change(query), variant)
+        return cache.attend(rows, model.model.layers[0].self_attn, change(query), variant)
 
     dense = attended(lambda rows: rows)
     strided = {
@@ -338,6 +339,27 @@ def test_errors_say_what_is_wrong() -> None:
     cache.reset()
     with pytest.raises(RuntimeError, match="was set to 'sdpa'"):
         generate(model, cache)
+
+
+@pytest.mark.parametrize("layers", [3, 5])
+def test_a_cache_is_for_one_model(layers: int) -> None:
+    model, other = model_of("Llama"), model_of("Llama", num_hidden_layers=layers)
+    ids, cache = prompts()["input_ids"][:1], PagedCache(model)
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match=r"does not attend by pagedkv.*install\(model\)"):
+            other(ids, past_key_values=cache)
+        PagedCache(other)
+        sentence = f"for a LlamaForCausalLM of 4 layers .* this LlamaForCausalLM has {layers} "
+        with pytest.raises(ValueError, match=sentence):
+            other(ids, past_key_values=cache)
+        one = torch.ones(1, 3, 16)
+        with pytest.raises(RuntimeError, match="or to a part of one: call the model"):
+            model.model.layers[0](
+                torch.zeros(1, 3, 64), past_key_values=cache, position_embeddings=(one, one)
+            )
+        states = model.model(ids, past_key_values=cache).last_hidden_state
+        assert torch.equal(states, model.model(ids, past_key_values=PagedCache(model))[0])
+    assert cache.get_seq_length() == ids.shape[1]
 
 
 QUESTIONS = [

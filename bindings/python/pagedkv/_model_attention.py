@@ -1,0 +1,207 @@
+"""The attention and the masks that transformers models are set to, and the tensors that models hand
+on to them without computing with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, causal_mask_function, sdpa_mask
+
+from ._model_rows import ForwardPass, Variant
+
+if TYPE_CHECKING:
+    from ._model_pass import WatchedCache
+
+NAME = "pagedkv"
+"""The attention implementation that models are set to."""
+
+
+# ---- What a model is given, and may only hand on ----
+
+
+class Mark(NamedTuple):
+    """Rows of a layer, as they are written in a pass."""
+
+    owner: WatchedCache
+    layer: int
+    step: ForwardPass
+
+    @property
+    def what(self) -> str:
+        return "the keys or values of its cache"
+
+
+class MaskMark(NamedTuple):
+    """A mask that is causal and has a window, and hides padding beside."""
+
+    owner: WatchedCache
+    window: int
+    """0: none; negative: it is another mask, which cannot be made of packed texts."""
+    padded: bool
+    """Whether it hides anything."""
+
+    @property
+    def what(self) -> str:
+        return "a mask of attention"
+
+
+class Marked(torch.Tensor):
+    """A tensor that stands for more than its elements. What is computed from it would be wrong, so
+    that nothing is."""
+
+    pagedkv: Mark | MaskMark
+    _harmless = frozenset(
+        "__get__ __len__ __repr__ __format__ size dim ndimension stride numel is_contiguous "
+        "is_floating_point contiguous to".split()
+    )
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", str(function))
+        if name in cls._harmless:
+            with torch._C.DisableTorchFunctionSubclass():
+                result = function(*args, **(kwargs or {}))
+            if result is args[0] or not isinstance(result, torch.Tensor):
+                return result
+        mark = next(one.pagedkv for one in _flat((args, kwargs)) if isinstance(one, Marked))
+        raise mark.owner.unsupported(f"it computes with {mark.what} before attention ({name})")
+
+
+def _flat(given: Any) -> list[Any]:
+    if isinstance(given, dict):
+        given = list(given.values())
+    if isinstance(given, list | tuple):
+        return [one for item in given for one in _flat(item)]
+    return [given]
+
+
+def marked(tensor: torch.Tensor, mark: Mark | MaskMark) -> Marked:
+    result = tensor.as_subclass(Marked)
+    result.pagedkv = mark
+    return result
+
+
+class Columns(int):
+    """How many columns a mask for this cache has."""
+
+    owner: WatchedCache
+
+    def __new__(cls, columns: int, owner: WatchedCache) -> Columns:
+        made = super().__new__(cls, columns)
+        made.owner = owner
+        return made
+
+
+# ---- The attention function and its masks ----
+
+
+def bools(mask: torch.Tensor) -> torch.Tensor:
+    """A mask of bool, also for one that is added to scores."""
+    if mask.dtype == torch.bool:
+        return mask
+    seen = mask == 0
+    if not mask.is_floating_point() or not bool((seen | (mask <= -1e4)).all()):
+        raise NotImplementedError(
+            f"an attention mask of {mask.dtype} that does more than to show and to hide tokens"
+        )
+    return seen
+
+
+_SEEN = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+
+
+def _mask(**arguments: Any) -> torch.Tensor | None:
+    """The mask of a pass. With a PagedCache it says what hides padding, [batch][1][1][columns]:
+    causality and windows are pagedkv's. A mask that is more than that has all rows."""
+    columns = arguments["kv_length"]
+    if not isinstance(columns, Columns):
+        return sdpa_mask(**arguments)
+    window = arguments.get("local_size") or 0
+    causal = arguments.get("allow_is_causal_skip", True)
+    if not causal or not _is_causal(arguments["mask_function"], window):
+        if columns.owner.packed:
+            return marked(_SEEN, MaskMark(columns.owner, -1, False))
+        return sdpa_mask(**{**arguments, "allow_is_causal_skip": False})
+    padding = arguments.get("attention_mask")
+    padded = padding is not None and not bool(padding.all())
+    if padding is not None and padded:
+        padding = padding[:, arguments.get("kv_offset", 0) :][:, :columns].to(torch.bool)
+        padding = torch.nn.functional.pad(padding, (0, columns - padding.shape[1]))
+        mask = padding[:, None, None, :]
+    else:
+        mask = _SEEN
+    return marked(mask, MaskMark(columns.owner, window, padded))
+
+
+def _is_causal(function: Any, window: int) -> bool:
+    """Whether a function of masks is causal with a window (0: none), and not for example in
+    chunks."""
+    if not window:
+        return function is causal_mask_function
+    zero, columns = torch.tensor(0), torch.tensor([0, 1, window, window + 1])
+    seen = function(zero, zero, torch.tensor(window), columns)
+    return bool(seen.tolist() == [False, True, True, False])
+
+
+# What attention functions are given that changes nothing without training, or that masks say, too.
+_HARMLESS = frozenset(
+    "sliding_window position_ids cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k "
+    "output_attentions output_hidden_states output_router_logits use_cache return_dict "
+    "logits_to_keep token_type_ids deterministic".split()
+)
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """What models call as their attention."""
+    rows = getattr(key, "pagedkv", None)
+    if not isinstance(rows, Mark) and not isinstance(value, Marked):  # no cache, or another one
+        if isinstance(attention_mask, Marked):
+            cache = attention_mask.pagedkv.owner
+            raise cache.unsupported("it attends to other keys than those of its cache")
+        if s_aux is not None or softcap:
+            raise NotImplementedError(
+                "attention with learned sinks or softcap needs a PagedCache: without one, call "
+                "model.set_attn_implementation('eager')"
+            )
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+    if not isinstance(rows, Mark) or getattr(value, "pagedkv", None) is not rows:
+        cache = (rows or value.pagedkv).owner
+        raise cache.unsupported("it attends with keys and values of which only one is the cache's")
+    causal = kwargs.pop("is_causal", None)
+    if causal is None:
+        causal = getattr(module, "is_causal", True)
+    if attention_mask is None and query.shape[2] > 1 and not causal:
+        raise rows.owner.unsupported("its tokens attend to later ones")
+    _check_options(rows.owner, kwargs)
+    variant = Variant(scaling or 0.0, softcap or 0.0, s_aux, attention_mask)
+    return rows.owner.attend(rows, module, query, variant), None
+
+
+def _check_options(cache: WatchedCache, options: dict[str, Any]) -> None:
+    if options.pop("dropout", 0.0):
+        raise NotImplementedError("attention with dropout: call model.eval()")
+    for name, given in options.items():
+        if given is not None and name not in _HARMLESS:
+            raise cache.unsupported(f"its attention takes {name}")
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, _mask)

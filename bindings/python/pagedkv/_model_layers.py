@@ -1,0 +1,120 @@
+"""What the config of a transformers model says of its layers, and how a model is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ._enums import DtypeLike
+from ._torch_threads import torch_runner
+from .config import CacheConfig, LayerGroup
+from .generated.raw import Dtype, Rotation
+
+DTYPES = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
+
+
+class UnsupportedModelError(NotImplementedError):
+    """A model that pagedkv would answer wrongly for: the text names it and says why."""
+
+
+def unsupported(name: str, reason: str, what: str = "pagedkv") -> UnsupportedModelError:
+    other = "a PagedCache, or with " if what != "pagedkv" else ""
+    return UnsupportedModelError(
+        f"{what} does not work with {name}: {reason}. Use generate() with {other}transformers' own "
+        "cache"
+    )
+
+
+class LayerKind(NamedTuple):
+    """A layer that has keys. Those of one kind are a group of the cache."""
+
+    window: int
+    """0: none."""
+    query_heads: int
+    kv_heads: int
+    key_dim: int
+    """Of values as well."""
+
+
+def layer_kinds(config: Any, model: str = "") -> list[LayerKind]:
+    """One for each layer that has keys. Layers behind them (of Gemma 3n) attend to the keys of
+    these. `model` is the name that it is refused by."""
+    name = model or config.model_type
+    count = getattr(config, "num_hidden_layers", None)
+    if not isinstance(count, int):
+        raise unsupported(name, "its config has no num_hidden_layers")
+    types = getattr(config, "layer_types", None)
+    if types is not None:
+        others = set(types) - {"full_attention", "sliding_attention"}
+        if others:
+            raise unsupported(name, f"there is no paged cache for layers of {_listed(others)}")
+    # Some models give each layer a config of its own.
+    own = (
+        config.per_layer_config if getattr(config, "is_heterogeneous", False) else [config] * count
+    )
+    with_keys = count - (getattr(config, "num_kv_shared_layers", 0) or 0)
+    return [
+        _layer_kind(name, own[i], types is None or types[i] == "sliding_attention")
+        for i in range(with_keys)
+    ]
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _layer_kind(name: str, config: Any, windowed: bool) -> LayerKind:
+    heads, hidden = (
+        getattr(config, field, None) for field in ("num_attention_heads", "hidden_size")
+    )
+    if not heads or not hidden:
+        raise unsupported(name, "its config has no num_attention_heads or no hidden_size")
+    key_dim = getattr(config, "head_dim", None) or hidden // heads
+    if key_dim % 16 or not 16 <= key_dim <= 576:
+        reason = f"its heads have {key_dim} dims, a multiple of 16 from 16 to 576 is needed"
+        raise unsupported(name, reason)
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    return LayerKind(
+        window=(getattr(config, "sliding_window", None) or 0) if windowed else 0,
+        query_heads=heads,
+        kv_heads=1 if getattr(config, "multi_query", False) else kv_heads,
+        key_dim=key_dim,
+    )
+
+
+def top_blocks_by_layer(windows: Sequence[int], top_blocks: int) -> list[int]:
+    """How many blocks each layer chooses: one with a window reads all that it sees."""
+    return [0 if window else top_blocks for window in windows]
+
+
+def cache_config(
+    config: Any,
+    computed: torch.dtype,
+    dtype: DtypeLike | None = None,
+    value_dtype: DtypeLike | None = None,
+    rotation: Rotation | str = Rotation.NONE,
+    *,
+    threads: int = 0,
+    **options: Any,
+) -> CacheConfig:
+    """The cache of a model with this text config that computes in a type, and may store another
+    one: a group for each kind of layer. `threads` is as for PagedCache; `options` are other
+    fields of CacheConfig."""
+    kinds = layer_kinds(config)
+    groups = []
+    for kind in dict.fromkeys(kinds):
+        indices = [i for i, other in enumerate(kinds) if other == kind]
+        groups.append(
+            LayerGroup(
+                layers=len(indices),
+                layer_indices=indices,
+                dtype=dtype or DTYPES[computed],
+                value_dtype=value_dtype,
+                rotation=rotation,
+                **kind._asdict(),
+            )
+        )
+    runner = None if threads else torch_runner()
+    return CacheConfig(groups=groups, threads=threads, runner=runner, **options)
