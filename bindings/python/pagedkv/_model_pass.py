@@ -336,6 +336,7 @@ class PagedLayer(CacheLayerMixin):
     """One layer of a PagedCache."""
 
     supports_early_init = False
+    is_croppable = True  # back to where the last pass began
 
     def __init__(self, owner: WatchedCache, layer: int) -> None:
         self._owner, self._layer = owner, layer
@@ -353,10 +354,6 @@ class PagedLayer(CacheLayerMixin):
     @property
     def is_sliding(self) -> bool:
         return self._owner.windows[self._layer] != 0
-
-    @property
-    def is_croppable(self) -> bool:  # blocks that left a window are gone
-        return not self.is_sliding
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing is left to do."""

@@ -38,7 +38,8 @@ from ._model_rows import Variant as Variant
 from ._structs import path_for_c
 from .cache import Cache
 from .config import CacheConfig
-from .generated.raw import Rotation
+from .errors import ExhaustedError, OutOfBlocksError
+from .generated.raw import Rotation, Status
 from .session import Session
 
 _crops_by_length = "max_length" in inspect.signature(TransformersCache.crop).parameters
@@ -47,9 +48,10 @@ _crops_by_length = "max_length" in inspect.signature(TransformersCache.crop).par
 class PagedCache(Uncopied, WatchedCache):
     """Keys and values of a batch of sequences in blocks of a pagedkv cache.
 
-    `tokens` is the room of each sequence, by default the model's maximum; memory is taken as it is
-    used. `dtype` is what keys and values are stored as, by default what the model computes in, and
-    `rotation` how they are rotated before.
+    `tokens` is the room of each sequence, by default the model's maximum; the first batch, or a
+    larger one after reset(), says of how many. Memory is taken as it is used. `dtype` is what keys
+    and values are stored as, by default what the model computes in, and `rotation` how they are
+    rotated before.
     With `top_blocks` a pass over one new token of each sequence reads, in layers without a window,
     only so many blocks of `block_size` tokens for each KV head: those whose keys may matter most,
     besides the first one and the last two. Passes over more tokens read all.
@@ -85,9 +87,11 @@ class PagedCache(Uncopied, WatchedCache):
         if memory_directory is not None:
             path_for_c(memory_directory, "memory_directory")  # refuses what is none
         self._memory_directory = memory_directory
+        self._config(1, torch.float32).plan()  # refuses what makes no cache
         self._cache: Cache | None = None
         self._sharers: weakref.WeakSet[PagedCache] = weakref.WeakSet()
         self._sessions: list[Session] = []
+        self._room = 0  # sequences that the cache was made for
         self._length = self._new_tokens = 0
 
     def close(self) -> None:
@@ -95,6 +99,10 @@ class PagedCache(Uncopied, WatchedCache):
         then holds nothing, as after reset().
         """
         self.reset()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Leaves the memory to the copies that share it."""
         self._sharers.discard(self)
         if self._cache is not None and not self._sharers:
             self._cache.close()
@@ -155,10 +163,12 @@ class PagedCache(Uncopied, WatchedCache):
         self._select([i for i in range(len(self._sessions)) for _ in range(repeats)])
 
     def crop(self, tokens: int) -> None:
-        """Removes the last `tokens` tokens (before transformers 5.20: keeps the first ones; a
-        negative number removes)."""
+        """Removes the last `-tokens` tokens; with a window at most those of the last pass. (Before
+        transformers 5.20 a positive number is how many tokens stay.)"""
         self.abort_pass()
-        keep = tokens if _crops_by_length and tokens >= 0 else self._length - abs(tokens)
+        if tokens > 0 and not _crops_by_length:
+            raise ValueError(f"crop({tokens}): a negative number removes tokens")
+        keep = tokens if _crops_by_length and tokens >= 0 else self._length + tokens
         if keep >= self._length:
             return
         for session in self._sessions:
@@ -173,17 +183,21 @@ class PagedCache(Uncopied, WatchedCache):
 
     def _make_step(self, key: torch.Tensor) -> ForwardPass:
         count, new_tokens = key.shape[0], key.shape[2]
-        if self._cache is None:
-            self._cache = Cache(self._config(count, key.dtype))
-            self._sharers = weakref.WeakSet([self])
         if not self._sessions:
-            self._sessions = [self._cache.open_session() for _ in range(count)]
+            self._open(count, key.dtype)
         if len(self._sessions) != count:
             raise ValueError(
                 f"the cache has {len(self._sessions)} sequences, the batch has {count}: call "
                 "reset() before another batch"
             )
-        batch = self.cache.begin(self._sessions, [new_tokens] * count)
+        try:
+            batch = self.cache.begin(self._sessions, [new_tokens] * count)
+        except ExhaustedError as error:
+            raise OutOfBlocksError(
+                Status.OUT_OF_BLOCKS,
+                f"{count} sequences of {self._length + new_tokens} tokens do not fit into a cache "
+                f"that was made for {self._room} of {self.tokens} ({error})",
+            ) from error
         self._new_tokens = new_tokens
         top_blocks = self.top_blocks if new_tokens == 1 else 0
         return ForwardPass(batch, top_blocks=top_blocks_by_layer(self.windows, top_blocks))
@@ -191,6 +205,15 @@ class PagedCache(Uncopied, WatchedCache):
     def _commit(self, step: ForwardPass) -> None:
         step.batch.commit()
         self._length += self._new_tokens
+
+    def _open(self, count: int, computed: torch.dtype) -> None:
+        """Opens sessions for a batch, in a cache that is large enough for it."""
+        if count > self._room:
+            self._leave()
+        if self._cache is None:
+            self._cache = Cache(self._config(count, computed))
+            self._room, self._sharers = count, weakref.WeakSet([self])
+        self._sessions = [self._cache.open_session() for _ in range(count)]
 
     def _config(self, count: int, computed: torch.dtype) -> CacheConfig:
         """A cache with room for a batch of `count` sequences."""

@@ -127,13 +127,74 @@ def test_a_conversation_goes_on_in_the_same_cache() -> None:
     assert cache.get_seq_length() == text.shape[1] - 5
 
 
-def test_crop_and_assisted_generation() -> None:
-    model, assistant = model_of("Llama"), model_of("Llama")
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma3Text"])
+def test_assisted_generation(family: str) -> None:
+    """Also in layers with a window, which the prompt is longer than."""
+    model, assistant = model_of(family), model_of("Llama")
     one = {"input_ids": prompts()["input_ids"][:1], "attention_mask": None}
     expected = generate(model, **one)
-    assert torch.equal(
-        generate(model, PagedCache(model), assistant_model=assistant, **one), expected
-    )
+    helpers: list[dict[str, Any]] = [
+        {"assistant_model": assistant},
+        {"prompt_lookup_num_tokens": 5},
+    ]
+    for helper in helpers:
+        assert torch.equal(generate(model, PagedCache(model), **helper, **one), expected)
+
+
+def test_crop() -> None:
+    model, ids = model_of("Llama"), prompts()["input_ids"][:1]
+    cache = PagedCache(model)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+        cache.crop(-4)
+        assert cache.get_seq_length() == cache.sessions[0].length == 17
+        cache.crop(0)
+        with pytest.raises(ValueError, match=r"crop\(3\): a negative number removes tokens"):
+            cache.crop(3)
+        assert cache.get_seq_length() == 17
+        again = model(ids[:, 17:], past_key_values=cache).logits
+        assert torch.allclose(again, model(ids).logits[:, 17:], atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [None, 64])
+def test_a_larger_batch_after_reset(tokens: int | None) -> None:
+    model = model_of("Llama")
+    cache = PagedCache(model, tokens=tokens)
+    for count in (1, 3, 2):
+        batch = {name: given[:count] for name, given in prompts().items()}
+        assert torch.equal(generate(model, cache, **batch), generate(model, **batch))
+        cache.reset()
+    more: list[dict[str, Any]] = [{"num_beams": 3}, {"num_beams": 4, "num_return_sequences": 4}]
+    for options in more:
+        assert torch.equal(generate(model, cache, **options), generate(model, **options))
+        cache.reset()
+    # Copies keep what they share when the original moves to a larger one.
+    ids = prompts()["input_ids"]
+    with torch.no_grad():
+        model(ids[:1, :9], past_key_values=cache)
+        copied = copy.deepcopy(cache)
+        cache.reset()
+        model(ids.repeat(6, 1), past_key_values=cache)
+        rest = model(ids[:1, 9:], past_key_values=copied).logits
+    assert torch.allclose(rest, model(ids[:1]).logits[:, 9:], atol=1e-5)
+    assert copied.cache is not cache.cache
+    cache.close()
+    copied.close()
+
+
+def test_one_prompt_before_several_sequences() -> None:
+    """They share its blocks, and the room of the batch that it came in."""
+    model, ids = model_of("Llama"), prompts()["input_ids"]
+    cache = PagedCache(model, tokens=48, block_size=16)
+    with torch.no_grad():
+        wanted = model(torch.cat([ids[:1].repeat(3, 1), ids[:, :8]], 1)).logits[:, 21:]
+        model(ids[:1], past_key_values=cache)
+        cache.batch_repeat_interleave(3)
+        assert torch.allclose(model(ids[:, :8], past_key_values=cache).logits, wanted, atol=1e-5)
+        sentence = "3 sequences of 89 tokens do not fit into a cache that was made for 1 of 48"
+        with pytest.raises(pagedkv.OutOfBlocksError, match=sentence):
+            model(ids.repeat(1, 3)[:, :60], past_key_values=cache)
+        assert cache.get_seq_length() == 29
 
 
 def test_quantised_storage_is_close() -> None:
@@ -333,8 +394,24 @@ def test_errors_say_what_is_wrong() -> None:
         PagedCache(model, top_blocks=-1)
     with pytest.raises(ValueError, match="3 sequences, the batch has 1"):
         model(prompts()["input_ids"][:1], past_key_values=cache)
-    with pytest.raises(pagedkv.OutOfBlocksError):
-        generate(model, PagedCache(model, tokens=16), max_new_tokens=60)
+    for length in (21, 60):  # token by token, or at once
+        ids = torch.arange(1, length + 1).repeat(3, 1)
+        with pytest.raises(pagedkv.OutOfBlocksError, match="into a cache .* made for 3 of 16 "):
+            generate(
+                model,
+                PagedCache(model, tokens=16),
+                input_ids=ids,
+                attention_mask=None,
+                max_new_tokens=60,
+            )
+    wrong: list[dict[str, Any]] = [{"dtype": "q8_0"}, {"value_dtype": "q8_0"}]
+    for given in wrong:
+        with pytest.raises(pagedkv.MisuseError, match="dtype: 'q8_0' is none of f32, f16"):
+            PagedCache(model, **given)
+    with pytest.raises(pagedkv.MisuseError, match="rotation: 'turn' is none of"):
+        PagedCache(model, rotation="turn")
+    with pytest.raises(pagedkv.MisuseError, match="block_size is 4; a multiple of 16"):
+        PagedCache(model, block_size=4)
     model.set_attn_implementation("sdpa")
     cache.reset()
     with pytest.raises(RuntimeError, match="was set to 'sdpa'"):
