@@ -4,10 +4,11 @@ another model finds nothing. Runs where torch and transformers are installed.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pathlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from pagedkv.serving import Engine, Request  # noqa: E402
 
 PROMPT = [2 + i * 7 % 90 for i in range(200)]
 WHOLE_BLOCKS = 192
-OTHER = PROMPT[:10]  # less than a block
+OTHER = [96] * 10  # less than a block
 
 
 class HeldStore(MemoryStore):
@@ -35,7 +36,7 @@ class HeldStore(MemoryStore):
         self.opened = threading.Event()
 
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        self.opened.wait(60)
+        self.opened.wait()
         return super().get(keys)
 
 
@@ -54,10 +55,14 @@ def held() -> HeldStore:
     return store
 
 
-def engine_with(held: HeldStore, *, seconds_per_token: float) -> Engine:
-    engine = Engine(model_of("Llama"), blocks=64, store=pagedkv.StoreConfig(held))
-    engine._scheduler._prompt_rows, engine._scheduler._prompt_seconds = 1, seconds_per_token
-    return engine
+@contextlib.contextmanager
+def engine_with(held: HeldStore, *, seconds_per_token: float) -> Iterator[Engine]:
+    with Engine(model_of("Llama"), blocks=64, store=pagedkv.StoreConfig(held)) as engine:
+        engine._scheduler._prompt_rows, engine._scheduler._prompt_seconds = 1, seconds_per_token
+        try:
+            yield engine
+        finally:
+            held.opened.set()  # the end of a cache waits for its store
 
 
 def test_a_restart_finds_what_was_computed(tmp_path: pathlib.Path) -> None:
@@ -89,7 +94,6 @@ def test_no_request_waits_longer_than_it_would_compute(held: HeldStore, others: 
             engine.add(OTHER, max_new_tokens=10)
         engine.run()
         assert (late.cached_tokens, late.answer) == (0, expected)
-        held.opened.set()
 
 
 def test_the_store_is_read_again_after_a_preemption(tmp_path: pathlib.Path) -> None:
