@@ -16,6 +16,7 @@ from test_transformers import SHAPE  # noqa: E402
 
 import pagedkv  # noqa: E402
 from pagedkv.serving import Engine  # noqa: E402
+from pagedkv.transformers import PagedCache  # noqa: E402
 
 SWITCH, MOST, NEW = 64, 256, 8
 LONG, SHORT = [2.0 + 1.5 * i for i in range(8)], [1.0 + 0.02 * i for i in range(8)]
@@ -77,6 +78,20 @@ def test_all_requests_are_rotated_alike(family: str, length: int) -> None:
         with pytest.raises(ValueError, match=f"both together at most {length}"):
             engine.add(texts[0], max_new_tokens=length)
     assert generated(model, texts[0]) == before, "the model is as it was"
+
+
+@pytest.mark.parametrize("length", [30, 60, 70])
+def test_generate_computes_again_what_grows_over_the_switch(length: int) -> None:
+    model, prompt = model_of("Phi3"), prompts()[3][:length]
+    ids = torch.tensor([prompt])
+    answer = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=NEW,
+        do_sample=False,
+        past_key_values=PagedCache(model, tokens=MOST),
+    )
+    assert answer[0, length:].tolist() == generated(model, prompt)
 
 
 def test_the_choice_is_asked_for() -> None:
