@@ -4,17 +4,15 @@ on to them without computing with them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, causal_mask_function, sdpa_mask
 
+from ._model_layers import UnsupportedModelError
 from ._model_rows import ForwardPass, Variant
-
-if TYPE_CHECKING:
-    from ._model_pass import WatchedCache
 
 NAME = "pagedkv"
 """The attention implementation that models are set to."""
@@ -23,10 +21,21 @@ NAME = "pagedkv"
 # ---- What a model is given, and may only hand on ----
 
 
+class Owner(Protocol):
+    """The cache that a model was given: a WatchedCache."""
+
+    packed: bool
+
+    def attend(
+        self, rows: Mark, module: torch.nn.Module, query: torch.Tensor, variant: Variant
+    ) -> torch.Tensor: ...
+    def unsupported(self, reason: str) -> UnsupportedModelError: ...
+
+
 class Mark(NamedTuple):
     """Rows of a layer, as they are written in a pass."""
 
-    owner: WatchedCache
+    owner: Owner
     layer: int
     step: ForwardPass
 
@@ -38,7 +47,7 @@ class Mark(NamedTuple):
 class MaskMark(NamedTuple):
     """A mask that is causal and has a window, and hides padding beside."""
 
-    owner: WatchedCache
+    owner: Owner
     window: int
     """0: none; negative: it is another mask, which cannot be made of packed texts."""
     padded: bool
@@ -90,9 +99,9 @@ def marked(tensor: torch.Tensor, mark: Mark | MaskMark) -> Marked:
 class Columns(int):
     """How many columns a mask for this cache has."""
 
-    owner: WatchedCache
+    owner: Owner
 
-    def __new__(cls, columns: int, owner: WatchedCache) -> Columns:
+    def __new__(cls, columns: int, owner: Owner) -> Columns:
         made = super().__new__(cls, columns)
         made.owner = owner
         return made
@@ -195,7 +204,7 @@ def _attention(
     return rows.owner.attend(rows, module, query, variant), None
 
 
-def _check_options(cache: WatchedCache, options: dict[str, Any]) -> None:
+def _check_options(cache: Owner, options: dict[str, Any]) -> None:
     if options.pop("dropout", 0.0):
         raise NotImplementedError("attention with dropout: call model.eval()")
     for name, given in options.items():
