@@ -26,6 +26,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ._arrays import address
 from ._library import library
+from ._model_layers import unsupported
 from ._torch_threads import torch_compute
 from .generated import raw as _raw
 from .generated.raw import Layout
@@ -80,15 +81,21 @@ def _leave_rows_to_attention() -> None:
                 cache, key, value, layer_idx, kwargs=kwargs
             )
             return updated
-        _tell_cache(cache, kwargs)
+        _leave(cache, key, value, kwargs)
         return key, value
 
     PagedAttentionCache.update = update_or_leave
 
 
 @torch.compiler.disable
-def _tell_cache(cache: Any, given: dict[str, Any]) -> None:
-    _step_of(given).cache = cache
+def _leave(cache: Any, key: torch.Tensor, value: torch.Tensor, given: dict[str, Any]) -> None:
+    step = _step_of(given)
+    step.cache = cache
+    step.left.add(_identity(key, value))
+
+
+def _identity(key: torch.Tensor, value: torch.Tensor) -> tuple[object, ...]:
+    return key.data_ptr(), key.shape, value.data_ptr(), value.shape
 
 
 class _Layer:
@@ -340,6 +347,7 @@ class _Step:
     def __init__(self, rows: int) -> None:
         self.cache: Any = None  # the PagedAttentionCache, where a layer gave its rows to it
         self.rows = rows  # those after them are padding
+        self.left: set[tuple[object, ...]] = set()  # the rows that layers gave, by _identity()
         self._groups: dict[int, _Pages | _Rings] = {}
 
     def group(self, allocator: Any, given: dict[str, Any]) -> _Pages | _Rings:
@@ -432,6 +440,10 @@ def _attention(
         None if s_aux is None else s_aux.detach().float(),
     )
     step = _step_of(kwargs)
+    if step.left and _identity(key, value) not in step.left:
+        name = (cache.config.architectures or [cache.config.model_type])[0]
+        reason = f"layer {number} attends to other keys or values than it gave its cache"
+        raise unsupported(name, reason)
     step.group(allocator, kwargs).attend(_layer_of(cache, allocator, number), call)
     if step.rows < len(out):
         out[step.rows :] = 0

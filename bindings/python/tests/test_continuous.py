@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
+from model_table import tiny_model  # noqa: E402
 from test_transformers import FAMILIES, model_of  # noqa: E402
 from transformers.generation import ContinuousBatchingConfig  # noqa: E402
 
@@ -50,6 +51,17 @@ def batched(model: Any, given: list[list[int]], **options: Any) -> list[list[int
     )
     assert [one.error for one in answers.values()] == [None] * len(given)
     return [list(one.generated_tokens) for one in answers.values()]
+
+
+@pytest.mark.parametrize("kind", ["jetmoe", "diffllama"])
+def test_a_model_that_changes_the_rows_of_its_cache_is_refused(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model(kind)
+    install_continuous(model)
+    with pytest.raises(AssertionError):  # there are no answers
+        batched(model, prompts()[:2])
+    assert f"pagedkv does not work with {kind}: layer 0 attends to other keys" in caplog.text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
