@@ -135,6 +135,8 @@ class Engine(Uncopied):
         rope = LongRope(model)
         self._max_length = _max_length(text, rope, max_length)
         runner = _Runner(model, top_blocks, rope, self._max_length)
+        if store is not None and not isinstance(store, StoreConfig):
+            raise TypeError(f"store: a StoreConfig is needed, not {store!r}")
         if store is not None and store.fingerprint is None:
             factors = f"long factors: {self._max_length > rope.switch > 0}"
             store = dataclasses.replace(store, fingerprint=model_fingerprint(model, factors))
@@ -201,7 +203,7 @@ class Engine(Uncopied):
         if new < 1 or limit > self._max_length:
             raise ValueError(
                 f"the prompt has {len(tokens)} tokens and max_new_tokens is {new}: 1 or "
-                f"more are needed, and both together at most {self._max_length}"
+                f"more are needed, and both together at most {self._max_length} (max_length)"
             )
         self._scheduler.check_fits(limit)
         request = Request(

@@ -150,6 +150,11 @@ def test_a_store_keeps_models_apart() -> None:
     assert serve(tuned, named).cached_tokens == WHOLE_BLOCKS, "one's own name is believed"
 
 
+def test_a_store_is_configured() -> None:
+    with pytest.raises(TypeError, match="store: a StoreConfig is needed, not 'kv'"):
+        Engine(model_of("Llama"), store="kv")  # type: ignore[arg-type]
+
+
 def test_weights_that_are_not_there_have_no_name() -> None:
     config = transformers.LlamaConfig(num_hidden_layers=1, hidden_size=64, vocab_size=97)
     with torch.device("meta"):
