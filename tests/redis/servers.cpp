@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <random>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -216,7 +217,10 @@ Cluster::Cluster(const std::optional<TlsFiles>& tls) {
   wait_until_ok();
 }
 
-std::set<std::string> Cluster::map_of(const Server& server) const {
+namespace {
+
+// Returns what a server knows of each server: its id, its epoch and its slots.
+std::set<std::string> map_of(const Server& server) {
   std::set<std::string> map;
   std::istringstream lines(server.ask({"CLUSTER", "NODES"}));
   for (std::string line; std::getline(lines, line);) {
@@ -230,6 +234,8 @@ std::set<std::string> Cluster::map_of(const Server& server) const {
   }
   return map;
 }
+
+}  // namespace
 
 void Cluster::wait_until_ok() {
   for (const auto end = std::chrono::steady_clock::now() + hang_limit;

@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -91,9 +90,6 @@ class Cluster {
   void wait_until_ok();
 
  private:
-  // Returns what a server knows of each server: its id, its epoch and its slots.
-  std::set<std::string> map_of(const Server& server) const;
-
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
