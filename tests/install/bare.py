@@ -1,7 +1,7 @@
-"""What a newcomer does, on an empty system: the commands that README.md and the READMEs of the
-bindings mark with `<!-- bare: NAME -->`, each block in a fresh userland that has no clone, no
-compiler and no Python, up to a decode step. Prints a table of minutes and commands. It takes root,
-a network and many minutes; package.py runs a part of it as tests of meson.
+"""What a newcomer does, on an empty system: the commands that include/guide/install.md and the
+READMEs of the bindings mark with `<!-- bare: NAME -->`, each block in a fresh userland that has no
+clone, no compiler and no Python, up to a decode step. Prints a table of minutes and commands. It
+takes root, a network and many minutes; package.py runs a part of it as tests of meson.
 
 usage: bare.py ARTIFACTS [--systems NAME,...] [--blocks NAME,...] [--keep DIRECTORY]
 
@@ -63,7 +63,7 @@ LANGUAGES = {".py": "python", ".c": "c", ".rs": "rust", ".go": "go"}
 
 def blocks():
     """The commands of each marked block, by its name."""
-    pages = [TREE / "README.md", *sorted(TREE.glob("bindings/*/README.md"))]
+    pages = [TREE / "include/guide/install.md", *sorted(TREE.glob("bindings/*/README.md"))]
     return {
         block["name"]: block["text"] for page in pages for block in BLOCK.finditer(page.read_text())
     }
@@ -234,7 +234,7 @@ def main():
                 rows.append(run(system, archive, name, commands[name], artifacts))
                 print("{system}, {block}: {result}, {minutes} minutes".format(**rows[-1]))
             else:
-                print(f"{system}, {name}: skipped: no README has commands for it")
+                print(f"{system}, {name}: skipped: no page has commands for it")
     print("\n| system | block | commands | minutes | result |\n|---|---|---|---|---|")
     for row in rows:
         print("| {system} | {block} | {commands} | {minutes} | {result} |".format(**row))

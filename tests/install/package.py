@@ -1,6 +1,7 @@
-"""Builds packages that README.md and the READMEs of the bindings install, and takes the first step
-of those pages with them in an empty Debian 12 (bare.py). It ends with 77 and the reason where that
-is impossible: it takes root, a network, and what `tests/install-deps everything` installs.
+"""Builds packages that include/guide/install.md and the READMEs of the bindings install, and takes
+the first step of those pages with them in an empty Debian 12 (bare.py). It ends with 77 and the
+reason where that is impossible: it takes root, a network, and what `tests/install-deps everything`
+installs.
 
 usage: package.py wheel|sdist|deb|crates DIRECTORY
 
