@@ -26,7 +26,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ._arrays import address
 from ._library import library
-from ._model_layers import unsupported
+from ._model_layers import check_model, unsupported
 from ._torch_threads import torch_compute
 from .generated import raw as _raw
 from .generated.raw import Layout
@@ -48,13 +48,12 @@ def install_continuous(model: PreTrainedModel) -> None:
     Anything else that the model computes attends by PyTorch's sdpa; a PagedCache sets the model to
     its own attention, and generate_batch() needs this call again then.
     """
+    check_model(model)
     if not _has_allocators:
         raise RuntimeError(
             f"transformers {transformers.__version__} keeps its pages in another way than 5.23 and "
             "5.24, for which this is made"
         )
-    if model.device.type != "cpu":
-        raise ValueError(f"pagedkv computes on processors, this model is on {model.device}")
     if not model._can_set_attn_implementation():
         raise NotImplementedError(
             f"{type(model).__name__} does not attend through transformers' AttentionInterface"

@@ -27,6 +27,25 @@ def unsupported(name: str, reason: str, what: str = "pagedkv") -> UnsupportedMod
     )
 
 
+def check_model(model: Any) -> None:
+    """Refuses what is no model of transformers, and a model that is not in the CPU's memory."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        raise TypeError(
+            "model: a loaded model is needed, such as "
+            f"AutoModelForCausalLM.from_pretrained() returns, not {model!r:.80}"
+        )
+    if (weight := next(model.parameters(), None)) is not None:
+        check_device(weight)
+
+
+def check_device(tensor: torch.Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"pagedkv computes on the CPU, and the model is on {tensor.device}: call "
+            'model.to("cpu") first'
+        )
+
+
 class LayerKind(NamedTuple):
     """A layer that has keys. Those of one kind are a group of the cache."""
 

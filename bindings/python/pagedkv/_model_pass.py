@@ -18,7 +18,14 @@ from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
 
 from ._model_attention import NAME, Columns, Mark, MaskMark, bools, marked
-from ._model_layers import DTYPES, UnsupportedModelError, layer_kinds, unsupported
+from ._model_layers import (
+    DTYPES,
+    UnsupportedModelError,
+    check_device,
+    check_model,
+    layer_kinds,
+    unsupported,
+)
 from ._model_rows import ForwardPass, Variant
 
 # ---- The model ----
@@ -40,6 +47,7 @@ def cache_argument(model: PreTrainedModel) -> str:
 def install(model: PreTrainedModel) -> None:
     """Makes a model attend by pagedkv wherever it is given a PagedCache, and as before (sdpa)
     where not. PagedCache does this itself."""
+    check_model(model)
     if model.config._attn_implementation == NAME and _is_watched(model):
         return
     name, config = type(model).__name__, text_config(model)
@@ -95,6 +103,7 @@ class WatchedCache(TransformersCache):
     """Whether the rows of many texts are packed into one."""
 
     def __init__(self, model: PreTrainedModel) -> None:
+        check_model(model)
         self._name, self._text_config = type(model).__name__, text_config(model)
         self._kinds = layer_kinds(self._text_config, self._name)
         install(model)
@@ -283,8 +292,7 @@ def _shown(kinds: Sequence[Any]) -> str:
 
 def check_rows(rows: torch.Tensor) -> None:
     """Refuses rows that pagedkv cannot keep."""
-    if rows.device.type != "cpu":
-        raise ValueError(f"pagedkv computes on processors, this model is on {rows.device}")
+    check_device(rows)
     if rows.dtype not in DTYPES:
         raise TypeError(f"keys of float32, float16 or bfloat16 are needed, not {rows.dtype}")
 

@@ -35,7 +35,7 @@ from transformers import (
 from ._fingerprint import model_fingerprint
 from ._handle import Uncopied, integer, unsigned
 from ._longrope import LongRope
-from ._model_layers import cache_config, top_blocks_by_layer
+from ._model_layers import cache_config, check_model, top_blocks_by_layer
 from ._model_pass import PackedCache, cache_argument, check_rows, text_config
 from ._model_rows import ForwardPass
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
@@ -130,6 +130,7 @@ class Engine(Uncopied):
         top_blocks = unsigned(top_blocks, 32, "top_blocks")
         if tokenizer is not None and not hasattr(tokenizer, "backend_tokenizer"):
             raise TypeError(f"a tokenizer of the tokenizers library is needed, not {tokenizer!r}")
+        check_model(model)
         text, weight = text_config(model), next(model.parameters())
         check_rows(weight)
         rope = LongRope(model)

@@ -15,7 +15,12 @@ from model_table import SPECIAL, tiny_model  # noqa: E402
 from test_transformers import model_of  # noqa: E402
 
 from pagedkv.serving import Engine  # noqa: E402
-from pagedkv.transformers import PagedCache, UnsupportedModelError  # noqa: E402
+from pagedkv.transformers import (  # noqa: E402
+    PagedCache,
+    UnsupportedModelError,
+    install,
+    install_continuous,
+)
 
 PROMPT = list(range(3, 33))
 MODELS = {
@@ -47,6 +52,18 @@ def served(model: Any) -> list[int]:
 
 def with_paged_cache(model: Any) -> list[int]:
     return answer(model, past_key_values=PagedCache(model))
+
+
+@pytest.mark.parametrize("taker", [PagedCache, Engine, install, install_continuous])
+def test_what_is_no_model_on_the_cpu(taker: Any) -> None:
+    """Is refused before anything is computed."""
+    others: list[Any] = ["HuggingFaceTB/SmolLM2-135M", None, torch.nn.Linear(2, 2)]
+    for other in others:
+        with pytest.raises(TypeError, match="a loaded model is needed, .* not "):
+            taker(other)
+    elsewhere = model_of("Llama").to("meta")
+    with pytest.raises(ValueError, match=r'the model is on meta: call model.to\("cpu"\) first'):
+        taker(elsewhere)
 
 
 @pytest.mark.parametrize("model_type", MODELS)
