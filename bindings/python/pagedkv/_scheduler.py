@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._handle import unsigned
+from ._repr import counted
 from ._text import TextStream
 from .batch import Batch
 from .cache import Cache
@@ -175,6 +176,7 @@ class Scheduler:
         self._block_size = cache.config.block_size
         plan = cache.config.plan()
         self._groups, self._blocks = plan.groups, plan.blocks // plan.groups
+        self._block_bytes = plan.bytes_per_block  # in all groups
         windows = [group.window for group in cache.config.layer_groups()]
         self._window = 0 if 0 in windows else max(windows)
         # Not done yet: higher priorities first, then as they came.
@@ -189,10 +191,16 @@ class Scheduler:
     def check_fits(self, tokens: int) -> None:
         """Refuses a request that could not even run alone."""
         held = min(tokens, self._window + self._chunk) if self._window else tokens
-        if self._blocks_of(held) > self._blocks:
+        needed = self._blocks_of(held)
+        if needed > self._blocks:
+            by_blocks = self._cache.config.blocks > 0
+            enough = (
+                f"blocks={needed}" if by_blocks else f"memory_bytes={needed * self._block_bytes}"
+            )
             raise ValueError(
-                f"{tokens} tokens with the answer need {self._blocks_of(held)} blocks of "
-                f"{self._block_size}, the cache has {self._blocks}"
+                f"{counted(tokens, 'token')} with the answer need {needed} blocks of "
+                f"{self._block_size}, and the cache has {self._blocks}: make the Engine with "
+                f"{enough} or more"
             )
 
     def add(self, request: Request) -> None:

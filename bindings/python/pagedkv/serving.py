@@ -38,6 +38,7 @@ from ._longrope import LongRope
 from ._model_layers import cache_config, check_model, top_blocks_by_layer
 from ._model_pass import PackedCache, cache_argument, check_rows, text_config
 from ._model_rows import ForwardPass
+from ._repr import counted
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
 from ._text import TextStream
 from .batch import Batch
@@ -203,8 +204,8 @@ class Engine(Uncopied):
         limit = len(tokens) + new
         if new < 1 or limit > self._max_length:
             raise ValueError(
-                f"the prompt has {len(tokens)} tokens and max_new_tokens is {new}: 1 or "
-                f"more are needed, and both together at most {self._max_length} (max_length)"
+                f"the prompt has {counted(len(tokens), 'token')} and max_new_tokens is {new}: that "
+                f"must be 1 or more, and both together at most {self._max_length} (max_length)"
             )
         self._scheduler.check_fits(limit)
         request = Request(
@@ -308,10 +309,12 @@ class Engine(Uncopied):
                 raise ValueError("a prompt of text needs an engine with a tokenizer")
             prompt = list(self._tokenizer(prompt)["input_ids"])
         tokens = [integer(token, "prompt") for token in prompt]
-        if not tokens or not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+        if not tokens:
+            raise ValueError("the prompt is empty: at least one token is needed")
+        if unknown := [token for token in tokens if not 0 <= token < self._vocabulary]:
             raise ValueError(
-                f"prompt: {len(tokens)} tokens from {min(tokens, default=0)} to "
-                f"{max(tokens, default=0)}; 1 or more from 0 to {self._vocabulary - 1} are needed"
+                f"the prompt has the token {unknown[0]}, and those of the model are 0 to "
+                f"{self._vocabulary - 1}"
             )
         return tokens
 

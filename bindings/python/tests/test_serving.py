@@ -5,6 +5,7 @@ where torch and transformers are installed.
 from __future__ import annotations
 
 import pathlib
+import re
 from typing import Any
 
 import pytest
@@ -206,11 +207,12 @@ def test_errors_say_what_is_wrong() -> None:
     model = model_of("Llama")
     with Engine(model, blocks=8) as engine:
         wrong: list[tuple[Any, dict[str, Any], str]] = [
-            ([], {}, "0 tokens"),
-            ([1, 97], {}, "from 1 to 97.*to 96"),
+            ([], {}, "the prompt is empty: at least one token is needed"),
+            ([1, 97, 99], {}, "the prompt has the token 97, and those of the model are 0 to 96"),
+            ([1], {"max_new_tokens": 256}, "has 1 token and .* 256: that must be 1 or more"),
             ([1] * 200, {"max_new_tokens": 57}, "200 tokens.*57.*256"),
             ([1], {"max_new_tokens": 0}, "max_new_tokens is 0"),
-            ([1] * 120, {"max_new_tokens": 20}, "140 tokens.*9 blocks of 16.*has 8"),
+            ([1] * 120, {"max_new_tokens": 20}, "140 tokens.*9 blocks of 16.*has 8: .* blocks=9"),
             ("text", {}, "tokenizer"),
         ]
         for prompt, options, sentence in wrong:
@@ -223,6 +225,27 @@ def test_errors_say_what_is_wrong() -> None:
         Engine(model, chunk=0)
     with pytest.raises(TypeError, match="tokenizer"):
         Engine(model, "no tokenizer")
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
+def test_too_little_memory_says_how_much_is_enough(family: str) -> None:
+    model, prompt = model_of(family), list(range(3, 60))
+    with (
+        Engine(model, memory_bytes=1 << 16) as engine,
+        pytest.raises(ValueError, match="need .* blocks of 16, and the cache has ") as caught,
+    ):
+        engine.add(prompt, max_new_tokens=NEW)
+    found = re.search(r"make the Engine with memory_bytes=(\d+) or more$", str(caught.value))
+    assert found is not None
+    with Engine(model, memory_bytes=int(found[1])) as engine:
+        request = engine.add(prompt, max_new_tokens=NEW)
+        engine.run()
+        assert len(request.answer) == NEW
+    with (
+        Engine(model, memory_bytes=int(found[1]) - 1) as engine,
+        pytest.raises(ValueError, match=f"memory_bytes={found[1]} or more"),
+    ):
+        engine.add(prompt, max_new_tokens=NEW)
 
 
 def test_routers_know_what_is_cached() -> None:
