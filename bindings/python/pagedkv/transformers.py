@@ -35,21 +35,26 @@ from ._model_pass import cache_argument as cache_argument
 from ._model_pass import install as install
 from ._model_rows import ForwardPass as ForwardPass
 from ._model_rows import Variant as Variant
+from ._repr import counted
 from ._structs import path_for_c
+from .batch import Batch
 from .cache import Cache
 from .config import CacheConfig
-from .errors import ExhaustedError, OutOfBlocksError
+from .errors import BatchTooLargeError, OutOfBlocksError, misuse
 from .generated.raw import Rotation, Status
 from .session import Session
 
+# Of each sequence: it ends in a block that is not full, and a fork of it copies that one.
+_SPARE_BLOCKS = 2
 _crops_by_length = "max_length" in inspect.signature(TransformersCache.crop).parameters
 
 
 class PagedCache(Uncopied, WatchedCache):
     """Keys and values of a batch of sequences in blocks of a pagedkv cache.
 
-    `tokens` is the room of each sequence, by default the model's maximum; the first batch, or a
-    larger one after reset(), says of how many. Memory is taken as it is used. `dtype` is what keys
+    `tokens` is the most that a sequence can hold, padding included, by default the model's
+    max_position_embeddings. The cache has room for this many tokens of each sequence of the first
+    batch, or of a larger one after reset(). Memory is taken as it is used. `dtype` is what keys
     and values are stored as, by default what the model computes in, and `rotation` how they are
     rotated before.
     With `top_blocks` a pass over one new token of each sequence reads, in layers without a window,
@@ -80,7 +85,11 @@ class PagedCache(Uncopied, WatchedCache):
     ) -> None:
         super().__init__(model)
         config = self._text_config
-        self.tokens = tokens or int(getattr(config, "max_position_embeddings", 4096))
+        if tokens is None:
+            tokens = getattr(config, "max_position_embeddings", None) or 4096
+        self.tokens = unsigned(tokens, 32, "tokens")
+        if self.tokens == 0:
+            raise misuse("tokens is 0; it must be 1 or more")
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
         self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
         self.block_size = unsigned(block_size, 32, "block_size")
@@ -187,20 +196,40 @@ class PagedCache(Uncopied, WatchedCache):
             self._open(count, key.dtype)
         if len(self._sessions) != count:
             raise ValueError(
-                f"the cache has {len(self._sessions)} sequences, the batch has {count}: call "
-                "reset() before another batch"
+                f"the cache has {counted(len(self._sessions), 'sequence')}, the batch has {count}: "
+                "call reset() before another batch"
             )
-        try:
-            batch = self.cache.begin(self._sessions, [new_tokens] * count)
-        except ExhaustedError as error:
-            raise OutOfBlocksError(
-                Status.OUT_OF_BLOCKS,
-                f"{count} sequences of {self._length + new_tokens} tokens do not fit into a cache "
-                f"that was made for {self._room} of {self.tokens} ({error})",
-            ) from error
+        batch = self._begin(new_tokens)
         self._new_tokens = new_tokens
         top_blocks = self.top_blocks if new_tokens == 1 else 0
         return ForwardPass(batch, top_blocks=top_blocks_by_layer(self.windows, top_blocks))
+
+    def _begin(self, new_tokens: int) -> Batch:
+        count, total = len(self._sessions), self._length + new_tokens
+        if total > self.tokens:
+            raise OutOfBlocksError(
+                Status.OUT_OF_BLOCKS,
+                f"a sequence would hold {counted(total, 'token')}, and this PagedCache was made "
+                f"for {self.tokens}: make it with tokens={total} or more",
+            )
+        try:
+            return self.cache.begin(self._sessions, [new_tokens] * count)
+        except (OutOfBlocksError, BatchTooLargeError):
+            raise OutOfBlocksError(
+                Status.OUT_OF_BLOCKS,
+                f"there is no room for {counted(count, 'sequence')} of {counted(total, 'token')} "
+                f"in the memory for {self._room} of {self.tokens}, which copies share: close() "
+                f"copies, or make the PagedCache with tokens={self._tokens_for(total)}",
+            ) from None
+
+    def _tokens_for(self, total: int) -> int:
+        """A number of tokens with which all sequences fit, those of copies among them, even if they
+        share no blocks. Those of this cache have `total` tokens."""
+        blocks = 0
+        for cache in self._sharers:
+            length = total if cache is self else cache._length
+            blocks += len(cache._sessions) * (-(-length // self.block_size) + 1)
+        return max(total, (-(-blocks // self._room) - _SPARE_BLOCKS) * self.block_size)
 
     def _commit(self, step: ForwardPass) -> None:
         step.batch.commit()
@@ -217,8 +246,7 @@ class PagedCache(Uncopied, WatchedCache):
 
     def _config(self, count: int, computed: torch.dtype) -> CacheConfig:
         """A cache with room for a batch of `count` sequences."""
-        # A sequence ends in a block that is not full, and a fork of it copies that one.
-        blocks = count * (-(-self.tokens // self.block_size) + 2)
+        blocks = count * (-(-self.tokens // self.block_size) + _SPARE_BLOCKS)
         return cache_config(
             self._text_config,
             computed,

@@ -191,10 +191,52 @@ def test_one_prompt_before_several_sequences() -> None:
         model(ids[:1], past_key_values=cache)
         cache.batch_repeat_interleave(3)
         assert torch.allclose(model(ids[:, :8], past_key_values=cache).logits, wanted, atol=1e-5)
-        sentence = "3 sequences of 89 tokens do not fit into a cache that was made for 1 of 48"
+        sentence = (
+            "no room for 3 sequences of 45 tokens in .* memory for 1 of 48, .* with tokens=160 "
+        )
         with pytest.raises(pagedkv.OutOfBlocksError, match=sentence):
-            model(ids.repeat(1, 3)[:, :60], past_key_values=cache)
+            model(ids[:, :16], past_key_values=cache)
         assert cache.get_seq_length() == 29
+        enough = PagedCache(model, tokens=160, block_size=16)
+        model(ids[:1], past_key_values=enough)
+        enough.batch_repeat_interleave(3)
+        for part in (ids[:, :8], ids[:, :16]):
+            model(part, past_key_values=enough)
+
+
+@pytest.mark.parametrize("block_size", [16, 64])
+def test_a_sequence_holds_as_many_tokens_as_it_was_made_for(block_size: int) -> None:
+    """The last token of an answer is in no cache."""
+    model = model_of("Llama")
+    options: dict[str, Any] = {"max_new_tokens": 24}
+    cache = PagedCache(model, tokens=21 + 23, block_size=block_size)
+    assert torch.equal(generate(model, cache, **options), generate(model, **options))
+    sentence = r"would hold 44 tokens, .* was made for 43: make it with tokens=44 or more \(OUT_OF"
+    with pytest.raises(pagedkv.OutOfBlocksError, match=sentence):
+        generate(model, PagedCache(model, tokens=43, block_size=block_size), **options)
+    with pytest.raises(pagedkv.OutOfBlocksError, match="would hold 21 tokens"):
+        generate(model, PagedCache(model, tokens=20, block_size=block_size), **options)
+    for wrong in (0, -1, 2.5, 1 << 32):
+        with pytest.raises(pagedkv.MisuseError, match="^tokens"):
+            PagedCache(model, tokens=wrong)  # type: ignore[arg-type]
+
+
+def test_copies_that_fill_the_memory() -> None:
+    model, ids = model_of("Llama"), prompts()["input_ids"][:1, :20]
+    sentence = "no room for 1 sequence of 40 tokens .* close.. copies, or .* with tokens=144 "
+    for tokens in (48, 144):
+        original = PagedCache(model, tokens=tokens, block_size=16)
+        with torch.no_grad():
+            model(ids, past_key_values=original)
+            one, other = copy.deepcopy(original), copy.deepcopy(original)
+            model(ids, past_key_values=original)
+            if tokens == 48:
+                with pytest.raises(pagedkv.OutOfBlocksError, match=sentence):
+                    model(ids, past_key_values=one)
+                other.close()
+            model(ids, past_key_values=one)
+            if tokens == 144:
+                model(ids, past_key_values=other)
 
 
 def test_quantised_storage_is_close() -> None:
@@ -394,16 +436,6 @@ def test_errors_say_what_is_wrong() -> None:
         PagedCache(model, top_blocks=-1)
     with pytest.raises(ValueError, match="3 sequences, the batch has 1"):
         model(prompts()["input_ids"][:1], past_key_values=cache)
-    for length in (21, 60):  # token by token, or at once
-        ids = torch.arange(1, length + 1).repeat(3, 1)
-        with pytest.raises(pagedkv.OutOfBlocksError, match="into a cache .* made for 3 of 16 "):
-            generate(
-                model,
-                PagedCache(model, tokens=16),
-                input_ids=ids,
-                attention_mask=None,
-                max_new_tokens=60,
-            )
     wrong: list[dict[str, Any]] = [{"dtype": "q8_0"}, {"value_dtype": "q8_0"}]
     for given in wrong:
         with pytest.raises(pagedkv.MisuseError, match="dtype: 'q8_0' is none of f32, f16"):
