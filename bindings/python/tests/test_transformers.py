@@ -127,6 +127,29 @@ def test_a_conversation_goes_on_in_the_same_cache() -> None:
     assert cache.get_seq_length() == text.shape[1] - 5
 
 
+def test_another_text_needs_a_reset() -> None:
+    """What generate() passes on of a text that is not longer than what the cache holds: nothing,
+    some of its last tokens, or all of them."""
+    model, ids = model_of("Llama"), torch.arange(2, 97)[None]
+    cache = PagedCache(model)
+    generate(model, cache, input_ids=ids[:, :21], attention_mask=None, max_new_tokens=24)
+    for length in (5, 22, 30, 44):
+        for mask in (None, torch.ones(1, length)):
+            sentence = f"holds 44 tokens and the input adds .* end after {length}: .*reset.. before"
+            with pytest.raises(pagedkv.MisuseError, match=sentence):
+                generate(model, cache, input_ids=ids[:, :length], attention_mask=mask)
+    with pytest.raises(pagedkv.MisuseError, match="the input adds 5, but .* end after 5"):
+        model(ids[:, :5], attention_mask=torch.ones(1, 5), past_key_values=cache)
+    with pytest.raises(pagedkv.MisuseError, match="44 tokens and the input adds 0: pass the whole"):
+        model(ids[:, :0], past_key_values=cache)
+    assert cache.get_seq_length() == 44
+    cache.reset()
+    with pytest.raises(pagedkv.MisuseError, match="the input is empty: at least one token"):
+        model(ids[:, :0], past_key_values=cache)
+    text = {"input_ids": ids[:, :5], "attention_mask": None}
+    assert torch.equal(generate(model, cache, **text), generate(model, **text))
+
+
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma3Text"])
 def test_assisted_generation(family: str) -> None:
     """Also in layers with a window, which the prompt is longer than."""
