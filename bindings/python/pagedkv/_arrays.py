@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dlpack
+from ._repr import counted
 from .errors import misuse
 from .generated.raw import Dtype, Tensor
 
@@ -160,7 +161,7 @@ def batch_tensor(
     if getattr(array, "ndim", 0) != 4:
         count = rows.total if rows.first_rows is None else int(array.shape[0])
         if count < (rows.total if rows.first_rows is None else rows.reach):
-            raise misuse(f"{what}: {rows.reach} rows are needed, the array has {count}")
+            raise misuse(f"{what}: the array has {counted(count, 'row')}; it needs {rows.reach}")
         return tensor(array, count, heads, dim, what, out)
     memory = _memory_of(array, what)
     count, n = memory.shape[:2]
@@ -259,7 +260,9 @@ def positions64(
     """A list of 64-bit positions of this length."""
     array = np.asarray(numbers)
     if array.shape != (count,) or (array.size and array.dtype.kind not in "iu"):
-        raise misuse(f"{what}: {count} integers are needed, this is {array.dtype} {array.shape}")
+        raise misuse(
+            f"{what} must be {counted(count, 'integer')}; this is {array.dtype} {array.shape}"
+        )
     return np.ascontiguousarray(array, np.int64)
 
 
@@ -269,7 +272,9 @@ def uint32s(
     """A list of this length of numbers that fit into 32 bits."""
     array = np.asarray(numbers)
     if array.shape != (count,) or (array.size and array.dtype.kind not in "iu"):
-        raise misuse(f"{what}: {count} integers are needed, this is {array.dtype} {array.shape}")
+        raise misuse(
+            f"{what} must be {counted(count, 'integer')}; this is {array.dtype} {array.shape}"
+        )
     if array.size and (array.min() < 0 or array.max() > 0xFFFFFFFF):
         raise misuse(f"{what}: numbers from 0 to 2^32 - 1 are needed, this has others: {array}")
     return np.ascontiguousarray(array, np.uint32)

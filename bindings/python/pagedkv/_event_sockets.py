@@ -312,7 +312,7 @@ class EventSubscriber(Closable):
                 self._context.term()
 
     def _shown(self) -> str:
-        return f"{self.endpoint}, {self.lost_batches} batches lost"
+        return f"{self.endpoint}, {self.lost_batches} batch{'es' * (self.lost_batches != 1)} lost"
 
     def __del__(self) -> None:
         if not self._closed and self._owner == os.getpid():

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from ._handle import Uncopied
+from ._repr import counted
 from .errors import MisuseError
 from .generated.raw import Status
 
@@ -57,7 +58,8 @@ class Memory(Uncopied):
             if readers:
                 raise MisuseError(
                     Status.BUSY,
-                    f"{readers} calls of attention() or arrays of states use the cache's memory",
+                    "attention() or arrays of states use the cache's memory, in "
+                    f"{counted(readers, 'place')}",
                 )
             destroy()
             self._closed = True

@@ -225,8 +225,8 @@ class WatchedCache(TransformersCache):
         kind, given = self._kinds[layer], (key.shape[1], key.shape[3], value.shape[3])
         if given != (kind.kv_heads, kind.key_dim, kind.key_dim):
             raise self.unsupported(
-                f"layer {layer} caches {given[0]} heads of {given[1]} and {given[2]} dims, where "
-                f"its config says {kind.kv_heads} of {kind.key_dim}"
+                f"layer {layer} caches {counted(given[0], 'head')} of {given[1]} and {given[2]} "
+                f"dims, where its config says {kind.kv_heads} of {kind.key_dim}"
             )
         if self._step is None:
             check_rows(key)
@@ -322,7 +322,7 @@ def _contains(model: PreTrainedModel, other: PreTrainedModel) -> bool:
 
 
 def _shown(kinds: Sequence[Any]) -> str:
-    return f"{len(kinds)} layers ({', '.join(map(str, dict.fromkeys(kinds)))})"
+    return f"{counted(len(kinds), 'layer')} ({', '.join(map(str, dict.fromkeys(kinds)))})"
 
 
 def check_rows(rows: torch.Tensor) -> None:

@@ -26,7 +26,7 @@ from ._arrays import (
     uint32s,
 )
 from ._library import library
-from ._repr import shown_dataclass
+from ._repr import counted, shown_dataclass
 from ._structs import fill
 from .compute import Compute, handle_of
 from .errors import misuse
@@ -247,7 +247,7 @@ def merge_states(
     outputs and their lse.
     """
     if len(outs) != len(lse):
-        raise misuse(f"{len(outs)} outputs, {len(lse)} lse")
+        raise misuse(f"{len(lse)} lse for {counted(len(outs), 'output')}")
     parts = [tensor(out, rows, heads, dim, f"outs[{i}]") for i, out in enumerate(outs)]
     logs = [floats(part, (rows, heads), f"lse[{i}]") for i, part in enumerate(lse)]
     merged, merged_lse = (

@@ -195,7 +195,7 @@ class Batch(CacheMember):
         if tokens is not None:
             ids = token_ids(tokens)
             if len(ids) != self.rows:
-                raise misuse(f"tokens: {self.rows} ids are needed, {len(ids)} are there")
+                raise misuse(f"tokens: {counted(len(ids), 'id')} for {counted(self.rows, 'row')}")
         library().check(library().batch_commit(self._handle, None if ids is None else address(ids)))
         self._closed = True
 

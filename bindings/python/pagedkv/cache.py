@@ -10,6 +10,7 @@ from ._cache_base import CacheBase
 from ._enums import enum_number
 from ._handle import signed32, unsigned
 from ._library import library, opened
+from ._repr import counted
 from .batch import Batch
 from .errors import misuse
 from .generated import raw as _raw
@@ -91,7 +92,8 @@ def _step(
 ) -> tuple[ctypes.Array[ctypes.c_void_p], ctypes.Array[ctypes.c_uint32]]:
     if len(sessions) != len(new_tokens):
         raise misuse(
-            f"new_tokens: {len(sessions)} sessions, {len(new_tokens)} numbers of new tokens"
+            f"new_tokens has {counted(len(new_tokens), 'number')} for "
+            f"{counted(len(sessions), 'session')}"
         )
     counts(new_tokens, 2**32, "new_tokens")
     return pointer_array([session._handle for session in sessions]), (

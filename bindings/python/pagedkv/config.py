@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ._enums import DtypeLike, take_names
 from ._handle import report, unsigned
 from ._library import library
-from ._repr import shown_dataclass
+from ._repr import counted, shown_dataclass
 from ._structs import fill, path_for_c, point_to_matrices
 from .generated import raw as _raw
 from .generated.raw import (
@@ -94,7 +94,10 @@ class LayerGroup:
             keep.append(indices)
             struct.layer_indices = ctypes.addressof(indices)
             if len(indices) != self.layers:
-                raise ValueError(f"layer_indices: {len(indices)} indices for {self.layers} layers")
+                raise ValueError(
+                    f"layer_indices has {counted(len(indices), 'number')} for "
+                    f"{counted(self.layers, 'layer')}"
+                )
         point_to_matrices(struct, self.key_rotation, self.value_rotation, keep)
 
     def layer_numbers(self, first: int) -> Sequence[int]:

@@ -385,7 +385,7 @@ class EventPublisher(Closable):
             self._sender.stop()
 
     def _shown(self) -> str:
-        return f"{self.endpoint}, {self.batches} batches"
+        return f"{self.endpoint}, {self.batches} batch{'es' * (self.batches != 1)}"
 
     def __del__(self) -> None:
         if not self._closed and self._sender.owner == os.getpid():

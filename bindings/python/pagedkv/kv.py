@@ -16,6 +16,7 @@ from ._enums import DtypeLike, enum_number
 from ._handle import unsigned
 from ._library import library
 from ._memory import Memory
+from ._repr import counted
 from ._structs import point_to_matrices
 from .compute import Compute, handle_of
 from .errors import misuse
@@ -143,8 +144,9 @@ class KVView:
             Dtype(kind).name for kind in dict.fromkeys((view.dtype, view.value_dtype)) if kind
         )
         return (
-            f"<KVView: {view.blocks} blocks of {view.block_size} tokens, {view.kv_heads} KV heads "
-            f"of {view.key_dim} and {view.value_dim} dims, {kinds}, {Layout(view.layout).name}>"
+            f"<KVView: {view.blocks} blocks of {view.block_size} tokens, "
+            f"{counted(view.kv_heads, 'KV head')} of {view.key_dim} and {view.value_dim} dims, "
+            f"{kinds}, {Layout(view.layout).name}>"
         )
 
     @property

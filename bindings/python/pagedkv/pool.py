@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ._arrays import address, counts
 from ._handle import Handle, report, unsigned
 from ._library import library
+from ._repr import counted
 from .generated import raw as _raw
 from .generated.records import BlockState, PoolStats
 
@@ -37,7 +38,7 @@ class Pool(Handle):
 
     def _shown(self) -> str:
         stats = self.stats()
-        return f"{stats.used} of {stats.blocks} blocks of {stats.block_size} slots used"
+        return f"{stats.used} of {stats.blocks} blocks of {counted(stats.block_size, 'slot')} used"
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 
 from ._library import library
+from ._repr import counted
 from ._torch_threads import torch_compute
 from .errors import misuse
 from .generated import raw as _raw
@@ -243,7 +244,9 @@ def merge_states(
     """
     _check_devices(*outs, *lse)
     if not outs or len(outs) != len(lse):
-        raise misuse(f"{len(outs)} outs and {len(lse)} lse: one or more of each are needed")
+        raise misuse(
+            f"{len(lse)} lse for {counted(len(outs), 'output')}: one or more of each " "are needed"
+        )
     merged: tuple[torch.Tensor, torch.Tensor] = torch.ops.pagedkv.merge_states(outs, lse)
     return merged
 
@@ -323,8 +326,8 @@ def _write_slots(
     for name, rows in (("key", key), ("value", value)):
         if rows.shape[0] != len(slots) or rows.shape[1] != view.kv_heads:
             raise misuse(
-                f"{name}: {len(slots)} rows (slots) of {view.kv_heads} heads (k_cache) are needed, "
-                f"this is {list(rows.shape)}"
+                f"{name}: slots and k_cache need {counted(len(slots), 'row')} of "
+                f"{counted(view.kv_heads, 'head')}, this is {list(rows.shape)}"
             )
     library().check(
         library().kv_write_slots(
@@ -379,8 +382,8 @@ def _sequences(
         sequences.first_rows = starts.data_ptr()
     if min(numbers, default=0) < 0 or reach > query.shape[0]:
         raise misuse(
-            f"query: {query.shape[0]} rows; query_lengths {numbers[:8]}{'...' * (count > 8)} need "
-            f"{reach}"
+            f"query: {counted(query.shape[0], 'row')}; query_lengths {numbers[:8]}"
+            f"{'...' * (count > 8)} need {reach}"
         )
     if query_positions is not None:
         positions = _numbers(query_positions, torch.int64, 1, "query_positions")
@@ -479,7 +482,7 @@ def _merge_states(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     parts = [_rows(one, f"outs[{i}]") for i, one in enumerate(outs)]
     if len(lse) != len(parts):
-        raise misuse(f"{len(parts)} outs, {len(lse)} lse")
+        raise misuse(f"{len(lse)} lse for {counted(len(parts), 'output')}")
     shape = outs[0].shape
     for i, (one, sums) in enumerate(zip(outs, lse, strict=True)):
         fits = one.shape == shape and sums.shape == shape[:2] and sums.is_cpu

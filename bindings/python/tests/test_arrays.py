@@ -360,7 +360,7 @@ def test_masks_and_positions() -> None:
     ):
         with pytest.raises(pagedkv.MisuseError, match=message):
             means(params=wrong)
-    with pytest.raises(pagedkv.MisuseError, match="query_positions: 4 integers are needed"):
+    with pytest.raises(pagedkv.MisuseError, match="query_positions must be 4 integers; this is"):
         means(query_positions=[1])
     with pytest.raises(pagedkv.MisuseError, match=r"needed, the array is \[2\]\[4\]\[1\]\[16\]"):
         pagedkv.attention(view, np.zeros((2, 4, 1, 16), np.float32), [4], [4], table, 1)

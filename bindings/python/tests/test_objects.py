@@ -305,7 +305,7 @@ def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
     assert repr(session) == "<Session: 0 tokens in 0 blocks, suspended>"
     view = cache.kv_view(0)
     assert repr(view) == (
-        "<KVView: 8 blocks of 16 tokens, 1 KV heads of 16 and 16 dims, F32, PACKED>"
+        "<KVView: 8 blocks of 16 tokens, 1 KV head of 16 and 16 dims, F32, PACKED>"
     )
     with pagedkv.Pool(8, block_size=4) as pool, pagedkv.Compute(1, "scalar") as compute:
         assert repr(pool) == "<Pool: 0 of 8 blocks of 4 slots used>"

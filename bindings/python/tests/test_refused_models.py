@@ -32,7 +32,7 @@ MODELS = {
     "bloom": "BloomForCausalLM: its attention does not go through .* AttentionInterface",
     "falcon": "FalconForCausalLM: its attention does not go through .* AttentionInterface",
     "openai-gpt": "OpenAIGPTLMHeadModel: it takes no cache",
-    "deepseek_v3": "DeepseekV3ForCausalLM: layer 0 caches 1 heads of 32 and 16 dims",
+    "deepseek_v3": "DeepseekV3ForCausalLM: layer 0 caches 1 head of 32 and 16 dims",
     "mamba": "MambaForCausalLM: there is no paged cache for layers of linear_attention",
 }
 
@@ -161,7 +161,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "asks for other attention": (
         lambda cache, key, value, layer: cache.update(key[:, :1], value[:, :1], layer),
-        "layer 2 caches 1 heads of 16 and 16 dims, where its config says 2 of 16",
+        "layer 2 caches 1 head of 16 and 16 dims, where its config says 2 of 16",
     ),
 }
 

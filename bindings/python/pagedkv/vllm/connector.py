@@ -32,6 +32,7 @@ from vllm.logger import init_logger
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from .._handle import Uncopied
+from .._repr import counted
 from .._weights import contents_digest, digest, weights_files
 from ..generated.raw import VERSION
 from ..store import DirectoryStore, RedisStore
@@ -178,7 +179,8 @@ class PagedKVConnector(KVConnectorBase_V1):
         size = sum(pages.shape[1] for pages in self._pages)
         if size != self._store.size:
             raise ValueError(
-                f"a block of {len(self._pages)} layers has {size} bytes, not {self._store.size}"
+                f"a block of {counted(len(self._pages), 'layer')} has {size} bytes, not "
+                f"{self._store.size}"
             )
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
