@@ -141,25 +141,63 @@ func generatedByC(t *testing.T, program string, o options) [][]string {
 	return linesOf(t, out)
 }
 
-// Logits that are NaN end a step before it has changed anything.
-func TestLogitsThatAreNaNChangeNothing(t *testing.T) {
+// Each call that computes logits gives a NaN once: the text that it was for ends, with the tokens
+// that it had, and the others get those that they have without it.
+func TestLogitsThatAreNaNEndOneText(t *testing.T) {
 	sizes := llama.Sizes{
 		Dim: 16, Hidden: 16, Layers: 1, QueryHeads: 1, KVHeads: 1, Vocabulary: 9, Context: 64,
 		RotaryBase: 10000, Epsilon: 1e-5,
 	}
-	model, err := llama.New(sizes, func(name string, _, rows, columns int) ([]float32, error) {
+	model, err := llama.New(sizes, func(_ string, _, rows, columns int) ([]float32, error) {
 		tensor := make([]float32, rows*columns)
 		for i := range tensor {
 			tensor[i] = float32(i%5) - 2
-			if name == "embedding" && i/columns == 7 {
-				tensor[i] = float32(math.NaN())
-			}
 		}
 		return tensor, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	matmul, calls, bad := model.Matmul, 0, 0
+	model.Matmul = func(out, x, w []float32, inputs int) {
+		matmul(out, x, w, inputs)
+		if len(out) == sizes.Vocabulary {
+			if calls++; calls == bad {
+				out[7] = float32(math.NaN())
+			}
+		}
+	}
+	run := func() *scheduler {
+		calls = 0
+		return runTexts(t, model, []int32{3, 4}, []int32{4, 5, 6, 7}, []int32{8})
+	}
+	whole := run()
+	if err := whole.failures(); err != nil {
+		t.Fatal(err)
+	}
+	for last := calls; bad < last; {
+		bad++
+		s, failed := run(), 0
+		for i, q := range s.sequences {
+			want := whole.sequences[i].tokens
+			if q.err != nil {
+				failed++
+				want = want[:len(q.tokens)]
+			}
+			if !reflect.DeepEqual(q.tokens, want) || q.session != nil {
+				t.Errorf("call %d: %+v, expected %v", bad, q, want)
+			}
+		}
+		err := s.failures()
+		if failed != 1 || !strings.Contains(err.Error(), "logit 7 of the model's 9 is NaN") {
+			t.Errorf("call %d: %d texts failed: %v", bad, failed, err)
+		}
+	}
+}
+
+// runTexts continues texts by five tokens each.
+func runTexts(t *testing.T, model *llama.Model, texts ...[]int32) *scheduler {
+	t.Helper()
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16}}, Blocks: 8,
 	})
@@ -168,16 +206,37 @@ func TestLogitsThatAreNaNChangeNothing(t *testing.T) {
 	}
 	defer cache.Close()
 	s := &scheduler{model: model, cache: cache, chunk: 64}
-	q := &sequence{tokens: []int32{3, 4}, prompt: 2, limit: 9, sampler: newSampler(0.8, 1, 1, 0)}
-	s.sequences = append(s.sequences, q)
-	before := q.sampler
-	err = s.run()
-	if err == nil || !strings.Contains(err.Error(), "logit 7 of the model's 9 is NaN") {
+	for i, text := range texts {
+		s.sequences = append(s.sequences, &sequence{
+			tokens: text, prompt: len(text), limit: len(text) + 5,
+			sampler: newSampler(0.8, 1, 1, uint64(i)),
+		})
+	}
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Validate(); err != nil {
 		t.Error(err)
 	}
-	length, err := q.session.Length()
-	if err != nil || length != 0 || q.held != 0 || len(q.tokens) != 2 || q.sampler != before {
-		t.Errorf("%v: %d tokens in the cache, %+v", err, length, q)
+	return s
+}
+
+// A text that never fits ends with its reason, and the others are generated.
+func TestATextThatIsTooLongEndsAlone(t *testing.T) {
+	short := prompts{"ROMEO:\n", scenes[2]}
+	want := generated(t, options{prompts: short, maxTokens: 8})
+	o := options{
+		model: data + "tiny-shakespeare.bin", tokensOut: filepath.Join(t.TempDir(), "tokens"),
+		prompts: prompts{short[0], opening + scenes[0], short[1]}, maxTokens: 8, chunk: 64, blocks: 3,
+	}
+	err := run(&o)
+	if err == nil || !strings.HasPrefix(err.Error(), "session 2: ") ||
+		strings.Contains(err.Error(), "session 3") {
+		t.Error(err)
+	}
+	got := linesOf(t, o.tokensOut)
+	if len(got) != 3 || !reflect.DeepEqual([][]string{got[0], got[2]}, want) {
+		t.Errorf("%v, expected %v", got, want)
 	}
 }
 

@@ -123,7 +123,10 @@ func run(o *options) error {
 		return err
 	}
 	if o.tokensOut != "" {
-		return writeTokens(o.tokensOut, s.sequences)
+		if err := writeTokens(o.tokensOut, s.sequences); err != nil {
+			return err
+		}
+		return s.failures()
 	}
 	for i, q := range s.sequences {
 		fmt.Printf("---- session %d ----\n%s\n", i+1, tokenizer.Decode(q.tokens))
@@ -132,7 +135,7 @@ func run(o *options) error {
 		"---- %d sessions, %d steps, %d prompt tokens found cached, %d suspensions\n",
 		len(s.sequences), s.passes, s.matched, s.suspensions,
 	)
-	return nil
+	return s.failures()
 }
 
 func newScheduler(o *options, model *llama.Model, tokenizer *llama.Tokenizer) (*scheduler, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
@@ -17,7 +18,8 @@ const (
 	done
 )
 
-// sequence is one text: its tokens, and how many of them are in the cache.
+// sequence is one text: its tokens, and how many of them are in the cache. err is why it ended
+// early.
 type sequence struct {
 	state   state
 	session *pagedkv.Session
@@ -26,6 +28,7 @@ type sequence struct {
 	held    int
 	limit   int
 	sampler sampler
+	err     error
 }
 
 // scheduler batches sequences continuously: each pass decodes a token of every running session and
@@ -43,6 +46,7 @@ type scheduler struct {
 	suspensions int
 }
 
+// run computes all texts. One that cannot go on ends with its reason, and the others go on.
 func (s *scheduler) run() error {
 	for {
 		if err := s.admit(); err != nil {
@@ -54,7 +58,13 @@ func (s *scheduler) run() error {
 		}
 		batch, err := s.cache.Begin(steps...)
 		if errors.Is(err, pagedkv.ErrOutOfBlocks) || errors.Is(err, pagedkv.ErrBatchTooLarge) {
-			if err := s.suspend(steps); err != nil {
+			err = s.suspend(steps)
+			if err == nil {
+				continue
+			}
+		}
+		if errors.Is(err, pagedkv.ErrExhausted) {
+			if err := s.fail(longest(owners), err); err != nil {
 				return err
 			}
 			continue
@@ -68,6 +78,36 @@ func (s *scheduler) run() error {
 		}
 		s.passes++
 	}
+}
+
+// longest returns the text that needs the most blocks.
+func longest(owners []*sequence) *sequence {
+	found := owners[0]
+	for _, q := range owners {
+		if len(q.tokens) > len(found.tokens) {
+			found = q
+		}
+	}
+	return found
+}
+
+func (s *scheduler) fail(q *sequence, err error) error {
+	q.err, q.state, s.full = err, done, false
+	return s.closeDone()
+}
+
+// failures says which texts ended early, and why.
+func (s *scheduler) failures() error {
+	var reasons []string
+	for i, q := range s.sequences {
+		if q.err != nil {
+			reasons = append(reasons, fmt.Sprintf("session %d: %v", i+1, q.err))
+		}
+	}
+	if reasons == nil {
+		return nil
+	}
+	return errors.New(strings.Join(reasons, "\n"))
 }
 
 // admit resumes what was suspended, in order, and opens a session where nobody is behind: so
@@ -179,10 +219,7 @@ func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pa
 	if err != nil {
 		return err
 	}
-	taken, err := s.choose(x, owners, steps)
-	if err != nil {
-		return err
-	}
+	taken := s.choose(x, owners, steps)
 	if err := batch.Commit(tokens); err != nil {
 		return err
 	}
@@ -194,9 +231,7 @@ func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pa
 }
 
 // choose gives what sequences are after a step.
-func (s *scheduler) choose(
-	x []float32, owners []*sequence, steps []pagedkv.Step,
-) ([]sequence, error) {
+func (s *scheduler) choose(x []float32, owners []*sequence, steps []pagedkv.Step) []sequence {
 	taken, row := make([]sequence, len(owners)), -1
 	for i, q := range owners {
 		row += steps[i].NewTokens
@@ -205,14 +240,15 @@ func (s *scheduler) choose(
 		if next.held == len(next.tokens) {
 			token, sampler, err := next.sampler.next(s.model.Logits(x, row))
 			if err != nil {
-				return nil, err
+				next.err, next.state = err, done
+			} else {
+				next.sampler = sampler
+				next.take(token)
 			}
-			next.sampler = sampler
-			next.take(token)
 		}
 		taken[i] = next
 	}
-	return taken, nil
+	return taken
 }
 
 func (q *sequence) take(token int32) {
