@@ -91,10 +91,10 @@ class Engine(Uncopied):
     `store` what is kept of ended requests and where. A store that has no fingerprint gets one of
     the model's config and weights. A request for which it is read waits as long as computing would
     take; others go on. A step takes in up to `chunk` tokens of prompts, and up to `max_running`
-    requests run at once. With `top_blocks` a step that has no
-    prompts reads, in layers without a window, only so many chosen blocks for each KV head, besides
-    the first one and the last two. With `memory_directory` keys and values live in a file there, of
-    which the system keeps in memory what it has room for; its room is taken at once.
+    requests run at once. With `top_blocks` a step that has no prompts reads, in layers without a
+    window, only this many chosen blocks for each KV head, besides the first one and the last two.
+    With `memory_directory` keys and values live in a file there, of which the system keeps in
+    memory what it has room for; its room is taken at once.
 
     `max_length` is the most tokens of a request with its answer, by default the model's
     max_position_embeddings. A model with LongRoPE needs it: up to its original length all requests

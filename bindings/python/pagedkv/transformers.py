@@ -58,7 +58,7 @@ class PagedCache(Uncopied, WatchedCache):
     and values are stored as, by default what the model computes in, and `rotation` how they are
     rotated before.
     With `top_blocks` a pass over one new token of each sequence reads, in layers without a window,
-    only so many blocks of `block_size` tokens for each KV head: those whose keys may matter most,
+    only this many blocks of `block_size` tokens for each KV head: those whose keys may matter most,
     besides the first one and the last two. Passes over more tokens read all.
     With `memory_directory` keys and values live in a file there, whose room is taken at once, and
     of which the system keeps in memory what it has room for.
