@@ -34,6 +34,7 @@ TESTS = {
         "tests/test_longrope.py",
         "tests/test_torch_ops.py",
         "tests/test_transformers.py",
+        "tests/test_transformers_guide.py",
     ),
     "vllm": (
         "tests/test_copies.py",
