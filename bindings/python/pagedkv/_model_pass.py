@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
 
 from ._model_attention import NAME, Columns, Mark, MaskMark, bools, marked
+from ._model_input import check_input
 from ._model_layers import (
     DTYPES,
     UnsupportedModelError,
@@ -28,7 +29,6 @@ from ._model_layers import (
 )
 from ._model_rows import ForwardPass, Variant
 from ._repr import counted
-from .errors import misuse
 
 # ---- The model ----
 
@@ -78,8 +78,7 @@ def _is_watched(module: PreTrainedModel) -> bool:
 def _begin_pass(module: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if (cache := _cache_in(args, kwargs)) is not None:
         cache.begin_pass(module)
-        if (new_tokens := _new_tokens(args, kwargs)) is not None:
-            cache.check_input(new_tokens, _text_length(kwargs, cache.length, new_tokens))
+        check_input(cache.length, args, kwargs)
 
 
 def _end_pass(
@@ -95,24 +94,6 @@ def _end_pass(
 def _cache_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCache | None:
     given = (kwargs.get("cache"), kwargs.get("past_key_values"), *args)
     return next((one for one in given if isinstance(one, WatchedCache)), None)
-
-
-def _new_tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """How many a pass adds; None: it has no ids and nothing embedded."""
-    given = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args)
-    return next((one.shape[1] for one in given if isinstance(one, torch.Tensor)), None)
-
-
-def _text_length(kwargs: dict[str, Any], cached: int, new_tokens: int) -> int:
-    """How long the text is by its attention mask. generate() makes none where it would hide
-    nothing: then by its positions, if all of them are those of cached tokens."""
-    mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
-    if isinstance(mask, torch.Tensor) and mask.ndim == 2:
-        return mask.shape[1]
-    if mask is None and isinstance(positions, torch.Tensor) and positions.numel():
-        last = int(positions.max())
-        return last + 1 if last < cached else cached + new_tokens
-    return cached + new_tokens
 
 
 # ---- The cache that a model sees ----
@@ -161,19 +142,6 @@ class WatchedCache(TransformersCache):
         self.abort_pass()  # of one that Ctrl-C ended
         self._check_model(model)
         self._model, self._attended, self._masks = model, set(), {}
-
-    def check_input(self, new_tokens: int, ends: int) -> None:
-        """Refuses input that does not go on where the cache ends. Of a text that is no longer than
-        what the cache holds, generate() passes nothing on, or tokens that the cache has."""
-        needed = self.length + new_tokens
-        if needed == 0:
-            raise misuse("the input is empty: at least one token is needed")
-        if new_tokens == 0 or ends < needed:
-            but = f", but its mask or positions end after {ends}" if ends < needed else ""
-            raise misuse(
-                f"the cache holds {counted(self.length, 'token')} and the input adds {new_tokens}"
-                f"{but}: pass the whole text so far, or call reset() before another text"
-            )
 
     def end_pass(self, model: PreTrainedModel) -> None:
         if model is not self._model:
