@@ -12,12 +12,13 @@ namespace {
 // begin + commit of 256 sessions without K, V or attention, against 25 microseconds.
 void step_overhead(benchmark::State& state) {
   constexpr size_t count = 256;
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
+  auto group = made<pkv_layer_group>();
+  group.layers = 32;
+  group.query_heads = group.kv_heads = 8;
+  group.key_dim = 128;
+  auto config = made<pkv_cache_config>();
+  config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
-  config.layers = 32;
-  config.query_heads = config.kv_heads = 8;
-  config.key_dim = 128;
   config.blocks = 1 << 20;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
@@ -31,7 +32,7 @@ void step_overhead(benchmark::State& state) {
     check(pkv_batch_begin(cache, count, sessions.data(), ones.data(), nullptr, &batch));
     check(pkv_batch_commit(batch, tokens.data()));
     uint64_t length;
-    check(pkv_session_length(sessions[0], &length));
+    check(pkv_session_get_length(sessions[0], &length));
     if (length == 50000)
       for (const pkv_session session : sessions) check(pkv_session_trim(session, 0));
   }
@@ -51,14 +52,11 @@ void update(const float* before, float* after, size_t floats) {
 void states_step(benchmark::State& state) {
   constexpr size_t sessions = 16, floats = 65536;
   constexpr uint32_t layers = 24;
-  pkv_layer_group group;
-  check(pkv_layer_group_init(&group, sizeof group));
+  auto group = made<pkv_layer_group>();
   group.layers = layers;
   group.state_bytes = floats * sizeof(float);
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.group_count = 1;
   config.blocks = 3 * sessions;
   config.prefault = 1;
   pkv_cache cache;
@@ -74,7 +72,7 @@ void states_step(benchmark::State& state) {
     size_t count;
     check(pkv_batch_begin(cache, sessions, open.data(), ones.data(), nullptr, &batch));
     for (uint32_t layer = 0; layer < layers; layer++) {
-      check(pkv_batch_states(batch, layer, before.data(), sessions, after.data(), &count));
+      check(pkv_batch_get_states(batch, layer, before.data(), sessions, after.data(), &count));
       for (size_t i = 0; i < sessions && computes; i++)
         update(static_cast<const float*>(before[i]), static_cast<float*>(after[i]), floats);
     }
@@ -107,8 +105,7 @@ void share(benchmark::State& state, const Take& take) {
   geometry.sessions = 1;
   geometry.tokens = 32768;
   Filled filled(geometry);
-  pkv_cache_stats before, after;
-  before.struct_size = after.struct_size = sizeof before;
+  auto before = made<pkv_cache_stats>(), after = before;
   check(pkv_cache_get_stats(filled.cache(), &before));
   double seconds = 0;
   for (auto _ : state) {
@@ -158,8 +155,7 @@ double ids_per_second(unsigned threads, size_t batch, const Step& step) {
 template <size_t batch>
 void pool(benchmark::State& state) {
   const unsigned threads = static_cast<unsigned>(state.range(0));
-  pkv_pool_config config;
-  check(pkv_pool_config_init(&config, sizeof config));
+  auto config = made<pkv_pool_config>();
   config.blocks = 65536;
   pkv_pool pool;
   check(pkv_pool_create(&config, &pool));

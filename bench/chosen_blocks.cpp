@@ -13,10 +13,9 @@ namespace {
 void chosen_blocks(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
   Step step(geometry, filled, 1);
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.top_blocks =
-      geometry.tokens / geometry.block_size / 8 - params.first_blocks - params.last_blocks;
+  const pkv_chosen_blocks chosen = chosen_part(geometry, 8);
+  auto params = made<pkv_attention_params>();
+  params.chosen_blocks = &chosen;
   step.attend(&params);  // computes the bounds
   const auto [some, all] = in_turns(state, [&] { step.attend(&params); }, [&] { step.attend(); });
   const double tokens = geometry.sessions * static_cast<double>(state.iterations());
@@ -35,20 +34,21 @@ void chosen_tree(benchmark::State& state, const Geometry& geometry, bool togethe
   for (uint32_t session = 0; session < geometry.sessions; session++)
     for (int32_t token = 0; token < static_cast<int32_t>(tree_tokens); token++)
       parents.push_back((token + 1) / 2 - 1);
-  pkv_attention_params all, some;
-  check(pkv_attention_params_init(&all, sizeof all));
-  all.parents = parents.data();
-  some = all;
-  some.top_blocks =
-      geometry.tokens / geometry.block_size / 8 - some.first_blocks - some.last_blocks;
-  some.choose_together = together;
+  auto mask = made<pkv_mask>();
+  mask.kind = PKV_MASK_PARENTS, mask.data = parents.data();
+  pkv_chosen_blocks chosen = chosen_part(geometry, 8);
+  chosen.together = together;
+  auto all = made<pkv_attention_params>();
+  all.mask = &mask;
+  auto some = all;
+  some.chosen_blocks = &chosen;
   step.attend(&some);  // computes the bounds
-  const auto [chosen, whole] =
+  const auto [part, whole] =
       in_turns(state, [&] { step.attend(&some); }, [&] { step.attend(&all); });
   const double trees = geometry.sessions * static_cast<double>(state.iterations());
-  state.counters["trees/s"] = trees / chosen;
+  state.counters["trees/s"] = trees / part;
   state.counters["trees/s_all"] = trees / whole;
-  state.counters["ratio"] = whole / chosen;
+  state.counters["ratio"] = whole / part;
 }
 
 // Every second KV head sees its last 1,024 tokens and the first 64.
@@ -58,8 +58,7 @@ void head_windows(benchmark::State& state, const Geometry& geometry) {
   std::vector<uint32_t> windows, sinks(geometry.kv_heads, 64);
   for (uint32_t head = 0; head < geometry.kv_heads; head++)
     windows.push_back(head % 2 == 0 ? 1024 : 0);
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
+  auto params = made<pkv_attention_params>();
   params.head_windows = windows.data();
   params.head_sinks = sinks.data();
   const auto [some, all] = in_turns(state, [&] { step.attend(&params); }, [&] { step.attend(); });

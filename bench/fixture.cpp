@@ -13,18 +13,23 @@ const char* dtype_name(pkv_dtype dtype) {
 
 namespace {
 
-pkv_cache_config config_of(const Geometry& geometry) {
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1;
-  config.query_heads = geometry.query_heads();
-  config.kv_heads = geometry.kv_heads;
-  config.key_dim = geometry.dim;
-  config.dtype = geometry.dtype;
+pkv_layer_group group_of(const Geometry& geometry) {
+  auto group = made<pkv_layer_group>();
+  group.layers = 1;
+  group.query_heads = geometry.query_heads();
+  group.kv_heads = geometry.kv_heads;
+  group.key_dim = geometry.dim;
+  group.dtype = geometry.dtype;
+  group.rotation = geometry.rotation;
+  return group;
+}
+
+pkv_cache_config config_of(const Geometry& geometry, const pkv_layer_group& group) {
+  auto config = made<pkv_cache_config>();
+  config.groups = &group;
   config.threads = geometry.threads;
   config.isa = geometry.isa;
   config.layout = geometry.layout;
-  config.rotation = geometry.rotation;
   config.memory_directory = geometry.memory_directory;
   config.block_size = geometry.block_size;
   config.blocks =
@@ -33,9 +38,9 @@ pkv_cache_config config_of(const Geometry& geometry) {
 }
 
 pkv_cache_plan plan_of(const Geometry& geometry) {
-  const pkv_cache_config config = config_of(geometry);
-  pkv_cache_plan plan;
-  plan.struct_size = sizeof plan;
+  const pkv_layer_group group = group_of(geometry);
+  const pkv_cache_config config = config_of(geometry, group);
+  auto plan = made<pkv_cache_plan>();
   check(pkv_cache_compute_plan(&config, 0, &plan));
   return plan;
 }
@@ -44,11 +49,12 @@ pkv_cache_plan plan_of(const Geometry& geometry) {
 
 pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config& prefix,
                           const pkv_allocator* allocator) {
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
+  auto group = made<pkv_layer_group>();
+  group.layers = group.query_heads = group.kv_heads = 1;
+  group.key_dim = 16;
+  auto config = made<pkv_cache_config>();
+  config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
-  config.layers = config.query_heads = config.kv_heads = 1;
-  config.key_dim = 16;
   config.block_size = block_size;
   config.blocks = blocks;
   config.prefix = &prefix;
@@ -91,14 +97,15 @@ Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
 }
 
 Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.sessions) {
-  pkv_cache_config config = config_of(geometry);
+  const pkv_layer_group group = group_of(geometry);
+  pkv_cache_config config = config_of(geometry, group);
   config.prefault = 1;
   check(pkv_cache_create(&config, &cache_));
   const Rows rows(prefilled ? geometry.tokens : 0, geometry.kv_heads, geometry.dim);
   for (pkv_session& session : sessions_) {
     check(pkv_session_open(cache_, nullptr, &session));
     if (prefilled)
-      check(pkv_session_prefill(session, 0, geometry.tokens, rows.tensor(), rows.tensor()));
+      check(pkv_session_append(session, 0, geometry.tokens, rows.tensor(), rows.tensor()));
   }
 }
 

@@ -26,6 +26,14 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// A struct of the library with its size, and its defaults, which are 0.
+template <class Struct>
+Struct made() {
+  Struct result{};
+  result.struct_size = sizeof result;
+  return result;
+}
+
 struct Geometry {
   pkv_dtype dtype = PKV_BF16;
   uint32_t group = 4, kv_heads = 8, dim = 128;
@@ -95,6 +103,14 @@ class Step {
   Rows kv_, q_, out_;
   pkv_batch batch_;
 };
+
+// Queries choose so many blocks that they read one of `part` blocks in all.
+inline pkv_chosen_blocks chosen_part(const Geometry& geometry, uint32_t part) {
+  auto chosen = made<pkv_chosen_blocks>();
+  chosen.first = chosen.last = 1;
+  chosen.top = geometry.tokens / geometry.block_size / part - chosen.first - chosen.last;
+  return chosen;
+}
 
 // Seconds of two things that are done in turns.
 template <class First, class Second>

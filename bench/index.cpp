@@ -34,9 +34,7 @@ class Index {
   Index(uint64_t texts, uint32_t tokens, uint64_t salts)
       : texts_(texts), salts_(salts), tokens_(tokens) {
     const pkv_allocator hooks = memory_.hooks();
-    pkv_prefix_config prefix;
-    check(pkv_prefix_config_init(&prefix, sizeof prefix));
-    cache_ = create_ids_only(block_size, blocks() + 4096, prefix, &hooks);
+    cache_ = create_ids_only(block_size, blocks() + 4096, made<pkv_prefix_config>(), &hooks);
     empty_bytes_ = memory_.bytes;
     std::vector<int32_t> text;
     for (uint64_t i = 0; i < texts; i++) {
@@ -65,8 +63,7 @@ class Index {
   // A session of the salt that has a text.
   pkv_session open(uint64_t number) const {
     const uint64_t salt = number % salts_;
-    pkv_session_config config;
-    check(pkv_session_config_init(&config, sizeof config));
+    auto config = made<pkv_session_config>();
     config.salt = &salt;
     config.salt_size = salts_ > 1 ? sizeof salt : 0;
     pkv_session session;

@@ -20,8 +20,7 @@ struct Replay {
 // beforehand: only the library is timed.
 Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
               pkv_eviction eviction) {
-  pkv_prefix_config prefix;
-  check(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   prefix.eviction = eviction;
   const pkv_cache cache = create_ids_only(block_size, capacity, prefix);
   Replay result;

@@ -70,8 +70,7 @@ class Loopback {
 };
 
 pkv_store open_redis(const std::string& address) {
-  pkv_redis_config config;
-  pkv_redis_config_init(&config, sizeof config);
+  auto config = pkv::bench::made<pkv_redis_config>();
   config.servers = address.c_str();
   config.command_timeout_ms = 20'000;
   pkv_store store;

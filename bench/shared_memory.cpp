@@ -33,8 +33,7 @@ constexpr Hybrid hybrids[] = {
 std::vector<pkv_layer_group> groups_of(const Hybrid& model) {
   std::vector<pkv_layer_group> groups;
   const auto add = [&](uint32_t layers) -> pkv_layer_group& {
-    pkv_layer_group& group = groups.emplace_back();
-    check(pkv_layer_group_init(&group, sizeof group));
+    pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
     group.layers = layers;
     return group;
   };
@@ -53,15 +52,13 @@ std::vector<pkv_layer_group> groups_of(const Hybrid& model) {
 
 // Returns the bytes of a block of each group.
 std::vector<uint64_t> block_bytes_of(const std::vector<pkv_layer_group>& groups) {
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());
   config.blocks = 1;
   std::vector<uint64_t> bytes;
   for (uint32_t g = 0; g < config.group_count; g++) {
-    pkv_cache_plan plan{};
-    plan.struct_size = sizeof plan;
+    auto plan = made<pkv_cache_plan>();
     check(pkv_cache_compute_plan(&config, g, &plan));
     bytes.push_back(plan.bytes_per_block);
   }
@@ -72,8 +69,7 @@ std::vector<uint64_t> block_bytes_of(const std::vector<pkv_layer_group>& groups)
 // groups share it.
 pkv_cache create(const Hybrid& model, double full_share) {
   std::vector<pkv_layer_group> groups = groups_of(model);
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.storage = PKV_STORAGE_NONE;
   config.block_size = block_size;
   config.groups = groups.data();
@@ -181,8 +177,7 @@ class Server {
   void sample() {
     samples_++;
     for (uint32_t g = 0; g < block_bytes_.size(); g++) {
-      pkv_pool_stats stats{};
-      stats.struct_size = sizeof stats;
+      auto stats = made<pkv_pool_stats>();
       check(pkv_cache_get_pool_stats(cache_, g, &stats));
       used_bytes_ += stats.used * block_bytes_[g];
     }

@@ -17,9 +17,8 @@ namespace {
 
 // Where the cache's K and V begin.
 void* begin_of(pkv_cache cache) {
-  pkv_kv_view view;
-  view.struct_size = sizeof view;
-  check(pkv_cache_kv_view(cache, 0, &view));
+  auto view = made<pkv_kv_view>();
+  check(pkv_cache_get_kv_view(cache, 0, &view));
   return const_cast<void*>(view.k);
 }
 
@@ -41,11 +40,9 @@ void slow_tier(benchmark::State& state, const Geometry& geometry, uint32_t part,
   void* const memory = begin_of(filled.cache());
   const size_t size = geometry.total_bytes();
   Step step(geometry, filled, 1);
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  if (part > 1)
-    params.top_blocks =
-        geometry.tokens / geometry.block_size / part - params.first_blocks - params.last_blocks;
+  const pkv_chosen_blocks chosen = chosen_part(geometry, part);
+  auto params = made<pkv_attention_params>();
+  if (part > 1) params.chosen_blocks = &chosen;
   step.attend(&params);  // computes the bounds
   if (dropped && msync(memory, size, MS_SYNC) != 0)
     return state.SkipWithError(std::strerror(errno));

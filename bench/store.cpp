@@ -49,10 +49,8 @@ struct Case {
 class Files {
  public:
   explicit Files(const Case& one) : filled_(geometry_of(one)) {
-    check(pkv_file_config_init(&config_, sizeof config_));
-    config_.durable = 0;
+    config_.skip_fsync = 1;
     if (one.keyed) config_.key = "a key of 24 secret bytes", config_.key_size = 24;
-    check(pkv_stream_init(&stream_, sizeof stream_));
     path_ = folder_.file("ours");
     stream_.kind = PKV_STREAM_PATH;
     stream_.path = path_.c_str();
@@ -93,8 +91,8 @@ class Files {
 
   Folder folder_;
   Filled filled_;
-  pkv_file_config config_;
-  pkv_stream stream_;
+  pkv_file_config config_ = made<pkv_file_config>();
+  pkv_stream stream_ = made<pkv_stream>();
   std::string path_;
   std::vector<pkv_file_item> items_;
   std::vector<pkv_session> loaded_;
@@ -136,8 +134,7 @@ void register_directory() {
   const auto folder = std::make_shared<Folder>();
   const OpenStore open = [folder] {
     const std::string path = folder->file("store");
-    pkv_directory_config config;
-    check(pkv_directory_config_init(&config, sizeof config));
+    auto config = made<pkv_directory_config>();
     config.path = path.c_str();
     config.capacity_bytes = uint64_t{2} << 30;
     pkv_store store;

@@ -39,21 +39,20 @@ class Served {
         kv_(chunk, shape.kv_heads, shape.dim, PKV_BF16),
         q_(chunk, shape.query_heads(), shape.dim),
         out_(chunk, shape.query_heads(), shape.dim) {
-    pkv_cache_config config;
-    check(pkv_cache_config_init(&config, sizeof config));
-    config.layers = shape.layers;
-    config.query_heads = shape.query_heads();
-    config.kv_heads = shape.kv_heads;
-    config.key_dim = shape.dim;
-    config.dtype = PKV_BF16;
+    auto group = made<pkv_layer_group>();
+    group.layers = shape.layers;
+    group.query_heads = shape.query_heads();
+    group.kv_heads = shape.kv_heads;
+    group.key_dim = shape.dim;
+    group.dtype = PKV_BF16;
+    auto config = made<pkv_cache_config>();
+    config.groups = &group;
     config.prefault = 1;
     config.blocks = uint64_t{shape.sessions} * (shape.tokens / 16 + 2);
-    pkv_prefix_config prefix;
-    check(pkv_prefix_config_init(&prefix, sizeof prefix));
+    const auto prefix = made<pkv_prefix_config>();
     config.prefix = &prefix;
     pkv_store store{};
-    pkv_store_config tier;
-    check(pkv_store_config_init(&tier, sizeof tier));
+    auto tier = made<pkv_store_config>();
     tier.store = &store;
     tier.wait_ms = patient_ms;
     if (shape.keyed) tier.key = "a key of 24 secret bytes", tier.key_size = 24;
@@ -102,8 +101,7 @@ class Served {
     return queued;
   }
   pkv_store_stats stats() const {
-    pkv_store_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_store_stats>();
     check(pkv_store_get_stats(cache_, &stats));
     return stats;
   }
@@ -163,8 +161,7 @@ void first_token_from_file(benchmark::State& state) {
   const Folder folder;
   const std::string path = folder.file("prompt");
   const std::vector<int32_t> prompt = text(1, prompt_tokens());
-  pkv_stream stream;
-  check(pkv_stream_init(&stream, sizeof stream));
+  auto stream = made<pkv_stream>();
   stream.kind = PKV_STREAM_PATH;
   stream.path = path.c_str();
   {

@@ -1,7 +1,6 @@
 // Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. The status is a
 // documented one, what a refused call should not write is not written, a cache that was made works,
 // and nothing is left behind.
-#include <cstddef>
 #include <vector>
 
 #include "fixture.h"
@@ -10,7 +9,7 @@
 
 namespace {
 
-// One step of a cache that was made of whatever config-> Its rows must fit into a buffer.
+// One step of a cache that was made of whatever config. Its rows must fit into a buffer.
 void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   Fixture& f = fixture();
   pkv_session session = nullptr;
@@ -60,45 +59,34 @@ void draw_matrices(Struct& of, Source& draw) {
   if (of.value_dim == 0 || of.value_dim == of.key_dim) of.value_rotation = of.key_rotation;
 }
 
+pkv_layer_group draw_group(Source& draw, const std::vector<uint32_t>& indices) {
+  auto group = made<pkv_layer_group>();
+  group.layers = 1;
+  group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
+  group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
+  group.rotation = static_cast<pkv_rotation>(draw.below(3));
+  spoil(group, draw);
+  draw_matrices(group, draw);
+  if (draw.chance(90)) group.struct_size = sizeof group;
+  group.layer_indices =
+      draw.chance(20) && group.layers <= indices.size() ? indices.data() : nullptr;
+  return group;
+}
+
 void cache_config(Source& draw) {
   Fixture& f = fixture();
-  Padded<pkv_cache_config> config(pkv_cache_config_init);
-  std::vector<pkv_layer_group> groups(draw.below(4));
+  std::vector<pkv_layer_group> groups(draw.between(1, 3));
   std::vector<uint32_t> indices(64);
   for (uint32_t& index : indices)
     index = draw.chance(95) ? static_cast<uint32_t>(&index - indices.data())
                             : static_cast<uint32_t>(number(draw));
-  for (pkv_layer_group& group : groups) {
-    group = made(pkv_layer_group_init);
-    group.layers = 1;
-    group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
-    group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
-    group.rotation = static_cast<pkv_rotation>(draw.below(3));
-    const uint32_t struct_size = group.struct_size;
-    spoil(group, draw);
-    draw_matrices(group, draw);
-    if (draw.chance(90)) group.struct_size = struct_size;
-    group.layer_indices =
-        draw.chance(20) && group.layers <= indices.size() ? indices.data() : nullptr;
-  }
-  if (groups.empty()) {
-    config->layers = config->kv_heads = config->query_heads = 1;
-    config->key_dim = dim;
-    config->rotation = static_cast<pkv_rotation>(draw.below(3));
-  }
-  config->group_count = static_cast<uint32_t>(groups.size());
-  config->blocks = draw.between(1, 20);
-  config->threads = 1;
-  spoil(config.value, draw);
-  draw_matrices(config.value, draw);
-  // As many groups as there are, each as long as the first says.
-  std::vector<unsigned char> list(4 * 4096);
-  const uint32_t stride = groups.empty() ? 0 : std::min(groups[0].struct_size, 4096u);
-  for (size_t i = 0; i < groups.size(); i++)
-    std::memcpy(list.data() + i * stride, &groups[i], sizeof groups[i]);
-  config->groups = groups.empty() || config->group_count > groups.size()
-                       ? nullptr
-                       : reinterpret_cast<const pkv_layer_group*>(list.data());
+  for (pkv_layer_group& group : groups) group = draw_group(draw, indices);
+  auto config = made<pkv_cache_config>();
+  config.group_count = static_cast<uint32_t>(groups.size());
+  config.blocks = draw.between(1, 20);
+  config.threads = 1;
+  spoil(config, draw);
+  config.groups = config.group_count <= groups.size() && draw.chance(97) ? groups.data() : nullptr;
   pkv_allocator allocator = *f.hooks.allocator();
   pkv_logger logger{[](void*, pkv_log_level, const char*) {}, nullptr};
   pkv_runner runner{run_alone, nullptr, 1, 0};
@@ -106,21 +94,17 @@ void cache_config(Source& draw) {
   if (draw.chance(5)) logger.log = nullptr;
   spoil(runner, draw);
   runner.run = draw.chance(95) ? run_alone : nullptr;
-  config->allocator = &allocator;
-  config->logger = draw.chance(50) ? &logger : nullptr;
-  config->runner = draw.chance(20) ? &runner : nullptr;
-  Padded<pkv_prefix_config> prefix(pkv_prefix_config_init);
-  spoil(prefix.value, draw);
-  config->prefix = draw.chance(30) ? &prefix : nullptr;
-  config->store = nullptr;
-  if (config->runner != nullptr && draw.chance(80)) config->threads = 0;
-  config->memory_directory =
-      draw.chance(5) ? "/proc/self" : nullptr;  // nobody can put a file there
-  if (config->struct_size < offsetof(pkv_cache_config, runner))
-    return;  // it would be given the system's memory
+  config.allocator = &allocator;
+  config.logger = draw.chance(50) ? &logger : nullptr;
+  config.runner = draw.chance(20) ? &runner : nullptr;
+  auto prefix = made<pkv_prefix_config>();
+  spoil(prefix, draw);
+  config.prefix = draw.chance(30) ? &prefix : nullptr;
+  config.store = nullptr;
+  if (config.runner != nullptr && draw.chance(80)) config.threads = 0;
+  config.memory_directory = draw.chance(5) ? "/proc/self" : nullptr;  // nobody can put a file there
 
-  pkv_cache_plan plan{};
-  plan.struct_size = sizeof plan;
+  auto plan = made<pkv_cache_plan>();
   const pkv_status planned = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
   documented(planned, {PKV_TOO_LARGE, PKV_UNSUPPORTED});
   pkv_cache cache = nullptr;
@@ -130,26 +114,22 @@ void cache_config(Source& draw) {
               (planned == PKV_OK && (status == PKV_NO_MEMORY || status == PKV_IO)))
       << pkv_status_string(status) << ": " << pkv_last_error();
   if (status != PKV_OK) return;
-  EXPECT_TRUE(config->storage != PKV_STORAGE_PAGED || plan.total_bytes <= budget);
+  EXPECT_TRUE(config.storage != PKV_STORAGE_PAGED || plan.total_bytes <= budget);
   uint64_t floats = 0;
   for (const pkv_layer_group& group : groups)
     floats =
         std::max(floats, uint64_t{group.query_heads} * std::max(group.key_dim, group.value_dim));
-  pkv_cache_info info{};
-  info.struct_size = sizeof info;
+  auto info = made<pkv_cache_info>();
   EXPECT_EQ(PKV_OK, pkv_cache_get_info(cache, &info));
-  use(cache, info.layers,
-      std::max(floats,
-               uint64_t{config->query_heads} * std::max(config->key_dim, config->value_dim)));
+  use(cache, info.layers, floats);
   EXPECT_EQ(PKV_OK, pkv_cache_destroy(cache));
 }
 
 void pool_config(Source& draw) {
-  Padded<pkv_pool_config> config(pkv_pool_config_init);
-  config->blocks = static_cast<uint32_t>(draw.between(1, 200));
-  spoil(config.value, draw);
-  config->allocator = fixture().hooks.allocator();
-  if (config->struct_size < sizeof config.value) return;
+  auto config = made<pkv_pool_config>();
+  config.blocks = static_cast<uint32_t>(draw.between(1, 200));
+  spoil(config, draw);
+  config.allocator = fixture().hooks.allocator();
   pkv_pool pool = nullptr;
   const pkv_status status = pkv_pool_create(&config, &pool);
   documented(status, {PKV_TOO_LARGE, PKV_NO_MEMORY});
@@ -161,9 +141,10 @@ void pool_config(Source& draw) {
 }
 
 void session_config(Source& draw) {
-  Padded<pkv_session_config> config(pkv_session_config_init);
-  spoil(config.value, draw);
-  config->salt = config->salt_size <= sizeof config.more && draw.chance(80) ? config.more : nullptr;
+  static const unsigned char salt[4096] = {};
+  auto config = made<pkv_session_config>();
+  spoil(config, draw);
+  config.salt = config.salt_size <= sizeof salt && draw.chance(80) ? salt : nullptr;
   pkv_session session = nullptr;
   const pkv_status status =
       pkv_session_open(draw.chance(50) ? fixture().cache : fixture().prefixed, &config, &session);
@@ -172,93 +153,126 @@ void session_config(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
 
-// Draws a mask of parents or of bytes whose memory is real as far as the params describe it.
-void draw_masks(Source& draw, pkv_attention_params& params, const SequenceRows& sequences) {
+// Returns the memory of a mask, as far as it describes it, or NULL if it describes too much.
+const void* memory_of(const pkv_mask& mask, Source& draw, const SequenceRows& sequences) {
+  static const std::vector<uint64_t> words(1 << 13, 0x5555555555555555u);
   static const std::vector<uint8_t> bytes = [] {
     std::vector<uint8_t> list(1 << 16);
     for (size_t i = 0; i < list.size(); i++) list[i] = i % 5 != 0;
     return list;
   }();
-  static int32_t parents[4096];
-  static int64_t first_positions[4];
+  static int32_t parents[64];
+  const auto real = [](auto n) { return static_cast<double>(n); };
   uint64_t rows = 0, reach = 0;
   for (size_t s = 0; s < sequences.lengths.size(); s++) {
     const uint64_t first = sequences.first_rows != nullptr ? sequences.first_rows[s] : 0;
     rows += sequences.lengths[s];
     if (sequences.lengths[s] > 0) reach = std::max(reach, first + sequences.lengths[s]);
   }
-  const bool tree = draw.chance(15) && rows <= std::size(parents);
-  for (uint64_t i = 0; tree && i < rows; i++) parents[i] = static_cast<int32_t>(draw.below(4)) - 1;
-  params.parents = tree ? parents : nullptr;
-  if (draw.chance(70)) params.bool_mask_columns = 48;
-  if (draw.chance(70)) params.bool_mask_row_stride = static_cast<int64_t>(48 * draw.below(2));
-  if (draw.chance(70)) params.bool_mask_batch_stride = static_cast<int64_t>(300 * draw.below(2));
-  const double bytes_needed =
-      static_cast<double>(sequences.lengths.size()) *
-          static_cast<double>(params.bool_mask_batch_stride) +
-      static_cast<double>(reach) * static_cast<double>(params.bool_mask_row_stride) +
-      static_cast<double>(params.bool_mask_columns);
-  const bool refused = params.bool_mask_row_stride < 0 || params.bool_mask_batch_stride < 0;
-  params.bool_mask = draw.chance(20) && sequences.lengths.size() <= std::size(first_positions) &&
-                             (refused || bytes_needed <= static_cast<double>(bytes.size()))
-                         ? bytes.data()
-                         : nullptr;
-  for (int64_t& first : first_positions)
-    first = static_cast<int64_t>(draw.chance(80) ? draw.below(8) : number(draw));
-  params.bool_mask_first_positions = draw.chance(50) ? first_positions : nullptr;
+  const bool refused = mask.row_stride < 0 || mask.batch_stride < 0;
+  switch (mask.kind) {
+    case PKV_MASK_BITS:
+      return refused || real(rows) * real(mask.row_stride) <= real(words.size()) ? words.data()
+                                                                                 : nullptr;
+    case PKV_MASK_PARENTS:
+      if (rows > std::size(parents)) return nullptr;
+      for (uint64_t i = 0; i < rows; i++)
+        parents[i] = draw.chance(80) ? -1 : static_cast<int32_t>(draw.below(3));
+      return parents;
+    case PKV_MASK_BYTES:
+      return refused || real(sequences.lengths.size()) * real(mask.batch_stride) +
+                                real(reach) * real(mask.row_stride) + real(mask.columns) <=
+                            real(bytes.size())
+                 ? bytes.data()
+                 : nullptr;
+  }
+  return bytes.data();
 }
 
-// Draws lists of blocks for as many rows and KV heads as the call has.
-void draw_blocks(Source& draw, pkv_attention_params& params, uint64_t rows, uint64_t heads) {
+void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequences) {
+  static int64_t first_positions[4];
+  if (draw.chance(50)) return;
+  pkv_mask& mask = params.own_mask;
+  params.mask = &mask;
+  mask.kind = static_cast<pkv_mask_kind>(draw.between(1, 3));
+  if (mask.kind == PKV_MASK_BITS) mask.row_stride = draw.chance(90) ? 1 : 2;
+  if (mask.kind == PKV_MASK_BYTES) {
+    mask.columns = 48;
+    mask.row_stride = static_cast<int64_t>(48 * draw.below(2));
+    mask.batch_stride = static_cast<int64_t>(300 * draw.below(2));
+  }
+  if (draw.chance(30)) spoil(mask, draw);
+  mask.data = draw.chance(97) ? memory_of(mask, draw, sequences) : nullptr;
+  const bool placed = draw.chance(mask.kind == PKV_MASK_BYTES ? 50 : 3) &&
+                      sequences.lengths.size() <= std::size(first_positions);
+  for (int64_t& first : first_positions)
+    if (placed) first = static_cast<int64_t>(draw.chance(80) ? draw.below(8) : number(draw));
+  mask.first_positions = placed ? first_positions : nullptr;
+}
+
+// Draws lists of blocks for as many rows and KV heads as the call has, or how many to choose.
+void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t heads) {
   static uint32_t lists[256], chosen[256];
+  if (draw.chance(75)) return;
   const auto fit = [&](uint64_t size) {
-    return rows <= 64 && heads <= 64 && size <= 64 && rows * heads * size <= 256;
+    return rows <= 64 && heads <= 64 && size <= 64 && rows * heads * size <= std::size(lists);
   };
-  if (draw.chance(70)) params.top_blocks = static_cast<uint32_t>(draw.below(3));
-  if (draw.chance(70)) params.block_list_size = draw.below(3);
-  if (draw.chance(70)) params.block_mass_queries = 0;
-  const bool listed = draw.chance(15) && fit(params.block_list_size);
-  for (uint32_t& block : lists)
-    block = listed && draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
-  params.block_lists = listed ? lists : nullptr;
+  const bool listed = draw.chance(50);
+  pkv_chosen_blocks& blocks = listed ? params.choose(lists, draw.below(3))
+                                     : params.choose(static_cast<uint32_t>(draw.between(1, 2)));
+  blocks.together = !listed && draw.chance(30);
+  if (draw.chance(30)) spoil(blocks, draw);
+  const bool fits = fit(blocks.list_size);
+  for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_size; i++)
+    lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
+  blocks.lists = fits && draw.chance(listed ? 97 : 3) ? lists : nullptr;
+  blocks.chosen = fit(blocks.top) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
+}
+
+// Draws windows and sinks for as many KV heads as the call has.
+void draw_windows(Source& draw, AttentionParams& params, uint64_t heads) {
   static uint32_t windows[64];
-  for (uint32_t& window : windows) window = static_cast<uint32_t>(number(draw));
-  if (draw.chance(70)) params.choose_together = params.top_blocks != 0 && draw.chance(50);
-  params.head_windows = draw.chance(15) && heads <= 64 ? windows : nullptr;
-  params.head_sinks = draw.chance(15) && heads <= 64 ? windows : nullptr;
-  params.chosen_blocks = draw.chance(15) && fit(params.top_blocks) ? chosen : nullptr;
+  params.head_windows = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
+  params.head_sinks = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
+  if (params.head_windows == nullptr && params.head_sinks == nullptr) return;
+  for (uint64_t i = 0; i < heads; i++) windows[i] = static_cast<uint32_t>(number(draw));
+}
+
+void draw_mass(Source& draw, AttentionParams& params, uint64_t sequences, uint64_t heads) {
+  static float masses[1024];
+  if (draw.chance(85)) return;
+  pkv_block_mass& mass = params.weigh(masses, draw.below(5));
+  if (draw.chance(30)) spoil(mass, draw);
+  const bool fits = heads <= 64 && mass.size <= 4 && sequences <= 4;
+  mass.masses = fits && draw.chance(97) ? masses : nullptr;
 }
 
 // Parameters whose lists are there for as many heads and rows as the call has.
-Padded<pkv_attention_params> draw_params(Source& draw, const SequenceRows& sequences,
-                                         uint64_t heads, uint64_t heads_of_kv) {
+AttentionParams draw_params(Source& draw, const SequenceRows& sequences, uint64_t heads,
+                            uint64_t heads_of_kv) {
   uint64_t rows = 0;
   for (const uint64_t length : sequences.lengths) rows += length;
   Fixture& f = fixture();
-  Padded<pkv_attention_params> params(pkv_attention_params_init);
-  spoil(params.value, draw);
+  AttentionParams params;
+  spoil(static_cast<pkv_attention_params&>(params), draw);
   static const std::vector<float> per_head(4096, 0.5f);
-  static const std::vector<uint64_t> masks(4096, 0x5555555555555555u);
-  params->alibi_slopes = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
-  params->sink_logits = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
-  params->mask = draw.chance(20) && rows <= 64 && params->mask_words <= 64 ? masks.data() : nullptr;
-  params->lse =
+  params.alibi_slopes = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
+  params.sink_logits = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
+  params.lse =
       draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
-  draw_masks(draw, params.value, sequences);
-  draw_blocks(draw, params.value, rows, heads_of_kv);
-  static float mass[1024];
-  if (draw.chance(70)) params->block_mass_size = draw.below(5);
-  params->block_mass = draw.chance(15) && heads <= 64 && params->block_mass_size <= 4 &&
-                               sequences.lengths.size() <= 4
-                           ? mass
-                           : nullptr;
+  params.mask = nullptr;
+  params.chosen_blocks = nullptr;
+  params.block_mass = nullptr;
+  draw_mask(draw, params, sequences);
+  draw_blocks(draw, params, rows, heads_of_kv);
+  draw_windows(draw, params, heads_of_kv);
+  draw_mass(draw, params, sequences.lengths.size(), heads);
   return params;
 }
 
 void attend(Source& draw) {
   Fixture& f = fixture();
-  const Padded<pkv_attention_params> params =
-      draw_params(draw, SequenceRows{{fresh}}, query_heads, 1);
+  const AttentionParams params = draw_params(draw, SequenceRows{{fresh}}, query_heads, 1);
   const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim),
                    out = draw_tensor(draw, f.out, fresh, query_heads, dim);
   const pkv_status status = pkv_batch_attend(
@@ -266,7 +280,7 @@ void attend(Source& draw) {
   documented(status, {PKV_NO_MEMORY});
   check_written(f.out, out, fresh, query_heads, dim, status);
   EXPECT_TRUE(f.lse.untouched_from(
-      status == PKV_OK && params->lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
+      status == PKV_OK && params.lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
   f.lse.clear();
 }
 
@@ -278,7 +292,7 @@ void write(Source& draw) {
                              draw.chance(95) ? &v : nullptr));
 }
 
-void prefill(Source& draw) {
+void append(Source& draw) {
   Fixture& f = fixture();
   const uint64_t n = number(draw);
   const pkv_tensor k = draw_tensor(draw, f.rows, n, 1, dim),
@@ -286,11 +300,11 @@ void prefill(Source& draw) {
   pkv_session session = nullptr;
   if (pkv_session_fork(f.session, &session) != PKV_OK) return;
   const pkv_status status =
-      pkv_session_prefill(session, static_cast<uint32_t>(draw.below(20) / 19), n, &k, &v);
+      pkv_session_append(session, static_cast<uint32_t>(draw.below(20) / 19), n, &k, &v);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
   uint64_t length = 0;
-  EXPECT_EQ(PKV_OK, pkv_session_length(session, &length));
-  EXPECT_EQ(status == PKV_OK && n > 0 ? n : tokens, length);
+  EXPECT_EQ(PKV_OK, pkv_session_get_length(session, &length));
+  EXPECT_EQ(status == PKV_OK ? tokens + n : tokens, length);
   const uint32_t blocks[] = {static_cast<uint32_t>(draw.below(3)), PKV_NO_BLOCK};
   documented(pkv_session_drop_blocks(session, static_cast<uint32_t>(draw.below(20) / 19),
                                      draw.below(3), blocks));
@@ -301,72 +315,72 @@ void prefill(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
 
-void materialize(Source& draw) {
+void read_rows(Source& draw) {
   Fixture& f = fixture();
   const uint64_t first = number(draw), n = number(draw);
   const pkv_tensor k = draw_tensor(draw, f.out, n, 1, dim);
-  const pkv_status status = pkv_session_materialize(f.session, 0, first, n, &k, nullptr);
+  const pkv_status status = pkv_session_read(f.session, 0, first, n, &k, nullptr);
   documented(status);
   check_written(f.out, k, n, 1, dim, status);
 }
 
 // Writes rows to memory of the caller's that a view describes, and reads them back.
-void write_own(Source& draw, Padded<pkv_kv_view>& view,
-               const Padded<pkv_attention_sequences>& sequences, const SequenceRows& rows) {
+void write_own(Source& draw, pkv_kv_view& view, const pkv_attention_sequences& sequences,
+               const SequenceRows& rows) {
   Fixture& f = fixture();
   static Guarded memory(1 << 15);
-  for (void** side : {&view->k, &view->v})
+  for (void** side : {&view.k, &view.v})
     if (*side != nullptr) *side = memory.data();
-  const pkv_tensor k = draw_tensor(draw, f.rows, rows, view->kv_heads, view->key_dim),
-                   v = draw_tensor(draw, f.rows, rows, view->kv_heads, view->value_dim);
+  const pkv_tensor k = draw_tensor(draw, f.rows, rows, view.kv_heads, view.key_dim),
+                   v = draw_tensor(draw, f.rows, rows, view.kv_heads, view.value_dim);
   documented(pkv_kv_write(nullptr, &view, &sequences, &k,
-                          view->v == nullptr && draw.chance(90) ? nullptr : &v),
+                          view.v == nullptr && draw.chance(90) ? nullptr : &v),
              {PKV_NO_MEMORY});
   int64_t slots[8];
   for (int64_t& slot : slots)
     slot = draw.chance(97) ? static_cast<int64_t>(draw.below(17)) - 1
                            : static_cast<int64_t>(number(draw));
   const uint64_t n = draw.chance(90) ? draw.below(9) : number(draw);
-  const pkv_tensor one_k = draw_tensor(draw, f.rows, n, view->kv_heads, view->key_dim),
-                   one_v = draw_tensor(draw, f.rows, n, view->kv_heads, view->value_dim),
-                   to = draw_tensor(draw, f.out, n, view->kv_heads, view->key_dim);
+  const pkv_tensor one_k = draw_tensor(draw, f.rows, n, view.kv_heads, view.key_dim),
+                   one_v = draw_tensor(draw, f.rows, n, view.kv_heads, view.value_dim),
+                   to = draw_tensor(draw, f.out, n, view.kv_heads, view.key_dim);
   const int64_t* const list = n <= std::size(slots) || n > SIZE_MAX / 4 ? slots : nullptr;
   documented(
-      pkv_kv_write_slots(nullptr, &view, n, list, &one_k, view->v == nullptr ? nullptr : &one_v),
+      pkv_kv_write_slots(nullptr, &view, n, list, &one_k, view.v == nullptr ? nullptr : &one_v),
       {PKV_NO_MEMORY});
   const pkv_status status = pkv_kv_read_slots(nullptr, &view, n, list, &to, nullptr);
   documented(status, {PKV_NO_MEMORY});
-  check_written(f.out, to, n, view->kv_heads, view->key_dim, status);
+  check_written(f.out, to, n, view.kv_heads, view.key_dim, status);
   EXPECT_TRUE(memory.untouched_from(memory.size()));
   uint64_t bytes = 0;
-  documented(pkv_kv_view_plan(
-      &view.value, draw.chance(80) ? 0 : static_cast<uint32_t>(number(draw)), nullptr, &bytes));
+  documented(pkv_kv_view_plan(&view, draw.chance(80) ? 0 : static_cast<uint32_t>(number(draw)),
+                              nullptr, &bytes));
 }
 
 void stateless(Source& draw) {
   Fixture& f = fixture();
-  Padded<pkv_kv_view> view;
-  view->dtype = static_cast<pkv_dtype>(draw.between(1, 7));
-  view->layout = draw.chance(50) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
-  view->block_size = 16;
-  view->kv_heads = static_cast<uint32_t>(draw.between(1, 2));
-  view->key_dim = view->value_dim = dim;
-  view->blocks = draw.between(1, 4);
-  view->k_block_stride = view->v_block_stride = 2048;
-  view->k_row_stride = view->v_row_stride = 64;
-  view->k_head_stride = view->v_head_stride = 1024;
-  view->rotation = static_cast<pkv_rotation>(draw.below(3));
-  spoil(view.value, draw);
-  draw_matrices(view.value, draw);
-  const pkv_dtype value_dtype = view->value_dtype == 0 ? view->dtype : view->value_dtype;
-  const bool k_honest = honest(reach(view.value, view->k_block_stride, view->k_row_stride,
-                                     view->k_head_stride, view->dtype, view->key_dim),
+  auto view = made<pkv_kv_view>();
+  view.dtype = static_cast<pkv_dtype>(draw.between(1, 7));
+  view.layout = draw.chance(50) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
+  view.block_size = 16;
+  view.kv_heads = static_cast<uint32_t>(draw.between(1, 2));
+  view.key_dim = view.value_dim = dim;
+  view.blocks = draw.between(1, 4);
+  view.k_block_stride = view.v_block_stride = 2048;
+  view.k_row_stride = view.v_row_stride = 64;
+  view.k_head_stride = view.v_head_stride = 1024;
+  view.rotation = static_cast<pkv_rotation>(draw.below(3));
+  spoil(view, draw);
+  draw_matrices(view, draw);
+  const pkv_dtype value_dtype = view.value_dtype == 0 ? view.dtype : view.value_dtype;
+  const bool k_honest = honest(reach(view, view.k_block_stride, view.k_row_stride,
+                                     view.k_head_stride, view.dtype, view.key_dim),
                                f.rows.size());
-  const bool v_honest = honest(reach(view.value, view->v_block_stride, view->v_row_stride,
-                                     view->v_head_stride, value_dtype, view->value_dim),
+  const bool v_honest = honest(reach(view, view.v_block_stride, view.v_row_stride,
+                                     view.v_head_stride, value_dtype, view.value_dim),
                                f.rows.size());
-  view->k = k_honest ? f.rows.data() : nullptr;
-  view->v = v_honest && draw.chance(90) ? f.rows.data() : nullptr;
+  view.k = k_honest ? f.rows.data() : nullptr;
+  view.v = v_honest && draw.chance(90) ? f.rows.data() : nullptr;
   uint32_t lengths[4], table[64];
   uint64_t kv_lengths[4], rows = 0;
   for (size_t i = 0; i < 4; i++) {
@@ -375,41 +389,37 @@ void stateless(Source& draw) {
   }
   for (uint32_t& id : table)
     id = static_cast<uint32_t>(draw.chance(98) ? draw.below(2) : number(draw));
-  Padded<pkv_attention_sequences> sequences;
-  sequences->query_heads = view->kv_heads * 2;
-  sequences->count = draw.below(5);
-  sequences->block_table_stride = 16;
-  spoil(sequences.value, draw);
-  const bool lists = sequences->count <= 4 && sequences->block_table_stride <= 16;
-  sequences->query_lengths = lists ? lengths : nullptr;
-  sequences->kv_lengths = lists && draw.chance(98) ? kv_lengths : nullptr;
-  sequences->block_tables = lists ? table : nullptr;
-  // The library sees no sequences if the struct ends before their count.
-  const bool counted = sequences->struct_size > offsetof(pkv_attention_sequences, count);
+  auto sequences = made<pkv_attention_sequences>();
+  sequences.query_heads = view.kv_heads * 2;
+  sequences.count = draw.below(5);
+  sequences.block_table_stride = 16;
+  spoil(sequences, draw);
+  const bool lists = sequences.count <= 4 && sequences.block_table_stride <= 16;
+  sequences.query_lengths = lists ? lengths : nullptr;
+  sequences.kv_lengths = lists && draw.chance(98) ? kv_lengths : nullptr;
+  sequences.block_tables = lists ? table : nullptr;
   SequenceRows all;
-  for (uint64_t i = 0; lists && counted && i < sequences->count; i++) {
+  for (uint64_t i = 0; lists && i < sequences.count; i++) {
     all.lengths.push_back(lengths[i]);
     rows += lengths[i];
   }
   static int64_t positions[4096];
   uint32_t first_rows[4];
   for (uint32_t& first : first_rows) first = static_cast<uint32_t>(draw.below(4));
-  sequences->first_rows = lists && draw.chance(20) ? first_rows : nullptr;
-  if (sequences->struct_size > offsetof(pkv_attention_sequences, first_rows))
-    all.first_rows = sequences->first_rows;
+  sequences.first_rows = lists && draw.chance(20) ? first_rows : nullptr;
+  all.first_rows = sequences.first_rows;
   const bool positioned = draw.chance(20) && rows <= std::size(positions);
   for (uint64_t i = 0; positioned && i < rows; i++)
     positions[i] = static_cast<int64_t>(draw.chance(98) ? draw.below(50) : number(draw));
-  sequences->query_positions = positioned ? positions : nullptr;
-  const Padded<pkv_attention_params> params =
-      draw_params(draw, all, sequences->query_heads, view->kv_heads);
-  const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences->query_heads, view->key_dim);
-  const pkv_tensor out = draw_tensor(draw, f.out, all, sequences->query_heads, view->value_dim);
+  sequences.query_positions = positioned ? positions : nullptr;
+  const AttentionParams params = draw_params(draw, all, sequences.query_heads, view.kv_heads);
+  const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences.query_heads, view.key_dim);
+  const pkv_tensor out = draw_tensor(draw, f.out, all, sequences.query_heads, view.value_dim);
   const pkv_status status = pkv_attention(nullptr, &view, &sequences, &params, &q, &out);
   documented(status, {PKV_NO_MEMORY, PKV_UNSUPPORTED});
-  check_written(f.out, out, all, sequences->query_heads, view->value_dim, status);
-  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params->lse != nullptr
-                                       ? rows * sequences->query_heads * sizeof(float)
+  check_written(f.out, out, all, sequences.query_heads, view.value_dim, status);
+  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params.lse != nullptr
+                                       ? rows * sequences.query_heads * sizeof(float)
                                        : 0));
   f.lse.clear();
   write_own(draw, view, sequences, all);
@@ -428,7 +438,7 @@ void merge(Source& draw) {
   const pkv_tensor merged = draw_tensor(draw, f.out, rows, heads, wide);
   const size_t count = draw.chance(95) ? draw.below(3) : 0;
   const pkv_status status =
-      pkv_merge_states(nullptr, count, outs, lse, rows, heads, wide, &merged, nullptr);
+      pkv_attention_merge(nullptr, count, outs, lse, rows, heads, wide, &merged, nullptr);
   documented(status, {PKV_NO_MEMORY});
   check_written(f.out, merged, rows, heads, wide, status);
 }
@@ -452,13 +462,13 @@ void filled(Source& draw) {
       status = pkv_cache_get_pool_stats(f.cache, index, buffer.as<pkv_pool_stats>());
       break;
     case 3:
-      status = pkv_cache_kv_view(f.cache, index, buffer.as<pkv_kv_view>());
+      status = pkv_cache_get_kv_view(f.cache, index, buffer.as<pkv_kv_view>());
       break;
     case 4:
       status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>());
       break;
     case 5:
-      status = pkv_pool_block_state(f.pool, index, buffer.as<pkv_block_state>());
+      status = pkv_pool_get_block_state(f.pool, index, buffer.as<pkv_block_state>());
       break;
     default:
       status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());
@@ -479,28 +489,22 @@ void listed(Source& draw) {
   int64_t indptr[2];
   pkv_status status = PKV_OK;
   size_t width = 8;
-  switch (draw.below(6)) {
+  switch (draw.below(4)) {
     case 0:
-      status = pkv_session_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n,
+      status = pkv_session_get_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n,
       width = 4;
       break;
     case 1:
-      status = pkv_session_slot_mapping(f.session, group, first, n, static_cast<int64_t*>(list)),
-      count = n;
-      break;
-    case 2:
-      status = pkv_session_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count),
+      status =
+          pkv_session_get_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count),
       width = 4;
       break;
-    case 3:
-      status = pkv_session_kv_indices(f.session, group, n, static_cast<int64_t*>(list), &count);
-      break;
-    case 4:
-      status = pkv_batch_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count);
+    case 2:
+      status = pkv_batch_get_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count);
       break;
     default:
-      status = pkv_batch_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)),
-                                    indptr, n, static_cast<int64_t*>(list), &count, nullptr);
+      status = pkv_batch_get_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)),
+                                        indptr, n, static_cast<int64_t*>(list), &count, nullptr);
       break;
   }
   documented(status, {PKV_BUFFER_TOO_SMALL});
@@ -574,8 +578,7 @@ void prefix(Source& draw) {
       break;
     }
     default:
-      pkv_prefix_stats stats{};
-      stats.struct_size = sizeof stats;
+      auto stats = made<pkv_prefix_stats>();
       documented(pkv_prefix_get_stats(f.prefixed, salt, salt_size, &stats), {PKV_TOO_LARGE});
       documented(pkv_session_match_prefix(f.session, n, tokens, &amount));
   }
@@ -622,19 +625,18 @@ void handles(Source& draw) {
   void* const forged = reinterpret_cast<void*>(bits);
   uint64_t length;
   size_t rows;
-  pkv_session made;
-  pkv_cache_stats stats{};
-  stats.struct_size = sizeof stats;
+  pkv_session opened;
+  auto stats = made<pkv_cache_stats>();
   const pkv_status statuses[] = {
       pkv_cache_get_stats(static_cast<pkv_cache>(forged), &stats),
       pkv_cache_destroy(static_cast<pkv_cache>(forged)),
-      pkv_session_length(static_cast<pkv_session>(forged), &length),
+      pkv_session_get_length(static_cast<pkv_session>(forged), &length),
       pkv_session_trim(static_cast<pkv_session>(forged), 0),
       pkv_session_close(static_cast<pkv_session>(forged)),
-      pkv_batch_rows(static_cast<pkv_batch>(forged), &rows),
+      pkv_batch_get_slot_mapping(static_cast<pkv_batch>(forged), 0, 0, nullptr, &rows),
       pkv_batch_commit(static_cast<pkv_batch>(forged), nullptr),
       pkv_batch_abort(static_cast<pkv_batch>(forged)),
-      pkv_snapshot_open(f.cache, static_cast<pkv_snapshot>(forged), &made),
+      pkv_snapshot_open(f.cache, static_cast<pkv_snapshot>(forged), &opened),
       pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),
       pkv_pool_validate(static_cast<pkv_pool>(forged)),
       pkv_pool_destroy(static_cast<pkv_pool>(forged))};
@@ -644,7 +646,7 @@ void handles(Source& draw) {
 }
 
 constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend,  write,
-                                      prefill,      materialize, stateless,      merge,   filled,
+                                      append,       read_rows,   stateless,      merge,   filled,
                                       listed,       begun,       pooled,         handles, prefix};
 
 }  // namespace
@@ -658,7 +660,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   EXPECT_EQ(PKV_OK, pkv_cache_validate(f.cache)) << pkv_last_error();
   EXPECT_EQ(PKV_OK, pkv_pool_validate(f.pool)) << pkv_last_error();
   uint64_t length = 0;
-  EXPECT_EQ(PKV_OK, pkv_session_length(f.session, &length));
+  EXPECT_EQ(PKV_OK, pkv_session_get_length(f.session, &length));
   EXPECT_EQ(tokens, length);
   EXPECT_EQ(live, f.hooks.live());
   EXPECT_TRUE(f.hooks.sound());

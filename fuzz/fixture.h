@@ -5,17 +5,11 @@
 #include <pagedkv/pagedkv.h>
 
 #include "../tests/support/guarded.h"
+#include "../tests/support/made.h"
 #include "../tests/support/memory.h"
 
 inline constexpr uint64_t budget = 1 << 20;
 inline constexpr uint32_t dim = 16, query_heads = 2, tokens = 20, fresh = 3;
-
-template <class Struct>
-Struct made(pkv_status (*init)(Struct*, size_t)) {
-  Struct value;
-  EXPECT_EQ(PKV_OK, init(&value, sizeof value));
-  return value;
-}
 
 // What lives from input to input: a cache with a session of 20 tokens, another with a step of 3 in
 // flight, a snapshot, a pool.
@@ -31,10 +25,10 @@ struct Fixture {
   Guarded rows{1 << 15}, out{1 << 13}, lse{1 << 13};
 
   Fixture() {
-    auto config = made(pkv_cache_config_init);
-    config.layers = config.kv_heads = 1;
-    config.query_heads = query_heads;
-    config.key_dim = dim;
+    ModelConfig config;
+    config.model.layers = config.model.kv_heads = 1;
+    config.model.query_heads = query_heads;
+    config.model.key_dim = dim;
     config.blocks = 16;
     config.threads = 1;
     config.allocator = hooks.allocator();
@@ -42,25 +36,24 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &session));
     EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &stepping));
     const pkv_tensor any = dense();
-    EXPECT_EQ(PKV_OK, pkv_session_prefill(session, 0, tokens, &any, &any));
+    EXPECT_EQ(PKV_OK, pkv_session_append(session, 0, tokens, &any, &any));
     EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, nullptr, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
     // Once with all that it can compute, since the cache keeps the memory that attention works in.
     const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0};
     float mass[query_heads] = {};
-    auto params = made(pkv_attention_params_init);
-    params.block_mass = mass;
-    params.block_mass_size = 1;
+    AttentionParams params;
+    params.weigh(mass, 1);
     EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, &params, &any, &result));
     out.clear();
     EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
-    auto prefix = made(pkv_prefix_config_init);
+    auto prefix = made<pkv_prefix_config>();
     prefix.events = 8;
     config.prefix = &prefix;
     config.allocator = index_hooks.allocator();
     EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &prefixed));
     cache_text();
-    auto pool_config = made(pkv_pool_config_init);
+    auto pool_config = made<pkv_pool_config>();
     pool_config.blocks = 100;
     pool_config.allocator = hooks.allocator();
     EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
@@ -73,7 +66,7 @@ struct Fixture {
     const pkv_tensor any = dense();
     pkv_session ended = nullptr;
     EXPECT_EQ(PKV_OK, pkv_session_open(prefixed, nullptr, &ended));
-    EXPECT_EQ(PKV_OK, pkv_session_prefill(ended, 0, std::size(text), &any, &any));
+    EXPECT_EQ(PKV_OK, pkv_session_append(ended, 0, std::size(text), &any, &any));
     EXPECT_EQ(PKV_OK, pkv_session_set_tokens(ended, 0, std::size(text), text));
     EXPECT_EQ(PKV_OK, pkv_session_close(ended));
     uint64_t amount = 0;

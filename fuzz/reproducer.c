@@ -150,16 +150,6 @@ static inline void* sized(uint32_t struct_size) {
                 &struct_size, 4);
 }
 
-/* Structs of a list begin `stride` bytes after each other, so that they may overlap; the last may
- * say that it is longer, up to 4096. */
-static inline const pkv_layer_group* joined(size_t count, size_t stride,
-                                            const pkv_layer_group* groups) {
-  const size_t size = (count - 1) * stride + 4096;
-  unsigned char* memory = memset(room(size, 0), 0, size);
-  for (size_t i = 0; i < count; i++) memcpy(memory + i * stride, &groups[i], sizeof *groups);
-  return (void*)memory;
-}
-
 static inline float float_of(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof value);

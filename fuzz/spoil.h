@@ -31,21 +31,6 @@ inline uint64_t number(Source& draw) {
   }
 }
 
-// A struct with the memory behind it that any struct_size speaks of.
-template <class Struct>
-struct Padded {
-  explicit Padded(pkv_status (*init)(Struct*, size_t)) {
-    EXPECT_EQ(PKV_OK, init(&value, sizeof value));
-  }
-  Padded() { value.struct_size = sizeof value; }
-  Struct* operator->() { return &value; }
-  const Struct* operator->() const { return &value; }
-  const Struct* operator&() const { return &value; }
-
-  Struct value{};
-  unsigned char more[4096] = {};
-};
-
 // Overwrites a few words of a struct, or now and then all of it. Pointers are for the caller to put
 // right.
 template <class Struct>

@@ -23,7 +23,7 @@ void make_common(cache_test::World& world, cache_test::Stage& stage) {
       cache_test::Numbers k = cache_test::rows_of(rows, layer, false),
                           v = cache_test::rows_of(rows, layer, true);
       const pkv_tensor keys = k.tensor(), values = v.tensor();
-      CHECK(pkv_session_prefill(session, layer, length, &keys, &values));
+      CHECK(pkv_session_append(session, layer, length, &keys, &values));
     }
     stage.counts.commits++;
     stage.counts.committed_tokens += length;

@@ -66,7 +66,6 @@ State& state() {
 // pointer.
 constexpr double most_bytes = 1 << 26;
 constexpr size_t stand_in_bytes = 64;
-constexpr size_t most_struct_bytes = 4096;  // the library takes no struct_size beyond
 
 size_t sane(double bytes) {
   return bytes >= 0 && bytes <= most_bytes ? static_cast<size_t>(bytes) : stand_in_bytes;
@@ -90,8 +89,7 @@ Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::
 
 Shape of_sequences(const pkv_kv_view* kv, const pkv_attention_sequences* sequences, uint32_t dim) {
   if (sequences == nullptr) return {};
-  const bool placed = sequences->first_rows != nullptr &&
-                      sequences->struct_size > offsetof(pkv_attention_sequences, first_rows);
+  const bool placed = sequences->first_rows != nullptr;
   double rows = 0, end = 0;
   for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++) {
     rows += sequences->query_lengths[i];
@@ -228,10 +226,17 @@ double rows_of(const pkv_attention_sequences* sequences) {
   return rows;
 }
 
-double bytes_of_mask(const pkv_attention_params& params, Shape shape) {
-  return std::max(0.0, shape.sequences - 1) * amount(params.bool_mask_batch_stride) +
-         std::max(0.0, shape.entry_rows - 1) * amount(params.bool_mask_row_stride) +
-         amount(params.bool_mask_columns);
+double bytes_of_mask(const pkv_mask& mask, Shape shape) {
+  switch (mask.kind) {
+    case PKV_MASK_BITS:
+      return shape.rows * amount(mask.row_stride) * sizeof(uint64_t);
+    case PKV_MASK_PARENTS:
+      return shape.rows * sizeof(int32_t);
+    case PKV_MASK_BYTES:
+      return std::max(0.0, shape.sequences - 1) * amount(mask.batch_stride) +
+             std::max(0.0, shape.entry_rows - 1) * amount(mask.row_stride) + amount(mask.columns);
+  }
+  return 0;
 }
 
 double rows_of(const void* batch) {
@@ -256,14 +261,8 @@ void remember_layers(const void* cache, const pkv_cache_config& config) {
       next = index + 1;
     }
   };
-  if (config.group_count == 0)
-    add(config.layers, nullptr,
-        {config.query_heads, config.kv_heads, config.key_dim, config.value_dim});
-  for (uint32_t i = 0; i < config.group_count; i++) {
-    pkv_layer_group group{};
-    const size_t stride = config.groups[0].struct_size;
-    std::memcpy(&group, reinterpret_cast<const unsigned char*>(config.groups) + i * stride,
-                std::min(stride, sizeof group));
+  for (uint32_t i = 0; i < std::max(config.group_count, 1u); i++) {
+    const pkv_layer_group& group = config.groups[i];
     add(group.layers, group.layer_indices,
         {group.query_heads, group.kv_heads, group.key_dim, group.value_dim});
   }
@@ -345,21 +344,13 @@ std::string left_out(const pkv_store_config* store) {
   return store == nullptr ? "NULL" : "NULL /* a store, left out */";
 }
 
-// Each begins struct_size bytes after the one before it, whatever the first says that is: they may
-// overlap.
 std::string groups(const pkv_layer_group* list, uint32_t count) {
   if (list == nullptr) return "NULL";
-  const size_t stride = list[0].struct_size;
-  if (stride < sizeof list->struct_size || stride > most_struct_bytes)
-    count = 1;  // it is refused for its size
-  std::string result =
-      "joined(" + number(count) + ", " + number(stride) + ", (const pkv_layer_group[]){";
-  for (uint32_t i = 0; i < count; i++) {
-    pkv_layer_group group;
-    std::memcpy(&group, reinterpret_cast<const unsigned char*>(list) + i * stride, sizeof group);
-    result += (i == 0 ? "" : ", ") + text(group, sizeof group, {});
-  }
-  return result + "})";
+  count = std::max(count, 1u);
+  const std::string size = number(count * sizeof *list);
+  std::string result = "copied((const pkv_layer_group[]){";
+  for (uint32_t i = 0; i < count; i++) result += (i == 0 ? "" : ", ") + text(list[i], {});
+  return result + "}, " + size + ", " + size + ")";
 }
 
 // ---- One call ---------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ Shape keys(const pkv_kv_view* kv, double rows);
 Shape values(const pkv_kv_view* kv, double rows);
 double rows_of(const void* batch);
 double rows_of(const pkv_attention_sequences* sequences);
-double bytes_of_mask(const pkv_attention_params& params, Shape shape);
+double bytes_of_mask(const pkv_mask& mask, Shape shape);
 double sessions_of(const void* batch);
 void remember_layers(const void* cache, const pkv_cache_config& config);
 void remember_rows(const void* batch, size_t count, const uint32_t* new_tokens);
@@ -89,20 +89,23 @@ inline double bytes_of(const char* text) {
 std::string left_out(const pkv_store_config* store);
 std::string groups(const pkv_layer_group* list, uint32_t count);
 
-// A compound literal with the fields that a struct of this size has. Written by transcript.py.
-std::string text(pkv_cache_config s, size_t size, Shape shape);
-std::string text(pkv_layer_group s, size_t size, Shape shape);
-std::string text(pkv_prefix_config s, size_t size, Shape shape);
-std::string text(pkv_pool_config s, size_t size, Shape shape);
-std::string text(pkv_session_config s, size_t size, Shape shape);
-std::string text(pkv_attention_params s, size_t size, Shape shape);
-std::string text(pkv_kv_view s, size_t size, Shape shape);
-std::string text(pkv_attention_sequences s, size_t size, Shape shape);
+// A compound literal with the fields of a struct. Written by transcript.py.
+std::string text(pkv_cache_config s, Shape shape);
+std::string text(pkv_layer_group s, Shape shape);
+std::string text(pkv_prefix_config s, Shape shape);
+std::string text(pkv_pool_config s, Shape shape);
+std::string text(pkv_session_config s, Shape shape);
+std::string text(pkv_attention_params s, Shape shape);
+std::string text(pkv_mask s, Shape shape);
+std::string text(pkv_chosen_blocks s, Shape shape);
+std::string text(pkv_block_mass s, Shape shape);
+std::string text(pkv_kv_view s, Shape shape);
+std::string text(pkv_attention_sequences s, Shape shape);
 
 template <class Struct>
 std::string structure(const Struct* s, Shape shape) {
   if (s == nullptr) return "NULL";
-  return "copied(&" + text(*s, s->struct_size, shape) + ", " + number(sizeof(Struct)) + ", " +
+  return "copied(&" + text(*s, shape) + ", " + number(sizeof(Struct)) + ", " +
          number(s->struct_size) + ")";
 }
 

@@ -28,12 +28,10 @@ LENGTHS = {
     "pool_alloc.blocks": "n",
     "pool_retain.blocks": "n",
     "pool_release.blocks": "n",
-    "session_tokens.tokens": "n",
+    "session_get_tokens.tokens": "n",
     "session_set_tokens.tokens": "n",
     "session_match_prefix.tokens": "n",
-    "session_block_table.ids": "capacity",
-    "session_slot_mapping.slots": "n",
-    "session_kv_indices.slots": "capacity",
+    "session_get_block_table.ids": "capacity",
     "batch_begin.sessions": "count",
     "batch_begin.new_tokens": "count",
     "batch_choose_victims.sessions": "count",
@@ -42,19 +40,19 @@ LENGTHS = {
     "batch_accept.kept": "count",
     "batch_set_first_rows.first_rows": "sessions_of(batch)",
     "batch_commit.tokens": "rows_of(batch)",
-    "batch_slot_mapping.slots": "capacity",
-    "batch_block_copies.from": "capacity",
-    "batch_block_copies.to": "capacity",
-    "batch_state_indices.indptr": "sessions_of(batch) + 1",
-    "batch_state_indices.tokens": "capacity",
-    "batch_state_blocks.before": "sessions_of(batch)",
-    "batch_state_blocks.after": "capacity",
+    "batch_get_slot_mapping.slots": "capacity",
+    "batch_get_block_copies.from": "capacity",
+    "batch_get_block_copies.to": "capacity",
+    "batch_get_state_blocks.before": "sessions_of(batch)",
+    "batch_get_state_blocks.indptr": "sessions_of(batch) + 1",
+    "batch_get_state_blocks.tokens": "capacity",
+    "batch_get_state_blocks.after": "capacity",
     "session_read_state.state": "size",
     "session_drop_blocks.blocks": "count",
-    "batch_kv_indices.indptr": "sessions_of(batch) + 1",
-    "batch_kv_indices.indices": "capacity",
-    "batch_kv_indices.last_block_length": "sessions_of(batch)",
-    "merge_states.merged_lse": "amount(rows) * heads",
+    "batch_get_kv_indices.indptr": "sessions_of(batch) + 1",
+    "batch_get_kv_indices.indices": "capacity",
+    "batch_get_kv_indices.last_block_length": "sessions_of(batch)",
+    "attention_merge.merged_lse": "amount(rows) * heads",
     "prefix_get_stats.salt": "salt_size",
     "prefix_clear.salt": "salt_size",
     "prefix_probe.salt": "salt_size",
@@ -77,12 +75,10 @@ TENSORS = {
     "batch_write.v": "values(batch, layer, rows_of(batch))",
     "batch_attend.q": "queries(batch, layer, rows_of(batch))",
     "batch_attend.out": "out results(batch, layer, rows_of(batch))",
-    "session_prefill.k": "keys(session, layer, amount(n))",
-    "session_prefill.v": "values(session, layer, amount(n))",
-    "session_push.k": "keys(session, layer, 1)",
-    "session_push.v": "values(session, layer, 1)",
-    "session_materialize.k": "out keys(session, layer, amount(n))",
-    "session_materialize.v": "out values(session, layer, amount(n))",
+    "session_append.k": "keys(session, layer, amount(n))",
+    "session_append.v": "values(session, layer, amount(n))",
+    "session_read.k": "out keys(session, layer, amount(n))",
+    "session_read.v": "out values(session, layer, amount(n))",
     "attention.q": "queries(kv, sequences)",
     "attention.out": "out results(kv, sequences)",
     "kv_write.k": "keys(kv, rows_of(sequences))",
@@ -91,17 +87,18 @@ TENSORS = {
     "kv_write_slots.v": "values(kv, amount(rows))",
     "kv_read_slots.k": "out keys(kv, amount(rows))",
     "kv_read_slots.v": "out values(kv, amount(rows))",
-    "merge_states.merged": "out {amount(rows), amount(heads), amount(dim)}",
+    "attention_merge.merged": "out {amount(rows), amount(heads), amount(dim)}",
 }
 
 # Arguments of no common kind.
 ARGUMENTS = {
-    "merge_states.outs": "call.tensors(outs, count, {amount(rows), amount(heads), amount(dim)});",
-    "merge_states.lse": "call.lists(lse, count, amount(rows) * heads);",
+    "attention_merge.outs": "call.tensors(outs, count, "
+    "{amount(rows), amount(heads), amount(dim)});",
+    "attention_merge.lse": "call.lists(lse, count, amount(rows) * heads);",
     "batch_attend.params": "call.structure(params, queries(batch, layer, rows_of(batch)));",
     "attention.params": "call.structure(params, queries(kv, sequences));",
-    "batch_states.before": "call.out_list(before, sessions_of(batch));",
-    "batch_states.after": "call.out_list(after, amount(capacity));",
+    "batch_get_states.before": "call.out_list(before, sessions_of(batch));",
+    "batch_get_states.after": "call.out_list(after, amount(capacity));",
     # Read before they are written.
     "kv_view_plan.kv": "call.structure(kv, {});",
     "kv_view_plan.memory": "call.number(reinterpret_cast<uintptr_t>(memory));",
@@ -115,8 +112,6 @@ POINTERS = {
     "pkv_layer_group.layer_indices": "in(s.layer_indices, s.layers)",
     "pkv_layer_group.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
     "pkv_layer_group.value_rotation": "in(s.value_rotation, matrix_of(values_of(s)))",
-    "pkv_cache_config.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
-    "pkv_cache_config.value_rotation": "in(s.value_rotation, matrix_of(values_of(s)))",
     "pkv_kv_view.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
     "pkv_kv_view.value_rotation": "in(s.value_rotation, matrix_of(values_of(s)))",
     "pkv_cache_config.groups": "groups(s.groups, s.group_count)",
@@ -132,20 +127,17 @@ POINTERS = {
     "pkv_session_config.salt": "in(static_cast<const unsigned char*>(s.salt), amount(s.salt_size))",
     "pkv_attention_params.alibi_slopes": "in(s.alibi_slopes, shape.heads)",
     "pkv_attention_params.sink_logits": "in(s.sink_logits, shape.heads)",
-    "pkv_attention_params.mask": "in(s.mask, shape.rows * amount(s.mask_words))",
-    "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
-    "pkv_attention_params.parents": "in(s.parents, shape.rows)",
-    "pkv_attention_params.block_lists": "in(s.block_lists, shape.rows * shape.kv_heads * "
-    "amount(s.block_list_size))",
-    "pkv_attention_params.chosen_blocks": "out(s.chosen_blocks, shape.rows * shape.kv_heads * "
-    "amount(s.top_blocks))",
     "pkv_attention_params.head_windows": "in(s.head_windows, shape.kv_heads)",
     "pkv_attention_params.head_sinks": "in(s.head_sinks, shape.kv_heads)",
-    "pkv_attention_params.block_mass": "out(s.block_mass, shape.sequences * shape.heads * "
-    "amount(s.block_mass_size))",
-    "pkv_attention_params.bool_mask": "in(s.bool_mask, bytes_of_mask(s, shape))",
-    "pkv_attention_params.bool_mask_first_positions": "in(s.bool_mask_first_positions, "
-    "shape.sequences)",
+    "pkv_attention_params.mask": "structure(s.mask, shape)",
+    "pkv_attention_params.chosen_blocks": "structure(s.chosen_blocks, shape)",
+    "pkv_attention_params.block_mass": "structure(s.block_mass, shape)",
+    "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
+    "pkv_mask.data": "copy_of(s.data, bytes_of_mask(s, shape))",
+    "pkv_mask.first_positions": "in(s.first_positions, shape.sequences)",
+    "pkv_chosen_blocks.lists": "in(s.lists, shape.rows * shape.kv_heads * amount(s.list_size))",
+    "pkv_chosen_blocks.chosen": "out(s.chosen, shape.rows * shape.kv_heads * amount(s.top))",
+    "pkv_block_mass.masses": "out(s.masses, shape.sequences * shape.heads * amount(s.size))",
     "pkv_kv_view.k": "memory_of(s, s.k, s.k_block_stride, s.k_row_stride, s.k_head_stride, "
     "s.dtype, s.key_dim)",
     "pkv_kv_view.v": "memory_of(s, s.v, s.v_block_stride, s.v_row_stride, s.v_head_stride, "
@@ -219,8 +211,6 @@ def argument(function, kind, name, structs):
         return f'call.made({name}, "{base}");'
     if base in structs and kind.startswith("const"):
         return f"call.structure({name}, {{}});"
-    if base in structs and function.endswith("_init"):
-        return f"call.out_list(reinterpret_cast<unsigned char*>({name}), amount(struct_size));"
     if base in structs:
         return f"call.filled({name});"
     if (
@@ -260,8 +250,7 @@ def field(struct, kind, name):
         return None  # of a struct that is only written, or of one that no function takes
     value = POINTERS.get(place, f"number(s.{name})")
     comma = "" if name == "struct_size" else ", "
-    condition = f"offsetof({struct}, {name}) + sizeof s.{name} <= size"
-    return f'  if ({condition}) result += "{comma}.{name} = " + {value};'
+    return f'  result += "{comma}.{name} = " + {value};'
 
 
 def text_of(struct, fields):
@@ -270,7 +259,7 @@ def text_of(struct, fields):
         return None
     return "\n".join(
         [
-            f"std::string text({struct} s, size_t size, [[maybe_unused]] Shape shape) {{",
+            f"std::string text({struct} s, [[maybe_unused]] Shape shape) {{",
             f'  std::string result = "({struct}){{";',
             *lines,
             '  return result + "}";',

@@ -61,17 +61,22 @@ def _decoded(rows, dtype):
 
 class Step:
     def __init__(self, shape, dtype, rows):
-        config = raw.CacheConfig()
-        _call("cache_config_init", c.byref(config), c.sizeof(config))
-        config.layers = 1
-        config.query_heads, config.kv_heads, config.key_dim = (
-            shape.query_heads,
-            shape.kv_heads,
-            shape.dim,
+        model = raw.LayerGroup(
+            c.sizeof(raw.LayerGroup),
+            layers=1,
+            query_heads=shape.query_heads,
+            kv_heads=shape.kv_heads,
+            key_dim=shape.dim,
+            dtype=raw.Dtype[dtype.upper()],
         )
-        config.dtype = raw.Dtype[dtype.upper()]
-        config.blocks = sum(length // BLOCK + 2 for length in shape.lengths)
-        config.block_size, config.threads, config.prefault = BLOCK, _threads, 1
+        config = raw.CacheConfig(
+            c.sizeof(raw.CacheConfig),
+            groups=c.addressof(model),
+            blocks=sum(length // BLOCK + 2 for length in shape.lengths),
+            block_size=BLOCK,
+            threads=_threads,
+            prefault=1,
+        )
         self.cache, self.batch = c.c_void_p(), c.c_void_p()
         _call("cache_create", c.byref(config), c.byref(self.cache))
 
@@ -82,7 +87,7 @@ class Step:
             sessions[i] = session
             if past := length - shape.new:
                 k, v = _tensor(rows.k[i]), _tensor(rows.v[i])
-                _call("session_prefill", session, 0, past, k, v)
+                _call("session_append", session, 0, past, k, v)
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
         # The batch stays open, so that every repetition finds the sessions at the same length; the
         # end of the process aborts it.

@@ -16,7 +16,7 @@ import time
 import numpy as np
 import public_model
 import torch
-from pagedkv import AttentionParams
+from pagedkv import AttentionParams, ChosenBlocks
 from pagedkv import transformers as host
 
 BLOCK_SIZES = (16, 32, 64)
@@ -53,7 +53,7 @@ class Selections:
 
     def __init__(self, session, layers, block_size):
         self.size, self.blocks = block_size, session.length // block_size
-        self.keys = [session.materialize(layer)[0] for layer in range(layers)]
+        self.keys = [session.read(layer)[0] for layer in range(layers)]
         tokens = self.blocks * block_size
         cut = [
             keys[:tokens].reshape(self.blocks, block_size, *keys.shape[1:]) for keys in self.keys
@@ -100,7 +100,8 @@ class Measured(host.ForwardPass):
         )
 
         def measure(part, name, **blocks):
-            lse, params = np.empty_like(all_lse), AttentionParams(scale=variant.scale, **blocks)
+            lse, chosen = np.empty_like(all_lse), ChosenBlocks(**blocks)
+            params = AttentionParams(scale=variant.scale, chosen_blocks=chosen)
             out = self.batch.attend(layer, q, params=params, lse=lse)
             error = np.linalg.norm(out - all_out, axis=-1) / np.linalg.norm(all_out, axis=-1)
             found = np.exp(lse - all_lse).mean(), error.mean()
@@ -108,11 +109,11 @@ class Measured(host.ForwardPass):
 
         scores = self.selections.scores(layer, q[0], variant.scale)
         for part, top in self.tops.items():
-            measure(part, "bounds (the library)", top_blocks=top)
+            measure(part, "bounds (the library)", top=top)
             for name, of_blocks in scores.items():
                 best = np.argsort(-of_blocks[:, 1:-1], axis=-1)[:, :top] + 1
                 lists = np.sort(best, axis=-1).astype(np.uint32)[None]
-                measure(part, name, block_lists=lists)
+                measure(part, name, lists=lists)
         return super().attend(layer, query, variant)
 
 

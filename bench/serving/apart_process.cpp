@@ -322,7 +322,7 @@ class Prefiller {
     std::vector<float> rows(2 * floats);
     const pkv_tensor k{rows.data(), PKV_F32, 0, 0, 0}, v{rows.data() + floats, PKV_F32, 0, 0, 0};
     for (uint32_t layer = 0; layer < options_.layers; layer++) {
-      check(pkv_session_materialize(session, layer, ask.first, count, &k, &v), "read");
+      check(pkv_session_read(session, layer, ask.first, count, &k, &v), "read");
       send_layer(to, {Head::rows, ask.request, count, layer, ask.first}, rows.data(),
                  rows.data() + floats);
     }

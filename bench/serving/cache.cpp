@@ -12,18 +12,24 @@ void check(pkv_status status, const char* what) {
 
 namespace {
 
-pkv_cache_config config_of(const Options& options, const Setup& setup) {
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config), "config");
+pkv_layer_group group_of(const Options& options) {
+  auto group = made<pkv_layer_group>();
+  group.layers = options.layers;
+  group.query_heads = options.query_heads;
+  group.kv_heads = options.kv_heads;
+  group.key_dim = options.dim;
+  group.dtype = options.dtype;
+  return group;
+}
+
+pkv_cache_config config_of(const Options& options, const Setup& setup,
+                           const pkv_layer_group& group) {
+  auto config = made<pkv_cache_config>();
+  config.groups = &group;
   config.storage = options.ids_only            ? PKV_STORAGE_NONE
                    : setup.kind == Kind::paged ? PKV_STORAGE_PAGED
                                                : PKV_STORAGE_CONTIGUOUS;
   config.block_size = options.block_size;
-  config.layers = options.layers;
-  config.query_heads = options.query_heads;
-  config.kv_heads = options.kv_heads;
-  config.key_dim = options.dim;
-  config.dtype = options.dtype;
   config.blocks = options.blocks;
   config.memory_bytes = options.memory;
   config.threads = options.threads;
@@ -48,9 +54,9 @@ std::vector<float> random_rows(size_t elements) {
 
 Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
     : options_(options), setup_(setup), longest_(longest_of(trace)) {
-  pkv_cache_config config = config_of(options, setup);
-  pkv_cache_plan plan;
-  plan.struct_size = sizeof plan;
+  const pkv_layer_group group = group_of(options);
+  pkv_cache_config config = config_of(options, setup, group);
+  auto plan = made<pkv_cache_plan>();
   if (pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan) != PKV_OK)
     throw InputError(pkv_last_error());
   blocks_ = plan.blocks;
@@ -72,8 +78,7 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
   if (setup.kind == Kind::contiguous) watermark_ = 0;
   config.watermark = watermark_;
 
-  pkv_prefix_config prefix;
-  check(pkv_prefix_config_init(&prefix, sizeof prefix), "config");
+  auto prefix = made<pkv_prefix_config>();
   prefix.eviction = options.policy;
   if (setup.prefix) config.prefix = &prefix;
   if (pkv_cache_create(&config, &cache_) != PKV_OK) throw InputError(pkv_last_error());
@@ -90,24 +95,27 @@ uint64_t Cache::reservation(const Request& request) const {
 }
 
 pkv_cache_stats Cache::stats() const {
-  pkv_cache_stats stats;
-  stats.struct_size = sizeof stats;
+  auto stats = made<pkv_cache_stats>();
   check(pkv_cache_get_stats(cache_, &stats), "stats");
   return stats;
 }
 
 pkv_status Cache::open(const Request& request, pkv_session* session) const {
   const uint64_t tenant = mix(request.tenant, 0) % options_.salts;
-  pkv_session_config config;
-  check(pkv_session_config_init(&config, sizeof config), "config");
-  config.reserve_tokens = reservation(request);
+  auto config = made<pkv_session_config>();
   if (options_.salts > 1) {
     config.salt = &tenant;
     config.salt_size = sizeof tenant;
   }
-  const pkv_status status = pkv_session_open(cache_, &config, session);
-  if (status != PKV_OUT_OF_BLOCKS) check(status, "opening a session");
-  return status;
+  check(pkv_session_open(cache_, &config, session), "opening a session");
+  const uint64_t tokens = reservation(request);
+  const pkv_status status = tokens == 0 ? PKV_OK : pkv_session_reserve(*session, tokens);
+  if (status == PKV_OUT_OF_BLOCKS) {
+    check(pkv_session_close(*session), "close");
+    return status;
+  }
+  check(status, "reserving");
+  return PKV_OK;
 }
 
 void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {

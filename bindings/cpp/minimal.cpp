@@ -14,11 +14,13 @@ int main() try {
   for (uint32_t i = 0; i < TOKENS; i++) tokens[i] = int32_t(100 + i);
 
   // [step]
+  pagedkv::LayerGroup model;
+  model.layers = LAYERS;
+  model.query_heads = QUERY_HEADS;
+  model.kv_heads = KV_HEADS;
+  model.key_dim = DIM;
   pagedkv::CacheConfig config;
-  config.layers = LAYERS;
-  config.query_heads = QUERY_HEADS;
-  config.kv_heads = KV_HEADS;
-  config.key_dim = DIM;
+  config.groups = &model;
   config.blocks = 64;
   pagedkv::Cache cache(config);
   pagedkv::Session session = cache.open();

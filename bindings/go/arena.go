@@ -28,6 +28,12 @@ func (a *arena) free() {
 	_ = syscall.Munmap(a.memory)
 }
 
+// sized tells C how large a struct of its is, in the struct's first field.
+func sized[T any](out *T) *T {
+	*(*uint32)(unsafe.Pointer(out)) = uint32(unsafe.Sizeof(*out))
+	return out
+}
+
 const arenaAlignment = 16
 
 // spaceFor is what count values take of an arena at most.

@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Attention computes attention over memory and block tables of the caller's: q is [rows][query
@@ -15,9 +14,6 @@ func (c *Compute) Attention(
 	view KVView, sequences Sequences, q, out Tensor, params *AttentionParams,
 ) error {
 	const op = "attention"
-	if err := library.Load(""); err != nil {
-		return err
-	}
 	return view.reading(func() error {
 		kv, err := view.place(op)
 		if err != nil {
@@ -110,7 +106,7 @@ func (c *Compute) MergeStates(
 	}
 	return call(op, states, func() raw.Status {
 		defer runtime.KeepAlive(c)
-		return raw.MergeStates(
+		return raw.AttentionMerge(
 			c.raw(), uint64(len(states)), first(outs), unsafe.Pointer(first(lse)), uint64(rows), rawHeads,
 			rawDim, target, first(mergedLSE),
 		)

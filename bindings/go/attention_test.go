@@ -42,6 +42,11 @@ func refused(t *testing.T, err error, status pagedkv.Status, parts ...string) {
 	}
 }
 
+// maskedBy has one word for each new token.
+func maskedBy(words []uint64) *pagedkv.AttentionParams {
+	return &pagedkv.AttentionParams{Mask: &pagedkv.Mask{Bits: words, RowStride: 1}}
+}
+
 func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{})
 	batch, rows := begun(t, cache)
@@ -83,18 +88,18 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	)
 	refused(
 		t,
-		batch.Attend(0, q, out, &pagedkv.AttentionParams{Mask: make([]uint64, 36), MaskWords: 1}),
-		pagedkv.ErrInvalidArgument, "Mask has 36",
+		batch.Attend(0, q, out, maskedBy(make([]uint64, 36))),
+		pagedkv.ErrInvalidArgument, "Bits has 36",
 	)
 	refused(
 		t, batch.Commit(make([]int32, 36)), pagedkv.ErrInvalidArgument, "36 token ids for 37 rows",
 	)
 	session := open(t, cache)
 	refused(
-		t, session.Prefill(0, 5, short, pagedkv.Float32(make([]float32, 319))),
+		t, session.Append(0, 5, short, pagedkv.Float32(make([]float32, 319))),
 		pagedkv.ErrInvalidArgument, "v: 5 rows", "need 320",
 	)
-	refused(t, session.Prefill(0, -5, k, k), pagedkv.ErrInvalidArgument, "-5")
+	refused(t, session.Append(0, -5, k, k), pagedkv.ErrInvalidArgument, "-5")
 }
 
 func TestStridesAndHalfPrecision(t *testing.T) {
@@ -113,19 +118,19 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 	for layer := 0; layer < 2; layer++ {
 		must(
 			t,
-			session.Prefill(
+			session.Append(
 				layer, n, pagedkv.Float32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16),
 			),
 		)
 	}
 	gotK, gotV := make([]float32, len(k)), make([]float32, len(v))
-	must(t, session.Materialize(1, 0, n, pagedkv.Float32(gotK), pagedkv.Float32(gotV)))
+	must(t, session.Read(1, 0, n, pagedkv.Float32(gotK), pagedkv.Float32(gotV)))
 	ones := make([]uint16, 64)
 	for i := range ones {
 		ones[i] = 0x3C00 // 1 in binary16
 	}
 	for layer := 0; layer < 2; layer++ {
-		must(t, session.Push(layer, pagedkv.Float32(k[:64]), pagedkv.Float16(ones)))
+		must(t, session.Append(layer, 1, pagedkv.Float32(k[:64]), pagedkv.Float16(ones)))
 	}
 	for i := range k {
 		if gotK[i] != k[i] || gotV[i] != math.Float32frombits(uint32(bf16[i])<<16) {
@@ -133,7 +138,7 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 		}
 	}
 	last := make([]uint16, 2*64)
-	must(t, session.Materialize(0, n-1, 2, pagedkv.Tensor{}, pagedkv.BFloat16(last)))
+	must(t, session.Read(0, n-1, 2, pagedkv.Tensor{}, pagedkv.BFloat16(last)))
 	for i := 0; i < 64; i++ {
 		if last[i] != bf16[(n-1)*64+i] || last[64+i] != 0x3F80 {
 			t.Fatalf("element %d of the last two rows is %#x and %#x", i, last[i], last[64+i])
@@ -304,7 +309,7 @@ func TestTreesOfSpeculativeTokens(t *testing.T) {
 			t,
 			batch.Attend(
 				layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out),
-				&pagedkv.AttentionParams{Mask: []uint64{1, 3, 5}, MaskWords: 1},
+				maskedBy([]uint64{1, 3, 5}),
 			),
 		)
 		tree = append(tree, out[2*128:]...)

@@ -229,7 +229,7 @@ func (b *Batch) SlotMapping(group int) ([]int64, error) {
 		return nil, err
 	}
 	return list(op, b, func(capacity uint64, slots *int64, count *uint64) raw.Status {
-		return raw.BatchSlotMapping(b.handle, number, capacity, slots, count)
+		return raw.BatchGetSlotMapping(b.handle, number, capacity, slots, count)
 	})
 }
 
@@ -244,7 +244,7 @@ func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 	}
 	to, err = list(op, b, func(capacity uint64, to *uint32, count *uint64) raw.Status {
 		from = make([]uint32, capacity)
-		return raw.BatchBlockCopies(b.handle, number, capacity, first(from), to, count)
+		return raw.BatchGetBlockCopies(b.handle, number, capacity, first(from), to, count)
 	})
 	return from[:len(to)], to, err
 }
@@ -262,7 +262,7 @@ func (b *Batch) KVIndices(
 	}
 	indptr, lastBlockLength = make([]int64, len(b.sessions)+1), make([]uint32, len(b.sessions))
 	indices, err = list(op, b, func(capacity uint64, indices *int64, count *uint64) raw.Status {
-		return raw.BatchKVIndices(
+		return raw.BatchGetKVIndices(
 			b.handle, number, int32(unit), &indptr[0], capacity, indices, count,
 			first(lastBlockLength),
 		)
@@ -299,7 +299,7 @@ func (b *Batch) States(layer int) ([]SessionStates, error) {
 	}
 	before := make([]unsafe.Pointer, len(b.sessions)+1)
 	after, err := list(op, b, func(capacity uint64, after *unsafe.Pointer, count *uint64) raw.Status {
-		return raw.BatchStates(
+		return raw.BatchGetStates(
 			b.handle, number, unsafe.Pointer(&before[0]), capacity, unsafe.Pointer(after), count,
 		)
 	})
@@ -307,58 +307,55 @@ func (b *Batch) States(layer int) ([]SessionStates, error) {
 		return nil, err
 	}
 	s, _ := b.cache.shape(layer)
-	indptr, tokens, err := b.StateIndices(s.group)
+	blocks, err := b.StateBlocks(s.group)
 	if err != nil {
 		return nil, err
 	}
-	written := make([][]byte, len(after))
-	for i, state := range after {
-		written[i] = unsafe.Slice((*byte)(state), s.stateBytes)
-	}
 	states := make([]SessionStates, len(b.sessions))
 	for i := range states {
-		begin, end := indptr[i], indptr[i+1]
-		states[i] = SessionStates{Tokens: tokens[begin:end:end], After: written[begin:end:end]}
+		tokens := blocks[i].Tokens
+		states[i] = SessionStates{Tokens: tokens, After: make([][]byte, len(tokens))}
 		if before[i] != nil {
 			states[i].Before = unsafe.Slice((*byte)(before[i]), s.stateBytes)
 		}
+		for j := range tokens {
+			states[i].After[j] = unsafe.Slice((*byte)(after[j]), s.stateBytes)
+		}
+		after = after[len(tokens):]
 	}
 	return states, nil
 }
 
-// StateIndices tells after which new tokens a group with states keeps a state: step i those from
-// tokens[indptr[i]:indptr[i+1]], indices among its new tokens, 0 the first, rising.
-func (b *Batch) StateIndices(group int) (indptr []uint64, tokens []uint32, err error) {
-	const op = "state indices"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, nil, err
-	}
-	indptr = make([]uint64, len(b.sessions)+1)
-	tokens, err = list(op, b, func(capacity uint64, tokens *uint32, count *uint64) raw.Status {
-		return raw.BatchStateIndices(b.handle, number, &indptr[0], capacity, tokens, count)
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return indptr, tokens, nil
+// SessionStateBlocks are the blocks with the states of one session in one group.
+type SessionStateBlocks struct {
+	Before uint32   // That of the state before the new tokens; NoBlock: there is no token yet.
+	Tokens []uint32 // After which new tokens a state is kept, 0 the first; rising.
+	After  []uint32 // The block to write the state after each of these tokens to.
 }
 
-// StateBlocks tells in which blocks the states of a group are, for engines with bytes of their own
-// (StorageNone) or with kernels that take ids: before[i] that of the state that the session of step
-// i has, NoBlock if it has no token yet; after those to write, in the order of StateIndices.
-func (b *Batch) StateBlocks(group int) (before, after []uint32, err error) {
+// StateBlocks tells in which blocks the states of a group are, step by step, for engines with bytes
+// of their own (StorageNone) or with kernels that take ids.
+func (b *Batch) StateBlocks(group int) ([]SessionStateBlocks, error) {
 	const op = "state blocks"
 	number, err := unsigned32(op, "group", group)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	blocks := make([]uint32, len(b.sessions)+1)
-	after, err = list(op, b, func(capacity uint64, after *uint32, count *uint64) raw.Status {
-		return raw.BatchStateBlocks(b.handle, number, &blocks[0], capacity, after, count)
+	before, indptr := make([]uint32, len(b.sessions)+1), make([]uint64, len(b.sessions)+1)
+	var tokens []uint32
+	after, err := list(op, b, func(capacity uint64, after *uint32, count *uint64) raw.Status {
+		tokens = make([]uint32, capacity)
+		return raw.BatchGetStateBlocks(
+			b.handle, number, &before[0], &indptr[0], capacity, first(tokens), after, count,
+		)
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return blocks[:len(b.sessions)], after, nil
+	blocks := make([]SessionStateBlocks, len(b.sessions))
+	for i := range blocks {
+		begin, end := indptr[i], indptr[i+1]
+		blocks[i] = SessionStateBlocks{before[i], tokens[begin:end:end], after[begin:end:end]}
+	}
+	return blocks, nil
 }

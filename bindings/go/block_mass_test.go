@@ -25,7 +25,7 @@ func TestBlockMass(t *testing.T) {
 	for queries, whole := range map[int]float64{0: 40, 7: 7} {
 		mass := make([]float32, 2*3)
 		must(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{
-			BlockMass: mass, BlockMassSize: 3, BlockMassQueries: queries,
+			BlockMass: &pagedkv.BlockMass{Queries: queries, Masses: mass, Size: 3},
 		}))
 		for head := 0; head < 2; head++ {
 			sum := float64(mass[head*3] + mass[head*3+1] + mass[head*3+2])
@@ -34,12 +34,11 @@ func TestBlockMass(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []pagedkv.AttentionParams{
-		{BlockMass: make([]float32, 5), BlockMassSize: 3},
-		{BlockMass: make([]float32, 4), BlockMassSize: 2},
-		{BlockMassQueries: 1},
+	for _, wrong := range []pagedkv.BlockMass{
+		{Masses: make([]float32, 5), Size: 3}, {Masses: make([]float32, 4), Size: 2}, {Size: 3}, {},
 	} {
-		refused(t, batch.Attend(0, q, out, &wrong), pagedkv.ErrInvalidArgument)
+		err := batch.Attend(0, q, out, &pagedkv.AttentionParams{BlockMass: &wrong})
+		refused(t, err, pagedkv.ErrInvalidArgument)
 	}
 	must(t, batch.Abort())
 }

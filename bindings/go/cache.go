@@ -3,7 +3,6 @@ package pagedkv
 import (
 	"runtime"
 	"sync"
-	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
@@ -32,14 +31,14 @@ func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 			return CachePlan{}, err
 		}
 	}
-	plan := raw.CachePlan{StructSize: uint32(unsafe.Sizeof(raw.CachePlan{}))}
+	plan := sized(&raw.CachePlan{})
 	var ends hooks
 	defer ends.forget()
 	config.Store = nil // takes nothing of what a plan counts
 	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status {
-		return raw.CacheComputePlan(c, which, &plan)
+		return raw.CacheComputePlan(c, which, plan)
 	})
-	return cachePlanOf(&plan), err
+	return cachePlanOf(plan), err
 }
 
 // NewCache makes a cache. Memory is touched as blocks are first used, unless the config says
@@ -109,16 +108,16 @@ func (c *Cache) Close() error {
 
 // Info tells what the cache was made with, defaults filled in.
 func (c *Cache) Info() (CacheInfo, error) {
-	out := raw.CacheInfo{StructSize: uint32(unsafe.Sizeof(raw.CacheInfo{}))}
-	err := call("cache info", c, func() raw.Status { return raw.CacheGetInfo(c.handle, &out) })
-	return cacheInfoOf(&out), err
+	out := sized(&raw.CacheInfo{})
+	err := call("cache info", c, func() raw.Status { return raw.CacheGetInfo(c.handle, out) })
+	return cacheInfoOf(out), err
 }
 
 // Stats are counts over all groups, exact while nobody else uses the cache.
 func (c *Cache) Stats() (CacheStats, error) {
-	out := raw.CacheStats{StructSize: uint32(unsafe.Sizeof(raw.CacheStats{}))}
-	err := call("cache stats", c, func() raw.Status { return raw.CacheGetStats(c.handle, &out) })
-	return cacheStatsOf(&out), err
+	out := sized(&raw.CacheStats{})
+	err := call("cache stats", c, func() raw.Status { return raw.CacheGetStats(c.handle, out) })
+	return cacheStatsOf(out), err
 }
 
 // PoolStats are counts of the blocks of one group.
@@ -128,9 +127,9 @@ func (c *Cache) PoolStats(group int) (PoolStats, error) {
 	if err != nil {
 		return PoolStats{}, err
 	}
-	out := raw.PoolStats{StructSize: uint32(unsafe.Sizeof(raw.PoolStats{}))}
-	err = call(op, c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, &out) })
-	return poolStatsOf(&out), err
+	out := sized(&raw.PoolStats{})
+	err = call(op, c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, out) })
+	return poolStatsOf(out), err
 }
 
 // Metrics are the figures of the cache in the exposition format of Prometheus.

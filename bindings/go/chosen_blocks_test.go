@@ -74,9 +74,10 @@ func stepOverBlocks(
 func TestChosenBlocks(t *testing.T) {
 	batch, q, k, v := stepOverBlocks(t, pagedkv.CacheConfig{})
 	defer batch.Close()
-	attend := func(params pagedkv.AttentionParams) []float32 {
+	attend := func(blocks *pagedkv.ChosenBlocks) []float32 {
 		t.Helper()
 		out := make([]float32, len(q))
+		params := pagedkv.AttentionParams{ChosenBlocks: blocks}
 		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))
 		return out
 	}
@@ -85,11 +86,11 @@ func TestChosenBlocks(t *testing.T) {
 		{pagedkv.NoFirstBlocks, pagedkv.NoLastBlocks, 0, 0},
 		{2, 3, 2, 3},
 	} {
-		params := pagedkv.AttentionParams{FirstBlocks: always.first, LastBlocks: always.last}
-		listed, choosing := params, params
+		choosing := pagedkv.ChosenBlocks{First: always.first, Last: always.last}
+		listed := choosing
 		chosen := make([]uint32, chosenNew*2*chosenTop)
-		choosing.TopBlocks, choosing.ChosenBlocks = chosenTop, chosen
-		out := attend(choosing)
+		choosing.Top, choosing.Chosen = chosenTop, chosen
+		out := attend(&choosing)
 		near(
 			t, "over chosen blocks", out,
 			overBlocks(q, k, v, chosen, always.firstBlocks, always.lastBlocks),
@@ -100,18 +101,18 @@ func TestChosenBlocks(t *testing.T) {
 				t.Errorf("%v were chosen", chosen)
 			}
 		}
-		listed.BlockLists, listed.BlockListSize = chosen, chosenTop
-		same(t, attend(listed), out...)
+		listed.Lists, listed.ListSize = chosen, chosenTop
+		same(t, attend(&listed), out...)
 	}
 	// More than there are to choose from, and none.
 	all := make([]uint32, chosenNew*2*12)
-	out := attend(pagedkv.AttentionParams{TopBlocks: 12, ChosenBlocks: all})
-	same(t, out, attend(pagedkv.AttentionParams{})...)
+	out := attend(&pagedkv.ChosenBlocks{Top: 12, Chosen: all})
+	same(t, out, attend(nil)...)
 	if all[0] != 1 || all[9] != 10 || all[10] != pagedkv.NoBlock || all[11] != pagedkv.NoBlock {
 		t.Errorf("%v were chosen", all)
 	}
 	none := overBlocks(q, k, v, nil, 1, 1)
-	near(t, "over no list", attend(pagedkv.AttentionParams{BlockLists: []uint32{}}), none)
+	near(t, "over no list", attend(&pagedkv.ChosenBlocks{Lists: []uint32{}}), none)
 }
 
 func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
@@ -119,61 +120,55 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 	defer batch.Close()
 	lists := func(entries int) []uint32 { return make([]uint32, entries) }
 	for _, wrong := range []struct {
-		params pagedkv.AttentionParams
+		blocks pagedkv.ChosenBlocks
 		status pagedkv.Status
 		part   string
 	}{
 		{
-			pagedkv.AttentionParams{BlockLists: lists(11), BlockListSize: 3},
-			pagedkv.ErrInvalidArgument,
-			"BlockLists has 11 entries: 2 rows of 2 KV heads of 3 blocks are needed",
+			pagedkv.ChosenBlocks{Lists: lists(11), ListSize: 3}, pagedkv.ErrInvalidArgument,
+			"Lists has 11 entries: 2 rows of 2 KV heads of 3 blocks are needed",
+		},
+		{pagedkv.ChosenBlocks{Lists: lists(12)}, pagedkv.ErrInvalidArgument, "of 0 blocks"},
+		{
+			pagedkv.ChosenBlocks{Lists: lists(0), ListSize: 3}, pagedkv.ErrInvalidArgument,
+			"Lists has 0 entries",
 		},
 		{
-			pagedkv.AttentionParams{BlockLists: lists(12)}, pagedkv.ErrInvalidArgument,
-			"of 0 blocks",
+			pagedkv.ChosenBlocks{Top: 1, ListSize: 3}, pagedkv.ErrInvalidArgument, "lists is NULL",
+		},
+		{pagedkv.ChosenBlocks{Lists: lists(4), ListSize: -1}, pagedkv.ErrOutOfRange, "ListSize"},
+		{
+			pagedkv.ChosenBlocks{Lists: lists(4), ListSize: 1<<62 + 1}, pagedkv.ErrOutOfRange,
+			"ListSize",
 		},
 		{
-			pagedkv.AttentionParams{BlockLists: lists(0), BlockListSize: 3},
-			pagedkv.ErrInvalidArgument, "BlockLists has 0 entries",
+			pagedkv.ChosenBlocks{Lists: lists(4), ListSize: 1, Top: 1}, pagedkv.ErrInvalidArgument,
+			"give one of the two",
+		},
+		{pagedkv.ChosenBlocks{}, pagedkv.ErrInvalidArgument, "give one of the two"},
+		{
+			pagedkv.ChosenBlocks{Top: 3, Chosen: lists(13)}, pagedkv.ErrInvalidArgument,
+			"Chosen has 13",
 		},
 		{
-			pagedkv.AttentionParams{BlockListSize: 3}, pagedkv.ErrInvalidArgument,
-			"block_lists is NULL",
+			pagedkv.ChosenBlocks{Top: 1<<31 - 1, Chosen: lists(4)}, pagedkv.ErrInvalidArgument,
+			"Chosen has 4",
 		},
 		{
-			pagedkv.AttentionParams{BlockLists: lists(4), BlockListSize: -1},
-			pagedkv.ErrOutOfRange, "BlockListSize",
+			pagedkv.ChosenBlocks{Lists: lists(0), Chosen: lists(0)}, pagedkv.ErrInvalidArgument,
+			"top is 0",
 		},
+		{pagedkv.ChosenBlocks{Top: -1}, pagedkv.ErrOutOfRange, "Top"},
+		{pagedkv.ChosenBlocks{Top: 1, First: -2}, pagedkv.ErrOutOfRange, "First"},
+		{pagedkv.ChosenBlocks{Top: 1, Last: -2}, pagedkv.ErrOutOfRange, "Last"},
 		{
-			pagedkv.AttentionParams{BlockLists: lists(4), BlockListSize: 1<<62 + 1},
-			pagedkv.ErrOutOfRange, "BlockListSize",
-		},
-		{
-			pagedkv.AttentionParams{BlockLists: lists(4), BlockListSize: 1, TopBlocks: 1},
-			pagedkv.ErrInvalidArgument, "both given",
-		},
-		{
-			pagedkv.AttentionParams{TopBlocks: 3, ChosenBlocks: lists(13)},
-			pagedkv.ErrInvalidArgument, "ChosenBlocks has 13",
-		},
-		{
-			pagedkv.AttentionParams{TopBlocks: 1<<31 - 1, ChosenBlocks: lists(4)},
-			pagedkv.ErrInvalidArgument, "ChosenBlocks has 4",
-		},
-		{
-			pagedkv.AttentionParams{ChosenBlocks: lists(0)}, pagedkv.ErrInvalidArgument,
-			"top_blocks is 0",
-		},
-		{pagedkv.AttentionParams{TopBlocks: -1}, pagedkv.ErrOutOfRange, "TopBlocks"},
-		{pagedkv.AttentionParams{FirstBlocks: -2}, pagedkv.ErrOutOfRange, "FirstBlocks"},
-		{pagedkv.AttentionParams{LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
-		{
-			pagedkv.AttentionParams{BlockLists: []uint32{1, 2, 3, 13}, BlockListSize: 1},
-			pagedkv.ErrOutOfRange, "names block 13",
+			pagedkv.ChosenBlocks{Lists: []uint32{1, 2, 3, 13}, ListSize: 1}, pagedkv.ErrOutOfRange,
+			"names block 13",
 		},
 	} {
 		out := make([]float32, len(q))
-		err := batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &wrong.params)
+		params := pagedkv.AttentionParams{ChosenBlocks: &wrong.blocks}
+		err := batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params)
 		refused(t, err, wrong.status, wrong.part)
 	}
 }

@@ -42,7 +42,7 @@ func opened(t testing.TB, cache *Cache, tokens int) *Session {
 	t.Helper()
 	session, err := cache.OpenSession(nil)
 	check(t, err)
-	check(t, session.Prefill(0, tokens, Float32(rows[:tokens*8*64]), Float32(rows[:tokens*8*64])))
+	check(t, session.Append(0, tokens, Float32(rows[:tokens*8*64]), Float32(rows[:tokens*8*64])))
 	return session
 }
 
@@ -345,7 +345,7 @@ func TestManyGoroutinesForgetEverything(t *testing.T) {
 func forgetOne(t *testing.T, cache *Cache, kind int) {
 	session, err := cache.OpenSession(nil)
 	if err == nil {
-		err = session.Prefill(0, 20, Float32(rows[:20*8*64]), Float32(rows[:20*8*64]))
+		err = session.Append(0, 20, Float32(rows[:20*8*64]), Float32(rows[:20*8*64]))
 	}
 	if err == nil {
 		switch kind % 5 {

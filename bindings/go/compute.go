@@ -2,10 +2,8 @@ package pagedkv
 
 import (
 	"runtime"
-	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // ComputeConfig describes a Compute.
@@ -23,8 +21,7 @@ type Compute struct {
 }
 
 func (c *ComputeConfig) place(op string) (*raw.ComputeConfig, error) {
-	out := &raw.ComputeConfig{}
-	raw.ComputeConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(&raw.ComputeConfig{})
 	n := numbers{op: op}
 	out.Threads, out.ISA = n.u32("Threads", c.Threads), int32(c.ISA)
 	return out, n.err
@@ -33,9 +30,6 @@ func (c *ComputeConfig) place(op string) (*raw.ComputeConfig, error) {
 // NewCompute starts the threads.
 func NewCompute(config ComputeConfig) (*Compute, error) {
 	const op = "create compute"
-	if err := library.Load(""); err != nil {
-		return nil, err
-	}
 	given, err := config.place(op)
 	if err != nil {
 		return nil, err
@@ -62,12 +56,9 @@ func (c *Compute) Close() error {
 
 // Info tells what it runs on.
 func (c *Compute) Info() (ComputeInfo, error) {
-	if err := library.Load(""); err != nil {
-		return ComputeInfo{}, err
-	}
-	out := raw.ComputeInfo{StructSize: uint32(unsafe.Sizeof(raw.ComputeInfo{}))}
-	err := call("compute info", c, func() raw.Status { return raw.ComputeGetInfo(c.raw(), &out) })
-	return computeInfoOf(&out), err
+	out := sized(&raw.ComputeInfo{})
+	err := call("compute info", c, func() raw.Status { return raw.ComputeGetInfo(c.raw(), out) })
+	return computeInfoOf(out), err
 }
 
 // raw is the handle of C; 0 for nil.

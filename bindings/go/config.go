@@ -1,10 +1,6 @@
 package pagedkv
 
-import (
-	"unsafe"
-
-	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-)
+import raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 
 // LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for
 // each shape or window.
@@ -30,15 +26,16 @@ type LayerGroup struct {
 	// With RotationMatrix: orthogonal matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim]; nil: K,
 	// or V, is not rotated.
 	KeyRotation, ValueRotation []float32
-	// The layers keep a state of so many bytes each, in place of keys and values (linear attention,
-	// state spaces, short convolutions); 0: they keep keys and values. With it heads, dims, types,
-	// Window, Sinks and Latent stay 0. Not with StorageContiguous. See Batch.States.
+	// The layers keep a state of this many bytes each, in place of keys and values (linear
+	// attention, state spaces, short convolutions); 0: they keep keys and values. With it heads,
+	// dims, types, Window, Sinks and Latent stay 0. Not with StorageContiguous. See Batch.States.
 	StateBytes uint64
-	// With states: a step that reaches past a multiple of so many tokens keeps the state there, for
-	// as long as the session has that token. A multiple of the block size; 0: no such checkpoints.
+	// With states: a step that reaches past a multiple of this many tokens keeps the state there,
+	// for as long as the session has that token. A multiple of the block size; 0: no such
+	// checkpoints.
 	CheckpointTokens int
-	// With states: a step of at most so many new tokens of a session keeps the state after each of
-	// them until its Commit, so that Accept can end at any; up to 256.
+	// With states: a step of at most this many new tokens of a session keeps the state after each
+	// of them until its Commit, so that Accept can end at any; up to 256.
 	DraftTokens int
 }
 
@@ -138,10 +135,7 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	out.KVHeads = n.u32("KVHeads", given.KVHeads)
 	out.KeyDim = n.u32("KeyDim", given.KeyDim)
 	out.ValueDim = n.u32("ValueDim", given.ValueDim)
-	if given.DType != 0 {
-		out.DType = int32(given.DType)
-	}
-	out.ValueDType = int32(given.ValueDType)
+	out.DType, out.ValueDType = int32(given.DType), int32(given.ValueDType)
 	out.Window = n.u32("Window", given.Window)
 	out.Sinks = n.u32("Sinks", given.Sinks)
 	out.Latent = flag(given.Latent)
@@ -152,8 +146,7 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 }
 
 func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
-	out := first(place[raw.PrefixConfig](a, 1))
-	raw.PrefixConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(first(place[raw.PrefixConfig](a, 1)))
 	out.Eviction = int32(given.Eviction)
 	out.PinnedBlocks = given.PinnedBlocks
 	out.SaltBlocks = given.SaltBlocks
@@ -178,23 +171,14 @@ func (c *CacheConfig) arenaSize() int {
 // place builds C's config in an arena of arenaSize bytes.
 func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig, error) {
 	n := numbers{op: op}
-	out := first(place[raw.CacheConfig](a, 1))
-	raw.CacheConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(first(place[raw.CacheConfig](a, 1)))
 	groups := place[raw.LayerGroup](a, len(c.Groups))
 	for i := range groups {
-		raw.LayerGroupInit(&groups[i], uint64(unsafe.Sizeof(groups[i])))
-		n.group(a, &c.Groups[i], &groups[i])
+		n.group(a, &c.Groups[i], sized(&groups[i]))
 	}
-	out.GroupCount, out.Groups, out.DType = uint32(len(groups)), first(groups), 0
-	if c.Storage != 0 {
-		out.Storage = int32(c.Storage)
-	}
-	if c.Layout != 0 {
-		out.Layout = int32(c.Layout)
-	}
-	if c.BlockSize != 0 {
-		out.BlockSize = n.u32("BlockSize", c.BlockSize)
-	}
+	out.GroupCount, out.Groups = uint32(len(groups)), first(groups)
+	out.Storage, out.Layout = int32(c.Storage), int32(c.Layout)
+	out.BlockSize = n.u32("BlockSize", c.BlockSize)
 	out.Blocks, out.MemoryBytes = c.Blocks, c.MemoryBytes
 	out.SharedMemory = flag(c.SharedMemory)
 	directory, err := ended(op, "MemoryDirectory", c.MemoryDirectory)

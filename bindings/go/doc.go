@@ -32,7 +32,7 @@
 //
 // Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares
 // it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). A call that fails has
-// changed nothing, except where Session.Prefill says so. Slices are checked against the shapes of
+// changed nothing. Slices are checked against the shapes of
 // the model before the library sees them.
 //
 // # Closing

@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // FileConfig goes with saving and with loading. The zero value, and nil, have the defaults.
@@ -17,8 +16,8 @@ type FileConfig struct {
 	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
 	// 16 to 64 bytes: the file is encrypted and authenticated with them. None: checksums, which
 	// tell accidents only.
-	Key        Secret
-	NotDurable bool // SaveFile does not wait for the disk.
+	Key       Secret
+	SkipFsync bool // SaveFile does not wait for the disk: a power cut may lose both files.
 	// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise
 	// ErrMismatch.
 	TrustSalts bool
@@ -85,10 +84,9 @@ func (f *FileConfig) place() *raw.FileConfig {
 	if f == nil {
 		return nil
 	}
-	out := &raw.FileConfig{}
-	raw.FileConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(&raw.FileConfig{})
 	out.PrefixIndex = flag(f.PrefixIndex)
-	out.Durable = flag(!f.NotDurable)
+	out.SkipFsync = flag(f.SkipFsync)
 	out.TrustSalts = flag(f.TrustSalts)
 	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))
 	out.FingerprintSize = uint64(len(f.Fingerprint))
@@ -121,15 +119,11 @@ func pathStream(path string) *stream { return &stream{path: append([]byte(path),
 func (s *stream) call(
 	op string, config *FileConfig, function func(*raw.FileConfig, *raw.Stream) raw.Status,
 ) error {
-	if err := library.Load(""); err != nil {
-		return err
-	}
 	if length := len(s.path); length > 0 &&
 		string(s.path[:length-1]) != raw.Text(unsafe.Pointer(&s.path[0])) {
 		return misuse(op, ErrInvalidArgument, "a zero byte in the path %q", s.path[:length-1])
 	}
-	out := &raw.Stream{}
-	raw.StreamInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(&raw.Stream{})
 	if s.path != nil {
 		out.Kind, out.Path = int32(StreamPath), &s.path[0]
 	} else {
@@ -188,11 +182,11 @@ func (c *Cache) load(from *stream, config *FileConfig, capacity int) ([]Loaded, 
 }
 
 func inspect(from *stream, config *FileConfig) (FileInfo, error) {
-	out := raw.FileInfo{StructSize: uint32(unsafe.Sizeof(raw.FileInfo{}))}
+	out := sized(&raw.FileInfo{})
 	err := from.call("inspect", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
-		return raw.FileInspect(f, s, &out)
+		return raw.FileInspect(f, s, out)
 	})
-	return fileInfoOf(&out), err
+	return fileInfoOf(out), err
 }
 
 // moved is what C is told: a count, or a negative errno.

@@ -21,6 +21,9 @@ func saved(t *testing.T) (*pagedkv.Cache, []pagedkv.FileItem) {
 	extend(t, session, numbered(1, 20))
 	frozen, err := session.Snapshot()
 	must(t, err)
+	if frozen.Length() != 20 {
+		t.Errorf("the snapshot has %d tokens", frozen.Length())
+	}
 	extend(t, session, numbered(21, 20))
 	return cache, []pagedkv.FileItem{{Session: session, Label: 7}, {Snapshot: frozen, Label: 8}}
 }
@@ -53,7 +56,7 @@ func checkLoaded(t *testing.T, loaded []pagedkv.Loaded, err error) {
 func TestFilesComeBack(t *testing.T) {
 	cache, items := saved(t)
 	path := filepath.Join(t.TempDir(), "sessions")
-	config := &pagedkv.FileConfig{Fingerprint: []byte("model"), NotDurable: true}
+	config := &pagedkv.FileConfig{Fingerprint: []byte("model"), SkipFsync: true}
 	size, err := cache.SaveFile(path, config, items...)
 	must(t, err)
 	onDisk, err := os.ReadFile(path)

@@ -33,7 +33,9 @@ CAPITALS = "AVX2 AVX512 BF16 E4M3 E5M2 F16 F32 FP8 ID ISA KV LFU LRU NEON NONE S
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}
 # Parameters that are arrays though C's type could be a pointer to one.
-ARRAYS = {("pkv_merge_states", "outs")}
+ARRAYS = {("pkv_attention_merge", "outs")}
+# Structs of parameters that point at other structs, which go with them by value.
+NESTED = ["pkv_attention_params"]
 FIGURES = [
     "pkv_cache_plan",
     "pkv_cache_info",
@@ -154,6 +156,11 @@ class Api:
         fields = [field["type"] for field in self.structs[name]["fields"]]
         pointed = [self.resolve(kind["pointer"]) for kind in fields if "pointer" in kind]
         return bool(pointed) and all(kind.get("name") in SCALARS | {"void": ""} for kind in pointed)
+
+    def nested(self, name):
+        """The fields of a struct that point at a struct, with the names of those."""
+        pointed = [(f["name"], f["type"].get("pointer", {})) for f in self.structs[name]["fields"]]
+        return [(field, to["name"]) for field, to in pointed if to.get("name") in self.structs]
 
     def go(self, kind):
         """The Go type of a field, a parameter or a result."""
@@ -345,6 +352,9 @@ def c_parameter(api, function, parameter):
             "",
             f"(*C.uintptr_t)(unsafe.Pointer({go_name}))",
         )
+    if target in NESTED:
+        given = f"{argument(target)}Value({go_name})"
+        return f"go_{target} {name}", f"go_{target}_of(&{name})", "", given
     if (
         target in api.structs
         and kind["const"]
@@ -377,6 +387,41 @@ def shim(returns, name, parts):
     ]
 
 
+def nested_in_c(api, name):
+    """A C struct with all that the struct points at, and the function that puts it together."""
+    fields = api.nested(name)
+    return [
+        "typedef struct {",
+        f"  {name} value;",
+        *(f"  {kind} {field};" for field, kind in fields),
+        f"  int {', '.join(['given', *(f'{field}_given' for field, _ in fields)])};",
+        f"}} go_{name};",
+        f"static const {name}* go_{name}_of(go_{name}* all) {{",
+        *(
+            f"  all->value.{field} = all->{field}_given ? &all->{field} : NULL;"
+            for field, _ in fields
+        ),
+        "  return all->given ? &all->value : NULL;",
+        "}",
+    ]
+
+
+def nested_in_go(api, name):
+    """The function that fills in the C struct of nested_in_c."""
+    lines = [
+        "",
+        f"func {argument(name)}Value(pointer *{camel(name)}) (all C.go_{name}) {{",
+        "\tif pointer != nil {",
+        f"\t\tall.value, all.given = *(*C.{name})(unsafe.Pointer(pointer)), 1",
+    ]
+    for field, kind in api.nested(name):
+        lines += [
+            f"\t\tall.value.{field} = nil",
+            f"\t\tall.{field}, all.{field}_given = {argument(kind)}Value(pointer.{camel(field)})",
+        ]
+    return [*lines, "\t}", "\treturn all", "}"]
+
+
 def cgo_file(api):
     shims, calls, values = [], [], []
     for function in api.data["functions"]:
@@ -405,6 +450,7 @@ def cgo_file(api):
             re.match(r"\w+", part)[0]
             for part in re.findall(r"(pkv_\w+)\s+\w+,\s+int\s+\w+_given", "\n".join(shims))
         }
+        | {kind for name in NESTED for _, kind in api.nested(name)}
     )
     for name in used:
         values += [
@@ -420,6 +466,7 @@ def cgo_file(api):
             "\treturn value, given",
             "}",
         ]
+    values += [line for name in NESTED for line in nested_in_go(api, name)]
     head = [
         "//go:build pagedkv_cgo\n",
         NOTE,
@@ -431,6 +478,7 @@ def cgo_file(api):
         "",
         "// Structs that point into Go memory are passed by value: cgo then checks and holds what",
         "// they point at.",
+        *(line for name in NESTED for line in nested_in_c(api, name)),
     ]
     return [*head, *shims, "*/", 'import "C"', "", 'import "unsafe"', *values, *calls]
 

@@ -134,12 +134,12 @@ type Storage int32
 
 // Values of Storage.
 const (
-	// Fixed-size blocks of one slab, shared between sessions, copied on write.
-	StoragePaged Storage = 1
+	// Fixed-size blocks of one slab, shared between sessions, copied on write (default).
+	StoragePaged Storage = 0
 	// One growing tensor per session and layer; a fork or a snapshot copies.
-	StorageContiguous Storage = 2
-	// Block ids only: the engine keeps the bytes; write, attend and materialize are UNSUPPORTED.
-	StorageNone Storage = 3
+	StorageContiguous Storage = 1
+	// Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED.
+	StorageNone Storage = 2
 )
 
 // Layout: How the bytes of a paged cache are arranged.
@@ -154,12 +154,12 @@ const (
 	// (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4:
 	// nibble i is in byte i / 2, the even one lower). After the elements come the scales, INT8 [16
 	// tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
-	LayoutPacked Layout = 1
+	LayoutPacked Layout = 0
 	// Layer-major, made for engines with kernels of their own: per layer one K tensor
 	// [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv
 	// head][value_dim]. Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of
 	// INT8 or INT4 is its elements followed by its scales.
-	LayoutPlain Layout = 2
+	LayoutPlain Layout = 1
 )
 
 // ISA: Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
@@ -178,15 +178,15 @@ const (
 	ISAAVX2 ISA = 3
 	// F, CD, DQ, BW, VL.
 	ISAAVX512 ISA = 4
-	// AVX512 with BF16 and VNNI.
-	ISAAVX512BF16 ISA = 5
-	// Every Arm64 processor has it.
-	ISANEON ISA = 6
 	// AVX512 with VNNI.
-	ISAAVX512VNNI ISA = 7
+	ISAAVX512VNNI ISA = 5
+	// AVX512 with BF16 and VNNI.
+	ISAAVX512BF16 ISA = 6
 	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
 	// which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
-	ISAAmx ISA = 8
+	ISAAmx ISA = 7
+	// Every Arm64 processor has it.
+	ISANEON ISA = 8
 	// NEON with DotProd.
 	ISANEONDot ISA = 9
 	// NEON with DotProd, BF16 and I8MM.
@@ -196,10 +196,10 @@ const (
 // Rotation: How rows of K and V are rotated before they are stored. Queries are rotated as K, and
 // outputs back from V, so that callers see no rotation: scores stay the same, and a few large dims
 // are spread over all others, which is what types of few bits need (guide/quality.md). The rotation
-// is computed in fp32 and fused into write, attend and materialize. What is stored is rotated:
-// blocks, files and items of stores. Reading rows back undoes it up to the rounding of fp32, also
-// for types that otherwise return what was written. A NaN or an infinity spreads to all dims that
-// are rotated together.
+// is computed in fp32 and fused into write, attend and read. What is stored is rotated: blocks,
+// files and items of stores. Reading rows back undoes it up to the rounding of fp32, also for types
+// that otherwise return what was written. A NaN or an infinity spreads to all dims that are rotated
+// together.
 type Rotation int32
 
 // Values of Rotation.
@@ -243,6 +243,27 @@ const (
 	EvictionLFU Eviction = 2
 )
 
+// MaskKind: What the data of a pkv_mask are.
+type MaskKind int32
+
+// Values of MaskKind.
+const (
+	// uint64_t [rows][row_stride]: bit j % 64 of word j / 64 says whether the row sees new token j
+	// of its own session. Of the new tokens, those are seen whose bit is set and which the window
+	// does not hide; what was there before the step is seen as without a mask.
+	MaskBits MaskKind = 1
+	// int32_t [rows]: a tree of speculative tokens by the parent of each new token: its index among
+	// the new tokens of its session, lower than the token's own, or -1 for none. A new token sees
+	// itself, its ancestors and, as without a mask, what was there before the step.
+	MaskParents MaskKind = 2
+	// uint8_t, for positions: 0 hides; any other byte shows what the causal rule and the window do
+	// not hide. The byte of query i of sequence s for column c is data[s * batch_stride + i *
+	// row_stride + c]; with first_rows (of pkv_attention_sequences, or pkv_batch_set_first_rows), i
+	// counts the rows of the padded batch. Positions before the first column are seen as without a
+	// mask.
+	MaskBytes MaskKind = 3
+)
+
 // PrefixUse: What a session does with the prefix index of its cache, if there is one.
 type PrefixUse int32
 
@@ -262,15 +283,15 @@ type Retention int32
 
 // Values of Retention.
 const (
+	// For a text that will hardly return: a batch job, an evaluation.
+	RetentionLow Retention = -1
 	// For a text like any other (default).
 	RetentionNormal Retention = 0
-	// For a text that will hardly come again: a batch job, an evaluation.
-	RetentionLow Retention = 1
 	// For a text that must stay fast, even if it comes seldom.
-	RetentionHigh Retention = 2
+	RetentionHigh Retention = 1
 )
 
-// IndexUnit: What an index list of pkv_batch_kv_indices counts.
+// IndexUnit: What an index list of pkv_batch_get_kv_indices counts.
 type IndexUnit int32
 
 // Values of IndexUnit.

@@ -8,7 +8,7 @@ import (
 
 // A head with a window gives what all heads give in a layer with that window.
 func TestHeadWindows(t *testing.T) {
-	batch, q, _, _ := stepOverBlocks(t)
+	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
 	attend := func(params pagedkv.AttentionParams) []float32 {
 		out := make([]float32, chosenNew*4*32)
 		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))
@@ -31,7 +31,7 @@ func TestHeadWindows(t *testing.T) {
 	for _, wrong := range []pagedkv.AttentionParams{
 		{HeadWindows: windows[:1]},
 		{HeadSinks: []uint32{1, 2, 3}},
-		{ChooseTogether: true},
+		{ChosenBlocks: &pagedkv.ChosenBlocks{Together: true}},
 	} {
 		out := pagedkv.Float32(make([]float32, chosenNew*4*32))
 		refused(t, batch.Attend(0, pagedkv.Float32(q), out, &wrong), pagedkv.ErrInvalidArgument)
@@ -39,15 +39,35 @@ func TestHeadWindows(t *testing.T) {
 }
 
 func TestATreeChoosesTogether(t *testing.T) {
-	batch, q, _, _ := stepOverBlocks(t)
+	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
 	chosen := make([]uint32, chosenNew*2*chosenTop)
 	out := pagedkv.Float32(make([]float32, chosenNew*4*32))
 	must(t, batch.Attend(0, pagedkv.Float32(q), out, &pagedkv.AttentionParams{
-		Parents: []int32{-1, 0}, TopBlocks: chosenTop, ChooseTogether: true, ChosenBlocks: chosen,
+		Mask:         &pagedkv.Mask{Parents: []int32{-1, 0}},
+		ChosenBlocks: &pagedkv.ChosenBlocks{Top: chosenTop, Together: true, Chosen: chosen},
 	}))
 	for i := 0; i < 2*chosenTop; i++ {
 		if chosen[i] != chosen[2*chosenTop+i] {
 			t.Errorf("the tokens chose %v", chosen)
 		}
+	}
+}
+
+func TestNoSinksInALayerWithSinks(t *testing.T) {
+	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
+		{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Window: 30, Sinks: 5},
+	}})
+	defer batch.Close()
+	outs := [3][]float32{}
+	for i, params := range []pagedkv.AttentionParams{
+		{}, {Sinks: pagedkv.NoSinks},
+		{HeadSinks: []uint32{pagedkv.NoHeadSinks, pagedkv.NoHeadSinks}},
+	} {
+		outs[i] = make([]float32, chosenNew*4*32)
+		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(outs[i]), &params))
+	}
+	same(t, outs[2], outs[1]...)
+	if outs[1][0] == outs[0][0] {
+		t.Error("the sinks of the layer are still seen")
 	}
 }

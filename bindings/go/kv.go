@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Memory is where K or V of a KVView lie: a slice of the caller's, or a cache's own.
@@ -80,18 +79,18 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 	if err != nil {
 		return KVView{}, err
 	}
-	r := raw.KVView{StructSize: uint32(unsafe.Sizeof(raw.KVView{}))}
+	r := sized(&raw.KVView{})
 	err = call(op, c, func() raw.Status {
-		return raw.CacheKVView(c.handle, number, &r)
+		return raw.CacheGetKVView(c.handle, number, r)
 	})
 	if err != nil {
 		return KVView{}, err
 	}
 	view := KVView{
-		DType: DType(
-			r.DType,
-		), ValueDType: DType(r.ValueDType), Layout: Layout(r.Layout), BlockSize: int(r.BlockSize),
-		KVHeads: int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim), Blocks: r.Blocks,
+		DType: DType(r.DType), ValueDType: DType(r.ValueDType), Layout: Layout(r.Layout),
+		BlockSize: int(r.BlockSize),
+		KVHeads:   int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim),
+		Blocks:       r.Blocks,
 		KBlockStride: r.KBlockStride, KRowStride: r.KRowStride, KHeadStride: r.KHeadStride,
 		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
 		Rotation: Rotation(r.Rotation),
@@ -172,20 +171,23 @@ func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride
 	return sum
 }
 
+// shape is C's view without its memory.
+func (v *KVView) shape(n *numbers) *raw.KVView {
+	return sized(&raw.KVView{
+		DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
+		BlockSize: n.u32("BlockSize", v.BlockSize), KVHeads: n.u32("KVHeads", v.KVHeads),
+		KeyDim: n.u32("KeyDim", v.KeyDim), ValueDim: n.u32("ValueDim", v.ValueDim),
+		Blocks: v.Blocks,
+	})
+}
+
 // place gives C's view, or says why the memory does not hold it.
 func (v *KVView) place(op string) (*raw.KVView, error) {
 	n := numbers{op: op}
-	out := &raw.KVView{
-		StructSize: uint32(
-			unsafe.Sizeof(raw.KVView{}),
-		), DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
-		BlockSize: n.u32(
-			"BlockSize", v.BlockSize,
-		), KVHeads: n.u32("KVHeads", v.KVHeads), KeyDim: n.u32("KeyDim", v.KeyDim),
-		ValueDim: n.u32("ValueDim", v.ValueDim), Blocks: v.Blocks, K: v.K.data, V: v.V.data,
-		KBlockStride: v.KBlockStride, KRowStride: v.KRowStride, KHeadStride: v.KHeadStride,
-		VBlockStride: v.VBlockStride, VRowStride: v.VRowStride, VHeadStride: v.VHeadStride,
-	}
+	out := v.shape(&n)
+	out.K, out.V = v.K.data, v.V.data
+	out.KBlockStride, out.KRowStride, out.KHeadStride = v.KBlockStride, v.KRowStride, v.KHeadStride
+	out.VBlockStride, out.VRowStride, out.VHeadStride = v.VBlockStride, v.VRowStride, v.VHeadStride
 	v.rotate(out, &n)
 	if n.err != nil {
 		return nil, n.err
@@ -224,16 +226,13 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error)
 	n := numbers{op: op}
 	count := len(s.QueryLengths)
 	rows := batchRows{s.QueryLengths, s.FirstRows}
-	out := &raw.AttentionSequences{
-		StructSize: uint32(
-			unsafe.Sizeof(raw.AttentionSequences{}),
-		), QueryHeads: n.u32("QueryHeads", s.QueryHeads), Count: uint64(count),
-		QueryLengths: first(
-			s.QueryLengths,
-		), KVLengths: first(s.KVLengths), BlockTables: first(s.BlockTables),
+	out := sized(&raw.AttentionSequences{
+		QueryHeads: n.u32("QueryHeads", s.QueryHeads), Count: uint64(count),
+		QueryLengths: first(s.QueryLengths), KVLengths: first(s.KVLengths),
+		BlockTables:      first(s.BlockTables),
 		BlockTableStride: uint64(n.u32("BlockTableStride", s.BlockTableStride)),
 		FirstRows:        first(s.FirstRows), QueryPositions: first(s.QueryPositions),
-	}
+	})
 	if n.err != nil {
 		return nil, rows, n.err
 	}
@@ -280,13 +279,7 @@ const NoSlot int64 = raw.NoSlot
 // planned gives C's view with its strides, and the bytes of K and V.
 func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	n := numbers{op: op}
-	out := &raw.KVView{
-		StructSize: uint32(unsafe.Sizeof(raw.KVView{})), DType: int32(v.DType),
-		ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
-		BlockSize: n.u32("BlockSize", v.BlockSize), KVHeads: n.u32("KVHeads", v.KVHeads),
-		KeyDim: n.u32("KeyDim", v.KeyDim), ValueDim: n.u32("ValueDim", v.ValueDim),
-		Blocks: v.Blocks,
-	}
+	out := v.shape(&n)
 	if out.ValueDim == 0 {
 		out.ValueDim = out.KeyDim
 	}
@@ -316,9 +309,6 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 // With a slice of so many bytes it sets K and V, too.
 func (v *KVView) Plan(memory []byte) (int, error) {
 	const op = "plan"
-	if err := library.Load(""); err != nil {
-		return 0, err
-	}
 	var (
 		out   *raw.KVView
 		bytes uint64
@@ -357,9 +347,6 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 // the dims of k.
 func (c *Compute) Write(view KVView, sequences Sequences, k, v Tensor) error {
 	const op = "kv write"
-	if err := library.Load(""); err != nil {
-		return err
-	}
 	return view.reading(func() error {
 		kv, err := view.place(op)
 		if err != nil {
@@ -401,9 +388,6 @@ func (c *Compute) copySlots(
 	copySlots func(raw.Compute, *raw.KVView, uint64, *int64, *raw.Tensor, *raw.Tensor) raw.Status,
 	view KVView, slots []int64, k, v Tensor,
 ) error {
-	if err := library.Load(""); err != nil {
-		return err
-	}
 	return view.reading(func() error {
 		kv, err := view.place(op)
 		if err != nil {

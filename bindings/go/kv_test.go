@@ -58,28 +58,32 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		must(t, compute.Attention(view, sequences, k, to, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 1, 3)
 
-		tree := pagedkv.AttentionParams{Parents: []int32{-1, 0, -1, -1}}
+		tree := pagedkv.AttentionParams{Mask: &pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}}}
 		must(t, compute.Attention(view, sequences, k, to, &tree))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 2, 3)
-		masked := pagedkv.AttentionParams{BoolMask: pagedkv.BoolMask{
-			Data: []byte{0, 1, 1, 1}, Columns: 3, BatchStride: 1,
-		}}
+		mask := pagedkv.Mask{Bytes: []byte{0, 1, 1, 1}, Columns: 3, BatchStride: 1}
+		masked := pagedkv.AttentionParams{Mask: &mask}
 		must(t, compute.Attention(view, sequences, k, to, &masked))
 		same(t, means(out, 0, 1, 2, 3), 0, 1, 1.5, 3)
-		masked.BoolMask.Data = masked.BoolMask.Data[:3]
-		refused(
-			t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
-			"need 4 bytes, the slice has 3",
-		)
-		masked.BoolMask.Data = nil
-		refused(
-			t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
-			"there is no Data",
-		)
-		refused(
-			t, compute.Attention(view, sequences, k, to, &pagedkv.AttentionParams{MaskWords: 1}),
-			pagedkv.ErrInvalidArgument, "without a Mask",
-		)
+		for _, wrong := range []struct {
+			mask     pagedkv.Mask
+			sentence string
+		}{
+			{pagedkv.Mask{Bytes: mask.Bytes[:3], Columns: 3, BatchStride: 1}, "needs 4 bytes"},
+			{pagedkv.Mask{Columns: 3, BatchStride: 1}, "0 of them are given"},
+			{pagedkv.Mask{Bytes: mask.Bytes, Parents: []int32{-1, 0, -1, -1}}, "2 of them"},
+			{pagedkv.Mask{Bits: []uint64{}, RowStride: 1}, "Bits has 0 entries"},
+			{pagedkv.Mask{Parents: []int32{-1}}, "Parents has 1 entries"},
+			{pagedkv.Mask{Bytes: mask.Bytes, RowStride: -1}, "strides of 0 and -1"},
+			{pagedkv.Mask{Bytes: mask.Bytes, FirstPositions: []int64{0}}, "1 FirstPositions"},
+			{pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}, RowStride: 1}, "row_stride is 1"},
+		} {
+			masked.Mask = &wrong.mask
+			refused(
+				t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
+				wrong.sentence,
+			)
+		}
 
 		// The same padded on the left, [2][3][1][16].
 		left := sequences

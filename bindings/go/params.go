@@ -8,72 +8,145 @@ import (
 )
 
 const (
-	// NoWindow is AttentionParams.Window where a query sees all before it, whatever the layer's
-	// window.
-	NoWindow = -1
 	// NoSinks is AttentionParams.Sinks where none are seen, whatever the layer's sinks.
 	NoSinks = -1
-	// NoFirstBlocks is AttentionParams.FirstBlocks where the first block is read only if it is
-	// chosen.
+	// NoHeadSinks is the same in AttentionParams.HeadSinks.
+	NoHeadSinks uint32 = raw.NoSinks
+	// NoFirstBlocks is ChosenBlocks.First where the first block is read only if it is chosen.
 	NoFirstBlocks = -1
-	// NoLastBlocks is AttentionParams.LastBlocks where of the blocks before those of the step none
-	// is read that is not chosen.
+	// NoLastBlocks is ChosenBlocks.Last where of the blocks before those of the step none is read
+	// that is not chosen.
 	NoLastBlocks = -1
 )
 
-// BoolMask is a byte for query i of sequence s and column c, at Data[s * BatchStride + i *
-// RowStride + c]; 0 hides. Column c stands for position FirstPositions[s] + c; a negative one is
-// padding on the left. Without Data there is no mask.
-type BoolMask struct {
-	Data        []byte
-	Columns     int // They reach the last position of every sequence.
-	RowStride   int // 0: all queries of a sequence have the same row.
-	BatchStride int // 0: all sequences have the same rows.
-	// The position of column 0 in each sequence; nil: 0.
+// Mask says which positions each query sees, besides what the causal rule and the window say, by
+// one of its first three fields.
+type Mask struct {
+	// Which new tokens of its own session a new token sees, RowStride words per row: bit j % 64 of
+	// word j / 64 is the session's new token j.
+	Bits []uint64
+	// A tree of new tokens: the parent of each row, its index among the new tokens of its session,
+	// or -1. A token sees itself and its ancestors.
+	Parents []int32
+	// A byte for query i of sequence s and column c, at [s * BatchStride + i * RowStride + c]; 0
+	// hides. Column c stands for position FirstPositions[s] + c; a negative one is padding on the
+	// left.
+	Bytes []byte
+
+	RowStride   int // Of Bits, and of Bytes; 0: all queries of a sequence have the same Bytes.
+	BatchStride int // Of Bytes; 0: all sequences have the same.
+	Columns     int // Of Bytes: they reach the last position of every sequence.
+	// With Bytes, the position of column 0 in each sequence; nil: 0.
 	FirstPositions []int64
 }
 
-// place fills in the fields of C, or says why the slice does not hold what they say.
-func (m *BoolMask) place(n *numbers, out *raw.AttentionParams, rows batchRows) {
-	if n.err != nil {
-		return
+// place gives what C takes, or says why a slice does not hold what the mask says.
+func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
+	if m == nil {
+		return nil
 	}
-	if len(m.Data) == 0 {
-		if m.Columns != 0 || m.RowStride != 0 || m.BatchStride != 0 || m.FirstPositions != nil {
-			n.err = misuse(n.op, ErrInvalidArgument, "BoolMask: there is no Data for its columns")
-		}
-		return
+	out := sized(&raw.Mask{
+		RowStride: int64(m.RowStride), BatchStride: int64(m.BatchStride),
+		Columns: uint64(n.u32("Columns", m.Columns)), FirstPositions: first(m.FirstPositions),
+	})
+	given := 0
+	if m.Bits != nil {
+		given++
+		out.Kind, out.Data = int32(MaskBits), unsafe.Pointer(firstOrEmpty(m.Bits))
+		n.exactly("Bits", len(m.Bits), batch.total(), m.RowStride)
 	}
-	count, reach := len(rows.lengths), rows.reach()
-	if m.FirstPositions != nil && len(m.FirstPositions) != count {
+	if m.Parents != nil {
+		given++
+		out.Kind, out.Data = int32(MaskParents), unsafe.Pointer(firstOrEmpty(m.Parents))
+		n.exactly("Parents", len(m.Parents), batch.total(), 1)
+	}
+	if m.Bytes != nil {
+		given++
+		out.Kind, out.Data = int32(MaskBytes), unsafe.Pointer(firstOrEmpty(m.Bytes))
+		m.checkBytes(n, batch)
+	}
+	if given != 1 && n.err == nil {
+		n.err = misuse(
+			n.op, ErrInvalidArgument, "a Mask has Bits, Parents or Bytes: %d of them are given",
+			given,
+		)
+	}
+	return out
+}
+
+func (m *Mask) checkBytes(n *numbers, batch batchRows) {
+	count, reach := len(batch.lengths), batch.reach()
+	needed, fits := extent(
+		uint64(count), uint64(reach), uint64(m.Columns), uint64(m.BatchStride), uint64(m.RowStride),
+	)
+	switch {
+	case n.err != nil:
+	case m.FirstPositions != nil && len(m.FirstPositions) != count:
 		n.err = misuse(
 			n.op, ErrInvalidArgument, "%d sequences have %d FirstPositions", count,
 			len(m.FirstPositions),
 		)
-		return
-	}
-	if m.Columns < 0 || m.RowStride < 0 || m.BatchStride < 0 {
+	case m.RowStride < 0 || m.BatchStride < 0:
 		n.err = misuse(
-			n.op, ErrInvalidArgument, "BoolMask: %d columns and strides of %d and %d", m.Columns,
-			m.RowStride, m.BatchStride,
+			n.op, ErrInvalidArgument, "a Mask has strides of %d and %d", m.BatchStride, m.RowStride,
 		)
-		return
-	}
-	needed, fits := extent(
-		uint64(count), uint64(reach), uint64(m.Columns), uint64(m.BatchStride), uint64(m.RowStride),
-	)
-	if !fits || needed > uint64(len(m.Data)) {
+	case !fits || needed > uint64(len(m.Bytes)):
 		n.err = misuse(
 			n.op, ErrInvalidArgument,
-			"BoolMask: %d sequences of up to %d rows of %d columns with strides of %d and %d need "+
-				"%d bytes, the slice has %d",
-			count, reach, m.Columns, m.RowStride, m.BatchStride, needed, len(m.Data),
+			"a Mask of %d sequences of up to %d rows of %d columns with strides of %d and %d "+
+				"needs %d bytes, the slice has %d",
+			count, reach, m.Columns, m.BatchStride, m.RowStride, needed, len(m.Bytes),
 		)
-		return
 	}
-	out.BoolMask, out.BoolMaskColumns = first(m.Data), uint64(m.Columns)
-	out.BoolMaskRowStride, out.BoolMaskBatchStride = int64(m.RowStride), int64(m.BatchStride)
-	out.BoolMaskFirstPositions = first(m.FirstPositions)
+}
+
+// ChosenBlocks says which blocks each row reads for each KV head, in place of all of them: what Top
+// chooses, or Lists. It also reads the first and last ones, and those with tokens of the step.
+type ChosenBlocks struct {
+	// How many blocks each row chooses for each KV head: those whose keys may score highest. Needs
+	// a cache.
+	Top      int
+	First    int  // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
+	Last     int  // How many blocks before those of the step, as well; 0: one; NoLastBlocks: none.
+	Together bool // The new tokens of a session choose the same, and read them together.
+	// In place of Top, ListSize indices in the block table for each row and KV head, rising,
+	// NoBlock after the last.
+	Lists    []uint32
+	ListSize int
+	// Gets what Top chose, as Lists has it, Top entries per row and KV head; nil: not wanted.
+	Chosen []uint32
+}
+
+func (c *ChosenBlocks) place(n *numbers, rows, kvHeads int) *raw.ChosenBlocks {
+	if c == nil {
+		return nil
+	}
+	out := sized(&raw.ChosenBlocks{Top: n.u32("Top", c.Top), Together: flag(c.Together)})
+	out.First = n.orNone("First", c.First, NoFirstBlocks)
+	out.Last = n.orNone("Last", c.Last, NoLastBlocks)
+	out.ListSize = uint64(n.u32("ListSize", c.ListSize))
+	out.Lists = n.blocks("Lists", c.Lists, rows, kvHeads, out.ListSize)
+	out.Chosen = n.blocks("Chosen", c.Chosen, rows, kvHeads, uint64(out.Top))
+	return out
+}
+
+// BlockMass gets the attention mass of each block of the block table: the weights that the new
+// tokens of a session give to its tokens. Not with ChosenBlocks.
+type BlockMass struct {
+	Queries int       // Only this many last new tokens of each session count; 0: all.
+	Masses  []float32 // Size entries per session and query head.
+	Size    int       // Those of the longest session, or more.
+}
+
+func (m *BlockMass) place(n *numbers, sessions, queryHeads int) *raw.BlockMass {
+	if m == nil {
+		return nil
+	}
+	size := n.u32("Size", m.Size)
+	n.exactly("Masses", len(m.Masses), sessions*queryHeads, int(size))
+	return sized(&raw.BlockMass{
+		Queries: n.u32("Queries", m.Queries), Masses: firstOrEmpty(m.Masses), Size: uint64(size),
+	})
 }
 
 // AttentionParams vary attention. The zero value, and nil, have the defaults.
@@ -81,50 +154,20 @@ type AttentionParams struct {
 	Scale float32 // Factor of the scores, finite; 0: 1 / sqrt(key dim).
 	// A query sees all of its sequence, not just its own position and those before it.
 	Bidirectional bool
-	// A query sees its own position and Window - 1 before it; 0: the layer's window; NoWindow: all.
-	Window int
+	Window        int // A query sees its own position and Window - 1 before it; 0: the layer's.
 	// First positions seen whatever the window; 0: the layer's; NoSinks: none.
-	Sinks       int
-	Softcap     float32 // 0: none.
-	ALiBiSlopes []float32
-	SinkLogits  []float32 // One per query head, as learned attention sinks.
-	// Which new tokens of its own session a new token sees, MaskWords words per row: bit j % 64 of
-	// word j / 64 is the session's new token j.
-	Mask      []uint64
-	MaskWords int
-	// A tree of new tokens: the parent of each row, its index among the new tokens of its session,
-	// or -1. A token sees itself and its ancestors.
-	Parents []int32
-	// Which positions each query sees.
-	BoolMask BoolMask
+	Sinks   int
+	Softcap float32 // 0: none.
+	// The window and sinks of each KV head, in place of Window and Sinks; 0: the layer's;
+	// NoHeadSinks: none. nil: all heads have the same.
+	HeadWindows, HeadSinks []uint32
+	ALiBiSlopes            []float32
+	SinkLogits             []float32     // One per query head, as learned attention sinks.
+	Mask                   *Mask         // nil: none.
+	ChosenBlocks           *ChosenBlocks // nil: all blocks are read.
+	BlockMass              *BlockMass    // nil: not wanted.
 	// Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
 	LSE []float32
-	// How many blocks each row chooses for each KV head: those whose keys may score highest. It reads
-	// these, FirstBlocks, LastBlocks and those with tokens of the step. 0: all. Needs a cache.
-	TopBlocks int
-	// With chosen blocks, so many first blocks are read, too; 0: one; NoFirstBlocks: none.
-	FirstBlocks int
-	// With chosen blocks, so many blocks before those of the step are read, too; 0: one;
-	// NoLastBlocks: none.
-	LastBlocks int
-	// The blocks that each row reads for each KV head in place of TopBlocks, BlockListSize indices
-	// in the block table, rising, NoBlock after the last; nil: no lists.
-	BlockLists    []uint32
-	BlockListSize int
-	// Gets what TopBlocks chose, TopBlocks entries per row and KV head, as BlockLists has them; nil:
-	// not wanted.
-	ChosenBlocks []uint32
-	// Gets the attention mass of each block of the block table: the weights that the new tokens of a
-	// session give to its tokens, BlockMassSize entries per session and query head; nil: not wanted.
-	BlockMass     []float32
-	BlockMassSize int
-	// Only so many last new tokens of each session count for BlockMass; 0: all.
-	BlockMassQueries int
-	// The window and sinks of each KV head, in place of Window and Sinks: 0 is none. nil: all heads
-	// have the same.
-	HeadWindows, HeadSinks []uint32
-	// The new tokens of a session choose the same TopBlocks, and read them together.
-	ChooseTogether bool
 }
 
 // place gives what C takes. Its pointers go into the caller's slices.
@@ -134,55 +177,37 @@ func (p *AttentionParams) place(
 	if p == nil {
 		return nil, nil
 	}
-	rows := batch.total()
-	out := &raw.AttentionParams{}
-	raw.AttentionParamsInit(out, uint64(unsafe.Sizeof(*out)))
-	n := numbers{op: op}
-	out.Scale, out.Softcap = p.Scale, p.Softcap
-	if p.Bidirectional {
-		out.Causal = 0
+	rows, n := batch.total(), numbers{op: op}
+	out := sized(&raw.AttentionParams{
+		Scale: p.Scale, Bidirectional: flag(p.Bidirectional), Window: n.u32("Window", p.Window),
+		Sinks: raw.NoSinks, Softcap: p.Softcap, HeadWindows: first(p.HeadWindows),
+		HeadSinks: first(p.HeadSinks), ALiBiSlopes: first(p.ALiBiSlopes),
+		SinkLogits: first(p.SinkLogits), LSE: first(p.LSE),
+	})
+	if p.Sinks != NoSinks {
+		out.Sinks = n.u32("Sinks", p.Sinks)
 	}
-	out.Window = n.orNone("Window", p.Window, NoWindow, out.Window)
-	out.Sinks = n.orNone("Sinks", p.Sinks, NoSinks, out.Sinks)
-	out.TopBlocks = n.u32("TopBlocks", p.TopBlocks)
-	out.FirstBlocks = n.orNone("FirstBlocks", p.FirstBlocks, NoFirstBlocks, out.FirstBlocks)
-	out.LastBlocks = n.orNone("LastBlocks", p.LastBlocks, NoLastBlocks, out.LastBlocks)
-	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
-	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
-	n.length("Mask", len(p.Mask), rows, p.MaskWords)
-	if n.err == nil && p.MaskWords != 0 && len(p.Mask) == 0 && rows != 0 {
-		n.err = misuse(n.op, ErrInvalidArgument, "MaskWords is %d without a Mask", p.MaskWords)
-	}
-	n.length("Parents", len(p.Parents), rows, 1)
-	n.length("LSE", len(p.LSE), rows, queryHeads)
-	p.BoolMask.place(&n, out, batch)
-	out.ALiBiSlopes, out.SinkLogits = first(p.ALiBiSlopes), first(p.SinkLogits)
-	out.Mask = first(p.Mask)
-	out.MaskWords = uint64(n.u32("MaskWords", p.MaskWords))
-	out.Parents = first(p.Parents)
-	out.LSE = first(p.LSE)
-	out.BlockListSize = uint64(n.u32("BlockListSize", p.BlockListSize))
-	out.BlockLists = n.blocks("BlockLists", p.BlockLists, rows, kvHeads, out.BlockListSize)
-	out.ChosenBlocks = n.blocks(
-		"ChosenBlocks", p.ChosenBlocks, rows, kvHeads, uint64(out.TopBlocks),
-	)
-	size := n.u32("BlockMassSize", p.BlockMassSize)
-	n.length("BlockMass", len(p.BlockMass), len(batch.lengths)*queryHeads, int(size))
-	out.BlockMass, out.BlockMassSize = first(p.BlockMass), uint64(size)
-	out.BlockMassQueries = n.u32("BlockMassQueries", p.BlockMassQueries)
 	n.length("HeadWindows", len(p.HeadWindows), 1, kvHeads)
 	n.length("HeadSinks", len(p.HeadSinks), 1, kvHeads)
-	out.HeadWindows, out.HeadSinks = first(p.HeadWindows), first(p.HeadSinks)
-	if p.ChooseTogether {
-		out.ChooseTogether = 1
-	}
+	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
+	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
+	n.length("LSE", len(p.LSE), rows, queryHeads)
+	out.Mask = p.Mask.place(&n, batch)
+	out.ChosenBlocks = p.ChosenBlocks.place(&n, rows, kvHeads)
+	out.BlockMass = p.BlockMass.place(&n, len(batch.lengths), queryHeads)
 	return out, n.err
 }
 
 // length checks a slice that may be left out.
 func (n *numbers) length(name string, given, rows, perRow int) {
-	if n.err == nil && given != 0 &&
-		(perRow < 0 || given/rowsOrOne(rows) != perRow || given%rowsOrOne(rows) != 0) {
+	if given != 0 {
+		n.exactly(name, given, rows, perRow)
+	}
+}
+
+func (n *numbers) exactly(name string, given, rows, perRow int) {
+	over, needed := bits.Mul64(uint64(rows), uint64(perRow))
+	if n.err == nil && (perRow < 0 || over != 0 || needed != uint64(given)) {
 		n.err = misuse(
 			n.op, ErrInvalidArgument, "%s has %d entries: %d rows of %d are needed", name, given,
 			rows, perRow,
@@ -190,19 +215,18 @@ func (n *numbers) length(name string, given, rows, perRow int) {
 	}
 }
 
-// orNone gives a number: initial if the given one is 0, and 0 if it is none.
-func (n *numbers) orNone(name string, given, none int, initial uint32) uint32 {
+// orNone gives a number: 1 if the given one is 0, and 0 if it is none.
+func (n *numbers) orNone(name string, given, none int) uint32 {
 	switch given {
 	case 0:
-		return initial
+		return 1
 	case none:
 		return 0
 	}
 	return n.u32(name, given)
 }
 
-// blocks checks a slice of perHead indices of blocks per row and KV head, which may be nil. Where
-// it has to be empty it is still one for C.
+// blocks checks a slice of perHead indices of blocks per row and KV head, which may be nil.
 func (n *numbers) blocks(name string, given []uint32, rows, kvHeads int, perHead uint64) *uint32 {
 	if given == nil || n.err != nil {
 		return nil
@@ -216,15 +240,14 @@ func (n *numbers) blocks(name string, given []uint32, rows, kvHeads int, perHead
 			rows, kvHeads, perHead,
 		)
 	}
-	if len(given) == 0 {
-		return (*uint32)(unsafe.Pointer(&empty))
-	}
-	return &given[0]
+	return firstOrEmpty(given)
 }
 
-func rowsOrOne(rows int) int {
-	if rows == 0 {
-		return 1
+// firstOrEmpty is the address of a slice's elements, nil only for nil: for C, too, an empty slice
+// is given.
+func firstOrEmpty[T any](slice []T) *T {
+	if slice != nil && len(slice) == 0 {
+		return (*T)(unsafe.Pointer(&empty))
 	}
-	return rows
+	return first(slice)
 }

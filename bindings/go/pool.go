@@ -2,10 +2,8 @@ package pagedkv
 
 import (
 	"runtime"
-	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 // Block is a reference to one block: its id, and a generation that tells a stale reference from the
@@ -30,22 +28,16 @@ type Pool struct {
 }
 
 func (c *PoolConfig) place(op string) (*raw.PoolConfig, error) {
-	out := &raw.PoolConfig{}
-	raw.PoolConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(&raw.PoolConfig{})
 	n := numbers{op: op}
 	out.Blocks = n.u32("Blocks", c.Blocks)
-	if c.BlockSize != 0 {
-		out.BlockSize = n.u32("BlockSize", c.BlockSize)
-	}
+	out.BlockSize = n.u32("BlockSize", c.BlockSize)
 	return out, n.err
 }
 
 // NewPool makes a pool with every block free.
 func NewPool(config PoolConfig) (*Pool, error) {
 	const op = "create pool"
-	if err := library.Load(""); err != nil {
-		return nil, err
-	}
 	given, err := config.place(op)
 	if err != nil {
 		return nil, err
@@ -121,18 +113,18 @@ func (p *Pool) Reset(block Block) error {
 
 // BlockState is the state of the block with this id now, free or not.
 func (p *Pool) BlockState(id uint32) (BlockState, error) {
-	out := raw.BlockState{StructSize: uint32(unsafe.Sizeof(raw.BlockState{}))}
+	out := sized(&raw.BlockState{})
 	err := call("block state", p, func() raw.Status {
-		return raw.PoolBlockState(p.handle, id, &out)
+		return raw.PoolGetBlockState(p.handle, id, out)
 	})
-	return blockStateOf(&out), err
+	return blockStateOf(out), err
 }
 
 // Stats are counts of the pool, exact when it is at rest.
 func (p *Pool) Stats() (PoolStats, error) {
-	out := raw.PoolStats{StructSize: uint32(unsafe.Sizeof(raw.PoolStats{}))}
-	err := call("pool stats", p, func() raw.Status { return raw.PoolGetStats(p.handle, &out) })
-	return poolStatsOf(&out), err
+	out := sized(&raw.PoolStats{})
+	err := call("pool stats", p, func() raw.Status { return raw.PoolGetStats(p.handle, out) })
+	return poolStatsOf(out), err
 }
 
 // Validate checks every invariant of the pool, which must be at rest.

@@ -41,22 +41,22 @@ func (p Prefix) salted(
 
 // Stats are the figures of one salt.
 func (p Prefix) Stats(salt string) (PrefixStats, error) {
-	out := raw.PrefixStats{StructSize: uint32(unsafe.Sizeof(raw.PrefixStats{}))}
+	out := sized(&raw.PrefixStats{})
 	err := p.salted("prefix stats", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
 	) raw.Status {
-		return raw.PrefixGetStats(cache, salt, size, &out)
+		return raw.PrefixGetStats(cache, salt, size, out)
 	})
-	return prefixStatsOf(&out), err
+	return prefixStatsOf(out), err
 }
 
 // StatsOfAll are the figures of the whole index.
 func (p Prefix) StatsOfAll() (PrefixStats, error) {
-	out := raw.PrefixStats{StructSize: uint32(unsafe.Sizeof(raw.PrefixStats{}))}
+	out := sized(&raw.PrefixStats{})
 	err := call("prefix stats", p.cache, func() raw.Status {
-		return raw.PrefixGetStats(p.cache.handle, nil, raw.AllSalts, &out)
+		return raw.PrefixGetStats(p.cache.handle, nil, raw.AllSalts, out)
 	})
-	return prefixStatsOf(&out), err
+	return prefixStatsOf(out), err
 }
 
 // Clear drops every cached block of one salt that nobody uses and that is not pinned.

@@ -3,7 +3,6 @@ package pagedkv
 import (
 	"runtime"
 	"time"
-	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
@@ -64,8 +63,8 @@ func wipe(texts [][]byte) {
 }
 
 // open connects. The sentences of errors are the plugin's own.
-func (c *RedisConfig) open(op string) (raw.Store, error) {
-	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
+func (c *RedisConfig) open(op string) (*raw.Store, error) {
+	store := sized(&raw.Store{})
 	if err := library.LoadRedis(); err != nil {
 		return store, err
 	}
@@ -76,7 +75,7 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if status := library.RedisOpen(given, &store); status != raw.OK {
+	if status := library.RedisOpen(given, store); status != raw.OK {
 		return store, &Error{Op: op, Status: Status(status), Sentence: library.RedisLastError()}
 	}
 	return store, nil
@@ -84,9 +83,14 @@ func (c *RedisConfig) open(op string) (raw.Store, error) {
 
 // place gives the config of C, and the texts that it points to, also where one cannot be.
 func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
-	given := &library.RedisConfig{}
+	if c.ConnectTimeout < 0 || c.CommandTimeout < 0 {
+		return nil, nil, misuse(
+			op, ErrInvalidArgument, "a negative timeout: ConnectTimeout %v, CommandTimeout %v",
+			c.ConnectTimeout, c.CommandTimeout,
+		)
+	}
+	given := sized(&library.RedisConfig{})
 	var copies [][]byte
-	library.RedisConfigInit(given, uint64(unsafe.Sizeof(*given)))
 	texts := []struct {
 		out   **byte
 		name  string
@@ -121,15 +125,9 @@ func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
 		}
 	}
 	given.TTLSeconds = uint32((uint64(milliseconds(c.TTL)) + 999) / 1000)
-	if c.ConnectTimeout != 0 {
-		given.ConnectTimeoutMs = milliseconds(c.ConnectTimeout)
-	}
-	if c.CommandTimeout != 0 {
-		given.CommandTimeoutMs = milliseconds(c.CommandTimeout)
-	}
-	if c.PipelineBytes != 0 {
-		given.PipelineBytes = c.PipelineBytes
-	}
+	given.ConnectTimeoutMs = milliseconds(c.ConnectTimeout)
+	given.CommandTimeoutMs = milliseconds(c.CommandTimeout)
+	given.PipelineBytes = c.PipelineBytes
 	given.ConnectLater = flag(c.ConnectLater)
 	return given, copies, nil
 }

@@ -39,7 +39,6 @@ var actions = map[string]func(*player, object){
 		}
 	},
 	"table": (*player).table,
-	"slots": (*player).slots,
 	"read":  (*player).read,
 	"info": func(p *player, o object) {
 		info, err := p.session(o).Info()
@@ -98,12 +97,6 @@ var actions = map[string]func(*player, object){
 			p.snapshots[text(o, "into")] = frozen
 		}
 	},
-	"snapshot_length": func(p *player, o object) {
-		length, err := p.snapshots[text(o, "snapshot")].Length()
-		if p.status(o, err) {
-			p.equal("length", length, o["length"])
-		}
-	},
 	"open_snapshot": func(p *player, o object) {
 		session, err := p.snapshots[text(o, "snapshot")].Open()
 		if p.status(o, err) {
@@ -145,23 +138,6 @@ func (p *player) table(o object) {
 	}
 }
 
-func (p *player) slots(o object) {
-	slots := make([]int64, number(o, "count"))
-	if !p.status(o, p.session(o).SlotMapping(number(o, "group"), number(o, "first"), slots)) {
-		return
-	}
-	table, err := p.session(o).BlockTable(number(o, "group"))
-	p.status(object{}, err)
-	for i, slot := range slots {
-		position := number(o, "first") + i
-		want := int64(-1)
-		if id := table[position/p.blockSize]; id != pagedkv.NoBlock {
-			want = int64(id)*int64(p.blockSize) + int64(position%p.blockSize)
-		}
-		p.equal("slot", slot, want)
-	}
-}
-
 func (p *player) read(o object) {
 	layer, begin, count := number(o, "layer"), number(o, "first"), number(o, "count")
 	// a layer that is not there has to be refused, whatever its rows
@@ -169,7 +145,7 @@ func (p *player) read(o object) {
 	k := make([]float32, count*shape.KVHeads*shape.KeyDim)
 	v := make([]float32, count*shape.KVHeads*shape.ValueDim)
 	if !p.status(
-		o, p.session(o).Materialize(layer, begin, count, pagedkv.Float32(k), pagedkv.Float32(v)),
+		o, p.session(o).Read(layer, begin, count, pagedkv.Float32(k), pagedkv.Float32(v)),
 	) {
 		return
 	}
@@ -239,21 +215,7 @@ func (p *player) step(o object) {
 	var params *pagedkv.AttentionParams
 	if given, there := o["params"].(map[string]any); there {
 		params = &pagedkv.AttentionParams{}
-		fields := object{}
-		for name, value := range given {
-			fields[name] = value
-		}
-		if causal, there := fields["causal"]; there {
-			params.Bidirectional = causal.(float64) == 0
-			delete(fields, "causal")
-		}
-		p.fill(params, fields)
-		if given["window"] == 0.0 {
-			params.Window = pagedkv.NoWindow
-		}
-		if given["sinks"] == 0.0 {
-			params.Sinks = pagedkv.NoSinks
-		}
+		p.fill(params, given)
 	}
 	outs, err := p.layersOf(batch, all, params)
 	if err == nil {

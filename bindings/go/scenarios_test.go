@@ -73,7 +73,6 @@ type player struct {
 	cache     *pagedkv.Cache
 	config    pagedkv.CacheConfig
 	layers    []pagedkv.LayerGroup // by layer
-	blockSize int
 	tolerance float64
 	sessions  map[string]*pagedkv.Session
 	snapshots map[string]*pagedkv.Snapshot
@@ -105,32 +104,9 @@ func (p *player) fill(into any, from object) {
 	}
 }
 
-var modelFields = []string{
-	"layers",
-	"query_heads",
-	"kv_heads",
-	"key_dim",
-	"value_dim",
-	"dtype",
-	"value_dtype",
-	"window",
-	"sinks",
-	"latent",
-}
-
 func (p *player) configure(given object) {
-	model := object{}
-	for _, name := range modelFields {
-		if value, there := given[name]; there {
-			model[name] = value
-			delete(given, name)
-		}
-	}
 	groups, _ := given["groups"].([]any)
 	delete(given, "groups")
-	if len(model) > 0 {
-		groups = []any{map[string]any(model)}
-	}
 	for _, group := range groups {
 		p.config.Groups = append(p.config.Groups, pagedkv.LayerGroup{})
 		p.fill(&p.config.Groups[len(p.config.Groups)-1], group.(map[string]any))
@@ -141,9 +117,6 @@ func (p *player) configure(given object) {
 		p.fill(p.config.Prefix, prefix)
 	}
 	p.fill(&p.config, given)
-	if p.blockSize = p.config.BlockSize; p.blockSize == 0 {
-		p.blockSize = 16
-	}
 	p.layers = make([]pagedkv.LayerGroup, 64)
 	next := 0
 	for _, group := range p.config.Groups {

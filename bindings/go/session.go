@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
 const (
@@ -17,10 +16,9 @@ const (
 
 // SessionConfig describes a session. The zero value has the defaults.
 type SessionConfig struct {
-	Priority      int32  // Higher ones are the last that ChooseVictims names.
-	ReserveTokens uint64 // As Session.Reserve at once.
-	Prefix        PrefixUse
-	Retention     Retention
+	Priority  int32 // Higher ones are the last that ChooseVictims names.
+	Prefix    PrefixUse
+	Retention Retention
 	// Any bytes, up to 256: sessions share prefixes with those of the same salt only. "": none.
 	Salt string
 }
@@ -44,11 +42,9 @@ func newSession(cache *Cache, handle raw.Session) *Session {
 }
 
 func (c *SessionConfig) place() *raw.SessionConfig {
-	out := &raw.SessionConfig{}
-	raw.SessionConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(&raw.SessionConfig{})
 	salt := []byte(c.Salt)
-	out.Priority, out.ReserveTokens = c.Priority, c.ReserveTokens
-	out.Prefix, out.Retention = int32(c.Prefix), int32(c.Retention)
+	out.Priority, out.Prefix, out.Retention = c.Priority, int32(c.Prefix), int32(c.Retention)
 	out.Salt, out.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
 	return out
 }
@@ -57,9 +53,6 @@ func (c *SessionConfig) place() *raw.SessionConfig {
 func (c *Cache) OpenSession(config *SessionConfig) (*Session, error) {
 	var given *raw.SessionConfig
 	if config != nil {
-		if err := library.Load(""); err != nil {
-			return nil, err
-		}
 		given = config.place()
 	}
 	var handle raw.Session
@@ -90,7 +83,7 @@ func (s *Session) Close() error {
 // Length is how many tokens are committed; 0 while the session is suspended.
 func (s *Session) Length() (int, error) {
 	var tokens uint64
-	err := call("length", s, func() raw.Status { return raw.SessionLength(s.handle, &tokens) })
+	err := call("length", s, func() raw.Status { return raw.SessionGetLength(s.handle, &tokens) })
 	return int(tokens), err
 }
 
@@ -104,7 +97,7 @@ func (s *Session) LayerLength(layer int) (int, error) {
 	}
 	var tokens uint64
 	err = call(op, s, func() raw.Status {
-		return raw.SessionLayerLength(s.handle, number, &tokens)
+		return raw.SessionGetLayerLength(s.handle, number, &tokens)
 	})
 	return int(tokens), err
 }
@@ -118,7 +111,7 @@ func (s *Session) Tokens(begin int, tokens []int32) error {
 		return err
 	}
 	return call(op, s, func() raw.Status {
-		return raw.SessionTokens(s.handle, position, uint64(len(tokens)), first(tokens))
+		return raw.SessionGetTokens(s.handle, position, uint64(len(tokens)), first(tokens))
 	})
 }
 
@@ -144,28 +137,17 @@ func (s *Session) Reserve(tokens int) error {
 	return call(op, s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
-// Prefill replaces what the session holds, one layer per call and without a batch, by rows of keys
-// and values. When every layer was given once the length is rows. The old content is gone from the
-// first call on.
-func (s *Session) Prefill(layer, rows int, k, v Tensor) error {
-	const op = "prefill"
+// Append adds rows of keys and values to the session, one layer per call and without a batch. When
+// every layer was given once, the session is that much longer. Trim ends an unfinished one.
+func (s *Session) Append(layer, rows int, k, v Tensor) error {
+	const op = "append"
 	number, keys, values, err := s.rows(op, layer, rows, k, v)
 	if err != nil {
 		return err
 	}
 	return call(op, s, func() raw.Status {
-		return raw.SessionPrefill(s.handle, number, uint64(rows), keys, values)
+		return raw.SessionAppend(s.handle, number, uint64(rows), keys, values)
 	})
-}
-
-// Push appends one row, otherwise as Prefill.
-func (s *Session) Push(layer int, k, v Tensor) error {
-	const op = "push"
-	number, keys, values, err := s.rows(op, layer, 1, k, v)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status { return raw.SessionPush(s.handle, number, keys, values) })
 }
 
 func (s *Session) rows(
@@ -212,7 +194,7 @@ func (s *Session) LastTrim(limit int) (int, error) {
 	}
 	var length uint64
 	err = call(op, s, func() raw.Status {
-		return raw.SessionLastTrim(s.handle, longest, &length)
+		return raw.SessionGetLastTrim(s.handle, longest, &length)
 	})
 	return int(length), err
 }
@@ -266,9 +248,9 @@ func (s *Session) SetPriority(priority int32) error {
 
 // Info tells what it holds.
 func (s *Session) Info() (SessionInfo, error) {
-	out := raw.SessionInfo{StructSize: uint32(unsafe.Sizeof(raw.SessionInfo{}))}
-	err := call("session info", s, func() raw.Status { return raw.SessionGetInfo(s.handle, &out) })
-	return sessionInfoOf(&out), err
+	out := sized(&raw.SessionInfo{})
+	err := call("session info", s, func() raw.Status { return raw.SessionGetInfo(s.handle, out) })
+	return sessionInfoOf(out), err
 }
 
 // BlockTable is the block ids of one group; NoBlock where a block left the window. Reserved blocks
@@ -280,43 +262,14 @@ func (s *Session) BlockTable(group int) ([]uint32, error) {
 		return nil, err
 	}
 	return list(op, s, func(capacity uint64, ids *uint32, count *uint64) raw.Status {
-		return raw.SessionBlockTable(s.handle, number, capacity, ids, count)
+		return raw.SessionGetBlockTable(s.handle, number, capacity, ids, count)
 	})
 }
 
-// SlotMapping writes the slots of positions from begin on in one group: block id * block size +
-// offset, -1 where the block left the window.
-func (s *Session) SlotMapping(group, begin int, slots []int64) error {
-	const op = "slot mapping"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return err
-	}
-	position, err := unsigned64(op, "begin", begin)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
-		return raw.SessionSlotMapping(s.handle, number, position, uint64(len(slots)), first(slots))
-	})
-}
-
-// KVIndices are the slots that attention reads now in one group, in token order.
-func (s *Session) KVIndices(group int) ([]int64, error) {
-	const op = "kv indices"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, err
-	}
-	return list(op, s, func(capacity uint64, slots *int64, count *uint64) raw.Status {
-		return raw.SessionKVIndices(s.handle, number, capacity, slots, count)
-	})
-}
-
-// Materialize reads keys and values of positions [begin, begin + rows) of one layer back into k and
-// v; either may be the zero Tensor.
-func (s *Session) Materialize(layer, begin, rows int, k, v Tensor) error {
-	const op = "materialize"
+// Read copies keys and values of positions [begin, begin + rows) of one layer into k and v;
+// either may be the zero Tensor.
+func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
+	const op = "read"
 	number, keys, values, err := s.rows(op, layer, rows, k, v)
 	if err != nil {
 		return err
@@ -326,7 +279,7 @@ func (s *Session) Materialize(layer, begin, rows int, k, v Tensor) error {
 		return err
 	}
 	return call(op, s, func() raw.Status {
-		return raw.SessionMaterialize(s.handle, number, position, uint64(rows), keys, values)
+		return raw.SessionRead(s.handle, number, position, uint64(rows), keys, values)
 	})
 }
 

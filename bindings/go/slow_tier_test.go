@@ -28,7 +28,7 @@ func TestKeysAndValuesInAFile(t *testing.T) {
 		}
 		chosen[i] = make([]uint32, chosenNew*2*chosenTop)
 		for _, params := range []pagedkv.AttentionParams{
-			{}, {TopBlocks: chosenTop, ChosenBlocks: chosen[i]},
+			{}, {ChosenBlocks: &pagedkv.ChosenBlocks{Top: chosenTop, Chosen: chosen[i]}},
 		} {
 			out := make([]float32, len(q))
 			must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))

@@ -12,18 +12,23 @@ type Snapshot struct {
 	_      noCopy
 	handle raw.Snapshot
 	cache  *Cache
+	length int
 }
 
 // Snapshot freezes what the session holds now. It outlives the session.
 func (s *Session) Snapshot() (*Snapshot, error) {
 	var handle raw.Snapshot
+	var length uint64
 	err := call("take snapshot", s, func() raw.Status {
+		if status := raw.SessionGetLength(s.handle, &length); status != raw.OK {
+			return status
+		}
 		return raw.SnapshotTake(s.handle, &handle)
 	})
 	if err != nil {
 		return nil, err
 	}
-	frozen := &Snapshot{handle: handle, cache: s.cache}
+	frozen := &Snapshot{handle: handle, cache: s.cache, length: int(length)}
 	e := ending{close: func() raw.Status { return raw.SnapshotClose(handle) }}
 	runtime.SetFinalizer(frozen, func(*Snapshot) { abandon(e) })
 	return frozen, nil
@@ -46,13 +51,7 @@ func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
 }
 
 // Length is how many tokens it holds.
-func (s *Snapshot) Length() (int, error) {
-	var tokens uint64
-	err := call("snapshot length", s, func() raw.Status {
-		return raw.SnapshotLength(s.handle, &tokens)
-	})
-	return int(tokens), err
-}
+func (s *Snapshot) Length() int { return s.length }
 
 // Close drops the references.
 func (s *Snapshot) Close() error {

@@ -158,11 +158,12 @@ func TestStatesOfStepsForksAndTrims(t *testing.T) {
 			pagedkv.Step{Session: fork, NewTokens: 3},
 		)
 		must(t, err)
-		indptr, tokens, err := batch.StateIndices(stateGroup)
+		blocks, err := batch.StateBlocks(stateGroup)
 		must(t, err)
-		if !reflect.DeepEqual(indptr, []uint64{0, 2, 2, 5}) ||
-			!reflect.DeepEqual(tokens, []uint32{25, 29, 0, 1, 2}) {
-			t.Errorf("states are kept at %v, %v", indptr, tokens)
+		for i, wanted := range [][]uint32{{25, 29}, {}, {0, 1, 2}} {
+			if !reflect.DeepEqual(blocks[i].Tokens, wanted) || len(blocks[i].After) != len(wanted) {
+				t.Errorf("session %d keeps states at %v", i, blocks[i].Tokens)
+			}
 		}
 		writeHybrid(t, batch, chain(whole[70:]), chain(nil), chain(other))
 		if commits {
@@ -226,21 +227,19 @@ func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
 		must(t, err)
 		_, err = batch.States(1)
 		refused(t, err, pagedkv.ErrUnsupported)
-		_, tokens, err := batch.StateIndices(stateGroup)
+		blocks, err := batch.StateBlocks(stateGroup)
 		must(t, err)
-		before, after, err := batch.StateBlocks(stateGroup)
-		must(t, err)
-		if len(before) != 1 || (before[0] == pagedkv.NoBlock) != (at == 0) {
-			t.Fatalf("the state before %d is in block %v", at, before)
+		if len(blocks) != 1 || (blocks[0].Before == pagedkv.NoBlock) != (at == 0) {
+			t.Fatalf("the states of the step at %d are in %v", at, blocks)
 		}
 		var state []byte
 		if at > 0 {
-			state = slab[before[0]]
+			state = slab[blocks[0].Before]
 		}
 		for i, next := 0, 0; i < 8; i++ {
 			state = nextState(state, 1, whole[at+i])
-			if next < len(tokens) && tokens[next] == uint32(i) {
-				slab[after[next]] = state
+			if next < len(blocks[0].Tokens) && blocks[0].Tokens[next] == uint32(i) {
+				slab[blocks[0].After[next]] = state
 				next++
 			}
 		}
@@ -280,8 +279,8 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	_, err := session.LastTrim(-1)
 	refused(t, err, pagedkv.ErrOutOfRange, "-1")
 	row := pagedkv.Float32(make([]float32, 16))
-	refused(t, session.Materialize(1, 0, 1, row, row), pagedkv.ErrUnsupported)
-	refused(t, session.Push(1, row, row), pagedkv.ErrUnsupported)
+	refused(t, session.Read(1, 0, 1, row, row), pagedkv.ErrUnsupported)
+	refused(t, session.Append(1, 1, row, row), pagedkv.ErrUnsupported)
 
 	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
 	must(t, err)
@@ -295,9 +294,7 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	for group, status := range map[int]pagedkv.Status{
 		-1: pagedkv.ErrOutOfRange, 0: pagedkv.ErrUnsupported, 2: pagedkv.ErrOutOfRange,
 	} {
-		_, _, err = batch.StateIndices(group)
-		refused(t, err, status)
-		_, _, err = batch.StateBlocks(group)
+		_, err = batch.StateBlocks(group)
 		refused(t, err, status)
 	}
 	refused(t, batch.Write(1, row, row), pagedkv.ErrUnsupported)

@@ -42,27 +42,26 @@ func (c *StoreConfig) arenaSize() int {
 
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
 	path := append([]byte(c.Directory), 0)
-	out := &raw.DirectoryConfig{}
-	raw.DirectoryConfigInit(out, uint64(unsafe.Sizeof(*out)))
+	out := sized(&raw.DirectoryConfig{})
 	out.Path, out.CapacityBytes, out.Durable = &path[0], c.CapacityBytes, flag(c.Durable)
 	return out
 }
 
 // openDirectory opens the directory.
-func (c *StoreConfig) openDirectory(op string) (raw.Store, error) {
+func (c *StoreConfig) openDirectory(op string) (*raw.Store, error) {
 	directory := c.placeDirectory()
-	store := raw.Store{StructSize: uint32(unsafe.Sizeof(raw.Store{}))}
-	err := call(op, nil, func() raw.Status { return raw.StoreOpenDirectory(directory, &store) })
+	store := sized(&raw.Store{})
+	err := call(op, nil, func() raw.Status { return raw.StoreOpenDirectory(directory, store) })
 	return store, err
 }
 
 // openStore opens what the config names.
-func (c *StoreConfig) openStore(op string) (raw.Store, error) {
+func (c *StoreConfig) openStore(op string) (*raw.Store, error) {
 	if c.Redis == nil {
 		return c.openDirectory(op)
 	}
 	if c.Directory != "" {
-		return raw.Store{}, misuse(
+		return nil, misuse(
 			op, ErrInvalidArgument, "a store is a directory or Redis, not both",
 		)
 	}
@@ -79,10 +78,9 @@ func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
 }
 
 // place gives C's config of the tier with an open store.
-func (c *StoreConfig) place(a *arena, store raw.Store) *raw.StoreConfig {
-	out := first(place[raw.StoreConfig](a, 1))
-	raw.StoreConfigInit(out, uint64(unsafe.Sizeof(*out)))
-	out.Store, out.WaitMs = first(placed(a, []raw.Store{store})), milliseconds(c.Wait)
+func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
+	out := sized(first(place[raw.StoreConfig](a, 1)))
+	out.Store, out.WaitMs = first(placed(a, []raw.Store{*store})), milliseconds(c.Wait)
 	out.Fingerprint = unsafe.Pointer(first(placed(a, c.Fingerprint)))
 	out.FingerprintSize = uint64(len(c.Fingerprint))
 	if key := c.Key.bytes(); key != nil {
@@ -123,19 +121,12 @@ type Store struct {
 func (c *Cache) Store() Store { return Store{c} }
 
 // Prefetch begins to read what the store has of a text into the prefix index, and returns: for a
-// request that waits for its turn.
+// request, or a suspended session, that waits for its turn.
 func (s Store) Prefetch(salt string, tokens []int32) error {
 	return s.cache.Prefix().salted("store prefetch", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
 	) raw.Status {
 		return raw.StorePrefetch(cache, salt, size, uint64(len(tokens)), first(tokens))
-	})
-}
-
-// Prefetch begins to read what a suspended session is going to compute again.
-func (s *Session) Prefetch() error {
-	return call("store prefetch", s, func() raw.Status {
-		return raw.StorePrefetchSession(s.handle)
 	})
 }
 
@@ -172,9 +163,9 @@ func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 
 // Stats are the figures of the store.
 func (s Store) Stats() (StoreStats, error) {
-	out := raw.StoreStats{StructSize: uint32(unsafe.Sizeof(raw.StoreStats{}))}
+	out := sized(&raw.StoreStats{})
 	err := call("store stats", s.cache, func() raw.Status {
-		return raw.StoreGetStats(s.cache.handle, &out)
+		return raw.StoreGetStats(s.cache.handle, out)
 	})
-	return storeStatsOf(&out), err
+	return storeStatsOf(out), err
 }

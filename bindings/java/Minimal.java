@@ -37,12 +37,14 @@ public class Minimal {
   }
 
   public static void main(String[] arguments) {
+    Pkv.pkv_layer_group model = new Pkv.pkv_layer_group();
+    model.layers = LAYERS;
+    model.query_heads = QUERY_HEADS;
+    model.kv_heads = KV_HEADS;
+    model.key_dim = DIM;
+    model.write(); // to its memory, since it is passed by its address
     Pkv.pkv_cache_config config = new Pkv.pkv_cache_config();
-    check(pkv.pkv_cache_config_init(config, config.size()));
-    config.layers = LAYERS;
-    config.query_heads = QUERY_HEADS;
-    config.kv_heads = KV_HEADS;
-    config.key_dim = DIM;
+    config.groups = model.getPointer();
     config.blocks = 64;
 
     Pointer[] cache = new Pointer[1];
@@ -75,7 +77,7 @@ public class Minimal {
         throw new IllegalStateException("token " + token + ": " + mean);
     }
     long[] length = new long[1];
-    check(pkv.pkv_session_length(session[0], length));
+    check(pkv.pkv_session_get_length(session[0], length));
     System.out.printf(
         Locale.ROOT,
         "token %d attends to %d tokens: %.2f (expected 9.50)%n",
@@ -91,7 +93,6 @@ public class Minimal {
     }
 
     Pkv.pkv_cache_stats stats = new Pkv.pkv_cache_stats();
-    stats.struct_size = stats.size();
     check(pkv.pkv_cache_get_stats(cache[0], stats));
     System.out.printf("%d blocks hold %d tokens%n", stats.used_blocks, stats.tokens);
     check(pkv.pkv_cache_destroy(cache[0])); // closes the session as well

@@ -69,6 +69,8 @@ def struct(each, types):
         if kind.endswith("[]"):
             value = f" = new {kind[:-2]}[{field['type']['length']}]"
         yield f"    public {kind} {field['name']}{value};"
+    if each["fields"][0]["name"] == "struct_size":
+        yield f"    public {each['name']}() {{ struct_size = size(); }}"
     yield "  }"
 
 

@@ -21,13 +21,15 @@ end
 
 local layers, query_heads, kv_heads, dim, tokens = 2, 4, 2, 32, 20
 
-local config = ffi.new("pkv_cache_config")
-check(pkv.pkv_cache_config_init(config, ffi.sizeof(config)))
-config.layers = layers
-config.query_heads = query_heads
-config.kv_heads = kv_heads
-config.key_dim = dim
-config.blocks = 64
+-- A struct with its struct_size. What is not among the fields is 0, the default.
+local function struct(name, fields)
+  fields.struct_size = ffi.sizeof(name)
+  return ffi.new(name, fields)
+end
+
+local model = struct("pkv_layer_group",
+  {layers = layers, query_heads = query_heads, kv_heads = kv_heads, key_dim = dim})
+local config = struct("pkv_cache_config", {groups = model, blocks = 64})
 
 local out_cache = ffi.new("pkv_cache[1]")
 local out_session = ffi.new("pkv_session[1]")
@@ -71,7 +73,7 @@ end
 assert(worst < 22 * 83 / 2 ^ 24, "outputs are off by " .. worst)
 
 local length = ffi.new("uint64_t[1]")
-check(pkv.pkv_session_length(session, length))
+check(pkv.pkv_session_get_length(session, length))
 assert(length[0] == tokens)
 
 -- A call that fails says why, and changes nothing.
@@ -85,5 +87,5 @@ print(("token %d attends to %d tokens: %.2f (expected %.2f)"):format(
 print("refused, as it should be: " .. sentence:gsub("^.-: ", ""))
 
 check(pkv.pkv_cache_destroy(cache)) -- closes the session as well
-status = pkv.pkv_session_length(session, length)
+status = pkv.pkv_session_get_length(session, length)
 assert(status == ffi.C.PKV_STALE_HANDLE, "a closed session is still there")

@@ -5,15 +5,15 @@ const pkv = require('./pagedkv.js');
 
 const LAYERS = 2, QUERY_HEADS = 4, KV_HEADS = 2, DIM = 32, TOKENS = 20;
 
+const model = {...pkv.make('pkv_layer_group'),
+               layers: LAYERS, query_heads: QUERY_HEADS, kv_heads: KV_HEADS, key_dim: DIM};
 const config = pkv.make('pkv_cache_config');
-config.layers = LAYERS;
-config.query_heads = QUERY_HEADS;
-config.kv_heads = KV_HEADS;
-config.key_dim = DIM;
+config.groups = pkv.place('pkv_layer_group', model);
 config.blocks = 64;
 
 const [cache, session, batch] = [[null], [null], [null]];
 pkv.pkv_cache_create(config, cache);
+pkv.free(config.groups);
 pkv.pkv_session_open(cache[0], null, session);
 
 // All keys are alike, so attention gives the mean of the values so far.
@@ -35,7 +35,7 @@ for (let token = 0; token < TOKENS; token++) {
   if (Math.abs(mean - token / 2) > 1e-5) throw new Error(`token ${token}: ${mean}`);
 }
 const length = [0];
-pkv.pkv_session_length(session[0], length);
+pkv.pkv_session_get_length(session[0], length);
 console.log(`token ${length[0] - 1} attends to ${length[0]} tokens: ` +
             `${out[(TOKENS - 1) * QUERY_HEADS * DIM].toFixed(2)} (expected 9.50)`);
 

@@ -64,12 +64,11 @@ for (const {name, returns, parameters} of api.functions) {
   };
 }
 
-// A struct with the defaults of its _init function, or with zeros where it has none.
+// A struct of zeros, which are its defaults, with its struct_size.
 exports.make = (name) => {
   const type = types[name];
   const struct = koffi.decode(new Uint8Array(koffi.sizeof(type)), type);
   if (Object.hasOwn(struct, 'struct_size')) struct.struct_size = koffi.sizeof(type);
-  exports[`${name}_init`]?.(struct, koffi.sizeof(type));
   return struct;
 };
 

@@ -53,7 +53,7 @@ def steps_in_python(tokens: int, steps: int, threads: int) -> tuple[float, float
         )
         sessions = [cache.open_session() for _ in range(SESSIONS)]
         for session in sessions:
-            session.prefill(0, prompt, prompt, tokens)
+            session.append(0, prompt, prompt, tokens)
         q = np.zeros((SESSIONS, QUERY_HEADS, DIM), np.float32)
         k, v, out = (
             np.zeros((SESSIONS, heads, DIM), np.float32)

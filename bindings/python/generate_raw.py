@@ -174,13 +174,11 @@ def plain(kind):
 
 def reported(struct, api):
     """A struct that the library fills with plain numbers: stats, plans and the like."""
-    inits = {function["name"] for function in api["functions"]}
-    fields = struct["fields"]
-    if struct["name"] == "pkv_prefix_event":  # pinned, so that it has no size; comes in arrays
-        return True
-    if fields[0]["name"] != "struct_size" or f"{struct['name']}_init" in inits:
-        return False
-    return all(plain(field["type"]) for field in fields)
+    out = {"pointer": {"name": struct["name"]}, "const": False}
+    parameters = (p for function in api["functions"] for p in function["parameters"])
+    return all(plain(field["type"]) for field in struct["fields"]) and any(
+        parameter["type"] == out for parameter in parameters
+    )
 
 
 def record_lines(struct, api):

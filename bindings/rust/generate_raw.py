@@ -76,6 +76,20 @@ macro_rules! handle {
         pub type $handle = *mut $object;
     };
 }
+
+/// A struct that begins with its size.
+macro_rules! sized {
+    ($name:ident) => {
+        impl Default for $name {
+            /// The size of the struct; 0 in every other field.
+            fn default() -> Self {
+                // Numbers, addresses, and functions that may be missing: 0 is a value of each.
+                let zeros: Self = unsafe { std::mem::zeroed() };
+                Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeros }
+            }
+        }
+    };
+}
 """
 
 
@@ -154,7 +168,10 @@ def struct_lines(struct, api):
         lines += documentation(field["doc"], 4)
         declared = f"pub {safe(field['name'])}: {rust_type(field['type'], api)},"
         lines += wrapped(declared, " " * 4, " " * 8)
-    return [*lines, "}"]
+    lines.append("}")
+    if struct["fields"][0]["name"] == "struct_size":
+        lines.append(f"sized!({struct['name']});")
+    return lines
 
 
 def function_lines(api):

@@ -19,17 +19,6 @@ from describe import pretty, renew_or_check  # noqa: E402  (found through the li
 K, V, Q = 0, 1, 2
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = 2**64 - 1
-GROUP_FIELDS = (
-    "layers",
-    "query_heads",
-    "kv_heads",
-    "key_dim",
-    "value_dim",
-    "dtype",
-    "value_dtype",
-    "window",
-    "sinks",
-)
 
 
 # ---- Tokens and rows
@@ -94,11 +83,9 @@ def stored(values, dtype):
 
 
 def group_of(config, layer):
-    for group in config.get("groups", [config]):
+    for group in config["groups"]:
         if layer in group.get("layer_indices", range(group["layers"])):
-            found = {"window": 0, "sinks": 0, "dtype": "PKV_F32"} | {
-                key: group[key] for key in GROUP_FIELDS if key in group
-            }
+            found = {"window": 0, "sinks": 0, "dtype": "PKV_F32"} | group
             found.setdefault("value_dim", found["key_dim"])
             found.setdefault("value_dtype", found["dtype"])
             return found
@@ -106,14 +93,14 @@ def group_of(config, layer):
 
 
 def layers_of(config):
-    return sum(group["layers"] for group in config.get("groups", [config]))
+    return sum(group["layers"] for group in config["groups"])
 
 
 def seen(position, length, group, params):
     """Which positions a query sees."""
     window, sinks = params.get("window", group["window"]), params.get("sinks", group["sinks"])
     j = np.arange(length)
-    visible = j <= position if params.get("causal", 1) else j >= 0
+    visible = j >= 0 if params.get("bidirectional") else j <= position
     return visible & ((j > position - window) | (j < sinks)) if window else visible
 
 
@@ -219,9 +206,7 @@ def play(scenario):
                         )
         steps.append(step)
     stored_types = {
-        group.get(key)
-        for group in config.get("groups", [config])
-        for key in ("dtype", "value_dtype")
+        group.get(key) for group in config["groups"] for key in ("dtype", "value_dtype")
     }
     return {**scenario, "tolerance": 6e-3 if "PKV_INT8" in stored_types else 2e-4, "steps": steps}
 
@@ -231,7 +216,7 @@ def main():
         sys.exit("usage: reference.py [--check]")
     document = {
         "about": "Written by bindings/scenarios/reference.py; see README.md there.",
-        "format": 1,
+        "format": 2,
         "scenarios": [play(scenario) for scenario in scenarios.SCENARIOS],
     }
     if not renew_or_check(HERE / "scenarios.json", pretty(document) + "\n", bool(sys.argv[1:])):

@@ -2,7 +2,14 @@
 reference.py's. The numbers here follow from the documentation of the C interface; README.md says
 what each step means."""
 
-MODEL = {"layers": 2, "query_heads": 4, "kv_heads": 2, "key_dim": 32}
+
+def model(**more):
+    """A config of one group."""
+    group = {"layers": 2, "query_heads": 4, "kv_heads": 2, "key_dim": 32}
+    return {"groups": [group | more]}
+
+
+MODEL = model()
 
 
 def step(*sessions, **more):
@@ -44,7 +51,6 @@ SCENARIOS = [
         do("length", "a", length=40),
         do("tokens", "a", first=30, tokens=[[1, 30, 10]]),
         do("table", "a", group=0, count=3, gone=0),
-        do("slots", "a", group=0, first=14, count=20),
         do("read", "a", layer=1, first=7, count=20),
         do(
             "stats",
@@ -300,7 +306,6 @@ SCENARIOS = [
         do("open", "a"),
         step(("a", [1, 0, 20])),
         do("snapshot", "a", into="s"),
-        do("snapshot_length", snapshot="s", length=20),
         step(("a", [4, 0, 3])),
         do("stats", fields={"snapshots": 1, "used_blocks": 3, "copied_blocks": 1}),
         do("open_snapshot", snapshot="s", into="b"),
@@ -318,15 +323,8 @@ SCENARIOS = [
     scenario(
         "one KV head",
         "Multi-query attention with another head dim for values, and longer blocks.",
-        {
-            "layers": 1,
-            "query_heads": 8,
-            "kv_heads": 1,
-            "key_dim": 64,
-            "value_dim": 32,
-            "block_size": 32,
-            "blocks": 4,
-        },
+        model(layers=1, query_heads=8, kv_heads=1, key_dim=64, value_dim=32)
+        | {"block_size": 32, "blocks": 4},
         do("open", "a"),
         step(("a", [1, 0, 70])),
         step(("a", [1, 70, 1])),
@@ -338,7 +336,7 @@ SCENARIOS = [
         "sliding window",
         "Tokens beyond the window are not seen; the first four stay. Blocks come back a step "
         "late: a trim to where it began works.",
-        MODEL | {"blocks": 8, "window": 20, "sinks": 4},
+        model(window=20, sinks=4) | {"blocks": 8},
         do("open", "a"),
         step(("a", [1, 0, 60])),
         do("table", "a", group=0, count=4, gone=0),
@@ -350,7 +348,6 @@ SCENARIOS = [
         step(("a", [2, 0, 30])),
         step(("a", [2, 30, 1])),
         do("table", "a", group=0, count=6, gone=3),
-        do("slots", "a", group=0, first=0, count=92),
         do("read", "a", layer=0, first=16, count=1, status="PKV_OUT_OF_RANGE"),
         do("read", "a", layer=0, first=80, count=11),
         do("trim", "a", length=61, status="PKV_OUT_OF_RANGE"),
@@ -398,7 +395,7 @@ SCENARIOS = [
     scenario(
         "half precision",
         "Rows are rounded once, when they are stored: K to bfloat16, V to half.",
-        MODEL | {"blocks": 8, "dtype": "PKV_BF16", "value_dtype": "PKV_F16"},
+        model(dtype="PKV_BF16", value_dtype="PKV_F16") | {"blocks": 8},
         do("open", "a"),
         step(("a", [1, 0, 50])),
         step(("a", [1, 50, 1])),
@@ -408,7 +405,7 @@ SCENARIOS = [
     scenario(
         "int8",
         "A byte per element and a scale per row.",
-        MODEL | {"blocks": 8, "dtype": "PKV_INT8"},
+        model(dtype="PKV_INT8") | {"blocks": 8},
         do("plan", fields={"bytes_per_token": 288}),
         do("open", "a"),
         step(("a", [1, 0, 50])),
@@ -426,7 +423,7 @@ SCENARIOS = [
         step(("a", [1, 20, 3]), params={"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]}),
         step(("a", [1, 23, 3]), params={"sink_logits": [1.0, 0.0, -1.0, 2.5]}),
         step(("a", [1, 26, 3]), params={"window": 9, "sinks": 2}),
-        step(("a", [1, 29, 4]), params={"causal": 0}),
+        step(("a", [1, 29, 4]), params={"bidirectional": 1}),
         do("validate"),
     ),
     scenario(
@@ -447,7 +444,7 @@ SCENARIOS = [
         MODEL | {"blocks": 8, "storage": "PKV_STORAGE_NONE"},
         do("open", "a"),
         step(("a", [1, 0, 20])),
-        do("slots", "a", group=0, first=0, count=32),
+        do("table", "a", group=0, count=2, gone=0),
         do("fork", "a", into="b"),
         step(("b", [2, 0, 1])),
         do("table", "b", group=0, count=2, gone=0, shares=["a", 1]),

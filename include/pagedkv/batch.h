@@ -90,16 +90,6 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
                                             size_t* victim_count);
 
 /**
- * Tells how many rows a batch has: the sum of new_tokens.
- *
- * @param      batch  The batch.
- * @param[out] rows   The number of rows.
- *
- * Statuses: none of its own. Since 0.1.
- */
-PKV_API pkv_status pkv_batch_rows(pkv_batch batch, size_t* rows);
-
-/**
  * Tells where the rows of each session begin in the tensors of pkv_batch_write and
  * pkv_batch_attend, for batches that are padded on the left or have gaps.
  *
@@ -198,8 +188,8 @@ PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
-PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity,
-                                          int64_t* slots, size_t* count);
+PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity,
+                                              int64_t* slots, size_t* count);
 
 /**
  * Tells the blocks that begin replaced in one group because they were shared and part-filled: the
@@ -216,10 +206,10 @@ PKV_API pkv_status pkv_batch_slot_mapping(pkv_batch batch, uint32_t group, size_
  * @param[out] to        [capacity]: the blocks in their place. May be NULL if capacity is 0.
  * @param[out] count     How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
- * Statuses: as pkv_batch_slot_mapping. Since 0.1.
+ * Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
  */
-PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_t capacity,
-                                          uint32_t* from, uint32_t* to, size_t* count);
+PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, size_t capacity,
+                                              uint32_t* from, uint32_t* to, size_t* count);
 
 /**
  * Gives the states of one layer of a group with state_bytes: where the engine reads the state
@@ -229,7 +219,7 @@ PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_
  * reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
  * full block, too, and a step of at most draft_tokens new tokens a place after each: the state
  * after a token of a draft is that of the token and what precedes it in its branch. Which ones
- * these are, pkv_batch_state_indices tells.
+ * these are, pkv_batch_get_state_blocks tells.
  *
  * The engine writes all of `after` before the commit; their bytes are undefined until then. Nobody
  * else sees them before the commit, and what `before` points to does not change in the step.
@@ -245,45 +235,35 @@ PKV_API pkv_status pkv_batch_block_copies(pkv_batch batch, uint32_t group, size_
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE),
  * INVALID_ARGUMENT (after pkv_batch_accept). Since 0.1.
  */
-PKV_API pkv_status pkv_batch_states(pkv_batch batch, uint32_t layer, const void** before,
-                                    size_t capacity, void** after, size_t* count);
+PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const void** before,
+                                        size_t capacity, void** after, size_t* count);
 
 /**
- * Tells after which new tokens of each session a group with states keeps a state: session i those
- * from tokens[indptr[i]] to tokens[indptr[i + 1] - 1].
+ * Tells which states a step keeps in a group, and in which blocks they are. The states that session
+ * i keeps are those after its new tokens tokens[indptr[i]] to tokens[indptr[i + 1] - 1].
+ *
+ * An engine with memory of its own (storage NONE), or with kernels that take block ids, reads the
+ * state in before[i] and writes those in after; with storage PAGED pkv_batch_get_states gives
+ * addresses.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
+ * @param[out] before    [sessions]: the block with the state that each session has; PKV_NO_BLOCK:
+ * it has no token yet. May be NULL.
  * @param[out] indptr    [sessions + 1]: where the states of each session begin, and the end.
- * @param      capacity  Entries that tokens has room for.
+ * @param      capacity  Entries that tokens and after have room for.
  * @param[out] tokens    [capacity]: indices among the session's new tokens, 0 the first, rising.
  * May be NULL if capacity is 0.
+ * @param[out] after     [capacity]: the blocks to write. May be NULL.
  * @param[out] count     How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
  */
-PKV_API pkv_status pkv_batch_state_indices(pkv_batch batch, uint32_t group, size_t* indptr,
-                                           size_t capacity, uint32_t* tokens, size_t* count);
+PKV_API pkv_status pkv_batch_get_state_blocks(pkv_batch batch, uint32_t group, uint32_t* before,
+                                              size_t* indptr, size_t capacity, uint32_t* tokens,
+                                              uint32_t* after, size_t* count);
 
-/**
- * Tells in which blocks the states of a group are, for engines with bytes of their own (storage
- * NONE) or with kernels that take ids.
- *
- * @param      batch     The batch.
- * @param      group     The index of the group.
- * @param[out] before    [sessions]: the block of the state that each session has; PKV_NO_BLOCK: it
- *                       has no token yet.
- * @param      capacity  Entries that after has room for.
- * @param[out] after     [capacity]: the blocks to write, in the order of pkv_batch_state_indices.
- *                       May be NULL if capacity is 0.
- * @param[out] count     How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
- *
- * Statuses: as pkv_batch_state_indices. Since 0.1.
- */
-PKV_API pkv_status pkv_batch_state_blocks(pkv_batch batch, uint32_t group, uint32_t* before,
-                                          size_t capacity, uint32_t* after, size_t* count);
-
-/** What an index list of pkv_batch_kv_indices counts. */
+/** What an index list of pkv_batch_get_kv_indices counts. */
 typedef enum pkv_index_unit PKV_ENUM {
   PKV_INDEX_BLOCKS = 1, /**< Ids of blocks. */
   PKV_INDEX_SLOTS = 2   /**< Slots: block id * block size + offset in the block. */
@@ -305,11 +285,11 @@ typedef enum pkv_index_unit PKV_ENUM {
  * @param[out] last_block_length  [sessions]: how many tokens the last block of each session holds.
  *                                May be NULL.
  *
- * Statuses: as pkv_batch_slot_mapping. Since 0.1.
+ * Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
  */
-PKV_API pkv_status pkv_batch_kv_indices(pkv_batch batch, uint32_t group, pkv_index_unit unit,
-                                        int64_t* indptr, size_t capacity, int64_t* indices,
-                                        size_t* count, uint32_t* last_block_length);
+PKV_API pkv_status pkv_batch_get_kv_indices(pkv_batch batch, uint32_t group, pkv_index_unit unit,
+                                            int64_t* indptr, size_t capacity, int64_t* indices,
+                                            size_t* count, uint32_t* last_block_length);
 
 #ifdef __cplusplus
 }

@@ -24,12 +24,12 @@ typedef struct pkv_cache_t* pkv_cache;
  * paging buys.
  */
 typedef enum pkv_storage PKV_ENUM {
-  /** Fixed-size blocks of one slab, shared between sessions, copied on write. */
-  PKV_STORAGE_PAGED = 1,
+  /** Fixed-size blocks of one slab, shared between sessions, copied on write (default). */
+  PKV_STORAGE_PAGED = 0,
   /** One growing tensor per session and layer; a fork or a snapshot copies. */
-  PKV_STORAGE_CONTIGUOUS = 2,
-  /** Block ids only: the engine keeps the bytes; write, attend and materialize are UNSUPPORTED. */
-  PKV_STORAGE_NONE = 3
+  PKV_STORAGE_CONTIGUOUS = 1,
+  /** Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED. */
+  PKV_STORAGE_NONE = 2
 } pkv_storage;
 
 /** How the bytes of a paged cache are arranged. */
@@ -48,14 +48,14 @@ typedef enum pkv_layout PKV_ENUM {
    * elements come the scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded
    * to a multiple of 64 bytes.
    */
-  PKV_LAYOUT_PACKED = 1,
+  PKV_LAYOUT_PACKED = 0,
   /**
    * Layer-major, made for engines with kernels of their own: per layer one K tensor
    * [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
    * Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
    * elements followed by its scales.
    */
-  PKV_LAYOUT_PLAIN = 2
+  PKV_LAYOUT_PLAIN = 1
 } pkv_layout;
 
 /**
@@ -68,14 +68,14 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_SSE2 = 2,        /**< Every x86-64 processor has it. */
   PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */
   PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
-  PKV_ISA_AVX512_BF16 = 5, /**< AVX512 with BF16 and VNNI. */
-  PKV_ISA_NEON = 6,        /**< Every Arm64 processor has it. */
-  PKV_ISA_AVX512_VNNI = 7, /**< AVX512 with VNNI. */
+  PKV_ISA_AVX512_VNNI = 5, /**< AVX512 with VNNI. */
+  PKV_ISA_AVX512_BF16 = 6, /**< AVX512 with BF16 and VNNI. */
   /**
    * AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
    * which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
    */
-  PKV_ISA_AMX = 8,
+  PKV_ISA_AMX = 7,
+  PKV_ISA_NEON = 8,      /**< Every Arm64 processor has it. */
   PKV_ISA_NEON_DOT = 9,  /**< NEON with DotProd. */
   PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
 } pkv_isa;
@@ -85,7 +85,7 @@ typedef enum pkv_isa PKV_ENUM {
  * back from V, so that callers see no rotation: scores stay the same, and a few large dims are
  * spread over all others, which is what types of few bits need (guide/quality.md).
  *
- * The rotation is computed in fp32 and fused into write, attend and materialize. What is stored is
+ * The rotation is computed in fp32 and fused into write, attend and read. What is stored is
  * rotated: blocks, files and items of stores. Reading rows back undoes it up to the rounding of
  * fp32, also for types that otherwise return what was written. A NaN or an infinity spreads to all
  * dims that are rotated together.
@@ -114,11 +114,11 @@ typedef enum pkv_huge_pages PKV_ENUM {
 /**
  * A group of layers with the same shape.
  *
- * A plain model is one group and needs none of this: it fills the fields of pkv_cache_config.
- * Hybrid models list their groups, for example one of full and one of sliding-window layers.
+ * A plain model is one group. Hybrid models have several, for example one of full and one of
+ * sliding-window layers.
  */
 typedef struct pkv_layer_group {
-  uint32_t struct_size; /**< sizeof(pkv_layer_group): pkv_layer_group_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_layer_group): the caller sets it. */
   uint32_t layers;      /**< How many layers. */
   /**
    * [layers]: which layers of the model. NULL (default): those after the last of the previous
@@ -140,14 +140,14 @@ typedef struct pkv_layer_group {
    * and its new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
    */
   uint32_t window;
-  /** With a window: so many first tokens stay visible and in memory for ever (Xiao et al. 2023). */
+  /** With a window: this many first tokens stay visible and in memory for ever (Xiao et al. 2023).
+   */
   uint32_t sinks;
   /**
    * 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
    */
   uint32_t latent;
   pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
-  uint64_t blocks;       /**< Blocks of this group; 0 (default): those of the config. */
   /**
    * Rotation MATRIX: [key_dim][key_dim], the matrix of K and of queries. Its rows have length 1 and
    * are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations: NULL.
@@ -159,23 +159,24 @@ typedef struct pkv_layer_group {
    */
   const float* value_rotation;
   /**
-   * The layers keep a state of so many bytes each, in place of K and V (linear attention, state
+   * The layers keep a state of this many bytes each, in place of K and V (linear attention, state
    * spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
    * window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
-   * CONTIGUOUS. See pkv_batch_states.
+   * CONTIGUOUS. See pkv_batch_get_states.
    */
   uint64_t state_bytes;
   /**
-   * With states: a step that reaches past a multiple of so many tokens keeps the state there, for
+   * With states: a step that reaches past a multiple of this many tokens keeps the state there, for
    * as long as the session has that token. A multiple of block_size; 0 (default): no such
    * checkpoints.
    */
   uint32_t checkpoint_tokens;
   /**
-   * With states: a step of at most so many new tokens of a session keeps the state after each of
+   * With states: a step of at most this many new tokens of a session keeps the state after each of
    * them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
    */
   uint32_t draft_tokens;
+  uint64_t blocks; /**< Blocks of this group; 0 (default): those of the config. */
 } pkv_layer_group;
 
 /**
@@ -194,7 +195,7 @@ typedef enum pkv_eviction PKV_ENUM {
 
 /** The prefix index of a cache: see prefix.h. A block position is one block in each layer group. */
 typedef struct pkv_prefix_config {
-  uint32_t struct_size;  /**< sizeof(pkv_prefix_config): pkv_prefix_config_init sets it. */
+  uint32_t struct_size;  /**< sizeof(pkv_prefix_config): the caller sets it. */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
    * The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
@@ -221,56 +222,66 @@ typedef struct pkv_prefix_config {
  * What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
  * and the caller's hooks.
  *
- * What pointers lead to is copied; hooks themselves must outlive the cache.
+ * What pointers lead to is copied; hooks themselves must outlive the cache. A plain model is one
+ * group:
+ *
+ *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
+ *                            .kv_heads = 8, .key_dim = 128};
+ *   pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4096};
  */
 typedef struct pkv_cache_config {
-  uint32_t struct_size; /**< sizeof(pkv_cache_config): pkv_cache_config_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_cache_config): the caller sets it. */
 
-  /* The model: the next ten fields describe it as one group, as in pkv_layer_group. */
-  uint32_t layers;       /**< How many layers. */
-  uint32_t query_heads;  /**< A multiple of kv_heads. */
-  uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
-  uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
-  uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
-  pkv_dtype dtype;       /**< Type of stored keys, and of values; 0 (default): PKV_F32. */
-  pkv_dtype value_dtype; /**< Type of stored values, if another one; 0 (default): dtype. */
-  uint32_t window;       /**< A token sees itself and window - 1 before it; 0 (default): all. */
-  uint32_t sinks;        /**< With a window: first tokens that stay visible for ever. Default 0. */
-  uint32_t latent;       /**< 1: V is the first value_dim dims of K. Default 0. */
-  uint32_t group_count;  /**< 0 (default): one group, described above. Else how many groups. */
-  /**
-   * [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0, and
-   * those of the rotation below, too.
-   */
+  /* The model. */
+  uint32_t group_count; /**< How many groups; 0 (default): 1. */
+  /** [group_count]: groups, each of groups[0].struct_size bytes. */
   const pkv_layer_group* groups;
 
   /* Its memory. */
   pkv_storage storage; /**< Default PAGED. */
   pkv_layout layout;   /**< Default PACKED. Only storage PAGED has a layout. */
-  uint32_t block_size; /**< Tokens per block: a multiple of 16, 16 to 256. Default 16. */
+  uint32_t block_size; /**< Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16. */
   /**
-   * Blocks of each group that only sessions which hold tokens may take. What begins (a first step,
-   * a resume, room reserved for an empty session) leaves so many free, so that running sessions can
-   * finish. A session that grew into them and was suspended cannot be resumed, even alone. Exact
-   * while one thread begins. Default 0.
+   * 1: the groups share memory_bytes, so that what one of them does not use another can. It is cut
+   * into pages, each of which has blocks of one group at a time (guide/shared_memory.md). Needs
+   * layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default): each
+   * group has a pool of its own.
    */
-  uint32_t watermark;
+  uint32_t shared_memory;
   uint64_t blocks; /**< Capacity in blocks per group. Give this or memory_bytes. */
   /**
    * Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit; or,
    * with shared_memory, as many as it needs at the time.
    */
   uint64_t memory_bytes;
+  /**
+   * Blocks of each group that only sessions which hold tokens may take. What begins (a first step,
+   * a resume, room reserved for an empty session) leaves this many free, so that running sessions
+   * can finish. A session that grew into them and was suspended cannot be resumed, even alone.
+   * Exact while one thread begins. Default 0.
+   */
+  uint32_t watermark;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
   /**
    * 1: create touches all memory, in parallel, so that no later call meets a page fault. Default 0.
    */
   uint32_t prefault;
+  uint32_t reserved; /**< 0. */
+  /**
+   * K and V, and states, live in a file in this directory, of which the system keeps in memory what
+   * it has room for: for texts that are larger than memory and read by chosen blocks
+   * (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
+   * encrypted and ends with the cache. All of its room is taken at once; its device has to work,
+   * since an error later ends the process with SIGBUS or brings older bytes back. Neither children
+   * of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages REQUIRE;
+   * ADVISE has no effect, and the allocator is not asked for it. Copied by the call. NULL: memory.
+   */
+  const char* memory_directory;
 
   /* The threads that compute attention, and the kernels they run. */
-  /** How many, the caller's included, at most one per processor; 0 (default): that many. */
+  /** How many, the caller's included, at most one per CPU; 0 (default): that many. */
   uint32_t threads;
-  /** AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
+  /** AUTO (default): the best this CPU has. Another: that one or UNSUPPORTED. */
   pkv_isa isa;
 
   /* What is kept of ended sessions. */
@@ -290,53 +301,11 @@ typedef struct pkv_cache_config {
   const pkv_runner* runner; /**< The caller's threads; threads must be 0 then. NULL: oneTBB's. */
   /** Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence. */
   const pkv_logger* logger;
-
-  /* More of the model that the first fields describe as one group, as in pkv_layer_group. */
-  pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
-  /**
-   * 1: the groups share memory_bytes, so that what one of them does not use another can. It is cut
-   * into pages, each of which has blocks of one group at a time (guide/shared_memory.md). Needs
-   * layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default): each
-   * group has a pool of its own.
-   */
-  uint32_t shared_memory;
-  const float* key_rotation;   /**< Rotation MATRIX: [key_dim][key_dim]. NULL: none of K. */
-  const float* value_rotation; /**< Rotation MATRIX: [value_dim][value_dim]. NULL: none of V. */
-  /**
-   * K and V, and states, live in a file in this directory, of which the system keeps in memory what
-   * it has room for: for texts that are larger than memory and read by chosen blocks
-   * (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-   * encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-   * since an error later ends the process with SIGBUS or brings older bytes back. Neither children
-   * of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages REQUIRE;
-   * ADVISE has no effect, and the allocator is not asked for it. Copied by the call. NULL: memory.
-   */
-  const char* memory_directory;
 } pkv_cache_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_cache_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_cache_config_init(pkv_cache_config* config, size_t struct_size);
-
-/**
- * Fills a layer group with defaults: values as wide as keys, F32, no window.
- *
- * @param[out] group        The layer group.
- * @param      struct_size  sizeof(pkv_layer_group) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_size);
 
 /** Sizes of K and V, of one layer group or of all. */
 typedef struct pkv_cache_plan {
-  uint32_t struct_size;     /**< sizeof(pkv_cache_plan): set it before the call. */
+  uint32_t struct_size;     /**< sizeof(pkv_cache_plan): the caller sets it. */
   uint32_t groups;          /**< How many groups these sizes are of. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
   uint64_t bytes_per_block; /**< block_size times that, or a state of every layer. */
@@ -390,7 +359,7 @@ PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
 
 /** What a cache was made with, defaults filled in. */
 typedef struct pkv_cache_info {
-  uint32_t struct_size; /**< sizeof(pkv_cache_info): set it before the call. */
+  uint32_t struct_size; /**< sizeof(pkv_cache_info): the caller sets it. */
   pkv_storage storage;  /**< Where K and V live. */
   pkv_layout layout;    /**< How the bytes of a block are arranged. */
   uint32_t block_size;  /**< Tokens per block. */

@@ -205,18 +205,17 @@ typedef struct pkv_runner {
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * A config, stats or view struct begins with struct_size. Its _init function takes sizeof(the
- * struct) as the caller compiled it, writes no more than that, and sets struct_size and the
- * defaults.
+ * A config, stats or view struct begins with struct_size, which the caller sets to the sizeof of
+ * the struct, whether the library reads the struct or fills it. Every other field may be 0, which
+ * stands for its default:
  *
- * The library takes the sizes that its own and older headers give the struct; what an older one
- * lacks has its default. On structs that the library fills, set struct_size (or call _init): no
- * more than that is written.
+ *   pkv_cache_config config = {.struct_size = sizeof config};
  *
- * Every other size is PKV_INVALID_ARGUMENT, and nothing is read or written: a size that no version
- * has had (8, 4096) is a mistake, and a larger one as well. It might be that of newer headers, but
- * then fields that the caller has set would be overlooked, and bytes behind a struct whose size is
- * wrong overwritten. So run programs with the library of their headers, or a newer one.
+ * Any other size is PKV_INVALID_ARGUMENT, and nothing is read or written. From version 1.0 on,
+ * fields are only added at the end: a library takes the sizes of all headers since 1.0 up to its
+ * own, and the fields that older headers lack have their defaults. A larger size is that of newer
+ * headers or a mistake, and is refused, since fields that the caller has set would be ignored. So
+ * run a program with the library of its headers, or a newer one.
  */
 
 #ifdef __cplusplus

@@ -22,7 +22,7 @@ typedef struct pkv_compute_t* pkv_compute;
 
 /** What pkv_compute_create makes. Hooks must outlive the pkv_compute. */
 typedef struct pkv_compute_config {
-  uint32_t struct_size; /**< sizeof(pkv_compute_config): pkv_compute_config_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_compute_config): the caller sets it. */
   /** How many, the caller's included, at most one per processor; 0 (default): that many. */
   uint32_t threads;
   /** AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
@@ -35,16 +35,6 @@ typedef struct pkv_compute_config {
    */
   const pkv_runner* runner;
 } pkv_compute_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_compute_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_compute_config_init(pkv_compute_config* config, size_t struct_size);
 
 /**
  * Makes a pkv_compute.
@@ -67,7 +57,7 @@ PKV_API pkv_status pkv_compute_destroy(pkv_compute compute);
 
 /** What a pkv_compute runs on. */
 typedef struct pkv_compute_info {
-  uint32_t struct_size; /**< sizeof(pkv_compute_info): set it before the call. */
+  uint32_t struct_size; /**< sizeof(pkv_compute_info): the caller sets it. */
   uint32_t threads;     /**< The caller's included. */
   pkv_isa isa;          /**< The one whose kernels run. */
   uint32_t reserved;    /**< 0. */

@@ -65,7 +65,7 @@ typedef enum pkv_stream_kind PKV_ENUM {
 
 /** One stream. Only the fields of its kind are looked at. */
 typedef struct pkv_stream {
-  uint32_t struct_size; /**< sizeof(pkv_stream): pkv_stream_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_stream): the caller sets it. */
   pkv_stream_kind kind; /**< Where the bytes come from or go to. */
   const char* path;     /**< PATH: the file. */
   int32_t descriptor;   /**< DESCRIPTOR: the descriptor. */
@@ -85,19 +85,9 @@ typedef struct pkv_stream {
   void* user; /**< CALLBACKS: passed to both functions. */
 } pkv_stream;
 
-/**
- * Fills a stream with zeros and its struct_size.
- *
- * @param[out] stream       The stream.
- * @param      struct_size  sizeof(pkv_stream) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size);
-
 /** What goes with saving and with loading. */
 typedef struct pkv_file_config {
-  uint32_t struct_size;  /**< sizeof(pkv_file_config): pkv_file_config_init sets it. */
+  uint32_t struct_size;  /**< sizeof(pkv_file_config): the caller sets it. */
   uint32_t prefix_index; /**< 1: with the prefix index, as far as the cache has one. Default 0. */
   /**
    * Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0:
@@ -107,10 +97,10 @@ typedef struct pkv_file_config {
    */
   uint32_t trust_salts;
   /**
-   * Saving to PATH: 1 (default) waits for the disk. With 0 a power cut may lose the old file and
+   * Saving to PATH: 0 (default) waits for the disk. With 1 a power cut may lose the old file and
    * the new one; a killed process loses neither.
    */
-  uint32_t durable;
+  uint32_t skip_fsync;
   /**
    * Names the model (a hash of its weights, say); a file with another one is a MISMATCH. NULL:
    * none.
@@ -124,16 +114,6 @@ typedef struct pkv_file_config {
   const void* key;
   uint64_t key_size; /**< Its bytes, 16 to 64. */
 } pkv_file_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_file_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_file_config_init(pkv_file_config* config, size_t struct_size);
 
 /** One sequence to save: a session or a snapshot. This struct is pinned: it will not grow. */
 typedef struct pkv_file_item {
@@ -200,7 +180,7 @@ PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
 
 /** What a file says of itself. */
 typedef struct pkv_file_info {
-  uint32_t struct_size;          /**< sizeof(pkv_file_info): set it before the call. */
+  uint32_t struct_size;          /**< sizeof(pkv_file_info): the caller sets it. */
   uint32_t version;              /**< Version of the format: 1 without a key, 2 with one. */
   uint64_t bytes;                /**< Size of the file. */
   uint64_t kv_bytes;             /**< Of these, keys and values. */

@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 /**
- * K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
+ * K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
  *
  * Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
  * begins at b * block_stride. In it
@@ -36,7 +36,7 @@ extern "C" {
  * begins at s * row_stride.
  */
 typedef struct pkv_kv_view {
-  uint32_t struct_size;   /**< sizeof(pkv_kv_view): set it before the call. */
+  uint32_t struct_size;   /**< sizeof(pkv_kv_view): the caller sets it. */
   pkv_layout layout;      /**< How the bytes of a block are arranged. */
   uint32_t block_size;    /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
   uint32_t kv_heads;      /**< KV heads of this layer. */
@@ -68,17 +68,16 @@ typedef struct pkv_kv_view {
  * Tells where one layer of a paged cache is in memory, for engines with kernels of their own. Read
  * only.
  *
- * The addresses stay valid as long as the cache; pkv_session_block_table tells which blocks hold
- * what.
+ * The addresses stay valid as long as the cache; pkv_session_get_block_table tells which blocks
+ * hold what.
  *
  * @param      cache  The cache.
  * @param      layer  The layer of the model.
  * @param[out] out    The view.
  *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED; a layer with a rotation, which the
- * caller's headers do not know). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED). Since 0.1.
  */
-PKV_API pkv_status pkv_cache_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
+PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
 
 /**
  * Lays out K and V of one layer in a run of memory of the caller's, as a cache of the same layout
@@ -142,7 +141,7 @@ PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv,
  * query have those of all sequences, one after the other, also where tensors are padded.
  */
 typedef struct pkv_attention_sequences {
-  uint32_t struct_size; /**< sizeof(pkv_attention_sequences): set it before the call. */
+  uint32_t struct_size; /**< sizeof(pkv_attention_sequences): the caller sets it. */
   uint32_t query_heads; /**< A multiple of the view's kv_heads. */
   uint64_t count;       /**< How many sequences. */
   /** [count]: query rows of each sequence; they are its last positions. */
@@ -165,10 +164,10 @@ typedef struct pkv_attention_sequences {
    */
   const uint32_t* first_rows;
   /**
-   * [queries]: the position of each query, for causal, windows and slopes, where it is not one of
-   * the last ones: queries over the text of another sequence, or the depths of a tree. With causal
-   * and a mask or parents, none may be before the last position before the step. NULL (default):
-   * the last ones.
+   * [queries]: the position of each query, for the causal rule, windows and slopes, where it is not
+   * one of the last ones: queries over the text of another sequence, or the depths of a tree. In
+   * causal attention with a mask of new tokens (BITS or PARENTS), none may be before the last
+   * position before the step. NULL (default): the last ones.
    */
   const int64_t* query_positions;
 } pkv_attention_sequences;

@@ -19,8 +19,8 @@
  *    on disk or on another machine. (file.h, store.h)
  *
  * 5. An engine with kernels of its own. Storage NONE, or a pkv_pool alone, keeps ids only;
- *    pkv_session_block_table, slot mappings and KV indices tell where everything is;
- *    pkv_cache_kv_view gives typed addresses. (pool.h, kv.h)
+ *    pkv_session_get_block_table, slot mappings and KV indices tell where everything is;
+ *    pkv_cache_get_kv_view gives typed addresses. (pool.h, kv.h)
  *
  * 6. An engine with memory of its own. pkv_kv_write stores rows in blocks that the engine describes
  *    and pkv_attention attends over them, on the threads of a pkv_compute. (kv.h, attention.h,

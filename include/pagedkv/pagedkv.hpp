@@ -2,8 +2,10 @@
  * spans, and what fails throws. Header only: it needs nothing but the C headers and the library.
  * (Over 800 lines: one file is easier to include, and most of its lines forward one call.)
  *
+ *   pagedkv::LayerGroup model;                          fields as in pkv_layer_group
+ *   model.layers = 2;                                   ...
  *   pagedkv::CacheConfig config;                        fields as in pkv_cache_config
- *   config.layers = 2;                                  ...
+ *   config.groups = &model, config.blocks = 64;
  *   pagedkv::Cache cache(config);
  *   pagedkv::Session session = cache.open();
  *   pagedkv::Batch batch = cache.begin({session}, {20});
@@ -13,9 +15,10 @@
  *   }
  *   batch.commit(tokens);
  *
- * Names follow the C interface: pkv_session_trim(session, n) is session.trim(n), and its
- * documentation there holds here. Structs that may grow have a type here whose constructor fills in
- * the defaults. Lists whose length the library tells are returned as vectors.
+ * Names follow the C interface: pkv_session_trim(session, n) is session.trim(n), what a get
+ * function tells is returned by session.length(), and the documentation there holds here. Structs
+ * that may grow have a type here whose constructor sets struct_size and leaves the defaults, 0,
+ * elsewhere. Lists whose length the library tells are returned as vectors.
  *
  * OWNERSHIP. The destructor of an object closes its handle; a Batch that was not committed is
  * aborted. Objects of a cache may outlive it: their handles are stale then, and calls on them throw
@@ -218,18 +221,17 @@ class Tensor {
 /** What the classes below are made of. */
 namespace detail {
 
-/** A struct that may grow, with its defaults. */
-template <class T, pkv_status (*init)(T*, size_t)>
+/** A struct that may grow, with its size and its defaults, which are 0. */
+template <class T>
 struct Config : T {
-  Config() : T() { check(init(this, sizeof(T))); }
+  Config() : T() { T::struct_size = sizeof(T); }
 };
 
 /** Returns what the library fills in. */
 template <class T, class Call>
 T filled(Call call) {
-  T out{};
-  out.struct_size = sizeof out;
-  check(call(&out));
+  Config<T> out;
+  check(call(static_cast<T*>(&out)));
   return out;
 }
 
@@ -309,16 +311,24 @@ class Owner {
 
 }  // namespace detail
 
-using AttentionParams = detail::Config<pkv_attention_params, pkv_attention_params_init>;
-using CacheConfig = detail::Config<pkv_cache_config, pkv_cache_config_init>;
-using ComputeConfig = detail::Config<pkv_compute_config, pkv_compute_config_init>;
-using DirectoryConfig = detail::Config<pkv_directory_config, pkv_directory_config_init>;
-using FileConfig = detail::Config<pkv_file_config, pkv_file_config_init>;
-using LayerGroup = detail::Config<pkv_layer_group, pkv_layer_group_init>;
-using PoolConfig = detail::Config<pkv_pool_config, pkv_pool_config_init>;
-using PrefixConfig = detail::Config<pkv_prefix_config, pkv_prefix_config_init>;
-using SessionConfig = detail::Config<pkv_session_config, pkv_session_config_init>;
-using StoreConfig = detail::Config<pkv_store_config, pkv_store_config_init>;
+using AttentionParams = detail::Config<pkv_attention_params>;
+using AttentionSequences = detail::Config<pkv_attention_sequences>;
+using BlockMass = detail::Config<pkv_block_mass>;
+using CacheConfig = detail::Config<pkv_cache_config>;
+using ComputeConfig = detail::Config<pkv_compute_config>;
+using DirectoryConfig = detail::Config<pkv_directory_config>;
+using FileConfig = detail::Config<pkv_file_config>;
+using LayerGroup = detail::Config<pkv_layer_group>;
+using Mask = detail::Config<pkv_mask>;
+using PoolConfig = detail::Config<pkv_pool_config>;
+using PrefixConfig = detail::Config<pkv_prefix_config>;
+using SessionConfig = detail::Config<pkv_session_config>;
+using StoreConfig = detail::Config<pkv_store_config>;
+
+/** Which blocks queries read: the first and the last one as well, unless it says otherwise. */
+struct ChosenBlocks : detail::Config<pkv_chosen_blocks> {
+  ChosenBlocks() { first = last = 1; }
+};
 
 /* ---- Sessions, snapshots, batches -----------------------------------------------------------*/
 
@@ -339,11 +349,11 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   explicit Session(pkv_session handle) noexcept : Owner(handle) {}
 
   uint64_t length() const {
-    return detail::told<uint64_t>([&](auto* out) { return pkv_session_length(handle_, out); });
+    return detail::told<uint64_t>([&](auto* out) { return pkv_session_get_length(handle_, out); });
   }
   uint64_t layer_length(uint32_t layer) const {
     return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_session_layer_length(handle_, layer, out); });
+        [&](auto* out) { return pkv_session_get_layer_length(handle_, layer, out); });
   }
   pkv_session_info info() const {
     return detail::filled<pkv_session_info>(
@@ -351,7 +361,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
 
   void tokens(uint64_t first, Span<int32_t> ids) const {
-    check(pkv_session_tokens(handle_, first, ids.size(), ids.data()));
+    check(pkv_session_get_tokens(handle_, first, ids.size(), ids.data()));
   }
   /** All ids: committed ones, and those that suspend() remembered. */
   std::vector<int32_t> tokens() const {
@@ -365,23 +375,15 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   void reserve(uint64_t total_tokens) { check(pkv_session_reserve(handle_, total_tokens)); }
   void set_priority(int32_t priority) { check(pkv_session_set_priority(handle_, priority)); }
 
-  void prefill(uint32_t layer, size_t n, const ConstTensor& k, const ConstTensor& v) {
-    check(pkv_session_prefill(handle_, layer, n, k.get(), v.get()));
+  void append(uint32_t layer, size_t n, const ConstTensor& k, const ConstTensor& v) {
+    check(pkv_session_append(handle_, layer, n, k.get(), v.get()));
   }
   /** Without V, in a latent group. */
-  void prefill(uint32_t layer, size_t n, const ConstTensor& k) {
-    check(pkv_session_prefill(handle_, layer, n, k.get(), nullptr));
+  void append(uint32_t layer, size_t n, const ConstTensor& k) {
+    check(pkv_session_append(handle_, layer, n, k.get(), nullptr));
   }
-  void push(uint32_t layer, const ConstTensor& k, const ConstTensor& v) {
-    check(pkv_session_push(handle_, layer, k.get(), v.get()));
-  }
-  /** Without V, in a latent group. */
-  void push(uint32_t layer, const ConstTensor& k) {
-    check(pkv_session_push(handle_, layer, k.get(), nullptr));
-  }
-  void materialize(uint32_t layer, uint64_t first, size_t n, const Tensor& k,
-                   const Tensor& v) const {
-    check(pkv_session_materialize(handle_, layer, first, n, k.get(), v.get()));
+  void read(uint32_t layer, uint64_t first, size_t n, const Tensor& k, const Tensor& v) const {
+    check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
   }
 
   /** Copies state_bytes bytes. */
@@ -392,7 +394,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   void trim(uint64_t length) { check(pkv_session_trim(handle_, length)); }
   uint64_t last_trim(uint64_t limit) const {
     return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_session_last_trim(handle_, limit, out); });
+        [&](auto* out) { return pkv_session_get_last_trim(handle_, limit, out); });
   }
   Session fork() const {
     return Session(
@@ -422,22 +424,10 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_session_match_prefix(handle_, ids.size(), ids.data(), out); });
   }
-  /** Begins to read from the store what a suspended session is going to compute again. */
-  void prefetch() { check(pkv_store_prefetch_session(handle_)); }
 
   std::vector<uint32_t> block_table(uint32_t group = 0) const {
     return detail::listed<uint32_t>([&](size_t capacity, auto* ids, size_t* count) {
-      return pkv_session_block_table(handle_, group, capacity, ids, count);
-    });
-  }
-  std::vector<int64_t> slot_mapping(uint32_t group, uint64_t first, size_t n) const {
-    auto slots = detail::room_for<int64_t>("slot_mapping", n);
-    check(pkv_session_slot_mapping(handle_, group, first, n, slots.data()));
-    return slots;
-  }
-  std::vector<int64_t> kv_indices(uint32_t group = 0) const {
-    return detail::listed<int64_t>([&](size_t capacity, auto* slots, size_t* count) {
-      return pkv_session_kv_indices(handle_, group, capacity, slots, count);
+      return pkv_session_get_block_table(handle_, group, capacity, ids, count);
     });
   }
 };
@@ -449,10 +439,6 @@ class Snapshot : public detail::Owner<pkv_snapshot, pkv_snapshot_close> {
   Snapshot() noexcept = default;
   /** Owns a handle of the C interface from now on. */
   explicit Snapshot(pkv_snapshot handle) noexcept : Owner(handle) {}
-
-  uint64_t length() const {
-    return detail::told<uint64_t>([&](auto* out) { return pkv_snapshot_length(handle_, out); });
-  }
 };
 
 inline Snapshot Session::snapshot() const {
@@ -473,29 +459,28 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   /** What states() tells. */
   struct States {
     std::vector<const void*> before; /**< By session: the state it has; null: no token yet. */
-    std::vector<void*> after;        /**< Where to write those of state_indices(). */
-  };
-  /** What state_indices() tells. */
-  struct StateIndices {
-    std::vector<size_t> indptr;   /**< Where those of each session begin, and the end. */
-    std::vector<uint32_t> tokens; /**< After which of its new tokens a state is kept. */
+    std::vector<void*> after;        /**< Where to write those of state_blocks(). */
   };
   /** What state_blocks() tells. */
   struct StateBlocks {
     std::vector<uint32_t> before; /**< By session: its block; PKV_NO_BLOCK: no token yet. */
-    std::vector<uint32_t> after;  /**< The blocks of state_indices(). */
+    std::vector<size_t> indptr;   /**< Where the kept ones of each session begin, and the end. */
+    std::vector<uint32_t> tokens; /**< After which of its new tokens a state is kept. */
+    std::vector<uint32_t> after;  /**< The blocks of these states. */
   };
 
   /** No batch: something to move one into. */
   Batch() noexcept = default;
-  /** Owns the handle of a batch over so many sessions from now on. */
-  Batch(pkv_batch handle, size_t sessions) noexcept : Owner(handle), sessions_(sessions) {}
+  /** Owns the handle of a batch from now on, which has so many new tokens of each session. */
+  Batch(pkv_batch handle, Span<const uint32_t> new_tokens) noexcept
+      : Owner(handle), sessions_(new_tokens.size()) {
+    for (uint32_t n : new_tokens) rows_ += n;
+  }
 
   /** How many sessions take part. */
   size_t sessions() const noexcept { return sessions_; }
-  size_t rows() const {
-    return detail::told<size_t>([&](auto* out) { return pkv_batch_rows(handle_, out); });
-  }
+  /** How many new tokens they have. */
+  size_t rows() const noexcept { return rows_; }
   void set_first_rows(Span<const uint32_t> first_rows) {
     if (!first_rows.empty()) detail::same_size("set_first_rows", first_rows.size(), sessions_);
     check(pkv_batch_set_first_rows(handle_, first_rows.empty() ? nullptr : first_rows.data()));
@@ -521,24 +506,20 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     States out;
     out.before.resize(sessions_);
     out.after = detail::listed<void*>([&](size_t capacity, auto* after, size_t* count) {
-      return pkv_batch_states(handle_, layer, out.before.data(), capacity, after, count);
-    });
-    return out;
-  }
-  StateIndices state_indices(uint32_t group) const {
-    StateIndices out;
-    out.indptr.resize(sessions_ + 1);
-    out.tokens = detail::listed<uint32_t>([&](size_t capacity, auto* tokens, size_t* count) {
-      return pkv_batch_state_indices(handle_, group, out.indptr.data(), capacity, tokens, count);
+      return pkv_batch_get_states(handle_, layer, out.before.data(), capacity, after, count);
     });
     return out;
   }
   StateBlocks state_blocks(uint32_t group) const {
     StateBlocks out;
     out.before.resize(sessions_);
+    out.indptr.resize(sessions_ + 1);
     out.after = detail::listed<uint32_t>([&](size_t capacity, auto* after, size_t* count) {
-      return pkv_batch_state_blocks(handle_, group, out.before.data(), capacity, after, count);
+      out.tokens.resize(capacity);
+      return pkv_batch_get_state_blocks(handle_, group, out.before.data(), out.indptr.data(),
+                                        capacity, out.tokens.data(), after, count);
     });
+    out.tokens.resize(out.after.size());
     return out;
   }
 
@@ -547,7 +528,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   }
   /** Ends the step; tokens has an id for each row. If it throws, the batch is still open. */
   void commit(Span<const int32_t> tokens) {
-    detail::same_size("commit", tokens.size(), rows());
+    detail::same_size("commit", tokens.size(), rows_);
     end(pkv_batch_commit(handle_, tokens.data()));
   }
   /** Ends the step without telling ids. */
@@ -557,7 +538,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
 
   std::vector<int64_t> slot_mapping(uint32_t group = 0) const {
     return detail::listed<int64_t>([&](size_t capacity, auto* slots, size_t* count) {
-      return pkv_batch_slot_mapping(handle_, group, capacity, slots, count);
+      return pkv_batch_get_slot_mapping(handle_, group, capacity, slots, count);
     });
   }
   /** Pairs of a shared block and the one in its place. */
@@ -565,7 +546,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     std::vector<uint32_t> to;
     const auto from = detail::listed<uint32_t>([&](size_t capacity, auto* blocks, size_t* count) {
       to.resize(capacity);
-      return pkv_batch_block_copies(handle_, group, capacity, blocks, to.data(), count);
+      return pkv_batch_get_block_copies(handle_, group, capacity, blocks, to.data(), count);
     });
     std::vector<std::pair<uint32_t, uint32_t>> pairs;
     for (size_t i = 0; i < from.size(); i++) pairs.emplace_back(from[i], to[i]);
@@ -576,8 +557,8 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     out.indptr.resize(sessions_ + 1);
     out.last_block_lengths.resize(sessions_);
     out.indices = detail::listed<int64_t>([&](size_t capacity, auto* indices, size_t* count) {
-      return pkv_batch_kv_indices(handle_, group, unit, out.indptr.data(), capacity, indices, count,
-                                  out.last_block_lengths.data());
+      return pkv_batch_get_kv_indices(handle_, group, unit, out.indptr.data(), capacity, indices,
+                                      count, out.last_block_lengths.data());
     });
     return out;
   }
@@ -588,7 +569,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     handle_ = nullptr;
   }
 
-  size_t sessions_ = 0;
+  size_t sessions_ = 0, rows_ = 0;
 };
 
 /* ---- Stores and files -----------------------------------------------------------------------*/
@@ -624,7 +605,7 @@ class Store {
 };
 
 /** Where the bytes of a file come from or go to: see pkv_stream. */
-struct Stream : detail::Config<pkv_stream, pkv_stream_init> {
+struct Stream : detail::Config<pkv_stream> {
   /** A file by its path; the text has to live as long as the stream. */
   static Stream file(const char* path) {
     Stream stream;
@@ -713,7 +694,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   void validate() const { check(pkv_cache_validate(handle_)); }
   pkv_kv_view kv_view(uint32_t layer) const {
     return detail::filled<pkv_kv_view>(
-        [&](auto* out) { return pkv_cache_kv_view(handle_, layer, out); });
+        [&](auto* out) { return pkv_cache_get_kv_view(handle_, layer, out); });
   }
 
   /** Opens an empty session. */
@@ -738,7 +719,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
                    return pkv_batch_begin(handle_, sessions.size(), sessions.data(),
                                           new_tokens.data(), nullptr, out);
                  }),
-                 sessions.size());
+                 new_tokens);
   }
   /** As begin(); nothing where blocks are short, and how many. */
   std::optional<Batch> try_begin(Span<const pkv_session> sessions, Span<const uint32_t> new_tokens,
@@ -749,7 +730,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
                                               new_tokens.data(), blocks_short, &batch);
     if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
     check(status);
-    return std::make_optional<Batch>(batch, sessions.size());
+    return std::make_optional<Batch>(batch, new_tokens);
   }
   /** Names sessions to suspend so that begin() with the others of this list gets its blocks. */
   std::vector<pkv_session> choose_victims(Span<const pkv_session> sessions,
@@ -911,7 +892,7 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
   void reset(pkv_block block) { check(pkv_pool_reset(handle_, block)); }
   pkv_block_state block_state(uint32_t id) const {
     return detail::filled<pkv_block_state>(
-        [&](auto* out) { return pkv_pool_block_state(handle_, id, out); });
+        [&](auto* out) { return pkv_pool_get_block_state(handle_, id, out); });
   }
   pkv_pool_stats stats() const {
     return detail::filled<pkv_pool_stats>(
@@ -944,21 +925,11 @@ inline pkv_runner openmp_runner() {
 }
 
 /** K and V of one layer in memory of the caller's: see kv.h. */
-struct KvView : pkv_kv_view {
-  /** Fields are 0, to be filled in as pkv_kv_view_plan asks. */
-  KvView() : pkv_kv_view() { struct_size = sizeof(pkv_kv_view); }
+struct KvView : detail::Config<pkv_kv_view> {
   /** Fills in the rest for memory of its own (NULL: for none yet), and tells its size in bytes. */
   uint64_t plan(void* memory = nullptr, bool latent = false) {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_kv_view_plan(this, latent ? 1 : 0, memory, out); });
-  }
-};
-
-/** Sequences over a view, described by the caller: see kv.h. */
-struct AttentionSequences : pkv_attention_sequences {
-  /** Fields are 0. */
-  AttentionSequences() : pkv_attention_sequences() {
-    struct_size = sizeof(pkv_attention_sequences);
   }
 };
 
@@ -989,14 +960,14 @@ inline void kv_read_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const
 }
 
 /** Combines results over the same queries and different positions; merged_lse may be NULL. */
-inline void merge_states(pkv_compute compute, Span<const ConstTensor> outs,
-                         Span<const float* const> lse, size_t rows, uint32_t heads, uint32_t dim,
-                         const Tensor& merged, float* merged_lse = nullptr) {
-  detail::same_size("merge_states", lse.size(), outs.size());
+inline void attention_merge(pkv_compute compute, Span<const ConstTensor> outs,
+                            Span<const float* const> lse, size_t rows, uint32_t heads, uint32_t dim,
+                            const Tensor& merged, float* merged_lse = nullptr) {
+  detail::same_size("attention_merge", lse.size(), outs.size());
   std::vector<pkv_tensor> tensors;
   for (const ConstTensor& out : outs) tensors.push_back(*out.get());
-  check(pkv_merge_states(compute, tensors.size(), tensors.data(), lse.data(), rows, heads, dim,
-                         merged.get(), merged_lse));
+  check(pkv_attention_merge(compute, tensors.size(), tensors.data(), lse.data(), rows, heads, dim,
+                            merged.get(), merged_lse));
 }
 
 /** The hashes that prefix events have for the whole blocks of a text. */

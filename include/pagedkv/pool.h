@@ -43,23 +43,13 @@ typedef uint64_t pkv_block;
 
 /** What pkv_pool_create makes. */
 typedef struct pkv_pool_config {
-  uint32_t struct_size; /**< sizeof(pkv_pool_config): pkv_pool_config_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_pool_config): the caller sets it. */
   uint32_t blocks;      /**< How many blocks; 1 to 2^31 - 1. No default. */
-  uint32_t block_size;  /**< Slots (tokens) per block; 1 to 256. Default 16. */
+  uint32_t block_size;  /**< Slots (tokens) per block; 1 to 256; 0 (default): 16. */
   uint32_t reserved;    /**< 0. */
   /** Copied; what it points to must outlive the pool. NULL (default): the system's. */
   const pkv_allocator* allocator;
 } pkv_pool_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_pool_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_pool_config_init(pkv_pool_config* config, size_t struct_size);
 
 /**
  * Makes a pool with every block free.
@@ -152,7 +142,7 @@ PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 
 /** The state of one block. */
 typedef struct pkv_block_state {
-  uint32_t struct_size; /**< sizeof(pkv_block_state): set it before the call. */
+  uint32_t struct_size; /**< sizeof(pkv_block_state): the caller sets it. */
   uint32_t id;          /**< The block id. */
   uint32_t generation;  /**< How often this id has been freed. */
   uint32_t references;  /**< 0: free. */
@@ -169,7 +159,7 @@ typedef struct pkv_block_state {
  *
  * Statuses: OUT_OF_RANGE. Since 0.1.
  */
-PKV_API pkv_status pkv_pool_block_state(pkv_pool pool, uint32_t id, pkv_block_state* out);
+PKV_API pkv_status pkv_pool_get_block_state(pkv_pool pool, uint32_t id, pkv_block_state* out);
 
 /**
  * Tells the counts of a pool; exact while no other call is under way.

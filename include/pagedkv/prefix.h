@@ -34,16 +34,6 @@ extern "C" {
 #endif
 
 /**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_prefix_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size);
-
-/**
  * Gives an empty session the longest cached beginning of a text: it holds K and V of tokens
  * [0, *matched) then, and *matched is its length. A session that was suspended takes what is cached
  * of its own text when it is resumed.
@@ -63,7 +53,7 @@ PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const
 
 /** Figures of one salt's share of the index, or of all of it. */
 typedef struct pkv_prefix_stats {
-  uint32_t struct_size;      /**< sizeof(pkv_prefix_stats): set it before the call. */
+  uint32_t struct_size;      /**< sizeof(pkv_prefix_stats): the caller sets it. */
   uint32_t reserved;         /**< 0. */
   uint64_t matches;          /**< Calls of pkv_session_match_prefix, and resumes. */
   uint64_t asked_tokens;     /**< Tokens asked for. */

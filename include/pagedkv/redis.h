@@ -49,14 +49,14 @@ extern "C" {
 
 /** Where the servers are, what is kept there and for how long, and how connections are made. */
 typedef struct pkv_redis_config {
-  uint32_t struct_size; /**< sizeof(pkv_redis_config): pkv_redis_config_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_redis_config): the caller sets it. */
   uint32_t ttl_seconds; /**< How long an item is kept; 0 (default): until the server evicts it. */
 
   /* The servers. */
   /**
    * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also
    * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password %XX stands for
-   * any byte, and for / ? # @ [ ] and spaces it must. Default "127.0.0.1:6379".
+   * any byte, and for / ? # @ [ ] and spaces it must. NULL (default): "127.0.0.1:6379".
    *
    * A cluster is recognised by itself, and some of its servers are enough; without a cluster the
    * first server that answers serves all.
@@ -65,25 +65,26 @@ typedef struct pkv_redis_config {
   const char* user;     /**< NULL (default): the URL's, or Redis' default user. */
   const char* password; /**< NULL (default): the URL's, or none. */
 
-  /** Of every item's name; up to 64 bytes; NULL is "". Default "pagedkv:". */
+  /** Of every item's name; up to 64 bytes, "" for none. NULL (default): "pagedkv:". */
   const char* key_prefix;
 
   /* The calls. */
   /**
-   * Bytes of K and V sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB.
-   * Default 8 MiB.
+   * Bytes of K and V sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB; 0
+   * (default): 8 MiB.
    */
   uint64_t pipeline_bytes;
   /**
-   * Milliseconds to connect, with TLS's handshake, and to authenticate; 1 to 3,600,000. Default
-   * 500. A call waits so long for each configured server that does not answer, but not again during
-   * its pause. Looking up a name takes as long as the system's resolver tries (resolv.conf; usually
-   * 5 s twice for each name server), and closing waits for that: prefer addresses.
+   * Milliseconds to connect, with TLS's handshake, and to authenticate; up to 3,600,000; 0
+   * (default): 500. A call waits so long for each configured server that does not answer, but not
+   * again during its pause. Looking up a name takes as long as the system's resolver tries
+   * (resolv.conf; usually 5 s twice for each name server), and closing waits for that: prefer
+   * addresses.
    */
   uint32_t connect_timeout_ms;
   /**
-   * Milliseconds for what is sent at once (pipeline_bytes), until all its answers are there; 1 to
-   * 3,600,000. Default 1000.
+   * Milliseconds for what is sent at once (pipeline_bytes), until all its answers are there; up to
+   * 3,600,000; 0 (default): 1000.
    */
   uint32_t command_timeout_ms;
   uint32_t connect_later; /**< 1: open succeeds without a server; calls look for it. Default 0. */
@@ -112,16 +113,6 @@ typedef struct pkv_redis_config {
   uint32_t tls_insecure_no_verify;
   uint32_t reserved; /**< 0. */
 } pkv_redis_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_redis_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_REDIS_API pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size);
 
 /**
  * Connects to the servers as a store.

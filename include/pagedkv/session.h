@@ -30,17 +30,16 @@ typedef enum pkv_prefix_use PKV_ENUM {
  * evicted before any of a higher one.
  */
 typedef enum pkv_retention PKV_ENUM {
+  PKV_RETENTION_LOW = -1,   /**< For a text that will hardly return: a batch job, an evaluation. */
   PKV_RETENTION_NORMAL = 0, /**< For a text like any other (default). */
-  PKV_RETENTION_LOW = 1, /**< For a text that will hardly come again: a batch job, an evaluation. */
-  PKV_RETENTION_HIGH = 2 /**< For a text that must stay fast, even if it comes seldom. */
+  PKV_RETENTION_HIGH = 1    /**< For a text that must stay fast, even if it comes seldom. */
 } pkv_retention;
 
 /** What a session has from its beginning. */
 typedef struct pkv_session_config {
-  uint32_t struct_size;    /**< sizeof(pkv_session_config): pkv_session_config_init sets it. */
-  int32_t priority;        /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
-  uint64_t reserve_tokens; /**< Makes room at once, as pkv_session_reserve. Default 0. */
-  pkv_prefix_use prefix;   /**< Default SHARE. */
+  uint32_t struct_size;  /**< sizeof(pkv_session_config): the caller sets it. */
+  int32_t priority;      /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
+  pkv_prefix_use prefix; /**< Default SHARE. */
   /** Of blocks that it uses and stores; the highest of all users counts. */
   pkv_retention retention;
   /**
@@ -49,16 +48,6 @@ typedef struct pkv_session_config {
   const void* salt;
   uint64_t salt_size; /**< Up to 256. */
 } pkv_session_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_session_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size);
 
 /**
  * Opens an empty session.
@@ -89,7 +78,7 @@ PKV_API pkv_status pkv_session_close(pkv_session session);
  *
  * Statuses: none of its own. Since 0.1.
  */
-PKV_API pkv_status pkv_session_length(pkv_session session, uint64_t* tokens);
+PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens);
 
 /**
  * Tells of how many tokens one layer holds K and V: more than the length while a step is in flight
@@ -101,7 +90,8 @@ PKV_API pkv_status pkv_session_length(pkv_session session, uint64_t* tokens);
  *
  * Statuses: OUT_OF_RANGE. Since 0.1.
  */
-PKV_API pkv_status pkv_session_layer_length(pkv_session session, uint32_t layer, uint64_t* tokens);
+PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t layer,
+                                                uint64_t* tokens);
 
 /** Stands for a token whose id was never told. */
 #define PKV_NO_TOKEN (-1)
@@ -117,13 +107,12 @@ PKV_API pkv_status pkv_session_layer_length(pkv_session session, uint32_t layer,
  *
  * Statuses: OUT_OF_RANGE. Since 0.1.
  */
-PKV_API pkv_status pkv_session_tokens(pkv_session session, uint64_t first, size_t n,
-                                      int32_t* tokens);
+PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, size_t n,
+                                          int32_t* tokens);
 
 /**
- * Tells the ids of positions that were committed without them (by pkv_session_prefill or
- * pkv_session_push). If forks that share a block are told different ids, the prefix index caches it
- * as one of the texts only.
+ * Tells the ids of positions that were committed without them (by pkv_session_append). If forks
+ * that share a block are told different ids, the prefix index caches it as one of the texts only.
  *
  * @param     session  The session.
  * @param     first    The first position.
@@ -139,11 +128,11 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * Makes room in all groups or in none, so that later steps up to there cannot run out of blocks,
  * however they are cut and whatever other sessions take. Never shrinks.
  *
- * The room lasts until the session is that long, or pkv_session_trim, pkv_session_prefill,
- * pkv_session_suspend or pkv_session_close gives it back. It has no blocks for copies of what the
- * session shares later: after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it again.
- * A state that others shared would not come back, so until the room ends the prefix index gets the
- * session's last full block only if the states there are checkpoints.
+ * The room lasts until the session is that long, or pkv_session_trim, pkv_session_suspend or
+ * pkv_session_close gives it back. It has no blocks for copies of what the session shares later:
+ * after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it again. A state that others
+ * shared would not come back, so until the room ends the prefix index gets the session's last full
+ * block only if the states there are checkpoints.
  *
  * @param session       The session.
  * @param total_tokens  Tokens to have room for, those that it holds included.
@@ -153,49 +142,37 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
 /**
- * Replaces what a session holds, one layer per call, without a batch.
+ * Appends n tokens to a session, one layer per call, without a batch.
  *
- * The first call begins a step; the old content is gone from then on. When every layer was given
- * once, the step is committed and the length is n. pkv_session_trim (to any length up to
- * pkv_session_length) ends an unfinished step.
+ * The first call begins a step. When every layer was given once, the step is committed and the
+ * session is n tokens longer. pkv_session_trim (to any length up to pkv_session_get_length) ends an
+ * unfinished step; trim to 0 first to replace what the session holds.
  *
- *   for (layer = 0; layer < layers; layer++) pkv_session_prefill(session, layer, n, &k, &v);
+ *   for (layer = 0; layer < layers; layer++) pkv_session_append(session, layer, n, &k, &v);
  *
  * @param     session  The session.
- * @param     layer    The layer of the model; in any order, each once.
+ * @param     layer    The layer of the model; in any order. Until the step is complete a layer may
+ * be given again.
  * @param     n        How many tokens; the same in every call of a step.
  * @param[in] k        Keys, [n][kv_heads][key_dim].
  * @param[in] v        Values, [n][kv_heads][value_dim]. NULL in a latent group.
  *
  * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n
- * than the step's), UNSUPPORTED (storage NONE), BUSY. Since 0.1.
+ * than the step's), UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
  */
-PKV_API pkv_status pkv_session_prefill(pkv_session session, uint32_t layer, size_t n,
-                                       const pkv_tensor* k, const pkv_tensor* v);
-
-/**
- * Appends one token, one layer per call, as pkv_session_prefill does.
- *
- * @param     session  The session.
- * @param     layer    The layer of the model; in any order, each once.
- * @param[in] k        Its key, [1][kv_heads][key_dim].
- * @param[in] v        Its value, [1][kv_heads][value_dim]. NULL in a latent group.
- *
- * Statuses: as pkv_session_prefill. Since 0.1.
- */
-PKV_API pkv_status pkv_session_push(pkv_session session, uint32_t layer, const pkv_tensor* k,
-                                    const pkv_tensor* v);
+PKV_API pkv_status pkv_session_append(pkv_session session, uint32_t layer, size_t n,
+                                      const pkv_tensor* k, const pkv_tensor* v);
 
 /**
  * Keeps the first tokens of a session and gives back every block beyond them, reserved ones too.
- * Ends an unfinished pkv_session_prefill or pkv_session_push.
+ * Ends an unfinished pkv_session_append.
  *
  * @param session  The session.
  * @param length   How many tokens to keep.
  *
  * Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
  * needs, one with states has none there, or the next token would go into a dropped block; see
- * pkv_session_last_trim), BUSY. Since 0.1.
+ * pkv_session_get_last_trim), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
@@ -209,7 +186,7 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  *
  * Statuses: none of its own. Since 0.1.
  */
-PKV_API pkv_status pkv_session_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
+PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
 
 /** after of pkv_session_set_return_hint: nothing is known (default). */
 #define PKV_RETURN_UNKNOWN 0u
@@ -236,7 +213,7 @@ PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t aft
 /**
  * Forgets blocks in the middle of a session: gives them back, in one layer group. What is left
  * keeps its positions; later tokens do not see the tokens of these blocks (as if masked), and
- * neither do slots, indices and materialize. Layers of other groups still see them.
+ * neither do slot mappings, KV indices and pkv_session_read. Layers of other groups still see them.
  *
  * From the first block dropped on, the session no longer shares its blocks through the prefix
  * index: what only this session used there is taken from the index, and later tokens are not
@@ -273,9 +250,9 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 /**
  * Gives back every block that nobody else holds (preemption) and remembers the token ids.
  *
- * The session is empty then, and its length is 0. Until it is resumed, trimmed or prefilled anew,
+ * The session is empty then, and its length is 0. Until it is resumed or trimmed,
  * calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Ends an
- * unfinished pkv_session_prefill or pkv_session_push.
+ * unfinished pkv_session_append.
  *
  * @param session  The session.
  *
@@ -289,9 +266,9 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * can never be as many, for one batch), and says which K and V must be computed again: those of
  * positions [*length, *total).
  *
- * pkv_session_tokens tells the ids of these positions. Prefill them by batches of any size, which
- * may go beyond total; a commit without ids takes the remembered ones, one with other ids is
- * refused. A trim, or pkv_session_prefill, forgets what is remembered. For a session that is not
+ * pkv_session_get_tokens tells the ids of these positions. Prefill them by batches of any size,
+ * which may go beyond total; a commit without ids takes the remembered ones, one with other ids is
+ * refused. A trim forgets what is remembered. For a session that is not
  * suspended the call is OK and tells its length and what it remembers.
  *
  * @param      session       The session.
@@ -318,7 +295,7 @@ PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priorit
 
 /** What a session holds now. */
 typedef struct pkv_session_info {
-  uint32_t struct_size;      /**< sizeof(pkv_session_info): set it before the call. */
+  uint32_t struct_size;      /**< sizeof(pkv_session_info): the caller sets it. */
   int32_t priority;          /**< That of the session's config, or set since. */
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
@@ -352,39 +329,8 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
-PKV_API pkv_status pkv_session_block_table(pkv_session session, uint32_t group, size_t capacity,
-                                           uint32_t* ids, size_t* count);
-
-/**
- * Tells the slots of positions [first, first + n) in one group, up to the end of the last block
- * held.
- *
- * @param      session  The session.
- * @param      group    The index of the group.
- * @param      first    The first position.
- * @param      n        How many.
- * @param[out] slots    [n]: block id * block_size + offset; -1 where the block left the window
- *                      or was dropped.
- *
- * Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
- */
-PKV_API pkv_status pkv_session_slot_mapping(pkv_session session, uint32_t group, uint64_t first,
-                                            size_t n, int64_t* slots);
-
-/**
- * Tells the slots that attention reads now in one group, in token order: those of committed tokens
- * and of the step in flight that the window still holds and that were not dropped.
- *
- * @param      session   The session.
- * @param      group     The index of the group.
- * @param      capacity  Entries that slots has room for.
- * @param[out] slots     [capacity]: the slots. May be NULL if capacity is 0.
- * @param[out] count     How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
- *
- * Statuses: as pkv_session_block_table. Since 0.1.
- */
-PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, size_t capacity,
-                                          int64_t* slots, size_t* count);
+PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t group, size_t capacity,
+                                               uint32_t* ids, size_t* count);
 
 /**
  * Reads K and V of positions [first, first + n) of one layer back as rows. Positions of a step in
@@ -399,8 +345,8 @@ PKV_API pkv_status pkv_session_kv_indices(pkv_session session, uint32_t group, s
  *
  * Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
  */
-PKV_API pkv_status pkv_session_materialize(pkv_session session, uint32_t layer, uint64_t first,
-                                           size_t n, const pkv_tensor* k, const pkv_tensor* v);
+PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
+                                    const pkv_tensor* k, const pkv_tensor* v);
 
 /**
  * Copies the state of one layer of a group with states. Held are those after the last token, after

@@ -38,16 +38,6 @@ PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 PKV_API pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out);
 
 /**
- * Tells how many tokens a snapshot holds.
- *
- * @param      snapshot  The snapshot.
- * @param[out] tokens    The number of its tokens.
- *
- * Statuses: none of its own. Since 0.1.
- */
-PKV_API pkv_status pkv_snapshot_length(pkv_snapshot snapshot, uint64_t* tokens);
-
-/**
  * Closes a snapshot and drops its references. Sessions that were opened from it keep theirs.
  *
  * @param snapshot  The snapshot. NULL is OK.

@@ -14,7 +14,7 @@ extern "C" {
  * blocks = free + used + retired.
  */
 typedef struct pkv_pool_stats {
-  uint32_t struct_size; /**< sizeof(pkv_pool_stats): set it before the call. */
+  uint32_t struct_size; /**< sizeof(pkv_pool_stats): the caller sets it. */
   uint32_t block_size;  /**< Slots (tokens) per block. */
   /**
    * Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
@@ -35,7 +35,7 @@ typedef struct pkv_pool_stats {
 
 /** Counts of a cache over all layer groups. Since 0.1. */
 typedef struct pkv_cache_stats {
-  uint32_t struct_size;        /**< sizeof(pkv_cache_stats): set it before the call. */
+  uint32_t struct_size;        /**< sizeof(pkv_cache_stats): the caller sets it. */
   uint32_t sessions;           /**< Open sessions. */
   uint32_t snapshots;          /**< Open snapshots. */
   uint32_t batches;            /**< Batches begun and neither committed nor aborted. */

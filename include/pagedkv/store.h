@@ -44,7 +44,7 @@ typedef struct pkv_store_item {
  * negative errno where the store cannot be reached; then the cache leaves it alone for a while.
  */
 typedef struct pkv_store {
-  uint32_t struct_size; /**< sizeof(pkv_store): set it before the call. */
+  uint32_t struct_size; /**< sizeof(pkv_store): the caller sets it. */
   uint32_t reserved;    /**< 0. */
   void* user;           /**< Passed to all functions. */
   /**
@@ -66,7 +66,7 @@ typedef struct pkv_store {
  * has one.
  */
 typedef struct pkv_store_config {
-  uint32_t struct_size; /**< sizeof(pkv_store_config): pkv_store_config_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_store_config): the caller sets it. */
   /**
    * How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
    * text. Default 0: they take what is in memory.
@@ -92,16 +92,6 @@ typedef struct pkv_store_config {
 } pkv_store_config;
 
 /**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_store_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct_size);
-
-/**
  * Begins to read what the store has of a text into the prefix index, beyond what is in memory, and
  * returns. Call it when a request begins to wait for its turn; a later pkv_session_match_prefix
  * finds what has come.
@@ -119,16 +109,6 @@ PKV_API pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct
  */
 PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                       const int32_t* tokens);
-
-/**
- * Begins to read what a suspended session is going to compute again, as pkv_store_prefetch does.
- * For one that is not suspended there is nothing to read.
- *
- * @param session  The session.
- *
- * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt), BUSY. Since 0.1.
- */
-PKV_API pkv_status pkv_store_prefetch_session(pkv_session session);
 
 /**
  * Waits for the prefetches of a text, and of texts that agree with it as far as both go, until all
@@ -180,7 +160,7 @@ PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_
 
 /** What a tier has done so far. An item is a block of one layer group. */
 typedef struct pkv_store_stats {
-  uint32_t struct_size;   /**< sizeof(pkv_store_stats): set it before the call. */
+  uint32_t struct_size;   /**< sizeof(pkv_store_stats): the caller sets it. */
   uint32_t down;          /**< 1: the store failed lately and is left alone for a while. */
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
   /** Block positions not written: the queue was full, memory was needed, or the store failed. */
@@ -219,7 +199,7 @@ PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
  * the store, what belongs there cannot be stored.
  */
 typedef struct pkv_directory_config {
-  uint32_t struct_size; /**< sizeof(pkv_directory_config): pkv_directory_config_init sets it. */
+  uint32_t struct_size; /**< sizeof(pkv_directory_config): the caller sets it. */
   /**
    * 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
    * empty, which are misses.
@@ -237,16 +217,6 @@ typedef struct pkv_directory_config {
    */
   uint64_t capacity_bytes;
 } pkv_directory_config;
-
-/**
- * Fills a config with defaults.
- *
- * @param[out] config       The config.
- * @param      struct_size  sizeof(pkv_directory_config) as the caller compiled it.
- *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
- */
-PKV_API pkv_status pkv_directory_config_init(pkv_directory_config* config, size_t struct_size);
 
 /**
  * Opens a directory as a store. Deletes what killed processes left unfinished in it.

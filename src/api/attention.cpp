@@ -9,13 +9,9 @@
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
-  return init_struct(params, struct_size, attention::default_params(), "params");
-}
-
-pkv_status pkv_merge_states(pkv_compute compute, size_t count, const pkv_tensor* outs,
-                            const float* const* lse, size_t rows, uint32_t heads, uint32_t dim,
-                            const pkv_tensor* merged, float* merged_lse) {
+pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tensor* outs,
+                               const float* const* lse, size_t rows, uint32_t heads, uint32_t dim,
+                               const pkv_tensor* merged, float* merged_lse) {
   return guarded([&] {
     const ComputeLease lease(compute);
     attention::merge_states(*lease, count, outs, lse, rows, heads, dim, merged, merged_lse);
@@ -28,8 +24,7 @@ pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
                          const pkv_tensor* out) {
   return guarded([&] {
     const ComputeLease lease(compute);
-    attention::attend_stateless(*lease, read_struct(kv, pkv_kv_view{}, "kv"),
-                                read_struct(sequences, pkv_attention_sequences{}, "sequences"),
+    attention::attend_stateless(*lease, read_struct(kv, "kv"), read_struct(sequences, "sequences"),
                                 params, q, out);
   });
 }

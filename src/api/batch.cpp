@@ -124,14 +124,6 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
   });
 }
 
-pkv_status pkv_batch_rows(pkv_batch handle, size_t* rows) {
-  return guarded([&] {
-    const BatchLease batch(handle, Access::read);
-    check_pointer(rows, "rows");
-    *rows = batch->rows();
-  });
-}
-
 pkv_status pkv_batch_set_first_rows(pkv_batch handle, const uint32_t* first_rows) {
   return guarded([&] { BatchLease(handle, Access::write)->set_first_rows(first_rows); });
 }
@@ -170,8 +162,8 @@ pkv_status pkv_batch_abort(pkv_batch handle) {
   });
 }
 
-pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity, int64_t* slots,
-                                  size_t* count) {
+pkv_status pkv_batch_get_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity,
+                                      int64_t* slots, size_t* count) {
   return guarded([&] {
     const BatchLease batch(handle, Access::read);
     check_list(slots, capacity, "slots");
@@ -181,8 +173,8 @@ pkv_status pkv_batch_slot_mapping(pkv_batch handle, uint32_t group, size_t capac
   });
 }
 
-pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capacity, uint32_t* from,
-                                  uint32_t* to, size_t* count) {
+pkv_status pkv_batch_get_block_copies(pkv_batch handle, uint32_t group, size_t capacity,
+                                      uint32_t* from, uint32_t* to, size_t* count) {
   return guarded([&] {
     const BatchLease batch(handle, Access::read);
     check_list(from, capacity, "from");
@@ -194,8 +186,8 @@ pkv_status pkv_batch_block_copies(pkv_batch handle, uint32_t group, size_t capac
   });
 }
 
-pkv_status pkv_batch_states(pkv_batch handle, uint32_t layer, const void** before, size_t capacity,
-                            void** after, size_t* count) {
+pkv_status pkv_batch_get_states(pkv_batch handle, uint32_t layer, const void** before,
+                                size_t capacity, void** after, size_t* count) {
   return guarded([&] {
     const BatchLease batch(handle, Access::write);
     check_pointer(before, "before");
@@ -206,40 +198,29 @@ pkv_status pkv_batch_states(pkv_batch handle, uint32_t layer, const void** befor
   });
 }
 
-pkv_status pkv_batch_state_indices(pkv_batch handle, uint32_t group, size_t* indptr,
-                                   size_t capacity, uint32_t* tokens, size_t* count) {
+pkv_status pkv_batch_get_state_blocks(pkv_batch handle, uint32_t group, uint32_t* before,
+                                      size_t* indptr, size_t capacity, uint32_t* tokens,
+                                      uint32_t* after, size_t* count) {
   return guarded([&] {
     const BatchLease batch(handle, Access::read);
     check_pointer(indptr, "indptr");
     check_list(tokens, capacity, "tokens");
     check_pointer(count, "count");
-    check_capacity(capacity, batch->state_indices(group, indptr, std::span(tokens, capacity)),
-                   count, "state indices");
+    const StateBlocks lists = {before, indptr, tokens, after, capacity};
+    check_capacity(capacity, batch->state_blocks(group, lists), count, "blocks of states");
   });
 }
 
-pkv_status pkv_batch_state_blocks(pkv_batch handle, uint32_t group, uint32_t* before,
-                                  size_t capacity, uint32_t* after, size_t* count) {
-  return guarded([&] {
-    const BatchLease batch(handle, Access::read);
-    check_pointer(before, "before");
-    check_list(after, capacity, "after");
-    check_pointer(count, "count");
-    check_capacity(capacity, batch->state_blocks(group, before, std::span(after, capacity)), count,
-                   "blocks of states");
-  });
-}
-
-pkv_status pkv_batch_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit,
-                                int64_t* indptr, size_t capacity, int64_t* indices, size_t* count,
-                                uint32_t* last_block_length) {
+pkv_status pkv_batch_get_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit,
+                                    int64_t* indptr, size_t capacity, int64_t* indices,
+                                    size_t* count, uint32_t* last_block_length) {
   return guarded([&] {
     const BatchLease batch(handle, Access::read);
     check_pointer(indptr, "indptr");
     check_list(indices, capacity, "indices");
     check_pointer(count, "count");
     if (unit != PKV_INDEX_BLOCKS && unit != PKV_INDEX_SLOTS)
-      fail(PKV_INVALID_ARGUMENT, "unit is %d; 1 and 2 are known", static_cast<int>(unit));
+      fail(PKV_INVALID_ARGUMENT, "unit is %d; it must be 1 or 2", static_cast<int>(unit));
     const size_t needed =
         batch->kv_indices(group, unit, indptr, std::span(indices, capacity), last_block_length);
     check_capacity(capacity, needed, count, "KV indices");

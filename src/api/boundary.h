@@ -50,19 +50,6 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
 
-// The body of an _init function: fills the caller's struct with the defaults.
-template <class Struct>
-pkv_status init_struct(Struct* out, size_t struct_size, const Struct& defaults, const char* name) {
-  return guarded([&] { write_struct(out, defaults, struct_size, name); });
-}
-
-// Fills a struct whose struct_size the caller has set.
-template <class Struct>
-void fill_struct(Struct* out, const Struct& value, const char* name) {
-  check_pointer(out, name);
-  write_struct(out, value, out->struct_size, name);
-}
-
 template <class Handle>
 uint64_t bits(Handle handle) {
   return reinterpret_cast<uint64_t>(handle);

@@ -20,7 +20,7 @@ namespace pkv::api {
 namespace {
 
 CacheConfig read_config(const pkv_cache_config* config) {
-  return check_config(read_struct(config, default_config(), "config"));
+  return check_config(read_struct(config, "config"));
 }
 
 // Deletes a session, snapshot or batch of a cache that is destroyed.
@@ -84,14 +84,6 @@ class LeasedContents {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_cache_config_init(pkv_cache_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_config(), "config");
-}
-
-pkv_status pkv_layer_group_init(pkv_layer_group* group, size_t struct_size) {
-  return init_struct(group, struct_size, default_group(), "group");
-}
-
 pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
                                   pkv_cache_plan* out) {
   return guarded([&] { fill_struct(out, compute_plan(read_config(config), group), "out"); });
@@ -100,7 +92,7 @@ pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group
 pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    const pkv_cache_config known = read_struct(config, default_config(), "config");
+    const pkv_cache_config known = read_struct(config, "config");
     auto cache = std::make_unique<Cache>(check_config(known), known.allocator, known.logger);
     const auto& store = cache->config().store;
     auto tier = store ? std::make_unique<tier::StoreTier>(*cache, *store) : nullptr;
@@ -179,17 +171,10 @@ pkv_status pkv_cache_validate(pkv_cache handle) {
   });
 }
 
-pkv_status pkv_cache_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out) {
+pkv_status pkv_cache_get_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out) {
   return guarded([&] {
     const CacheLease lease(handle);
-    const pkv_kv_view view = lease.cache().kv_view(layer);
-    check_pointer(out, "out");
-    check_struct_size<pkv_kv_view>(out->struct_size, "out");
-    if (view.rotation != PKV_ROTATION_NONE && out->struct_size < sizeof view)
-      fail(PKV_UNSUPPORTED,
-           "layer %u is stored with rotation %d, which a pkv_kv_view of %u bytes does not tell",
-           layer, static_cast<int>(view.rotation), out->struct_size);
-    fill_struct(out, view, "out");
+    fill_struct(out, lease.cache().kv_view(layer), "out");
   });
 }
 

@@ -8,16 +8,10 @@
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_compute_config_init(pkv_compute_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, attention::default_compute_config(), "config");
-}
-
 pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_compute* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    const pkv_compute_config defaults = attention::default_compute_config();
-    auto compute = std::make_unique<attention::Compute>(
-        config == nullptr ? defaults : read_struct(config, defaults, "config"));
+    auto compute = std::make_unique<attention::Compute>(read_optional(config, "config"));
     *out = handle_from<pkv_compute>(make_handle(Kind::compute, std::move(compute), 0));
   });
 }

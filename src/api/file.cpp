@@ -14,23 +14,14 @@ namespace {
 
 static_assert(sizeof pkv_file_info{}.fingerprint == max_fingerprint_size);
 
-pkv_file_config default_file_config() {
-  pkv_file_config config{};
-  config.struct_size = sizeof config;
-  config.durable = 1;
-  return config;
-}
-
 pkv_file_config read_config(const pkv_file_config* config) {
-  const pkv_file_config known = config == nullptr
-                                    ? default_file_config()
-                                    : read_struct(config, default_file_config(), "config");
+  const pkv_file_config known = read_optional(config, "config");
   if (known.trust_salts > 1)
-    fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; 0 and 1 are known", known.trust_salts);
+    fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; it must be 0 or 1", known.trust_salts);
   if (known.prefix_index > 1)
-    fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; 0 and 1 are known", known.prefix_index);
-  if (known.durable > 1)
-    fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
+    fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; it must be 0 or 1", known.prefix_index);
+  if (known.skip_fsync > 1)
+    fail(PKV_INVALID_ARGUMENT, "skip_fsync is %u; it must be 0 or 1", known.skip_fsync);
   check_fingerprint(known.fingerprint, known.fingerprint_size);
   check_key(known.key, known.key_size);
   return known;
@@ -40,10 +31,6 @@ file::Options options_of(const pkv_file_config& config) {
   return {check_fingerprint(config.fingerprint, config.fingerprint_size),
           check_key(config.key, config.key_size), config.prefix_index != 0,
           config.trust_salts != 0};
-}
-
-pkv_stream read_stream(const pkv_stream* stream) {
-  return read_struct(stream, pkv_stream{}, "stream");
 }
 
 // The sessions and snapshots to save, frozen: either copied, or kept from changing by a lease.
@@ -87,14 +74,6 @@ std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>>
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_stream_init(pkv_stream* stream, size_t struct_size) {
-  return init_struct(stream, struct_size, pkv_stream{}, "stream");
-}
-
-pkv_status pkv_file_config_init(pkv_file_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_file_config(), "config");
-}
-
 pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
                          const pkv_file_config* config, const pkv_stream* to, uint64_t* bytes) {
   uint64_t size = 0;
@@ -102,9 +81,9 @@ pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_list(items, n, "items");
     const pkv_file_config known = read_config(config);
-    const pkv_stream stream = read_stream(to);
+    const pkv_stream stream = read_struct(to, "stream");
     const FrozenItems frozen(cache, n, items);
-    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, known.durable != 0);
+    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, known.skip_fsync == 0);
     file::save(lease.object<Cache>(), frozen.all(), options_of(known), *sink, &size);
   });
   if (bytes != nullptr && (status == PKV_OK || status == PKV_BUFFER_TOO_SMALL)) *bytes = size;
@@ -119,7 +98,7 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     check_list(sessions, capacity, "sessions");
     check_pointer(count, "count");
     const pkv_file_config known = read_config(config);
-    const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
+    const std::unique_ptr<file::Source> source = file::open_source(read_struct(from, "stream"));
     file::LoadedSessions loaded(lease.object<Cache>(), options_of(known), *source, capacity,
                                 &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
@@ -141,7 +120,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
   return guarded([&] {
     const pkv_file_config known = read_config(config);
     check_pointer(out, "out");
-    const std::unique_ptr<file::Source> source = file::open_source(read_stream(from));
+    const std::unique_ptr<file::Source> source = file::open_source(read_struct(from, "stream"));
     const file::OpenedFile opening(options_of(known), *source);
     const file::Tables& tables = opening.tables;
     if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);

@@ -14,10 +14,10 @@ using namespace pkv::api;
 pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint64_t* bytes) {
   return guarded([&] {
     check_pointer(bytes, "bytes");
-    const pkv_kv_view given = read_struct(kv, pkv_kv_view{}, "kv");
+    const pkv_kv_view given = read_struct(kv, "kv");
     uint64_t size = 0;
     const pkv_kv_view planned = attention::plan_view(given, latent, memory, &size);
-    write_struct(kv, planned, given.struct_size, "kv");
+    fill_struct(kv, planned, "kv");
     *bytes = size;
   });
 }
@@ -27,8 +27,7 @@ pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t
   return guarded([&] {
     const ComputeLease lease(compute);
     check_list(slots, rows, "slots");
-    attention::write_slots(*lease, read_struct(kv, pkv_kv_view{}, "kv"), std::span(slots, rows), k,
-                           v);
+    attention::write_slots(*lease, read_struct(kv, "kv"), std::span(slots, rows), k, v);
   });
 }
 
@@ -37,9 +36,8 @@ pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                         const pkv_tensor* v) {
   return guarded([&] {
     const ComputeLease lease(compute);
-    attention::write_sequences(*lease, read_struct(kv, pkv_kv_view{}, "kv"),
-                               read_struct(sequences, pkv_attention_sequences{}, "sequences"), k,
-                               v);
+    attention::write_sequences(*lease, read_struct(kv, "kv"), read_struct(sequences, "sequences"),
+                               k, v);
   });
 }
 
@@ -48,7 +46,6 @@ pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t 
   return guarded([&] {
     const ComputeLease lease(compute);
     check_list(slots, rows, "slots");
-    attention::read_slots(*lease, read_struct(kv, pkv_kv_view{}, "kv"), std::span(slots, rows), k,
-                          v);
+    attention::read_slots(*lease, read_struct(kv, "kv"), std::span(slots, rows), k, v);
   });
 }

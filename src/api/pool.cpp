@@ -26,13 +26,6 @@ class PoolLease {
   Lease lease_;
 };
 
-pkv_pool_config default_pool_config() {
-  pkv_pool_config config{};
-  config.struct_size = sizeof config;
-  config.block_size = 16;
-  return config;
-}
-
 void check_id(const memory::Pool& pool, uint32_t id) {
   if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
 }
@@ -58,15 +51,12 @@ void check(pkv_status status, const memory::Pool& pool, pkv_block block, const c
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_pool_config_init(pkv_pool_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_pool_config(), "config");
-}
-
 pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    const pkv_pool_config known = read_struct(config, default_pool_config(), "config");
-    if (known.blocks == 0 || known.block_size == 0 || known.block_size > 256)
+    pkv_pool_config known = read_struct(config, "config");
+    if (known.block_size == 0) known.block_size = 16;
+    if (known.blocks == 0 || known.block_size > 256)
       fail(PKV_INVALID_ARGUMENT,
            "%u blocks of %u slots; at least 1 block of 1 to 256 slots is needed", known.blocks,
            known.block_size);
@@ -142,7 +132,7 @@ pkv_status pkv_pool_reset(pkv_pool handle, pkv_block block) {
   });
 }
 
-pkv_status pkv_pool_block_state(pkv_pool handle, uint32_t id, pkv_block_state* out) {
+pkv_status pkv_pool_get_block_state(pkv_pool handle, uint32_t id, pkv_block_state* out) {
   return guarded([&] {
     const PoolLease lease(handle);
     check_id(lease.pool(), id);

@@ -39,10 +39,6 @@ pkv_prefix_stats public_stats(const prefix::Figures& figures) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_prefix(), "config");
-}
-
 pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size,
                                 pkv_prefix_stats* out) {
   return guarded([&] {

@@ -5,7 +5,7 @@
 
 #include "api/boundary.h"
 #include "base/status.h"
-#include "engine/session/solo.h"
+#include "engine/session/append.h"
 
 namespace pkv::api {
 namespace {
@@ -21,29 +21,17 @@ class SessionLease {
   Lease lease_;
 };
 
-pkv_session_config default_session_config() {
-  pkv_session_config config{};
-  config.struct_size = sizeof config;
-  return config;
-}
-
 // The order of retentions in the prefix index, which evicts blocks of a lower rank first.
 uint8_t retention_rank(pkv_retention retention) {
-  switch (retention) {
-    case PKV_RETENTION_LOW:
-      return 0;
-    case PKV_RETENTION_NORMAL:
-      return 1;
-    case PKV_RETENTION_HIGH:
-      return 2;
-  }
-  fail(PKV_INVALID_ARGUMENT, "retention is %d; 0 to 2 are known", static_cast<int>(retention));
+  if (retention < PKV_RETENTION_LOW || retention > PKV_RETENTION_HIGH)
+    fail(PKV_INVALID_ARGUMENT, "retention is %d; it must be -1 to 1", static_cast<int>(retention));
+  return static_cast<uint8_t>(retention - PKV_RETENTION_LOW);
 }
 
 // The hold that lets a session match and publish prefixes; an empty one if it does neither.
 prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
-    fail(PKV_INVALID_ARGUMENT, "prefix is %d; 0 to 2 are known", static_cast<int>(config.prefix));
+    fail(PKV_INVALID_ARGUMENT, "prefix is %d; it must be 0 to 2", static_cast<int>(config.prefix));
   const uint8_t retention = retention_rank(config.retention);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix == PKV_PREFIX_OFF) return {};
@@ -56,22 +44,15 @@ prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& conf
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_session_config_init(pkv_session_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_session_config(), "config");
-}
-
 pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out) {
   return guarded([&] {
     const Lease lease(bits(cache), Kind::cache, Access::read);
     check_pointer(out, "out");
-    const pkv_session_config known = config == nullptr
-                                         ? default_session_config()
-                                         : read_struct(config, default_session_config(), "config");
+    const pkv_session_config known = read_optional(config, "config");
     Content content(lease.object<Cache>());
     content.hold() = open_hold(lease.object<Cache>(), known);
     auto session = std::make_unique<Session>(
         std::move(content), Attributes{known.priority, known.prefix == PKV_PREFIX_SHARE});
-    session->reserve(known.reserve_tokens);
     *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
   });
 }
@@ -85,7 +66,7 @@ pkv_status pkv_session_close(pkv_session handle) {
   });
 }
 
-pkv_status pkv_session_length(pkv_session handle, uint64_t* tokens) {
+pkv_status pkv_session_get_length(pkv_session handle, uint64_t* tokens) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
     check_pointer(tokens, "tokens");
@@ -93,7 +74,7 @@ pkv_status pkv_session_length(pkv_session handle, uint64_t* tokens) {
   });
 }
 
-pkv_status pkv_session_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
+pkv_status pkv_session_get_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
     check_pointer(tokens, "tokens");
@@ -101,7 +82,7 @@ pkv_status pkv_session_layer_length(pkv_session handle, uint32_t layer, uint64_t
   });
 }
 
-pkv_status pkv_session_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
+pkv_status pkv_session_get_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
     check_list(tokens, n, "tokens");
@@ -132,14 +113,9 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
   });
 }
 
-pkv_status pkv_session_prefill(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k,
-                               const pkv_tensor* v) {
-  return guarded([&] { prefill(*SessionLease(handle, Access::write), layer, n, k, v); });
-}
-
-pkv_status pkv_session_push(pkv_session handle, uint32_t layer, const pkv_tensor* k,
-                            const pkv_tensor* v) {
-  return guarded([&] { push(*SessionLease(handle, Access::write), layer, k, v); });
+pkv_status pkv_session_append(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k,
+                              const pkv_tensor* v) {
+  return guarded([&] { append(*SessionLease(handle, Access::write), layer, n, k, v); });
 }
 
 pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
@@ -162,7 +138,7 @@ pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t co
   });
 }
 
-pkv_status pkv_session_last_trim(pkv_session handle, uint64_t limit, uint64_t* length) {
+pkv_status pkv_session_get_last_trim(pkv_session handle, uint64_t limit, uint64_t* length) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
     check_pointer(length, "length");
@@ -205,8 +181,8 @@ pkv_status pkv_session_get_info(pkv_session handle, pkv_session_info* out) {
   return guarded([&] { fill_struct(out, SessionLease(handle, Access::read)->info(), "out"); });
 }
 
-pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t capacity,
-                                   uint32_t* ids, size_t* count) {
+pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_t capacity,
+                                       uint32_t* ids, size_t* count) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
     check_list(ids, capacity, "ids");
@@ -217,36 +193,8 @@ pkv_status pkv_session_block_table(pkv_session handle, uint32_t group, size_t ca
   });
 }
 
-pkv_status pkv_session_slot_mapping(pkv_session handle, uint32_t group, uint64_t first, size_t n,
-                                    int64_t* slots) {
-  return guarded([&] {
-    const SessionLease session(handle, Access::read);
-    check_list(slots, n, "slots");
-    session->slot_mapping(group, first, n, slots);
-  });
-}
-
-pkv_status pkv_session_kv_indices(pkv_session handle, uint32_t group, size_t capacity,
-                                  int64_t* slots, size_t* count) {
-  return guarded([&] {
-    const SessionLease session(handle, Access::read);
-    check_list(slots, capacity, "slots");
-    check_pointer(count, "count");
-    const uint64_t end = session->length_in_flight();
-    const memory::Sequence& table = session->table(group);
-    memory::check_has_rows(table.group(), "kv_indices");
-    uint64_t total = 0;
-    table.for_each_read(end, [&](uint64_t, uint64_t from, uint64_t to) { total += to - from; });
-    check_capacity(capacity, total, count, "KV indices");
-    table.for_each_read(end, [&](uint64_t, uint64_t from, uint64_t to) {
-      session->slot_mapping(group, from, to - from, slots);
-      slots += to - from;
-    });
-  });
-}
-
-pkv_status pkv_session_materialize(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
-                                   const pkv_tensor* k, const pkv_tensor* v) {
+pkv_status pkv_session_read(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
+                            const pkv_tensor* k, const pkv_tensor* v) {
   return guarded([&] { SessionLease(handle, Access::read)->materialize(layer, first, n, k, v); });
 }
 

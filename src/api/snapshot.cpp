@@ -36,14 +36,6 @@ pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session
   });
 }
 
-pkv_status pkv_snapshot_length(pkv_snapshot snapshot, uint64_t* tokens) {
-  return guarded([&] {
-    const Lease lease(bits(snapshot), Kind::snapshot, Access::read);
-    check_pointer(tokens, "tokens");
-    *tokens = lease.object<Snapshot>().content().length();
-  });
-}
-
 pkv_status pkv_snapshot_close(pkv_snapshot snapshot) {
   return guarded([&] {
     if (snapshot == nullptr) return;

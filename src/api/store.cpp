@@ -32,21 +32,11 @@ Tier::Clock::time_point deadline_in(uint32_t ms) {
   return Tier::Clock::now() + std::chrono::milliseconds(ms);
 }
 
-pkv_directory_config default_directory() {
-  pkv_directory_config config{};
-  config.struct_size = sizeof config;
-  return config;
-}
-
 }  // namespace
 }  // namespace pkv::api
 
 using namespace pkv;
 using namespace pkv::api;
-
-pkv_status pkv_store_config_init(pkv_store_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_store(), "config");
-}
 
 pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                               const int32_t* tokens) {
@@ -54,17 +44,6 @@ pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_siz
     const TierLease lease(cache);
     check_list(tokens, n, "tokens");
     lease.tier().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
-  });
-}
-
-pkv_status pkv_store_prefetch_session(pkv_session handle) {
-  return guarded([&] {
-    const Lease lease(bits(handle), Kind::session, Access::read);
-    const Session& session = lease.object<Session>();
-    Tier& tier = TierLease::tier_of(session.cache());
-    if (session.suspended())
-      tier.prefetch(session.content().hold() ? session.content().hold().salt() : "",
-                    session.remembered_tokens());
   });
 }
 
@@ -106,16 +85,12 @@ pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out) {
   return guarded([&] { fill_struct(out, TierLease(cache).tier().stats(), "out"); });
 }
 
-pkv_status pkv_directory_config_init(pkv_directory_config* config, size_t struct_size) {
-  return init_struct(config, struct_size, default_directory(), "config");
-}
-
 pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out) {
   return guarded([&] {
-    const pkv_directory_config known = read_struct(config, default_directory(), "config");
+    const pkv_directory_config known = read_struct(config, "config");
     check_pointer(known.path, "path");
     if (known.durable > 1)
-      fail(PKV_INVALID_ARGUMENT, "durable is %u; 0 and 1 are known", known.durable);
+      fail(PKV_INVALID_ARGUMENT, "durable is %u; it must be 0 or 1", known.durable);
     check_pointer(out, "out");
     *out = tier::open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
   });

@@ -153,50 +153,40 @@ TlsOptions read_tls_options(const pkv_redis_config& config, bool tls) {
           config.tls_key_file, config.tls_server_name,  config.tls_insecure_no_verify == 0};
 }
 
-std::chrono::milliseconds read_timeout(uint32_t milliseconds, const char* name) {
-  if (milliseconds == 0 || milliseconds > max_timeout_ms)
-    fail(PKV_INVALID_ARGUMENT, "%s is %u; 1 to %u are possible", name, milliseconds,
+std::chrono::milliseconds read_timeout(uint32_t milliseconds, uint32_t otherwise,
+                                       const char* name) {
+  if (milliseconds > max_timeout_ms)
+    fail(PKV_INVALID_ARGUMENT, "%s is %u; it must be at most %u", name, milliseconds,
          max_timeout_ms);
-  return std::chrono::milliseconds(milliseconds);
+  return std::chrono::milliseconds(milliseconds != 0 ? milliseconds : otherwise);
 }
 
 }  // namespace
 
-pkv_redis_config default_config() {
-  pkv_redis_config config{};
-  config.struct_size = sizeof config;
-  config.connect_timeout_ms = 500;
-  config.command_timeout_ms = 1000;
-  config.servers = "127.0.0.1:6379";
-  config.key_prefix = "pagedkv:";
-  config.pipeline_bytes = 8 << 20;
-  return config;
-}
-
 Settings read_settings(const pkv_redis_config* from) {
-  const pkv_redis_config config = read_struct(from, default_config(), "config");
+  const pkv_redis_config config = read_struct(from, "config");
   Settings settings;
-  settings.connect_timeout = read_timeout(config.connect_timeout_ms, "connect_timeout_ms");
-  settings.command_timeout = read_timeout(config.command_timeout_ms, "command_timeout_ms");
+  settings.connect_timeout = read_timeout(config.connect_timeout_ms, 500, "connect_timeout_ms");
+  settings.command_timeout = read_timeout(config.command_timeout_ms, 1000, "command_timeout_ms");
   settings.ttl_seconds = config.ttl_seconds;
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   check_flag(config.connect_later, "connect_later");
   settings.connect_later = config.connect_later == 1;
-  if (config.pipeline_bytes < min_pipeline_bytes || config.pipeline_bytes > max_pipeline_bytes)
+  settings.pipeline_bytes = config.pipeline_bytes != 0 ? config.pipeline_bytes : 8 << 20;
+  if (settings.pipeline_bytes < min_pipeline_bytes || settings.pipeline_bytes > max_pipeline_bytes)
     fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible",
          (unsigned long long)config.pipeline_bytes, (unsigned long long)min_pipeline_bytes,
          (unsigned long long)max_pipeline_bytes);
-  settings.pipeline_bytes = config.pipeline_bytes;
-  settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "";
+  settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "pagedkv:";
   if (settings.prefix.size() > max_prefix_bytes)
     fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible",
          settings.prefix.size(), max_prefix_bytes);
 
   check_flag(config.tls, "tls");
   check_flag(config.tls_insecure_no_verify, "tls_insecure_no_verify");
-  if (config.servers == nullptr) fail(PKV_INVALID_ARGUMENT, "servers is NULL");
+  const char* const servers = config.servers != nullptr ? config.servers : "127.0.0.1:6379";
   bool tls = config.tls == 1;
-  parse_addresses(parse_url(config.servers, settings, tls), settings.servers);
+  parse_addresses(parse_url(servers, settings, tls), settings.servers);
   if (config.user != nullptr) settings.user = SecretText(std::string_view(config.user));
   if (config.password != nullptr) settings.password = SecretText(std::string_view(config.password));
   if (!settings.user.empty() && settings.password.empty())

@@ -34,6 +34,4 @@ struct Settings {
 // `servers`, `user` or `password`, because a password may stand in any of them.
 Settings read_settings(const pkv_redis_config* config);
 
-pkv_redis_config default_config();
-
 }  // namespace pkv::redis

@@ -107,11 +107,6 @@ using namespace pkv;
 
 const char* pkv_redis_last_error(void) { return redis::last_error; }
 
-pkv_status pkv_redis_config_init(pkv_redis_config* config, size_t struct_size) {
-  return redis::guarded(
-      [&] { write_struct(config, redis::default_config(), struct_size, "config"); });
-}
-
 pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
   return redis::guarded([&] {
     if (out == nullptr) fail(PKV_INVALID_ARGUMENT, "out is NULL");

@@ -56,17 +56,17 @@ Rows random_rows(Random& random, size_t rows, uint32_t heads, uint32_t dim) {
 // The parameters of one call, in the form of the library and in that of the reference.
 struct Parameters {
   Parameters(Random& random, uint32_t layer_window) {
-    CHECK(pkv_attention_params_init(&given, sizeof given));
-    if (random.chance(30)) given.causal = 0;
+    given = AttentionParams();
+    if (random.chance(30)) given.bidirectional = 1;
     if (random.chance(30)) given.scale = random.uniform();
     if (random.chance(30))
       given.window = layer_window == 0 ? random.pick({0u, 1u, 5u, 40u, 1000u})
                                        : static_cast<uint32_t>(random.between(1, layer_window));
-    meant.causal = given.causal != 0;
+    meant.causal = given.bidirectional == 0;
     meant.scale = given.scale;
-    meant.window = given.window == PKV_WINDOW_OF_LAYER ? layer_window : given.window;
+    meant.window = given.window == 0 ? layer_window : given.window;
   }
-  pkv_attention_params given{};
+  AttentionParams given{};
   Attention meant;
 };
 
@@ -77,7 +77,7 @@ class Trial {
   Trial(const Shape& shape, Random& random) : shape_(shape), model_(shape.model), random_(random) {
     const uint32_t sessions = static_cast<uint32_t>(random.between(1, 4));
     const uint32_t blocks = sessions * (max_length / shape.block_size + 2);
-    pkv_cache_config config = config_of(model_, blocks, shape.storage);
+    ModelConfig config = config_of(model_, blocks, shape.storage);
     config.layout = shape.layout;
     config.block_size = shape.block_size;
     config.threads = shape.threads;
@@ -148,7 +148,7 @@ class Trial {
                        Rows& q, const Rows& out, const Parameters& parameters) {
     pkv_kv_view view{};
     view.struct_size = sizeof view;
-    CHECK(pkv_cache_kv_view(cache_, 0, &view));
+    CHECK(pkv_cache_get_kv_view(cache_, 0, &view));
     const size_t stride = max_length / shape_.block_size + 2;
     std::vector<uint32_t> tables(handles.size() * stride, PKV_NO_BLOCK);
     std::vector<uint64_t> lengths;
@@ -165,7 +165,7 @@ class Trial {
     sequences.kv_lengths = lengths.data();
     sequences.block_tables = tables.data();
     sequences.block_table_stride = stride;
-    pkv_attention_params params = parameters.given;
+    AttentionParams params = parameters.given;
     params.window = parameters.meant.window;
     Rows again(out.rows(), out.heads(), out.dim(), out.dtype());
     const pkv_tensor queries = q.tensor(), outputs = again.tensor();

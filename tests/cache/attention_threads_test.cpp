@@ -40,7 +40,7 @@ Texts& texts() {
 }
 
 // Returns all outputs, to be compared bit for bit.
-Rows outputs_of(pkv_cache_config config) {
+Rows outputs_of(const pkv_cache_config& config) {
   Cache cache = create(config);
   std::vector<Session> sessions;
   std::vector<pkv_session> handles;
@@ -60,8 +60,8 @@ Rows outputs_of(pkv_cache_config config) {
 
 class AttentionThreads : public testing::TestWithParam<MemoryKind> {
  protected:
-  pkv_cache_config config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
-    pkv_cache_config config = config_of(model, 720, GetParam().storage);
+  ModelConfig config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
+    ModelConfig config = config_of(model, 720, GetParam().storage);
     config.layout = GetParam().layout;
     config.memory_directory = GetParam().directory;
     config.threads = threads;
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AttentionThreads, testing::ValuesIn(memory_kinds
 TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
   const std::vector<pkv_isa> supported = supported_isas();
   for (const pkv_isa isa : pkv::test::instruction_sets) {
-    pkv_cache_config config = config_of({}, 4);
+    ModelConfig config = config_of({}, 4);
     config.isa = isa;
     if (std::find(supported.begin(), supported.end(), isa) == supported.end()) {
       pkv_cache none = nullptr;

@@ -61,9 +61,9 @@ class Service {
   }
 
  private:
-  static pkv_cache_config config(const Model& model, const MemoryKind& kind, pkv_isa isa,
-                                 uint32_t block_size) {
-    pkv_cache_config config = config_of(model, 4000 / block_size + sessions, kind.storage);
+  static ModelConfig config(const Model& model, const MemoryKind& kind, pkv_isa isa,
+                            uint32_t block_size) {
+    ModelConfig config = config_of(model, 4000 / block_size + sessions, kind.storage);
     config.layout = kind.layout;
     config.memory_directory = kind.directory;
     config.block_size = block_size;

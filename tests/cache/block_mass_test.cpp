@@ -16,7 +16,7 @@ constexpr uint32_t block_size = 16;
 // What a call varies, and which queries count.
 struct Variant {
   const char* name;
-  std::function<void(pkv_attention_params&)> change;
+  std::function<void(AttentionParams&)> change;
   bool drops = false;
 };
 
@@ -24,14 +24,14 @@ const float slopes[] = {0.01f, 0.02f, 0.03f, 0.04f, 0.05f, 0.06f, 0.07f, 0.08f};
 const float logits[] = {0.5f, 1, -1, 2, 0, 3, 0.1f, 0.2f};
 
 const Variant variants[] = {
-    {"plain", [](pkv_attention_params&) {}},
-    {"bidirectional", [](pkv_attention_params& params) { params.causal = 0; }},
-    {"window", [](pkv_attention_params& params) { params.window = 40, params.sinks = 20; }},
-    {"alibi", [](pkv_attention_params& params) { params.alibi_slopes = slopes; }},
-    {"softcap", [](pkv_attention_params& params) { params.softcap = 2; }},
-    {"sink_logits", [](pkv_attention_params& params) { params.sink_logits = logits; }},
-    {"last_queries", [](pkv_attention_params& params) { params.block_mass_queries = 3; }},
-    {"dropped", [](pkv_attention_params&) {}, true},
+    {"plain", [](AttentionParams&) {}},
+    {"bidirectional", [](AttentionParams& params) { params.bidirectional = 1; }},
+    {"window", [](AttentionParams& params) { params.window = 40, params.sinks = 20; }},
+    {"alibi", [](AttentionParams& params) { params.alibi_slopes = slopes; }},
+    {"softcap", [](AttentionParams& params) { params.softcap = 2; }},
+    {"sink_logits", [](AttentionParams& params) { params.sink_logits = logits; }},
+    {"last_queries", [](AttentionParams& params) { params.own_mass.queries = 3; }},
+    {"dropped", [](AttentionParams&) {}, true},
 };
 
 // A session whose last tokens are a step, its queries and what they gave.
@@ -47,19 +47,17 @@ class BlockMass : public testing::TestWithParam<pkv_isa> {
 
   // Returns the mass by definition, from the keys as they are stored and the lse of the call.
   static std::vector<double> expected(const Model& model, const Step& step, const Rows& q,
-                                      const std::vector<float>& lse,
-                                      const pkv_attention_params& params, const Rows& k, bool drops,
-                                      size_t size) {
+                                      const std::vector<float>& lse, const AttentionParams& params,
+                                      const Rows& k, bool drops, size_t size) {
     std::vector<double> mass(model.query_heads * size);
     const uint64_t length = step.start + step.tokens;
-    const uint32_t counted =
-        params.block_mass_queries == 0 ? step.tokens : params.block_mass_queries;
+    const uint32_t counted = params.own_mass.queries == 0 ? step.tokens : params.own_mass.queries;
     for (uint32_t i = step.tokens - std::min(counted, step.tokens); i < step.tokens; i++) {
       const uint64_t position = step.start + i, row = step.first_row + i;
       for (uint32_t h = 0; h < model.query_heads; h++) {
         for (uint64_t j = 0; j < length; j++) {
           const bool near = params.window == 0 || j + params.window > position || j < params.sinks;
-          if (!near || (params.causal != 0 && j > position)) continue;
+          if (!near || (params.bidirectional == 0 && j > position)) continue;
           if (drops && j < step.start / block_size * block_size && dropped(j)) continue;
           double score = 0;
           for (uint32_t d = 0; d < model.key_dim; d++)
@@ -93,7 +91,7 @@ TEST_P(BlockMass, IsTheSumOfTheWeights) {
           SCOPED_TRACE(testing::Message()
                        << variant.name << ", dtype " << model.dtype << ", layout " << layout << ", "
                        << tokens[0] << " and " << tokens[1] << " tokens");
-          pkv_cache_config config = config_of(model, 128);
+          ModelConfig config = config_of(model, 128);
           config.layout = layout;
           config.isa = GetParam();
           config.threads = 2;
@@ -113,8 +111,8 @@ TEST_P(BlockMass, IsTheSumOfTheWeights) {
             write(batch, 0, model, fresh);
             for (size_t s = 0; s < 2; s++) {
               const pkv_tensor to = keys[s].tensor();
-              CHECK(pkv_session_materialize(steps[s].session, 0, 0, steps[s].start + tokens[s], &to,
-                                            nullptr));
+              CHECK(pkv_session_read(steps[s].session, 0, 0, steps[s].start + tokens[s], &to,
+                                     nullptr));
             }
           }
           for (const Step& each : steps) {
@@ -128,16 +126,14 @@ TEST_P(BlockMass, IsTheSumOfTheWeights) {
           Rows q(rows, model.query_heads, model.key_dim),
               out(rows, model.query_heads, model.values()), same = out;
           q.fill(random);
-          pkv_attention_params params;
-          CHECK(pkv_attention_params_init(&params, sizeof params));
-          params.window = params.sinks = 0;
+          AttentionParams params;
           variant.change(params);
           std::vector<float> lse(rows * model.query_heads);
           params.lse = lse.data();
           const size_t size = 40;
           std::vector<float> mass(2 * model.query_heads * size, 7.0f), again = mass;
-          params.block_mass = mass.data();
-          params.block_mass_size = size;
+          const uint32_t counted = params.own_mass.queries;
+          params.weigh(mass.data(), size).queries = counted;
           attend(batch, 0, q, out, &params);
           for (size_t s = 0; s < 2; s++) {
             const std::vector<double> wanted =
@@ -151,12 +147,11 @@ TEST_P(BlockMass, IsTheSumOfTheWeights) {
                     << "session " << s << ", head " << i / size << ", block " << i % size;
           }
           params.lse = nullptr;
-          params.block_mass = again.data();
+          params.own_mass.masses = again.data();
           attend(batch, 0, q, same, &params);
           EXPECT_EQ(mass, again);
           EXPECT_TRUE(out == same);
           params.block_mass = nullptr;
-          params.block_mass_size = params.block_mass_queries = 0;
           attend(batch, 0, q, same, &params);
           EXPECT_TRUE(out == same);
         }
@@ -179,24 +174,22 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   write(batch, 0, model, rows);
   Rows q(1, 2, 16), out(1, 2, 16);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
+  AttentionParams params;
   float mass[2 * 3];
   const auto status = [&] { return pkv_batch_attend(batch, 0, &params, &queries, &outputs); };
-  params.block_mass = mass;
-  params.block_mass_size = 2;
+  params.weigh(mass, 2);
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.block_mass_size = UINT64_MAX;
+  params.own_mass.size = UINT64_MAX;
   REFUSED(PKV_OVERFLOW, status());
-  params.block_mass_size = 3;
+  params.own_mass.size = 3;
   CHECK(status());
-  params.block_mass_queries = 9;
+  params.own_mass.queries = 9;
   CHECK(status());
   EXPECT_NEAR(1, mass[0] + mass[1] + mass[2], 1e-5);
-  params.top_blocks = 1;
+  params.choose(1);
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.top_blocks = 0;
-  params.block_mass = nullptr;
+  params.chosen_blocks = nullptr;
+  params.own_mass.masses = nullptr;
   REFUSED(PKV_INVALID_ARGUMENT, status());
 }
 
@@ -210,15 +203,11 @@ TEST(BlockMass, AndChosenBlocksNeedPagedStorage) {
   write(batch, 0, model, rows);
   Rows q(1, 2, 16), out(1, 2, 16);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  pkv_attention_params mass, choice;
-  CHECK(pkv_attention_params_init(&mass, sizeof mass));
-  CHECK(pkv_attention_params_init(&choice, sizeof choice));
+  AttentionParams mass, choice;
   float masses[2];
-  mass.block_mass = masses;
-  mass.block_mass_size = 1;
+  mass.weigh(masses, 1);
   const uint32_t list[] = {0};
-  choice.block_lists = list;
-  choice.block_list_size = 1;
+  choice.choose(list, 1);
   for (const pkv_attention_params* params : {&mass, &choice}) {
     REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 0, params, &queries, &outputs));
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "storage PAGED")) << pkv_last_error();
@@ -240,12 +229,9 @@ TEST(BlockMass, OfBlocksOfAnySize) {
       const pkv_attention_sequences given = sequences.get();
       Rows q(1, 1, 16), out(1, 1, 16);
       const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
-      pkv_attention_params params;
-      CHECK(pkv_attention_params_init(&params, sizeof params));
+      AttentionParams params;
       std::vector<float> mass(24 / size);
-      params.window = params.sinks = 0;
-      params.block_mass = mass.data();
-      params.block_mass_size = mass.size();
+      params.weigh(mass.data(), mass.size());
       CHECK(pkv_attention(compute, &memory.view, &given, &params, &queries, &outputs));
       for (const float one : mass) EXPECT_NEAR(static_cast<float>(size) / 24, one, 1e-6);
     }
@@ -263,13 +249,10 @@ TEST(BlockMass, ReadsNoBlocksBeforeAWindow) {
   const pkv_attention_sequences given = sequences.get();
   Rows q(1, 1, 16), out(1, 1, 16);
   const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
+  AttentionParams params;
   float mass[4];
   params.window = 8;
-  params.sinks = 0;
-  params.block_mass = mass;
-  params.block_mass_size = 4;
+  params.weigh(mass, 4);
   CHECK(pkv_attention(nullptr, &memory.view, &given, &params, &queries, &outputs));
   EXPECT_EQ((std::vector<float>{0, 0, 0.5f, 0.5f}), std::vector<float>(mass, mass + 4));
 }
@@ -294,12 +277,9 @@ TEST(BlockMass, NeedsNoCache) {
   }
   Rows q(3, 2, 16), out(3, 2, 16);
   const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
-  params.window = params.sinks = 0;
+  AttentionParams params;
   std::vector<float> mass(2 * 2 * 4, -1.0f);
-  params.block_mass = mass.data();
-  params.block_mass_size = 4;
+  params.weigh(mass.data(), 4);
   CHECK(pkv_attention(compute, &memory.view, &given, &params, &queries, &outputs));
   for (size_t head = 0; head < 4; head++) {
     double sum = 0;

@@ -19,10 +19,7 @@ TEST(BlockTable, MapsTokensToBlocksAndOffsets) {
   }
   const std::vector<uint32_t> table = block_table(session);
   ASSERT_EQ(3u, table.size());
-  std::vector<int64_t> slots(40);
-  CHECK(pkv_session_slot_mapping(session, 0, 0, slots.size(), slots.data()));
-  for (uint32_t token = 0; token < 40; token++)
-    EXPECT_EQ(int64_t{table[token / block_size]} * block_size + token % block_size, slots[token]);
+  EXPECT_EQ(slots_of(session, 40), kv_indices(cache, session));
   EXPECT_NE(table[0] + 1, table[1]);
 }
 

@@ -26,7 +26,7 @@ class Chooser {
  public:
   Chooser(const Model& model, const MemoryKind& kind, uint64_t seed, pkv_isa isa = PKV_ISA_AUTO)
       : model_(model), random_(seed) {
-    pkv_cache_config config = config_of(model, 256, kind.storage);
+    ModelConfig config = config_of(model, 256, kind.storage);
     config.layout = kind.layout;
     config.memory_directory = kind.directory;
     config.isa = isa;
@@ -60,9 +60,9 @@ class Chooser {
     q.fill(random_);
     chosen_.assign(size_t{tokens} * model_.kv_heads * choice.top, 7);
     std::vector<float> lse(size_t{tokens} * model_.query_heads);
-    pkv_attention_params params = params_of(choice);
-    params.top_blocks = choice.top;
-    params.chosen_blocks = chosen_.data();
+    AttentionParams params = params_of(choice);
+    params.own_blocks.top = choice.top;
+    params.own_blocks.chosen = chosen_.data();
     params.lse = lse.data();
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
     CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
@@ -74,11 +74,11 @@ class Chooser {
   }
 
  private:
-  static pkv_attention_params params_of(const Choice& choice) {
-    pkv_attention_params params;
-    CHECK(pkv_attention_params_init(&params, sizeof params));
-    params.first_blocks = choice.first;
-    params.last_blocks = choice.last;
+  static AttentionParams params_of(const Choice& choice) {
+    AttentionParams params;
+    params.choose(0);
+    params.own_blocks.first = choice.first;
+    params.own_blocks.last = choice.last;
     return params;
   }
 
@@ -87,7 +87,7 @@ class Chooser {
     KeysValues all{Rows(length, model_.kv_heads, model_.key_dim),
                    Rows(length, model_.kv_heads, model_.values())};
     const pkv_tensor k = all.k.tensor(), v = all.v.tensor();
-    CHECK(pkv_session_materialize(session, 0, 0, length, &k, &v));
+    CHECK(pkv_session_read(session, 0, 0, length, &k, &v));
     return all;
   }
 
@@ -169,9 +169,9 @@ class Chooser {
 
   // What was chosen, given as lists, gives the same bits: in the batch, and over the memory.
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
-    pkv_attention_params params = params_of(choice_);
-    params.block_lists = chosen_.data();
-    params.block_list_size = choice_.top;
+    AttentionParams params = params_of(choice_);
+    params.own_blocks.lists = chosen_.data();
+    params.own_blocks.list_size = choice_.top;
     Rows of_batch(tokens_, model_.query_heads, model_.values()), of_memory = of_batch;
     const pkv_tensor queries = q.tensor(), to_batch = of_batch.tensor(),
                      to_memory = of_memory.tensor();
@@ -179,12 +179,12 @@ class Chooser {
     EXPECT_TRUE(out == of_batch || all_chosen());
     pkv_kv_view view{};
     view.struct_size = sizeof view;
-    CHECK(pkv_cache_kv_view(cache_, 0, &view));
+    CHECK(pkv_cache_get_kv_view(cache_, 0, &view));
     std::vector<int64_t> blocks(256);
     int64_t indptr[2];
     size_t count = 0;
-    CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
-                               &count, nullptr));
+    CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
+                                   &count, nullptr));
     const std::vector<uint32_t> table(blocks.begin(),
                                       blocks.begin() + static_cast<std::ptrdiff_t>(count));
     const uint64_t length = start_ + tokens_;
@@ -289,16 +289,15 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   std::vector<uint8_t> mask(40, 1);
   std::fill_n(mask.begin(), 15, uint8_t{0});
   const int64_t first_position = 161;
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
+  AttentionParams params;
   params.window = 40;
-  params.bool_mask = mask.data();
-  params.bool_mask_columns = mask.size();
-  params.bool_mask_first_positions = &first_position;
-  params.first_blocks = params.last_blocks = 0;
-  params.top_blocks = 2;
+  params.see_bytes(mask.data());
+  params.own_mask.columns = mask.size();
+  params.own_mask.first_positions = &first_position;
+  params.choose(2);
+  params.own_blocks.first = params.own_blocks.last = 0;
   std::vector<uint32_t> chosen(2);
-  params.chosen_blocks = chosen.data();
+  params.own_blocks.chosen = chosen.data();
   attend(batch, 0, q, out, &params);
   EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
 }
@@ -324,10 +323,9 @@ TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
       Batch batch = begin(cache, {sessions[i]}, {1});
       KeysValues own = rows;
       write(batch, 0, model, own);
-      pkv_attention_params params;
-      CHECK(pkv_attention_params_init(&params, sizeof params));
-      params.top_blocks = 5;
-      params.chosen_blocks = chosen[i].data();
+      AttentionParams params;
+      params.choose(5);
+      params.own_blocks.chosen = chosen[i].data();
       Rows own_q = q, out(1, 2, 64);
       const pkv_tensor queries = own_q.tensor(), outputs = out.tensor();
       CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
@@ -348,7 +346,7 @@ TEST(ChosenBlocks, AfterARunnerThatFailed) {
     for (size_t i = 0; i < n; i++)
       if (!*static_cast<bool*>(user) || i % 2 == 0) task(context, i, 0);
   };
-  pkv_cache_config config = config_of(model, 64);
+  ModelConfig config = config_of(model, 64);
   config.threads = 0;
   config.runner = &runner;
   Cache cache = create(config);
@@ -358,9 +356,8 @@ TEST(ChosenBlocks, AfterARunnerThatFailed) {
   Batch batch = begin(cache, {session}, {1});
   KeysValues rows = rows_of(model, 1);
   write(batch, 0, model, rows);
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
-  params.top_blocks = 5;
+  AttentionParams params;
+  params.choose(5);
   Rows q(1, 2, 64), out(1, 2, 64);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   fails = true;
@@ -379,14 +376,13 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   Batch batch = begin(cache, {session}, {1});
   KeysValues rows = rows_of(model, 1);
   write(batch, 0, model, rows);
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
+  AttentionParams params;
   Rows q(1, 2, 64), out(1, 2, 64);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  params.top_blocks = 4;  // as many as there are to choose from
+  params.choose(4);  // as many as there are to choose from
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   EXPECT_EQ(before, stats_of(cache).bytes_reserved);
-  params.top_blocks = 2;
+  params.choose(2);
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).bytes_reserved);
 }

@@ -36,8 +36,7 @@ Result attend_step(pkv_cache cache, pkv_session session, const Model& model, Key
   const uint64_t length = length_of(session) + tokens;
   Batch batch = begin(cache, {session}, {tokens});
   write(batch, 0, model, rows);
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
+  AttentionParams params;
   params.window = model.window;
   params.sinks = model.sinks;
   const std::vector<float> alibi(model.query_heads, 0.01f);
@@ -46,8 +45,8 @@ Result attend_step(pkv_cache cache, pkv_session session, const Model& model, Key
   for (const uint32_t block : masked)
     std::fill_n(mask.begin() + block * block_size, block_size, uint8_t{0});
   if (!masked.empty()) {
-    params.bool_mask = mask.data();
-    params.bool_mask_columns = length;
+    params.see_bytes(mask.data());
+    params.own_mask.columns = length;
   }
   Result result{Rows(tokens, model.query_heads, model.values()),
                 std::vector<float>(tokens * model.query_heads)};
@@ -83,7 +82,7 @@ TEST_P(DroppedBlocks, AttendsAsIfTheyWereMasked) {
       if (model.value_dim != 0) model.value_dim = 0, model.latent = 0;
       SCOPED_TRACE(testing::Message() << "dtype " << model.dtype << ", layout " << layout
                                       << ", window " << model.window);
-      pkv_cache_config config = config_of(model, 128);
+      ModelConfig config = config_of(model, 128);
       config.layout = layout;
       config.isa = GetParam();
       config.threads = 2;
@@ -133,19 +132,13 @@ TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
   EXPECT_EQ(100u, length_of(session));
   std::vector<uint32_t> table = block_table(session);
   for (const size_t i : {0, 2, 3}) EXPECT_EQ(PKV_NO_BLOCK, table[i]);
-  std::vector<int64_t> slots(100);
-  CHECK(pkv_session_slot_mapping(session, 0, 0, 100, slots.data()));
-  EXPECT_EQ(-1, slots[40]);
-  EXPECT_EQ(int64_t{table[1]} * block_size, slots[16]);
-  size_t count = 0;
-  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(session, 0, 0, nullptr, &count));
-  ASSERT_EQ(100u - 3 * block_size, count);
-  CHECK(pkv_session_kv_indices(session, 0, count, slots.data(), &count));
+  const std::vector<int64_t> slots = kv_indices(cache, session);
+  ASSERT_EQ(100u - 3 * block_size, slots.size());
   EXPECT_EQ(int64_t{table[1]} * block_size, slots[0]);
   Rows k(32, 1, 16);
   const pkv_tensor keys = k.tensor();
-  REFUSED(PKV_OUT_OF_RANGE, pkv_session_materialize(session, 0, 16, 32, &keys, nullptr));
-  CHECK(pkv_session_materialize(session, 0, 64, 32, &keys, nullptr));
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(session, 0, 16, 32, &keys, nullptr));
+  CHECK(pkv_session_read(session, 0, 64, 32, &keys, nullptr));
   // A session may be longer than the pool, if what it holds is not.
   step(cache, session, model, 64, random);
   EXPECT_EQ(164u, length_of(session));
@@ -163,10 +156,10 @@ TEST(DroppedBlocks, AreNotReadByABatch) {
   int64_t indptr[2], blocks[8], slots[128];
   uint32_t last = 0;
   size_t count = 0;
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, 8, blocks, &count, &last));
+  CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, 8, blocks, &count, &last));
   EXPECT_EQ(5u, count);
   EXPECT_EQ(101 - 96u, last);
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, 128, slots, &count, nullptr));
+  CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, 128, slots, &count, nullptr));
   EXPECT_EQ(101u - 2 * block_size, count);
 }
 
@@ -178,7 +171,7 @@ TEST(DroppedBlocks, LimitWhereATrimCanEnd) {
   step(cache, session, model, 100, random);
   drop(session, {2, 3});
   uint64_t length = 0;
-  CHECK(pkv_session_last_trim(session, 60, &length));
+  CHECK(pkv_session_get_last_trim(session, 60, &length));
   EXPECT_EQ(48u, length);
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 60));
   CHECK(pkv_session_trim(session, 70));
@@ -221,9 +214,8 @@ TEST(DroppedBlocks, RefusesWhatIsNoFullBlock) {
 class DroppedBlocksOfTheIndex : public testing::Test {
  protected:
   DroppedBlocksOfTheIndex() {
-    pkv_prefix_config prefix;
-    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
-    pkv_cache_config config = config_of(model_, 64);
+    auto prefix = made<pkv_prefix_config>();
+    ModelConfig config = config_of(model_, 64);
     config.prefix = &prefix;
     cache_ = create(config);
     for (int32_t i = 0; i < 128; i++) text_.push_back(i);
@@ -295,7 +287,7 @@ TEST_F(DroppedBlocksOfTheIndex, ArePublishedAgainOnceTheyAreComputedAgain) {
 TEST(DroppedBlocksInFiles, ComeBackAsTheyWere) {
   const Model model;
   for (const uint32_t size : {16u, 32u}) {
-    pkv_cache_config config = config_of(model, 64);
+    ModelConfig config = config_of(model, 64);
     config.block_size = size;
     const Cache cache = create(config);
     Session whole = open(cache);

@@ -27,7 +27,7 @@ Model model_of(const Pair& pair, uint32_t key_dim = 48, uint32_t value_dim = 80)
 
 Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO,
            uint32_t block_size = 16) {
-  pkv_cache_config config = config_of(model, 64, kind.storage);
+  ModelConfig config = config_of(model, 64, kind.storage);
   config.layout = kind.layout;
   config.isa = isa;
   config.block_size = block_size;
@@ -46,11 +46,11 @@ class Life {
   Life(pkv_cache cache, const Model& model) : cache_(cache), model_(model), session_(open(cache)) {
     Rows k(50, model.kv_heads, model.key_dim), v(50, model.kv_heads, model.values());
     const pkv_tensor keys = k.fill(random_).tensor(), values = v.fill(random_).tensor();
-    CHECK(pkv_session_prefill(session_, 0, 50, &keys, &values));
+    CHECK(pkv_session_append(session_, 0, 50, &keys, &values));
     expect_kept();
     for (const uint32_t tokens : {1u, 1u, 13u, 16u, 2u}) grow(tokens);
     const pkv_tensor one_key = k.fill(random_).tensor(), one_value = v.fill(random_).tensor();
-    CHECK(pkv_session_push(session_, 0, &one_key, &one_value));
+    CHECK(pkv_session_append(session_, 0, 1, &one_key, &one_value));
     expect_kept();
 
     Session child = fork(session_);
@@ -175,7 +175,7 @@ Stored through(pkv_dtype dtype, const Rows& given, pkv_layout layout, pkv_isa is
   commit(batch);
   Rows keys(given.rows(), 2, given.dim()), values(keys);
   const pkv_tensor to_keys = keys.tensor(), to_values = values.tensor();
-  CHECK(pkv_session_materialize(session, 0, 0, given.rows(), &to_keys, &to_values));
+  CHECK(pkv_session_read(session, 0, 0, given.rows(), &to_keys, &to_values));
   EXPECT_TRUE(keys == values) << name_of(dtype);
   return {given, keys};
 }

@@ -54,9 +54,7 @@ class Step {
     CHECK(pkv_kv_write(compute, &memory_.view, &sequences, &k, &v));
     Rows outs[] = {Rows(rows, 8, model_.key_dim), Rows(rows, 8, model_.key_dim)};
     std::vector<float> lse(rows * 8);
-    pkv_attention_params params;
-    CHECK(pkv_attention_params_init(&params, sizeof params));
-    params.window = params.sinks = 0;
+    AttentionParams params;
     params.lse = lse.data();
     for (Rows& out : outs) {
       const pkv_tensor to = out.tensor();
@@ -66,7 +64,7 @@ class Step {
     Rows merged(rows, 8, model_.key_dim);
     const pkv_tensor tensors[] = {outs[0].tensor(), outs[1].tensor()}, to = merged.tensor();
     const float* const lses[] = {lse.data(), lse.data()};
-    CHECK(pkv_merge_states(compute, 2, tensors, lses, rows, 8, model_.key_dim, &to, nullptr));
+    CHECK(pkv_attention_merge(compute, 2, tensors, lses, rows, 8, model_.key_dim, &to, nullptr));
     merged.append(outs[0]);
     return merged;
   }

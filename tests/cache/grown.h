@@ -30,7 +30,7 @@ class Grown {
     Rows q(tokens, model_.query_heads, model_.key_dim),
         out(tokens, model_.query_heads, model_.values());
     std::vector<float> lse(tokens * model_.query_heads);
-    const pkv_attention_params params = attention.params(lse.data());
+    const AttentionParams params = attention.params(lse.data());
     attend(batch, 0, q.fill(random_), out, &params);
     const double worst = worst_error(q, out, 0, tokens, stored(length() + tokens),
                                      length() + tokens, attention, lse);
@@ -44,7 +44,7 @@ class Grown {
     KeysValues all = rows_of(model_, length);
     for (uint64_t p = 0; p < length; p++) {
       const pkv_tensor k = all.k.tensor(p), v = all.v.tensor(p);
-      const pkv_status status = pkv_session_materialize(session_, 0, p, 1, &k, &v);
+      const pkv_status status = pkv_session_read(session_, 0, p, 1, &k, &v);
       if (status != PKV_OUT_OF_RANGE || model_.window == 0) CHECK(status);
     }
     return all;

@@ -23,7 +23,7 @@ class Step {
  public:
   Step(const Model& model, pkv_layout layout, pkv_isa isa, uint64_t seed)
       : model_(model), random_(seed) {
-    pkv_cache_config config = config_of(model, 200);
+    ModelConfig config = config_of(model, 200);
     config.layout = layout;
     config.isa = isa;
     config.threads = 2;
@@ -36,9 +36,9 @@ class Step {
     draw_params();
     SCOPED_TRACE(testing::Message()
                  << sessions_.size() << " sessions of " << start_ << " tokens, " << tokens_
-                 << " new, masking " << static_cast<int>(masking_) << ", top " << params_.top_blocks
-                 << ", together " << params_.choose_together << ", head windows "
-                 << (params_.head_windows != nullptr));
+                 << " new, masking " << static_cast<int>(masking_) << ", top "
+                 << params_.own_blocks.top << ", together " << params_.own_blocks.together
+                 << ", head windows " << (params_.head_windows != nullptr));
     std::vector<pkv_session> handles(sessions_.begin(), sessions_.end());
     Batch batch = begin(cache_, handles, std::vector<uint32_t>(handles.size(), tokens_));
     KeysValues rows = rows_of(model_, rows_count());
@@ -54,7 +54,7 @@ class Step {
     CHECK(pkv_batch_attend(batch, 0, &params_, &queries, &outputs));
     for (uint32_t s = 0; s < sessions_.size(); s++) {
       const KeysValues all = stored(sessions_[s]);
-      if (params_.top_blocks != 0) check_choice(s, q, all);
+      if (params_.own_blocks.top != 0) check_choice(s, q, all);
       EXPECT_LE(worst_error_of(s, q, out, all, lse), 1) << "session " << s;
     }
     check_lists(batch, q, out);
@@ -85,18 +85,17 @@ class Step {
   }
 
   void draw_params() {
-    CHECK(pkv_attention_params_init(&params_, sizeof params_));
+    params_ = AttentionParams();
     masking_ = static_cast<Masking>(below(4));
-    params_.causal = random_.chance(80);
+    params_.bidirectional = !random_.chance(80);
     if (random_.chance(60)) draw_windows();
     if (masking_ == Masking::words) {
       for (uint32_t i = 0; i < rows_count(); i++) words_.push_back(random_.below(1ull << tokens_));
-      params_.mask = words_.data();
-      params_.mask_words = 1;
+      params_.see_bits(words_.data(), 1);
     } else if (masking_ == Masking::parents) {
       for (uint32_t i = 0; i < rows_count(); i++)
         parents_.push_back(static_cast<int32_t>(below(i % tokens_ + 1)) - 1);
-      params_.parents = parents_.data();
+      params_.see_tree(parents_.data());
     } else if (masking_ == Masking::bytes) {
       first_position_ = draw_first_position();
       columns_ = length();
@@ -108,18 +107,18 @@ class Step {
                 ? bytes_[i - (i == 0 ? 0 : 1)]
                 : random_.chance(50);
       first_positions_.assign(sessions_.size(), first_position_);
-      params_.bool_mask = bytes_.data();
-      params_.bool_mask_columns = columns_;
-      params_.bool_mask_row_stride = static_cast<int64_t>(columns_);
-      params_.bool_mask_first_positions = first_positions_.data();
+      params_.see_bytes(bytes_.data());
+      params_.own_mask.columns = columns_;
+      params_.own_mask.row_stride = static_cast<int64_t>(columns_);
+      params_.own_mask.first_positions = first_positions_.data();
     }
     if (!random_.chance(70)) return;
-    params_.top_blocks = 1 + below(6);
-    params_.first_blocks = below(3);
-    params_.last_blocks = below(3);
-    params_.choose_together = random_.chance(50);
-    chosen_.assign(size_t{rows_count()} * model_.kv_heads * params_.top_blocks, 7);
-    params_.chosen_blocks = chosen_.data();
+    params_.choose(1 + below(6));
+    params_.own_blocks.first = below(3);
+    params_.own_blocks.last = below(3);
+    params_.own_blocks.together = random_.chance(50);
+    chosen_.assign(size_t{rows_count()} * model_.kv_heads * params_.own_blocks.top, 7);
+    params_.own_blocks.chosen = chosen_.data();
   }
 
   // The mask begins with the sequence, anywhere, or near the beginning of a window.
@@ -137,8 +136,10 @@ class Step {
       sinks_.push_back(below(model_.window != 0 ? model_.sinks + 1 : 40));
     }
     params_.head_windows = windows_.data();
+    given_sinks_ = sinks_;
+    std::replace(given_sinks_.begin(), given_sinks_.end(), 0u, PKV_NO_SINKS);
     if (random_.chance(50))
-      params_.head_sinks = sinks_.data();
+      params_.head_sinks = given_sinks_.data();
     else
       sinks_.clear();
   }
@@ -161,12 +162,12 @@ class Step {
     if (masking_ == Masking::bytes && static_cast<int64_t>(j) >= first_position_ &&
         bytes_[query * columns_ + j - static_cast<uint64_t>(first_position_)] == 0)
       return false;
-    return params_.causal == 0 || j <= position;
+    return params_.bidirectional != 0 || j <= position;
   }
 
   // The queries that choose with this one.
   std::pair<uint32_t, uint32_t> together(uint32_t query) const {
-    if (params_.choose_together != 0) return {0, tokens_};
+    if (params_.own_blocks.together != 0) return {0, tokens_};
     return {query, query + 1};
   }
 
@@ -179,13 +180,13 @@ class Step {
   }
 
   uint32_t step_block() const { return static_cast<uint32_t>(start_ / block_size); }
-  uint32_t first() const { return std::min(params_.first_blocks, step_block()); }
+  uint32_t first() const { return std::min(params_.own_blocks.first, step_block()); }
   uint32_t last() const {
-    return std::max(first(), step_block() - std::min(params_.last_blocks, step_block()));
+    return std::max(first(), step_block() - std::min(params_.own_blocks.last, step_block()));
   }
 
   std::vector<uint32_t> chosen(uint32_t session, uint32_t query, uint32_t head) const {
-    const size_t row = size_t{session} * tokens_ + query, top = params_.top_blocks;
+    const size_t row = size_t{session} * tokens_ + query, top = params_.own_blocks.top;
     const auto begin =
         chosen_.begin() + static_cast<std::ptrdiff_t>((row * model_.kv_heads + head) * top);
     return {begin, std::find(begin, begin + static_cast<std::ptrdiff_t>(top), PKV_NO_BLOCK)};
@@ -212,7 +213,7 @@ class Step {
           else
             best_left = std::max(best_left, score);
         }
-        ASSERT_EQ(std::min(params_.top_blocks, candidates), list.size());
+        ASSERT_EQ(std::min(params_.own_blocks.top, candidates), list.size());
         EXPECT_TRUE(std::is_sorted(list.begin(), list.end()));
         EXPECT_GE(worst_chosen, best_left - 1e-4 * (1 + std::abs(best_left)));
       }
@@ -220,7 +221,7 @@ class Step {
   }
 
   bool reads(uint32_t session, uint32_t query, uint32_t head, uint32_t block) const {
-    if (params_.top_blocks == 0 || block < first() || block >= last()) return true;
+    if (params_.own_blocks.top == 0 || block < first() || block >= last()) return true;
     const std::vector<uint32_t> list = chosen(session, query, head);
     return std::find(list.begin(), list.end(), block) != list.end();
   }
@@ -230,7 +231,7 @@ class Step {
     KeysValues all = rows_of(model_, length());
     for (uint64_t p = 0; p < length(); p++) {
       const pkv_tensor k = all.k.tensor(p), v = all.v.tensor(p);
-      const pkv_status status = pkv_session_materialize(session, 0, p, 1, &k, &v);
+      const pkv_status status = pkv_session_read(session, 0, p, 1, &k, &v);
       if (status != PKV_OUT_OF_RANGE) CHECK(status);
     }
     return all;
@@ -270,13 +271,13 @@ class Step {
 
   // What was chosen, given as lists, gives the same; in memory of the caller's, too.
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
-    pkv_attention_params params = params_;
+    AttentionParams params = params_;
     params.lse = nullptr;
-    if (params.top_blocks != 0) {
-      params.block_lists = chosen_.data();
-      params.block_list_size = std::exchange(params.top_blocks, 0);
-      params.choose_together = 0;
-      params.chosen_blocks = nullptr;
+    if (params.own_blocks.top != 0) {
+      params.own_blocks.lists = chosen_.data();
+      params.own_blocks.list_size = std::exchange(params.own_blocks.top, 0);
+      params.own_blocks.together = 0;
+      params.own_blocks.chosen = nullptr;
     }
     Rows of_batch(rows_count(), model_.query_heads, model_.values()), of_memory = of_batch;
     const pkv_tensor queries = q.tensor(), to_batch = of_batch.tensor(),
@@ -286,7 +287,7 @@ class Step {
     if (model_.window != 0 || std::count(dropped_.begin(), dropped_.end(), true) != 0) return;
     pkv_kv_view view{};
     view.struct_size = sizeof view;
-    CHECK(pkv_cache_kv_view(cache_, 0, &view));
+    CHECK(pkv_cache_get_kv_view(cache_, 0, &view));
     std::vector<uint32_t> tables;
     for (const Session& session : sessions_) {
       const std::vector<uint32_t> table = block_table(session);
@@ -303,7 +304,6 @@ class Step {
     sequences.kv_lengths = kv_lengths.data();
     sequences.block_tables = tables.data();
     sequences.block_table_stride = blocks();
-    params.window = params.sinks = 0;
     CHECK(pkv_attention(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
     EXPECT_TRUE(of_batch == of_memory);
   }
@@ -318,12 +318,11 @@ class Step {
 
   // The mass of a head is spread over the blocks that it sees.
   void check_mass(const Batch& batch, Rows& q) {
-    if (params_.top_blocks != 0) return;
-    pkv_attention_params params = params_;
+    if (params_.own_blocks.top != 0) return;
+    AttentionParams params = params_;
     params.lse = nullptr;
-    params.block_mass_size = blocks();
     std::vector<float> mass(sessions_.size() * model_.query_heads * blocks(), -1);
-    params.block_mass = mass.data();
+    params.weigh(mass.data(), blocks());
     Rows out(rows_count(), model_.query_heads, model_.values());
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
     CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
@@ -361,8 +360,8 @@ class Step {
   uint32_t tokens_ = 1;
   std::vector<bool> dropped_;  // blocks
   Masking masking_ = Masking::none;
-  pkv_attention_params params_;
-  std::vector<uint32_t> windows_, sinks_;  // by KV head
+  AttentionParams params_;
+  std::vector<uint32_t> windows_, sinks_, given_sinks_;  // by KV head
   std::vector<uint64_t> words_;
   std::vector<int32_t> parents_;
   std::vector<uint8_t> bytes_;

@@ -14,8 +14,7 @@ namespace cache_test {
 using Compute = Handle<pkv_compute, pkv_compute_destroy>;
 
 inline pkv_compute_config compute_config() {
-  pkv_compute_config config;
-  CHECK(pkv_compute_config_init(&config, sizeof config));
+  auto config = made<pkv_compute_config>();
   return config;
 }
 

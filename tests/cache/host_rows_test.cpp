@@ -80,12 +80,7 @@ class Padded {
   std::vector<float> data_;
 };
 
-pkv_attention_params params() {
-  pkv_attention_params given;
-  CHECK(pkv_attention_params_init(&given, sizeof given));
-  given.window = given.sinks = 0;
-  return given;
-}
+AttentionParams params() { return {}; }
 
 // Sequences of a host whose positions before the step are written already.
 class HostRows : public testing::Test {
@@ -186,7 +181,7 @@ TEST_F(HostRows, PaddedBatches) {
         std::vector<int64_t> slots;
         write(sequences, k.tensor(), v.tensor());
         EXPECT_TRUE(bytes == memory.bytes);
-        const pkv_attention_params given = params();
+        const AttentionParams given = params();
         const pkv_tensor from = queries.tensor(), to = out.tensor();
         CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &from, &to));
         EXPECT_TRUE(expected == out.dense());
@@ -241,7 +236,7 @@ TEST_F(HostRows, QueriesAtPositionsOfTheHosts) {
       last.push_back(static_cast<int64_t>(host.kv_lengths[s] - host.rows[s] + i));
   sequences.query_positions = last.data();
   for (const uint32_t window : {0u, 7u}) {
-    pkv_attention_params given = params();
+    AttentionParams given = params();
     given.window = window;
     given.sinks = window == 0 ? 0 : 2;
     const Rows expected = attend(host.get(), given);
@@ -256,8 +251,8 @@ TEST_F(HostRows, QueriesAtPositionsOfTheHosts) {
   sequences.query_positions = named.data();
   for (const bool causal : {true, false})
     for (const uint32_t window : {0u, 9u}) {
-      pkv_attention_params given = params();
-      given.causal = causal;
+      AttentionParams given = params();
+      given.bidirectional = !causal;
       given.window = window;
       given.sinks = window == 0 ? 0 : 3;
       std::vector<float> lse(total * heads);
@@ -275,7 +270,7 @@ TEST_F(HostRows, QueriesBehindTheTextSeeItsWindowOrNothing) {
   pkv_attention_sequences sequences = host.get();
   const std::vector<int64_t> far(total, 1000);
   sequences.query_positions = far.data();
-  pkv_attention_params given = params();
+  AttentionParams given = params();
   const Rows all = attend(sequences, given);
   expect_reference(all, [](size_t, uint32_t, uint64_t) { return true; });
   given.window = 100;
@@ -299,8 +294,8 @@ TEST_F(HostRows, MoreQueriesThanPositions) {
   }());
   const std::vector<int64_t> anywhere(total, 0);
   sequences.query_positions = anywhere.data();
-  pkv_attention_params given = params();
-  given.causal = 0;
+  AttentionParams given = params();
+  given.bidirectional = 1;
   const Rows out = attend(sequences, given);
   host.kv_lengths = short_lengths;
   expect_reference(out, [](size_t, uint32_t, uint64_t) { return true; });
@@ -324,13 +319,11 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
   sequences.query_positions = anywhere.data();
   const std::vector<int32_t> parents(total, -1);
   const std::vector<uint64_t> words(total, 1);
-  pkv_attention_params tree = params(), mask = params(), choice = params();
-  tree.parents = parents.data();
-  mask.mask = words.data();
-  mask.mask_words = 1;
+  AttentionParams tree = params(), mask = params(), choice = params();
+  tree.see_tree(parents.data());
+  mask.see_bits(words.data(), 1);
   const std::vector<uint32_t> first_blocks(total * model.kv_heads, 0);
-  choice.block_lists = first_blocks.data();
-  choice.block_list_size = 1;
+  choice.choose(first_blocks.data(), 1);
   for (const pkv_attention_params* given : {&tree, &mask}) {
     REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, *given));
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "5 new tokens but 3 positions"))
@@ -351,8 +344,8 @@ TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
                      static_cast<int64_t>(host.kv_lengths[s] - host.rows[s]));
   sequences.query_positions = positions.data();
   const std::vector<int32_t> parents(total, -1);
-  pkv_attention_params given = params();
-  given.parents = parents.data();
+  AttentionParams given = params();
+  given.see_tree(parents.data());
   CHECK(try_attend(sequences, given));
   positions[2] = 54;
   CHECK(try_attend(sequences, given));
@@ -360,7 +353,7 @@ TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
   REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "53 in sequence 0")) << pkv_last_error();
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "at least 54")) << pkv_last_error();
-  given.causal = 0;
+  given.bidirectional = 1;
   CHECK(try_attend(sequences, given));
 }
 
@@ -384,38 +377,35 @@ TEST_F(HostRows, TreesByParents) {
       }
     }
   }
-  pkv_attention_params given = params();
-  given.mask = words.data();
-  given.mask_words = 1;
+  AttentionParams given = params();
+  given.see_bits(words.data(), 1);
   const Rows expected = attend(host.get(), given);
   EXPECT_FALSE(expected == attend(host.get(), params()));
 
   given = params();
-  given.parents = parents.data();
+  given.see_tree(parents.data());
   EXPECT_TRUE(expected == attend(host.get(), given));
 
   const int64_t starts[] = {55, 32, 2, 0};
   given = params();
-  given.bool_mask = bytes.data();
-  given.bool_mask_columns = 20;
-  given.bool_mask_row_stride = 20;
-  given.bool_mask_batch_stride = 20 * 20;
-  given.bool_mask_first_positions = starts;
+  given.see_bytes(bytes.data());
+  given.own_mask.columns = 20;
+  given.own_mask.row_stride = 20;
+  given.own_mask.batch_stride = 20 * 20;
+  given.own_mask.first_positions = starts;
   EXPECT_TRUE(expected == attend(host.get(), given));
-  given.bool_mask = whole.data();
-  given.bool_mask_columns = 60;
-  given.bool_mask_row_stride = 60;
-  given.bool_mask_batch_stride = 20 * 60;
-  given.bool_mask_first_positions = nullptr;
+  given.see_bytes(whole.data());
+  given.own_mask.columns = 60;
+  given.own_mask.row_stride = 60;
+  given.own_mask.batch_stride = 20 * 60;
+  given.own_mask.first_positions = nullptr;
   const Rows over_all = attend(host.get(), given);
   expected.each([&](size_t r, uint32_t h, uint32_t d) {
     ASSERT_NEAR(expected.get(r, h, d), over_all.get(r, h, d), 1e-6);
   });
 
-  given.parents = parents.data();
-  REFUSED(PKV_INVALID_ARGUMENT, try_attend(host.get(), given));
   given = params();
-  given.parents = parents.data();
+  given.see_tree(parents.data());
   for (const int32_t bad : {-2, 2, 3, INT32_MAX}) {
     parents[2] = bad;
     REFUSED(PKV_INVALID_ARGUMENT, try_attend(host.get(), given)) << bad;
@@ -439,14 +429,14 @@ TEST_F(HostRows, MasksOfBytes) {
             first_positions.push_back(left ? -static_cast<int64_t>(columns - host.kv_lengths[s])
                                            : 0);
           }
-          pkv_attention_params given = params();
-          given.causal = causal;
+          AttentionParams given = params();
+          given.bidirectional = !causal;
           given.window = window;
-          given.bool_mask = bytes.data();
-          given.bool_mask_columns = columns;
-          given.bool_mask_row_stride = broadcast ? 0 : columns;
-          given.bool_mask_batch_stride = n * columns;
-          given.bool_mask_first_positions = left ? first_positions.data() : nullptr;
+          given.see_bytes(bytes.data());
+          given.own_mask.columns = columns;
+          given.own_mask.row_stride = broadcast ? 0 : columns;
+          given.own_mask.batch_stride = n * columns;
+          given.own_mask.first_positions = left ? first_positions.data() : nullptr;
           pkv_attention_sequences sequences = host.get();
           if (left) sequences.first_rows = first_rows.data();
           Padded queries(q, host.rows, n, Order::heads_tokens, left),
@@ -465,26 +455,26 @@ TEST_F(HostRows, MasksOfBytes) {
 
 TEST_F(HostRows, RefusesMasksThatAreTooShort) {
   std::vector<uint8_t> bytes(4 * 20 * 60, 1);
-  pkv_attention_params given = params();
-  given.bool_mask = bytes.data();
-  given.bool_mask_columns = given.bool_mask_row_stride = 60;
-  given.bool_mask_batch_stride = 20 * 60;
+  AttentionParams given = params();
+  given.see_bytes(bytes.data());
+  given.own_mask.columns = given.own_mask.row_stride = 60;
+  given.own_mask.batch_stride = 20 * 60;
   EXPECT_TRUE(attend(host.get(), params()) == attend(host.get(), given));
   const auto refused = [&](pkv_status status, auto change) {
-    pkv_attention_params changed = given;
+    AttentionParams changed = given;
     change(changed);
     REFUSED(status, try_attend(host.get(), changed));
   };
   const int64_t late[] = {1, 33, 2, 20}, early[] = {-1, 0, 0, 0},
                 very_early[] = {INT64_MIN, 0, 0, 0};
-  refused(PKV_INVALID_ARGUMENT, [](auto& p) { p.bool_mask_columns = 59; });
-  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.bool_mask_first_positions = early; });
-  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.bool_mask_first_positions = very_early; });
-  refused(PKV_OUT_OF_RANGE, [](auto& p) { p.bool_mask_row_stride = -1; });
-  refused(PKV_OVERFLOW, [](auto& p) { p.bool_mask_batch_stride = INT64_MAX; });
-  refused(PKV_OVERFLOW, [](auto& p) { p.bool_mask_columns = UINT64_MAX; });
-  given.bool_mask_first_positions = late;
-  given.bool_mask_columns = 59;
+  refused(PKV_INVALID_ARGUMENT, [](auto& p) { p.own_mask.columns = 59; });
+  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.own_mask.first_positions = early; });
+  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.own_mask.first_positions = very_early; });
+  refused(PKV_OUT_OF_RANGE, [](auto& p) { p.own_mask.row_stride = -1; });
+  refused(PKV_OVERFLOW, [](auto& p) { p.own_mask.batch_stride = INT64_MAX; });
+  refused(PKV_OVERFLOW, [](auto& p) { p.own_mask.columns = UINT64_MAX; });
+  given.own_mask.first_positions = late;
+  given.own_mask.columns = 59;
   CHECK(try_attend(host.get(), given));
 }
 
@@ -509,9 +499,8 @@ TEST(CacheRows, PaddedBatchesAndTrees) {
         std::vector<Session> owned;
         std::vector<pkv_session> sessions;
         for (int i = 0; i < 3; i++) sessions.push_back(owned.emplace_back(open(cache)));
-        pkv_attention_params given;
-        CHECK(pkv_attention_params_init(&given, sizeof given));
-        if (tree) given.parents = parents.data();
+        AttentionParams given;
+        if (tree) given.see_tree(parents.data());
         Batch batch = begin(cache, sessions, rows);
         write(batch, 0, written.k, written.v);
         attend(batch, 0, q, expected, &given);

@@ -15,8 +15,7 @@ const Model full{2, 4, 1, 32, 0, PKV_F32}, sliding{3, 6, 3, 64, 48, PKV_BF16, wi
 constexpr uint32_t full_layers[] = {1, 3}, sliding_layers[] = {0, 2, 4};
 
 pkv_layer_group group_of(const Model& model, const uint32_t* layers, uint64_t blocks) {
-  pkv_layer_group group;
-  CHECK(pkv_layer_group_init(&group, sizeof group));
+  auto group = made<pkv_layer_group>();
   group.layers = model.layers;
   group.layer_indices = layers;
   group.query_heads = model.query_heads;
@@ -33,8 +32,7 @@ Cache create_hybrid(uint64_t full_blocks, uint64_t sliding_blocks,
                     pkv_layout layout = PKV_LAYOUT_PACKED) {
   const pkv_layer_group groups[] = {group_of(full, full_layers, full_blocks),
                                     group_of(sliding, sliding_layers, sliding_blocks)};
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.layout = layout;
   config.group_count = 2;
   config.groups = groups;
@@ -126,13 +124,10 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
     EXPECT_EQ(block_table(sequence.session(), 0).size(), table.size());
     EXPECT_EQ(table.size() - pool_stats_of(cache, 1).used,
               static_cast<size_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK)));
-    int64_t slot = 0;
-    CHECK(pkv_session_slot_mapping(sequence.session(), 1, 0, 1, &slot));
-    EXPECT_EQ(-1, slot);
     Rows k(1, sliding.kv_heads, sliding.key_dim);
     const pkv_tensor keys = k.tensor();
-    REFUSED(PKV_OUT_OF_RANGE, pkv_session_materialize(sequence.session(), 0, 0, 1, &keys, nullptr));
-    CHECK(pkv_session_materialize(sequence.session(), 1, 0, 1, nullptr, nullptr));
+    REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(sequence.session(), 0, 0, 1, &keys, nullptr));
+    CHECK(pkv_session_read(sequence.session(), 1, 0, 1, nullptr, nullptr));
   }
 }
 
@@ -241,13 +236,10 @@ TEST(Hybrid, AttentionCannotLookBeyondTheWindow) {
   Rows k(1, sliding.kv_heads, sliding.key_dim), v(1, sliding.kv_heads, sliding.values()),
       q(1, sliding.query_heads, sliding.key_dim), out(1, sliding.query_heads, sliding.values());
   write(batch, 0, k, v);
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
+  AttentionParams params;
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  for (const uint32_t wider : {0u, window + 1}) {
-    params.window = wider;
-    REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs));
-  }
+  params.window = window + 1;
+  REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   params.window = window;
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
 }
@@ -338,8 +330,7 @@ TEST(Hybrid, ReservingIsAllGroupsOrNone) {
 TEST(Hybrid, ThePlanAddsTheGroups) {
   const pkv_layer_group groups[] = {group_of(full, full_layers, 100),
                                     group_of(sliding, sliding_layers, 10)};
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.group_count = 2;
   config.groups = groups;
   const uint64_t full_token = 2 * 1 * (32 + 32) * 4, sliding_token = 3 * 3 * (64 + 48) * 2;
@@ -353,8 +344,7 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
 // A group whose number of blocks is given takes its part of the memory first. The others share the
 // rest, block by block.
 TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.group_count = 2;
   pkv_layer_group groups[] = {group_of(full, full_layers, 0),
                               group_of(sliding, sliding_layers, 10)};

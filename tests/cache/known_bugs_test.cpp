@@ -269,7 +269,7 @@ TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
   for (int i = 0; i < 3; i++) REFUSED(PKV_DOUBLE_FREE, pkv_pool_release(pool, 1, &block));
   pkv_block_state state{};
   state.struct_size = sizeof state;
-  CHECK(pkv_pool_block_state(pool, PKV_BLOCK_ID(block), &state));
+  CHECK(pkv_pool_get_block_state(pool, PKV_BLOCK_ID(block), &state));
   EXPECT_EQ(0u, state.references);
   CHECK(pkv_pool_validate(pool));
 }
@@ -328,12 +328,10 @@ TEST(KnownBugs, NegativeCountsAreRefused) {
   step(cache, session, model, 20, random);
   const auto minus_one = [](auto) { return static_cast<uint64_t>(-1); };
   int32_t tokens[4] = {1, 2, 3, 4};
-  int64_t slots[4];
-  const pkv_status range[] = {pkv_session_tokens(session, minus_one(0), 1, tokens),
-                              pkv_session_tokens(session, 0, SIZE_MAX, tokens),
+  const pkv_status range[] = {pkv_session_get_tokens(session, minus_one(0), 1, tokens),
+                              pkv_session_get_tokens(session, 0, SIZE_MAX, tokens),
                               pkv_session_set_tokens(session, minus_one(0), 2, tokens),
-                              pkv_session_trim(session, minus_one(0)),
-                              pkv_session_slot_mapping(session, 0, minus_one(0), 3, slots)};
+                              pkv_session_trim(session, minus_one(0))};
   for (const pkv_status status : range)
     EXPECT_TRUE(status == PKV_OUT_OF_RANGE || status == PKV_OVERFLOW) << pkv_status_string(status);
   const pkv_session handle = session;
@@ -343,13 +341,13 @@ TEST(KnownBugs, NegativeCountsAreRefused) {
   Rows rows(4, model.kv_heads, model.key_dim);
   pkv_tensor tensor = rows.tensor();
   tensor.row_stride = -64;
-  REFUSED(PKV_OUT_OF_RANGE, pkv_session_materialize(session, 0, 0, 4, &tensor, &tensor));
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(session, 0, 0, 4, &tensor, &tensor));
   EXPECT_EQ(20u, length_of(session));
 }
 
 // Products of sizes must be checked, or too little memory would be allocated.
 TEST(KnownBugs, SizesThatOverflowAreRefused) {
-  pkv_cache_config config = config_of({65536, 65536, 65536, 576}, INT32_MAX);
+  ModelConfig config = config_of({65536, 65536, 65536, 576}, INT32_MAX);
   config.block_size = 256;
   pkv_cache cache;
   pkv_cache_plan plan{};

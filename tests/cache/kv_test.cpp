@@ -35,7 +35,7 @@ constexpr uint32_t prompt_rows[] = {45, 1, 70};
 // memory.
 void play(const Model& model, pkv_layout layout, pkv_isa isa) {
   Random random(static_cast<uint64_t>(model.dtype * 100 + layout * 10 + isa));
-  pkv_cache_config config = config_of(model, 64);
+  ModelConfig config = config_of(model, 64);
   config.layout = layout;
   config.block_size = 32;
   config.isa = isa;
@@ -177,12 +177,12 @@ TEST(KvPlan, IsThatOfACache) {
   for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN})
     for (const pkv_dtype dtype : stored_dtypes) {
       const Model model{1, 4, 2, 64, 32, dtype};
-      pkv_cache_config config = config_of(model, 10);
+      ModelConfig config = config_of(model, 10);
       config.layout = layout;
       Cache cache = create(config);
       pkv_kv_view of_cache{};
       of_cache.struct_size = sizeof of_cache;
-      CHECK(pkv_cache_kv_view(cache, 0, &of_cache));
+      CHECK(pkv_cache_get_kv_view(cache, 0, &of_cache));
       const HostMemory memory(model, layout, 16, 10);
       EXPECT_EQ(plan_of(config).total_bytes, memory.bytes.size());
       EXPECT_EQ(of_cache.k_block_stride, memory.view.k_block_stride);

@@ -44,7 +44,7 @@ TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
   const Model big{32, 8, 8, 256};  // Its blocks are so large that a machine has room for few.
   for (const bool more : {true, false}) {
     Lines lines;
-    pkv_cache_config config = config_of(big, 0);
+    ModelConfig config = config_of(big, 0);
     config.block_size = 256;
     config.memory_bytes = more ? 2 * machine : machine / 4;
     config.logger = lines.logger();
@@ -60,7 +60,7 @@ TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
 // A scheduler that resumes in the step that preempted comes to no end. The third round is told of.
 TEST(Logger, HearsOfResumesThatAreInVain) {
   Lines lines;
-  pkv_cache_config config = config_of(model, 4, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, 4, PKV_STORAGE_NONE);
   config.logger = lines.logger();
   Cache cache = create(config);
   Session a = open(cache), b = open(cache);
@@ -105,7 +105,7 @@ class StoreLogger : public PrefixLogger {
   pkv_store_config config_;
 
   StoreLogger() {
-    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_ = made<pkv_store_config>();
     config_.store = &table_;
     store_ = &config_;
   }

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr uint32_t block_size = 64, blocks = 256;
 
-pkv_cache_config in_file(const Model& model, const char* directory) {
-  pkv_cache_config config = config_of(model, blocks);
+ModelConfig in_file(const Model& model, const char* directory) {
+  ModelConfig config = config_of(model, blocks);
   config.block_size = block_size;
   config.memory_directory = directory;
   return config;
@@ -65,7 +65,7 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
 std::string flags_of_memory(pkv_cache cache) {
   pkv_kv_view view;
   view.struct_size = sizeof view;
-  CHECK(pkv_cache_kv_view(cache, 0, &view));
+  CHECK(pkv_cache_get_kv_view(cache, 0, &view));
   const auto address = reinterpret_cast<uintptr_t>(view.k);
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;
@@ -93,7 +93,7 @@ TEST(MemoryDirectory, ChildrenAndCoreDumpsHaveNothingOfIt) {
     // What it inherited can be closed all the same.
     const bool none = open_files(path).empty();
     uint64_t length;
-    const bool right = pkv_session_length(session, &length) == PKV_FORKED &&
+    const bool right = pkv_session_get_length(session, &length) == PKV_FORKED &&
                        pkv_session_close(session) == PKV_OK && pkv_cache_destroy(cache) == PKV_OK;
     _exit(none && right ? 0 : 1);
   }
@@ -109,7 +109,7 @@ class Pages {
   Pages(pkv_cache cache, const pkv_cache_config& config) {
     pkv_kv_view view;
     view.struct_size = sizeof view;
-    CHECK(pkv_cache_kv_view(cache, 0, &view));
+    CHECK(pkv_cache_get_kv_view(cache, 0, &view));
     begin_ = const_cast<void*>(view.k);
     size_ = plan_of(config).total_bytes;
   }
@@ -147,9 +147,8 @@ Rows decode(pkv_cache cache, pkv_session session, const Model& model, uint32_t t
   write(batch, 0, model, rows);
   Rows q(1, model.query_heads, model.key_dim), out(1, model.query_heads, model.values());
   q.fill(random);
-  pkv_attention_params params;
-  CHECK(pkv_attention_params_init(&params, sizeof params));
-  params.top_blocks = top_blocks;
+  AttentionParams params;
+  if (top_blocks != 0) params.choose(top_blocks);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   return out;
@@ -198,9 +197,9 @@ TEST(MemoryDirectory, RefusalsAreSentences) {
   refused(PKV_IO, with(path + "/file"), "Not a directory");
   refused(PKV_IO, with(path + "/link"), "memory_directory: cannot open");
   refused(PKV_IO, with(path + "/link/"), "memory_directory: cannot open");
-  pkv_cache_config config = with(path);
-  config.layers = config.query_heads = config.kv_heads = 64;
-  config.key_dim = config.value_dim = 512;
+  ModelConfig config = with(path);
+  config.model.layers = config.model.query_heads = config.model.kv_heads = 64;
+  config.model.key_dim = config.model.value_dim = 512;
   config.blocks = 1u << 16;
   refused(PKV_IO, config, "cannot take 70368744177664 bytes in");
   config = with("");
@@ -243,7 +242,7 @@ TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
   const Device device("size=1m");
   if (!device.is_mounted()) GTEST_SKIP() << "only root can make a small file system";
   const Model model{1, 4, 2, 32};
-  pkv_cache_config config = in_file(model, device.path().c_str());
+  ModelConfig config = in_file(model, device.path().c_str());
   config.blocks = 16;
   const uint64_t bytes = plan_of(config).total_bytes;
   ASSERT_GT(bytes, uint64_t{1} << 18);

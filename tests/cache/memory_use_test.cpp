@@ -16,12 +16,12 @@ TEST(MemoryPlan, ATokenOf8HeadsOf128In36LayersTakes144KiB) {
 }
 
 TEST(MemoryPlan, OfBlocksAndOfABudgetAgree) {
-  const pkv_cache_config config = config_of({28, 8, 8, 128, 0, PKV_F16}, 512);
+  const ModelConfig config = config_of({28, 8, 8, 128, 0, PKV_F16}, 512);
   const pkv_cache_plan plan = plan_of(config);
   // 512 blocks of 16 tokens with 8 heads of 128 dims, K and V, 2 bytes, 28 layers are 896 MiB.
   EXPECT_EQ(939'524'096u, plan.total_bytes);
   EXPECT_EQ(512u * 16, plan.tokens);
-  pkv_cache_config budget = config;
+  ModelConfig budget = config;
   budget.blocks = 0;
   budget.memory_bytes = 939'524'096;
   EXPECT_EQ(512u, plan_of(budget).blocks);
@@ -83,7 +83,7 @@ TEST_F(ReservedSlots, PagedReserves20640SlotsFor20174Tokens) {
 }
 
 TEST_F(ReservedSlots, ContiguousReserves131072SlotsWhichIs6Point4TimesAsMuch) {
-  const pkv_cache_config config = config_of(small, contiguous_slots / 16, PKV_STORAGE_CONTIGUOUS);
+  const ModelConfig config = config_of(small, contiguous_slots / 16, PKV_STORAGE_CONTIGUOUS);
   Cache cache = create(config);
   serve(cache, max_length);
   const pkv_cache_stats stats = stats_of(cache);

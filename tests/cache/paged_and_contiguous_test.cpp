@@ -26,7 +26,7 @@ TEST_P(PagedAndContiguous, PrefillOf100TokensFillsSixBlocksAndAPart) {
 TEST_P(PagedAndContiguous, MaterializeGivesTheSameBits) {
   Cache paged = create(config_of(model, 16)),
         contiguous = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
-  pkv_cache_config plain_config = config_of(model, 16);
+  ModelConfig plain_config = config_of(model, 16);
   plain_config.layout = PKV_LAYOUT_PLAIN;
   Cache plain = create(plain_config);
   // The rows come as fp32: all three round them to their dtype.
@@ -76,7 +76,7 @@ TEST_P(PagedAndContiguous, AForkHasNoMoreThanItsParent) {
     Rows k(1, model.kv_heads, model.key_dim);
     const pkv_tensor keys = k.tensor();
     for (const pkv_session each : {session.get(), child.get()}) {
-      REFUSED(PKV_OUT_OF_RANGE, pkv_session_materialize(each, 0, 0, 1, &keys, nullptr));
+      REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(each, 0, 0, 1, &keys, nullptr));
       REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(each, 30));
       EXPECT_EQ(info_of(session).blocks, info_of(each).blocks);
     }

@@ -33,20 +33,18 @@ inline void stale(Stage& stage, Source& draw) {
   float row[value_dim * heads] = {};
   const pkv_tensor tensor{row, PKV_F32, 0, 0, 0};
   const std::function<pkv_status()> calls[] = {
-      [&] { return pkv_session_length(session, &number); },
-      [&] { return pkv_session_tokens(session, 0, 1, &token); },
+      [&] { return pkv_session_get_length(session, &number); },
+      [&] { return pkv_session_get_tokens(session, 0, 1, &token); },
       [&] { return pkv_session_trim(session, 0); },
       [&] { return pkv_session_fork(session, &made); },
       [&] { return pkv_session_suspend(session); },
       [&] { return pkv_session_resume(session, &number, &number, &number); },
       [&] { return pkv_session_reserve(session, 1); },
-      [&] { return pkv_session_push(session, 0, &tensor, &tensor); },
-      [&] { return pkv_session_prefill(session, 0, 1, &tensor, &tensor); },
-      [&] { return pkv_session_materialize(session, 0, 0, 1, &tensor, &tensor); },
+      [&] { return pkv_session_append(session, 0, 1, &tensor, &tensor); },
+      [&] { return pkv_session_read(session, 0, 0, 1, &tensor, &tensor); },
       [&] { return pkv_session_close(session); },
       [&] { return pkv_snapshot_take(session, &taken); },
       [&] { return pkv_snapshot_open(cache, snapshot, &made); },
-      [&] { return pkv_snapshot_length(snapshot, &number); },
       [&] { return pkv_snapshot_close(snapshot); },
       [&] { return pkv_batch_begin(cache, 1, &session, &one, &number, &begun); },
       [&] { return pkv_batch_choose_victims(cache, 1, &session, &one, 1, &made, &count); },
@@ -64,7 +62,7 @@ inline void stale(Stage& stage, Source& draw) {
 inline void foreign(Stage& stage, Source& draw) {
   stage.refuse_allocation(0);
   const Actor& own = pick(stage, draw);
-  pkv_cache_config config = config_of({}, 2, PKV_STORAGE_NONE);
+  ModelConfig config = config_of({}, 2, PKV_STORAGE_NONE);
   config.threads = 1;
   const Cache other = create(config);
   const Session session = open(other);
@@ -111,24 +109,18 @@ inline void beyond(Stage& stage, Source& draw) {
   const pkv_status writes = actor.in_batch ? PKV_BUSY : PKV_OUT_OF_RANGE,
                    rows = stage.world.has_rows() ? PKV_OUT_OF_RANGE : PKV_UNSUPPORTED;
   std::vector<Case> cases = {
-      {PKV_OUT_OF_RANGE, [&] { return pkv_session_tokens(session, end, 1, &token); }},
+      {PKV_OUT_OF_RANGE, [&] { return pkv_session_get_tokens(session, end, 1, &token); }},
       {PKV_OUT_OF_RANGE,
-       [&] { return pkv_session_tokens(session, end + 1 > more ? end + 1 : more, 0, &token); }},
-      {PKV_OUT_OF_RANGE, [&] { return pkv_session_layer_length(session, layer, &number); }},
+       [&] { return pkv_session_get_tokens(session, end + 1 > more ? end + 1 : more, 0, &token); }},
+      {PKV_OUT_OF_RANGE, [&] { return pkv_session_get_layer_length(session, layer, &number); }},
       {PKV_OUT_OF_RANGE,
-       [&] { return pkv_session_block_table(session, group, 0, nullptr, &count); }},
-      {PKV_OUT_OF_RANGE,
-       [&] { return pkv_session_kv_indices(session, group, 0, nullptr, &count); }},
-      {PKV_OUT_OF_RANGE, [&] { return pkv_session_slot_mapping(session, group, 0, 1, &slot); }},
-      {PKV_OUT_OF_RANGE,
-       [&] { return pkv_session_materialize(session, layer, 0, 1, &tensor, nullptr); }},
-      {rows,
-       [&] { return pkv_session_materialize(session, 0, UINT64_MAX - 7, 8, &tensor, nullptr); }},
+       [&] { return pkv_session_get_block_table(session, group, 0, nullptr, &count); }},
+      {PKV_OUT_OF_RANGE, [&] { return pkv_session_read(session, layer, 0, 1, &tensor, nullptr); }},
+      {rows, [&] { return pkv_session_read(session, 0, UINT64_MAX - 7, 8, &tensor, nullptr); }},
       {writes, [&] { return pkv_session_set_tokens(session, length, 1, &token); }},
       {writes,
        [&] { return pkv_session_trim(session, length + more < length ? more : length + more); }},
-      {writes, [&] { return pkv_session_push(session, layer, &tensor, &tensor); }},
-      {writes, [&] { return pkv_session_prefill(session, layer, 1, &tensor, &tensor); }}};
+      {writes, [&] { return pkv_session_append(session, layer, 1, &tensor, &tensor); }}};
   if (!stage.steps.empty()) {
     Step& step = *stage.steps[draw.below(stage.steps.size())];
     cases.push_back(
@@ -140,11 +132,12 @@ inline void beyond(Stage& stage, Source& draw) {
                        return pkv_batch_accept(step.batch, step.members.size(), 0, nullptr);
                      }});
     cases.push_back({PKV_OUT_OF_RANGE, [&] {
-                       return pkv_batch_slot_mapping(step.batch, group, 0, nullptr, &count);
+                       return pkv_batch_get_slot_mapping(step.batch, group, 0, nullptr, &count);
                      }});
-    cases.push_back(
-        {PKV_OUT_OF_RANGE,
-         [&] { return pkv_batch_block_copies(step.batch, group, 0, nullptr, nullptr, &count); }});
+    cases.push_back({PKV_OUT_OF_RANGE, [&] {
+                       return pkv_batch_get_block_copies(step.batch, group, 0, nullptr, nullptr,
+                                                         &count);
+                     }});
   }
   const Case& chosen = cases[draw.below(cases.size())];
   REFUSED(chosen.expected, stage.run(chosen.call, chosen.expected));

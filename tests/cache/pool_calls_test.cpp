@@ -18,7 +18,7 @@ pkv_block allocate(pkv_pool pool) {
 pkv_block_state state_of(pkv_pool pool, pkv_block block) {
   pkv_block_state state{};
   state.struct_size = sizeof state;
-  CHECK(pkv_pool_block_state(pool, PKV_BLOCK_ID(block), &state));
+  CHECK(pkv_pool_get_block_state(pool, PKV_BLOCK_ID(block), &state));
   return state;
 }
 

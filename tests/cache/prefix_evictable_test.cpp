@@ -164,25 +164,21 @@ struct Interrupted {
   }
 
   void save(pkv_cache cache) {
-    pkv_stream to;
-    CHECK(pkv_stream_init(&to, sizeof to));
+    auto to = made<pkv_stream>();
     to.kind = PKV_STREAM_CALLBACKS;
     to.write = write;
     to.user = this;
-    pkv_file_config config;
-    CHECK(pkv_file_config_init(&config, sizeof config));
+    auto config = made<pkv_file_config>();
     config.prefix_index = 1;
     CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));
   }
 
   void load(pkv_cache cache) {
-    pkv_stream from;
-    CHECK(pkv_stream_init(&from, sizeof from));
+    auto from = made<pkv_stream>();
     from.kind = PKV_STREAM_BUFFER;
     from.data = bytes.data();
     from.size = bytes.size();
-    pkv_file_config config;
-    CHECK(pkv_file_config_init(&config, sizeof config));
+    auto config = made<pkv_file_config>();
     config.prefix_index = 1;
     size_t count = 0;
     CHECK(pkv_file_load(cache, &config, &from, 0, nullptr, nullptr, &count));
@@ -264,13 +260,11 @@ TEST_F(Evictable, AMatchThatWasLoaded) {
   const Text whole = text(1, 64);
   serve(whole);
   std::vector<unsigned char> bytes(1 << 20);
-  pkv_stream stream;
-  CHECK(pkv_stream_init(&stream, sizeof stream));
+  auto stream = made<pkv_stream>();
   stream.kind = PKV_STREAM_BUFFER;
   stream.data = bytes.data();
   stream.size = bytes.size();
-  pkv_file_config config;
-  CHECK(pkv_file_config_init(&config, sizeof config));
+  auto config = made<pkv_file_config>();
   config.prefix_index = 1;
   {
     Session session = open_salted("", PKV_PREFIX_MATCH);

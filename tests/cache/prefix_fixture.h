@@ -42,8 +42,7 @@ class Prefix : public testing::Test {
 
   void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED,
             pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
-    pkv_prefix_config prefix;
-    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+    auto prefix = made<pkv_prefix_config>();
     prefix.eviction = eviction;
     make(blocks, prefix, storage, window);
   }
@@ -52,7 +51,7 @@ class Prefix : public testing::Test {
             pkv_storage storage = PKV_STORAGE_PAGED, uint32_t window = 0) {
     pkv_layer_group groups[2];
     for (uint32_t i = 0; i < 2; i++) {
-      CHECK(pkv_layer_group_init(&groups[i], sizeof groups[i]));
+      groups[i] = made<pkv_layer_group>();
       groups[i].layers = 1;
       groups[i].query_heads = groups[i].kv_heads = model_.kv_heads;
       groups[i].key_dim = model_.key_dim;
@@ -62,8 +61,7 @@ class Prefix : public testing::Test {
     groups[1].window = window_ = window;
     groups[1].blocks = window_blocks_;
     groups[1].sinks = sinks_;
-    pkv_cache_config config;
-    CHECK(pkv_cache_config_init(&config, sizeof config));
+    auto config = made<pkv_cache_config>();
     config.storage = storage;
     config.blocks = blocks;
     config.groups = groups;
@@ -82,8 +80,7 @@ class Prefix : public testing::Test {
 
   Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE,
                       pkv_retention retention = PKV_RETENTION_NORMAL) {
-    pkv_session_config config;
-    CHECK(pkv_session_config_init(&config, sizeof config));
+    auto config = made<pkv_session_config>();
     config.prefix = use;
     config.retention = retention;
     config.salt = salt.data();
@@ -118,7 +115,7 @@ class Prefix : public testing::Test {
   void check_content(pkv_session session, const Text& whole, uint64_t from = 0) {
     const uint64_t length = length_of(session);
     std::vector<int32_t> ids(length);
-    CHECK(pkv_session_tokens(session, 0, length, ids.data()));
+    CHECK(pkv_session_get_tokens(session, 0, length, ids.data()));
     EXPECT_TRUE(std::equal(ids.begin(), ids.end(), whole.begin()));
     for (uint32_t layer = 0; layer < model_.layers; layer++) {
       const KeysValues found = materialize(session, layer, model_, from, length - from);

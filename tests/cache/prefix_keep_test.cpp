@@ -10,8 +10,7 @@ namespace {
 class PrefixKeep : public Prefix {
  protected:
   static pkv_prefix_config config(pkv_eviction eviction = PKV_EVICTION_LRU) {
-    pkv_prefix_config config;
-    CHECK(pkv_prefix_config_init(&config, sizeof config));
+    auto config = made<pkv_prefix_config>();
     config.eviction = eviction;
     return config;
   }

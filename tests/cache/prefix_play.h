@@ -51,23 +51,21 @@ inline void share_memory(pkv_cache_config& config) {
 }
 
 inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   prefix.eviction = setup.eviction;
   prefix.salt_blocks = setup.salt_blocks;
   prefix.pinned_blocks = 6;
   prefix.events = 4096;
   pkv_layer_group groups[2];
   for (pkv_layer_group& group : groups) {
-    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group = made<pkv_layer_group>();
     group.layers = group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
   groups[1].window = setup.window;
   // Pages then have three blocks of the first group.
   if (setup.shared) groups[1].layers = 3;
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.storage = setup.storage;
   config.layout = setup.layout;
   config.blocks = setup.blocks;
@@ -75,8 +73,7 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   config.group_count = 2;
   config.prefix = &prefix;
   config.threads = 1;
-  pkv_store_config behind;
-  CHECK(pkv_store_config_init(&behind, sizeof behind));
+  auto behind = made<pkv_store_config>();
   behind.store = &store;
   if (setup.tier) config.store = &behind;
   if (setup.shared) share_memory(config);
@@ -179,8 +176,7 @@ class PrefixPlay {
 
   void open_talk() {
     Talk talk{{}, {}, random_.chance(70) ? '\0' : 'x'};
-    pkv_session_config config;
-    CHECK(pkv_session_config_init(&config, sizeof config));
+    auto config = made<pkv_session_config>();
     config.salt = &talk.salt;
     config.salt_size = talk.salt != '\0';
     config.prefix = random_.chance(85)   ? PKV_PREFIX_SHARE
@@ -397,8 +393,6 @@ class PrefixPlay {
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
-    if (!talks_.empty() && random_.chance(20))
-      CHECK(pkv_store_prefetch_session(talks_[random_.below(talks_.size())].session));
     CHECK(pkv_store_prefetch(cache_, &salt, salt != '\0', text.size(), text.data()));
     if (random_.chance(10))
       CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
@@ -487,7 +481,7 @@ class PrefixPlay {
   void compare(const Talk& talk, pkv_session session) {
     ASSERT_EQ(talk.text.size(), length_of(session));
     Text ids(talk.text.size());
-    CHECK(pkv_session_tokens(session, 0, ids.size(), ids.data()));
+    CHECK(pkv_session_get_tokens(session, 0, ids.size(), ids.data()));
     ASSERT_EQ(talk.text, ids);
     if (setup_.storage == PKV_STORAGE_NONE || talk.forgetful()) return;
     const uint32_t layer = static_cast<uint32_t>(random_.below(layers()));

@@ -337,9 +337,8 @@ TEST_F(Prefix, MatchComesBeforeAnythingElse) {
 }
 
 TEST(PrefixConfig, NotWhereBlocksCannotBeShared) {
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config = config_of({1, 1, 1, 16}, 8, PKV_STORAGE_CONTIGUOUS);
+  auto prefix = made<pkv_prefix_config>();
+  ModelConfig config = config_of({1, 1, 1, 16}, 8, PKV_STORAGE_CONTIGUOUS);
   config.prefix = &prefix;
   pkv_cache cache;
   REFUSED(PKV_UNSUPPORTED, pkv_cache_create(&config, &cache));

@@ -48,7 +48,7 @@ struct Attention {
   uint64_t mask_words = 0;
   // The types in which they are stored.
   pkv_dtype keys = PKV_F32, values = PKV_F32;
-  // The results were merged by pkv_merge_states.
+  // The results were merged by pkv_attention_merge.
   bool merged = false;
 
   bool sees(size_t row, uint64_t position, uint64_t start, uint64_t length, uint64_t j) const {
@@ -59,18 +59,16 @@ struct Attention {
   }
 
   // Returns the library's form of the parameters. lse has [rows][query_heads] numbers, or is NULL.
-  pkv_attention_params params(float* lse = nullptr) const {
-    pkv_attention_params given;
-    CHECK(pkv_attention_params_init(&given, sizeof given));
-    given.causal = causal;
+  AttentionParams params(float* lse = nullptr) const {
+    AttentionParams given;
+    given.bidirectional = !causal;
     given.window = window;
-    given.sinks = sinks;
+    given.sinks = sinks == 0 ? PKV_NO_SINKS : sinks;
     given.scale = scale;
     given.softcap = softcap;
     given.alibi_slopes = alibi_slopes.empty() ? nullptr : alibi_slopes.data();
     given.sink_logits = sink_logits.empty() ? nullptr : sink_logits.data();
-    given.mask = mask.empty() ? nullptr : mask.data();
-    given.mask_words = mask_words;
+    if (!mask.empty()) given.see_bits(mask.data(), static_cast<int64_t>(mask_words));
     given.lse = lse;
     return given;
   }

@@ -68,7 +68,7 @@ inline Cache create(const Kind& kind) {
   std::vector<pkv_layer_group> groups(kind.groups.size());
   for (size_t g = 0; g < groups.size(); g++) {
     const Kind::Group& from = kind.groups[g];
-    CHECK(pkv_layer_group_init(&groups[g], sizeof groups[g]));
+    groups[g] = made<pkv_layer_group>();
     groups[g].layers = 1;
     groups[g].blocks = from.blocks;
     groups[g].window = from.window;
@@ -80,10 +80,8 @@ inline Cache create(const Kind& kind) {
     groups[g].query_heads = groups[g].kv_heads = 1;
     groups[g].key_dim = 16;
   }
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto prefix = made<pkv_prefix_config>();
+  auto config = made<pkv_cache_config>();
   config.storage = kind.storage;
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());
@@ -171,7 +169,7 @@ class ReservePlay {
 
   void trim_one(pkv_session session) {
     uint64_t length = 0;
-    CHECK(pkv_session_last_trim(session, random_.below(length_of(session) + 1), &length));
+    CHECK(pkv_session_get_last_trim(session, random_.below(length_of(session) + 1), &length));
     CHECK(pkv_session_trim(session, length));
   }
 
@@ -262,7 +260,7 @@ class ReservePlay {
       const void* before[8];
       void* after[256];
       size_t count = 0;
-      CHECK(pkv_batch_states(batch, g, before, 256, after, &count));
+      CHECK(pkv_batch_get_states(batch, g, before, 256, after, &count));
     }
   }
 
@@ -326,7 +324,7 @@ class LonePlay {
 
   void trim() {
     uint64_t length = 0;
-    CHECK(pkv_session_last_trim(session_, random_.below(length_of(session_) + 1), &length));
+    CHECK(pkv_session_get_last_trim(session_, random_.below(length_of(session_) + 1), &length));
     CHECK(pkv_session_trim(session_, length));
   }
 

@@ -11,7 +11,7 @@ namespace cache_test::rotation_test {
 namespace {
 
 Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO) {
-  pkv_cache_config config = config_of(model, 64, kind.storage);
+  ModelConfig config = config_of(model, 64, kind.storage);
   config.layout = kind.layout;
   config.isa = isa;
   return create(config);
@@ -80,7 +80,7 @@ double step_error(pkv_cache cache, pkv_session session, const Model& model, uint
                  Rows(length, model.kv_heads, model.values())};
   for (uint64_t p = 0; p < length; p++) {  // What left the window is seen by nobody.
     const pkv_tensor k = all.k.tensor(p), v = all.v.tensor(p);
-    const pkv_status status = pkv_session_materialize(session, 0, p, 1, &k, &v);
+    const pkv_status status = pkv_session_read(session, 0, p, 1, &k, &v);
     if (status != PKV_OUT_OF_RANGE || model.window == 0) CHECK(status);
   }
   const Doubles queries(q), keys(all.k), values(all.v);
@@ -218,7 +218,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
       commit(batch);
       pkv_kv_view view{};
       view.struct_size = sizeof view;
-      CHECK(pkv_cache_kv_view(cache, 0, &view));
+      CHECK(pkv_cache_get_kv_view(cache, 0, &view));
       EXPECT_EQ(model.rotation, view.rotation);
 
       HostMemory memory(model, layout, 16, 3);
@@ -269,7 +269,7 @@ TEST(RotatedRows, AreStoredAsTheHeaderSays) {
   commit(batch);
   pkv_kv_view view{};
   view.struct_size = sizeof view;
-  CHECK(pkv_cache_kv_view(cache, 0, &view));
+  CHECK(pkv_cache_get_kv_view(cache, 0, &view));
   const auto block = block_table(session, 0)[0];
   const float* const k = static_cast<const float*>(view.k) + block * view.k_block_stride;
   const float* const v = static_cast<const float*>(view.v) + block * view.v_block_stride;
@@ -306,61 +306,48 @@ TEST(RotatedConfigs, WhatIsRefused) {
   unknown[5] = NAN;
   const Model plain{1, 4, 2, 48, 48, PKV_INT8};
   const auto refused = [&](auto change, pkv_status status = PKV_INVALID_ARGUMENT) {
-    pkv_cache_config config = config_of(plain, 8);
+    ModelConfig config = config_of(plain, 8);
     change(config);
     pkv_cache cache = nullptr;
     REFUSED(status, pkv_cache_create(&config, &cache));
   };
   const auto matrix = [](const std::vector<float>& of_k) {
-    return [&](pkv_cache_config& config) {
-      config.rotation = PKV_ROTATION_MATRIX;
-      config.key_rotation = of_k.data();
+    return [&](auto& config) {
+      config.model.rotation = PKV_ROTATION_MATRIX;
+      config.model.key_rotation = of_k.data();
     };
   };
   refused(matrix(longer));
   refused(matrix(skewed));
   refused(matrix(unknown));
-  refused([](auto& config) { config.rotation = PKV_ROTATION_MATRIX; });
-  refused([](auto& config) { config.rotation = static_cast<pkv_rotation>(3); });
-  refused([](auto& config) { config.key_rotation = good.data(); });
+  refused([](auto& config) { config.model.rotation = PKV_ROTATION_MATRIX; });
+  refused([](auto& config) { config.model.rotation = static_cast<pkv_rotation>(3); });
+  refused([](auto& config) { config.model.key_rotation = good.data(); });
   refused([](auto& config) {
-    config.rotation = PKV_ROTATION_HADAMARD;
-    config.value_rotation = good.data();
+    config.model.rotation = PKV_ROTATION_HADAMARD;
+    config.model.value_rotation = good.data();
   });
   refused(
       [](auto& config) {
-        config.rotation = PKV_ROTATION_HADAMARD;
+        config.model.rotation = PKV_ROTATION_HADAMARD;
         config.storage = PKV_STORAGE_NONE;
       },
       PKV_UNSUPPORTED);
   // A run of K is 16 dims, so 32 dims of latent values end with one; those of 64 are 64.
   refused([](auto& config) {
-    config.rotation = PKV_ROTATION_HADAMARD;
-    config.latent = 1;
-    config.key_dim = 64;
-    config.value_dim = 48;
+    config.model.rotation = PKV_ROTATION_HADAMARD;
+    config.model.latent = 1;
+    config.model.key_dim = 64;
+    config.model.value_dim = 48;
   });
   refused([](auto& config) {
-    config.rotation = PKV_ROTATION_MATRIX;
-    config.key_rotation = good.data();
-    config.latent = 1;
+    config.model.rotation = PKV_ROTATION_MATRIX;
+    config.model.key_rotation = good.data();
+    config.model.latent = 1;
   });
-  pkv_cache_config config = config_of(plain, 8);
+  ModelConfig config = config_of(plain, 8);
   matrix(good)(config);
   create(config);
-}
-
-// Headers of before the rotation have no field that would tell of it.
-TEST(RotatedConfigs, OlderViewsAreNotTold) {
-  Model model{1, 4, 2, 48, 48, PKV_INT8};
-  model.rotation = PKV_ROTATION_HADAMARD;
-  Cache cache = make(model, memory_kinds[0]);
-  pkv_kv_view view{};
-  view.struct_size = 104;
-  REFUSED(PKV_UNSUPPORTED, pkv_cache_kv_view(cache, 0, &view));
-  model.rotation = PKV_ROTATION_NONE;
-  Cache other = make(model, memory_kinds[0]);
-  CHECK(pkv_cache_kv_view(other, 0, &view));
 }
 
 }  // namespace

@@ -98,8 +98,8 @@ Outputs outputs_of(pkv_cache cache) {
   return outputs;
 }
 
-pkv_cache_config config_with(const pkv_runner* runner) {
-  pkv_cache_config config = config_of(model, 100);
+ModelConfig config_with(const pkv_runner* runner) {
+  ModelConfig config = config_of(model, 100);
   config.threads = runner == nullptr ? 1 : 0;
   config.runner = runner;
   return config;
@@ -243,7 +243,7 @@ TEST_F(Runner, ManyTasks) {
   const Model small{1, 2, 2, 16};
   std::vector<size_t> calls;
   const auto outputs = [&](const pkv_runner* runner) {
-    pkv_cache_config config = config_of(small, 2 * sessions);
+    ModelConfig config = config_of(small, 2 * sessions);
     config.threads = runner == nullptr ? 1 : 0;
     config.runner = runner;
     Cache cache = create(config);

@@ -23,17 +23,15 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
                     bool with_prefix = false) {
   pkv_layer_group groups[2];
   for (pkv_layer_group& group : groups) {
-    CHECK(pkv_layer_group_init(&group, sizeof group));
+    group = made<pkv_layer_group>();
     group.layers = 1;
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
   groups[sliding].layers = 5;
   groups[sliding].window = window;
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto prefix = made<pkv_prefix_config>();
+  auto config = made<pkv_cache_config>();
   config.storage = storage;
   config.groups = groups;
   config.group_count = 2;
@@ -236,7 +234,7 @@ TEST(SharedMemory, ManyThreadsMovePages) {
 
 TEST(SharedMemory, ImpossibleConfigsAreRefused) {
   const auto status = [](auto&& change) {
-    pkv_cache_config config = config_of(Model{1, 1, 1, 16}, 0);
+    ModelConfig config = config_of(Model{1, 1, 1, 16}, 0);
     config.blocks = 0;
     config.memory_bytes = 1 << 20;
     config.shared_memory = 1;

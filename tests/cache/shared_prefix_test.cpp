@@ -54,7 +54,7 @@ class Family {
     write(batch, 0, model_, rows);
     Result result{Rows(q.rows(), model_.query_heads, model_.values()),
                   std::vector<float>(q.rows() * model_.query_heads)};
-    const pkv_attention_params params = attention.params(result.lse.data());
+    const AttentionParams params = attention.params(result.lse.data());
     attend(batch, 0, q, result.out, &params);
     size_t row = 0;
     for (size_t i = 0; i < members.size() && compared; row += counts[i++]) {
@@ -89,8 +89,8 @@ struct Kind {
 
 class SharedPrefix : public testing::TestWithParam<Kind> {
  protected:
-  pkv_cache_config config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
-    pkv_cache_config config = config_of(model, 300);
+  ModelConfig config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
+    ModelConfig config = config_of(model, 300);
     config.layout = GetParam().layout;
     config.block_size = GetParam().block_size;
     config.threads = threads;

@@ -24,26 +24,6 @@ TEST(Slots, ASlotIsBlockTimesSizePlusOffset) {
               slots[i]);
 }
 
-TEST(Slots, SlotMappingOfAnyRangeOfTokens) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
-  Session first = open(cache), second = open(cache);
-  grow(cache, first, 5);
-  grow(cache, second, 30);
-  grow(cache, first, 30);
-  const std::vector<uint32_t> table = block_table(first);
-  for (const uint64_t offset : {0u, 3u, 15u, 16u, 34u}) {
-    std::vector<int64_t> slots(35 - offset);
-    CHECK(pkv_session_slot_mapping(first, 0, offset, slots.size(), slots.data()));
-    for (uint64_t i = 0; i < slots.size(); i++)
-      EXPECT_EQ(int64_t{table[(offset + i) / block_size]} * block_size +
-                    static_cast<int64_t>((offset + i) % block_size),
-                slots[i]);
-  }
-  std::vector<int64_t> slots(14);
-  CHECK(pkv_session_slot_mapping(first, 0, 34, 14, slots.data()));  // to the end of the last block
-  REFUSED(PKV_OUT_OF_RANGE, pkv_session_slot_mapping(first, 0, 35, 14, slots.data()));
-}
-
 TEST(Slots, APrefillReadsJustTheSlotsItWrites) {
   Cache cache = create(config_of(model, 16));
   Session first = open(cache), second = open(cache);
@@ -54,8 +34,8 @@ TEST(Slots, APrefillReadsJustTheSlotsItWrites) {
   std::vector<int64_t> read(93);
   size_t count = 0;
   uint32_t last_block_length[2];
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, read.size(), read.data(), &count,
-                             last_block_length));
+  CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, read.size(), read.data(),
+                                 &count, last_block_length));
   EXPECT_EQ(93u, count);
   EXPECT_EQ(written, read);
   EXPECT_EQ((std::vector<int64_t>{0, 73, 93}), std::vector<int64_t>(indptr, indptr + 3));
@@ -63,14 +43,9 @@ TEST(Slots, APrefillReadsJustTheSlotsItWrites) {
   EXPECT_EQ(4u, last_block_length[1]);
   EXPECT_EQ(93u, std::set<int64_t>(read.begin(), read.end()).size()) << "no slot serves two tokens";
 
-  std::vector<int64_t> of_sessions = kv_indices(first);
-  const std::vector<int64_t> of_second = kv_indices(second);
-  of_sessions.insert(of_sessions.end(), of_second.begin(), of_second.end());
-  EXPECT_EQ(written, of_sessions);
-
   std::vector<int64_t> blocks(7);
-  CHECK(pkv_batch_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
-                             &count, nullptr));
+  CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
+                                 &count, nullptr));
   const std::vector<uint32_t> table = block_table(first), second_table = block_table(second);
   std::vector<int64_t> expected(table.begin(), table.end());
   expected.insert(expected.end(), second_table.begin(), second_table.end());
@@ -83,7 +58,8 @@ TEST(Slots, ADecodeStepWritesOneSlotAndReadsAll) {
   Random random(2);
   step(cache, session, model, 16, random);
   Batch batch = begin(cache, {session}, {1});
-  const std::vector<int64_t> written = slot_mapping(batch), read = kv_indices(session);
+  std::vector<int64_t> indptr(2);
+  const std::vector<int64_t> written = slot_mapping(batch), read = kv_indices(batch, indptr);
   EXPECT_EQ(1u, written.size());
   EXPECT_EQ(17u, read.size());
   EXPECT_EQ(written[0], read.back());
@@ -118,16 +94,16 @@ TEST(Slots, TheLengthAfterAPrefillOfTTokensIsT) {
       EXPECT_EQ(0u, length_of(session));
       Rows k(73, model.kv_heads, model.key_dim), v(k);
       const pkv_tensor keys = k.fill(random).tensor(), values = v.fill(random).tensor();
-      CHECK(pkv_session_prefill(session, layer, 73, &keys, &values));
+      CHECK(pkv_session_append(session, layer, 73, &keys, &values));
       uint64_t length = 0;
-      CHECK(pkv_session_layer_length(session, layer, &length));
+      CHECK(pkv_session_get_layer_length(session, layer, &length));
       EXPECT_EQ(73u, length);
     }
     EXPECT_EQ(73u, length_of(session));
     Rows k(1, model.kv_heads, model.key_dim), v(k);
     const pkv_tensor keys = k.fill(random).tensor(), values = v.fill(random).tensor();
     for (uint32_t layer = 0; layer < model.layers; layer++)
-      CHECK(pkv_session_push(session, layer, &keys, &values));
+      CHECK(pkv_session_append(session, layer, 1, &keys, &values));
     EXPECT_EQ(74u, length_of(session));
   }
 }

@@ -13,12 +13,11 @@
 
 namespace cache_test {
 
-// A prefill or push: a step that a session takes alone, layer by layer.
+// An append: a step that a session takes alone, layer by layer.
 struct Solo {
-  bool prefill = false;
   std::vector<uint32_t> rows;
   uint32_t written = 0;  // One bit for each layer.
-  // The block tables of before a push.
+  // The block tables of before.
   std::array<std::vector<uint32_t>, 2> tables = {};
 };
 
@@ -68,7 +67,7 @@ struct World {
   World(const Setup& chosen, bool hooks) : setup(chosen) {
     pkv_layer_group groups[2];
     for (pkv_layer_group& group : groups) {
-      CHECK(pkv_layer_group_init(&group, sizeof group));
+      group = made<pkv_layer_group>();
       group.query_heads = group.kv_heads = heads;
       group.key_dim = key_dim;
       group.value_dim = value_dim;
@@ -82,8 +81,7 @@ struct World {
     groups[1].layers = 1;
     groups[1].window = setup.window;
     groups[1].sinks = setup.sinks;
-    pkv_cache_config config;
-    CHECK(pkv_cache_config_init(&config, sizeof config));
+    auto config = made<pkv_cache_config>();
     config.storage = setup.storage;
     config.layout = setup.layout;
     config.blocks = blocks;
@@ -206,7 +204,7 @@ class Stage {
 
   // ---- Ends ---------------------------------------------------------------------------------
 
-  // Ends a prefill or push. One that is unfinished counts as aborted.
+  // Ends an append. One that is unfinished counts as aborted.
   void end_solo(Actor& actor) {
     counts.aborts += actor.solo.has_value();
     actor.solo.reset();
@@ -318,7 +316,7 @@ class Stage {
     ASSERT_EQ(naive.rows.size(), length_of(actor.session));
     const std::vector<int32_t> expected = naive.all_tokens();
     std::vector<int32_t> ids(expected.size());
-    CHECK(pkv_session_tokens(actor.session, 0, ids.size(), ids.data()));
+    CHECK(pkv_session_get_tokens(actor.session, 0, ids.size(), ids.data()));
     ASSERT_EQ(expected, ids);
     const pkv_session_info info = info_of(actor.session);
     ASSERT_EQ(naive.rows.size(), info.length);
@@ -352,7 +350,7 @@ class Stage {
                   size_t first, size_t count) const {
     Numbers k = room_for(count, false), v = room_for(count, true);
     const pkv_tensor keys = k.tensor(), values = v.tensor();
-    CHECK(pkv_session_materialize(actor.session, layer, first, count, &keys, &values));
+    CHECK(pkv_session_read(actor.session, layer, first, count, &keys, &values));
     const std::vector<uint32_t> expected(rows.begin() + static_cast<int64_t>(first),
                                          rows.begin() + static_cast<int64_t>(first + count));
     ASSERT_TRUE(k == rows_of(expected, layer, false)) << "keys of layer " << layer;
@@ -363,8 +361,8 @@ class Stage {
     if (actor.in_batch) return;  // The slots of a session in a batch include those of the step.
     const std::vector<uint32_t>& rows = actor.naive.rows;
     std::vector<uint32_t> found;
-    for (const int64_t slot : kv_indices(actor.session, group))
-      found.push_back(world.slabs[group][static_cast<size_t>(slot)]);
+    for (const int64_t slot : slots_of(actor.session, rows.size(), group))
+      if (slot >= 0) found.push_back(world.slabs[group][static_cast<size_t>(slot)]);
     ASSERT_LE(found.size(), rows.size());
     if (world.setup.window == 0 || group == 0) {
       ASSERT_EQ(rows.size(), found.size());

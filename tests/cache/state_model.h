@@ -35,7 +35,7 @@ struct Kind {
 inline Cache create(const Kind& setup) {
   constexpr uint32_t layers[] = {full_layer, window_layer};
   pkv_layer_group groups[3];
-  for (pkv_layer_group& group : groups) CHECK(pkv_layer_group_init(&group, sizeof group));
+  for (pkv_layer_group& group : groups) group = made<pkv_layer_group>();
   for (uint32_t g = 0; g < 2; g++) {
     groups[g].layers = 1;
     groups[g].layer_indices = &layers[g];
@@ -50,11 +50,9 @@ inline Cache create(const Kind& setup) {
   groups[state_group].checkpoint_tokens = setup.checkpoint_tokens;
   groups[state_group].draft_tokens = setup.draft_tokens;
   groups[state_group].blocks = setup.states;
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   prefix.events = setup.prefix ? 64 : 0;
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.storage = setup.storage;
   config.groups = groups;
   config.group_count = 3;
@@ -138,14 +136,15 @@ inline BatchStates states_of(pkv_batch batch, uint32_t layer, size_t sessions) {
   states.indptr.resize(sessions + 1);
   states.before.resize(sessions);
   size_t count = 0;
-  const pkv_status status =
-      pkv_batch_state_indices(batch, state_group, states.indptr.data(), 0, nullptr, &count);
+  const pkv_status status = pkv_batch_get_state_blocks(
+      batch, state_group, nullptr, states.indptr.data(), 0, nullptr, nullptr, &count);
   if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
   states.tokens.resize(count);
   states.after.resize(count);
-  CHECK(pkv_batch_state_indices(batch, state_group, states.indptr.data(), count,
-                                states.tokens.data(), &count));
-  CHECK(pkv_batch_states(batch, layer, states.before.data(), count, states.after.data(), &count));
+  CHECK(pkv_batch_get_state_blocks(batch, state_group, nullptr, states.indptr.data(), count,
+                                   states.tokens.data(), nullptr, &count));
+  CHECK(
+      pkv_batch_get_states(batch, layer, states.before.data(), count, states.after.data(), &count));
   EXPECT_EQ(states.after.size(), count);
   return states;
 }
@@ -239,7 +238,7 @@ inline void expect_holds(pkv_session session, const Text& text, size_t state_byt
     fill_row(expected_v, i, ~text[i], i);
   }
   const pkv_tensor keys = k.tensor(), values = v.tensor();
-  if (n > 0) CHECK(pkv_session_materialize(session, full_layer, 0, n, &keys, &values));
+  if (n > 0) CHECK(pkv_session_read(session, full_layer, 0, n, &keys, &values));
   EXPECT_TRUE(k == expected_k);
   EXPECT_TRUE(v == expected_v);
 }

@@ -177,7 +177,7 @@ class StatePlay {
     Live& live = live_[pick()];
     const uint64_t limit = random_.below(live.text.size() + 1);
     uint64_t length = 0;
-    CHECK(pkv_session_last_trim(live.session, limit, &length));
+    CHECK(pkv_session_get_last_trim(live.session, limit, &length));
     ASSERT_LE(length, limit);
     for (uint64_t longer = length + 1; longer <= limit; longer++) {
       Session copy = fork(live.session);
@@ -221,8 +221,7 @@ class StatePlay {
     const transcript::Unwritten unwritten;
     std::vector<pkv_session> sessions;
     for (const Live& live : live_) sessions.push_back(live.session);
-    pkv_file_config config;
-    CHECK(pkv_file_config_init(&config, sizeof config));
+    auto config = made<pkv_file_config>();
     config.prefix_index = setup_.prefix;
     const store::Bytes file = store::save(cache_, sessions, &config);
     Kind larger = setup_;

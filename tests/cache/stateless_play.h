@@ -176,9 +176,8 @@ class StatelessPlay {
   // ---- what it asks for
 
   void draw_params() {
-    CHECK(pkv_attention_params_init(&params_, sizeof params_));
-    params_.causal = random_.chance(75);
-    params_.window = params_.sinks = 0;
+    params_ = AttentionParams();
+    params_.bidirectional = !random_.chance(75);
     if (random_.chance(20)) params_.scale = 0.3f * random_.pick({1.0f, -1.0f});
     if (random_.chance(20)) params_.softcap = static_cast<float>(between(1, 40));
     if (random_.chance(15)) params_.sink_logits = numbers(logits_, 2);
@@ -220,20 +219,20 @@ class StatelessPlay {
     const bool of_new_tokens = masking_ == Masking::words || masking_ == Masking::parents;
     if (of_new_tokens && !all_are_positions())
       masking_ = Masking::none;
-    else if (of_new_tokens && params_.causal != 0)
+    else if (of_new_tokens && params_.bidirectional == 0)
       move_into_step();
     if (masking_ == Masking::words) {
-      params_.mask_words = 1 + below(2);
+      mask_words_ = 1 + below(2);
       const unsigned shown = random_.pick({0u, 20u, 60u, 100u});
-      words_.assign(std::max<size_t>(1, total_queries() * params_.mask_words), 0);
+      words_.assign(std::max<size_t>(1, total_queries() * mask_words_), 0);
       for (size_t i = 0; i < words_.size() * 64; i++)
         words_[i / 64] |= uint64_t{random_.chance(shown)} << i % 64;
-      params_.mask = words_.data();
+      params_.see_bits(words_.data(), static_cast<int64_t>(mask_words_));
     } else if (masking_ == Masking::parents) {
       for (const QueryOf& query : queries_)
         parents_.push_back(static_cast<int32_t>(below(query.index + 1)) - 1);
       parents_.push_back(-1);
-      params_.parents = parents_.data();
+      params_.see_tree(parents_.data());
     } else if (masking_ == Masking::bytes) {
       draw_bytes();
     }
@@ -273,15 +272,14 @@ class StatelessPlay {
         first_positions_.push_back(first);
       }
       columns_ += 5;
-      params_.bool_mask_first_positions = first_positions_.data();
     }
-    params_.bool_mask_columns = columns_;
-    params_.bool_mask_row_stride =
-        random_.chance(20) ? 0 : static_cast<int64_t>(columns_ + below(3));
-    params_.bool_mask_batch_stride =
-        random_.chance(20) ? 0 : params_.bool_mask_row_stride * static_cast<int64_t>(rows) + 1;
-    bytes_.assign(columns_ + static_cast<size_t>(params_.bool_mask_row_stride) * (rows - 1) +
-                      static_cast<size_t>(params_.bool_mask_batch_stride) * (sequences_.size() - 1),
+    pkv_mask& mask = params_.see_bytes(nullptr);
+    if (!first_positions_.empty()) mask.first_positions = first_positions_.data();
+    mask.columns = columns_;
+    mask.row_stride = random_.chance(20) ? 0 : static_cast<int64_t>(columns_ + below(3));
+    mask.batch_stride = random_.chance(20) ? 0 : mask.row_stride * static_cast<int64_t>(rows) + 1;
+    bytes_.assign(columns_ + static_cast<size_t>(mask.row_stride) * (rows - 1) +
+                      static_cast<size_t>(mask.batch_stride) * (sequences_.size() - 1),
                   0);
     // Runs of equal bytes, so that whole blocks are hidden as well.
     const unsigned shown = random_.pick({0u, 15u, 50u, 100u});
@@ -291,7 +289,7 @@ class StatelessPlay {
                       ? bytes_[i - 1]
                       : static_cast<uint8_t>(random_.chance(shown) ? 1 + below(255) : 0);
     }
-    params_.bool_mask = bytes_.data();
+    mask.data = bytes_.data();
   }
 
   uint32_t mask_row(const Sequence& one) const {
@@ -299,8 +297,7 @@ class StatelessPlay {
   }
 
   void draw_lists() {
-    params_.first_blocks = below(3);
-    params_.last_blocks = below(3);
+    const uint32_t first = below(3), last = below(3);
     list_size_ = 1 + below(6);
     for (const QueryOf& query : queries_)
       for (uint32_t head = 0; head < model_.kv_heads; head++) {
@@ -311,15 +308,16 @@ class StatelessPlay {
         lists_.insert(lists_.end(), list_size_ - list.size(), PKV_NO_BLOCK);
       }
     lists_.push_back(0);
-    params_.block_lists = lists_.data();
-    params_.block_list_size = list_size_;
+    pkv_chosen_blocks& chosen = params_.choose(lists_.data(), list_size_);
+    chosen.first = first;
+    chosen.last = last;
   }
 
   void draw_mass() {
     for (const Sequence& one : sequences_)
-      params_.block_mass_size = std::max<uint64_t>(params_.block_mass_size, blocks_of(one));
-    params_.block_mass_size += random_.chance(50) ? 0 : below(4);
-    params_.block_mass_queries = random_.chance(30) ? 1 + below(5) : 0;
+      params_.own_mass.size = std::max<uint64_t>(params_.own_mass.size, blocks_of(one));
+    params_.own_mass.size += random_.chance(50) ? 0 : below(4);
+    params_.own_mass.queries = random_.chance(30) ? 1 + below(5) : 0;
     wants_mass_ = true;
   }
 
@@ -340,10 +338,9 @@ class StatelessPlay {
     if (!reads(row, head, static_cast<uint32_t>(j / block_size()))) return false;
     const bool is_new = j >= s.start();
     if (masking_ == Masking::words && is_new)
-      return (words_[row * params_.mask_words + (j - s.start()) / 64] >> (j - s.start()) % 64 &
-              1) != 0;
+      return (words_[row * mask_words_ + (j - s.start()) / 64] >> (j - s.start()) % 64 & 1) != 0;
     if (masking_ == Masking::parents && is_new) return is_ancestor(row, j - s.start());
-    return (params_.causal == 0 || j <= position) && shown_by_bytes(row, j);
+    return (params_.bidirectional != 0 || j <= position) && shown_by_bytes(row, j);
   }
 
   bool is_ancestor(uint32_t row, uint64_t token) const {
@@ -360,8 +357,8 @@ class StatelessPlay {
     const int64_t first = first_positions_.empty() ? 0 : first_positions_[query.sequence];
     if (static_cast<int64_t>(j) < first) return true;
     const uint64_t line = mask_row(sequences_[query.sequence]) + query.index;
-    return bytes_[query.sequence * static_cast<size_t>(params_.bool_mask_batch_stride) +
-                  line * static_cast<size_t>(params_.bool_mask_row_stride) +
+    return bytes_[query.sequence * static_cast<size_t>(params_.own_mask.batch_stride) +
+                  line * static_cast<size_t>(params_.own_mask.row_stride) +
                   static_cast<size_t>(static_cast<int64_t>(j) - first)] != 0;
   }
 
@@ -369,8 +366,8 @@ class StatelessPlay {
     if (lists_.empty()) return true;
     const Sequence& s = sequences_[queries_[row].sequence];
     const auto step = static_cast<uint32_t>(s.start() / block_size());
-    if (block < std::min(params_.first_blocks, step)) return true;
-    if (block + std::min(params_.last_blocks, step) >= step) return true;
+    if (block < std::min(params_.own_blocks.first, step)) return true;
+    if (block + std::min(params_.own_blocks.last, step) >= step) return true;
     const auto list = lists_.begin() + static_cast<std::ptrdiff_t>(
                                            (size_t{row} * model_.kv_heads + head) * list_size_);
     return std::find(list, list + list_size_, block) != list + list_size_;
@@ -506,7 +503,7 @@ class StatelessPlay {
 
   void expect() {
     const Doubles queries(q_);
-    mass_.assign(sequences_.size() * model_.query_heads * params_.block_mass_size, {});
+    mass_.assign(sequences_.size() * model_.query_heads * params_.own_mass.size, {});
     expected_.resize(size_t{total_queries()} * model_.query_heads);
     for (uint32_t s = 0; s < sequences_.size(); s++) {
       const Sequence& one = sequences_[s];
@@ -551,9 +548,9 @@ class StatelessPlay {
       wanted.tolerance.push_back(reference.tolerance(d, out_dtype_));
     wanted.lse = reference.lse;
     wanted.lse_tolerance = reference.lse_tolerance;
-    const uint32_t counted = params_.block_mass_queries;
+    const uint32_t counted = params_.own_mass.queries;
     if (!wants_mass_ || (counted != 0 && query.index + counted < s.queries)) return;
-    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.block_mass_size];
+    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.own_mass.size];
     for (size_t n = 0; n < reference.positions().size(); n++) {
       Mass& block = mass[reference.positions()[n] / block_size()];
       block.sum += reference.weights()[n];
@@ -591,11 +588,12 @@ class StatelessPlay {
 
   void attend_and_compare(pkv_isa isa) {
     const pkv_attention_sequences given = sequences();
-    pkv_attention_params params = params_;
+    AttentionParams params = params_;
     std::vector<float> lse(size_t{total_queries()} * model_.query_heads + 1, 7.0f);
     std::vector<float> mass(mass_.size() + 1, 7.0f);
     if (wants_lse_) params.lse = lse.data();
-    if (wants_mass_) params.block_mass = mass.data();
+    params.own_mass.masses = mass.data();
+    if (wants_mass_) params.block_mass = &params.own_mass;
     Rows out(tensor_rows_, model_.query_heads, model_.value_dim, out_dtype_, out_placement_);
     pkv_tensor q = q_.tensor(), to = out.tensor();
     q.batch_rows = to.batch_rows = padding_ == Padding::batch ? batch_rows_ : 0;
@@ -626,7 +624,7 @@ class StatelessPlay {
   // Entries that belong to no block stay as they were.
   void compare_mass(const std::vector<float>& mass) const {
     for (size_t i = 0; i < mass_.size(); i++) {
-      const size_t size = params_.block_mass_size, s = i / size / model_.query_heads;
+      const size_t size = params_.own_mass.size, s = i / size / model_.query_heads;
       const bool written = sequences_[s].queries > 0 && i % size < blocks_of(sequences_[s]);
       if (mass_[i].poisoned) continue;
       ASSERT_NEAR(written ? mass_[i].sum : 7, double{mass[i]}, mass_[i].tolerance)
@@ -642,12 +640,12 @@ class StatelessPlay {
          << ", blocks of " << block_size() << ", " << name_of(model_.dtype) << "/"
          << name_of(model_.values_dtype()) << ", dims " << model_.key_dim << "/" << model_.value_dim
          << (model_.latent != 0 ? " latent" : "") << ", heads " << model_.query_heads << "/"
-         << model_.kv_heads << ", causal " << params_.causal << ", window " << params_.window << "/"
-         << params_.sinks << ", head windows " << windows_.size() << "/" << sinks_.size()
-         << ", masking " << static_cast<int>(masking_) << ", lists " << list_size_ << ", positions "
-         << positions_.size() << ", padding " << static_cast<int>(padding_) << ", softcap "
-         << params_.softcap << ", slopes " << slopes_.size() << ", logits " << logits_.size()
-         << "; sequences";
+         << model_.kv_heads << ", bidirectional " << params_.bidirectional << ", window "
+         << params_.window << "/" << params_.sinks << ", head windows " << windows_.size() << "/"
+         << sinks_.size() << ", masking " << static_cast<int>(masking_) << ", lists " << list_size_
+         << ", positions " << positions_.size() << ", padding " << static_cast<int>(padding_)
+         << ", softcap " << params_.softcap << ", slopes " << slopes_.size() << ", logits "
+         << logits_.size() << "; sequences";
     for (const Sequence& one : sequences_) text << " " << one.queries << "/" << one.length;
     return text.str();
   }
@@ -662,7 +660,7 @@ class StatelessPlay {
   Padding padding_ = Padding::none;
   bool names_positions_ = false;
   uint32_t tensor_rows_ = 0, batch_rows_ = 0;
-  pkv_attention_params params_{};
+  AttentionParams params_{};
   Masking masking_ = Masking::none;
   std::vector<float> slopes_, logits_;
   std::vector<uint32_t> windows_, sinks_;  // by KV head
@@ -685,7 +683,8 @@ class StatelessPlay {
   std::vector<uint64_t> kv_lengths_;
   uint64_t stride_ = 0;
   std::vector<Expected> expected_;  // [queries][query heads]
-  std::vector<Mass> mass_;          // [sequences][query heads][block_mass_size]
+  uint64_t mask_words_ = 0;
+  std::vector<Mass> mass_;  // [sequences][query heads][block_mass_size]
 };
 
 }  // namespace cache_test

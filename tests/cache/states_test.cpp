@@ -84,14 +84,14 @@ TEST(States, CheckpointsStayAndATrimGoesToTheLastOne) {
   expect_holds(session, whole);
 
   uint64_t length = 0;
-  CHECK(pkv_session_last_trim(session, 1000, &length));
+  CHECK(pkv_session_get_last_trim(session, 1000, &length));
   EXPECT_EQ(150u, length);
-  CHECK(pkv_session_last_trim(session, 127, &length));
+  CHECK(pkv_session_get_last_trim(session, 127, &length));
   EXPECT_EQ(0u, length) << "the window of the other group begins behind 96";
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 143));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "the last one before is after 128"))
       << pkv_last_error();
-  CHECK(pkv_session_last_trim(session, 149, &length));
+  CHECK(pkv_session_get_last_trim(session, 149, &length));
   EXPECT_EQ(144u, length);
   CHECK(pkv_session_trim(session, length));
   expect_holds(session, part(whole, 0, 144));
@@ -288,8 +288,7 @@ TEST(States, SessionsComeBackFromAFile) {
     step(cache, {{a, part(whole, 0, 80)}});
     Session b = fork(a);
     step(cache, {{a, part(whole, 80, 10)}, {b, text(5, 40)}});
-    pkv_file_config config;
-    CHECK(pkv_file_config_init(&config, sizeof config));
+    auto config = made<pkv_file_config>();
     config.prefix_index = prefix;
     const store::Bytes file = store::save(cache, std::vector<pkv_session>{a, b}, &config);
     Cache other = create(setup);
@@ -315,8 +314,7 @@ TEST(States, AFileWithAnyByteOfItsTablesChanged) {
   const Cache cache = create(setup);
   const Session session = open(cache);
   step(cache, {{session, text(1, 80)}});
-  pkv_file_config config;
-  CHECK(pkv_file_config_init(&config, sizeof config));
+  auto config = made<pkv_file_config>();
   config.prefix_index = 1;
   const store::Bytes file = store::save(cache, std::vector<pkv_session>{session}, &config);
   const store::ChangedTables counts =
@@ -329,8 +327,7 @@ TEST(States, SessionsComeBackFromAStore) {
   for (const bool keyed : {false, true}) {
     MemoryStore memory;
     const pkv_store table = memory.table();
-    pkv_store_config config;
-    CHECK(pkv_store_config_init(&config, sizeof config));
+    auto config = made<pkv_store_config>();
     config.store = &table;
     const char key[] = "sixteen bytes or more";
     if (keyed) config.key = key, config.key_size = sizeof key;
@@ -365,10 +362,12 @@ TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
   const Text whole = text(1, 40);
   for (size_t at = 0; at < whole.size(); at += 8) {
     Batch batch = begin(cache, {session}, {8});
-    uint32_t before = 0, after = 0;
-    size_t count = 0;
-    CHECK(pkv_batch_state_blocks(batch, state_group, &before, 1, &after, &count));
+    uint32_t before = 0, token = 0, after = 0;
+    size_t indptr[2], count = 0;
+    CHECK(
+        pkv_batch_get_state_blocks(batch, state_group, &before, indptr, 1, &token, &after, &count));
     ASSERT_EQ(1u, count);
+    EXPECT_EQ(7u, token);
     EXPECT_EQ(at == 0, before == PKV_NO_BLOCK);
     State state(100);
     for (size_t i = 0; i < 8; i++)
@@ -379,7 +378,7 @@ TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
     slab[after] = state;
     const void* pointers[1];
     void* to[1];
-    REFUSED(PKV_UNSUPPORTED, pkv_batch_states(batch, 1, pointers, 1, to, &count));
+    REFUSED(PKV_UNSUPPORTED, pkv_batch_get_states(batch, 1, pointers, 1, to, &count));
     commit(batch, &whole[at]);
   }
   const std::vector<uint32_t> table = block_table(session, state_group);
@@ -394,14 +393,11 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
   const pkv_tensor tensor = rows.tensor();
   pkv_kv_view view{};
   view.struct_size = sizeof view;
-  REFUSED(PKV_UNSUPPORTED, pkv_cache_kv_view(cache, 1, &view));
-  REFUSED(PKV_UNSUPPORTED, pkv_session_materialize(session, 1, 0, 1, &tensor, &tensor));
-  REFUSED(PKV_UNSUPPORTED, pkv_session_prefill(session, 0, 1, &tensor, &tensor));
-  REFUSED(PKV_UNSUPPORTED, pkv_session_push(session, 0, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_cache_get_kv_view(cache, 1, &view));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_read(session, 1, 0, 1, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_append(session, 0, 1, &tensor, &tensor));
   int64_t slot;
   size_t count;
-  REFUSED(PKV_UNSUPPORTED, pkv_session_slot_mapping(session, state_group, 0, 1, &slot));
-  REFUSED(PKV_UNSUPPORTED, pkv_session_kv_indices(session, state_group, 1, &slot, &count));
   State state(100);
   REFUSED(PKV_UNSUPPORTED, read_state(session, full_layer, 20, state));
   REFUSED(PKV_OUT_OF_RANGE, read_state(session, 1, 21, state));
@@ -411,11 +407,11 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
   Batch batch = begin(cache, {session}, {1});
   REFUSED(PKV_UNSUPPORTED, pkv_batch_write(batch, 1, &tensor, &tensor));
   REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 1, nullptr, &tensor, &tensor));
-  REFUSED(PKV_UNSUPPORTED, pkv_batch_slot_mapping(batch, state_group, 1, &slot, &count));
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_get_slot_mapping(batch, state_group, 1, &slot, &count));
   const void* before;
   void* after;
-  REFUSED(PKV_UNSUPPORTED, pkv_batch_states(batch, full_layer, &before, 1, &after, &count));
-  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_batch_states(batch, 1, &before, 0, nullptr, &count));
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_get_states(batch, full_layer, &before, 1, &after, &count));
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_batch_get_states(batch, 1, &before, 0, nullptr, &count));
   EXPECT_EQ(1u, count);
   const int32_t id = 1;
   REFUSED(PKV_INCOMPLETE, pkv_batch_commit(batch, &id));
@@ -436,13 +432,11 @@ TEST(States, AStepThatCanNeverFitIsTooLarge) {
 
 TEST(States, AGroupOfStatesIsCheckedAsAWhole) {
   const auto status = [](auto change, pkv_storage storage = PKV_STORAGE_PAGED) {
-    pkv_layer_group group;
-    CHECK(pkv_layer_group_init(&group, sizeof group));
+    auto group = made<pkv_layer_group>();
     group.layers = 2;
     group.state_bytes = 100;
     change(group);
-    pkv_cache_config config;
-    CHECK(pkv_cache_config_init(&config, sizeof config));
+    auto config = made<pkv_cache_config>();
     config.groups = &group;
     config.group_count = 1;
     config.blocks = 4;

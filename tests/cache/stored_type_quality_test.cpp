@@ -63,10 +63,10 @@ class StoredTypeQuality : public testing::Test {
     llama = nullptr;
   }
 
-  pkv_cache_config config(const Pair& pair, pkv_isa isa) const {
+  ModelConfig config(const Pair& pair, pkv_isa isa) const {
     Model model = llama->model(pair.keys);
     model.value_dtype = pair.values;
-    pkv_cache_config config = config_of(model, 40);
+    ModelConfig config = config_of(model, 40);
     config.isa = isa;
     return config;
   }

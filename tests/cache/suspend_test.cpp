@@ -51,7 +51,7 @@ struct Text {
 class Suspend : public testing::TestWithParam<pkv_storage> {
  protected:
   Cache cache(uint64_t blocks, uint32_t watermark = 0) const {
-    pkv_cache_config config = config_of(model, blocks, GetParam());
+    ModelConfig config = config_of(model, blocks, GetParam());
     config.watermark = watermark;
     return create(config);
   }
@@ -144,7 +144,7 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   REFUSED(PKV_SUSPENDED, pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch));
   EXPECT_STREQ("begin: the session is suspended, with 20 tokens to compute again",
                pkv_last_error());
-  REFUSED(PKV_SUSPENDED, pkv_session_push(session, 0, &tensor, &tensor));
+  REFUSED(PKV_SUSPENDED, pkv_session_append(session, 0, 1, &tensor, &tensor));
   REFUSED(PKV_SUSPENDED, pkv_session_fork(session, &child));
   REFUSED(PKV_SUSPENDED, pkv_snapshot_take(session, &snapshot));
   REFUSED(PKV_SUSPENDED, pkv_session_reserve(session, 10));
@@ -157,8 +157,9 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   EXPECT_EQ(0u, stats_of(cache).suspended_sessions);
   text.step(cache, session, 20);
   CHECK(pkv_session_suspend(session));
+  CHECK(pkv_session_trim(session, 0));
   for (uint32_t layer = 0; layer < model.layers; layer++)
-    CHECK(pkv_session_prefill(session, layer, 1, &tensor, &tensor));
+    CHECK(pkv_session_append(session, layer, 1, &tensor, &tensor));
   EXPECT_EQ(1u, info_of(session).total);
   EXPECT_EQ(0u, info_of(session).suspended);
 }
@@ -212,7 +213,7 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
   commit(batch, &text.tokens[20]);
 }
 
-TEST_P(Suspend, AStepInFlightIsBusyAndAnUnfinishedPushEnds) {
+TEST_P(Suspend, AStepInFlightIsBusyAndAnUnfinishedAppendEnds) {
   Cache cache = this->cache(8);
   Session session = open(cache);
   Text text(20);
@@ -224,7 +225,7 @@ TEST_P(Suspend, AStepInFlightIsBusyAndAnUnfinishedPushEnds) {
   batch.close();
   Rows row(1, model.kv_heads, model.key_dim);
   const pkv_tensor tensor = row.tensor();
-  CHECK(pkv_session_push(session, 0, &tensor, &tensor));
+  CHECK(pkv_session_append(session, 0, 1, &tensor, &tensor));
   CHECK(pkv_session_suspend(session));
   EXPECT_EQ(8u, stats_of(cache).free_blocks);
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{16}), resume(session));
@@ -296,7 +297,7 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
 }
 
 TEST(SuspendConfig, AWatermarkLeavesSomething) {
-  pkv_cache_config config = config_of(model, 8);
+  ModelConfig config = config_of(model, 8);
   config.watermark = 8;
   pkv_cache cache;
   REFUSED(PKV_INVALID_ARGUMENT, pkv_cache_create(&config, &cache));

@@ -42,7 +42,7 @@ class TextModel : public testing::Test {
 
   std::span<const int32_t> prompt() const { return std::span(expected).first(prompt_length); }
 
-  pkv_cache_config config(pkv_storage storage, pkv_dtype dtype = PKV_F32) const {
+  ModelConfig config(pkv_storage storage, pkv_dtype dtype = PKV_F32) const {
     return config_of(llama->model(dtype), 16, storage);
   }
 
@@ -92,12 +92,12 @@ TEST_F(TextModel, TwentyGreedyTokensEqualARunWithoutACache) {
 TEST_F(TextModel, All160TokensForEveryStorageAndInstructionSet) {
   for (const pkv_isa isa : supported_isas()) {
     for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
-      pkv_cache_config paged = config(PKV_STORAGE_PAGED);
+      ModelConfig paged = config(PKV_STORAGE_PAGED);
       paged.layout = layout;
       paged.isa = isa;
       EXPECT_EQ(expected, greedy(paged, 160)) << pkv_isa_name(isa) << ", paged, layout " << layout;
     }
-    pkv_cache_config contiguous = config(PKV_STORAGE_CONTIGUOUS);
+    ModelConfig contiguous = config(PKV_STORAGE_CONTIGUOUS);
     contiguous.isa = isa;
     EXPECT_EQ(expected, greedy(contiguous, 160)) << pkv_isa_name(isa) << ", contiguous";
   }
@@ -112,7 +112,7 @@ TEST_F(TextModel, HalfPrecisionMovesTheLogitsOnlyALittle) {
     for (const auto& [dtype, name, bound] :
          {std::tuple(PKV_F32, "f32", 4e-5), {PKV_F16, "f16", 0.006}, {PKV_BF16, "bf16", 0.1}}) {
       for (const pkv_isa isa : supported_isas()) {
-        pkv_cache_config from = config(storage, dtype);
+        ModelConfig from = config(storage, dtype);
         from.isa = isa;
         const double measured = deviation(from, reference);
         RecordProperty(std::string(name) + "_" + pkv_isa_name(isa) + "_" + std::to_string(storage),

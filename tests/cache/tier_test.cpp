@@ -22,7 +22,7 @@ class TierTest : public Prefix {
   pkv_store_config config_{};
 
   TierTest() {
-    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_ = made<pkv_store_config>();
     config_.store = &table_;
     store_ = &config_;
   }
@@ -274,7 +274,7 @@ TEST_F(TierTest, ASuspendedSessionComesBackThroughTheStore) {
   check_content(session, prompt);
 }
 
-TEST_F(TierTest, APrefetchOfASuspendedSession) {
+TEST_F(TierTest, APrefetchForASuspendedSession) {
   make(8);
   const Text prompt = text(1, 100);
   Session session = open_salted("s");
@@ -282,13 +282,12 @@ TEST_F(TierTest, APrefetchOfASuspendedSession) {
   CHECK(pkv_session_suspend(session));
   flush();
   press(8);
-  CHECK(pkv_store_prefetch_session(session));
+  CHECK(pkv_store_prefetch(cache_, "s", 1, prompt.size(), prompt.data()));
   uint64_t cached = 0, length = 0, total = 0;
   CHECK(pkv_store_wait(cache_, "s", 1, prompt.size(), prompt.data(), long_time, &cached, nullptr));
   EXPECT_EQ(96u, cached);
   CHECK(pkv_session_resume(session, &length, &total, nullptr));
   EXPECT_EQ(96u, length);
-  CHECK(pkv_store_prefetch_session(session));  // There is nothing to do.
 }
 
 TEST_F(TierTest, AMatchThatWaits) {
@@ -582,15 +581,13 @@ TEST_F(TierTest, ConfigsThatAreRefused) {
   const auto refused =
       [&](pkv_status status,
           const std::function<void(pkv_cache_config&, pkv_store_config&, pkv_store&)>& change) {
-        pkv_prefix_config prefix;
-        CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+        auto prefix = made<pkv_prefix_config>();
         pkv_store table = table_;
         pkv_store_config store = config_;
         store.store = &table;
-        pkv_cache_config config;
-        CHECK(pkv_cache_config_init(&config, sizeof config));
-        config.layers = config.query_heads = config.kv_heads = 1;
-        config.key_dim = 16;
+        ModelConfig config;
+        config.model.layers = config.model.query_heads = config.model.kv_heads = 1;
+        config.model.key_dim = 16;
         config.blocks = 4;
         config.prefix = &prefix;
         config.store = &store;
@@ -628,8 +625,7 @@ class DirectoryTier : public TierTest {
 
   ~DirectoryTier() override { cache_.close(); }
   pkv_store directory(uint64_t capacity = 0) {
-    pkv_directory_config config;
-    CHECK(pkv_directory_config_init(&config, sizeof config));
+    auto config = made<pkv_directory_config>();
     const std::string path = path_ / "store";
     config.path = path.c_str();
     config.capacity_bytes = capacity;
@@ -723,8 +719,7 @@ TEST_F(DirectoryTier, DamagedFilesAreMisses) {
 }
 
 TEST_F(DirectoryTier, PathsThatAreRefused) {
-  pkv_directory_config config;
-  CHECK(pkv_directory_config_init(&config, sizeof config));
+  auto config = made<pkv_directory_config>();
   pkv_store store;
   REFUSED(PKV_INVALID_ARGUMENT, pkv_store_open_directory(&config, &store));
   for (const char* path : {"/dev/null", "/nowhere/deep/inside", ""}) {
@@ -737,8 +732,7 @@ TEST_F(DirectoryTier, PathsThatAreRefused) {
 // Where a volume is not mounted, the levels above a store's directory are missing, and are not
 // made.
 TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
-  pkv_directory_config config;
-  CHECK(pkv_directory_config_init(&config, sizeof config));
+  auto config = made<pkv_directory_config>();
   const std::string deep = path_ / "volume/store";
   config.path = deep.c_str();
   pkv_store store;

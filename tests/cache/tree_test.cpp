@@ -42,7 +42,7 @@ constexpr uint32_t layers = 2;
 class Trees : public testing::TestWithParam<MemoryKind> {
  protected:
   Cache make(const Model& model) const {
-    pkv_cache_config config = config_of(model, 64, GetParam().storage);
+    ModelConfig config = config_of(model, 64, GetParam().storage);
     config.layout = GetParam().layout;
     config.memory_directory = GetParam().directory;
     return create(config);
@@ -75,7 +75,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
     tree.add_to(attention.mask, attention.mask_words);
     Rows q(n, model.query_heads, model.key_dim), out(n, model.query_heads, model.values());
     std::vector<float> lse(n * model.query_heads);
-    const pkv_attention_params params = attention.params(lse.data());
+    const AttentionParams params = attention.params(lse.data());
     attend(batch, layer, q.fill(random), out, &params);
     const uint64_t length = length_of(session) + n;
     EXPECT_LE(worst_error(q, out, 0, n, materialize(session, layer, model, 0, length), length,

@@ -46,7 +46,7 @@ class Variants : public testing::TestWithParam<Shape> {
   static void compare(const Model& layer, const Attention& attention) {
     for (const pkv_isa isa : supported_isas()) {
       SCOPED_TRACE(pkv_isa_name(isa));
-      pkv_cache_config config = config_of(layer, 16);
+      ModelConfig config = config_of(layer, 16);
       config.isa = isa;
       Cache cache = create(config);
       Grown grown(cache, layer, 7);
@@ -128,7 +128,7 @@ TEST(Latent, EqualsTheReference) {
                      << query_heads << " heads, " << name_of(dtype) << ", layout " << layout);
         Model model = model_of({"", query_heads, 1, 576, 512}, dtype);
         model.latent = 1;
-        pkv_cache_config config = config_of(model, 16);
+        ModelConfig config = config_of(model, 16);
         config.layout = layout;
         Cache cache = create(config);
         EXPECT_EQ(plan_of(config).bytes_per_token, dtype == PKV_BF16 ? 576 * 2u : 576 + 4u)
@@ -150,7 +150,7 @@ TEST(Latent, EveryInstructionSetAndContiguousStorage) {
       SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", " << name_of(dtype));
       model.dtype = dtype;
       for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-        pkv_cache_config config = config_of(model, 16, storage);
+        ModelConfig config = config_of(model, 16, storage);
         config.isa = isa;
         Cache cache = create(config);
         Grown grown(cache, model, 9);
@@ -172,8 +172,8 @@ TEST(Latent, ValuesAreNotGiven) {
   REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_write(batch, 0, nullptr, nullptr));
   write(batch, 0, k);
   commit(batch);
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_push(session, 0, &keys, &values));
-  CHECK(pkv_session_push(session, 0, &keys, nullptr));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_append(session, 0, 1, &keys, &values));
+  CHECK(pkv_session_append(session, 0, 1, &keys, nullptr));
 }
 
 // Attends each query alone to positions [first, end) of rows that lie one after the other, as
@@ -232,7 +232,7 @@ TEST(MergeStates, PiecesMakeTheWhole) {
       if (i == 0) attention.sink_logits = {1, 2, 3, -1, -2, 0};
       outs.emplace_back(rows, 6, 80);
       lses.emplace_back(rows * 6);
-      const pkv_attention_params params = attention.params(lses.back().data());
+      const AttentionParams params = attention.params(lses.back().data());
       attend_piece(all, cuts[i], cuts[i + 1], q, outs.back(), params);
     }
     std::vector<pkv_tensor> tensors;
@@ -244,8 +244,8 @@ TEST(MergeStates, PiecesMakeTheWhole) {
     Rows merged(rows, 6, 80);
     std::vector<float> merged_lse(rows * 6);
     const pkv_tensor to = merged.tensor();
-    CHECK(pkv_merge_states(nullptr, outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
-                           merged_lse.data()));
+    CHECK(pkv_attention_merge(nullptr, outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
+                              merged_lse.data()));
     Attention whole;
     whole.causal = false;
     whole.sink_logits = {1, 2, 3, -1, -2, 0};
@@ -263,8 +263,7 @@ TEST(MergeStates, WhatSawNothingCountsForNothing) {
                    to = merged.tensor();
   for (const pkv_isa isa : supported_isas()) {
     SCOPED_TRACE(pkv_isa_name(isa));
-    pkv_compute_config config;
-    CHECK(pkv_compute_config_init(&config, sizeof config));
+    auto config = made<pkv_compute_config>();
     config.isa = isa;
     pkv_compute compute;
     CHECK(pkv_compute_create(&config, &compute));
@@ -273,16 +272,16 @@ TEST(MergeStates, WhatSawNothingCountsForNothing) {
       const float *lse[] = {&none, &some, &other}, *last[] = {&none, &other},
                   *bad[] = {&none, &nan};
       float merged_lse = 0;
-      CHECK(pkv_merge_states(compute, 3, outs, lse, 1, 1, 16, &to, &merged_lse));
+      CHECK(pkv_attention_merge(compute, 3, outs, lse, 1, 1, 16, &to, &merged_lse));
       EXPECT_TRUE(merged == something);
       EXPECT_EQ(some, merged_lse);
-      CHECK(pkv_merge_states(compute, 1, outs, lse, 1, 1, 16, &to, &merged_lse));
+      CHECK(pkv_attention_merge(compute, 1, outs, lse, 1, 1, 16, &to, &merged_lse));
       EXPECT_EQ(-INFINITY, merged_lse);
       EXPECT_EQ(0, merged.get(0, 0, 5));
-      CHECK(pkv_merge_states(compute, 2, outs, last, 1, 1, 16, &to, &merged_lse));
+      CHECK(pkv_attention_merge(compute, 2, outs, last, 1, 1, 16, &to, &merged_lse));
       EXPECT_EQ(-INFINITY, merged_lse);
       EXPECT_EQ(0, merged.get(0, 0, 5));
-      CHECK(pkv_merge_states(compute, 2, outs, bad, 1, 1, 16, &to, &merged_lse));
+      CHECK(pkv_attention_merge(compute, 2, outs, bad, 1, 1, 16, &to, &merged_lse));
       EXPECT_TRUE(std::isnan(merged_lse));
       EXPECT_TRUE(std::isnan(merged.get(0, 0, 5)));
     }

@@ -121,7 +121,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
     Session session;
     uint32_t suspended = 0;
   };
-  pkv_cache_config config = config_of(model, 20, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, 20, PKV_STORAGE_NONE);
   config.watermark = 2;
   Cache cache = create(config);
   std::vector<Request> requests;
@@ -180,7 +180,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
 // Returns the bytes that are allocated while victims are chosen for a step of this many sessions
 // beside `others` more for each of them, some of which have to go. Blocks leave the windows of all.
 uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool shared_memory) {
-  pkv_cache_config config =
+  ModelConfig config =
       config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions, PKV_STORAGE_NONE);
   if (shared_memory) {
     config.memory_bytes = plan_of(config).total_bytes;

@@ -72,7 +72,7 @@ inline const std::vector<Kind>& kinds() {
 inline Cache create(const Kind& kind) {
   std::vector<pkv_layer_group> groups(kind.groups.size());
   for (size_t g = 0; g < groups.size(); g++) {
-    CHECK(pkv_layer_group_init(&groups[g], sizeof groups[g]));
+    groups[g] = made<pkv_layer_group>();
     const Group& group = kind.groups[g];
     groups[g].layers = 1;
     groups[g].blocks = kind.blocks;
@@ -85,11 +85,9 @@ inline Cache create(const Kind& kind) {
     groups[g].window = group.window;
     groups[g].sinks = group.sinks;
   }
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   prefix.pinned_blocks = 6;
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   config.storage = kind.storage;
   config.layout = kind.layout;
   config.groups = groups.data();
@@ -181,12 +179,13 @@ inline void write_states(pkv_batch batch, uint32_t layer, const std::vector<NewT
   std::vector<const void*> before(news.size());
   size_t count = 0;
   const pkv_status status =
-      pkv_batch_state_indices(batch, layer, indptr.data(), 0, nullptr, &count);
+      pkv_batch_get_state_blocks(batch, layer, nullptr, indptr.data(), 0, nullptr, nullptr, &count);
   if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
   std::vector<uint32_t> tokens(count);
   std::vector<void*> after(count);
-  CHECK(pkv_batch_state_indices(batch, layer, indptr.data(), count, tokens.data(), &count));
-  CHECK(pkv_batch_states(batch, layer, before.data(), count, after.data(), &count));
+  CHECK(pkv_batch_get_state_blocks(batch, layer, nullptr, indptr.data(), count, tokens.data(),
+                                   nullptr, &count));
+  CHECK(pkv_batch_get_states(batch, layer, before.data(), count, after.data(), &count));
   for (size_t s = 0; s < news.size(); s++) {
     const Text& text = *news[s].before;
     ASSERT_EQ(text.empty(), before[s] == nullptr);
@@ -222,8 +221,7 @@ inline std::vector<bool> check_rows(pkv_session session, const Text& text, uint3
     const size_t last = std::min(first + 16, text.size());
     Rows k(last - first, 1, 16), v(last - first, 1, 16);
     const pkv_tensor keys = k.tensor(), values = v.tensor();
-    const pkv_status status =
-        pkv_session_materialize(session, layer, first, last - first, &keys, &values);
+    const pkv_status status = pkv_session_read(session, layer, first, last - first, &keys, &values);
     held.push_back(status == PKV_OK);
     if (status == PKV_OUT_OF_RANGE) continue;
     CHECK(status);

@@ -70,8 +70,7 @@ class WorldPlay : WorldSessions {
         {"resume", 8, &WorldPlay::resume},
         {"reserve", 2, &WorldPlay::reserve},
         {"set tokens", 3, &WorldPlay::set_tokens},
-        {"prefill", 3, &WorldPlay::prefill},
-        {"push", 6, &WorldPlay::push},
+        {"append alone", 9, &WorldPlay::append_alone},
         {"pin", 2, &WorldPlay::pin},
         {"unpin", 1, &WorldPlay::unpin},
         {"clear", 1, &WorldPlay::clear},
@@ -103,7 +102,7 @@ class WorldPlay : WorldSessions {
 
   Saved save() {
     Saved saved;
-    CHECK(pkv_file_config_init(&saved.config, sizeof saved.config));
+    saved.config = made<pkv_file_config>();
     saved.config.trust_salts = 1;
     saved.config.prefix_index = random_.chance(60);
     if (encrypts() && random_.chance(30))
@@ -147,8 +146,7 @@ class WorldPlay : WorldSessions {
   static bool encrypts() {
     static const bool can = [] {
       const Cache cache = create(kinds()[0]);
-      pkv_file_config config;
-      CHECK(pkv_file_config_init(&config, sizeof config));
+      auto config = made<pkv_file_config>();
       config.key = "a secret of 24 bytes ...", config.key_size = 24;
       const pkv_stream to = store::stream(PKV_STREAM_BUFFER);
       return pkv_file_save(cache, 0, nullptr, &config, &to, nullptr) != PKV_UNSUPPORTED;

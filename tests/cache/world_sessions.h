@@ -98,12 +98,11 @@ class WorldSessions {
     talk.own_way = new_way();
     talk.priority = static_cast<int32_t>(random_.below(3)) - 1;
     talk.dropped.resize(kind_.groups.size());
-    pkv_session_config config;
-    CHECK(pkv_session_config_init(&config, sizeof config));
+    auto config = made<pkv_session_config>();
     config.salt = talk.salt.data(), config.salt_size = talk.salt.size();
     config.prefix = talk.use;
     config.priority = talk.priority;
-    config.retention = static_cast<pkv_retention>(random_.below(3));
+    config.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     talk.session = Session(session);
@@ -261,7 +260,7 @@ class WorldSessions {
     Talk& talk = pick();
     const uint64_t limit = random_.below(talk.text.size() + 1);
     uint64_t length = 0;
-    CHECK(pkv_session_last_trim(talk.session, limit, &length));
+    CHECK(pkv_session_get_last_trim(talk.session, limit, &length));
     ASSERT_LE(length, limit);
     CHECK(pkv_session_trim(talk.session, length));
     talk.text.resize(length);
@@ -331,33 +330,24 @@ class WorldSessions {
     for (size_t i = first; i < talk.text.size(); i++) talk.text[i].told = true;
   }
 
-  // Replaces the text by one whose ids nobody tells.
-  void prefill() {
+  // Adds tokens whose ids nobody tells, after the text or in its place.
+  void append_alone() {
     Talk& talk = pick();
     if (kind_.has_states() || !kind_.has_rows()) return;
-    Talk anew = copy(talk, Session());
-    anew.text.clear();
-    forget_beyond(anew, 0);
-    const std::vector<int32_t> ids = draw_ids(random_.between(1, 60));
-    const Text text = computed(ids, way_of(anew));
-    if (!write_alone(text, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
-          return pkv_session_prefill(talk.session, layer, text.size(), k, v);
-        }))
-      return;
-    talk.text.clear(), talk.remembered.clear();
-    talk.suspended = false;
-    forget_beyond(talk, 0);
-    append(talk, text, false);
-  }
-
-  void push() {
-    Talk& talk = pick();
-    if (kind_.has_states() || !kind_.has_rows() || talk.suspended) return;
+    const bool anew = random_.chance(30);
+    if (anew) {
+      CHECK(pkv_session_trim(talk.session, 0));
+      talk.text.clear(), talk.remembered.clear();
+      talk.suspended = false;
+      forget_beyond(talk, 0);
+    }
+    if (talk.suspended) return;
     std::vector<int32_t> wanted = ids_of(talk.text);
-    wanted.push_back(static_cast<int32_t>(random_.below(3)));
+    const std::vector<int32_t> ids = draw_ids(anew ? random_.between(1, 60) : 1);
+    wanted.insert(wanted.end(), ids.begin(), ids.end());
     const Text more = after(talk, wanted).tokens;
     if (write_alone(more, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
-          return pkv_session_push(talk.session, layer, k, v);
+          return pkv_session_append(talk.session, layer, more.size(), k, v);
         }))
       append(talk, more, false);
   }

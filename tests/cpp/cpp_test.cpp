@@ -21,12 +21,19 @@ using pagedkv::Span;
 
 constexpr uint32_t LAYERS = 2, QUERY_HEADS = 4, KV_HEADS = 2, DIM = 32, BLOCKS = 16;
 
+pagedkv::LayerGroup model() {
+  pagedkv::LayerGroup group;
+  group.layers = LAYERS;
+  group.query_heads = QUERY_HEADS;
+  group.kv_heads = KV_HEADS;
+  group.key_dim = DIM;
+  return group;
+}
+
 pagedkv::CacheConfig small() {
+  static const pagedkv::LayerGroup group = model();
   pagedkv::CacheConfig config;
-  config.layers = LAYERS;
-  config.query_heads = QUERY_HEADS;
-  config.kv_heads = KV_HEADS;
-  config.key_dim = DIM;
+  config.groups = &group;
   config.blocks = BLOCKS;
   config.threads = 1;
   return config;
@@ -220,10 +227,8 @@ TEST(Cpp, RefusesListsOfDifferentLengths) {
 
 TEST(Cpp, RefusesListsThatNoMemoryHolds) {
   Cache cache(small());
-  Session session = cache.open();
   pagedkv::Pool pool(4);
   const auto refused = [](auto call) { return status_of(call) == PKV_TOO_LARGE; };
-  EXPECT_TRUE(refused([&] { session.slot_mapping(0, 0, SIZE_MAX); }));
   EXPECT_TRUE(refused([&] { pool.alloc(size_t{1} << 40); }));
   EXPECT_TRUE(refused([&] { cache.load(pagedkv::Stream::file("none"), {}, SIZE_MAX); }));
 }
@@ -264,12 +269,16 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
   static float k[1][KV_HEADS][DIM], v[1][KV_HEADS][DIM], q[1][QUERY_HEADS][DIM];
   v[0][1][3] = 5;
   std::vector<float> out(2 * QUERY_HEADS * DIM);
+  pagedkv::ChosenBlocks chosen;
+  EXPECT_EQ(chosen.first + chosen.last, 2u);
+  chosen.top = 1;
+  pagedkv::AttentionParams params;
+  params.chosen_blocks = &chosen;
   Batch batch = cache.begin({session}, {1});
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     batch.write(layer, k, v);
     // Each head is followed by as much that stays as it is.
-    batch.attend(layer, q, pagedkv::Tensor(out.data(), PKV_F32, 0, 2 * DIM),
-                 pagedkv::AttentionParams());
+    batch.attend(layer, q, pagedkv::Tensor(out.data(), PKV_F32, 0, 2 * DIM), params);
   }
   batch.commit();
   for (uint32_t head = 0; head < QUERY_HEADS; head++)
@@ -277,7 +286,7 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
   EXPECT_EQ(out[5 * DIM + 3], 0);
 
   std::vector<float> keys(KV_HEADS * DIM), values(keys.size());
-  session.materialize(1, 0, 1, keys, values);
+  session.read(1, 0, 1, keys, values);
   EXPECT_EQ(values[DIM + 3], 5);
   EXPECT_EQ(session.tokens(), std::vector<int32_t>{PKV_NO_TOKEN});
   session.set_tokens(0, {7});
@@ -293,15 +302,12 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   EXPECT_EQ(cache.stats().used_blocks, 2u);
   EXPECT_EQ(a.block_table(), b.block_table());
   const pagedkv::Snapshot snapshot = a.snapshot();
-  EXPECT_EQ(snapshot.length(), 20u);
   a.trim(3);
   EXPECT_EQ(a.length(), 3u);
   EXPECT_EQ(b.length(), 20u);
   Session c = cache.open(snapshot);
   EXPECT_EQ(c.tokens(), text(20));
   EXPECT_EQ(c.layer_length(1), 20u);
-  EXPECT_EQ(c.slot_mapping(0, 18, 2).size(), 2u);
-  EXPECT_EQ(c.kv_indices().size(), 20u);
   c.reserve(40);
   EXPECT_EQ(c.block_table().size(), 3u);
   c.set_priority(3);
@@ -327,23 +333,24 @@ TEST(Cpp, WritesWithoutABatch) {
   Cache cache(small());
   Session session = cache.open();
   const std::vector<float> rows(5 * KV_HEADS * DIM);
-  for (uint32_t layer = 0; layer < LAYERS; layer++) session.prefill(layer, 5, rows, rows);
-  for (uint32_t layer = 0; layer < LAYERS; layer++) session.push(layer, rows, rows);
+  for (uint32_t layer = 0; layer < LAYERS; layer++) session.append(layer, 5, rows, rows);
+  for (uint32_t layer = 0; layer < LAYERS; layer++) session.append(layer, 1, rows, rows);
   EXPECT_EQ(session.length(), 6u);
 }
 
 TEST(Cpp, LatentGroupsHaveNoValues) {
+  auto group = model();
+  group.kv_heads = 1, group.latent = 1, group.value_dim = 16;
   auto config = small();
-  config.kv_heads = 1, config.latent = 1, config.value_dim = 16;
+  config.groups = &group;
   Cache cache(config);
   Session session = cache.open();
   const std::vector<float> rows(DIM);
   Batch batch = cache.begin({session}, {1});
   for (uint32_t layer = 0; layer < LAYERS; layer++) batch.write(layer, rows);
   batch.commit();
-  for (uint32_t layer = 0; layer < LAYERS; layer++) session.push(layer, rows);
-  for (uint32_t layer = 0; layer < LAYERS; layer++) session.prefill(layer, 1, rows);
-  EXPECT_EQ(session.length(), 1u);
+  for (uint32_t layer = 0; layer < LAYERS; layer++) session.append(layer, 1, rows);
+  EXPECT_EQ(session.length(), 2u);
 }
 
 TEST(Cpp, GroupsMayKeepStates) {
@@ -351,15 +358,17 @@ TEST(Cpp, GroupsMayKeepStates) {
   group.layers = 1, group.state_bytes = sizeof(uint64_t);
   group.checkpoint_tokens = 16, group.draft_tokens = 2;
   pagedkv::CacheConfig config;
-  config.groups = &group, config.group_count = 1, config.blocks = 16;
+  config.groups = &group, config.blocks = 16;
   Cache cache(config);
   Session session = cache.open();
   // The state is the number of tokens.
   const auto step = [&](uint32_t n) {
     Batch batch = cache.begin({session}, {n});
-    const Batch::StateIndices kept = batch.state_indices(0);
+    const Batch::StateBlocks kept = batch.state_blocks(0);
     const Batch::States states = batch.states(0);
-    EXPECT_EQ(states.after.size(), batch.state_blocks(0).after.size());
+    EXPECT_EQ(kept.indptr, (std::vector<size_t>{0, kept.tokens.size()}));
+    EXPECT_EQ(kept.tokens.size(), kept.after.size());
+    EXPECT_EQ(states.after.size(), kept.after.size());
     const uint64_t before =
         states.before[0] == nullptr ? 0 : *static_cast<const uint64_t*>(states.before[0]);
     EXPECT_EQ(before, session.length());
@@ -490,7 +499,6 @@ TEST(Cpp, StoresAreClosedOnceByWhoHasThem) {
     Session session = cache.open();
     step(cache, session, text(40));
     session.suspend();
-    session.prefetch();
     cache.prefetch(text(40));
     EXPECT_LE(cache.wait(text(40), 1000), 32u);
     cache.cancel(text(40));
@@ -564,7 +572,7 @@ TEST(Cpp, ComputesWithoutACache) {
 
   std::vector<float> merged(out.size());
   const std::vector<pagedkv::ConstTensor> outs = {out, out};
-  pagedkv::merge_states(compute, outs, {lse.data(), lse.data()}, 1, QUERY_HEADS, DIM, merged);
+  pagedkv::attention_merge(compute, outs, {lse.data(), lse.data()}, 1, QUERY_HEADS, DIM, merged);
   EXPECT_NEAR(merged[0], out[0], 1e-5);
 }
 

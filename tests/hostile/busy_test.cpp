@@ -91,7 +91,7 @@ void try_all(Handle kind, const std::function<pkv_status(World&)>& long_call, co
     });
     EXPECT_EQ(failed, "") << function.name;
   }
-  EXPECT_GT(tried, 2u);
+  EXPECT_GT(tried, 1u);
 }
 
 TEST(Busy, Session) {
@@ -156,11 +156,11 @@ TEST(Busy, Cache) {
 
 TEST(Busy, Compute) {
   const auto attend = [](World& world) {
-    auto view = empty<pkv_kv_view>();
-    OK(pkv_cache_kv_view(world.cache, 0, &view));
+    auto view = made<pkv_kv_view>();
+    OK(pkv_cache_get_kv_view(world.cache, 0, &view));
     const uint32_t queries = 1, table = 0;
     const uint64_t length = 1;
-    auto sequences = empty<pkv_attention_sequences>();
+    auto sequences = made<pkv_attention_sequences>();
     sequences.query_heads = query_heads;
     sequences.count = sequences.block_table_stride = 1;
     sequences.query_lengths = &queries;

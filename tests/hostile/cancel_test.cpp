@@ -105,7 +105,7 @@ void use_cancelled(const pkv_store& store, bool stores) {
 TEST(CancelStore, TheFunctionsOfADirectoryStore) {
   const files::TemporaryDirectory directory;
   const std::string failed = in_child([&] {
-    auto config = made(pkv_directory_config_init);
+    auto config = made<pkv_directory_config>();
     config.path = directory.path().c_str();
     pkv_store store{};
     OK(pkv_store_open_directory(&config, &store));
@@ -117,7 +117,7 @@ TEST(CancelStore, TheFunctionsOfADirectoryStore) {
 #ifdef WITH_REDIS
 TEST(CancelStore, TheFunctionsOfARedisStore) {
   const std::string failed = in_child([] {
-    auto config = made(pkv_redis_config_init);
+    auto config = made<pkv_redis_config>();
     config.servers = "127.0.0.1:1";
     config.connect_later = 1;
     pkv_store store{};
@@ -137,7 +137,7 @@ struct Save {
 
   static void* run(void* user) {
     Save& self = *static_cast<Save*>(user);
-    auto to = made<pkv_stream>(pkv_stream_init);
+    auto to = made<pkv_stream>();
     to.kind = PKV_STREAM_DESCRIPTOR;
     to.descriptor = self.descriptor;
     const pkv_file_item item = {self.session, nullptr, 1};
@@ -188,7 +188,7 @@ TEST(CancelSave, IntoAPipeThatIsFull) {
     }
     bytes.insert(bytes.end(), rest.begin(), rest.end());
     HOSTILE_CHECK(save.status == PKV_OK, "the save gives %d", static_cast<int>(save.status.load()));
-    auto from = made<pkv_stream>(pkv_stream_init);
+    auto from = made<pkv_stream>();
     from.kind = PKV_STREAM_BUFFER;
     from.data = bytes.data();
     from.size = bytes.size();

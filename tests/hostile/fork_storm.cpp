@@ -35,7 +35,7 @@ std::vector<int32_t> text(uint32_t name) {
 }
 
 pkv_pool make_pool() {
-  auto config = made<pkv_pool_config>(pkv_pool_config_init);
+  auto config = made<pkv_pool_config>();
   config.blocks = 64;
   pkv_pool pool = nullptr;
   OK(pkv_pool_create(&config, &pool));
@@ -43,7 +43,7 @@ pkv_pool make_pool() {
 }
 
 pkv_compute make_compute() {
-  auto config = made<pkv_compute_config>(pkv_compute_config_init);
+  auto config = made<pkv_compute_config>();
   config.threads = 2;
   pkv_compute compute = nullptr;
   OK(pkv_compute_create(&config, &compute));
@@ -53,10 +53,10 @@ pkv_compute make_compute() {
 // A cache with an index and a store behind it, and one of each object that it hands out.
 struct House {
   House(const Place& place, uint32_t threads) {
-    pkv_cache_config config = small_model(256);
+    ModelConfig config = small_model(256);
     config.memory_directory = place.directory;
-    auto prefix = made<pkv_prefix_config>(pkv_prefix_config_init);
-    auto tier = made<pkv_store_config>(pkv_store_config_init);
+    auto prefix = made<pkv_prefix_config>();
+    auto tier = made<pkv_store_config>();
     table = store.table();
     tier.store = &table;
     config.prefix = &prefix;
@@ -104,7 +104,7 @@ std::vector<float> attend_alone(pkv_compute compute) {
   constexpr uint32_t rows = 64;
   static std::vector<float> kv = numbers(rows * kv_floats, 3);
   static const std::vector<float> q = numbers(2 * q_floats, 4);
-  auto view = empty<pkv_kv_view>();
+  auto view = made<pkv_kv_view>();
   view.dtype = PKV_F32;
   view.layout = PKV_LAYOUT_PLAIN;
   view.block_size = rows;
@@ -116,7 +116,7 @@ std::vector<float> attend_alone(pkv_compute compute) {
   view.k_head_stride = view.v_head_stride = dim;
   const uint32_t queries[2] = {1, 1}, tables[2] = {0, 0};
   const uint64_t lengths[2] = {rows, rows / 2};
-  auto sequences = empty<pkv_attention_sequences>();
+  auto sequences = made<pkv_attention_sequences>();
   sequences.query_heads = query_heads;
   sequences.count = 2;
   sequences.query_lengths = queries;
@@ -150,11 +150,11 @@ void play_sessions(const House& house, uint32_t seed) {
 
 void play_files(const House& house) {
   static thread_local std::vector<unsigned char> bytes(1 << 20);
-  auto stream = made<pkv_stream>(pkv_stream_init);
+  auto stream = made<pkv_stream>();
   stream.kind = PKV_STREAM_BUFFER;
   stream.data = bytes.data();
   stream.size = bytes.size();
-  auto config = made<pkv_file_config>(pkv_file_config_init);
+  auto config = made<pkv_file_config>();
   config.prefix_index = 1;
   const pkv_file_item item = {nullptr, house.snapshot, 1};
   uint64_t size = 0;
@@ -167,7 +167,7 @@ void play_files(const House& house) {
 }
 
 void play_caches(const Place& place) {
-  pkv_cache_config config = small_model(8);
+  ModelConfig config = small_model(8);
   config.memory_directory = place.directory;
   config.threads = 2;
   pkv_cache cache = nullptr;
@@ -214,7 +214,7 @@ void close_twice(pkv_status (*close)(Handle), Handle handle) {
 
 void check_child(const House& inherited, const std::vector<float>& expected, bool children_first) {
   uint64_t length = 0;
-  WANT(PKV_FORKED, pkv_session_length(inherited.session, &length));
+  WANT(PKV_FORKED, pkv_session_get_length(inherited.session, &length));
   if (children_first) {
     close_twice(pkv_batch_abort, inherited.batch);
     close_twice(pkv_session_close, inherited.stepping);

@@ -17,7 +17,7 @@ std::vector<float> work(pkv_cache cache, pkv_session session) {
 }
 
 std::vector<float> fresh_work(const Place& place, uint32_t threads) {
-  pkv_cache_config config = small_model(64);
+  ModelConfig config = small_model(64);
   config.memory_directory = place.directory;
   config.threads = threads;
   pkv_cache cache = nullptr;
@@ -41,7 +41,7 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
       const std::string one_by_one = in_child(
           [&] {
             uint64_t length = 0;
-            WANT(PKV_FORKED, pkv_session_length(world.session, &length));
+            WANT(PKV_FORKED, pkv_session_get_length(world.session, &length));
             WANT(PKV_FORKED, pkv_batch_commit(world.batch, nullptr));
             OK(pkv_session_close(world.session));
             OK(pkv_batch_abort(world.batch));
@@ -125,7 +125,7 @@ TEST(Fork, WhileOthersCall) {
             const std::vector<float> data = numbers(20 * kv_floats, 1);
             const pkv_tensor rows = tensor(data.data());
             for (uint32_t layer = 0; layer < layers; layer++)
-              pkv_session_prefill(session, layer, 20, &rows, &rows);
+              pkv_session_append(session, layer, 20, &rows, &rows);
             pkv_session_close(session);
           }
         });
@@ -134,7 +134,7 @@ TEST(Fork, WhileOthersCall) {
         failed = in_child(
             [&] {
               uint64_t length = 0;
-              WANT(PKV_FORKED, pkv_session_length(world.session, &length));
+              WANT(PKV_FORKED, pkv_session_get_length(world.session, &length));
               OK(pkv_cache_destroy(world.cache));
               WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
               OK(pkv_pool_destroy(world.pool));

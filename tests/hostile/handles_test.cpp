@@ -20,8 +20,10 @@ TEST(Handles, RandomBitsAreStale) {
                               bits(world.snapshot), bits(world.pool)};
     size_t found = 0;
     uint64_t value = 0;
+    int64_t slots[8];
     size_t rows = 0;
-    auto stats = empty<pkv_pool_stats>();
+    pkv_session opened = nullptr;
+    auto stats = made<pkv_pool_stats>();
     for (size_t i = 0; i < 400000; i++) {
       uint64_t forged = random();
       // Some are close to an open handle: one bit or one byte of it is changed.
@@ -30,13 +32,14 @@ TEST(Handles, RandomBitsAreStale) {
       pkv_status status = PKV_OK;
       switch (i % 4) {
         case 0:
-          status = pkv_session_length(from_bits<pkv_session>(forged), &value);
+          status = pkv_session_get_length(from_bits<pkv_session>(forged), &value);
           break;
         case 1:
-          status = pkv_batch_rows(from_bits<pkv_batch>(forged), &rows);
+          status = pkv_batch_get_slot_mapping(from_bits<pkv_batch>(forged), 0, 8, slots, &rows);
           break;
         case 2:
-          status = pkv_snapshot_length(from_bits<pkv_snapshot>(forged), &value);
+          status = pkv_snapshot_open(world.cache, from_bits<pkv_snapshot>(forged), &opened);
+          if (status == PKV_OK) OK(pkv_session_close(opened));
           break;
         case 3:
           status = pkv_pool_get_stats(from_bits<pkv_pool>(forged), &stats);
@@ -103,7 +106,7 @@ TEST(Handles, AReusedPlaceIsAnotherHandle) {
       for (size_t back = 1; back <= 5 && back <= closed.size(); back++) {
         uint64_t length = 0;
         HOSTILE_CHECK(closed[closed.size() - back] != session, "a handle came back");
-        WANT(PKV_STALE_HANDLE, pkv_session_length(closed[closed.size() - back], &length));
+        WANT(PKV_STALE_HANDLE, pkv_session_get_length(closed[closed.size() - back], &length));
       }
       OK(pkv_session_close(session));
       closed.push_back(session);

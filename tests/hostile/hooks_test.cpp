@@ -53,10 +53,10 @@ struct Crooked {
 // Makes a cache of a kind, runs a step in it and destroys it. Returns the status of the first call
 // that did not work.
 pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
-  pkv_cache_config config = small_model(16);
+  ModelConfig config = small_model(16);
   config.storage = storage;
   config.allocator = &allocator;
-  const auto prefix = made(pkv_prefix_config_init);
+  const auto prefix = made<pkv_prefix_config>();
   if (storage == PKV_STORAGE_PAGED) config.prefix = &prefix;
   pkv_cache cache = nullptr;
   pkv_session session = nullptr;
@@ -150,12 +150,12 @@ TEST(Hooks, ThreadsThatAllocate) {
                 const pkv_store table = memory.table();
                 Counted counted;
                 const pkv_allocator allocator = counted.hooks();
-                pkv_cache_config config = small_model(64);
+                ModelConfig config = small_model(64);
                 config.threads = 4;
                 config.allocator = &allocator;
-                const auto prefix = made(pkv_prefix_config_init);
+                const auto prefix = made<pkv_prefix_config>();
                 config.prefix = &prefix;
-                auto store = made(pkv_store_config_init);
+                auto store = made<pkv_store_config>();
                 store.store = &table;
                 if (stored) config.store = &store;
                 pkv_cache cache = nullptr;

@@ -11,11 +11,10 @@ namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
 
-pkv_session open_session(pkv_cache cache, uint64_t reserve_tokens) {
-  auto config = made(pkv_session_config_init);
-  config.reserve_tokens = reserve_tokens;
+pkv_session open_session(pkv_cache cache, uint64_t reserved_tokens) {
   pkv_session session = nullptr;
-  OK(pkv_session_open(cache, &config, &session));
+  OK(pkv_session_open(cache, nullptr, &session));
+  OK(pkv_session_reserve(session, reserved_tokens));
   return session;
 }
 
@@ -54,7 +53,7 @@ void check_short(pkv_cache cache, std::vector<pkv_session>& holders,
 TEST(Limits, BlocksShortIsExact) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
     IN_CHILD({
-      pkv_cache_config config = small_model(20);
+      ModelConfig config = small_model(20);
       config.storage = storage;
       pkv_cache cache = nullptr;
       OK(pkv_cache_create(&config, &cache));
@@ -72,7 +71,7 @@ TEST(Limits, BlocksShortIsExact) {
 TEST(Limits, BlocksShortCountsCopies) {
   IN_CHILD({
     pkv_cache cache = nullptr;
-    const pkv_cache_config config = small_model(12);
+    const ModelConfig config = small_model(12);
     OK(pkv_cache_create(&config, &cache));
     const pkv_session first = open_session(cache, 0);
     step(cache, {first}, {20}, 1);
@@ -87,7 +86,7 @@ TEST(Limits, BlocksShortCountsCopies) {
 }
 
 pkv_layer_group group_of(uint32_t count, uint32_t window, uint64_t blocks) {
-  auto group = made(pkv_layer_group_init);
+  auto group = made<pkv_layer_group>();
   group.layers = count;
   group.query_heads = query_heads;
   group.kv_heads = kv_heads;
@@ -100,7 +99,7 @@ pkv_layer_group group_of(uint32_t count, uint32_t window, uint64_t blocks) {
 TEST(Limits, BlocksShortOverGroups) {
   IN_CHILD({
     pkv_layer_group groups[] = {group_of(1, 0, 6), group_of(1, 32, 9)};
-    auto config = made(pkv_cache_config_init);
+    auto config = made<pkv_cache_config>();
     config.groups = groups;
     config.group_count = 2;
     config.threads = 1;
@@ -156,14 +155,14 @@ TEST(Limits, ExtremeSizes) {
             for (const uint64_t blocks :
                  {uint64_t{1}, uint64_t{INT32_MAX}, uint64_t{UINT32_MAX}, uint64_t{0}})
               for (const uint64_t bytes : {uint64_t{0}, uint64_t{1} << 40, uint64_t{UINT64_MAX}}) {
-                auto config = made(pkv_cache_config_init);
-                config.layers = layer_count;
-                config.query_heads = config.kv_heads = heads;
-                config.key_dim = config.value_dim = dims;
+                ModelConfig config;
+                config.model.layers = layer_count;
+                config.model.query_heads = config.model.kv_heads = heads;
+                config.model.key_dim = config.model.value_dim = dims;
                 config.block_size = size;
                 config.blocks = blocks;
                 config.memory_bytes = bytes;
-                auto plan = empty<pkv_cache_plan>();
+                auto plan = made<pkv_cache_plan>();
                 const pkv_status status = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
                 if (status != PKV_OK) {
                   refused++;
@@ -185,9 +184,9 @@ TEST(Limits, ExtremeSizes) {
 
 TEST(Limits, Groups) {
   IN_CHILD({
-    auto plan = empty<pkv_cache_plan>();
+    auto plan = made<pkv_cache_plan>();
     const auto try_groups = [&](std::vector<pkv_layer_group> groups) {
-      auto config = made(pkv_cache_config_init);
+      auto config = made<pkv_cache_config>();
       config.groups = groups.data();
       config.group_count = static_cast<uint32_t>(groups.size());
       config.blocks = 4;
@@ -218,26 +217,6 @@ TEST(Limits, Groups) {
     auto big = one;
     big.layers = 40000;
     WANT(PKV_INVALID_ARGUMENT, try_groups({big, big}));
-  });
-}
-
-// Groups of an older header lie closer together in memory.
-TEST(Limits, OlderGroups) {
-  IN_CHILD({
-    constexpr uint32_t size = 48;
-    alignas(8) unsigned char memory[2 * size];
-    for (size_t i = 0; i < 2; i++) {
-      auto group = group_of(1, 0, 0);
-      group.struct_size = size;
-      std::copy_n(reinterpret_cast<const unsigned char*>(&group), size, memory + i * size);
-    }
-    auto config = made(pkv_cache_config_init);
-    config.groups = reinterpret_cast<const pkv_layer_group*>(memory);
-    config.group_count = 2;
-    config.blocks = 4;
-    auto plan = empty<pkv_cache_plan>();
-    OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
-    HOSTILE_CHECK(plan.groups == 2 && plan.blocks == 8, "%u groups", plan.groups);
   });
 }
 

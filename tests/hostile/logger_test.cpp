@@ -39,7 +39,7 @@ TEST(Logger, CallsFromInsideAreRefused) {
         refused += all_rows()[i].call(values[i]) == PKV_REENTRANT;
       }
     };
-    pkv_cache_config config = small_model(8);
+    ModelConfig config = small_model(8);
     config.logger = world.hooks.logger();
     config.isa = PKV_ISA_SCALAR;  // Nothing is said of the processor then.
     pkv_cache cache = nullptr;

@@ -26,13 +26,13 @@ class Stage {
     for (int32_t i = 0; i < 30; i++) other.push_back(1000 + i);
     pkv_layer_group groups[2];
     for (pkv_layer_group& group : groups) {
-      group = made(pkv_layer_group_init);
+      group = made<pkv_layer_group>();
       group.layers = 1;
       group.query_heads = query_heads, group.kv_heads = kv_heads, group.key_dim = dim;
     }
     groups[1].window = window;
-    auto config = made(pkv_cache_config_init);
-    const auto prefix = made(pkv_prefix_config_init);
+    auto config = made<pkv_cache_config>();
+    const auto prefix = made<pkv_prefix_config>();
     config.groups = groups;
     config.group_count = 2;
     config.blocks = blocks;
@@ -93,13 +93,13 @@ class Stage {
     HOSTILE_CHECK(length_of(session) == matched, "%llu tokens instead of %llu",
                   (unsigned long long)length_of(session), (unsigned long long)matched);
     if (matched == 0) return;
-    OK(pkv_session_tokens(session, 0, matched, tokens.data()));
+    OK(pkv_session_get_tokens(session, 0, matched, tokens.data()));
     HOSTILE_CHECK(tokens == want, "other tokens");
     for (uint32_t layer = 0; layer < layers; layer++) {
       const uint64_t seen = layer == 0 ? matched : std::min<uint64_t>(matched, window - 1);
       std::vector<float> k(seen * kv_floats), v(k.size());
       const pkv_tensor keys = tensor(k.data()), values = tensor(v.data());
-      OK(pkv_session_materialize(session, layer, matched - seen, seen, &keys, &values));
+      OK(pkv_session_read(session, layer, matched - seen, seen, &keys, &values));
       const std::vector<float> right =
           rows_of({want.end() - static_cast<std::ptrdiff_t>(seen), want.end()});
       HOSTILE_CHECK(k == right && v == right, "other rows in layer %u", layer);

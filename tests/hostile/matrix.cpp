@@ -186,52 +186,23 @@ Arg rows(size_t count, size_t heads) {
   return arg;
 }
 
-// The sizes of structs that grew more than once.
-constexpr struct {
-  uint32_t first, between, now;
-} grown_twice[] = {{16, 112, sizeof(pkv_attention_params)},
-                   {48, 64, sizeof(pkv_layer_group)},
-                   {104, 144, sizeof(pkv_cache_config)},
-                   {128, 136, sizeof(pkv_cache_stats)}};
+namespace {
 
-// Sizes that no version of a struct has had, which was `older` bytes at first and is `size` now.
-std::vector<uint64_t> wrong_sizes(uint32_t size, uint32_t older) {
-  std::vector<uint64_t> wrong;
-  const auto was = [&](uint64_t bytes) {
-    return std::any_of(std::begin(grown_twice), std::end(grown_twice), [&](const auto& grown) {
-      return grown.first == older && grown.now == size && grown.between == bytes;
-    });
-  };
-  for (uint64_t i = 0; i <= size + 64; i++)
-    if (i != size && i != older && !was(i)) wrong.push_back(i);
-  for (const uint64_t far : {4096u, 4100u, 4104u, 0x80000000u, UINT32_MAX}) wrong.push_back(far);
+// Sizes that no version of a struct has had, which is `size` bytes now.
+std::vector<uint32_t> wrong_sizes(uint32_t size) {
+  std::vector<uint32_t> wrong;
+  for (uint32_t i = 0; i <= size + 64; i++)
+    if (i != size) wrong.push_back(i);
+  for (const uint32_t far : {4096u, 4100u, 4104u, 0x80000000u, UINT32_MAX}) wrong.push_back(far);
   return wrong;
 }
 
-Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t size,
-              uint32_t older) {
-  const auto place = [make](World& world) {
-    const std::vector<unsigned char> bytes = make(world);
-    unsigned char* const at = world.room(struct_room, 0);
-    std::copy(bytes.begin(), bytes.end(), at);
-    return bits(at);
-  };
-  Arg arg = pointer(place);
-  for (const uint64_t wrong : wrong_sizes(size, older))
-    arg.misuses.push_back(
-        {format("struct_size %llu", static_cast<unsigned long long>(wrong)),
-         [wrong](World&, uint64_t& at) { set_size(at, static_cast<uint32_t>(wrong)); },
-         {PKV_INVALID_ARGUMENT}});
-  // The bytes behind it are poison, which must not be read.
-  const auto cut = [size, older](World&, uint64_t& at) {
-    std::memset(reinterpret_cast<unsigned char*>(at) + older, 0xEE, size - older);
-    set_size(at, older);
-  };
-  arg.misuses.push_back({"older header", cut, {PKV_OK}});
-  return arg;
+void add_wrong_sizes(Arg& arg, uint32_t size) {
+  for (const uint32_t wrong : wrong_sizes(size))
+    arg.misuses.push_back({format("struct_size %u", wrong),
+                           [wrong](World&, uint64_t& at) { set_size(at, wrong); },
+                           {PKV_INVALID_ARGUMENT}});
 }
-
-namespace {
 
 void check_untouched(uint64_t at, size_t from) {
   for (size_t i = from; i < struct_room; i++)
@@ -241,40 +212,40 @@ void check_untouched(uint64_t at, size_t from) {
 
 }  // namespace
 
-Arg struct_out(uint32_t size, uint32_t older) {
+Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t size) {
+  Arg arg = pointer([make](World& world) {
+    const std::vector<unsigned char> bytes = make(world);
+    unsigned char* const at = world.room(struct_room, 0);
+    std::copy(bytes.begin(), bytes.end(), at);
+    return bits(at);
+  });
+  add_wrong_sizes(arg, size);
+  // The bytes behind it are poison, which must not be read.
+  arg.misuses.push_back({"poison behind it",
+                         [size](World&, uint64_t& at) {
+                           std::memset(reinterpret_cast<unsigned char*>(at) + size, 0xEE,
+                                       struct_room - size);
+                         },
+                         {PKV_OK}});
+  return arg;
+}
+
+Arg struct_out(uint32_t size) {
   Arg arg = pointer([size](World& world) {
     const uint64_t at = bits(world.room(struct_room));
     set_size(at, size);
     return at;
   });
-  for (const uint64_t wrong : wrong_sizes(size, older))
-    arg.misuses.push_back(
-        {format("struct_size %llu", static_cast<unsigned long long>(wrong)),
-         [wrong](World&, uint64_t& at) { set_size(at, static_cast<uint32_t>(wrong)); },
-         {PKV_INVALID_ARGUMENT}});
-  for (const uint32_t good : {older, size})
-    arg.misuses.push_back({format("struct_size %u", good),
-                           [good](World&, uint64_t& at) { set_size(at, good); },
-                           {PKV_OK},
-                           [good](uint64_t at) {
-                             HOSTILE_CHECK(*reinterpret_cast<uint32_t*>(at) == good,
-                                           "struct_size was changed");
-                             check_untouched(at, good);
-                           }});
+  add_wrong_sizes(arg, size);
+  arg.misuses.push_back({format("struct_size %u", size),
+                         [](World&, uint64_t&) {},
+                         {PKV_OK},
+                         [size](uint64_t at) {
+                           HOSTILE_CHECK(*reinterpret_cast<uint32_t*>(at) == size,
+                                         "struct_size was changed");
+                           check_untouched(at, size);
+                         }});
   return arg;
-}
-
-std::vector<Arg> init_args(uint32_t size, uint32_t older) {
-  Arg sizes = number(size);
-  std::vector<uint64_t> wrong = wrong_sizes(size, older);
-  wrong.push_back((uint64_t{1} << 32) + size);
-  wrong.push_back(UINT64_MAX);
-  for (const uint64_t bad : wrong)
-    sizes.misuses.push_back(
-        replaced(format("struct_size %llu", static_cast<unsigned long long>(bad)), bad,
-                 {PKV_INVALID_ARGUMENT}));
-  sizes.misuses.push_back(replaced("older header", older, {PKV_OK}));
-  return {pointer([](World& world) { return bits(world.room(struct_room)); }), sizes};
 }
 
 const Library pagedkv_library = {

@@ -149,28 +149,22 @@ Arg in(std::vector<T> values) {
   return pointer([values](World& world) { return bits(world.keep_list(values)); });
 }
 
-// Makes a struct that the caller fills. `older` is the size that older headers give it, as in
-// tests/abi/older.
-Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t size,
-              uint32_t older);
+// Makes a struct that the caller fills.
+Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t size);
 
 template <class Struct>
-Arg config_in(std::function<Struct(World&)> make, uint32_t older = sizeof(Struct)) {
+Arg config_in(std::function<Struct(World&)> make) {
   return struct_in(
       [make](World& world) {
         const Struct value = make(world);
         const auto* bytes = reinterpret_cast<const unsigned char*>(&value);
         return std::vector<unsigned char>(bytes, bytes + sizeof value);
       },
-      sizeof(Struct), older);
+      sizeof(Struct));
 }
 
 // Makes a struct that the library fills.
-Arg struct_out(uint32_t size, uint32_t older);
-inline Arg struct_out(uint32_t size) { return struct_out(size, size); }
-// Makes the pair of arguments of an _init function.
-std::vector<Arg> init_args(uint32_t size, uint32_t older);
-inline std::vector<Arg> init_args(uint32_t size) { return init_args(size, size); }
+Arg struct_out(uint32_t size);
 
 // ---- The rows -------------------------------------------------------------------------------
 
@@ -189,6 +183,14 @@ std::vector<Function> store_rows();
 std::vector<Function> redis_rows();
 // Makes a case for each parameter of attention that can be wrong. The parameters are argument `at`.
 std::vector<Case> params_cases(size_t at);
+// Structs for parameters of attention: right for the calls of the matrix, which have up to 4 rows
+// in 2 sequences of up to 20 tokens.
+pkv_mask& see_bits(World& world, pkv_attention_params& params);
+pkv_mask& see_tree(World& world, pkv_attention_params& params);
+pkv_mask& see_bytes(World& world, pkv_attention_params& params);
+pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params);
+pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params);
+pkv_block_mass& weigh(World& world, pkv_attention_params& params);
 // Each function that a library exports.
 const std::vector<Function>& all_rows();
 // The same, for a test that has the function as a parameter, and the name of such a test.

@@ -117,13 +117,13 @@ TEST(Memory, GroupsWithWindows) {
                 World world(place);
                 pkv_layer_group groups[3];
                 for (uint32_t i = 0; i < 3; i++) {
-                  groups[i] = made(pkv_layer_group_init);
+                  groups[i] = made<pkv_layer_group>();
                   groups[i].layers = 1 + i;
                   groups[i].query_heads = groups[i].kv_heads = 1;
                   groups[i].key_dim = 16;
                   groups[i].window = i * 20;
                 }
-                auto config = made(pkv_cache_config_init);
+                auto config = made<pkv_cache_config>();
                 config.groups = groups;
                 config.group_count = 3;
                 config.blocks = 16;
@@ -135,13 +135,17 @@ TEST(Memory, GroupsWithWindows) {
                     world, [&] { return pkv_cache_create(&config, &cache); },
                     [&] { OK(pkv_cache_destroy(cache)); });
                 OK(pkv_cache_create(&config, &cache));
-                auto session_config = made(pkv_session_config_init);
-                session_config.reserve_tokens = 200;
                 pkv_session session = nullptr, fork = nullptr;
                 fail_each(
-                    world, [&] { return pkv_session_open(cache, &session_config, &session); },
+                    world, [&] { return pkv_session_open(cache, nullptr, &session); },
                     [&] { OK(pkv_session_close(session)); });
                 OK(pkv_session_open(cache, nullptr, &session));
+                fail_each(
+                    world, [&] { return pkv_session_reserve(session, 200); },
+                    [&] {
+                      OK(pkv_session_close(session));
+                      OK(pkv_session_open(cache, nullptr, &session));
+                    });
                 fail_each(
                     world, [&] { return pkv_session_fork(session, &fork); },
                     [&] { OK(pkv_session_close(fork)); });
@@ -162,7 +166,7 @@ TEST(Memory, ThreadsThatBegin) {
             [k] {
               World(PKV_STORAGE_PAGED, 2).close();
               Hooks hooks;
-              pkv_cache_config config = small_model(64, &hooks);
+              ModelConfig config = small_model(64, &hooks);
               config.threads = 2;
               pkv_cache cache = nullptr;
               pkv_session session = nullptr;
@@ -201,19 +205,20 @@ TEST(Memory, ThreadsThatBegin) {
         << "operator new number " << k;
 }
 
-// A prefill that gets no memory in its first layer leaves the old content.
-TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
+// An append that gets no memory in its first layer begins no step.
+TEST(Memory, AppendsThatDoNotBegin) {
   for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file, Place(PKV_STORAGE_CONTIGUOUS)})
     EXPECT_EQ(in_child([&] {
                 World world(place);
                 const pkv_tensor rows = world.rows(50 * kv_floats),
-                                 old = tensor(world.keep_list(numbers(20 * kv_floats, 1)));
+                                 first = tensor(world.keep_list(numbers(20 * kv_floats, 1)));
                 fail_each(
-                    world, [&] { return pkv_session_prefill(world.session, 0, 50, &rows, &rows); },
+                    world, [&] { return pkv_session_append(world.session, 0, 50, &rows, &rows); },
                     [&] {
-                      OK(pkv_session_trim(world.session, 0));
+                      OK(pkv_session_close(world.session));
+                      OK(pkv_session_open(world.cache, nullptr, &world.session));
                       for (uint32_t layer = 0; layer < layers; layer++)
-                        OK(pkv_session_prefill(world.session, layer, 20, &old, &old));
+                        OK(pkv_session_append(world.session, layer, 20, &first, &first));
                     });
                 world.close();
               }),
@@ -224,12 +229,12 @@ TEST(Memory, PrefillKeepsTheOldContentUntilItBegins) {
 // Memory is short for real: no machine can meet this limit.
 TEST(Memory, TooMuchForTheSystem) {
   EXPECT_EQ(in_child([] {
-              pkv_cache_config config = small_model(0);
+              ModelConfig config = small_model(0);
               config.memory_bytes = uint64_t{1} << 60;
               config.block_size = 256;
-              config.layers = 4096;
-              config.kv_heads = config.query_heads = 64;
-              config.key_dim = 576;
+              config.model.layers = 4096;
+              config.model.kv_heads = config.model.query_heads = 64;
+              config.model.key_dim = 576;
               pkv_cache cache = nullptr;
               const pkv_status status = pkv_cache_create(&config, &cache);
               HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_TOO_LARGE, "%s",

@@ -36,8 +36,8 @@ std::vector<Model> models() {
 class Cache {
  public:
   explicit Cache(const Model& model, pkv_storage storage = PKV_STORAGE_PAGED) {
-    pkv_cache_config config = small_model(8);
-    config.dtype = model.dtype;
+    ModelConfig config = small_model(8);
+    config.model.dtype = model.dtype;
     config.layout = model.layout;
     config.isa = model.isa;
     config.storage = storage;

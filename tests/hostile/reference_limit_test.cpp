@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "../support/made.h"
 #include "base/status.h"
 #include "engine/cache/cache.h"
 #include "engine/file/file.h"
@@ -21,11 +22,11 @@ constexpr uint32_t block_size = 16;
 class ReferenceLimit : public testing::Test {
  protected:
   ReferenceLimit() {
-    std::array<pkv_layer_group, 2> groups = {default_group(), default_group()};
-    for (pkv_layer_group& group : groups)
-      group.layers = group.query_heads = group.kv_heads = 1, group.key_dim = 16;
-    const pkv_prefix_config prefix = default_prefix();
-    pkv_cache_config config = default_config();
+    auto group = made<pkv_layer_group>();
+    group.layers = group.query_heads = group.kv_heads = 1, group.key_dim = 16;
+    const std::array<pkv_layer_group, 2> groups = {group, group};
+    const auto prefix = made<pkv_prefix_config>();
+    auto config = made<pkv_cache_config>();
     config.groups = groups.data();
     config.group_count = groups.size();
     config.blocks = 32;

@@ -49,7 +49,7 @@ class Story {
   }
 
   pkv_session open(const char* salt = "") {
-    auto config = made(pkv_session_config_init);
+    auto config = made<pkv_session_config>();
     config.salt = salt;
     config.salt_size = std::strlen(salt);
     pkv_session session = nullptr;
@@ -111,11 +111,11 @@ class Life : public Story {
     if (session != nullptr)
       call([&] { return pkv_session_resume(session, &number, &total, nullptr); });
     std::vector<unsigned char> bytes(1 << 17);
-    auto stream = made(pkv_stream_init);
+    auto stream = made<pkv_stream>();
     stream.kind = PKV_STREAM_BUFFER;
     stream.data = bytes.data();
     stream.size = bytes.size();
-    auto config = made(pkv_file_config_init);
+    auto config = made<pkv_file_config>();
     config.prefix_index = config.trust_salts = 1;
     const pkv_file_item item{child, nullptr, 1};
     uint64_t size = 0;

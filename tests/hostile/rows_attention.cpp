@@ -3,203 +3,326 @@
 
 namespace hostile {
 
-// Makes a case for each parameter of attention that can be wrong.
-std::vector<Case> params_cases(size_t at) {
-  std::vector<Case> cases;
-  const auto add = [&](const char* name, std::function<void(pkv_attention_params&)> change,
-                       Wanted wanted) {
-    cases.push_back({name, within(at, std::move(change)), std::move(wanted)});
-  };
-  add("scale infinite", [](auto& p) { p.scale = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
-  add("scale NaN", [](auto& p) { p.scale = __builtin_nanf(""); }, {PKV_INVALID_ARGUMENT});
-  add("causal 2", [](auto& p) { p.causal = 2; }, {PKV_INVALID_ARGUMENT});
-  add("window 1", [](auto& p) { p.window = 1; }, {PKV_OK});
-  add("window UINT32_MAX - 1", [](auto& p) { p.window = UINT32_MAX - 1; }, {PKV_OK});
-  const auto with = [&](const char* name, std::function<void(World&, pkv_attention_params&)> change,
-                        Wanted wanted) {
-    cases.push_back({name, within(at, std::move(change)), std::move(wanted)});
-  };
-  add("softcap -1", [](auto& p) { p.softcap = -1; }, {PKV_INVALID_ARGUMENT});
-  add("softcap infinite", [](auto& p) { p.softcap = __builtin_inff(); }, {PKV_INVALID_ARGUMENT});
-  add("softcap NaN", [](auto& p) { p.softcap = __builtin_nanf(""); }, {PKV_INVALID_ARGUMENT});
-  add("softcap 50", [](auto& p) { p.softcap = 50; }, {PKV_OK});
-  add("sinks without a window", [](auto& p) { p.sinks = 4; }, {PKV_OK});
-  add("sinks UINT32_MAX - 1, window 1", [](auto& p) { p.sinks = UINT32_MAX - 1, p.window = 1; },
-      {PKV_OK});
-  add("mask_words without a mask", [](auto& p) { p.mask_words = UINT64_MAX; }, {PKV_OK});
-  with("mask of 0 words",
-       [](World& world, auto& p) { p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}); },
-       {PKV_INVALID_ARGUMENT});
-  with("mask of a word",
-       [](World& world, auto& p) {
-         p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = 1;
-       },
-       {PKV_OK});
-  with("mask that shows nothing",
-       [](World& world, auto& p) {
-         p.mask = world.keep_list<uint64_t>({0, 0, 0, 0}), p.mask_words = 1;
-       },
-       {PKV_OK});
+namespace {
+
+pkv_mask& see(World& world, pkv_attention_params& params, pkv_mask_kind kind, const void* data) {
+  auto mask = made<pkv_mask>();
+  mask.kind = kind;
+  mask.data = data;
+  pkv_mask* const kept = world.keep(mask);
+  params.mask = kept;
+  return *kept;
+}
+
+pkv_chosen_blocks& choose(World& world, pkv_attention_params& params) {
+  auto blocks = made<pkv_chosen_blocks>();
+  blocks.first = blocks.last = 1;
+  pkv_chosen_blocks* const kept = world.keep(blocks);
+  params.chosen_blocks = kept;
+  return *kept;
+}
+
+}  // namespace
+
+pkv_mask& see_bits(World& world, pkv_attention_params& params) {
+  pkv_mask& mask = see(world, params, PKV_MASK_BITS, world.keep_list<uint64_t>({1, 3, 7, 1}));
+  mask.row_stride = 1;
+  return mask;
+}
+
+pkv_mask& see_tree(World& world, pkv_attention_params& params) {
+  return see(world, params, PKV_MASK_PARENTS, world.keep_list<int32_t>({-1, 0, 0, -1}));
+}
+
+pkv_mask& see_bytes(World& world, pkv_attention_params& params) {
+  pkv_mask& mask =
+      see(world, params, PKV_MASK_BYTES, world.keep_list(std::vector<uint8_t>(2 * 3 * 20, 1)));
+  mask.columns = 20;
+  mask.row_stride = 20;
+  mask.batch_stride = 3 * 20;
+  mask.first_positions = world.keep_list<int64_t>({0, 0});
+  return mask;
+}
+
+pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params) {
+  pkv_chosen_blocks& blocks = choose(world, params);
+  blocks.top = 1;
+  blocks.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
+  return blocks;
+}
+
+pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
+  pkv_chosen_blocks& blocks = choose(world, params);
+  blocks.list_size = 2;
+  std::vector<uint32_t> lists(2 * 4 * kv_heads, PKV_NO_BLOCK);
+  for (size_t i = 0; i < lists.size(); i += 2) lists[i] = 0;
+  blocks.lists = world.keep_list(lists);
+  return blocks;
+}
+
+pkv_block_mass& weigh(World& world, pkv_attention_params& params) {
+  auto mass = made<pkv_block_mass>();
+  mass.masses = world.keep_list(std::vector<float>(2 * query_heads * 2));
+  mass.size = 2;
+  pkv_block_mass* const kept = world.keep(mass);
+  params.block_mass = kept;
+  return *kept;
+}
+
+namespace {
+
+// Makes the cases of the parameters at argument `at`.
+class ParamsCases {
+ public:
+  explicit ParamsCases(size_t at) : at_(at) {}
+
+  void add(const std::string& name, std::function<void(pkv_attention_params&)> change,
+           Wanted wanted) {
+    all.push_back({name, within(at_, std::move(change)), std::move(wanted)});
+  }
+  void with(const std::string& name, std::function<void(World&, pkv_attention_params&)> change,
+            Wanted wanted) {
+    all.push_back({name, within(at_, std::move(change)), std::move(wanted)});
+  }
+  // Adds a case of a struct that the parameters lead to, which `make` makes.
+  template <class Struct>
+  void in(Struct& (*make)(World&, pkv_attention_params&), const std::string& name,
+          std::type_identity_t<std::function<void(Struct&)>> change, Wanted wanted) {
+    with(
+        name,
+        [make, change = std::move(change)](World& world, auto& params) {
+          change(make(world, params));
+        },
+        std::move(wanted));
+  }
+  template <class Struct>
+  void add_sizes(Struct& (*make)(World&, pkv_attention_params&), const std::string& name) {
+    const uint32_t size = sizeof(Struct);
+    for (const uint32_t wrong : {0u, 8u, size - 8, size - 1, size + 1, size + 8, 4096u, UINT32_MAX})
+      in(make, format("%s: struct_size %u", name.c_str(), wrong),
+         [wrong](Struct& value) { value.struct_size = wrong; }, {PKV_INVALID_ARGUMENT});
+  }
+
+  std::vector<Case> all;
+
+ private:
+  const size_t at_;
+};
+
+void add_masks(ParamsCases& cases) {
+  const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE}, fine = {PKV_OK};
+  for (const auto make : {see_bits, see_tree, see_bytes}) {
+    cases.in(make, "mask", [](auto&) {}, fine);
+    cases.in(make, "mask: data NULL", [](auto& m) { m.data = nullptr; }, invalid);
+    for (const int32_t kind : {0, 4, -1, INT32_MAX, INT32_MIN})
+      cases.in(
+          make, format("mask: kind %d", kind), [kind](auto& m) { set_enum(m.kind, kind); },
+          invalid);
+    cases.add_sizes(make, "mask");
+  }
+  // The fields of another kind.
+  for (const auto make : {see_bits, see_tree}) {
+    cases.in(make, "mask: columns", [](auto& m) { m.columns = 1; }, invalid);
+    cases.in(make, "mask: batch_stride", [](auto& m) { m.batch_stride = 1; }, invalid);
+    cases.in(
+        make, "mask: first_positions",
+        [](auto& m) { m.first_positions = static_cast<const int64_t*>(m.data); }, invalid);
+    cases.in(
+        make, "mask: words or parents as bytes", [](auto& m) { m.kind = PKV_MASK_BYTES; }, invalid);
+  }
+  cases.in(see_tree, "mask: row_stride of a tree", [](auto& m) { m.row_stride = 1; }, invalid);
+  cases.in(see_tree, "mask: parents as words", [](auto& m) { m.kind = PKV_MASK_BITS; }, invalid);
+  for (const pkv_mask_kind kind : {PKV_MASK_BITS, PKV_MASK_PARENTS})
+    cases.in(see_bytes, "mask: bytes as another kind", [kind](auto& m) { m.kind = kind; }, invalid);
+  cases.in(see_bits, "mask of 0 words", [](auto& m) { m.row_stride = 0; }, invalid);
+  cases.with(
+      "mask that shows nothing",
+      [](World& world, auto& p) {
+        see_bits(world, p).data = world.keep_list<uint64_t>({0, 0, 0, 0});
+      },
+      fine);
   // No mask has these sizes. 2^58 words a row would lead out of the address space, and 2^61 would
   // wrap to row 0.
-  for (const uint64_t words : {(uint64_t{1} << 26) + 1, uint64_t{1} << 32, uint64_t{1} << 58,
-                               uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX})
-    cases.push_back({"mask of " + std::to_string(words) + " words",
-                     [words, at](World& world, Values& values) {
-                       auto& p = *reinterpret_cast<pkv_attention_params*>(values[at]);
-                       p.mask = world.keep_list<uint64_t>({1, 3, 7, 1}), p.mask_words = words;
-                     },
-                     {PKV_OUT_OF_RANGE}});
-  with("parents",
-       [](World& world, auto& p) { p.parents = world.keep_list<int32_t>({-1, 0, 0, -1}); },
-       {PKV_OK});
+  for (const int64_t words : {(int64_t{1} << 26) + 1, int64_t{1} << 32, int64_t{1} << 58,
+                              int64_t{1} << 61, INT64_MAX, int64_t{-1}, INT64_MIN})
+    cases.in(
+        see_bits, "mask of " + std::to_string(words) + " words",
+        [words](auto& m) { m.row_stride = words; }, range);
   for (const int32_t bad : {-2, 1, 2, INT32_MAX, INT32_MIN})
-    cases.push_back({"parent " + std::to_string(bad) + " of token 1",
-                     [bad, at](World& world, Values& values) {
-                       reinterpret_cast<pkv_attention_params*>(values[at])->parents =
-                           world.keep_list<int32_t>({-1, bad, 0, -1});
-                     },
-                     {PKV_INVALID_ARGUMENT}});
-  const auto add_bools = [](World& world, pkv_attention_params& p) {
-    p.bool_mask = world.keep_list(std::vector<uint8_t>(2 * 3 * 20, 1));
-    p.bool_mask_columns = p.bool_mask_row_stride = 20;
-    p.bool_mask_batch_stride = 3 * 20;
-  };
-  with("bool mask", add_bools, {PKV_OK});
-  with("bool mask without columns",
-       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_columns = 0; },
-       {PKV_INVALID_ARGUMENT});
-  with("bool mask of 2^61 columns",
-       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_columns = uint64_t{1} << 61; },
-       {PKV_OVERFLOW});
-  with("bool mask, row stride negative",
-       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_row_stride = -20; },
-       {PKV_OUT_OF_RANGE});
-  with("bool mask, row stride INT64_MAX",
-       [=](World& world, auto& p) { add_bools(world, p), p.bool_mask_row_stride = INT64_MAX; },
-       {PKV_OVERFLOW});
-  with("two masks",
-       [=](World& world, auto& p) {
-         add_bools(world, p), p.parents = world.keep_list<int32_t>({-1, 0, 0, -1});
-       },
-       {PKV_INVALID_ARGUMENT});
-  with("slopes, sink logits, lse",
-       [](World& world, auto& p) {
-         p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
-         p.sink_logits = world.keep_list(std::vector<float>(query_heads, 1));
-         p.lse = world.keep_list(std::vector<float>(4 * query_heads));
-       },
-       {PKV_OK});
-  add("first_blocks and last_blocks UINT32_MAX",
-      [](auto& p) { p.first_blocks = p.last_blocks = UINT32_MAX; }, {PKV_OK});
-  add("block_mass_size without block_mass", [](auto& p) { p.block_mass_size = 1; },
-      {PKV_INVALID_ARGUMENT});
-  add("block_mass_queries without block_mass", [](auto& p) { p.block_mass_queries = 1; },
-      {PKV_INVALID_ARGUMENT});
-  const auto add_mass = [](World& world, pkv_attention_params& p) {
-    p.block_mass_size = 2;
-    p.block_mass = world.keep_list(std::vector<float>(2 * 2 * query_heads));
-  };
-  with("block mass", add_mass, {PKV_OK});
-  with("block mass of more queries than there are",
-       [=](World& world, auto& p) { add_mass(world, p), p.block_mass_queries = UINT32_MAX; },
-       {PKV_OK});
-  with("block mass of no blocks",
-       [=](World& world, auto& p) { add_mass(world, p), p.block_mass_size = 0; },
-       {PKV_INVALID_ARGUMENT});
+    cases.with(
+        "parent " + std::to_string(bad) + " of token 1",
+        [bad](World& world, auto& p) {
+          see_tree(world, p).data = world.keep_list<int32_t>({-1, bad, 0, -1});
+        },
+        invalid);
+  cases.in(see_bytes, "mask of bytes without columns", [](auto& m) { m.columns = 0; }, invalid);
+  cases.in(see_bytes, "mask of 2^61 columns", [](auto& m) { m.columns = uint64_t{1} << 61; },
+           {PKV_OVERFLOW});
+  cases.in(see_bytes, "mask of bytes, row_stride -20", [](auto& m) { m.row_stride = -20; }, range);
+  cases.in(see_bytes, "mask of bytes, row_stride INT64_MAX",
+           [](auto& m) { m.row_stride = INT64_MAX; }, {PKV_OVERFLOW});
+  cases.in(
+      see_bytes, "mask of bytes, batch_stride -60", [](auto& m) { m.batch_stride = -60; }, range);
+  cases.in(
+      see_bytes, "mask of bytes, positions NULL", [](auto& m) { m.first_positions = nullptr; },
+      fine);
+  for (const int64_t bad : {INT64_MIN, int64_t{-20}, int64_t{-16}})
+    cases.with(
+        "mask of bytes from position " + std::to_string(bad) + " on",
+        [bad](World& world, auto& p) {
+          see_bytes(world, p).first_positions = world.keep_list<int64_t>({bad, bad});
+        },
+        invalid);
+}
+
+void add_chosen(ParamsCases& cases) {
+  const Wanted invalid = {PKV_INVALID_ARGUMENT}, fine = {PKV_OK};
+  // Only a cache chooses blocks.
+  const Wanted of_caches = {PKV_OK, PKV_UNSUPPORTED};
+  cases.in(choose_lists, "block lists", [](auto&) {}, fine);
+  cases.in(choose_top, "top", [](auto&) {}, of_caches);
+  cases.in(
+      choose_top, "top, chosen NULL, together", [](auto& b) { b.chosen = nullptr, b.together = 1; },
+      of_caches);
+  for (const auto make : {choose_lists, choose_top}) {
+    cases.add_sizes(make, "chosen_blocks");
+    cases.in(make, "chosen_blocks: reserved 1", [](auto& b) { b.reserved = 1; }, invalid);
+    cases.in(
+        make, "chosen_blocks: neither top nor lists", [](auto& b) { b.top = 0, b.lists = nullptr; },
+        invalid);
+    cases.in(make, "chosen_blocks: together 2", [](auto& b) { b.together = 2; }, invalid);
+  }
+  cases.in(choose_lists, "chosen_blocks: top and lists", [](auto& b) { b.top = 1; }, invalid);
+  cases.in(
+      choose_lists, "chosen_blocks: lists, together", [](auto& b) { b.together = 1; }, invalid);
+  cases.in(
+      choose_lists, "chosen_blocks: lists, chosen",
+      [](auto& b) { b.chosen = const_cast<uint32_t*>(b.lists); }, invalid);
+  cases.in(
+      choose_top, "chosen_blocks: list_size without lists", [](auto& b) { b.list_size = 1; },
+      invalid);
+  cases.in(
+      choose_lists, "chosen_blocks: first and last UINT32_MAX",
+      [](auto& b) { b.first = b.last = UINT32_MAX; }, fine);
+  cases.in(
+      choose_lists, "chosen_blocks: first and last 0", [](auto& b) { b.first = b.last = 0; }, fine);
+  cases.in(choose_lists, "block lists of size 0", [](auto& b) { b.list_size = 0; }, fine);
   for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
-    with("block mass of a size beyond memory",
-         [=](World& world, auto& p) { add_mass(world, p), p.block_mass_size = size; },
-         {PKV_OVERFLOW});
-  add("block_list_size without block_lists", [](auto& p) { p.block_list_size = 1; },
-      {PKV_INVALID_ARGUMENT});
-  const auto add_lists = [](World& world, pkv_attention_params& p) {
-    p.block_list_size = 2;
-    p.block_lists = world.keep_list(std::vector<uint32_t>(2 * 4 * kv_heads, PKV_NO_BLOCK));
-  };
-  with("block lists", add_lists, {PKV_OK});
-  with("block lists of size 0",
-       [=](World& world, auto& p) { add_lists(world, p), p.block_list_size = 0; }, {PKV_OK});
+    cases.in(choose_lists, "block lists of a size beyond memory",
+             [size](auto& b) { b.list_size = size; }, {PKV_OVERFLOW});
+  cases.in(choose_lists, "a block behind the end",
+           [](auto& b) { const_cast<uint32_t*>(b.lists)[0] = 2; }, {PKV_OUT_OF_RANGE});
+  cases.in(
+      choose_lists, "a block twice", [](auto& b) { const_cast<uint32_t*>(b.lists)[1] = 0; },
+      invalid);
+  cases.with(
+      "block lists and a window",
+      [](World& world, auto& p) { choose_lists(world, p), p.window = 5; }, fine);
+  cases.with(
+      "block lists and a tree",
+      [](World& world, auto& p) { choose_lists(world, p), see_tree(world, p); }, fine);
+  cases.with(
+      "block lists and a tree whose parents come later",
+      [](World& world, auto& p) {
+        choose_lists(world, p);
+        see_tree(world, p).data = world.keep_list<int32_t>({1, 0, 0, -1});
+      },
+      invalid);
+  cases.with(
+      "block lists and slopes",
+      [](World& world, auto& p) {
+        choose_lists(world, p);
+        p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
+      },
+      invalid);
+}
+
+void add_mass(ParamsCases& cases) {
+  const Wanted invalid = {PKV_INVALID_ARGUMENT}, fine = {PKV_OK};
+  cases.in(weigh, "block mass", [](auto&) {}, fine);
+  cases.add_sizes(weigh, "block_mass");
+  cases.in(weigh, "block_mass: masses NULL", [](auto& m) { m.masses = nullptr; }, invalid);
+  cases.in(
+      weigh, "block mass of more queries than there are", [](auto& m) { m.queries = UINT32_MAX; },
+      fine);
+  cases.in(weigh, "block mass of no blocks", [](auto& m) { m.size = 0; }, invalid);
   for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
-    with("block lists of a size beyond memory",
-         [=](World& world, auto& p) { add_lists(world, p), p.block_list_size = size; },
-         {PKV_OVERFLOW});
-  with("a block behind the end",
-       [=](World& world, auto& p) {
-         add_lists(world, p), const_cast<uint32_t*>(p.block_lists)[0] = 2;
-       },
-       {PKV_OUT_OF_RANGE});
-  with("a block twice",
-       [=](World& world, auto& p) {
-         add_lists(world, p);
-         auto* const list = const_cast<uint32_t*>(p.block_lists);
-         list[0] = list[1] = 0;
-       },
-       {PKV_INVALID_ARGUMENT});
-  with("block lists and top_blocks",
-       [=](World& world, auto& p) { add_lists(world, p), p.top_blocks = 1; },
-       {PKV_INVALID_ARGUMENT});
-  with("block lists and a window",
-       [=](World& world, auto& p) { add_lists(world, p), p.window = 5; }, {PKV_OK});
-  with("block lists and a tree",
-       [=](World& world, auto& p) {
-         add_lists(world, p), p.parents = world.keep_list<int32_t>({-1, 0, 0, -1});
-       },
-       {PKV_OK});
-  with("block lists and a tree whose parents come later",
-       [=](World& world, auto& p) {
-         add_lists(world, p), p.parents = world.keep_list<int32_t>({1, 0, 0, -1});
-       },
-       {PKV_INVALID_ARGUMENT});
-  add("choose_together without top_blocks", [](auto& p) { p.choose_together = 1; },
-      {PKV_INVALID_ARGUMENT});
-  add("choose_together 2", [](auto& p) { p.choose_together = 2; }, {PKV_INVALID_ARGUMENT});
-  with("block lists and choose_together",
-       [=](World& world, auto& p) { add_lists(world, p), p.choose_together = 1; },
-       {PKV_INVALID_ARGUMENT});
-  add("reserved 1", [](auto& p) { p.reserved = 1; }, {PKV_INVALID_ARGUMENT});
-  const auto windows = [](World& world, std::initializer_list<uint32_t> first) {
+    cases.in(weigh, "block mass of a size beyond memory", [size](auto& m) { m.size = size; },
+             {PKV_OVERFLOW});
+  cases.with(
+      "block mass and block lists",
+      [](World& world, auto& p) { choose_lists(world, p), weigh(world, p); }, invalid);
+}
+
+void add_windows(ParamsCases& cases) {
+  const Wanted fine = {PKV_OK};
+  cases.add("window 1", [](auto& p) { p.window = 1; }, fine);
+  cases.add("window UINT32_MAX", [](auto& p) { p.window = UINT32_MAX; }, fine);
+  cases.add("sinks without a window", [](auto& p) { p.sinks = 4; }, fine);
+  cases.add("no sinks", [](auto& p) { p.sinks = PKV_NO_SINKS; }, fine);
+  cases.add(
+      "sinks UINT32_MAX - 1, window 1", [](auto& p) { p.sinks = UINT32_MAX - 1, p.window = 1; },
+      fine);
+  const auto windows = [](World& world, uint32_t first) {
     std::vector<uint32_t> list(kv_heads, UINT32_MAX - 1);
-    std::copy(first.begin(), first.end(), list.begin());
+    list[0] = first;
     return world.keep_list(list);
   };
-  with("windows of heads", [=](World& world, auto& p) { p.head_windows = windows(world, {1}); },
-       {PKV_OK});
-  with("windows and sinks of heads",
-       [=](World& world, auto& p) {
-         p.head_windows = windows(world, {0}), p.head_sinks = windows(world, {UINT32_MAX});
-       },
-       {PKV_OK});
-  with("sinks of heads and a window",
-       [=](World& world, auto& p) { p.head_sinks = windows(world, {0}), p.window = 1; }, {PKV_OK});
-  with("block lists and slopes",
-       [=](World& world, auto& p) {
-         add_lists(world, p);
-         p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
-       },
-       {PKV_INVALID_ARGUMENT});
-  with("chosen_blocks without top_blocks",
-       [](World& world, auto& p) {
-         p.chosen_blocks = const_cast<uint32_t*>(world.keep_list(std::vector<uint32_t>(8)));
-       },
-       {PKV_INVALID_ARGUMENT});
-  return cases;
+  cases.with(
+      "windows of heads", [=](World& world, auto& p) { p.head_windows = windows(world, 1); }, fine);
+  cases.with(
+      "windows and sinks of heads",
+      [=](World& world, auto& p) {
+        p.head_windows = windows(world, 0), p.head_sinks = windows(world, PKV_NO_SINKS);
+      },
+      fine);
+  cases.with(
+      "sinks of heads and a window",
+      [=](World& world, auto& p) { p.head_sinks = windows(world, 0), p.window = 1; }, fine);
+}
+
+}  // namespace
+
+std::vector<Case> params_cases(size_t at) {
+  ParamsCases cases(at);
+  const Wanted invalid = {PKV_INVALID_ARGUMENT}, fine = {PKV_OK};
+  cases.add("scale infinite", [](auto& p) { p.scale = __builtin_inff(); }, invalid);
+  cases.add("scale NaN", [](auto& p) { p.scale = __builtin_nanf(""); }, invalid);
+  cases.add("bidirectional", [](auto& p) { p.bidirectional = 1; }, fine);
+  cases.add("bidirectional 2", [](auto& p) { p.bidirectional = 2; }, invalid);
+  cases.add("softcap -1", [](auto& p) { p.softcap = -1; }, invalid);
+  cases.add("softcap infinite", [](auto& p) { p.softcap = __builtin_inff(); }, invalid);
+  cases.add("softcap NaN", [](auto& p) { p.softcap = __builtin_nanf(""); }, invalid);
+  cases.add("softcap 50", [](auto& p) { p.softcap = 50; }, fine);
+  cases.with(
+      "slopes, sink logits, lse",
+      [](World& world, auto& p) {
+        p.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
+        p.sink_logits = world.keep_list(std::vector<float>(query_heads, 1));
+        p.lse = world.keep_list(std::vector<float>(4 * query_heads));
+      },
+      fine);
+  add_windows(cases);
+  add_masks(cases);
+  add_chosen(cases);
+  add_mass(cases);
+  return cases.all;
 }
 
 namespace {
 
 Function attention_row() {
   const auto view = [](World& world) {
-    auto value = empty<pkv_kv_view>();
-    OK(pkv_cache_kv_view(world.cache, 0, &value));
+    auto value = made<pkv_kv_view>();
+    OK(pkv_cache_get_kv_view(world.cache, 0, &value));
     return value;
   };
   // There are two sequences on the blocks of one session: 3 queries of 20 positions, and 1 of 5.
   const auto sequences = [](World& world) {
     uint32_t table[4] = {};
     size_t count = 0;
-    OK(pkv_session_block_table(world.session, 0, 4, table, &count));
-    auto value = empty<pkv_attention_sequences>();
+    OK(pkv_session_get_block_table(world.session, 0, 4, table, &count));
+    auto value = made<pkv_attention_sequences>();
     value.query_heads = query_heads;
     value.count = 2;
     value.query_lengths = world.keep_list<uint32_t>({3, 1});
@@ -208,11 +331,11 @@ Function attention_row() {
     value.block_table_stride = 4;
     return value;
   };
-  const auto params = [](World&) { return made(pkv_attention_params_init); };
+  const auto params = [](World&) { return made<pkv_attention_params>(); };
   Function row{ROW(pkv_attention),
-               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view, 104),
-                config_in<pkv_attention_sequences>(sequences, 48),
-                optional(config_in<pkv_attention_params>(params, 16)), rows(4, query_heads),
+               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view),
+                config_in<pkv_attention_sequences>(sequences),
+                optional(config_in<pkv_attention_params>(params)), rows(4, query_heads),
                 rows(4, query_heads)}};
   row.cases = params_cases(3);
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE},
@@ -320,7 +443,7 @@ Function merge_row() {
                                                world.keep_list(numbers(3 * query_heads, 6))}));
   });
   Function row{
-      ROW(pkv_merge_states),
+      ROW(pkv_attention_merge),
       {optional(handle(Handle::compute)), number(2), outs, lse, number(3), number(query_heads),
        number(dim), rows(3, query_heads), optional(out<float>(3 * query_heads))}};
   const auto add = [&](const char* name, size_t at, uint64_t by, Wanted wanted) {

@@ -132,29 +132,27 @@ std::vector<Function> states_rows() {
   Arg batch = handle(Handle::batch);
   batch.value = [](World& world) { return bits(world.recurring); };
   Function states{
-      ROW(pkv_batch_states),
+      ROW(pkv_batch_get_states),
       {batch, index(1, 2), out<const void*>(), number(3), out<void*>(3), out<size_t>()}};
-  Function tokens{ROW(pkv_batch_state_indices),
-                  {batch, index(1, 2), out<size_t>(2), number(3), out<uint32_t>(3), out<size_t>()}};
-  Function ids{ROW(pkv_batch_state_blocks),
-               {batch, index(1, 2), out<uint32_t>(), number(3), out<uint32_t>(3), out<size_t>()}};
-  std::vector<Function> rows = {states, tokens, ids};
-  for (Function& row : rows)
-    row.cases = {{"capacity SIZE_MAX", set(3, SIZE_MAX), {PKV_OVERFLOW}},
-                 {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}},
-                 {"of a cache without states",
-                  [](World& world, Values& values) {
-                    values[0] = bits(world.batch);
-                    values[1] = 0;
-                  },
-                  {PKV_UNSUPPORTED}}};
-  rows[0].cases.push_back({"after accept",
-                           [](World& world, Values&) {
-                             const uint32_t first = 0;
-                             OK(pkv_batch_accept(world.recurring, 0, 1, &first));
-                           },
-                           {PKV_INVALID_ARGUMENT}});
-  return rows;
+  Function blocks{ROW(pkv_batch_get_state_blocks),
+                  {batch, index(1, 2), optional(out<uint32_t>()), out<size_t>(2), number(3),
+                   out<uint32_t>(3), optional(out<uint32_t>(3)), out<size_t>()}};
+  for (const auto& [row, capacity] : {std::pair{&states, 3}, std::pair{&blocks, 4}})
+    row->cases = {{"capacity SIZE_MAX", set(capacity, SIZE_MAX), {PKV_OVERFLOW}},
+                  {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}},
+                  {"of a cache without states",
+                   [](World& world, Values& values) {
+                     values[0] = bits(world.batch);
+                     values[1] = 0;
+                   },
+                   {PKV_UNSUPPORTED}}};
+  states.cases.push_back({"after accept",
+                          [](World& world, Values&) {
+                            const uint32_t first = 0;
+                            OK(pkv_batch_accept(world.recurring, 0, 1, &first));
+                          },
+                          {PKV_INVALID_ARGUMENT}});
+  return {states, blocks};
 }
 
 }  // namespace
@@ -162,16 +160,15 @@ std::vector<Function> states_rows() {
 std::vector<Function> batch_rows() {
   const Arg batch = handle(Handle::batch);
   const Arg layer = index(1, layers), group = index(0, 1);
-  const auto params = [](World&) { return made(pkv_attention_params_init); };
+  const auto params = [](World&) { return made<pkv_attention_params>(); };
   const Case unwritten{"no layer written",
                        [](World& world, Values& values) { values[0] = bits(fresh_batch(world)); },
                        {PKV_INCOMPLETE}};
 
-  Function count{ROW(pkv_batch_rows), {batch, out<size_t>()}};
   Function first_rows{ROW(pkv_batch_set_first_rows), {batch, optional(in<uint32_t>({0}))}};
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads), rows(3, kv_heads)}};
   Function attend{ROW(pkv_batch_attend),
-                  {batch, layer, optional(config_in<pkv_attention_params>(params, 16)),
+                  {batch, layer, optional(config_in<pkv_attention_params>(params)),
                    rows(3, query_heads), rows(3, query_heads)},
                   params_cases(2)};
   attend.cases.push_back(unwritten);
@@ -186,21 +183,21 @@ std::vector<Function> batch_rows() {
       {"a second time", [](World& world, Values&) { accept_one(world); }, {PKV_INVALID_ARGUMENT}});
   Function abort{ROW(pkv_batch_abort), {handle(Handle::batch, true)}};
   abort.closes = true;
-  Function slots{ROW(pkv_batch_slot_mapping),
+  Function slots{ROW(pkv_batch_get_slot_mapping),
                  {batch, group, number(64), out<int64_t>(64), out<size_t>()}};
   slots.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
                  {"just enough", set(2, 3), {PKV_OK}}};
   Function indices{
-      ROW(pkv_batch_kv_indices),
+      ROW(pkv_batch_get_kv_indices),
       {batch, group, enumeration(PKV_INDEX_SLOTS, {0, 3, -1, INT32_MAX}), out<int64_t>(2),
        number(64), out<int64_t>(64), out<size_t>(), optional(out<uint32_t>())}};
   indices.cases = {{"capacity SIZE_MAX", set(4, SIZE_MAX), {PKV_OVERFLOW}},
                    {"just enough", set(4, 8), {PKV_OK}}};
-  Function copies{ROW(pkv_batch_block_copies),
+  Function copies{ROW(pkv_batch_get_block_copies),
                   {batch, group, number(64), out<uint32_t>(64), out<uint32_t>(64), out<size_t>()}};
   copies.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
-  std::vector<Function> rows = {begin_row(), victims_row(), count, first_rows, write,  attend,
-                                accept,      commit,        abort, slots,      copies, indices};
+  std::vector<Function> rows = {begin_row(), victims_row(), first_rows, write,  attend, accept,
+                                commit,      abort,         slots,      copies, indices};
   for (Function& row : states_rows()) rows.push_back(std::move(row));
   return rows;
 }

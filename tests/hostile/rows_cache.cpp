@@ -1,4 +1,5 @@
 // The rows of common.h, version.h, pool.h and cache.h.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -77,7 +78,7 @@ struct LackingStore {
     config.store = &store;
   }
   pkv_store store{};
-  pkv_store_config config = made(pkv_store_config_init);
+  pkv_store_config config = made<pkv_store_config>();
 };
 
 const pkv_allocator no_functions{};
@@ -85,16 +86,29 @@ const pkv_allocator no_free{[](void*, size_t, size_t) -> void* { return nullptr;
                             nullptr};
 
 pkv_pool_config pool_config(World& world) {
-  auto config = made(pkv_pool_config_init);
+  auto config = made<pkv_pool_config>();
   config.blocks = 8;
   config.allocator = world.hooks.allocator();
   return config;
 }
 
-pkv_cache_config cache_config(World& world) { return world.make_config(8); }
+pkv_cache_config cache_config(World& world) {
+  const ModelConfig config = world.make_config(8);
+  const uint32_t count = std::max(config.group_count, 1u);
+  pkv_cache_config kept = config;
+  kept.groups = world.keep_list(std::vector(config.groups, config.groups + count));
+  return kept;
+}
 
-Change cache_field(std::function<void(pkv_cache_config&)> change) {
-  return within(0, std::move(change));
+// Changes the config and its group.
+using ChangeModel = std::function<void(pkv_cache_config&, pkv_layer_group&)>;
+Case model_case(const std::string& name, ChangeModel change, Wanted wanted) {
+  return {name,
+          within<pkv_cache_config>(0,
+                                   [change = std::move(change)](pkv_cache_config& config) {
+                                     change(config, const_cast<pkv_layer_group&>(*config.groups));
+                                   }),
+          std::move(wanted)};
 }
 
 // The matrix that changes nothing, for keys and values of 16 dims.
@@ -107,8 +121,11 @@ const std::array<float, 256>& unit_matrix() {
   return matrix;
 }
 
-template <class Add>
-void add_rotations(const Add& add) {
+std::vector<Case> rotation_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, ChangeModel change, Wanted wanted) {
+    cases.push_back(model_case(name, std::move(change), std::move(wanted)));
+  };
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   static const std::array<float, 256> zeros{};
   static std::array<float, 256> infinite = unit_matrix(), double_length = unit_matrix();
@@ -117,9 +134,9 @@ void add_rotations(const Add& add) {
   const auto of_k = [&](const char* name, const std::array<float, 256>& matrix, Wanted wanted) {
     add(
         name,
-        [&matrix](pkv_cache_config& c) {
-          c.rotation = PKV_ROTATION_MATRIX;
-          c.key_rotation = matrix.data();
+        [&matrix](auto&, auto& g) {
+          g.rotation = PKV_ROTATION_MATRIX;
+          g.key_rotation = matrix.data();
         },
         std::move(wanted));
   };
@@ -127,22 +144,32 @@ void add_rotations(const Add& add) {
   of_k("rotation: a matrix of zeros", zeros, invalid);
   of_k("rotation: a matrix with an infinity", infinite, invalid);
   of_k("rotation: rows of length 2", double_length, invalid);
+  add("rotation: matrices of K and V",
+      [](auto&, auto& g) {
+        g.rotation = PKV_ROTATION_MATRIX;
+        g.key_rotation = g.value_rotation = unit_matrix().data();
+      },
+      {PKV_OK});
   add(
-      "rotation MATRIX without matrices",
-      [](pkv_cache_config& c) { c.rotation = PKV_ROTATION_MATRIX; }, invalid);
+      "rotation MATRIX without matrices", [](auto&, auto& g) { g.rotation = PKV_ROTATION_MATRIX; },
+      invalid);
+  add(
+      "a matrix without rotation MATRIX",
+      [](auto&, auto& g) { g.key_rotation = unit_matrix().data(); }, invalid);
   add(
       "rotation HADAMARD and a matrix",
-      [](pkv_cache_config& c) {
-        c.rotation = PKV_ROTATION_HADAMARD;
-        c.value_rotation = unit_matrix().data();
+      [](auto&, auto& g) {
+        g.rotation = PKV_ROTATION_HADAMARD;
+        g.value_rotation = unit_matrix().data();
       },
       invalid);
   add("rotation HADAMARD, storage NONE",
-      [](pkv_cache_config& c) {
-        c.rotation = PKV_ROTATION_HADAMARD;
+      [](auto& c, auto& g) {
+        g.rotation = PKV_ROTATION_HADAMARD;
         c.storage = PKV_STORAGE_NONE;
       },
       {PKV_UNSUPPORTED});
+  return cases;
 }
 
 // Makes the cases that both compute_plan and create refuse.
@@ -151,63 +178,81 @@ std::vector<Case> config_cases() {
   std::vector<Case> cases;
   const auto add = [&](const std::string& name, std::function<void(pkv_cache_config&)> change,
                        Wanted wanted) {
-    cases.push_back({name, cache_field(std::move(change)), std::move(wanted)});
+    cases.push_back({name, within(0, std::move(change)), std::move(wanted)});
+  };
+  const auto add_model = [&](const std::string& name, ChangeModel change, Wanted wanted) {
+    cases.push_back(model_case(name, std::move(change), std::move(wanted)));
   };
 #define FIELD_IS(field, value, wanted) \
   add(#field " = " #value, [](pkv_cache_config& c) { c.field = value; }, wanted)
 #define ENUM_IS(field, value) \
   add(#field " = " #value, [](pkv_cache_config& c) { set_enum(c.field, value); }, invalid)
-  ENUM_IS(storage, 0);
-  ENUM_IS(storage, 4);
+#define GROUP_IS(field, value, wanted) \
+  add_model("group: " #field " = " #value, [](auto&, auto& g) { g.field = value; }, wanted)
+#define GROUP_ENUM_IS(field, value) \
+  add_model(                        \
+      "group: " #field " = " #value, [](auto&, auto& g) { set_enum(g.field, value); }, invalid)
+  ENUM_IS(storage, 3);
+  ENUM_IS(storage, -1);
   ENUM_IS(storage, INT32_MAX);
-  ENUM_IS(layout, 0);
-  ENUM_IS(layout, 3);
-  ENUM_IS(dtype, unknown_dtype);
-  ENUM_IS(dtype, INT32_MAX);
-  ENUM_IS(value_dtype, unknown_dtype);
-  ENUM_IS(value_dtype, -1);
+  ENUM_IS(layout, 2);
+  ENUM_IS(layout, -1);
+  GROUP_ENUM_IS(dtype, unknown_dtype);
+  GROUP_ENUM_IS(dtype, INT32_MAX);
+  GROUP_ENUM_IS(value_dtype, unknown_dtype);
+  GROUP_ENUM_IS(value_dtype, -1);
   ENUM_IS(isa, unknown_isa);
   ENUM_IS(isa, INT32_MAX);
   ENUM_IS(huge_pages, 3);
-  ENUM_IS(rotation, 3);
-  ENUM_IS(rotation, -1);
-  FIELD_IS(rotation, PKV_ROTATION_HADAMARD, (Wanted{PKV_OK}));
+  GROUP_ENUM_IS(rotation, 3);
+  GROUP_ENUM_IS(rotation, -1);
+  GROUP_IS(rotation, PKV_ROTATION_HADAMARD, (Wanted{PKV_OK}));
   FIELD_IS(memory_directory, "", invalid);
   FIELD_IS(shared_memory, 2, invalid);
   FIELD_IS(shared_memory, 1, invalid);
-  FIELD_IS(block_size, 0, invalid);
+  FIELD_IS(reserved, 1, invalid);
+  FIELD_IS(block_size, 0, (Wanted{PKV_OK}));
   FIELD_IS(block_size, 8, invalid);
   FIELD_IS(block_size, 17, invalid);
   FIELD_IS(block_size, 272, invalid);
   FIELD_IS(block_size, UINT32_MAX, invalid);
-  FIELD_IS(layers, 0, invalid);
-  FIELD_IS(layers, UINT32_MAX, (Wanted{PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_TOO_LARGE}));
-  FIELD_IS(query_heads, 0, invalid);
-  FIELD_IS(query_heads, 3, invalid);
-  FIELD_IS(query_heads, UINT32_MAX, invalid);
-  FIELD_IS(kv_heads, 0, invalid);
-  FIELD_IS(kv_heads, UINT32_MAX, invalid);
-  FIELD_IS(key_dim, 0, invalid);
-  FIELD_IS(key_dim, 20, invalid);
-  FIELD_IS(key_dim, UINT32_MAX, invalid);
-  FIELD_IS(key_dim, UINT32_MAX - 15, invalid);
-  FIELD_IS(value_dim, 8, invalid);
-  FIELD_IS(value_dim, UINT32_MAX, invalid);
+  GROUP_IS(layers, 0, invalid);
+  GROUP_IS(layers, UINT32_MAX, (Wanted{PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_TOO_LARGE}));
+  GROUP_IS(query_heads, 0, invalid);
+  GROUP_IS(query_heads, 3, invalid);
+  GROUP_IS(query_heads, UINT32_MAX, invalid);
+  GROUP_IS(kv_heads, 0, invalid);
+  GROUP_IS(kv_heads, UINT32_MAX, invalid);
+  GROUP_IS(key_dim, 0, invalid);
+  GROUP_IS(key_dim, 20, invalid);
+  GROUP_IS(key_dim, UINT32_MAX, invalid);
+  GROUP_IS(key_dim, UINT32_MAX - 15, invalid);
+  GROUP_IS(value_dim, 8, invalid);
+  GROUP_IS(value_dim, UINT32_MAX, invalid);
   FIELD_IS(blocks, 0, invalid);
   FIELD_IS(blocks, UINT32_MAX, (Wanted{PKV_TOO_LARGE, PKV_OVERFLOW}));
   FIELD_IS(blocks, UINT64_MAX, big);
   FIELD_IS(memory_bytes, 1 << 20, invalid);  // The number of blocks is given, too.
   FIELD_IS(threads, UINT32_MAX, invalid);
   FIELD_IS(prefault, 2, invalid);
-  FIELD_IS(group_count, 1, invalid);  // The layers are described twice.
+  FIELD_IS(group_count, 1, (Wanted{PKV_OK}));
+  FIELD_IS(group_count, UINT32_MAX, invalid);
+  FIELD_IS(groups, nullptr, invalid);
+  GROUP_IS(struct_size, 0, invalid);
+  GROUP_IS(struct_size, 8, invalid);
+  GROUP_IS(struct_size, sizeof g - 8, invalid);
+  GROUP_IS(struct_size, sizeof g + 8, invalid);
+  GROUP_IS(struct_size, UINT32_MAX, invalid);
   FIELD_IS(watermark, UINT32_MAX, invalid);
   FIELD_IS(watermark, 8, invalid);
   FIELD_IS(watermark, 7, (Wanted{PKV_OK}));
-  FIELD_IS(sinks, 4, invalid);  // There is no window.
-  FIELD_IS(latent, 2, invalid);
-  FIELD_IS(latent, 1, (Wanted{PKV_OK}));
+  GROUP_IS(sinks, 4, invalid);  // There is no window.
+  GROUP_IS(latent, 2, invalid);
+  GROUP_IS(latent, 1, (Wanted{PKV_OK}));
 #undef FIELD_IS
 #undef ENUM_IS
+#undef GROUP_IS
+#undef GROUP_ENUM_IS
   add(
       "memory_bytes UINT64_MAX",
       [](pkv_cache_config& c) { c.blocks = 0, c.memory_bytes = UINT64_MAX; }, big);
@@ -215,28 +260,27 @@ std::vector<Case> config_cases() {
       {PKV_TOO_LARGE});
   add(
       "group_count UINT32_MAX, groups NULL",
-      [](pkv_cache_config& c) {
-        c.layers = c.query_heads = c.kv_heads = c.key_dim = 0;
-        c.group_count = UINT32_MAX;
-      },
-      invalid);
-  add(
+      [](pkv_cache_config& c) { c.groups = nullptr, c.group_count = UINT32_MAX; }, invalid);
+  add_model(
       "everything at its largest",
-      [](pkv_cache_config& c) {
-        c.layers = c.query_heads = c.kv_heads = 65536;
-        c.key_dim = c.value_dim = 576;
+      [](auto& c, auto& g) {
+        g.layers = g.query_heads = g.kv_heads = 65536;
+        g.key_dim = g.value_dim = 576;
         c.block_size = 256;
         c.blocks = INT32_MAX;
       },
       big);
-  add(
-      "latent, value_dim > key_dim", [](pkv_cache_config& c) { c.latent = 1, c.value_dim = 32; },
+  add_model(
+      "latent, value_dim > key_dim", [](auto&, auto& g) { g.latent = 1, g.value_dim = 32; },
       invalid);
-  add(
-      "latent, another value_dtype",
-      [](pkv_cache_config& c) { c.latent = 1, c.value_dtype = PKV_F16; }, invalid);
-  static const pkv_prefix_config known = made(pkv_prefix_config_init);
-  static const pkv_store_config no_store = made(pkv_store_config_init);
+  add_model(
+      "latent, another value_dtype", [](auto&, auto& g) { g.latent = 1, g.value_dtype = PKV_F16; },
+      invalid);
+  add_model("window and sinks", [](auto&, auto& g) { g.window = 16, g.sinks = 4; }, {PKV_OK});
+  add_model("int4 keys, fp8 values",
+            [](auto&, auto& g) { g.dtype = PKV_INT4, g.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
+  static const auto known = made<pkv_prefix_config>();
+  static const auto no_store = made<pkv_store_config>();
   add("store: no store", [](pkv_cache_config& c) { c.store = &no_store; }, invalid);
   static const std::array<LackingStore, 5> lacking{
       LackingStore(0), LackingStore(1), LackingStore(2), LackingStore(3), LackingStore(4)};
@@ -268,10 +312,6 @@ std::vector<Case> config_cases() {
         format("prefix: struct_size %u", wrong[i]),
         [i](pkv_cache_config& c) { c.prefix = &sizes[i]; }, invalid);
   }
-  add_rotations(add);
-  add("window and sinks", [](pkv_cache_config& c) { c.window = 16, c.sinks = 4; }, {PKV_OK});
-  add("int4 keys, fp8 values",
-      [](pkv_cache_config& c) { c.dtype = PKV_INT4, c.value_dtype = PKV_FP8_E5M2; }, {PKV_OK});
   static const pkv_logger no_function{};
   add(
       "allocator without functions", [](pkv_cache_config& c) { c.allocator = &no_functions; },
@@ -307,66 +347,16 @@ std::vector<Case> runner_cases() {
   return cases;
 }
 
-// Makes the cases of a group that replaces the fields of the config.
-std::vector<Case> group_cases() {
+// Makes the cases of a group that keeps states.
+std::vector<Case> state_cases() {
   std::vector<Case> cases;
-  const auto add = [&](const char* name,
-                       std::function<void(pkv_cache_config&, pkv_layer_group&)> change,
-                       Wanted wanted) {
-    cases.push_back({name,
-                     [change](World& world, Values& values) {
-                       auto& config = *reinterpret_cast<pkv_cache_config*>(values[0]);
-                       auto group = made(pkv_layer_group_init);
-                       group.layers = std::exchange(config.layers, 0);
-                       group.query_heads = std::exchange(config.query_heads, 0);
-                       group.kv_heads = std::exchange(config.kv_heads, 0);
-                       group.key_dim = std::exchange(config.key_dim, 0);
-                       config.group_count = 1;
-                       change(config, group);
-                       config.groups = world.keep(group);
-                     },
-                     std::move(wanted)});
+  const auto add = [&](const char* name, ChangeModel change, Wanted wanted) {
+    cases.push_back(model_case(name, std::move(change), std::move(wanted)));
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
-  add("group", [](auto&, auto&) {}, {PKV_OK});
-  add("group: unknown dtype", [](auto&, auto& g) { set_enum(g.dtype, unknown_dtype); }, invalid);
-  add(
-      "group: unknown value_dtype", [](auto&, auto& g) { set_enum(g.value_dtype, unknown_dtype); },
-      invalid);
-  add("group: unknown rotation", [](auto&, auto& g) { set_enum(g.rotation, 3); }, invalid);
-  add("group: rotation HADAMARD", [](auto&, auto& g) { g.rotation = PKV_ROTATION_HADAMARD; },
-      {PKV_OK});
-  add(
-      "group: a matrix without rotation MATRIX",
-      [](auto&, auto& g) { g.key_rotation = unit_matrix().data(); }, invalid);
-  add("group: matrices",
-      [](auto&, auto& g) {
-        g.rotation = PKV_ROTATION_MATRIX;
-        g.key_rotation = g.value_rotation = unit_matrix().data();
-      },
-      {PKV_OK});
-  add(
-      "group and rotation of the config",
-      [](auto& c, auto&) { c.rotation = PKV_ROTATION_HADAMARD; }, invalid);
-  add(
-      "group and a matrix of the config",
-      [](auto& c, auto&) { c.value_rotation = unit_matrix().data(); }, invalid);
-  add("group: sinks without a window", [](auto&, auto& g) { g.sinks = 1; }, invalid);
-  add("group: latent 2", [](auto&, auto& g) { g.latent = 2; }, invalid);
-  add(
-      "group: latent, value_dim > key_dim", [](auto&, auto& g) { g.latent = 1, g.value_dim = 32; },
-      invalid);
-  add(
-      "group: latent, another value_dtype",
-      [](auto&, auto& g) { g.latent = 1, g.value_dtype = PKV_INT8; }, invalid);
-  add(
-      "group and value_dtype of the config", [](auto& c, auto&) { c.value_dtype = PKV_F16; },
-      invalid);
-  add("group and sinks of the config", [](auto& c, auto&) { c.sinks = 1; }, invalid);
-  add("group and latent of the config", [](auto& c, auto&) { c.latent = 1; }, invalid);
   const auto of_states = [](pkv_layer_group& g, uint64_t bytes) {
     const uint32_t layers = g.layers;
-    g = made(pkv_layer_group_init);
+    g = made<pkv_layer_group>();
     g.layers = layers;
     g.state_bytes = bytes;
   };
@@ -403,12 +393,6 @@ std::vector<Function> plain_rows() {
             {any_of({-1, unknown_isa, INT32_MAX})}),
       {ROW(pkv_isa_supported),
        {enumeration(PKV_ISA_SCALAR, {-1, unknown_isa, INT32_MAX, INT32_MIN}), out<int32_t>()}},
-      {ROW(pkv_cache_config_init), init_args(sizeof(pkv_cache_config), 104)},
-      {ROW(pkv_layer_group_init), init_args(sizeof(pkv_layer_group), 48)},
-      {ROW(pkv_session_config_init), init_args(sizeof(pkv_session_config), 16)},
-      {ROW(pkv_pool_config_init), init_args(sizeof(pkv_pool_config))},
-      {ROW(pkv_attention_params_init), init_args(sizeof(pkv_attention_params), 16)},
-      {ROW(pkv_prefix_config_init), init_args(sizeof(pkv_prefix_config))},
   };
 }
 
@@ -424,7 +408,7 @@ std::vector<Function> pool_rows() {
        {{"no blocks", field([](auto& c) { c.blocks = 0; }), {PKV_INVALID_ARGUMENT}},
         {"2^31 blocks", field([](auto& c) { c.blocks = 0x80000000; }), {PKV_TOO_LARGE}},
         {"UINT32_MAX blocks", field([](auto& c) { c.blocks = UINT32_MAX; }), {PKV_TOO_LARGE}},
-        {"block_size 0", field([](auto& c) { c.block_size = 0; }), {PKV_INVALID_ARGUMENT}},
+        {"block_size 0", field([](auto& c) { c.block_size = 0; }), {PKV_OK}},
         {"block_size 257", field([](auto& c) { c.block_size = 257; }), {PKV_INVALID_ARGUMENT}},
         {"allocator without functions",
          field([](auto& c) { c.allocator = &no_functions; }),
@@ -462,8 +446,8 @@ std::vector<Function> pool_rows() {
        {{"shared",
          [](World& world, Values& values) { values[1] = world.blocks.back(); },
          {PKV_BUSY}}}},
-      {ROW(pkv_pool_block_state), {pool, index(7, 128), struct_out(block_state)}},
-      {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats, 64)}},
+      {ROW(pkv_pool_get_block_state), {pool, index(7, 128), struct_out(block_state)}},
+      {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
       {ROW(pkv_pool_validate), {pool}},
   };
   rows[1].closes = true;
@@ -483,7 +467,7 @@ std::vector<Function> pool_rows() {
 std::vector<Function> cache_rows() {
   const Arg cache = handle(Handle::cache);
   Function plan{ROW(pkv_cache_compute_plan),
-                {config_in<pkv_cache_config>(cache_config, 104), number(PKV_ALL_GROUPS),
+                {config_in<pkv_cache_config>(cache_config), number(PKV_ALL_GROUPS),
                  struct_out(sizeof(pkv_cache_plan))},
                 config_cases()};
   plan.cases.push_back(
@@ -492,7 +476,7 @@ std::vector<Function> cache_rows() {
                         [](World&, Values& values) { values[1] = 0xFFFFFFFE; },
                         {PKV_OUT_OF_RANGE}});
   Function create{ROW(pkv_cache_create),
-                  {config_in<pkv_cache_config>(cache_config, 104), out<pkv_cache>()},
+                  {config_in<pkv_cache_config>(cache_config), out<pkv_cache>()},
                   config_cases(),
                   [](World&, const Values& values) {
                     OK(pkv_cache_destroy(*reinterpret_cast<pkv_cache*>(values[1])));
@@ -505,21 +489,21 @@ std::vector<Function> cache_rows() {
                             },
                             {PKV_IO}});
   for (Function* row : {&plan, &create})
-    for (const auto& more : {runner_cases(), group_cases()})
+    for (const auto& more : {runner_cases(), rotation_cases(), state_cases()})
       row->cases.insert(row->cases.end(), more.begin(), more.end());
   Function destroy{ROW(pkv_cache_destroy), {handle(Handle::cache, true)}};
   destroy.closes = true;
   std::vector<Function> rows = {
       {ROW(pkv_cache_get_info), {cache, struct_out(sizeof(pkv_cache_info))}},
-      {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats), 128)}},
-      {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats), 64)}},
+      {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats))}},
+      {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
       {ROW(pkv_cache_format_metrics),
        {cache, number(16384), out<char>(16384), out<size_t>()},
        {{"capacity SIZE_MAX",
          [](World&, Values& values) { values[1] = SIZE_MAX; },
          {PKV_OVERFLOW}}}},
       {ROW(pkv_cache_validate), {cache}},
-      {ROW(pkv_cache_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view), 104)}},
+      {ROW(pkv_cache_get_kv_view), {cache, index(1, layers), struct_out(sizeof(pkv_kv_view))}},
   };
   rows.insert(rows.begin(), {plan, create, destroy});
   return rows;

@@ -22,7 +22,7 @@ std::vector<Function> compute_rows() {
   static const pkv_runner good{run, nullptr, 3, 0}, no_threads{run, nullptr, 0, 0},
       many{run, nullptr, 4097, 0}, reserved{run, nullptr, 1, 1};
   const auto config = [](World& world) {
-    auto value = made(pkv_compute_config_init);
+    auto value = made<pkv_compute_config>();
     value.threads = 1;
     value.allocator = world.hooks.allocator();
     return value;
@@ -67,7 +67,6 @@ std::vector<Function> compute_rows() {
           destroy,
           {ROW(pkv_compute_get_info),
            {optional(handle(Handle::compute)), struct_out(sizeof(pkv_compute_info))}},
-          {ROW(pkv_compute_config_init), init_args(sizeof(pkv_compute_config))},
           {ROW(pkv_openmp_runner), {out<pkv_runner>()}}};
 }
 

@@ -7,10 +7,10 @@ namespace hostile {
 
 namespace {
 
-pkv_file_config file_config(World&) { return made(pkv_file_config_init); }
+pkv_file_config file_config(World&) { return made<pkv_file_config>(); }
 
 pkv_stream buffer(void* data, uint64_t size) {
-  pkv_stream stream = made(pkv_stream_init);
+  auto stream = made<pkv_stream>();
   stream.kind = PKV_STREAM_BUFFER;
   stream.data = data;
   stream.size = size;
@@ -47,7 +47,7 @@ std::vector<Case> config_cases(size_t at) {
   };
   return {
       {"prefix_index 2", with([](auto& c) { c.prefix_index = 2; }), {PKV_INVALID_ARGUMENT}},
-      {"durable 2", with([](auto& c) { c.durable = 2; }), {PKV_INVALID_ARGUMENT}},
+      {"skip_fsync 2", with([](auto& c) { c.skip_fsync = 2; }), {PKV_INVALID_ARGUMENT}},
       {"trust_salts 2", with([](auto& c) { c.trust_salts = 2; }), {PKV_INVALID_ARGUMENT}},
       {"prefix_index", with([](auto& c) { c.prefix_index = 1; }), {PKV_OK}},
       {"fingerprint NULL", with([](auto& c) { c.fingerprint_size = 1; }), {PKV_INVALID_ARGUMENT}},
@@ -197,11 +197,7 @@ std::vector<Function> file_rows() {
   Function inspect{ROW(pkv_file_inspect),
                    {config, valid_file, struct_out(sizeof(pkv_file_info))},
                    reading_cases(0, 1)};
-  return {{ROW(pkv_stream_init), init_args(sizeof(pkv_stream))},
-          {ROW(pkv_file_config_init), init_args(sizeof(pkv_file_config))},
-          save,
-          load,
-          inspect};
+  return {save, load, inspect};
 }
 
 }  // namespace hostile

@@ -11,7 +11,7 @@ constexpr uint32_t blocks = 4;
 
 // Makes a view of fp32 in memory of the caller's.
 pkv_kv_view own_memory(World& world) {
-  auto view = empty<pkv_kv_view>();
+  auto view = made<pkv_kv_view>();
   view.layout = PKV_LAYOUT_PLAIN;
   view.block_size = block_size;
   view.kv_heads = kv_heads;
@@ -80,7 +80,7 @@ Function slots_row(Function row, bool writes) {
 Function write_row() {
   // Two sequences: rows 1 to 3 of the first and row 2 of the second are written.
   const auto sequences = [](World& world) {
-    auto value = empty<pkv_attention_sequences>();
+    auto value = made<pkv_attention_sequences>();
     value.query_heads = query_heads;
     value.count = 2;
     value.query_lengths = world.keep_list<uint32_t>({3, 1});
@@ -91,8 +91,8 @@ Function write_row() {
   };
   Function row{
       ROW(pkv_kv_write),
-      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory, 104),
-       config_in<pkv_attention_sequences>(sequences, 48), rows(4, kv_heads), rows(4, kv_heads)}};
+      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
+       config_in<pkv_attention_sequences>(sequences), rows(4, kv_heads), rows(4, kv_heads)}};
   add_view_cases(row, 1, true);
   const auto in_list = [&](const char* name,
                            std::function<void(World&, pkv_attention_sequences&)> change,
@@ -138,7 +138,7 @@ Function write_row() {
 
 Function plan_row() {
   Function row{ROW(pkv_kv_view_plan),
-               {config_in<pkv_kv_view>(own_memory, 104), number(0), optional(out<unsigned char>(1)),
+               {config_in<pkv_kv_view>(own_memory), number(0), optional(out<unsigned char>(1)),
                 out<uint64_t>()}};
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   const auto add = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
@@ -167,7 +167,7 @@ Function plan_row() {
 }  // namespace
 
 std::vector<Function> kv_rows() {
-  const Arg view = config_in<pkv_kv_view>(own_memory, 104);
+  const Arg view = config_in<pkv_kv_view>(own_memory);
   const Arg compute = optional(handle(Handle::compute));
   const Arg slots = in<int64_t>({0, 17, PKV_NO_SLOT});
   return {plan_row(), write_row(),

@@ -13,7 +13,7 @@ pkv_status last_error() {
 }
 
 pkv_redis_config unconnected(World&) {
-  auto config = made(pkv_redis_config_init);
+  auto config = made<pkv_redis_config>();
   config.connect_later = 1;
   return config;
 }
@@ -47,11 +47,17 @@ std::vector<Function> redis_rows() {
       with(
           "connect_later 2", [](auto& c) { c.connect_later = 2; }, invalid),
       with(
-          "connect_timeout_ms 0", [](auto& c) { c.connect_timeout_ms = 0; }, invalid),
+          "connect_timeout_ms 3600001", [](auto& c) { c.connect_timeout_ms = 3600001; }, invalid),
       with(
-          "command_timeout_ms 0", [](auto& c) { c.command_timeout_ms = 0; }, invalid),
+          "command_timeout_ms UINT32_MAX", [](auto& c) { c.command_timeout_ms = UINT32_MAX; },
+          invalid),
       with(
-          "pipeline_bytes 0", [](auto& c) { c.pipeline_bytes = 0; }, invalid),
+          "pipeline_bytes 1", [](auto& c) { c.pipeline_bytes = 1; }, invalid),
+      with(
+          "pipeline_bytes UINT64_MAX", [](auto& c) { c.pipeline_bytes = UINT64_MAX; }, invalid),
+      with(
+          "servers empty", [](auto& c) { c.servers = ""; }, invalid),
+      with("no prefix", [](auto& c) { c.key_prefix = ""; }, {PKV_OK}),
       with(
           "tls 2", [](auto& c) { c.tls = 2; }, invalid),
       with("reserved set", [](auto& c) { c.reserved = 1; }, invalid)};
@@ -61,8 +67,7 @@ std::vector<Function> redis_rows() {
   };
   Function told{"pkv_redis_last_error", caller(last_error), {}};
   told.tells_status = false;
-  std::vector<Function> rows = {
-      open, told, {ROW(pkv_redis_config_init), init_args(sizeof(pkv_redis_config))}};
+  std::vector<Function> rows = {open, told};
   for (Function& row : rows) row.library = &library;
   return rows;
 }

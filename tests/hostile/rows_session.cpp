@@ -32,14 +32,10 @@ std::vector<Case> range_cases(size_t at, uint64_t length) {
 std::vector<Function> session_rows() {
   const Arg session = handle(Handle::session);
   const Arg layer = index(1, layers), group = index(0, 1);
-  const auto config = [](World&) {
-    auto value = made(pkv_session_config_init);
-    value.reserve_tokens = 20;
-    return value;
-  };
-  Function open{ROW(pkv_session_open),
-                {handle(Handle::cache), optional(config_in<pkv_session_config>(config, 16)),
-                 out<pkv_session>()}};
+  const auto config = [](World&) { return made<pkv_session_config>(); };
+  Function open{
+      ROW(pkv_session_open),
+      {handle(Handle::cache), optional(config_in<pkv_session_config>(config)), out<pkv_session>()}};
   const auto open_field = [](std::function<void(pkv_session_config&)> change) {
     return [change](World&, Values& values) {
       change(*reinterpret_cast<pkv_session_config*>(values[1]));
@@ -50,9 +46,13 @@ std::vector<Function> session_rows() {
       {"unknown prefix use",
        open_field([](auto& c) { set_enum(c.prefix, 3); }),
        {PKV_INVALID_ARGUMENT}},
-      {"unknown retention",
-       open_field([](auto& c) { set_enum(c.retention, 3); }),
+      {"retention 2",
+       open_field([](auto& c) { set_enum(c.retention, 2); }),
        {PKV_INVALID_ARGUMENT}},
+      {"retention -2",
+       open_field([](auto& c) { set_enum(c.retention, -2); }),
+       {PKV_INVALID_ARGUMENT}},
+      {"lowest retention", open_field([](auto& c) { c.retention = PKV_RETENTION_LOW; }), {PKV_OK}},
       {"highest retention",
        open_field([](auto& c) { c.retention = PKV_RETENTION_HIGH; }),
        {PKV_OK}},
@@ -63,14 +63,7 @@ std::vector<Function> session_rows() {
       {"salt SIZE_MAX long",
        open_field([](auto& c) { c.salt = &c, c.salt_size = UINT64_MAX; }),
        {PKV_TOO_LARGE}},
-      {"salt", open_field([](auto& c) { c.salt = "one", c.salt_size = 3; }), {PKV_OK}},
-      {"more than is free",
-       open_field([](auto& c) { c.reserve_tokens = 1000; }),
-       {PKV_OUT_OF_BLOCKS}},
-      {"more than there is", open_field([](auto& c) { c.reserve_tokens = 1025; }), {PKV_TOO_LARGE}},
-      {"reserve UINT64_MAX",
-       open_field([](auto& c) { c.reserve_tokens = UINT64_MAX; }),
-       {PKV_TOO_LARGE, PKV_OVERFLOW}}};
+      {"salt", open_field([](auto& c) { c.salt = "one", c.salt_size = 3; }), {PKV_OK}}};
 
   Function close{ROW(pkv_session_close), {handle(Handle::session, true)}, {in_batch()}};
   close.closes = true;
@@ -86,16 +79,23 @@ std::vector<Function> session_rows() {
   trim.cases.push_back({"UINT64_MAX", set(1, UINT64_MAX), {PKV_OUT_OF_RANGE}});
   trim.cases.push_back({"0", set(1, 0), {PKV_OK}});
 
-  Function prefill{ROW(pkv_session_prefill),
-                   {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)},
-                   {in_batch()}};
-  prefill.cases.push_back({"n 0", set(2, 0), {PKV_OK}});
-  prefill.cases.push_back({"n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
-  prefill.cases.push_back({"n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
-  prefill.cases.push_back({"more than there is", set(2, 1025), {PKV_TOO_LARGE}});
-  prefill.cases.push_back({"more than is free", set(2, 1010), {PKV_OUT_OF_BLOCKS}});
-  Function push{
-      ROW(pkv_session_push), {session, layer, rows(1, kv_heads), rows(1, kv_heads)}, {in_batch()}};
+  Function append{ROW(pkv_session_append),
+                  {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)},
+                  {in_batch()}};
+  append.cases.push_back({"n 0", set(2, 0), {PKV_OK}});
+  append.cases.push_back({"n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
+  append.cases.push_back({"n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
+  append.cases.push_back({"more than there is", set(2, 1005), {PKV_TOO_LARGE}});
+  append.cases.push_back({"more than is free", set(2, 990), {PKV_OUT_OF_BLOCKS}});
+  append.cases.push_back({"suspended",
+                          [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
+                          {PKV_SUSPENDED}});
+  append.cases.push_back({"a step of other rows is under way",
+                          [](World& world, Values&) {
+                            const pkv_tensor row = world.rows(kv_floats);
+                            OK(pkv_session_append(world.session, 0, 1, &row, &row));
+                          },
+                          {PKV_INVALID_ARGUMENT}});
 
   Function suspend{ROW(pkv_session_suspend), {session}, {in_batch()}};
   Function resume{ROW(pkv_session_resume),
@@ -151,13 +151,13 @@ std::vector<Function> session_rows() {
                               {PKV_INVALID_ARGUMENT}});
 
   std::vector<Function> readers = {
-      {ROW(pkv_session_length), {session, out<uint64_t>()}},
+      {ROW(pkv_session_get_length), {session, out<uint64_t>()}},
       {ROW(pkv_session_get_info), {session, struct_out(sizeof(pkv_session_info))}},
-      {ROW(pkv_session_layer_length), {session, layer, out<uint64_t>()}},
-      {ROW(pkv_session_tokens),
+      {ROW(pkv_session_get_layer_length), {session, layer, out<uint64_t>()}},
+      {ROW(pkv_session_get_tokens),
        {session, number(2), number(4), out<int32_t>(64)},
        range_cases(1, 20)},
-      {ROW(pkv_session_block_table),
+      {ROW(pkv_session_get_block_table),
        {session, group, number(64), out<uint32_t>(64), out<size_t>()},
        {{"no list, no room needed",
          [](World& world, Values& values) {
@@ -168,14 +168,7 @@ std::vector<Function> session_rows() {
          {PKV_OK}},
         {"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
         {"just enough", set(2, 2), {PKV_OK}}}},
-      {ROW(pkv_session_slot_mapping),
-       {session, group, number(2), number(4), out<int64_t>(64)},
-       range_cases(2, 32)},
-      {ROW(pkv_session_kv_indices),
-       {session, group, number(64), out<int64_t>(64), out<size_t>()},
-       {{"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
-        {"just enough", set(2, 20), {PKV_OK}}}},
-      {ROW(pkv_session_materialize),
+      {ROW(pkv_session_read),
        {session, layer, number(2), number(4), optional(rows(64, kv_heads)),
         optional(rows(64, kv_heads))},
        range_cases(2, 20)},
@@ -185,7 +178,7 @@ std::vector<Function> session_rows() {
                          [](World& world, Values& values) { values[0] = bits(world.stepping); },
                          {PKV_OK}});
   }
-  readers[5].cases.back().wanted = readers[3].cases.back().wanted = {PKV_OK, PKV_OUT_OF_RANGE};
+  readers[3].cases.back().wanted = {PKV_OUT_OF_RANGE};  // Of 5 tokens.
   Arg recurrent = session;
   recurrent.value = [](World& world) { return bits(world.recurrent); };
   Function read_state{
@@ -198,7 +191,7 @@ std::vector<Function> session_rows() {
                       {"one byte less", set(3, state_bytes - 1), {PKV_INVALID_ARGUMENT}},
                       {"size SIZE_MAX", set(3, SIZE_MAX), {PKV_OVERFLOW}},
                       {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}}};
-  Function last_trim{ROW(pkv_session_last_trim), {session, number(7), out<uint64_t>()}};
+  Function last_trim{ROW(pkv_session_get_last_trim), {session, number(7), out<uint64_t>()}};
   last_trim.cases = {{"UINT64_MAX", set(1, UINT64_MAX), {PKV_OK}}, {"0", set(1, 0), {PKV_OK}}};
   const auto first_block = [](uint32_t block) {
     return [block](World&, Values& values) { *reinterpret_cast<uint32_t*>(values[3]) = block; };
@@ -215,9 +208,9 @@ std::vector<Function> session_rows() {
                 {"never", set(1, PKV_RETURN_NEVER), {PKV_OK}},
                 {"the longest", set(1, UINT32_MAX - 1), {PKV_OK}}};
 
-  std::vector<Function> all = {open,       close,     fork, reserve,      trim,    suspend,
-                               resume,     match,     push, set_priority, prefill, set_tokens,
-                               read_state, last_trim, drop, hint};
+  std::vector<Function> all = {open,    close,      fork,       reserve,   trim,
+                               suspend, resume,     match,      drop,      set_priority,
+                               append,  set_tokens, read_state, last_trim, hint};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }
@@ -233,10 +226,9 @@ std::vector<Function> snapshot_rows() {
                 {"another cache",
                  [](World& world, Values& values) { values[0] = bits(world.other); },
                  {PKV_WRONG_CACHE}}};
-  Function length{ROW(pkv_snapshot_length), {snapshot, out<uint64_t>()}};
   Function close{ROW(pkv_snapshot_close), {handle(Handle::snapshot, true)}};
   close.closes = true;
-  return {take, open, length, close};
+  return {take, open, close};
 }
 
 std::vector<Function> prefix_rows() {

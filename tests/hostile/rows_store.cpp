@@ -26,17 +26,13 @@ std::vector<Function> store_rows() {
         {"no tokens", [](World&, Values& values) { values[3] = values[4] = 0; }, {PKV_OK}},
         {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
   }
-  Function prefetch_session{ROW(pkv_store_prefetch_session), {handle(Handle::session)}};
-  prefetch_session.cases = {{"in a batch",
-                             [](World& world, Values& values) { values[0] = bits(world.stepping); },
-                             {PKV_OK}}};
   Function flush{ROW(pkv_store_flush), {cache, number(60000), out<uint64_t>()}};
   flush.cases = {{"no time", set(1, 0), {PKV_OK}}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
 
   static const files::TemporaryDirectory folder;
   const auto directory = [](World& world) {
-    auto config = made(pkv_directory_config_init);
+    auto config = made<pkv_directory_config>();
     const char* const path = folder.path().c_str();
     config.path = world.keep_list(std::vector<char>(path, path + folder.path().size() + 1));
     return config;
@@ -59,15 +55,7 @@ std::vector<Function> store_rows() {
     const pkv_store& store = *reinterpret_cast<const pkv_store*>(values[1]);
     store.close(store.user);
   };
-  return {prefetch,
-          wait,
-          cancel,
-          prefetch_session,
-          flush,
-          stats,
-          open,
-          {ROW(pkv_store_config_init), init_args(sizeof(pkv_store_config))},
-          {ROW(pkv_directory_config_init), init_args(sizeof(pkv_directory_config))}};
+  return {prefetch, wait, cancel, flush, stats, open};
 }
 
 }  // namespace hostile

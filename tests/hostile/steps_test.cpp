@@ -28,8 +28,7 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
     WANT(PKV_BUSY, pkv_session_fork(world.stepping, &another));
     WANT(PKV_BUSY, pkv_session_reserve(world.stepping, 100));
     WANT(PKV_BUSY, pkv_session_set_tokens(world.stepping, 0, 1, &token));
-    WANT(PKV_BUSY, pkv_session_prefill(world.stepping, 0, 1, &row, &row));
-    WANT(PKV_BUSY, pkv_session_push(world.stepping, 0, &row, &row));
+    WANT(PKV_BUSY, pkv_session_append(world.stepping, 0, 1, &row, &row));
     WANT(PKV_BUSY, pkv_snapshot_take(world.stepping, &taken));
     WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.stepping, &one, nullptr, &second));
     HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr,
@@ -45,27 +44,29 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
   });
 }
 
-// A push that has not seen all its layers holds the session as well. A trim ends it.
-TEST(Steps, AnUnfinishedPushIsBusy) {
+// An append that has not seen all its layers holds the session as well. A trim ends it.
+TEST(Steps, AnUnfinishedAppendIsBusy) {
   IN_CHILD({
     World world;
     const pkv_tensor row = world.rows(kv_floats), rows = world.rows(2 * kv_floats);
     pkv_session fork = nullptr;
     pkv_batch batch = nullptr;
     const uint32_t one = 1;
-    OK(pkv_session_push(world.session, 0, &row, &row));
+    OK(pkv_session_append(world.session, 0, 1, &row, &row));
     world.remember();
     world.validate();
     WANT(PKV_BUSY, pkv_session_fork(world.session, &fork));
     WANT(PKV_BUSY, pkv_session_reserve(world.session, 100));
-    WANT(PKV_BUSY, pkv_session_prefill(world.session, 1, 2, &rows, &rows));
+    WANT(PKV_INVALID_ARGUMENT, pkv_session_append(world.session, 1, 2, &rows, &rows));
     WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.session, &one, nullptr, &batch));
     world.check_state();
     OK(pkv_session_trim(world.session, 20));
     HOSTILE_CHECK(length_of(world.session) == 20, "trim to where it was");
-    OK(pkv_session_prefill(world.session, 1, 2, &rows, &rows));
-    WANT(PKV_INVALID_ARGUMENT, pkv_session_prefill(world.session, 0, 1, &row, &row));
-    WANT(PKV_BUSY, pkv_session_push(world.session, 0, &row, &row));
+    OK(pkv_session_append(world.session, 1, 2, &rows, &rows));
+    WANT(PKV_INVALID_ARGUMENT, pkv_session_append(world.session, 0, 1, &row, &row));
+    OK(pkv_session_append(world.session, 0, 2, &rows, &rows));
+    HOSTILE_CHECK(length_of(world.session) == 22, "both layers were given");
+    OK(pkv_session_append(world.session, 0, 1, &row, &row));
     OK(pkv_session_close(world.session));
     world.validate();
     world.close();
@@ -77,19 +78,23 @@ TEST(Steps, GettersSeeTheStepInFlight) {
     World world;
     uint64_t tokens = 0;
     HOSTILE_CHECK(length_of(world.stepping) == 5, "the length counts what is committed");
-    OK(pkv_session_layer_length(world.stepping, 1, &tokens));
+    OK(pkv_session_get_layer_length(world.stepping, 1, &tokens));
     HOSTILE_CHECK(tokens == 8, "layer 1 was written: 8, not %llu",
                   static_cast<unsigned long long>(tokens));
     size_t count = 0;
-    std::vector<int64_t> slots(8);
-    WANT(PKV_BUFFER_TOO_SMALL, pkv_session_kv_indices(world.stepping, 0, 7, slots.data(), &count));
+    std::vector<int64_t> slots(8), indptr(2);
+    const auto indices = [&](size_t capacity) {
+      return pkv_batch_get_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr.data(), capacity,
+                                      slots.data(), &count, nullptr);
+    };
+    WANT(PKV_BUFFER_TOO_SMALL, indices(7));
     HOSTILE_CHECK(count == 8, "%zu indices are needed", count);
-    OK(pkv_session_kv_indices(world.stepping, 0, count, slots.data(), &count));
+    OK(indices(count));
     std::vector<float> k(3 * kv_floats);
     const pkv_tensor rows = tensor(k.data());
-    OK(pkv_session_materialize(world.stepping, 1, 5, 3, &rows, nullptr));
+    OK(pkv_session_read(world.stepping, 1, 5, 3, &rows, nullptr));
     HOSTILE_CHECK(k == numbers(3 * kv_floats, 4), "the rows in flight are not what was written");
-    WANT(PKV_OUT_OF_RANGE, pkv_session_materialize(world.stepping, 1, 5, 4, &rows, nullptr));
+    WANT(PKV_OUT_OF_RANGE, pkv_session_read(world.stepping, 1, 5, 4, &rows, nullptr));
     OK(pkv_batch_commit(world.batch, nullptr));
     HOSTILE_CHECK(length_of(world.stepping) == 8, "after the commit");
     WANT(PKV_STALE_HANDLE, pkv_batch_commit(world.batch, nullptr));
@@ -143,21 +148,17 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
     uint32_t last = 77;
     const std::vector<std::pair<Fill, size_t>> getters = {
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_session_block_table(world.session, 0, n, reinterpret_cast<uint32_t*>(to),
-                                          count);
+           return pkv_session_get_block_table(world.session, 0, n, reinterpret_cast<uint32_t*>(to),
+                                              count);
          },
          2},
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_session_kv_indices(world.session, 0, n, to, count);
-         },
-         20},
-        {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_batch_slot_mapping(world.batch, 0, n, to, count);
+           return pkv_batch_get_slot_mapping(world.batch, 0, n, to, count);
          },
          3},
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_batch_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count,
-                                       &last);
+           return pkv_batch_get_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count,
+                                           &last);
          },
          8}};
     for (size_t i = 0; i < getters.size(); i++) {

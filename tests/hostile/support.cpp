@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 namespace hostile {
 
@@ -25,9 +26,8 @@ bool sentence_tells(const std::string& sentence) {
   if (sentence.find(' ') == std::string::npos) return false;
   if (sentence.find_first_of("0123456789") != std::string::npos) return true;
   // Sentences without a number name the argument, the handle or what refused.
-  for (const char* name :
-       {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage", "session", "batch",
-        "push", "prefill", "cache", "scale", "blocks", "kv", "state"})
+  for (const char* name : {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage",
+                           "session", "batch", "append", "cache", "scale", "blocks", "kv", "state"})
     if (sentence.find(name) != std::string::npos) return true;
   return false;
 }
@@ -151,12 +151,12 @@ void Hooks::log(void* user, pkv_log_level, const char* message) {
 
 // ---- The small model ------------------------------------------------------------------------
 
-pkv_cache_config small_model(uint64_t blocks, const Hooks* hooks) {
-  pkv_cache_config config = made(pkv_cache_config_init);
-  config.layers = layers;
-  config.query_heads = query_heads;
-  config.kv_heads = kv_heads;
-  config.key_dim = dim;
+ModelConfig small_model(uint64_t blocks, const Hooks* hooks) {
+  ModelConfig config;
+  config.model.layers = layers;
+  config.model.query_heads = query_heads;
+  config.model.kv_heads = kv_heads;
+  config.model.key_dim = dim;
   config.blocks = blocks;
   config.threads = 1;
   if (hooks != nullptr) {
@@ -180,8 +180,7 @@ std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& session
                         const std::vector<uint32_t>& new_tokens, uint64_t seed) {
   pkv_batch batch = nullptr;
   OK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
-  size_t rows = 0;
-  OK(pkv_batch_rows(batch, &rows));
+  const size_t rows = std::accumulate(new_tokens.begin(), new_tokens.end(), size_t{0});
   std::vector<float> outputs(layers * rows * q_floats);
   for (uint32_t layer = 0; layer < layers; layer++) {
     const std::vector<float> k = numbers(rows * kv_floats, seed * 7 + layer),
@@ -197,14 +196,14 @@ std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& session
 }
 
 pkv_cache_stats stats_of(pkv_cache cache) {
-  auto stats = empty<pkv_cache_stats>();
+  auto stats = made<pkv_cache_stats>();
   OK(pkv_cache_get_stats(cache, &stats));
   return stats;
 }
 
 uint64_t length_of(pkv_session session) {
   uint64_t length = 0;
-  OK(pkv_session_length(session, &length));
+  OK(pkv_session_get_length(session, &length));
   return length;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../support/enums.h"
+#include "../support/made.h"
 #include "../support/memory.h"
 
 namespace hostile {
@@ -97,26 +98,11 @@ class Hooks {
   std::atomic<bool> sound_{true};
 };
 
-// ---- Structs --------------------------------------------------------------------------------
-
-// Returns a struct as its _init function fills it.
-template <class Struct>
-Struct made(pkv_status (*init)(Struct*, size_t)) {
-  Struct value;
-  OK(init(&value, sizeof value));
-  return value;
-}
-
-template <class Struct>
-Struct empty() {
-  Struct value{};
-  value.struct_size = sizeof value;
-  return value;
-}
+// ---- The small model ------------------------------------------------------------------------
 
 // Returns a small model: 2 layers, 4 query heads, 2 KV heads, dim 16, f32, blocks of 16 tokens, one
 // thread.
-pkv_cache_config small_model(uint64_t blocks, const Hooks* hooks = nullptr);
+ModelConfig small_model(uint64_t blocks, const Hooks* hooks = nullptr);
 
 inline constexpr uint32_t layers = 2, query_heads = 4, kv_heads = 2, dim = 16, block_size = 16;
 inline constexpr size_t kv_floats = size_t{kv_heads} * dim, q_floats = size_t{query_heads} * dim;

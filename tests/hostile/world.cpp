@@ -19,14 +19,14 @@ void add_bytes(std::string& state, const Struct& value) {
 }
 
 void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
-  auto stats = empty<pkv_cache_stats>();
+  auto stats = made<pkv_cache_stats>();
   add_bytes(state, pkv_cache_get_stats(cache, &stats));
   // A tensor that grew for a refused call stays grown.
   if (contiguous) stats.bytes_reserved = 0;
   // A refused call may have held blocks for a moment.
   stats.used_blocks_peak = 0;
   add_bytes(state, stats);
-  auto pool = empty<pkv_pool_stats>();
+  auto pool = made<pkv_pool_stats>();
   add_bytes(state, pkv_cache_get_pool_stats(cache, 0, &pool));
   pool.used_peak = 0;
   add_bytes(state, pool);
@@ -34,22 +34,21 @@ void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
 
 void add_session(std::string& state, pkv_session session) {
   uint64_t lengths[3] = {};
-  add_bytes(state, pkv_session_length(session, &lengths[0]));
+  add_bytes(state, pkv_session_get_length(session, &lengths[0]));
   for (uint32_t layer = 0; layer < layers; layer++)
-    add_bytes(state, pkv_session_layer_length(session, layer, &lengths[1 + layer]));
+    add_bytes(state, pkv_session_get_layer_length(session, layer, &lengths[1 + layer]));
   add_bytes(state, lengths);
   uint32_t ids[64] = {};
   size_t count = 0;
-  add_bytes(state, pkv_session_block_table(session, 0, 64, ids, &count));
+  add_bytes(state, pkv_session_get_block_table(session, 0, 64, ids, &count));
   add_bytes(state, count);
   add_bytes(state, ids);
   int32_t tokens[64] = {};
-  add_bytes(state, pkv_session_tokens(session, 0, std::min<uint64_t>(lengths[0], 64), tokens));
+  add_bytes(state, pkv_session_get_tokens(session, 0, std::min<uint64_t>(lengths[0], 64), tokens));
   add_bytes(state, tokens);
   std::vector<float> k(64 * kv_floats), v(64 * kv_floats);
   const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
-  add_bytes(state,
-            pkv_session_materialize(session, 1, 0, std::min<uint64_t>(lengths[2], 64), &kt, &vt));
+  add_bytes(state, pkv_session_read(session, 1, 0, std::min<uint64_t>(lengths[2], 64), &kt, &vt));
   state.append(reinterpret_cast<const char*>(k.data()), k.size() * sizeof(float));
   state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
 }
@@ -104,7 +103,7 @@ pkv_store World::keeping_store() {
 void World::store_some() {
   const std::vector<int32_t> tokens(40, 1);
   for (const char* const salt : {"", "a", "p"}) {
-    auto config = made(pkv_session_config_init);
+    auto config = made<pkv_session_config>();
     config.salt = salt;
     config.salt_size = std::strlen(salt);
     pkv_session ended = nullptr;
@@ -139,28 +138,28 @@ bool keeps_state(uint32_t layer) {
          (World::layers_keep == Layers::mixed && layer == 1);
 }
 
+pkv_layer_group states_of_one_layer() {
+  auto group = made<pkv_layer_group>();
+  group.layers = 1;
+  group.state_bytes = state_bytes;
+  group.draft_tokens = 3;
+  return group;
+}
+
 // Describes each layer as a group of its own.
-void use_groups(pkv_cache_config& config) {
+void use_groups(ModelConfig& config) {
   static pkv_layer_group groups[layers];
+  config.model.layers = 1;
+  for (uint32_t layer = 0; layer < layers; layer++) {
+    groups[layer] = keeps_state(layer) ? states_of_one_layer() : config.model;
+    if (keeps_state(layer)) groups[layer].checkpoint_tokens = block_size;
+  }
   config.groups = groups;
   config.group_count = layers;
-  for (uint32_t layer = 0; layer < layers; layer++) {
-    pkv_layer_group& group = groups[layer] = made(pkv_layer_group_init);
-    group.layers = 1;
-    group.window = keeps_state(layer) ? 0 : std::exchange(config.window, 0);
-    group.state_bytes = keeps_state(layer) ? state_bytes : 0;
-    group.checkpoint_tokens = keeps_state(layer) ? block_size : 0;
-    group.draft_tokens = keeps_state(layer) ? 3 : 0;
-    if (keeps_state(layer)) continue;
-    group.query_heads = query_heads;
-    group.kv_heads = kv_heads;
-    group.key_dim = dim;
-  }
-  config.layers = config.query_heads = config.kv_heads = config.key_dim = 0;
 }
 
 void share_memory(pkv_cache_config& config) {
-  auto plan = empty<pkv_cache_plan>();
+  auto plan = made<pkv_cache_plan>();
   OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
   config.memory_bytes = plan.total_bytes;
   config.blocks = 0;
@@ -169,13 +168,13 @@ void share_memory(pkv_cache_config& config) {
 
 }  // namespace
 
-pkv_cache_config World::make_config(uint64_t capacity) const {
-  pkv_cache_config config = small_model(capacity, &hooks);
+ModelConfig World::make_config(uint64_t capacity) const {
+  ModelConfig config = small_model(capacity, &hooks);
   config.memory_directory = place.directory;
   if (layers_keep == Layers::plain) return config;
   if (layers_keep == Layers::window || layers_keep == Layers::sinks || layers_keep == Layers::mixed)
-    config.window = 24;
-  if (layers_keep == Layers::sinks) config.sinks = 4;
+    config.model.window = 24;
+  if (layers_keep == Layers::sinks) config.model.sinks = 4;
   if (keeps_state(1)) use_groups(config);
   if (layers_keep == Layers::shared_memory) share_memory(config);
   return config;
@@ -184,14 +183,14 @@ pkv_cache_config World::make_config(uint64_t capacity) const {
 World::World(const Place& kept_in, uint32_t threads, bool stored)
     : place(kept_in), descriptors_(files::count_descriptors()) {
   const pkv_storage kind = place.storage;
-  pkv_cache_config config = make_config(64);
+  ModelConfig config = make_config(64);
   config.storage = kind;
   config.threads = threads;
-  auto prefix = made(pkv_prefix_config_init);
+  auto prefix = made<pkv_prefix_config>();
   prefix.events = 4;
   if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
   const pkv_store table = stored ? keeping_store() : null_store();
-  auto store = made(pkv_store_config_init);
+  auto store = made<pkv_store_config>();
   store.store = &table;
   if (stored) store.wait_ms = 60000;
   if (kind == PKV_STORAGE_PAGED) config.store = &store;
@@ -209,14 +208,14 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   OK(pkv_snapshot_take(session, &snapshot));
   OK(pkv_snapshot_take(foreign, &foreign_snapshot));
 
-  auto pool_config = made(pkv_pool_config_init);
+  auto pool_config = made<pkv_pool_config>();
   pool_config.blocks = 128;
   pool_config.allocator = hooks.allocator();
   OK(pkv_pool_create(&pool_config, &pool));
   blocks.resize(100);
   OK(pkv_pool_alloc(pool, blocks.size(), blocks.data()));
   OK(pkv_pool_retain(pool, 1, &blocks.back()));
-  auto compute_config = made(pkv_compute_config_init);
+  auto compute_config = made<pkv_compute_config>();
   compute_config.threads = threads;
   compute_config.allocator = hooks.allocator();
   OK(pkv_compute_create(&compute_config, &compute));
@@ -239,22 +238,16 @@ void World::write_layers(pkv_batch step, size_t tokens, uint64_t seed) {
     const void* before = nullptr;
     void* after[8] = {};
     size_t states = 0;
-    OK(pkv_batch_states(step, layer, &before, std::size(after), after, &states));
+    OK(pkv_batch_get_states(step, layer, &before, std::size(after), after, &states));
     for (size_t i = 0; i < states; i++) std::memset(after[i], static_cast<int>(seed), state_bytes);
   }
 }
 
 void World::make_hybrid() {
-  pkv_layer_group groups[2] = {made(pkv_layer_group_init), made(pkv_layer_group_init)};
-  groups[0].layers = groups[1].layers = 1;
-  groups[0].query_heads = query_heads;
-  groups[0].kv_heads = kv_heads;
-  groups[0].key_dim = dim;
-  groups[1].state_bytes = state_bytes;
-  groups[1].draft_tokens = 3;
-  pkv_cache_config config = small_model(16, &hooks);
+  ModelConfig config = small_model(16, &hooks);
   config.memory_directory = place.directory;
-  config.layers = config.query_heads = config.kv_heads = config.key_dim = 0;
+  config.model.layers = 1;
+  const pkv_layer_group groups[2] = {config.model, states_of_one_layer()};
   config.groups = groups;
   config.group_count = 2;
   OK(pkv_cache_create(&config, &hybrid));
@@ -267,7 +260,7 @@ void World::make_hybrid() {
     const void* before = nullptr;
     void* after[3] = {};
     size_t states = 0;
-    OK(pkv_batch_states(recurring, 1, &before, 3, after, &states));
+    OK(pkv_batch_get_states(recurring, 1, &before, 3, after, &states));
     for (size_t i = 0; i < states; i++) std::memset(after[i], static_cast<int>(count), state_bytes);
     if (count == 20) OK(pkv_batch_commit(recurring, nullptr));
   }
@@ -275,7 +268,7 @@ void World::make_hybrid() {
 
 // Opens one object of each kind and closes it again.
 void World::close_some() {
-  const pkv_cache_config config = make_config(4);
+  const ModelConfig config = make_config(4);
   OK(pkv_cache_create(&config, &closed_cache));
   OK(pkv_session_open(closed_cache, nullptr, &closed_session));
   OK(pkv_snapshot_take(closed_session, &closed_snapshot));
@@ -285,7 +278,7 @@ void World::close_some() {
   OK(pkv_snapshot_close(closed_snapshot));
   OK(pkv_session_close(closed_session));
   OK(pkv_cache_destroy(closed_cache));
-  auto pool_config = made(pkv_pool_config_init);
+  auto pool_config = made<pkv_pool_config>();
   pool_config.blocks = 4;
   OK(pkv_pool_create(&pool_config, &closed_pool));
   OK(pkv_pool_destroy(closed_pool));
@@ -295,7 +288,7 @@ void World::close_some() {
 
 // Pins a text of 20 tokens, all of them 1, under the salt "p".
 void World::pin_some() {
-  auto config = made(pkv_session_config_init);
+  auto config = made<pkv_session_config>();
   config.salt = "p";
   config.salt_size = 1;
   pkv_session ended = nullptr;
@@ -316,7 +309,7 @@ void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
   const std::vector<float> data = numbers(tokens * kv_floats, seed);
   const pkv_tensor row = tensor(data.data());
   for (uint32_t layer = 0; layer < layers; layer++)
-    OK(pkv_session_prefill(target, layer, tokens, &row, &row));
+    OK(pkv_session_append(target, layer, tokens, &row, &row));
 }
 
 void World::fill_by_step(pkv_session target, size_t tokens, uint64_t seed) {
@@ -364,13 +357,12 @@ std::string World::state() {
   unsigned char bytes[state_bytes] = {};
   add_bytes(state, pkv_session_read_state(recurrent, 1, 20, sizeof bytes, bytes));
   add_bytes(state, bytes);
+  int64_t slots[8] = {};
   size_t rows = 0;
-  add_bytes(state, pkv_batch_rows(batch, &rows));
+  add_bytes(state, pkv_batch_get_slot_mapping(batch, 0, std::size(slots), slots, &rows));
   add_bytes(state, rows);
-  uint64_t tokens = 0;
-  add_bytes(state, pkv_snapshot_length(snapshot, &tokens));
-  add_bytes(state, tokens);
-  auto stats = empty<pkv_pool_stats>();
+  add_bytes(state, slots);
+  auto stats = made<pkv_pool_stats>();
   add_bytes(state, pkv_pool_get_stats(pool, &stats));
   add_bytes(state, stats);
   return state;
@@ -438,11 +430,11 @@ void warm_up() {
     World more;  // What lists all objects grows with them.
     more.close();
   }
-  pkv_kv_view view = empty<pkv_kv_view>();
-  OK(pkv_cache_kv_view(once.cache, 0, &view));
+  pkv_kv_view view = made<pkv_kv_view>();
+  OK(pkv_cache_get_kv_view(once.cache, 0, &view));
   const uint32_t queries[2] = {1, 1}, tables[2] = {0, 0};
   const uint64_t lengths[2] = {1, 1};
-  auto sequences = empty<pkv_attention_sequences>();
+  auto sequences = made<pkv_attention_sequences>();
   sequences.query_heads = query_heads;
   // These are two tasks, so the threads begin.
   sequences.count = 2;

@@ -92,7 +92,7 @@ class World {
   // check_memory() and check_state() fail if any of it differs.
   void remember();
   // Returns the config of a small model in this world's memory.
-  pkv_cache_config make_config(uint64_t capacity) const;
+  ModelConfig make_config(uint64_t capacity) const;
   // Waits until the cache's store has nothing to do.
   void rest();
   void check_memory() const;

@@ -6,13 +6,10 @@
 #include <string.h>
 
 int main(void) {
-  pkv_redis_config config;
+  const pkv_redis_config config = {.struct_size = sizeof config, .servers = "127.0.0.1:1"};
   pkv_store store;
-  pkv_cache_config cache;
-  if (pkv_redis_config_init(&config, sizeof config) != PKV_OK ||
-      pkv_cache_config_init(&cache, 0) != PKV_INVALID_ARGUMENT)
-    return 1;
-  config.servers = "127.0.0.1:1";
+  pkv_cache cache;
+  if (pkv_cache_create(NULL, &cache) != PKV_INVALID_ARGUMENT) return 1;
   if (pkv_redis_open(&config, &store) != PKV_IO) return 2;
   printf("%s; %s\n", pkv_last_error(), pkv_redis_last_error());
   return strstr(pkv_redis_last_error(), "127.0.0.1:1") == NULL;

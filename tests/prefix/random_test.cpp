@@ -47,10 +47,9 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   }
 
   void make(uint64_t blocks) {
-    pkv_prefix_config prefix;
-    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+    auto prefix = made<pkv_prefix_config>();
     prefix.eviction = GetParam();
-    pkv_cache_config config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
+    ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
     config.prefix = &prefix;
     const pkv_allocator allocator = {Allocator::alloc, Allocator::free, &memory_};
     config.allocator = &allocator;

@@ -20,10 +20,9 @@ constexpr bool learns = true;
 
 // Makes a cache of storage NONE with a prefix index.
 inline cache_test::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   prefix.eviction = eviction;
-  pkv_cache_config config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
+  ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
   config.block_size = block_size;
   config.prefix = &prefix;
   return cache_test::create(config);

@@ -32,8 +32,7 @@ class Salts : public testing::Test {
   }
 
   cache_test::Session open(const std::string& salt) {
-    pkv_session_config config;
-    CHECK(pkv_session_config_init(&config, sizeof config));
+    auto config = made<pkv_session_config>();
     config.salt = salt.data();
     config.salt_size = salt.size();
     pkv_session session;

@@ -38,10 +38,9 @@ Text text(int32_t name, size_t blocks) {
 class World {
  public:
   explicit World(int32_t others) {
-    pkv_prefix_config prefix;
-    CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+    auto prefix = made<pkv_prefix_config>();
     prefix.events = 64;
-    pkv_cache_config config =
+    ModelConfig config =
         cache_test::config_of({}, 4 * static_cast<uint64_t>(others) + 1000, PKV_STORAGE_NONE);
     config.block_size = block_size;
     config.prefix = &prefix;
@@ -51,8 +50,7 @@ class World {
   }
 
   Session open(const std::string& of) const {
-    pkv_session_config config;
-    CHECK(pkv_session_config_init(&config, sizeof config));
+    auto config = made<pkv_session_config>();
     config.salt = of.data();
     config.salt_size = of.size();
     pkv_session session;
@@ -172,11 +170,6 @@ const Row rows[] = {
        // The first eviction also makes the policy's memory of what was evicted.
        CHECK(pkv_session_reserve(filler, (free + 1) * block_size));
        return count([&] { CHECK(pkv_session_reserve(session, block_size)); });
-     }},
-    {"pkv_prefix_config_init",
-     [](const World&) {
-       pkv_prefix_config config;
-       return count([&] { CHECK(pkv_prefix_config_init(&config, sizeof config)); });
      }},
     {"pkv_prefix_get_stats",
      [](const World& world) {

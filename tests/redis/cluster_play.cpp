@@ -52,19 +52,16 @@ Text draw_text(std::mt19937_64& random) {
 }
 
 Cache make_cache(const std::string& addresses) {
-  pkv_redis_config redis;
-  CHECK(pkv_redis_config_init(&redis, sizeof redis));
+  auto redis = made<pkv_redis_config>();
   redis.servers = addresses.c_str();
   redis.connect_later = 1;
   pkv_store table;
   CHECK(pkv_redis_open(&redis, &table));
-  pkv_store_config tier;
-  CHECK(pkv_store_config_init(&tier, sizeof tier));
+  auto tier = made<pkv_store_config>();
   tier.store = &table;
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   // Room for a fifth of all blocks.
-  pkv_cache_config config = config_of(model, 200);
+  ModelConfig config = config_of(model, 200);
   config.prefix = &prefix;
   config.store = &tier;
   config.threads = 1;

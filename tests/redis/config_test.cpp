@@ -23,24 +23,21 @@ bool told(const std::string& part) {
 }
 
 TEST(RedisConfig, StructSizes) {
-  pkv_redis_config config;
-  EXPECT_EQ(pkv_redis_config_init(nullptr, sizeof config), PKV_INVALID_ARGUMENT);
-  for (const size_t wrong :
-       {size_t{0}, size_t{8}, sizeof config - 8, sizeof config + 8, size_t{4096}, SIZE_MAX})
-    EXPECT_EQ(pkv_redis_config_init(&config, wrong), PKV_INVALID_ARGUMENT);
-  ASSERT_EQ(pkv_redis_config_init(&config, sizeof config), PKV_OK);
-  EXPECT_EQ(config.struct_size, sizeof config);
-
+  auto config = made<pkv_redis_config>();
   pkv_store store{};
   EXPECT_EQ(pkv_redis_open(&config, nullptr), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(pkv_redis_open(nullptr, &store), PKV_INVALID_ARGUMENT);
-  config.struct_size = 3;
-  EXPECT_EQ(pkv_redis_open(&config, &store), PKV_INVALID_ARGUMENT);
+  for (const size_t wrong : {size_t{0}, size_t{3}, sizeof config - 8, sizeof config + 8,
+                             size_t{4096}, size_t{UINT32_MAX}}) {
+    config.struct_size = static_cast<uint32_t>(wrong);
+    EXPECT_EQ(pkv_redis_open(&config, &store), PKV_INVALID_ARGUMENT) << wrong;
+  }
 }
 
 TEST(RedisConfig, BadValues) {
   const std::string server = "127.0.0.1:1";
-  EXPECT_EQ(open_with(server, [](auto& c) { c.connect_timeout_ms = 0; }), PKV_INVALID_ARGUMENT);
+  EXPECT_EQ(open_with(server, [](auto& c) { c.connect_timeout_ms = 3'600'001; }),
+            PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.command_timeout_ms = 3'600'001; }),
             PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (64 << 10) - 1; }),
@@ -49,7 +46,6 @@ TEST(RedisConfig, BadValues) {
             PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.connect_later = 2; }), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.reserved = 1; }), PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(open_with(server, [](auto& c) { c.servers = nullptr; }), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.user = "u"; }), PKV_INVALID_ARGUMENT);
   const std::string prefix(65, 'p');
   EXPECT_EQ(open_with(server, [&](auto& c) { c.key_prefix = prefix.c_str(); }),
@@ -134,6 +130,14 @@ TEST(RedisConfig, BadTls) {
   EXPECT_EQ(open_with(plain, [](Config& c) { c.tls = 1; }), PKV_UNSUPPORTED);
   EXPECT_TRUE(told("OpenSSL")) << pkv_redis_last_error();
 #endif
+}
+
+// Whether or not somebody listens there.
+TEST(RedisConfig, ServersByDefault) {
+  const pkv_status status = open_with("", [](auto& c) { c.servers = nullptr; });
+  if (status == PKV_OK) return;
+  EXPECT_EQ(status, PKV_IO);
+  EXPECT_TRUE(told("127.0.0.1:6379")) << pkv_redis_last_error();
 }
 
 TEST(RedisConfig, NobodyListens) {

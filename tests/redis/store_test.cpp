@@ -163,10 +163,14 @@ TEST_F(RedisStore, TimeToLive) {
 TEST_F(RedisStore, PrefixesKeepStoresApart) {
   const Server server;
   Store a(server.address(), [](pkv_redis_config& config) { config.key_prefix = "a"; });
-  Store b(server.address(), [](pkv_redis_config& config) { config.key_prefix = nullptr; });
+  Store none(server.address(), [](pkv_redis_config& config) { config.key_prefix = ""; });
+  Store otherwise(server.address());
   ASSERT_EQ(a.put(1, 10), 1);
-  EXPECT_EQ(b.get(1, 10), 0);
+  EXPECT_EQ(none.get(1, 10), 0);
+  EXPECT_EQ(otherwise.get(1, 10), 0);
   EXPECT_EQ(server.ask({"EXISTS", std::string("a").append(name(1))}), "1");
+  ASSERT_EQ(none.put(1, 10), 1);
+  EXPECT_EQ(server.ask({"EXISTS", name(1)}), "1");
 }
 
 TEST_F(RedisStore, TwoProcessesShareAServer) {

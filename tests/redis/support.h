@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "../support/made.h"
 #include "servers.h"
 
 namespace redis_test {
@@ -63,8 +64,7 @@ class Batch {
 };
 
 inline pkv_redis_config config_for(const std::string& servers) {
-  pkv_redis_config config;
-  pkv_redis_config_init(&config, sizeof config);
+  auto config = made<pkv_redis_config>();
   config.servers = servers.c_str();
   config.connect_timeout_ms = config.command_timeout_ms =
       std::chrono::milliseconds(hang_limit).count();

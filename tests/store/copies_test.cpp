@@ -260,9 +260,9 @@ std::vector<Row> rows() {
        [](Copy& copy) { return hint_of(copy) != 0; },
        {kept, kept, reset, reset, kept, none}},
       {"reserved blocks",
-       {"reserve_tokens", "blocks", "exclusive_blocks"},
-       [](auto& c) { c.reserve_tokens = 8 * block; },
-       nothing,
+       {"blocks", "exclusive_blocks"},
+       leave,
+       [](pkv_cache, pkv_session session) { CHECK(pkv_session_reserve(session, 8 * block)); },
        [](Copy& copy) { return info_of(copy.session).blocks == 8; },
        {reset, reset, reset, reset, reset, none}},
       {"keys and values",
@@ -328,8 +328,7 @@ std::vector<Row> rows() {
 }
 
 Copy open_with(const std::function<void(pkv_session_config&)>& change) {
-  pkv_session_config config;
-  CHECK(pkv_session_config_init(&config, sizeof config));
+  auto config = made<pkv_session_config>();
   change(config);
   Copy opened{create(plan()), {}, {static_cast<const char*>(config.salt), config.salt_size}, label};
   pkv_session session;

@@ -13,15 +13,15 @@
 namespace store::disk_memory_test {
 namespace {
 
-pkv_cache_config in_file(const Directory& directory) {
-  pkv_cache_config config = config_of({2, 4, 2, 16}, 64);
+ModelConfig in_file(const Directory& directory) {
+  ModelConfig config = config_of({2, 4, 2, 16}, 64);
   config.memory_directory = directory.path().c_str();
   return config;
 }
 
 // Creates a cache, and closes it if that worked.
 pkv_status try_create(const Directory& directory) {
-  const pkv_cache_config config = in_file(directory);
+  const ModelConfig config = in_file(directory);
   pkv_cache cache = nullptr;
   const pkv_status status = pkv_cache_create(&config, &cache);
   if (status == PKV_OK) CHECK(pkv_cache_destroy(cache));

@@ -22,8 +22,7 @@ struct Setting {
 class Store {
  public:
   Store(const Directory& directory, const Setting& setting) {
-    pkv_directory_config config;
-    CHECK(pkv_directory_config_init(&config, sizeof config));
+    auto config = made<pkv_directory_config>();
     const std::string path = directory / "items";
     config.path = path.c_str();
     config.durable = setting.durable;

@@ -247,7 +247,7 @@ TEST(Faults, ACallbackMayNotCallBack) {
   hooks.user = &session;
   hooks.write = [](void* user, const void*, uint64_t n) {
     uint64_t length = 0;
-    EXPECT_EQ(PKV_REENTRANT, pkv_session_length(*static_cast<pkv_session*>(user), &length));
+    EXPECT_EQ(PKV_REENTRANT, pkv_session_get_length(*static_cast<pkv_session*>(user), &length));
     return static_cast<int64_t>(n);
   };
   EXPECT_EQ(PKV_OK, fixture.save_to(hooks, fixture.session));

@@ -46,8 +46,7 @@ std::vector<uint64_t> content_of(uint64_t key, uint64_t version) {
 class Store {
  public:
   Store(const std::string& path, uint64_t limit, bool durable) {
-    pkv_directory_config config;
-    CHECK(pkv_directory_config_init(&config, sizeof config));
+    auto config = made<pkv_directory_config>();
     config.path = path.c_str();
     config.capacity_bytes = limit;
     config.durable = durable;

@@ -85,7 +85,7 @@ const Function functions[] = {
        const pkv_file_item item = {session, nullptr, 100};
        const pkv_stream to = at_path(path);
        pkv_file_config config = file_config();
-       config.durable = 0;  // Durability is not the question here.
+       config.skip_fsync = 1;  // Durability is not the question here.
        return pkv_file_save(cache, 1, &item, &config, &to, nullptr);
      }},
     {"pkv_file_load", false,

@@ -177,12 +177,10 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
 TEST_F(Secrets, NoKeyOfAStoreStays) {
   MemoryStore memory;
   const pkv_store table = memory.table();
-  pkv_store_config tier;
-  CHECK(pkv_store_config_init(&tier, sizeof tier));
+  auto tier = made<pkv_store_config>();
   tier.store = &table;
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config = config_of({}, 32);
+  auto prefix = made<pkv_prefix_config>();
+  ModelConfig config = config_of({}, 32);
   config.prefix = &prefix;
   config.store = &tier;
   pkv_cache made = nullptr;

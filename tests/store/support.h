@@ -51,12 +51,10 @@ struct Plan {
 };
 
 inline Cache create(const Plan& setup) {
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+  auto config = made<pkv_cache_config>();
   std::vector<pkv_layer_group> groups;
   for (const Model& model : setup.groups) {
-    pkv_layer_group& group = groups.emplace_back();
-    CHECK(pkv_layer_group_init(&group, sizeof group));
+    pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
     group.layers = model.layers;
     group.query_heads = model.query_heads;
     group.kv_heads = model.kv_heads;
@@ -71,8 +69,7 @@ inline Cache create(const Plan& setup) {
     group.value_rotation = model.value_rotation;
     group.latent = model.latent;
   }
-  pkv_prefix_config prefix;
-  CHECK(pkv_prefix_config_init(&prefix, sizeof prefix));
+  auto prefix = made<pkv_prefix_config>();
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());
   config.storage = setup.storage;
@@ -90,8 +87,7 @@ inline Cache create(const Plan& setup) {
 
 inline Session open_salted(pkv_cache cache, const std::string& salt,
                            pkv_prefix_use use = PKV_PREFIX_SHARE, int32_t priority = 0) {
-  pkv_session_config config;
-  CHECK(pkv_session_config_init(&config, sizeof config));
+  auto config = made<pkv_session_config>();
   config.salt = salt.data();
   config.salt_size = salt.size();
   config.prefix = use;
@@ -133,7 +129,7 @@ inline std::optional<KeysValues> position(pkv_session session, const Model& mode
   KeysValues rows{Rows(1, model.kv_heads, model.key_dim, k_dtype),
                   Rows(1, model.kv_heads, model.values(), v_dtype)};
   const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
-  const pkv_status status = pkv_session_materialize(session, layer, at, 1, &k, &v);
+  const pkv_status status = pkv_session_read(session, layer, at, 1, &k, &v);
   if (status == PKV_OUT_OF_RANGE) return std::nullopt;
   CHECK(status);
   return rows;
@@ -167,30 +163,25 @@ inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool so
 // ---- Files in memory ----------------------------------------------------------------------------
 
 inline pkv_stream stream(pkv_stream_kind kind) {
-  pkv_stream made;
-  CHECK(pkv_stream_init(&made, sizeof made));
-  made.kind = kind;
-  return made;
+  auto result = made<pkv_stream>();
+  result.kind = kind;
+  return result;
 }
 
 inline pkv_stream buffer(const Bytes& bytes) {
-  pkv_stream made = stream(PKV_STREAM_BUFFER);
-  made.data = const_cast<unsigned char*>(bytes.data());
-  made.size = bytes.size();
-  return made;
+  pkv_stream result = stream(PKV_STREAM_BUFFER);
+  result.data = const_cast<unsigned char*>(bytes.data());
+  result.size = bytes.size();
+  return result;
 }
 
 inline pkv_stream at_path(const std::string& path) {
-  pkv_stream made = stream(PKV_STREAM_PATH);
-  made.path = path.c_str();
-  return made;
+  pkv_stream result = stream(PKV_STREAM_PATH);
+  result.path = path.c_str();
+  return result;
 }
 
-inline pkv_file_config file_config() {
-  pkv_file_config config;
-  CHECK(pkv_file_config_init(&config, sizeof config));
-  return config;
-}
+inline pkv_file_config file_config() { return made<pkv_file_config>(); }
 
 inline std::vector<pkv_file_item> items_of(const std::vector<pkv_session>& sessions) {
   std::vector<pkv_file_item> items;

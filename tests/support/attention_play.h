@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "enums.h"
+#include "made.h"
 #include "source.h"
 
 class AttentionPlay {
@@ -61,24 +62,25 @@ class AttentionPlay {
   }
 
   void draw_config() {
-    ASSERT_EQ(pkv_cache_config_init(&config_, sizeof config_), PKV_OK);
+    config_ = ModelConfig();
     special_ = source_.chance(30);
     config_.storage = source_.chance(20) ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
     config_.layout = source_.chance(30) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
     config_.block_size = static_cast<uint32_t>(16 * source_.between(1, 3));
-    config_.layers = 1;
-    config_.kv_heads = static_cast<uint32_t>(source_.between(1, 3));
-    config_.query_heads = config_.kv_heads * static_cast<uint32_t>(source_.between(1, 18));
-    config_.key_dim = static_cast<uint32_t>(16 * source_.between(1, 8));
-    config_.dtype = dtypes[source_.below(std::size(dtypes))];
-    config_.latent = source_.chance(15);
-    config_.value_dim = static_cast<uint32_t>(
-        16 * source_.between(1, config_.latent != 0 ? config_.key_dim / 16 : 8));
-    config_.value_dtype =
-        config_.latent != 0 ? config_.dtype : dtypes[source_.below(std::size(dtypes))];
+    config_.model.layers = 1;
+    config_.model.kv_heads = static_cast<uint32_t>(source_.between(1, 3));
+    config_.model.query_heads =
+        config_.model.kv_heads * static_cast<uint32_t>(source_.between(1, 18));
+    config_.model.key_dim = static_cast<uint32_t>(16 * source_.between(1, 8));
+    config_.model.dtype = dtypes[source_.below(std::size(dtypes))];
+    config_.model.latent = source_.chance(15);
+    config_.model.value_dim = static_cast<uint32_t>(
+        16 * source_.between(1, config_.model.latent != 0 ? config_.model.key_dim / 16 : 8));
+    config_.model.value_dtype =
+        config_.model.latent != 0 ? config_.model.dtype : dtypes[source_.below(std::size(dtypes))];
     if (source_.chance(30)) {
-      config_.window = static_cast<uint32_t>(source_.between(1, 70));
-      if (source_.chance(50)) config_.sinks = static_cast<uint32_t>(source_.between(1, 20));
+      config_.model.window = static_cast<uint32_t>(source_.between(1, 70));
+      if (source_.chance(50)) config_.model.sinks = static_cast<uint32_t>(source_.between(1, 20));
     }
     config_.blocks = 64;
     config_.threads = 1;
@@ -88,19 +90,18 @@ class AttentionPlay {
     past_ = static_cast<uint32_t>(source_.below(90));
     fresh_ = static_cast<uint32_t>(source_.between(1, 20));
     forks_ = source_.chance(25) ? source_.between(1, 3) : 0;
-    k_ = rows(size_t{past_ + fresh_} * config_.kv_heads * config_.key_dim);
-    v_ = rows(size_t{past_ + fresh_} * config_.kv_heads * config_.value_dim);
-    q_ = rows((forks_ + 1) * fresh_ * config_.query_heads * config_.key_dim);
-    ASSERT_EQ(pkv_attention_params_init(&params_, sizeof params_), PKV_OK);
-    params_.causal = source_.chance(75);
+    k_ = rows(size_t{past_ + fresh_} * config_.model.kv_heads * config_.model.key_dim);
+    v_ = rows(size_t{past_ + fresh_} * config_.model.kv_heads * config_.model.value_dim);
+    q_ = rows((forks_ + 1) * fresh_ * config_.model.query_heads * config_.model.key_dim);
+    params_ = AttentionParams();
+    params_.bidirectional = !source_.chance(75);
     if (source_.chance(20)) params_.softcap = static_cast<float>(source_.between(1, 40));
     if (source_.chance(20)) params_.alibi_slopes = (slopes_ = heads(-0.5f)).data();
     if (source_.chance(20)) params_.sink_logits = (logits_ = heads(1.0f)).data();
     if (source_.chance(30)) {
       for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++)
         mask_.push_back(source_.below(uint64_t{1} << fresh_));
-      params_.mask = mask_.data();
-      params_.mask_words = 1;
+      params_.see_bits(mask_.data(), 1);
     }
     // Choices that came later are the last ones, so that inputs that were found before keep their
     // meaning.
@@ -108,31 +109,32 @@ class AttentionPlay {
     if (bf16_rows_) q_ = floats(halves(q_));
     const bool can_choose = params_.alibi_slopes == nullptr && config_.storage == PKV_STORAGE_PAGED;
     if (can_choose && !source_.chance(60)) {
-      params_.top_blocks = static_cast<uint32_t>(source_.between(1, 4));
-      params_.first_blocks = static_cast<uint32_t>(source_.below(3));
-      params_.last_blocks = static_cast<uint32_t>(source_.below(3));
-      params_.choose_together = !source_.chance(60);
+      params_.choose(static_cast<uint32_t>(source_.between(1, 4)));
+      params_.own_blocks.first = static_cast<uint32_t>(source_.below(3));
+      params_.own_blocks.last = static_cast<uint32_t>(source_.below(3));
+      params_.own_blocks.together = !source_.chance(60);
     }
-    if (!source_.chance(70)) params_.head_windows = draw_windows(config_.window, 1, windows_);
-    if (!source_.chance(80)) params_.head_sinks = draw_windows(config_.sinks, 0, sinks_);
+    if (!source_.chance(70)) params_.head_windows = draw_windows(config_.model.window, 1, windows_);
+    if (!source_.chance(80)) params_.head_sinks = draw_windows(config_.model.sinks, 0, sinks_);
     if (mask_.empty() && !source_.chance(80)) {
       for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++)
         parents_.push_back(static_cast<int32_t>(source_.below(row % fresh_ + 1)) - 1);
-      params_.parents = parents_.data();
+      params_.see_tree(parents_.data());
     }
   }
 
   // Draws a number for each KV head, up to that of the layer if it has one.
   const uint32_t* draw_windows(uint32_t of_layer, uint64_t least, std::vector<uint32_t>& list) {
-    for (uint32_t head = 0; head < config_.kv_heads; head++)
+    for (uint32_t head = 0; head < config_.model.kv_heads; head++)
       list.push_back(static_cast<uint32_t>(
-          config_.window == 0 ? source_.below(100)
-                              : source_.between(std::min<uint64_t>(least, of_layer), of_layer)));
+          config_.model.window == 0
+              ? source_.below(100)
+              : source_.between(std::min<uint64_t>(least, of_layer), of_layer)));
     return list.data();
   }
 
   std::vector<float> heads(float unit) {
-    std::vector<float> numbers(config_.query_heads);
+    std::vector<float> numbers(config_.model.query_heads);
     for (float& x : numbers) x = unit * static_cast<float>(source_.below(8));
     return numbers;
   }
@@ -144,8 +146,9 @@ class AttentionPlay {
     const pkv_tensor k = tensor(k_, 0), v = tensor(v_, 0);
     std::vector<pkv_session> sessions(1);
     EXPECT_EQ(pkv_session_open(cache, nullptr, &sessions[0]), PKV_OK);
-    EXPECT_EQ(pkv_session_prefill(sessions[0], 0, past_, &k, config_.latent != 0 ? nullptr : &v),
-              PKV_OK)
+    EXPECT_EQ(
+        pkv_session_append(sessions[0], 0, past_, &k, config_.model.latent != 0 ? nullptr : &v),
+        PKV_OK)
         << pkv_last_error();
     for (uint64_t i = 0; i < forks_; i++)
       EXPECT_EQ(pkv_session_fork(sessions[0], &sessions.emplace_back()), PKV_OK);
@@ -153,14 +156,14 @@ class AttentionPlay {
     const uint64_t new_rows = sessions.size() * fresh_;
     std::vector<float> new_k, new_v;
     for (size_t i = 0; i < sessions.size(); i++) {
-      new_k.insert(
-          new_k.end(),
-          k_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.key_dim),
-          k_.end());
-      new_v.insert(
-          new_v.end(),
-          v_.begin() + static_cast<int64_t>(size_t{past_} * config_.kv_heads * config_.value_dim),
-          v_.end());
+      new_k.insert(new_k.end(),
+                   k_.begin() + static_cast<int64_t>(size_t{past_} * config_.model.kv_heads *
+                                                     config_.model.key_dim),
+                   k_.end());
+      new_v.insert(new_v.end(),
+                   v_.begin() + static_cast<int64_t>(size_t{past_} * config_.model.kv_heads *
+                                                     config_.model.value_dim),
+                   v_.end());
     }
     const std::vector<uint32_t> counts(sessions.size(), fresh_);
     pkv_batch batch;
@@ -171,7 +174,8 @@ class AttentionPlay {
     const std::vector<uint16_t> half_q = halves(q_);
     const pkv_tensor batch_k = tensor(new_k, 0), batch_v = tensor(new_v, 0),
                      q = bf16_rows_ ? tensor(half_q) : tensor(q_, 0);
-    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.latent != 0 ? nullptr : &batch_v), PKV_OK)
+    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.model.latent != 0 ? nullptr : &batch_v),
+              PKV_OK)
         << pkv_last_error();
     const Result result = attend_to_blocks(batch, q, new_rows);
     EXPECT_EQ(pkv_batch_commit(batch, nullptr), PKV_OK) << pkv_last_error();
@@ -182,8 +186,9 @@ class AttentionPlay {
 
   Result attend(pkv_batch batch, const pkv_attention_params& params, const pkv_tensor& q,
                 uint64_t new_rows) const {
-    Result result{std::vector<float>(new_rows * config_.query_heads * config_.value_dim),
-                  std::vector<float>(new_rows * config_.query_heads)};
+    Result result{
+        std::vector<float>(new_rows * config_.model.query_heads * config_.model.value_dim),
+        std::vector<float>(new_rows * config_.model.query_heads)};
     pkv_attention_params with_lse = params;
     with_lse.lse = result.lse.data();
     std::vector<uint16_t> half_out(result.out.size());
@@ -196,18 +201,18 @@ class AttentionPlay {
   // Attends to all blocks, or to those that the scalar kernels chose: what others choose differs
   // where bounds are equal up to rounding. Whatever is chosen, a list of it gives the same result.
   Result attend_to_blocks(pkv_batch batch, const pkv_tensor& q, uint64_t new_rows) {
-    if (params_.top_blocks == 0) return attend(batch, params_, q, new_rows);
-    std::vector<uint32_t> chosen(new_rows * config_.kv_heads * params_.top_blocks);
-    pkv_attention_params params = params_;
-    params.chosen_blocks = chosen.data();
+    if (params_.own_blocks.top == 0) return attend(batch, params_, q, new_rows);
+    std::vector<uint32_t> chosen(new_rows * config_.model.kv_heads * params_.own_blocks.top);
+    AttentionParams params = params_;
+    params.own_blocks.chosen = chosen.data();
     const Result by_bounds = attend(batch, params, q, new_rows);
-    params.block_list_size = std::exchange(params.top_blocks, 0);
-    params.chosen_blocks = nullptr;
-    params.choose_together = 0;
-    params.block_lists = chosen.data();
+    params.own_blocks.list_size = std::exchange(params.own_blocks.top, 0);
+    params.own_blocks.chosen = nullptr;
+    params.own_blocks.together = 0;
+    params.own_blocks.lists = chosen.data();
     compare(by_bounds, attend(batch, params, q, new_rows), config_.isa);
     if (config_.isa == PKV_ISA_SCALAR) chosen_ = chosen;
-    params.block_lists = chosen_.data();
+    params.own_blocks.lists = chosen_.data();
     return attend(batch, params, q, new_rows);
   }
 
@@ -249,18 +254,19 @@ class AttentionPlay {
   // and the outputs are rounded to bf16.
   void compare(const Result& expected, const Result& got, pkv_isa isa) const {
     const double magnitude =
-        largest(q_) * largest(k_) * config_.key_dim / std::sqrt(config_.key_dim);
-    const double score = magnitude * (integers(config_.dtype)     ? 0x1p-15
-                                      : config_.dtype == PKV_BF16 ? 0x1p-16
-                                                                  : config_.key_dim * 0x1p-23) +
-                         1e-5;
+        largest(q_) * largest(k_) * config_.model.key_dim / std::sqrt(config_.model.key_dim);
+    const double score =
+        magnitude * (integers(config_.model.dtype)     ? 0x1p-15
+                     : config_.model.dtype == PKV_BF16 ? 0x1p-16
+                                                       : config_.model.key_dim * 0x1p-23) +
+        1e-5;
     const double weights =
-        (integers(config_.value_dtype) ? 0x1p-10 : 0) + (bf16_rows_ ? 0x1p-7 : 0);
-    const double values = largest(v_.empty() ? k_ : config_.latent != 0 ? k_ : v_);
+        (integers(config_.model.value_dtype) ? 0x1p-10 : 0) + (bf16_rows_ ? 0x1p-7 : 0);
+    const double values = largest(v_.empty() ? k_ : config_.model.latent != 0 ? k_ : v_);
     const double tolerance = std::min(2.0, 4 * score + weights + 1e-4) * values + 1e-6;
     for (size_t i = 0; i < got.out.size(); i++) {
-      if (any_result(i / config_.value_dim) ||
-          (!std::isfinite(got.out[i]) && spreads(expected, i / config_.value_dim)))
+      if (any_result(i / config_.model.value_dim) ||
+          (!std::isfinite(got.out[i]) && spreads(expected, i / config_.model.value_dim)))
         continue;
       ASSERT_EQ(std::isfinite(got.out[i]), std::isfinite(expected.out[i]))
           << pkv_isa_name(isa) << " output " << i << ": " << got.out[i] << ", " << expected.out[i];
@@ -283,23 +289,24 @@ class AttentionPlay {
   // Integers have no product with infinity. Some ways of computing it give NaN, others the result
   // of IEEE 754.
   bool any_result(size_t row) const {
-    const auto q = q_.begin() + static_cast<int64_t>(row * config_.key_dim);
-    return integers(config_.dtype) &&
-           !std::all_of(q, q + config_.key_dim, [](float x) { return std::isfinite(x); });
+    const auto q = q_.begin() + static_cast<int64_t>(row * config_.model.key_dim);
+    return integers(config_.model.dtype) &&
+           !std::all_of(q, q + config_.model.key_dim, [](float x) { return std::isfinite(x); });
   }
 
   // The integers of int4 have one unit for all runs of 32 dims. So a run of V that is not finite
   // may spoil the whole row.
   bool spreads(const Result& expected, size_t row) const {
-    const auto out = expected.out.begin() + static_cast<int64_t>(row * config_.value_dim);
-    return config_.value_dtype == PKV_INT4 &&
-           !std::all_of(out, out + config_.value_dim, [](float x) { return std::isfinite(x); });
+    const auto out = expected.out.begin() + static_cast<int64_t>(row * config_.model.value_dim);
+    return config_.model.value_dtype == PKV_INT4 &&
+           !std::all_of(out, out + config_.model.value_dim,
+                        [](float x) { return std::isfinite(x); });
   }
 
   Source source_;
   bool special_ = false, bf16_rows_ = false;  // bf16_rows_: q and out are bf16.
-  pkv_cache_config config_;
-  pkv_attention_params params_;
+  ModelConfig config_;
+  AttentionParams params_;
   uint32_t past_ = 0, fresh_ = 1;
   uint64_t forks_ = 0;
   std::vector<float> k_, v_, q_, slopes_, logits_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "enums.h"
+#include "made.h"
 
 namespace cache_test {
 
@@ -74,24 +75,23 @@ struct Model {
   pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
 };
 
-inline pkv_cache_config config_of(const Model& model, uint64_t blocks,
-                                  pkv_storage storage = PKV_STORAGE_PAGED) {
-  pkv_cache_config config;
-  CHECK(pkv_cache_config_init(&config, sizeof config));
+inline ModelConfig config_of(const Model& model, uint64_t blocks,
+                             pkv_storage storage = PKV_STORAGE_PAGED) {
+  ModelConfig config;
   config.storage = storage;
-  config.layers = model.layers;
-  config.query_heads = model.query_heads;
-  config.kv_heads = model.kv_heads;
-  config.key_dim = model.key_dim;
-  config.value_dim = model.value_dim;
-  config.dtype = model.dtype;
-  config.window = model.window;
-  config.value_dtype = model.value_dtype;
-  config.sinks = model.sinks;
-  config.latent = model.latent;
-  config.rotation = model.rotation;
-  config.key_rotation = model.key_rotation;
-  config.value_rotation = model.value_rotation;
+  config.model.layers = model.layers;
+  config.model.query_heads = model.query_heads;
+  config.model.kv_heads = model.kv_heads;
+  config.model.key_dim = model.key_dim;
+  config.model.value_dim = model.value_dim;
+  config.model.dtype = model.dtype;
+  config.model.window = model.window;
+  config.model.value_dtype = model.value_dtype;
+  config.model.sinks = model.sinks;
+  config.model.latent = model.latent;
+  config.model.rotation = model.rotation;
+  config.model.key_rotation = model.key_rotation;
+  config.model.value_rotation = model.value_rotation;
   config.blocks = blocks;
   return config;
 }
@@ -103,8 +103,7 @@ inline Cache create(const pkv_cache_config& config) {
 }
 
 inline Pool make_pool(uint32_t blocks) {
-  pkv_pool_config config;
-  CHECK(pkv_pool_config_init(&config, sizeof config));
+  auto config = made<pkv_pool_config>();
   config.blocks = blocks;
   pkv_pool pool;
   CHECK(pkv_pool_create(&config, &pool));
@@ -112,33 +111,29 @@ inline Pool make_pool(uint32_t blocks) {
 }
 
 inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
-  pkv_cache_plan plan{};
-  plan.struct_size = sizeof plan;
+  auto plan = made<pkv_cache_plan>();
   CHECK(pkv_cache_compute_plan(&config, group, &plan));
   return plan;
 }
 
 inline pkv_cache_stats stats_of(pkv_cache cache) {
-  pkv_cache_stats stats{};
-  stats.struct_size = sizeof stats;
+  auto stats = made<pkv_cache_stats>();
   CHECK(pkv_cache_get_stats(cache, &stats));
   return stats;
 }
 
 inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group) {
-  pkv_pool_stats stats{};
-  stats.struct_size = sizeof stats;
+  auto stats = made<pkv_pool_stats>();
   CHECK(pkv_cache_get_pool_stats(cache, group, &stats));
   return stats;
 }
 
-inline Session open(pkv_cache cache, uint64_t reserve_tokens = 0) {
-  pkv_session_config config;
-  CHECK(pkv_session_config_init(&config, sizeof config));
-  config.reserve_tokens = reserve_tokens;
-  pkv_session session;
-  CHECK(pkv_session_open(cache, &config, &session));
-  return Session(session);
+inline Session open(pkv_cache cache, uint64_t reserved_tokens = 0) {
+  pkv_session handle;
+  CHECK(pkv_session_open(cache, nullptr, &handle));
+  Session session(handle);
+  if (reserved_tokens != 0) CHECK(pkv_session_reserve(session, reserved_tokens));
+  return session;
 }
 
 inline Session fork(pkv_session parent) {
@@ -180,47 +175,68 @@ inline void grow(pkv_cache cache, pkv_session session, uint32_t tokens) {
 
 inline uint64_t length_of(pkv_session session) {
   uint64_t length;
-  CHECK(pkv_session_length(session, &length));
+  CHECK(pkv_session_get_length(session, &length));
   return length;
 }
 
 inline pkv_session_info info_of(pkv_session session) {
-  pkv_session_info info{};
-  info.struct_size = sizeof info;
+  auto info = made<pkv_session_info>();
   CHECK(pkv_session_get_info(session, &info));
   return info;
 }
 
 inline std::vector<int32_t> tokens_of(pkv_session session, uint64_t count) {
   std::vector<int32_t> tokens(count);
-  CHECK(pkv_session_tokens(session, 0, count, tokens.data()));
+  CHECK(pkv_session_get_tokens(session, 0, count, tokens.data()));
   return tokens;
 }
 
 inline std::vector<uint32_t> block_table(pkv_session session, uint32_t group = 0) {
   size_t count = 0;
-  const pkv_status status = pkv_session_block_table(session, group, 0, nullptr, &count);
+  const pkv_status status = pkv_session_get_block_table(session, group, 0, nullptr, &count);
   if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
   std::vector<uint32_t> ids(count);
-  CHECK(pkv_session_block_table(session, group, count, ids.data(), &count));
+  CHECK(pkv_session_get_block_table(session, group, count, ids.data(), &count));
   return ids;
 }
 
-inline std::vector<int64_t> kv_indices(pkv_session session, uint32_t group = 0) {
-  size_t count = 0;
-  const pkv_status status = pkv_session_kv_indices(session, group, 0, nullptr, &count);
-  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
-  std::vector<int64_t> slots(count);
-  CHECK(pkv_session_kv_indices(session, group, count, slots.data(), &count));
+// The slots of the first n positions by the block table; -1 where there is no block.
+inline std::vector<int64_t> slots_of(pkv_session session, size_t n, uint32_t group = 0,
+                                     int64_t block_size = 16) {
+  const std::vector<uint32_t> table = block_table(session, group);
+  std::vector<int64_t> slots;
+  for (int64_t i = 0; i < static_cast<int64_t>(n); i++) {
+    const uint32_t id = table.at(static_cast<size_t>(i / block_size));
+    slots.push_back(id == PKV_NO_BLOCK ? -1 : int64_t{id} * block_size + i % block_size);
+  }
   return slots;
 }
 
+// The slots that each session of a batch reads, one list after the other.
+inline std::vector<int64_t> kv_indices(pkv_batch batch, std::vector<int64_t>& indptr,
+                                       uint32_t group = 0) {
+  size_t count = 0;
+  const pkv_status status = pkv_batch_get_kv_indices(batch, group, PKV_INDEX_SLOTS, indptr.data(),
+                                                     0, nullptr, &count, nullptr);
+  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
+  std::vector<int64_t> slots(count);
+  CHECK(pkv_batch_get_kv_indices(batch, group, PKV_INDEX_SLOTS, indptr.data(), count, slots.data(),
+                                 &count, nullptr));
+  return slots;
+}
+
+// The slots that a session reads between two steps.
+inline std::vector<int64_t> kv_indices(pkv_cache cache, pkv_session session, uint32_t group = 0) {
+  std::vector<int64_t> indptr(2);
+  return kv_indices(begin(cache, {session}, {0}), indptr, group);
+}
+
 inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
-  size_t rows = 0, count = 0;
-  CHECK(pkv_batch_rows(batch, &rows));
-  std::vector<int64_t> slots(rows);
-  CHECK(pkv_batch_slot_mapping(batch, group, rows, slots.data(), &count));
-  EXPECT_EQ(rows, count);
+  size_t count = 0;
+  const pkv_status status = pkv_batch_get_slot_mapping(batch, group, 0, nullptr, &count);
+  if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
+  std::vector<int64_t> slots(count);
+  CHECK(pkv_batch_get_slot_mapping(batch, group, count, slots.data(), &count));
   return slots;
 }
 

@@ -213,7 +213,7 @@ inline KeysValues materialize(pkv_session session, uint32_t layer, const Model& 
                               uint64_t first, size_t n) {
   KeysValues rows = rows_of(model, n);
   const pkv_tensor keys = rows.k.tensor(), values = rows.v.tensor();
-  CHECK(pkv_session_materialize(session, layer, first, n, &keys, &values));
+  CHECK(pkv_session_read(session, layer, first, n, &keys, &values));
   return rows;
 }
 

@@ -21,7 +21,6 @@ enum { tokens = 70 };
 
 /* Returns what failed, or NULL. */
 static const char* use(void* library) {
-  FIND(cache_config_init);
   FIND(cache_create);
   FIND(session_open);
   FIND(batch_begin);
@@ -32,17 +31,14 @@ static const char* use(void* library) {
   static float rows[tokens * 32], outputs[tokens * 32];
   const pkv_tensor in = {rows, PKV_F32, 0, 0, 0}, out = {outputs, PKV_F32, 0, 0, 0};
   const uint32_t count = tokens;
-  pkv_cache_config config;
+  const pkv_layer_group model = {
+      .struct_size = sizeof model, .layers = 1, .query_heads = 2, .kv_heads = 2, .key_dim = 16};
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .groups = &model, .blocks = 8, .threads = 2};
   pkv_cache cache;
   pkv_session session;
   pkv_batch batch;
   for (size_t i = 0; i < tokens * 32; i++) rows[i] = 1;
-  TRY(cache_config_init(&config, sizeof config));
-  config.layers = 1;
-  config.query_heads = config.kv_heads = 2;
-  config.key_dim = 16;
-  config.blocks = 8;
-  config.threads = 2;
   TRY(cache_create(&config, &cache));
   TRY(session_open(cache, NULL, &session));
   TRY(batch_begin(cache, 1, &session, &count, NULL, &batch));

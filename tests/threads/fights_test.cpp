@@ -19,7 +19,7 @@ void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, con
 // Handles that all threads take, use, close and replace.
 struct Arena {
   explicit Arena(uint32_t threads, uint64_t blocks = 96) {
-    pkv_cache_config config = small_model(blocks);
+    ModelConfig config = small_model(blocks);
     config.threads = threads;
     OK(pkv_cache_create(&config, &cache));
     for (auto& each : sessions) {
@@ -80,7 +80,7 @@ class Fighter {
         FIGHT(pkv_snapshot_close(snapshot));
         return;
       case 11:
-        return push(session);
+        return append(session);
       case 12:
         FIGHT(pkv_session_reserve(session, random_() % 60), PKV_OUT_OF_BLOCKS);
         return;
@@ -92,7 +92,7 @@ class Fighter {
       case 15:
         return choose_victims(session, second);
       default:
-        return read(session, batch, snapshot);
+        return read(session, batch);
     }
   }
 
@@ -111,8 +111,9 @@ class Fighter {
   void write_and_attend(pkv_batch batch) {
     pkv_status status;
     size_t rows = 0;
-    FIGHT(pkv_batch_rows(batch, &rows), PKV_INVALID_ARGUMENT);
-    if (status != PKV_OK) return;
+    FIGHT(pkv_batch_get_slot_mapping(batch, 0, 0, nullptr, &rows), PKV_BUFFER_TOO_SMALL,
+          PKV_INVALID_ARGUMENT);
+    if (status != PKV_BUFFER_TOO_SMALL) return;
     std::vector<float> data(rows * q_floats, 0.5f), outputs(rows * q_floats);
     const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
     for (uint32_t layer = 0; layer < layers; layer++)
@@ -185,27 +186,26 @@ class Fighter {
     if (status == PKV_OK) put(session);
   }
 
-  void push(pkv_session session) {
+  void append(pkv_session session) {
     pkv_status status;
     const std::vector<float> data(kv_floats, 0.25f);
     const pkv_tensor row = tensor(data.data());
     for (uint32_t layer = 0; layer < layers; layer++)
-      FIGHT(pkv_session_push(session, layer, &row, &row), PKV_OUT_OF_BLOCKS);
+      FIGHT(pkv_session_append(session, layer, 1, &row, &row), PKV_OUT_OF_BLOCKS);
   }
 
-  void read(pkv_session session, pkv_batch batch, pkv_snapshot snapshot) {
+  void read(pkv_session session, pkv_batch batch) {
     pkv_status status;
     uint64_t length = 0;
     size_t count = 0;
     std::array<uint32_t, 128> ids;
     std::array<int64_t, 256> slots;
-    auto stats = empty<pkv_cache_stats>();
-    FIGHT(pkv_session_length(session, &length));
-    FIGHT(pkv_session_layer_length(session, 0, &length));
-    FIGHT(pkv_session_block_table(session, 0, ids.size(), ids.data(), &count));
-    FIGHT(pkv_batch_slot_mapping(batch, 0, slots.size(), slots.data(), &count),
+    auto stats = made<pkv_cache_stats>();
+    FIGHT(pkv_session_get_length(session, &length));
+    FIGHT(pkv_session_get_layer_length(session, 0, &length));
+    FIGHT(pkv_session_get_block_table(session, 0, ids.size(), ids.data(), &count));
+    FIGHT(pkv_batch_get_slot_mapping(batch, 0, slots.size(), slots.data(), &count),
           PKV_INVALID_ARGUMENT);
-    FIGHT(pkv_snapshot_length(snapshot, &length), PKV_INVALID_ARGUMENT);
     FIGHT(pkv_cache_get_stats(arena_.cache, &stats));
   }
 
@@ -260,7 +260,7 @@ void check_destroy(uint32_t threads) {
     uint64_t length = 0;
     EXPECT_EQ(pkv_cache_destroy(arena.cache), PKV_STALE_HANDLE);
     for (const auto& session : arena.sessions)
-      EXPECT_EQ(pkv_session_length(session, &length), PKV_STALE_HANDLE);
+      EXPECT_EQ(pkv_session_get_length(session, &length), PKV_STALE_HANDLE);
   }
   EXPECT_GT(destroyed, 0u);
 }
@@ -270,7 +270,7 @@ TEST(Fights, DestroyWhileOthersCall) { check_destroy(1); }
 // Threads open and close sessions. A handle leads to the object of the thread that opened it,
 // which is recognised by its length, or to nothing.
 TEST(Fights, HandlesNeverLeadToAnothersObject) {
-  pkv_cache_config config = small_model(64);
+  ModelConfig config = small_model(64);
   config.storage = PKV_STORAGE_NONE;
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
@@ -291,7 +291,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
                                          "the handle of thread %u leads to %llu tokens", thread,
                                          static_cast<unsigned long long>(length_of(session)));
                            OK(pkv_session_close(session));
-                           WANT(PKV_STALE_HANDLE, pkv_session_length(session, &length));
+                           WANT(PKV_STALE_HANDLE, pkv_session_get_length(session, &length));
                            closed.push_back(session);
                            WANT(PKV_STALE_HANDLE,
                                 pkv_session_close(closed[random() % closed.size()]));
@@ -306,7 +306,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
 // A pool through the C interface: what one thread holds no other is given, so it writes to it
 // without further synchronisation.
 TEST(Fights, Pool) {
-  auto config = made(pkv_pool_config_init);
+  auto config = made<pkv_pool_config>();
   config.blocks = 500;
   pkv_pool pool = nullptr;
   OK(pkv_pool_create(&config, &pool));
@@ -353,7 +353,7 @@ TEST(Fights, Pool) {
                 }),
             "");
   EXPECT_EQ(pkv_pool_validate(pool), PKV_OK) << pkv_last_error();
-  auto stats = empty<pkv_pool_stats>();
+  auto stats = made<pkv_pool_stats>();
   EXPECT_EQ(pkv_pool_get_stats(pool, &stats), PKV_OK);
   EXPECT_EQ(stats.free, 500u);
   EXPECT_EQ(pkv_pool_destroy(pool), PKV_OK);

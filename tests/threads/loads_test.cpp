@@ -26,7 +26,7 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
     const std::vector<int32_t> tokens(tokens_each, static_cast<int32_t>(i));
     OK(pkv_batch_commit(batch, tokens.data()));
   }
-  auto stream = made(pkv_stream_init);
+  auto stream = made<pkv_stream>();
   stream.kind = PKV_STREAM_BUFFER, stream.data = file.data(), stream.size = file.size();
   OK(pkv_file_save(cache, items.size(), items.data(), nullptr, &stream, &stream.size));
   for (const pkv_file_item& item : items) OK(pkv_session_close(item.session));
@@ -36,8 +36,8 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
 // The texts are cached already. So sessions that publish replace their own blocks by the cached
 // ones.
 TEST(Loads, NobodySeesASessionThatChanges) {
-  const auto prefix = made(pkv_prefix_config_init);
-  pkv_cache_config config = small_model(blocks);
+  const auto prefix = made<pkv_prefix_config>();
+  ModelConfig config = small_model(blocks);
   config.prefix = &prefix;
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));

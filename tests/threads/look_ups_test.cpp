@@ -37,7 +37,7 @@ void check_holds(pkv_session session, const std::vector<int32_t>& text, size_t n
   std::vector<float> k(n * kv_floats), v(n * kv_floats);
   const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
   for (uint32_t layer = 0; layer < layers; layer++) {
-    OK(pkv_session_materialize(session, layer, 0, n, &kt, &vt));
+    OK(pkv_session_read(session, layer, 0, n, &kt, &vt));
     HOSTILE_CHECK(k == rows_of(text, 0, n) && v == k, "%zu tokens are not those of the text", n);
   }
 }
@@ -65,9 +65,8 @@ uint64_t live(pkv_cache cache, const std::vector<int32_t>& text) {
 }
 
 TEST(LookUps, HoldTheirOwnTextWhileOthersEvict) {
-  pkv_prefix_config prefix;
-  OK(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config = small_model(60);
+  auto prefix = made<pkv_prefix_config>();
+  ModelConfig config = small_model(60);
   config.threads = 1;
   config.prefix = &prefix;
   pkv_cache cache = nullptr;

@@ -12,7 +12,7 @@ namespace {
 class Shared {
  public:
   Shared(uint64_t blocks, uint32_t threads, pkv_storage storage) {
-    pkv_cache_config config = small_model(blocks);
+    ModelConfig config = small_model(blocks);
     config.threads = threads;
     config.storage = storage;
     OK(pkv_cache_create(&config, &cache));

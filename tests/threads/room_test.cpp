@@ -20,7 +20,7 @@ struct Room {
 class RoomStorm : public testing::TestWithParam<Room> {
  protected:
   void SetUp() override {
-    pkv_layer_group groups[2] = {made(pkv_layer_group_init), made(pkv_layer_group_init)};
+    pkv_layer_group groups[2] = {made<pkv_layer_group>(), made<pkv_layer_group>()};
     for (pkv_layer_group& group : groups) {
       group.layers = group.query_heads = group.kv_heads = 1;
       group.key_dim = dim;
@@ -28,13 +28,13 @@ class RoomStorm : public testing::TestWithParam<Room> {
     }
     groups[1].layers = 5;
     groups[1].window = 64;
-    auto prefix = made(pkv_prefix_config_init);
-    auto config = made(pkv_cache_config_init);
+    auto prefix = made<pkv_prefix_config>();
+    auto config = made<pkv_cache_config>();
     config.groups = groups;
     config.group_count = 2;
     config.threads = 1;
     config.prefix = &prefix;
-    auto store = made(pkv_store_config_init);
+    auto store = made<pkv_store_config>();
     const pkv_store table = items_.table();
     store.store = &table;
     if (GetParam().with_store)

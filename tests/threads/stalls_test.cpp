@@ -94,7 +94,7 @@ class Stalls : public Prefix {
       return of(user).inner_.drop(&of(user).enter(), n, items);
     };
     table_.close = [](void*) {};
-    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_ = made<pkv_store_config>();
     config_.store = &table_;
     config_.buffer_bytes = 1;  // Blocks are moved one at a time.
     store_ = &config_;
@@ -264,7 +264,7 @@ class LoggerStalls : public Stalls {
   void make_logged_with_store() {
     cache_.close();
     memory_.error = 0;
-    CHECK(pkv_store_config_init(&config_, sizeof config_));
+    config_ = made<pkv_store_config>();
     config_.store = &inner_;
     config_.buffer_bytes = 1;
     store_ = &config_;
@@ -318,8 +318,7 @@ TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
 
 TEST_F(LoggerStalls, AtAnEvictionForAFile) {
   std::vector<unsigned char> bytes(1 << 20);
-  pkv_stream file;
-  CHECK(pkv_stream_init(&file, sizeof file));
+  auto file = made<pkv_stream>();
   file.kind = PKV_STREAM_BUFFER;
   file.data = bytes.data();
   play(
@@ -390,7 +389,7 @@ TEST_F(LoggerStalls, AtBlocksThatLeaveBeforeTheyAreWritten) {
 TEST_F(LoggerStalls, WhileACacheIsMade) {
   make_logged();
   Model big{32, 8, 8, 256};
-  pkv_cache_config config = config_of(big, 0);
+  ModelConfig config = config_of(big, 0);
   config.memory_bytes = 2 * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   config.logger = &entering_;

@@ -14,8 +14,7 @@ namespace {
 uint32_t library_tokens(const Blocks& blocks) { return std::min(blocks.tokens, 256u); }
 
 pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
-  pkv_prefix_config prefix;
-  check(pkv_prefix_config_init(&prefix, sizeof prefix), "config");
+  auto prefix = made<pkv_prefix_config>();
   prefix.eviction = policy.eviction;
   // In blocks of the library, which are shorter than those they stand for.
   if (policy.weighs_time)
@@ -24,12 +23,13 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
   if (blocks.quota > 0)
     prefix.salt_blocks =
         std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity)));
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config), "config");
+  auto group = made<pkv_layer_group>();
+  group.layers = group.query_heads = group.kv_heads = 1;
+  group.key_dim = 16;
+  auto config = made<pkv_cache_config>();
+  config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
   config.block_size = library_tokens(blocks);
-  config.layers = config.query_heads = config.kv_heads = 1;
-  config.key_dim = 16;
   config.blocks = capacity;
   config.prefix = &prefix;
   pkv_cache cache;
@@ -38,8 +38,7 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
 }
 
 pkv_session open(pkv_cache cache, const Blocks& blocks, const Text& text) {
-  pkv_session_config config;
-  check(pkv_session_config_init(&config, sizeof config), "config");
+  auto config = made<pkv_session_config>();
   if (blocks.quota > 0) {
     config.salt = &text.tenant;
     config.salt_size = sizeof text.tenant;

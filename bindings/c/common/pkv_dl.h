@@ -12,37 +12,24 @@
 /* clang-format off */
 #define PKV_DL_FUNCTIONS(X)                                                                       \
   X(version) X(version_string) X(status_string) X(last_error) X(isa_supported) X(isa_name)        \
-  X(pool_config_init) X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain)                 \
-  X(pool_release)                                                                                 \
-  X(pool_claim) X(pool_seal) X(pool_reset) X(pool_block_state) X(pool_get_stats)                  \
-  X(pool_validate)                                                                                \
-  X(cache_config_init) X(layer_group_init) X(cache_compute_plan) X(cache_create)                  \
-  X(cache_destroy) X(cache_get_info)                                                              \
-  X(cache_get_stats) X(cache_get_pool_stats) X(cache_validate) X(cache_kv_view)                   \
-  X(session_config_init) X(session_open) X(session_close) X(session_length)                       \
-  X(session_layer_length) X(session_tokens)                                                       \
-  X(session_set_tokens) X(session_reserve) X(session_prefill) X(session_push) X(session_trim)     \
-  X(session_fork) X(session_last_trim) X(session_read_state) X(session_drop_blocks)               \
-  X(session_suspend) X(session_resume) X(session_set_priority) X(session_get_info)                \
-  X(session_set_return_hint)                                                                      \
-  X(session_block_table) X(session_slot_mapping) X(session_kv_indices) X(session_materialize)     \
-  X(batch_begin) X(batch_choose_victims) X(batch_rows) X(batch_write) X(batch_attend)             \
-  X(batch_set_first_rows) X(batch_accept) X(batch_commit) X(batch_abort)                          \
-  X(batch_slot_mapping) X(batch_block_copies) X(batch_kv_indices)                                 \
-  X(batch_states) X(batch_state_indices) X(batch_state_blocks)                                    \
-  X(attention_params_init) X(attention) X(merge_states)                                           \
-  X(compute_config_init) X(compute_create) X(compute_destroy) X(compute_get_info)                 \
-  X(openmp_runner)                                                                                \
-  X(kv_view_plan) X(kv_write) X(kv_write_slots) X(kv_read_slots)                                  \
-  X(snapshot_take) X(snapshot_open) X(snapshot_length) X(snapshot_close)                          \
-  X(cache_format_metrics) X(prefix_config_init) X(session_match_prefix) X(prefix_get_stats)       \
-  X(prefix_clear)                                                                                 \
+  X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain) X(pool_release) X(pool_claim)       \
+  X(pool_seal) X(pool_reset) X(pool_get_block_state) X(pool_get_stats) X(pool_validate)           \
+  X(cache_compute_plan) X(cache_create) X(cache_destroy) X(cache_get_info) X(cache_get_stats)     \
+  X(cache_get_pool_stats) X(cache_validate) X(cache_get_kv_view) X(session_open) X(session_close) \
+  X(session_get_length) X(session_get_layer_length) X(session_get_tokens) X(session_set_tokens)   \
+  X(session_reserve) X(session_append) X(session_trim) X(session_fork) X(session_get_last_trim)   \
+  X(session_read_state) X(session_drop_blocks) X(session_suspend) X(session_resume)               \
+  X(session_set_priority) X(session_get_info) X(session_set_return_hint)                          \
+  X(session_get_block_table) X(session_read) X(batch_begin) X(batch_choose_victims)               \
+  X(batch_write) X(batch_attend) X(batch_set_first_rows) X(batch_accept) X(batch_commit)          \
+  X(batch_abort) X(batch_get_slot_mapping) X(batch_get_block_copies) X(batch_get_kv_indices)      \
+  X(batch_get_states) X(batch_get_state_blocks) X(attention) X(attention_merge) X(compute_create) \
+  X(compute_destroy) X(compute_get_info) X(openmp_runner) X(kv_view_plan) X(kv_write)             \
+  X(kv_write_slots) X(kv_read_slots) X(snapshot_take) X(snapshot_open) X(snapshot_close)          \
+  X(cache_format_metrics) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear)             \
   X(prefix_probe) X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events)         \
-  X(prefix_hash_blocks)                                                                           \
-  X(store_config_init) X(store_prefetch) X(store_prefetch_session) X(store_wait) X(store_cancel)  \
-  X(store_flush)                                                                                  \
-  X(store_get_stats) X(directory_config_init) X(store_open_directory)                             \
-  X(stream_init) X(file_config_init) X(file_save) X(file_load) X(file_inspect)
+  X(prefix_hash_blocks) X(store_prefetch) X(store_wait) X(store_cancel) X(store_flush)            \
+  X(store_get_stats) X(store_open_directory) X(file_save) X(file_load) X(file_inspect)
 /* clang-format on */
 
 typedef struct pkv_dl {

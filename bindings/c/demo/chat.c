@@ -81,11 +81,11 @@ static bool load(chat* c) {
   uint64_t length;
   c->session = engine_load(e, c->o->load);
   if (c->session == NULL) return false;
-  engine_check(e, e->lib->session_length(c->session, &length), "--load");
+  engine_check(e, e->lib->session_get_length(c->session, &length), "--load");
   if (length > c->context)
     die(EXIT_BAD_INPUT, "--load: the conversation has %llu tokens, the context %zu",
         (unsigned long long)length, c->context);
-  engine_check(e, e->lib->session_tokens(c->session, 0, (size_t)length, c->tokens), "--load");
+  engine_check(e, e->lib->session_get_tokens(c->session, 0, (size_t)length, c->tokens), "--load");
   c->length = c->held = (size_t)length;
   return true;
 }

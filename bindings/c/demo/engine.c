@@ -28,42 +28,44 @@ static uint64_t fingerprint(const llama2* model) {
 
 /* What the store has of this model, as it is on disk, and of no other. *model is the fingerprint.
  */
-static void open_store(engine* e, const options* o, pkv_store* store, pkv_store_config* tier,
-                       uint64_t* model) {
+static pkv_store_config open_store(const engine* e, const options* o, pkv_store* store,
+                                   uint64_t* model) {
   store_open(e->lib, o->store, store);
-  engine_check(e, e->lib->store_config_init(tier, sizeof *tier), "--store");
-  tier->store = store;
-  tier->wait_ms = 10000; /* a program that has nothing else to do waits */
-  tier->queue_blocks =
-      UINT64_MAX; /* all of it is to be kept; where blocks are short what waits gives way */
   *model = fingerprint(e->model);
-  tier->fingerprint = model;
-  tier->fingerprint_size = sizeof *model;
+  return (pkv_store_config){
+      .struct_size = sizeof(pkv_store_config),
+      .wait_ms = 10000, /* a program that has nothing else to do waits */
+      .store = store,
+      .fingerprint = model,
+      .fingerprint_size = sizeof *model,
+      /* All is to be kept; where blocks are short, what waits gives way. */
+      .queue_blocks = UINT64_MAX,
+  };
 }
 
 static void create_cache(engine* e, const options* o, pkv_storage storage, size_t blocks) {
-  pkv_cache_config config;
-  engine_check(e, e->lib->cache_config_init(&config, sizeof config), "the cache");
-  config.storage = storage;
-  config.block_size = (uint32_t)o->block_size;
-  config.layers = (uint32_t)e->model->layers;
-  config.query_heads = (uint32_t)e->model->query_heads;
-  config.kv_heads = (uint32_t)e->model->kv_heads;
-  config.key_dim = (uint32_t)e->model->head_dim;
-  config.dtype = o->dtype;
-  config.blocks = blocks;
-  config.threads = (uint32_t)o->threads;
-  config.isa = find_isa(e->lib, o->isa);
-  pkv_prefix_config prefix;
-  engine_check(e, e->lib->prefix_config_init(&prefix, sizeof prefix), "the cache");
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = (uint32_t)e->model->layers,
+                                 .query_heads = (uint32_t)e->model->query_heads,
+                                 .kv_heads = (uint32_t)e->model->kv_heads,
+                                 .key_dim = (uint32_t)e->model->head_dim,
+                                 .dtype = o->dtype};
+  pkv_cache_config config = {.struct_size = sizeof config,
+                             .groups = &model,
+                             .storage = storage,
+                             .block_size = (uint32_t)o->block_size,
+                             .blocks = blocks,
+                             .threads = (uint32_t)o->threads,
+                             .isa = find_isa(e->lib, o->isa)};
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   e->prefixes = storage == PKV_STORAGE_PAGED &&
                 !o->no_prefix; /* contiguous tensors have no blocks to share */
   if (e->prefixes) config.prefix = &prefix;
   pkv_store store;
   pkv_store_config tier;
-  uint64_t model;
+  uint64_t name;
   if (o->store != NULL) {
-    open_store(e, o, &store, &tier, &model);
+    tier = open_store(e, o, &store, &name);
     config.store = &tier;
   }
 
@@ -100,29 +102,23 @@ void engine_close(engine* e) {
   free(e->positions);
 }
 
-static pkv_stream file_at(const engine* e, const char* path) {
-  pkv_stream stream;
-  engine_check(e, e->lib->stream_init(&stream, sizeof stream), path);
-  stream.kind = PKV_STREAM_PATH;
-  stream.path = path;
-  return stream;
+static pkv_stream file_at(const char* path) {
+  return (pkv_stream){.struct_size = sizeof(pkv_stream), .kind = PKV_STREAM_PATH, .path = path};
 }
 
 /* *model is the fingerprint, which must live as long as the config. */
 static pkv_file_config file_config(const engine* e, uint64_t* model) {
-  pkv_file_config config;
-  engine_check(e, e->lib->file_config_init(&config, sizeof config), "the file");
   *model = fingerprint(e->model);
-  config.fingerprint = model;
-  config.fingerprint_size = sizeof *model;
-  config.prefix_index = 1;
-  return config;
+  return (pkv_file_config){.struct_size = sizeof(pkv_file_config),
+                           .prefix_index = 1,
+                           .fingerprint = model,
+                           .fingerprint_size = sizeof *model};
 }
 
 void engine_save(const engine* e, const char* path, pkv_session session) {
   uint64_t model;
   const pkv_file_config config = file_config(e, &model);
-  const pkv_stream to = file_at(e, path);
+  const pkv_stream to = file_at(path);
   const pkv_file_item item = {session, NULL, 0};
   engine_check(e, e->lib->file_save(e->cache, session != NULL, &item, &config, &to, NULL),
                "--save");
@@ -131,7 +127,7 @@ void engine_save(const engine* e, const char* path, pkv_session session) {
 pkv_session engine_load(const engine* e, const char* path) {
   uint64_t model;
   const pkv_file_config config = file_config(e, &model);
-  const pkv_stream from = file_at(e, path);
+  const pkv_stream from = file_at(path);
   pkv_session session = NULL;
   size_t count;
   engine_check(e, e->lib->file_load(e->cache, &config, &from, 1, &session, NULL, &count), "--load");

@@ -9,15 +9,10 @@
 
 #define PLUGIN "libpagedkv-redis.so.0"
 
-static void check(pkv_status status, const char* sentence) {
-  if (status != PKV_OK) die(EXIT_BAD_INPUT, "--store: %s", sentence);
-}
-
 static void open_directory(const pkv_dl* lib, const char* path, pkv_store* store) {
-  pkv_directory_config config;
-  check(lib->directory_config_init(&config, sizeof config), lib->last_error());
-  config.path = path;
-  check(lib->store_open_directory(&config, store), lib->last_error());
+  const pkv_directory_config config = {.struct_size = sizeof config, .path = path};
+  if (lib->store_open_directory(&config, store) != PKV_OK)
+    die(EXIT_BAD_INPUT, "--store: %s", lib->last_error());
 }
 
 static void* symbol(void* plugin, const char* name) {
@@ -33,17 +28,13 @@ static void open_redis(const char* url, pkv_store* store) {
   if (plugin == NULL)
     die(EXIT_BAD_INPUT, "--store: cannot open the plugin (name it with PAGEDKV_REDIS_LIBRARY): %s",
         dlerror());
-  __typeof__(pkv_redis_config_init)* init;
   __typeof__(pkv_redis_open)* open;
   __typeof__(pkv_redis_last_error)* last_error;
   /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes
    * are the same. */
-  memcpy(&init, (void*[]){symbol(plugin, "pkv_redis_config_init")}, sizeof init);
   memcpy(&open, (void*[]){symbol(plugin, "pkv_redis_open")}, sizeof open);
   memcpy(&last_error, (void*[]){symbol(plugin, "pkv_redis_last_error")}, sizeof last_error);
-  pkv_redis_config config;
-  check(init(&config, sizeof config), "the plugin is of another version");
-  config.servers = url;
+  const pkv_redis_config config = {.struct_size = sizeof config, .servers = url};
   if (open(&config, store) != PKV_OK) die(EXIT_BAD_INPUT, "--store: %s", last_error());
 }
 

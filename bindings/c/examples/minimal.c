@@ -13,7 +13,6 @@ static void check(pkv_status status) {
 }
 
 int main(void) {
-  pkv_cache_config config;
   pkv_cache cache;
   pkv_session session;
   pkv_batch batch;
@@ -22,12 +21,12 @@ int main(void) {
   /* All keys are alike, so attention gives the mean of the values so far. */
   for (int t = 0; t < TOKENS; t++) v[t][0][0] = v[t][1][0] = (float)t;
 
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = LAYERS;
-  config.query_heads = QUERY_HEADS;
-  config.kv_heads = KV_HEADS;
-  config.key_dim = DIM;
-  config.blocks = 64;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = LAYERS,
+                                 .query_heads = QUERY_HEADS,
+                                 .kv_heads = KV_HEADS,
+                                 .key_dim = DIM};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 64};
   /* [step] */
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
@@ -45,7 +44,7 @@ int main(void) {
 
   uint32_t blocks[4];
   size_t count;
-  check(pkv_session_block_table(session, 0, 4, blocks, &count));
+  check(pkv_session_get_block_table(session, 0, 4, blocks, &count));
   printf("token %d attends to %d tokens: %.2f (expected %.2f)\nblock table:", TOKENS - 1, TOKENS,
          out[TOKENS - 1][0][0], (TOKENS - 1) / 2.0);
   for (size_t i = 0; i < count; i++) printf(" %u", blocks[i]);

@@ -41,17 +41,18 @@ static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
 }
 
 static pkv_cache make_cache(size_t tokens, uint32_t threads) {
-  pkv_cache_config config;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = QUERY_HEADS,
+                                 .kv_heads = KV_HEADS,
+                                 .key_dim = DIM,
+                                 .dtype = PKV_BF16};
+  const pkv_cache_config config = {.struct_size = sizeof config,
+                                   .groups = &model,
+                                   .blocks = SESSIONS * (tokens / 16 + 1),
+                                   .prefault = 1,
+                                   .threads = threads};
   pkv_cache cache;
-  check(lib.cache_config_init(&config, sizeof config));
-  config.layers = 1;
-  config.query_heads = QUERY_HEADS;
-  config.kv_heads = KV_HEADS;
-  config.key_dim = DIM;
-  config.dtype = PKV_BF16;
-  config.blocks = SESSIONS * (tokens / 16 + 1);
-  config.prefault = 1;
-  config.threads = threads;
   check(lib.cache_create(&config, &cache));
   return cache;
 }
@@ -62,7 +63,7 @@ static void fill(pkv_cache cache, pkv_session* sessions, size_t tokens) {
   const pkv_tensor row = {k, PKV_F32, 0, 0, 0};
   for (size_t s = 0; s < SESSIONS; s++) {
     check(lib.session_open(cache, NULL, &sessions[s]));
-    check(lib.session_prefill(sessions[s], 0, tokens, &row, &row));
+    check(lib.session_append(sessions[s], 0, tokens, &row, &row));
   }
   free(k);
 }

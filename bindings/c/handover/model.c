@@ -31,26 +31,25 @@ void machine_open(machine* m, const char* library, const char* model, uint32_t g
   tokenizer_open(&m->words, words, m->model.vocabulary);
   free(words);
 
-  pkv_cache_config config;
-  pkv_prefix_config prefix;
-  check(m, m->lib.cache_config_init(&config, sizeof config), "the cache");
-  check(m, m->lib.prefix_config_init(&prefix, sizeof prefix), "the cache");
-  config.layers = (uint32_t)m->model.layers;
-  config.query_heads = (uint32_t)m->model.query_heads;
-  config.kv_heads = (uint32_t)m->model.kv_heads;
-  config.key_dim = (uint32_t)m->model.head_dim;
-  config.dtype = PKV_F32;
-  config.blocks = 1024;
-  config.threads = 1;
-  config.prefix = &prefix;
+  const pkv_layer_group layers = {.struct_size = sizeof layers,
+                                  .layers = (uint32_t)m->model.layers,
+                                  .query_heads = (uint32_t)m->model.query_heads,
+                                  .kv_heads = (uint32_t)m->model.kv_heads,
+                                  .key_dim = (uint32_t)m->model.head_dim};
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
+  const pkv_cache_config config = {.struct_size = sizeof config,
+                                   .groups = &layers,
+                                   .blocks = 1024,
+                                   .threads = 1,
+                                   .prefix = &prefix};
   check(m, m->lib.cache_create(&config, &m->cache), "the cache");
   m->run = llama2_run_new(&m->model, CHUNK + MOST_TEXTS);
-  m->shape.layers = config.layers;
-  m->shape.kv_heads = config.kv_heads;
-  m->shape.key_dim = config.key_dim;
+  m->shape.layers = layers.layers;
+  m->shape.kv_heads = layers.kv_heads;
+  m->shape.key_dim = layers.key_dim;
   m->shape.row_bytes = sizeof(float);
   m->shape.fingerprint = fingerprint(m);
-  m->group = group == 0 || group > config.layers ? config.layers : group;
+  m->group = group == 0 || group > layers.layers ? layers.layers : group;
   m->parts = new_array(2 * m->group, sizeof *m->parts);
   m->sizes = new_array(2 * m->group, sizeof *m->sizes);
 }

@@ -15,7 +15,7 @@ static void send_cached(machine* m, pkv_session session, uint64_t first, uint64_
   float* v = k + m->rows * m->model.kv_dim;
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
   for (uint32_t layer = 0; layer < m->model.layers && !m->lost; layer++) {
-    check(m, m->lib.session_materialize(session, layer, first, m->rows, &keys, &values), "read");
+    check(m, m->lib.session_read(session, layer, first, m->rows, &keys, &values), "read");
     send_layer(m, layer, k, v);
   }
   free(k);

@@ -10,8 +10,7 @@ static uint32_t value_of(const cJSON* item) {
   return cJSON_IsString(item) ? (uint32_t)enum_of(item->valuestring) : (uint32_t)item->valuedouble;
 }
 
-/* Fields that a config and a group have in common; false for another. */
-static bool read_shape(pkv_layer_group* group, const cJSON* item) {
+static bool read_field(pkv_layer_group* group, const cJSON* item) {
   const uint32_t value = value_of(item);
 #define READ(field, type)                  \
   if (strcmp(item->string, #field) == 0) { \
@@ -41,10 +40,10 @@ static void set_shape(scenario_config* config, uint32_t layer, const pkv_layer_g
   config->layers++;
 }
 
-static void read_group(scenario_config* config, const pkv_dl* lib, uint32_t g, const cJSON* json) {
+static void read_group(scenario_config* config, uint32_t g, const cJSON* json) {
   pkv_layer_group* group = &config->groups[g];
   const cJSON *item, *index;
-  lib->layer_group_init(group, sizeof *group);
+  group->struct_size = sizeof *group;
   cJSON_ArrayForEach(item, json) {
     if (strcmp(item->string, "layer_indices") == 0) {
       uint32_t n = 0;
@@ -52,7 +51,7 @@ static void read_group(scenario_config* config, const pkv_dl* lib, uint32_t g, c
         if (n < MAX_LAYERS) config->layer_indices[g][n++] = (uint32_t)index->valuedouble;
       }
       group->layer_indices = config->layer_indices[g];
-    } else if (!read_shape(group, item)) {
+    } else if (!read_field(group, item)) {
       die(EXIT_BAD_INPUT, "no field of a group is called %s here", item->string);
     }
   }
@@ -61,29 +60,27 @@ static void read_group(scenario_config* config, const pkv_dl* lib, uint32_t g, c
               group);
 }
 
-static void read_groups(scenario_config* config, const pkv_dl* lib, const cJSON* json) {
+static void read_groups(scenario_config* config, const cJSON* json) {
   const cJSON* item;
   cJSON_ArrayForEach(item, json) {
     if (config->cache.group_count == MAX_GROUPS)
       die(EXIT_BAD_INPUT, "there is room for %d groups", MAX_GROUPS);
-    read_group(config, lib, config->cache.group_count++, item);
+    read_group(config, config->cache.group_count++, item);
   }
-  config->cache.groups = config->groups;
 }
 
-void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSON* json) {
-  pkv_layer_group model;
+void scenario_config_read(scenario_config* config, const cJSON* json) {
+  pkv_cache_config* c = &config->cache;
   const cJSON* item;
   memset(config, 0, sizeof *config);
-  lib->cache_config_init(&config->cache, sizeof config->cache);
-  lib->layer_group_init(&model, sizeof model);
+  c->struct_size = sizeof *c;
+  c->groups = config->groups;
   cJSON_ArrayForEach(item, json) {
-    pkv_cache_config* c = &config->cache;
     if (strcmp(item->string, "groups") == 0) {
-      read_groups(config, lib, item);
+      read_groups(config, item);
     } else if (strcmp(item->string, "prefix") == 0) {
       const cJSON* eviction = cJSON_GetObjectItemCaseSensitive(item, "eviction");
-      lib->prefix_config_init(&config->prefix, sizeof config->prefix);
+      config->prefix.struct_size = sizeof config->prefix;
       if (eviction != NULL) config->prefix.eviction = (pkv_eviction)enum_of(eviction->valuestring);
       c->prefix = &config->prefix;
     } else if (strcmp(item->string, "storage") == 0) {
@@ -92,22 +89,10 @@ void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSO
       c->layout = (pkv_layout)value_of(item);
     } else if (strcmp(item->string, "block_size") == 0) {
       c->block_size = value_of(item);
-    } else if (!read_shape(&model, item)) {
+    } else if (strcmp(item->string, "blocks") == 0) {
+      c->blocks = value_of(item);
+    } else {
       die(EXIT_BAD_INPUT, "no field of a config is called %s here", item->string);
     }
   }
-  pkv_cache_config* c = &config->cache;
-  c->blocks = model.blocks;
-  if (c->group_count != 0) return;
-  c->layers = model.layers;
-  c->query_heads = model.query_heads;
-  c->kv_heads = model.kv_heads;
-  c->key_dim = model.key_dim;
-  c->value_dim = model.value_dim;
-  c->dtype = model.dtype;
-  c->value_dtype = model.value_dtype;
-  c->window = model.window;
-  c->sinks = model.sinks;
-  c->latent = model.latent;
-  for (uint32_t layer = 0; layer < model.layers; layer++) set_shape(config, layer, &model);
 }

@@ -3,8 +3,7 @@
 #define PKV_SCENARIO_CONFIG_H
 
 #include <cjson/cJSON.h>
-
-#include "../common/pkv_dl.h"
+#include <pagedkv/pagedkv.h>
 
 enum { MAX_GROUPS = 4, MAX_LAYERS = 8 };
 
@@ -23,6 +22,6 @@ typedef struct scenario_config {
 
 /* Reads the object "config" of a scenario. Ends the program at an unknown field: one that is passed
  * over would test nothing. */
-void scenario_config_read(scenario_config* config, const pkv_dl* lib, const cJSON* json);
+void scenario_config_read(scenario_config* config, const cJSON* json);
 
 #endif

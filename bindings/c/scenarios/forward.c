@@ -29,10 +29,10 @@ static pkv_status add_session(player* p, pass* f, const cJSON* entry) {
   if (f->count == MAX_SESSIONS)
     die(EXIT_BAD_INPUT, "a step has room for %d sessions", MAX_SESSIONS);
   const pkv_session session = player_session(p, item_of(entry, "session")->valuestring);
-  pkv_status status = p->lib->session_length(session, &length);
+  pkv_status status = p->lib->session_get_length(session, &length);
   if (status == PKV_OK && length > MAX_TOKENS)
     die(EXIT_BAD_INPUT, "a session has room for %d tokens", MAX_TOKENS);
-  if (status == PKV_OK) status = p->lib->session_tokens(session, 0, length, text);
+  if (status == PKV_OK) status = p->lib->session_get_tokens(session, 0, length, text);
   if (status != PKV_OK) return status;
 
   const size_t n = player_tokens(item_of(entry, "tokens"), new_tokens);
@@ -48,10 +48,10 @@ static pkv_status add_session(player* p, pass* f, const cJSON* entry) {
   return PKV_OK;
 }
 
-static void read_params(const player* p, pass* f, const cJSON* json) {
+static void read_params(pass* f, const cJSON* json) {
   const cJSON *item, *value;
   size_t lists = 0;
-  p->lib->attention_params_init(&f->params, sizeof f->params);
+  f->params.struct_size = sizeof f->params;
   cJSON_ArrayForEach(item, json) {
     if (cJSON_IsArray(item)) {
       float* list = f->lists[lists++ % 2];
@@ -73,8 +73,8 @@ static void read_params(const player* p, pass* f, const cJSON* json) {
       f->params.window = (uint32_t)item->valuedouble;
     } else if (strcmp(item->string, "sinks") == 0) {
       f->params.sinks = (uint32_t)item->valuedouble;
-    } else if (strcmp(item->string, "causal") == 0) {
-      f->params.causal = (uint32_t)item->valuedouble;
+    } else if (strcmp(item->string, "bidirectional") == 0) {
+      f->params.bidirectional = (uint32_t)item->valuedouble;
     } else {
       die(EXIT_BAD_INPUT, "no parameter of attention is called %s here", item->string);
     }
@@ -141,7 +141,7 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
 pkv_status player_forward(player* p, const cJSON* step, pkv_session session) {
   (void)session;
   pass* f = new_array(1, sizeof *f);
-  read_params(p, f, item_of(step, "params"));
+  read_params(f, item_of(step, "params"));
   const pkv_status status = run_pass(p, f, step);
   free(f);
   return status;

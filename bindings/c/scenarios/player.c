@@ -14,7 +14,7 @@ player* player_new(const pkv_dl* lib, const cJSON* scenario) {
   player* p = new_array(1, sizeof *p);
   p->lib = lib;
   p->tolerance = real_of(scenario, "tolerance");
-  scenario_config_read(&p->config, lib, item_of(scenario, "config"));
+  scenario_config_read(&p->config, item_of(scenario, "config"));
   if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK)
     die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
   return p;

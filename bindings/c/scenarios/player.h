@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "../common/pkv_dl.h"
 #include "config.h"
 
 enum { MAX_NAMES = 16, MAX_TOKENS = 256, MAX_SESSIONS = 4 };

@@ -83,9 +83,8 @@ static pkv_status prefix_clear(player* p, const cJSON* step, pkv_session session
 }
 
 static pkv_status open_session(player* p, const cJSON* step, pkv_session session) {
-  pkv_session_config config;
+  pkv_session_config config = {.struct_size = sizeof config};
   (void)session;
-  p->lib->session_config_init(&config, sizeof config);
   if (item_of(step, "priority") != NULL) config.priority = (int32_t)real_of(step, "priority");
   if (item_of(step, "prefix") != NULL)
     config.prefix = (pkv_prefix_use)enum_of(text_of(step, "prefix"));
@@ -97,7 +96,7 @@ static pkv_status open_session(player* p, const cJSON* step, pkv_session session
 
 static pkv_status length(player* p, const cJSON* step, pkv_session session) {
   uint64_t found;
-  const pkv_status status = p->lib->session_length(session, &found);
+  const pkv_status status = p->lib->session_get_length(session, &found);
   if (status == PKV_OK)
     player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
   return status;
@@ -106,7 +105,7 @@ static pkv_status length(player* p, const cJSON* step, pkv_session session) {
 static pkv_status tokens(player* p, const cJSON* step, pkv_session session) {
   int32_t expected[MAX_TOKENS], found[MAX_TOKENS];
   const size_t n = player_tokens(item_of(step, "tokens"), expected);
-  const pkv_status status = p->lib->session_tokens(session, number_of(step, "first"), n, found);
+  const pkv_status status = p->lib->session_get_tokens(session, number_of(step, "first"), n, found);
   for (size_t i = 0; status == PKV_OK && i < n; i++)
     player_expect(p, "token", found[i], expected[i]);
   return status;
@@ -116,7 +115,7 @@ static pkv_status table(player* p, const cJSON* step, pkv_session session) {
   uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
   const uint32_t group = (uint32_t)number_of(step, "group");
   size_t count, other_count, gone = 0, same = 0;
-  pkv_status status = p->lib->session_block_table(session, group, MAX_TOKENS, ids, &count);
+  pkv_status status = p->lib->session_get_block_table(session, group, MAX_TOKENS, ids, &count);
   if (status != PKV_OK) return status;
   for (size_t i = 0; i < count; i++) gone += ids[i] == PKV_NO_BLOCK;
   player_expect(p, "entries", (long long)count, (long long)number_of(step, "count"));
@@ -125,31 +124,13 @@ static pkv_status table(player* p, const cJSON* step, pkv_session session) {
   const cJSON* shares = item_of(step, "shares");
   if (shares == NULL) return PKV_OK;
   const pkv_session other = player_session(p, cJSON_GetArrayItem(shares, 0)->valuestring);
-  status = p->lib->session_block_table(other, group, MAX_TOKENS, others, &other_count);
+  status = p->lib->session_get_block_table(other, group, MAX_TOKENS, others, &other_count);
   if (status != PKV_OK) return status;
   for (size_t i = 0; i < count && i < other_count; i++)
     same += ids[i] == others[i] && ids[i] != PKV_NO_BLOCK;
   player_expect(p, "shared blocks", (long long)same,
                 (long long)cJSON_GetArrayItem(shares, 1)->valuedouble);
   return PKV_OK;
-}
-
-static pkv_status slots(player* p, const cJSON* step, pkv_session session) {
-  uint32_t ids[MAX_TOKENS];
-  int64_t found[MAX_TOKENS];
-  const uint32_t group = (uint32_t)number_of(step, "group"), size = p->config.cache.block_size;
-  const uint64_t first = number_of(step, "first"), n = number_of(step, "count");
-  size_t count;
-  if (n > MAX_TOKENS) die(EXIT_BAD_INPUT, "a list has room for %d slots", MAX_TOKENS);
-  pkv_status status = p->lib->session_block_table(session, group, MAX_TOKENS, ids, &count);
-  if (status == PKV_OK) status = p->lib->session_slot_mapping(session, group, first, n, found);
-  for (uint64_t i = 0; status == PKV_OK && i < n; i++) {
-    const uint64_t position = first + i;
-    const uint32_t id = ids[position / size];
-    player_expect(p, "slot", found[i],
-                  id == PKV_NO_BLOCK ? -1 : (int64_t)id * size + (int64_t)(position % size));
-  }
-  return status;
 }
 
 /* Compares elements of the rows k and v of a layer of this shape, whose first position is `first`.
@@ -178,7 +159,7 @@ static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
     die(EXIT_BAD_INPUT, "there is room for %d numbers", MAX_READ);
   float *k = new_array(MAX_READ, sizeof *k), *v = new_array(MAX_READ, sizeof *v);
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
-  const pkv_status status = p->lib->session_materialize(session, layer, first, n, &keys, &values);
+  const pkv_status status = p->lib->session_read(session, layer, first, n, &keys, &values);
   if (status == PKV_OK) compare_values(p, item_of(step, "values"), s, first, k, v);
   free(k);
   free(v);
@@ -250,15 +231,6 @@ static pkv_status snapshot(player* p, const cJSON* step, pkv_session session) {
   return p->lib->snapshot_take(session, &p->names[player_slot(p, text_of(step, "into"))].snapshot);
 }
 
-static pkv_status snapshot_length(player* p, const cJSON* step, pkv_session session) {
-  uint64_t found;
-  (void)session;
-  const pkv_status status = p->lib->snapshot_length(snapshot_of(p, step), &found);
-  if (status == PKV_OK)
-    player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
-  return status;
-}
-
 static pkv_status open_snapshot(player* p, const cJSON* step, pkv_session session) {
   (void)session;
   return p->lib->snapshot_open(p->cache, snapshot_of(p, step),
@@ -291,7 +263,6 @@ static action* action_of(const char* name) {
                  {"length", length},
                  {"tokens", tokens},
                  {"table", table},
-                 {"slots", slots},
                  {"read", read_rows},
                  {"info", info},
                  {"stats", stats},
@@ -305,7 +276,6 @@ static action* action_of(const char* name) {
                  {"resume", resume},
                  {"victims", victims},
                  {"snapshot", snapshot},
-                 {"snapshot_length", snapshot_length},
                  {"open_snapshot", open_snapshot},
                  {"close_snapshot", close_snapshot},
                  {"close", close_session},

@@ -120,7 +120,7 @@ def bandwidth(dtype: pagedkv.Dtype, tokens: int) -> float:
         rows = np.ones((tokens, 8, 128), np.float32)
         readers = [measured.open_session() for _ in range(4)]
         for reader in readers:
-            reader.prefill(0, rows, rows, tokens)
+            reader.append(0, rows, rows, tokens)
         new = np.ones((4, 8, 128), np.float32)
         with measured.begin(readers, [1] * 4) as batch:
             batch.write(0, new, new)

@@ -164,7 +164,7 @@ def send_cached(engine: Engine, session: pagedkv.Session, sender: RowSender) -> 
         for layer in range(model.layers):
             shape = (end - first, model.kv_heads, model.head_dim)
             k, v = np.empty(shape, np.float32), np.empty(shape, np.float32)
-            session.materialize(layer, first, end - first, k, v)
+            session.read(layer, first, end - first, k, v)
             sender.layer(first, layer, k, v)
 
 

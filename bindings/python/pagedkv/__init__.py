@@ -9,8 +9,17 @@ from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
 from ._enums import DtypeLike, enum_number
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
-from .attention import AttentionParams, BoolMask, attention, merge_states
-from .batch import Batch, KVIndices
+from .attention import (
+    AttentionParams,
+    BitMask,
+    BlockMass,
+    BoolMask,
+    ChosenBlocks,
+    TreeMask,
+    attention,
+    attention_merge,
+)
+from .batch import Batch, KVIndices, StateBlocks
 from .cache import Cache
 from .compute import Compute
 from .config import CacheConfig, LayerGroup, PrefixConfig
@@ -28,12 +37,11 @@ from .files import file_info, load, save
 from .generated.raw import (
     ALL_GROUPS,
     NO_BLOCK,
+    NO_SINKS,
     NO_SLOT,
     NO_TOKEN,
     RETURN_NEVER,
-    SINKS_OF_LAYER,
     VERSION,
-    WINDOW_OF_LAYER,
     Dtype,
     Eviction,
     HugePages,
@@ -86,14 +94,15 @@ def isa_supported(isa: Isa | str) -> bool:
 __all__ = [
     "ALL_GROUPS",
     "NO_BLOCK",
+    "NO_SINKS",
     "NO_SLOT",
     "NO_TOKEN",
     "RETURN_NEVER",
-    "SINKS_OF_LAYER",
-    "WINDOW_OF_LAYER",
     "AttentionParams",
     "Batch",
     "BatchTooLargeError",
+    "BitMask",
+    "BlockMass",
     "BlockState",
     "BoolMask",
     "Cache",
@@ -101,6 +110,7 @@ __all__ = [
     "CacheInfo",
     "CachePlan",
     "CacheStats",
+    "ChosenBlocks",
     "Compute",
     "ComputeInfo",
     "CorruptError",
@@ -142,6 +152,7 @@ __all__ = [
     "SessionInfo",
     "SessionStates",
     "Snapshot",
+    "StateBlocks",
     "Status",
     "Storage",
     "Store",
@@ -149,7 +160,9 @@ __all__ = [
     "StoreStats",
     "SystemCallError",
     "TokenIds",
+    "TreeMask",
     "attention",
+    "attention_merge",
     "file_info",
     "isa_supported",
     "kv_read_slots",
@@ -158,7 +171,6 @@ __all__ = [
     "library",
     "library_version",
     "load",
-    "merge_states",
     "prefix_hash_blocks",
     "save",
 ]

@@ -25,6 +25,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ._arrays import address
+from ._handle import sized
 from ._library import library
 from ._model_layers import check_model, unsupported
 from ._torch_threads import torch_compute
@@ -113,8 +114,8 @@ def _view(
     keys: torch.Tensor, values: torch.Tensor, block_size: int, rows_apart: int
 ) -> _raw.KVView:
     """Rows of [rows][heads][dim] as blocks, of which one begins every `rows_apart` rows."""
-    return _raw.KVView(
-        struct_size=ctypes.sizeof(_raw.KVView),
+    return sized(
+        _raw.KVView,
         layout=Layout.PLAIN,
         block_size=block_size,
         kv_heads=keys.shape[1],
@@ -186,17 +187,10 @@ class _Part:
             lists.append(np.ascontiguousarray(positions, np.int64))
         self._keep = lists
         places = [address(numbers) for numbers in lists]
-        self.sequences = _raw.AttentionSequences(
-            ctypes.sizeof(_raw.AttentionSequences),
-            0,
-            len(queries),
-            *places[:3],
-            tables.shape[1],
-            *places[3:],
+        self.sequences = sized(
+            _raw.AttentionSequences, 0, len(queries), *places[:3], tables.shape[1], *places[3:]
         )
-        self.params = _raw.AttentionParams(
-            struct_size=ctypes.sizeof(_raw.AttentionParams), causal=1, window=window
-        )
+        self.params = sized(_raw.AttentionParams, window=window)
 
     def attend(
         self,
@@ -328,7 +322,7 @@ class _Chunk:
         outs, lse = self._outs, self._lse
         self._new.attend(new, call, call.query[self._rows], outs[1], lse[1])
         library().check(
-            library().merge_states(
+            library().attention_merge(
                 torch_compute(),
                 2,
                 (_raw.Tensor * 2)(*(_tensor(out) for out in outs)),

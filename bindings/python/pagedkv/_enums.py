@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ._handle import unsigned
+from ._handle import signed32
 from .errors import misuse
 from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, Rotation, Storage
 
@@ -52,7 +52,7 @@ def take_names(config: Any) -> None:
 
 def enum_number(value: Any, kind: type[enum.IntEnum], what: str) -> int:
     """The number for C. The library refuses numbers that are no member."""
-    return unsigned(member(value, kind, what), 31, what)
+    return signed32(member(value, kind, what), what)
 
 
 def member(value: Any, kind: type[Member], what: str) -> Member | Any:

@@ -18,6 +18,7 @@ from .errors import PagedKVError, misuse
 from .generated import raw as _raw
 
 Record = TypeVar("Record")
+Struct = TypeVar("Struct", bound=ctypes.Structure)
 Self = TypeVar("Self", bound="Closable")
 
 
@@ -168,10 +169,14 @@ def _close(function: str, handle: int) -> None:
     opened().check(getattr(opened(), function)(handle))
 
 
+def sized(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
+    """A struct for C that says its size; what is not given is 0, the default of every field."""
+    return kind(ctypes.sizeof(kind), *values, **fields)
+
+
 def report(record: type[Record], function: Any, *arguments: Any) -> Record:
     """Calls what fills the struct that is its last argument, and gives it as a record."""
-    struct = getattr(_raw, record.__name__)()
-    struct.struct_size = ctypes.sizeof(struct)
+    struct = sized(getattr(_raw, record.__name__))
     library().check(function(*arguments, ctypes.byref(struct)))
     return as_record(record, struct)
 

@@ -11,10 +11,9 @@ import torch
 from ._arrays import batch_tensor
 from ._cache_base import LayerShape
 from ._library import library
-from .attention import AttentionParams, BoolMask
+from .attention import AttentionParams, BoolMask, ChosenBlocks
 from .batch import Batch
 from .generated import raw as _raw
-from .generated.raw import WINDOW_OF_LAYER
 
 
 class Variant(NamedTuple):
@@ -26,7 +25,7 @@ class Variant(NamedTuple):
     mask: torch.Tensor | None
     """Of bool, [batch or 1][1][n or 1][columns]."""
     causal: bool = True
-    window: int = WINDOW_OF_LAYER
+    window: int = 0
 
 
 class ForwardPass:
@@ -96,8 +95,8 @@ class ForwardPass:
                 window=variant.window,
                 softcap=variant.softcap,
                 sink_logits=None if sinks is None else sinks.detach().float().numpy(),
-                bool_mask=None if mask is None else BoolMask(mask[:, 0].contiguous().numpy()),
-                top_blocks=top_blocks,
+                mask=None if mask is None else BoolMask(mask[:, 0].contiguous().numpy()),
+                chosen_blocks=ChosenBlocks(top_blocks) if top_blocks else None,
             )
             rows = self.batch.batch_rows
             found = variant, params.build(rows.total, shape.query_heads, shape.kv_heads, batch=rows)

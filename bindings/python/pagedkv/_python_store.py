@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._handle import unsigned
+from ._handle import sized, unsigned
 from .generated import raw as _raw
 
 _ITEMS = ctypes.POINTER(_raw.StoreItem)
@@ -63,9 +63,7 @@ def table_of(calls: Sequence[Callable[[Any], int]], close_store: Callable[[], No
     """
     owners = [_HOOK(functools.partial(_guarded, call)) for call in calls]
     close = CLOSE(lambda _user: _close(close_store))
-    table = _raw.Store(
-        ctypes.sizeof(_raw.Store), 0, None, *(_address(hook) for hook in (*owners, close))
-    )
+    table = sized(_raw.Store, 0, None, *(_address(hook) for hook in (*owners, close)))
     table.owners = [*owners, close]
     return table
 

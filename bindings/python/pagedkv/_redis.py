@@ -43,20 +43,13 @@ class RedisLibrary:
     """Its functions, with the sentences of errors that are its own."""
 
     def __init__(self, opened: ctypes.CDLL) -> None:
-        self._init, self._open = opened.pkv_redis_config_init, opened.pkv_redis_open
-        self._last_error = opened.pkv_redis_last_error
-        self._init.argtypes = [ctypes.POINTER(RedisConfig), ctypes.c_size_t]
+        self._open, self._last_error = opened.pkv_redis_open, opened.pkv_redis_last_error
         self._open.argtypes = [ctypes.POINTER(RedisConfig), ctypes.POINTER(_raw.Store)]
         self._last_error.restype = ctypes.c_char_p
 
     def _check(self, status: int) -> None:
         if status:
             raise error_of(status, self._last_error().decode(errors="replace"))
-
-    def defaults(self) -> RedisConfig:
-        config = RedisConfig()
-        self._check(self._init(ctypes.byref(config), ctypes.sizeof(config)))
-        return config
 
     def open(self, config: RedisConfig) -> _raw.Store:
         store = _raw.Store()

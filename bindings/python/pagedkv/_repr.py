@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 
-def shown_dataclass(described: Any) -> str:
-    """The call that makes an equal object: the fields that are not as by default. Of arrays, which
-    may be long, the shape and the type.
+class Shown:
+    """A dataclass that shows the call that makes an equal object: the fields that are not as by
+    default. Of arrays, which may be long, the shape and the type.
     """
-    shown = [
-        f"{field.name}={shown_value(getattr(described, field.name))}"
-        for field in dataclasses.fields(described)
-        if field.repr and not _is_default(getattr(described, field.name), field.default)
-    ]
-    return f"{type(described).__name__}({', '.join(shown)})"
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{field.name}={shown_value(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if field.repr and not is_default(getattr(self, field.name), field.default)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def shown_value(value: Any) -> str:
@@ -29,7 +31,7 @@ def shown_value(value: Any) -> str:
     return repr(value)
 
 
-def _is_default(value: Any, default: Any) -> bool:
+def is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 

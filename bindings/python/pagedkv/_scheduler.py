@@ -173,7 +173,7 @@ class Part:
 class Scheduler:
     def __init__(self, cache: Cache, chunk: int, max_running: int) -> None:
         self._cache, self._chunk, self._max_running = cache, chunk, max_running
-        self._block_size = cache.config.block_size
+        self._block_size = cache.info().block_size
         plan = cache.config.plan()
         self._groups, self._blocks = plan.groups, plan.blocks // plan.groups
         self._block_bytes = plan.bytes_per_block  # in all groups

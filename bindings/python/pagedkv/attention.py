@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +24,56 @@ from ._arrays import (
     token_ids,
     uint32s,
 )
+from ._handle import sized, unsigned
 from ._library import library
-from ._repr import counted, shown_dataclass
+from ._repr import Shown, counted
 from ._structs import fill
 from .compute import Compute, handle_of
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import SINKS_OF_LAYER, WINDOW_OF_LAYER
+from .generated.raw import MaskKind
 from .kv import KVView, Sequences
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class BoolMask:
+class BitMask(Shown):
+    """Which new tokens each row sees: `data` is [rows][words] of uint64. Bit j of a row says that
+    it sees new token j of its session.
+    """
+
+    data: npt.NDArray[np.uint64]
+
+    def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
+        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        data = np.ascontiguousarray(self.data)
+        if data.dtype != np.uint64 or data.ndim != 2 or len(data) != rows.total:
+            raise misuse(
+                f"mask: [{rows.total}][words] of uint64 are needed, the array is {data.dtype} "
+                f"{data.shape}"
+            )
+        keep.append(data)
+        return sized(_raw.Mask, MaskKind.BITS, address(data), data.shape[1])
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TreeMask(Shown):
+    """A tree of speculative tokens: `parents` is [rows] of int32, for each new token the index of
+    its parent among the new tokens of its session, -1 for none.
+    """
+
+    parents: Sequence[int] | npt.NDArray[np.int32]
+
+    def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
+        """As BitMask.build."""
+        parents = token_ids(self.parents, "parents")
+        if parents.shape != (rows.total,):
+            raise misuse(f"parents: {rows.total} are needed, {len(parents)} are there")
+        keep.append(parents)
+        return sized(_raw.Mask, MaskKind.PARENTS, address(parents))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class BoolMask(Shown):
     """Which positions each query sees: `data` is [sequences][n][columns] of bool, an extent of 1
     stands for all sequences or all queries. Column c is position first_positions[sequence] + c
     (negative: padding on the left), 0 by default.
@@ -45,11 +82,8 @@ class BoolMask:
     data: npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
     first_positions: Sequence[int] | npt.NDArray[np.int64] | None = None
 
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
-
-    def fill(self, struct: _raw.AttentionParams, rows: BatchRows, keep: list[Any]) -> None:
-        """Fills the fields of C; `keep` gets what has to stay alive as long as they."""
+    def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
+        """As BitMask.build."""
         data, count = np.asarray(self.data), len(rows.lengths)
         if (
             data.ndim != 3
@@ -60,57 +94,92 @@ class BoolMask:
             or min(data.strides) < 0
         ):
             raise misuse(
-                f"bool_mask: [{count}][{rows.reach}][columns] of bool are needed, the array is "
+                f"mask: [{count}][{rows.reach}][columns] of bool are needed, the array is "
                 f"{data.dtype} {data.shape} with strides {data.strides}"
             )
         keep.append(data)
-        struct.bool_mask, struct.bool_mask_columns = address(data), data.shape[2]
-        struct.bool_mask_batch_stride = data.strides[0] if data.shape[0] > 1 else 0
-        struct.bool_mask_row_stride = data.strides[1] if data.shape[1] > 1 else 0
+        struct = sized(_raw.Mask, MaskKind.BYTES, address(data), columns=data.shape[2])
+        struct.batch_stride = data.strides[0] if data.shape[0] > 1 else 0
+        struct.row_stride = data.strides[1] if data.shape[1] > 1 else 0
         if self.first_positions is not None:
             first = positions64(self.first_positions, count, "first_positions")
             keep.append(first)
-            struct.bool_mask_first_positions = address(first)
+            struct.first_positions = address(first)
+        return struct
+
+
+Mask: TypeAlias = BitMask | TreeMask | BoolMask
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ChosenBlocks(Shown):
+    """Which blocks queries read in place of all: the `top` with the highest bounds, or those of
+    `lists`, and always the first and last ones. `lists` is [rows][kv_heads][n] of uint32: rising
+    indices of blocks, NO_BLOCK after the last. `chosen`, [rows][kv_heads][top] of uint32, is filled
+    with such lists.
+    """
+
+    top: int = 0
+    first: int = 1
+    last: int = 1
+    together: bool = False
+    lists: npt.NDArray[np.uint32] | None = None
+    chosen: npt.NDArray[np.uint32] | None = None
+
+    def build(self, rows: int, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
+        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        struct = sized(_raw.ChosenBlocks)
+        fill(struct, self)
+        if self.lists is not None:
+            lists = block_ids(self.lists, (rows, kv_heads, None), "lists")
+            keep.append(lists)
+            struct.lists, struct.list_size = address(lists), lists.shape[2]
+        if self.chosen is not None:
+            chosen = block_ids(self.chosen, (rows, kv_heads, struct.top), "chosen", out=True)
+            keep.append(chosen)
+            struct.chosen = address(chosen)
+        return struct
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class BlockMass(Shown):
+    """The attention mass of blocks: `masses`, [sessions][query_heads][n] of float32, is filled with
+    the weights that the last `queries` new tokens of a session (0: all) give each block.
+    """
+
+    masses: Floats
+    queries: int = 0
+
+    def build(self, sessions: int, query_heads: int, keep: list[Any]) -> _raw.BlockMass:
+        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        struct = sized(_raw.BlockMass)
+        fill(struct, self)
+        size = np.shape(self.masses)[-1] if np.ndim(self.masses) else 0
+        masses = floats(self.masses, (sessions, query_heads, size), "masses", out=True)
+        keep.append(masses)
+        struct.masses, struct.size = address(masses), size
+        return struct
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class AttentionParams:
-    """The fields of pkv_attention_params. `mask` is [rows][words] of uint64: bit j of a row says
-    that it sees new token j of its session. `parents` is [rows] of int32: the parent of each new
-    token in a tree, -1 for none.
-
-    `block_lists` is [rows][kv_heads][n] of uint32: rising indices of blocks, NO_BLOCK after the
-    last. `chosen_blocks`, [rows][kv_heads][top_blocks] of uint32, is filled with such lists.
-
-    `block_mass`, [sessions][query_heads][n] of float32, is filled with the attention mass of each
-    block: the weights that the last `block_mass_queries` new tokens of a session (0: all) give it.
-
-    `head_windows` and `head_sinks` have a number for each KV head, in place of `window` and
-    `sinks`."""
+class AttentionParams(Shown):
+    """The fields of pkv_attention_params: 0 of `window` and `sinks` stands for those of the layer,
+    NO_SINKS for none. `head_windows` and `head_sinks` have a number for each KV head, in place of
+    `window` and `sinks`.
+    """
 
     scale: float = 0.0
     causal: bool = True
-    window: int = WINDOW_OF_LAYER
-    sinks: int = SINKS_OF_LAYER
+    window: int = 0
+    sinks: int = 0
     softcap: float = 0.0
-    alibi_slopes: Sequence[float] | Floats | None = None
-    sink_logits: Sequence[float] | Floats | None = None
-    mask: npt.NDArray[np.uint64] | None = None
-    parents: Sequence[int] | npt.NDArray[np.int32] | None = None
-    bool_mask: BoolMask | None = None
-    top_blocks: int = 0
-    first_blocks: int = 1
-    last_blocks: int = 1
-    block_lists: npt.NDArray[np.uint32] | None = None
-    chosen_blocks: npt.NDArray[np.uint32] | None = None
-    block_mass: Floats | None = None
-    block_mass_queries: int = 0
     head_windows: Sequence[int] | npt.NDArray[np.uint32] | None = None
     head_sinks: Sequence[int] | npt.NDArray[np.uint32] | None = None
-    choose_together: bool = False
-
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
+    alibi_slopes: Sequence[float] | Floats | None = None
+    sink_logits: Sequence[float] | Floats | None = None
+    mask: Mask | None = None
+    chosen_blocks: ChosenBlocks | None = None
+    block_mass: BlockMass | None = None
 
     def build(
         self,
@@ -123,11 +192,20 @@ class AttentionParams:
         """The struct for C, which keeps alive what it points to. `batch`: the sequences of the
         rows; they are one by default.
         """
-        struct = _raw.AttentionParams.from_buffer_copy(_default_params())
+        struct = sized(_raw.AttentionParams)
         keep: list[Any] = []
         struct.owners = keep
         fill(struct, self)
         struct.scale, struct.softcap = self.scale, self.softcap
+        struct.bidirectional = 1 - unsigned(self.causal, 1, "causal")
+        batch = batch or BatchRows([rows])
+        if self.mask is not None:
+            struct.mask = _kept(self.mask.build(batch, keep), keep)
+        if self.chosen_blocks is not None:
+            struct.chosen_blocks = _kept(self.chosen_blocks.build(rows, kv_heads, keep), keep)
+        if self.block_mass is not None:
+            mass = self.block_mass.build(len(batch.lengths), query_heads, keep)
+            struct.block_mass = _kept(mass, keep)
         for name in ("alibi_slopes", "sink_logits"):
             if (given := getattr(self, name)) is not None:
                 values = floats(given, (query_heads,), name)
@@ -138,48 +216,15 @@ class AttentionParams:
                 windows = uint32s(per_head, kv_heads, name)
                 keep.append(windows)
                 setattr(struct, name, address(windows))
-        if self.mask is not None:
-            mask = np.ascontiguousarray(self.mask)
-            if mask.dtype != np.uint64 or mask.ndim != 2 or mask.shape[0] != rows:
-                raise misuse(
-                    f"mask: [{rows}][words] of uint64 are needed, the array is {mask.dtype} "
-                    f"{mask.shape}"
-                )
-            keep.append(mask)
-            struct.mask, struct.mask_words = address(mask), mask.shape[1]
-        if self.parents is not None:
-            parents = token_ids(self.parents, "parents")
-            if parents.shape != (rows,):
-                raise misuse(f"parents: {rows} are needed, {len(parents)} are there")
-            keep.append(parents)
-            struct.parents = address(parents)
-        if self.bool_mask is not None:
-            self.bool_mask.fill(struct, batch or BatchRows([rows]), keep)
-        if self.block_lists is not None:
-            lists = block_ids(self.block_lists, (rows, kv_heads, None), "block_lists")
-            keep.append(lists)
-            struct.block_lists, struct.block_list_size = address(lists), lists.shape[2]
-        if self.chosen_blocks is not None:
-            shape = (rows, kv_heads, struct.top_blocks)
-            chosen = block_ids(self.chosen_blocks, shape, "chosen_blocks", out=True)
-            keep.append(chosen)
-            struct.chosen_blocks = address(chosen)
-        if self.block_mass is not None:
-            sessions = len((batch or BatchRows([rows])).lengths)
-            size = np.shape(self.block_mass)[-1] if np.ndim(self.block_mass) else 0
-            mass = floats(self.block_mass, (sessions, query_heads, size), "block_mass", out=True)
-            keep.append(mass)
-            struct.block_mass, struct.block_mass_size = address(mass), mass.shape[2]
         if lse is not None:
             struct.lse = address(floats(lse, (rows, query_heads), "lse", out=True))
         return struct
 
 
-@functools.cache
-def _default_params() -> bytes:
-    struct = _raw.AttentionParams()
-    library().check(library().attention_params_init(ctypes.byref(struct), ctypes.sizeof(struct)))
-    return bytes(struct)
+def _kept(struct: ctypes.Structure, keep: list[Any]) -> int:
+    """The address of a struct, which `keep` keeps alive."""
+    keep.append(struct)
+    return ctypes.addressof(struct)
 
 
 def attention(
@@ -209,9 +254,7 @@ def attention(
     result: Rows | Floats = results(q, rows, query_heads, view.value_dim) if out is None else out
     queries = batch_tensor(q, rows, query_heads, view.key_dim, "q")
     outputs = batch_tensor(result, rows, query_heads, view.value_dim, "out", out=True)
-    struct = (params or AttentionParams(window=0, sinks=0)).build(
-        rows.total, query_heads, view.kv_heads, lse, rows
-    )
+    struct = (params or AttentionParams()).build(rows.total, query_heads, view.kv_heads, lse, rows)
     with kv._reading():
         library().check(
             library().attention(
@@ -234,7 +277,7 @@ def results(q: Any, rows: BatchRows, heads: int, dim: int) -> Floats:
     return np.zeros((count, heads, dim), np.float32)
 
 
-def merge_states(
+def attention_merge(
     outs: Sequence[Rows],
     lse: Sequence[Floats],
     rows: int,
@@ -257,7 +300,7 @@ def merge_states(
     result = tensor(merged, rows, heads, dim, "merged", out=True)
     tensors = (_raw.Tensor * len(parts))(*parts)
     library().check(
-        library().merge_states(
+        library().attention_merge(
             handle_of(compute),
             len(parts),
             tensors,

@@ -34,6 +34,17 @@ class KVIndices(NamedTuple):
     last_block_length: npt.NDArray[np.uint32]
 
 
+class StateBlocks(NamedTuple):
+    """Session i has the state in block before[i] (NO_BLOCK: none yet). It keeps those after its new
+    tokens tokens[indptr[i] : indptr[i + 1]], in the blocks of `after` at the same indices.
+    """
+
+    before: npt.NDArray[np.uint32]
+    indptr: npt.NDArray[np.uintp]
+    tokens: npt.NDArray[np.uint32]
+    after: npt.NDArray[np.uint32]
+
+
 class Batch(CacheMember):
     """A step in flight, made by Cache.begin. Rows are stacked in the order of the sessions, new
     tokens of a session in order.
@@ -132,11 +143,11 @@ class Batch(CacheMember):
         before the commit. The layer counts as written from now on.
         """
         size = self.cache.layer_shape(layer).state_bytes
-        indptr, tokens = self.state_indices(self.cache.group_of(layer))
+        _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(layer))
         before, after = np.zeros(len(self.sessions), np.uintp), np.empty(len(tokens), np.uintp)
         count = ctypes.c_size_t()
         library().check(
-            library().batch_states(
+            library().batch_get_states(
                 self._handle,
                 layer,
                 address(before),
@@ -155,27 +166,20 @@ class Batch(CacheMember):
             for i, (first, end) in enumerate(itertools.pairwise(indptr.tolist()))
         ]
 
-    def state_indices(self, group: int) -> tuple[npt.NDArray[np.uintp], npt.NDArray[np.uint32]]:
-        """indptr and tokens: session i keeps states of the group after its new tokens
-        tokens[indptr[i] : indptr[i + 1]].
-        """
-        indptr = np.empty(len(self.sessions) + 1, np.uintp)
-        number = unsigned(group, 32, "group")
-        found = growing(
-            np.uint32, library().batch_state_indices, self._handle, number, address(indptr)
-        )
-        return indptr, found
-
-    def state_blocks(self, group: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """The blocks of the states that the sessions have (NO_BLOCK: none yet), and of those to
-        write, in the order of state_indices().
-        """
+    def state_blocks(self, group: int) -> StateBlocks:
+        """Which states of a group the step keeps, and in which blocks they are."""
         before = np.empty(len(self.sessions), np.uint32)
-        number = unsigned(group, 32, "group")
-        found = growing(
-            np.uint32, library().batch_state_blocks, self._handle, number, address(before)
+        indptr = np.empty(len(self.sessions) + 1, np.uintp)
+        tokens, after = growing(
+            np.uint32,
+            library().batch_get_state_blocks,
+            self._handle,
+            unsigned(group, 32, "group"),
+            address(before),
+            address(indptr),
+            arrays=2,
         )
-        return before, found
+        return StateBlocks(before, indptr, tokens, after)
 
     def accept(self, i: int, kept: Sequence[int]) -> None:
         """Keeps only these new tokens of session number i: the accepted path of a tree of
@@ -207,27 +211,16 @@ class Batch(CacheMember):
         """Slots of all new tokens in one group, where an engine with bytes of its own
         writes them.
         """
-        return growing(
-            np.int64, library().batch_slot_mapping, self._handle, unsigned(group, 32, "group")
-        )
+        number = unsigned(group, 32, "group")
+        return growing(np.int64, library().batch_get_slot_mapping, self._handle, number)[0]
 
     def block_copies(self, group: int = 0) -> npt.NDArray[np.uint32]:
         """[n][2], from and to: blocks that begin replaced because they were shared and
         part-filled.
         """
-        count = ctypes.c_size_t(len(self.sessions))  # at most the last block of each
-        found = np.empty((2, count.value), np.uint32)
-        library().check(
-            library().batch_block_copies(
-                self._handle,
-                unsigned(group, 32, "group"),
-                count.value,
-                address(found[0]),
-                address(found[1]),
-                ctypes.byref(count),
-            )
-        )
-        return found[:, : count.value].T
+        number = unsigned(group, 32, "group")
+        copies = library().batch_get_block_copies
+        return np.stack(growing(np.uint32, copies, self._handle, number, arrays=2), axis=1)
 
     def kv_indices(self, group: int = 0, unit: IndexUnit | str = IndexUnit.BLOCKS) -> KVIndices:
         """What each session reads, as compressed rows of block ids or slots."""
@@ -237,7 +230,7 @@ class Batch(CacheMember):
         )
 
         def ask(capacity: int, indices: int, count: Any) -> int:
-            return library().batch_kv_indices(
+            return library().batch_get_kv_indices(
                 self._handle,
                 unsigned(group, 32, "group"),
                 enum_number(unit, IndexUnit, "unit"),
@@ -248,4 +241,4 @@ class Batch(CacheMember):
                 address(last),
             )
 
-        return KVIndices(indptr, growing(np.int64, ask), last)
+        return KVIndices(indptr, growing(np.int64, ask)[0], last)

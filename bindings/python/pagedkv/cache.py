@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ._arrays import counts, pointer_array
 from ._cache_base import CacheBase
 from ._enums import enum_number
-from ._handle import signed32, unsigned
+from ._handle import signed32, sized
 from ._library import library, opened
 from ._repr import counted
 from .batch import Batch
@@ -32,16 +32,13 @@ class Cache(CacheBase):
         self,
         *,
         priority: int = 0,
-        reserve_tokens: int = 0,
         prefix: PrefixUse | str = PrefixUse.SHARE,
         retention: Retention | str = Retention.NORMAL,
         salt: bytes | None = None,
     ) -> Session:
         """An empty session. Sessions share prefixes with those of the same salt only."""
-        struct = _raw.SessionConfig()
-        library().check(library().session_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        struct = sized(_raw.SessionConfig)
         struct.priority = signed32(priority, "priority")
-        struct.reserve_tokens = unsigned(reserve_tokens, 64, "reserve_tokens")
         struct.prefix = enum_number(prefix, PrefixUse, "prefix")
         struct.retention = enum_number(retention, Retention, "retention")
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")

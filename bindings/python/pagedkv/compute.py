@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from ._enums import enum_number
-from ._handle import Handle, report, unsigned
+from ._handle import Handle, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
@@ -25,8 +25,7 @@ class Compute(Handle):
     def __init__(
         self, threads: int = 0, isa: Isa | str = Isa.AUTO, *, runner: _raw.Runner | None = None
     ) -> None:
-        struct = _raw.ComputeConfig()
-        library().check(library().compute_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        struct = sized(_raw.ComputeConfig)
         struct.threads = unsigned(threads, 32, "threads")
         struct.isa = enum_number(isa, Isa, "isa")
         if runner is not None:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy.typing as npt
 
 from ._enums import DtypeLike, take_names
-from ._handle import report, unsigned
+from ._handle import report, sized, unsigned
 from ._library import library
-from ._repr import counted, shown_dataclass
+from ._repr import Shown, counted, is_default
 from ._structs import fill, path_for_c, point_to_matrices
+from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import (
-    Dtype,
     Eviction,
     HugePages,
     Isa,
@@ -33,7 +33,7 @@ _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class PrefixConfig:
+class PrefixConfig(Shown):
     """Keeps what ended sessions computed for new ones that begin alike."""
 
     eviction: Eviction | str = Eviction.LEARNED
@@ -45,12 +45,31 @@ class PrefixConfig:
     def __post_init__(self) -> None:
         take_names(self)
 
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class _Layers(Shown):
+    """Layers of one shape."""
+
+    layers: int = 0
+    query_heads: int = 0
+    kv_heads: int = 0
+    key_dim: int = 0
+    value_dim: int = 0
+    dtype: DtypeLike | None = None
+    value_dtype: DtypeLike | None = None
+    window: int = 0
+    sinks: int = 0
+    latent: bool = False
+    rotation: Rotation | str = Rotation.NONE
+    key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
+    value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        take_names(self)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class LayerGroup:
+class LayerGroup(_Layers):
     """Layers of one shape. A plain model needs none of this: the fields of CacheConfig
     describe it. Layers with `state_bytes` keep a state each in place of K and V: heads, dims,
     dtypes, window, sinks and latent stay as they are then. With rotation MATRIX, `key_rotation`
@@ -58,34 +77,15 @@ class LayerGroup:
     are equal without regard to them.
     """
 
-    layers: int
-    query_heads: int = 0
-    kv_heads: int = 0
-    key_dim: int = 0
-    value_dim: int = 0
-    dtype: DtypeLike | None = None
-    window: int = 0
     layer_indices: Sequence[int] | None = None
-    blocks: int = 0
-    value_dtype: DtypeLike | None = None
-    sinks: int = 0
-    latent: bool = False
-    rotation: Rotation | str = Rotation.NONE
-    key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
-    value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     state_bytes: int = 0
     checkpoint_tokens: int = 0
     draft_tokens: int = 0
+    blocks: int = 0
 
-    def __post_init__(self) -> None:
-        take_names(self)
-
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
-
-    def fill(self, struct: _raw.LayerGroup, keep: list[Any]) -> None:
-        """Fills the struct for C; `keep` gets what has to stay alive as long as it."""
-        library().check(library().layer_group_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+    def build(self, keep: list[Any]) -> _raw.LayerGroup:
+        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        struct = sized(_raw.LayerGroup)
         fill(struct, self)
         if self.layer_indices is not None:
             indices = (ctypes.c_uint32 * len(self.layer_indices))(
@@ -99,6 +99,7 @@ class LayerGroup:
                     f"{counted(self.layers, 'layer')}"
                 )
         point_to_matrices(struct, self.key_rotation, self.value_rotation, keep)
+        return struct
 
     def layer_numbers(self, first: int) -> Sequence[int]:
         return (
@@ -109,10 +110,11 @@ class LayerGroup:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class CacheConfig:
+class CacheConfig(_Layers):
     """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give
-    `blocks` or `memory_bytes`. Enums are given as members or by their names ("bf16", "contiguous"),
-    stored types also as types of NumPy, ml_dtypes, PyTorch or JAX; the fields are members then.
+    `groups`, or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums
+    are given as members or by their names ("bf16", "contiguous"), stored types also as types of
+    NumPy, ml_dtypes, PyTorch or JAX; the fields are members then.
 
     A logger gets (level, line) on any thread, and must neither raise nor call the library. `runner`
     is what `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for
@@ -120,16 +122,6 @@ class CacheConfig:
     system keeps in memory what it has room for.
     """
 
-    layers: int = 0
-    query_heads: int = 0
-    kv_heads: int = 0
-    key_dim: int = 0
-    value_dim: int = 0
-    dtype: DtypeLike | None = None
-    value_dtype: DtypeLike | None = None
-    window: int = 0
-    sinks: int = 0
-    latent: bool = False
     groups: Sequence[LayerGroup] = ()
     storage: Storage | str = Storage.PAGED
     layout: Layout | str = Layout.PACKED
@@ -145,31 +137,19 @@ class CacheConfig:
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
     runner: _raw.Runner | None = None
-    rotation: Rotation | str = Rotation.NONE
-    key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
-    value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     shared_memory: bool = False
     memory_directory: str | os.PathLike[str] | None = None
 
-    def __post_init__(self) -> None:
-        take_names(self)
-
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
-
     def layer_groups(self) -> list[LayerGroup]:
         """The groups, also where the config describes one itself."""
-        if self.groups:
-            return list(self.groups)
-        shared = {field.name for field in dataclasses.fields(LayerGroup)} - {
-            "layer_indices",
-            "blocks",
-            "state_bytes",
-            "checkpoint_tokens",
-            "draft_tokens",
-        }
-        given = {name: getattr(self, name) for name in shared}
-        return [LayerGroup(**given | {"dtype": self.dtype or Dtype.F32})]
+        fields = dataclasses.fields(_Layers)
+        given = {field.name: getattr(self, field.name) for field in fields}
+        if not self.groups:
+            return [LayerGroup(**given)]
+        for field in fields:
+            if not is_default(given[field.name], field.default):
+                raise misuse(f"groups and {field.name} are both given: it is a field of a group")
+        return list(self.groups)
 
     def plan(self, group: int | None = None) -> CachePlan:
         """What a cache of this config takes, in one group or in all; allocates nothing."""
@@ -181,23 +161,16 @@ class CacheConfig:
         """The struct for C, which keeps alive what it points to. Without the store:
         Cache opens it.
         """
-        struct = _raw.CacheConfig()
+        struct = sized(_raw.CacheConfig)
         keep: list[Any] = []
         struct.owners = keep
-        library().check(library().cache_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
         fill(struct, self)
-        point_to_matrices(struct, self.key_rotation, self.value_rotation, keep)
-        if self.groups:
-            groups = (_raw.LayerGroup * len(self.groups))()
-            for group, described in zip(groups, self.groups, strict=True):
-                described.fill(group, keep)
-            keep.append(groups)
-            struct.groups, struct.group_count = ctypes.addressof(groups), len(groups)
+        described = self.layer_groups()
+        groups = (_raw.LayerGroup * len(described))(*(group.build(keep) for group in described))
+        keep.append(groups)
+        struct.groups, struct.group_count = ctypes.addressof(groups), len(groups)
         if self.prefix is not None:
-            prefix = _raw.PrefixConfig()
-            library().check(
-                library().prefix_config_init(ctypes.byref(prefix), ctypes.sizeof(prefix))
-            )
+            prefix = sized(_raw.PrefixConfig)
             fill(prefix, self.prefix)
             keep.append(prefix)
             struct.prefix = ctypes.addressof(prefix)

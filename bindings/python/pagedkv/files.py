@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from ._handle import report, unsigned
+from ._handle import report, sized, unsigned
 from ._library import library, opened
 from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
@@ -22,8 +22,7 @@ Source: TypeAlias = "str | os.PathLike[str] | int | bytes"
 
 
 def _stream(source: Source) -> _raw.Stream:
-    stream = _raw.Stream()
-    library().check(library().stream_init(ctypes.byref(stream), ctypes.sizeof(stream)))
+    stream = sized(_raw.Stream)
     if isinstance(source, int):
         stream.kind, stream.descriptor = StreamKind.DESCRIPTOR, source
     elif isinstance(source, bytes):
@@ -46,10 +45,9 @@ def _config(
     durable: bool = True,
     trust_salts: bool = False,
 ) -> Any:
-    config = _raw.FileConfig()
-    library().check(library().file_config_init(ctypes.byref(config), ctypes.sizeof(config)))
+    config = sized(_raw.FileConfig)
     config.prefix_index = unsigned(prefix_index, 32, "prefix_index")
-    config.durable = unsigned(durable, 32, "durable")
+    config.skip_fsync = 1 - unsigned(durable, 1, "durable")
     config.trust_salts = unsigned(trust_salts, 32, "trust_salts")
     config.owners = owners = {"fingerprint": fingerprint, "key": key}
     for name, given in owners.items():

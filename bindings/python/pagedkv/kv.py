@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ._arrays import BatchRows, Floats, Rows, address, batch_tensor, counts, positions64, tensor
 from ._cache_base import CacheBase
 from ._enums import DtypeLike, enum_number
-from ._handle import unsigned
+from ._handle import sized, unsigned
 from ._library import library
 from ._memory import Memory
 from ._repr import counted
@@ -41,10 +41,9 @@ class KVView:
 
     @classmethod
     def of_cache(cls, cache: CacheBase, layer: int) -> KVView:
-        struct = _raw.KVView()
-        struct.struct_size = ctypes.sizeof(struct)
+        struct = sized(_raw.KVView)
         library().check(
-            library().cache_kv_view(
+            library().cache_get_kv_view(
                 cache.handle, unsigned(layer, 32, "layer"), ctypes.byref(struct)
             )
         )
@@ -70,9 +69,7 @@ class KVView:
                 f"k and v: [blocks * {block_size}][kv_heads][dim] are needed, the arrays are "
                 f"{shapes}"
             )
-        struct = _raw.KVView(
-            struct_size=ctypes.sizeof(_raw.KVView), layout=_raw.Layout.PLAIN, block_size=block_size
-        )
+        struct = sized(_raw.KVView, layout=Layout.PLAIN, block_size=block_size)
         slots, struct.kv_heads, struct.key_dim = shapes[0]
         struct.value_dim, struct.blocks = shapes[-1][2], slots // block_size
         struct.owners = owners = [tensor(k, slots, struct.kv_heads, struct.key_dim, "k")]
@@ -107,7 +104,7 @@ class KVView:
         """Over new memory of zeros, laid out as a cache does, in any stored type. With rotation
         MATRIX, the matrices are [key_dim][key_dim] and [value_dim][value_dim], and orthogonal.
         """
-        struct = _raw.KVView(struct_size=ctypes.sizeof(_raw.KVView))
+        struct = sized(_raw.KVView)
         for name, value in (
             ("layout", enum_number(layout, Layout, "layout")),
             ("block_size", block_size),
@@ -188,8 +185,8 @@ class Sequences:
         lengths = (ctypes.c_uint32 * count)(*query_lengths)
         totals = (ctypes.c_uint64 * count)(*kv_lengths)
         self._keep: list[Any] = [tables, lengths, totals]
-        self.struct = _raw.AttentionSequences(
-            ctypes.sizeof(_raw.AttentionSequences),
+        self.struct = sized(
+            _raw.AttentionSequences,
             unsigned(query_heads, 32, "query_heads"),
             count,
             ctypes.addressof(lengths),

@@ -22,7 +22,7 @@ from ._exit import keep
 from ._handle import Uncopied, unsigned
 from ._library import LibraryNotFoundError
 from ._python_store import table_of
-from ._repr import shown_dataclass
+from ._repr import Shown
 from ._structs import text_for_c
 from .errors import error_of, misuse
 from .generated import raw as _raw
@@ -56,7 +56,7 @@ PROTOCOLS = ("tcp", "rdma")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class MooncakeStore:
+class MooncakeStore(Shown):
     """Mooncake Store, a distributed store in memory, by the module `mooncake.store`.
 
     `master` is the host:port of its `mooncake_master`. This process lends `segment_bytes` of its
@@ -78,9 +78,6 @@ class MooncakeStore:
     key_prefix: str = "pagedkv-"
     connect_timeout_ms: int = 500
     connect_later: bool = False
-
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
 
     def _open(self) -> _raw.Store:
         _check(self)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import address, counts
-from ._handle import Handle, report, unsigned
+from ._handle import Handle, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
@@ -28,8 +28,7 @@ class Pool(Handle):
     _close_function = "pool_destroy"
 
     def __init__(self, blocks: int, block_size: int = 16) -> None:
-        struct = _raw.PoolConfig()
-        library().check(library().pool_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        struct = sized(_raw.PoolConfig)
         struct.blocks, struct.block_size = (
             unsigned(blocks, 32, "blocks"),
             unsigned(block_size, 32, "block_size"),
@@ -79,9 +78,8 @@ class Pool(Handle):
 
     def block_state(self, block_id: int) -> BlockState:
         """The state of the block with this id now, free or not."""
-        return report(
-            BlockState, library().pool_block_state, self._handle, unsigned(block_id, 32, "block_id")
-        )
+        number = unsigned(block_id, 32, "block_id")
+        return report(BlockState, library().pool_get_block_state, self._handle, number)
 
     def stats(self) -> PoolStats:
         return report(PoolStats, library().pool_get_stats, self._handle)

@@ -56,13 +56,14 @@ class Session(CacheMember):
     @property
     def length(self) -> int:
         """Committed tokens; 0 while the session is suspended."""
-        return _count(library().session_length, self._handle)
+        return _count(library().session_get_length, self._handle)
 
     def layer_length(self, layer: int) -> int:
         """Tokens whose K and V this layer holds: more than the length while a step is in flight and
         the layer was written.
         """
-        return _count(library().session_layer_length, self._handle, unsigned(layer, 32, "layer"))
+        number = unsigned(layer, 32, "layer")
+        return _count(library().session_get_layer_length, self._handle, number)
 
     def tokens(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.int32]:
         """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where they
@@ -71,7 +72,7 @@ class Session(CacheMember):
         count = max(0, self.length - first) if n is None else unsigned(n, 63, "n")
         found = np.full(count, NO_TOKEN, np.int32)
         library().check(
-            library().session_tokens(
+            library().session_get_tokens(
                 self._handle, unsigned(first, 64, "first"), count, address(found)
             )
         )
@@ -120,7 +121,7 @@ class Session(CacheMember):
         """
         length = ctypes.c_uint64()
         library().check(
-            library().session_last_trim(
+            library().session_get_last_trim(
                 self._handle, unsigned(limit, 64, "limit"), ctypes.byref(length)
             )
         )
@@ -153,7 +154,10 @@ class Session(CacheMember):
 
     def snapshot(self) -> Snapshot:
         """Freezes what the session holds now."""
-        return Snapshot(self.cache, library().snapshot_take, self._handle)
+        length = self.length
+        taken = Snapshot(self.cache, library().snapshot_take, self._handle)
+        taken.length = length
+        return taken
 
     def suspend(self) -> None:
         """Gives blocks back and remembers the token ids (preemption)."""
@@ -168,10 +172,6 @@ class Session(CacheMember):
         check_blocks(status, short)
         return Resumed(length.value, total.value)
 
-    def prefetch(self) -> None:
-        """As Cache.prefetch, for what a suspended session is going to compute again."""
-        library().check(library().store_prefetch_session(self._handle))
-
     def set_priority(self, priority: int) -> None:
         """Sessions of higher priority are the last to be chosen as victims."""
         library().check(
@@ -183,33 +183,10 @@ class Session(CacheMember):
 
     def block_table(self, group: int = 0) -> npt.NDArray[np.uint32]:
         """Block ids of one group in token order; NO_BLOCK where a block left the window."""
-        return growing(
-            np.uint32, library().session_block_table, self._handle, unsigned(group, 32, "group")
-        )
+        number = unsigned(group, 32, "group")
+        return growing(np.uint32, library().session_get_block_table, self._handle, number)[0]
 
-    def slot_mapping(self, first: int, n: int, group: int = 0) -> npt.NDArray[np.int64]:
-        """Slots of positions [first, first + n): block id * block size + offset, -1 where the block
-        left the window.
-        """
-        slots = np.empty(unsigned(n, 40, "n"), np.int64)
-        library().check(
-            library().session_slot_mapping(
-                self._handle,
-                unsigned(group, 32, "group"),
-                unsigned(first, 64, "first"),
-                n,
-                address(slots),
-            )
-        )
-        return slots
-
-    def kv_indices(self, group: int = 0) -> npt.NDArray[np.int64]:
-        """Slots that attention reads now, in token order."""
-        return growing(
-            np.int64, library().session_kv_indices, self._handle, unsigned(group, 32, "group")
-        )
-
-    def materialize(
+    def read(
         self,
         layer: int,
         first: int = 0,
@@ -230,7 +207,7 @@ class Session(CacheMember):
         keys = tensor(new_k, rows, shape.kv_heads, shape.key_dim, "k", out=True)
         values = tensor(new_v, rows, shape.kv_heads, shape.value_dim, "v", out=True)
         library().check(
-            library().session_materialize(
+            library().session_read(
                 self._handle,
                 layer,
                 unsigned(first, 64, "first"),
@@ -241,19 +218,12 @@ class Session(CacheMember):
         )
         return new_k, new_v
 
-    def prefill(self, layer: int, k: Rows, v: Rows | None, n: int) -> None:
-        """Replaces what the session holds by n rows, one layer per call, without a batch."""
-        self._write(library().session_prefill, layer, k, v, n, n)
-
-    def push(self, layer: int, k: Rows, v: Rows | None) -> None:
-        """As prefill, but appends one row."""
-        self._write(library().session_push, layer, k, v, 1)
-
-    def _write(
-        self, function: Any, layer: int, k: Rows, v: Rows | None, rows: int, *count: int
-    ) -> None:
-        keys, values = kv_tensors(self.cache, layer, k, v, rows)
-        library().check(function(self._handle, layer, *count, keys, values))
+    def append(self, layer: int, k: Rows, v: Rows | None, n: int) -> None:
+        """Appends n rows, one layer per call, without a batch: the session is longer when every
+        layer was given.
+        """
+        keys, values = kv_tensors(self.cache, layer, k, v, n)
+        library().check(library().session_append(self._handle, layer, n, keys, values))
 
 
 class Snapshot(CacheMember):
@@ -261,16 +231,14 @@ class Snapshot(CacheMember):
 
     _close_function = "snapshot_close"
     _instead = ": open() makes a session with its content"
+    length = 0
+    """Its tokens."""
 
     def _shown(self) -> str:
         return counted(self.length, "token")
 
     def __len__(self) -> int:
         return self.length
-
-    @property
-    def length(self) -> int:
-        return _count(library().snapshot_length, self._handle)
 
     def open(self) -> Session:
         """A new session with the frozen content."""
@@ -308,13 +276,16 @@ def _count(function: Any, *arguments: Any) -> int:
     return found.value
 
 
-def growing(dtype: Any, function: Any, *arguments: Any) -> npt.NDArray[Any]:
-    """An array from a function that says by BUFFER_TOO_SMALL how long it has to be."""
+def growing(
+    dtype: Any, function: Any, *arguments: Any, arrays: int = 1
+) -> tuple[npt.NDArray[Any], ...]:
+    """Arrays from a function that says by BUFFER_TOO_SMALL how long they have to be."""
     count = ctypes.c_size_t(64)
     while True:
         capacity = count.value
-        found = np.empty(capacity, dtype)
-        status = function(*arguments, capacity, address(found), ctypes.byref(count))
+        found = np.empty((arrays, capacity), dtype)
+        places = [address(array) for array in found]
+        status = function(*arguments, capacity, *places, ctypes.byref(count))
         if status != Status.BUFFER_TOO_SMALL:
             opened().check(status)
-            return found[: count.value]
+            return tuple(array[: count.value] for array in found)

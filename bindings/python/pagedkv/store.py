@@ -10,10 +10,11 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
+from ._handle import sized
 from ._library import library
 from ._python_store import CLOSE, Store
-from ._redis import redis_library
-from ._repr import shown_dataclass
+from ._redis import RedisConfig, redis_library
+from ._repr import Shown
 from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
 from .generated import raw as _raw
@@ -21,7 +22,7 @@ from .mooncake import MooncakeStore
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class DirectoryStore:
+class DirectoryStore(Shown):
     """A directory of files, made if it is not there. Several caches and processes may use it at
     once.
     """
@@ -30,14 +31,8 @@ class DirectoryStore:
     capacity_bytes: int = 0
     durable: bool = False
 
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
-
     def _open(self) -> _raw.Store:
-        config, store = _raw.DirectoryConfig(), _raw.Store()
-        library().check(
-            library().directory_config_init(ctypes.byref(config), ctypes.sizeof(config))
-        )
+        config, store = sized(_raw.DirectoryConfig), _raw.Store()
         fill(config, self)
         path = path_for_c(self.path)
         config.path = ctypes.addressof(path)
@@ -46,12 +41,13 @@ class DirectoryStore:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class RedisStore:
+class RedisStore(Shown):
     """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which
     PAGEDKV_REDIS_LIBRARY may name.
 
     `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", with TLS
-    "rediss://...". What goes wrong later costs hits.
+    "rediss://...". What goes wrong later costs hits. None and 0 stand for the defaults of
+    pkv_redis_config, such as 127.0.0.1:6379.
 
     With TLS (`tls` asks for it without a URL) the server's certificate is checked against the CAs
     of `tls_ca_file` or `tls_ca_directory`, else those of the system, and has to name the server, or
@@ -59,14 +55,14 @@ class RedisStore:
     certificate gets that of `tls_certificate_file` and `tls_key_file`, both PEM.
     """
 
-    servers: str = dataclasses.field(default="127.0.0.1:6379", repr=False)  # may have a password
+    servers: str | None = dataclasses.field(default=None, repr=False)  # may have a password
     user: str | None = None
     password: str | None = dataclasses.field(default=None, repr=False)
-    key_prefix: str = "pagedkv:"
+    key_prefix: str | None = None
     ttl_seconds: int = 0
-    connect_timeout_ms: int = 500
-    command_timeout_ms: int = 1000
-    pipeline_bytes: int = 8 << 20
+    connect_timeout_ms: int = 0
+    command_timeout_ms: int = 0
+    pipeline_bytes: int = 0
     connect_later: bool = False
     tls: bool = False
     tls_ca_file: str | os.PathLike[str] | None = None
@@ -76,11 +72,8 @@ class RedisStore:
     tls_server_name: str | None = None
     tls_insecure_no_verify: bool = False
 
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
-
     def _open(self) -> _raw.Store:
-        config = redis_library().defaults()
+        config = sized(RedisConfig)
         fill(config, self)
         for name in ("servers", "user", "password", "key_prefix", "tls_server_name"):
             setattr(config, name, text_for_c(getattr(self, name), name))
@@ -91,7 +84,7 @@ class RedisStore:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class StoreConfig:
+class StoreConfig(Shown):
     """The store of a CacheConfig. Each cache opens a directory, a server or Mooncake for itself,
     and closes its store.
     """
@@ -103,16 +96,12 @@ class StoreConfig:
     buffer_bytes: int = 0
     queue_blocks: int = 0
 
-    def __repr__(self) -> str:
-        return shown_dataclass(self)
-
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:
         """The struct for C, with an open store. A cache created meanwhile closes the store; if the
         library refuses, this does.
         """
-        struct = _raw.StoreConfig()
-        library().check(library().store_config_init(ctypes.byref(struct), ctypes.sizeof(struct)))
+        struct = sized(_raw.StoreConfig)
         fill(struct, self)
         point_to_bytes(struct, "fingerprint", self.fingerprint)
         point_to_bytes(struct, "key", self.key)

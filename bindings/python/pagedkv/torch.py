@@ -5,8 +5,8 @@
     out = pagedkv.torch.attention(query, k_cache, v_cache, block_tables, query_lengths, kv_lengths)
 
 They are torch.ops.pagedkv.write_slots, attention, attention.out, attention_with_lse and
-merge_states: torch.compile traces them, and knows what they write to. They run on as many threads
-as PyTorch (torch.set_num_threads) and have no gradients.
+attention_merge: torch.compile traces them, and knows what they write to. They run on as many
+threads as PyTorch (torch.set_num_threads) and have no gradients.
 
 A cache is two tensors, whose shapes say how keys and values are stored:
 
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
+from ._handle import sized, unsigned
 from ._library import library
 from ._repr import counted
 from ._torch_threads import torch_compute
@@ -56,8 +57,8 @@ def _formats(dim: int) -> dict[tuple[torch.dtype, int], tuple[Dtype, Layout]]:
 
 
 def _tile_bytes(dtype: Dtype, dim: int) -> int:
-    view = _raw.KVView(
-        struct_size=ctypes.sizeof(_raw.KVView),
+    view = sized(
+        _raw.KVView,
         layout=Layout.PACKED,
         block_size=_TILE,
         kv_heads=1,
@@ -127,8 +128,8 @@ def _view(
     (key, layout), (value, other) = formats
     if shapes[0][:3] != shapes[1][:3] or layout != other:
         raise misuse(f"k_cache {list(shapes[0])} and v_cache {list(shapes[1])} do not fit together")
-    return _raw.KVView(
-        ctypes.sizeof(_raw.KVView),
+    return sized(
+        _raw.KVView,
         layout,
         shapes[0][1] * (_TILE if layout == Layout.PACKED else 1),
         shapes[0][2],
@@ -236,7 +237,7 @@ def attention(
     return out
 
 
-def merge_states(
+def attention_merge(
     outs: Sequence[torch.Tensor], lse: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Combines results over the same queries and different positions, [rows][heads][dim], by their
@@ -245,9 +246,9 @@ def merge_states(
     _check_devices(*outs, *lse)
     if not outs or len(outs) != len(lse):
         raise misuse(
-            f"{len(lse)} lse for {counted(len(outs), 'output')}: one or more of each " "are needed"
+            f"{len(lse)} lse for {counted(len(outs), 'output')}: one or more of each are needed"
         )
-    merged: tuple[torch.Tensor, torch.Tensor] = torch.ops.pagedkv.merge_states(outs, lse)
+    merged: tuple[torch.Tensor, torch.Tensor] = torch.ops.pagedkv.attention_merge(outs, lse)
     return merged
 
 
@@ -361,8 +362,8 @@ def _sequences(
             f"{count} query_lengths, {totals.numel()} kv_lengths, {table_count} block_tables"
         )
     queries = reach = sum(numbers)
-    sequences = _raw.AttentionSequences(
-        ctypes.sizeof(_raw.AttentionSequences),
+    sequences = sized(
+        _raw.AttentionSequences,
         query.shape[1],
         count,
         lengths.data_ptr(),
@@ -435,19 +436,17 @@ def _attend(
             f"lse: dense float32 [{rows}][{heads}] is needed, this is {lse.dtype} "
             f"{list(lse.shape)} of strides {list(lse.stride())}"
         )
-    if not 0 <= window < 2**32 - 1 or not 0 <= sinks < 2**32 - 1:
-        raise misuse(f"window is {window}, sinks {sinks}; 0 to {2**32 - 2} are possible")
-    params = _raw.AttentionParams(
-        ctypes.sizeof(_raw.AttentionParams),
-        scale,
-        causal,
-        window,
-        sinks,
-        softcap,
-        _place(slopes),
-        _place(logits),
+    params = sized(
+        _raw.AttentionParams,
+        scale=scale,
+        bidirectional=not causal,
+        window=unsigned(window, 32, "window"),
+        sinks=unsigned(sinks, 32, "sinks"),
+        softcap=softcap,
+        alibi_slopes=_place(slopes),
+        sink_logits=_place(logits),
+        lse=_place(lse),
     )
-    params.lse = _place(lse)
     library().check(
         library().attention(
             torch_compute(),
@@ -477,7 +476,7 @@ def _attention_with_lse(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.
     return out, lse
 
 
-def _merge_states(
+def _attention_merge(
     outs: Sequence[torch.Tensor], lse: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     parts = [_rows(one, f"outs[{i}]") for i, one in enumerate(outs)]
@@ -492,9 +491,9 @@ def _merge_states(
                 f"{list(shape)} and float32 {list(shape[:2])} are needed"
             )
     logs = [one.contiguous() for one in lse]
-    merged, merged_lse = _fake_merge_states(outs, lse)
+    merged, merged_lse = _fake_attention_merge(outs, lse)
     library().check(
-        library().merge_states(
+        library().attention_merge(
             torch_compute(),
             len(parts),
             (_raw.Tensor * len(parts))(*parts),
@@ -524,7 +523,7 @@ def _fake_attention_with_lse(*args: Any, **_kwargs: Any) -> tuple[torch.Tensor, 
     return _new_results(*args[:3]), lse
 
 
-def _fake_merge_states(
+def _fake_attention_merge(
     outs: Sequence[torch.Tensor], lse: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.empty_like(outs[0], memory_format=torch.contiguous_format), torch.empty_like(
@@ -558,10 +557,10 @@ for _name, _schema, _kernel, _fake in (
         _fake_attention_with_lse,
     ),
     (
-        "merge_states",
+        "attention_merge",
         "Tensor[] outs, Tensor[] lse) -> (Tensor, Tensor",
-        _merge_states,
-        _fake_merge_states,
+        _attention_merge,
+        _fake_attention_merge,
     ),
 ):
     _operators.define(f"{_name}({_schema})", tags=torch.Tag.pt2_compliant_tag)

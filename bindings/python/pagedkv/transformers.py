@@ -92,7 +92,7 @@ class PagedCache(Uncopied, WatchedCache):
             raise misuse("tokens is 0; it must be 1 or more")
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
         self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
-        self.block_size = unsigned(block_size, 32, "block_size")
+        self.block_size = unsigned(block_size, 32, "block_size") or 16
         if memory_directory is not None:
             path_for_c(memory_directory, "memory_directory")  # refuses what is none
         self._memory_directory = memory_directory

@@ -101,7 +101,7 @@ def expect_near(what: str, got: float, expected: float, tolerance: float) -> Non
 class Player:
     def __init__(self, scenario: dict[str, Any]) -> None:
         described = dict(scenario["config"])
-        groups = tuple(pagedkv.LayerGroup(**enums(group)) for group in described.pop("groups", []))
+        groups = tuple(pagedkv.LayerGroup(**enums(group)) for group in described.pop("groups"))
         prefix = (
             pagedkv.PrefixConfig(**enums(described.pop("prefix")))
             if "prefix" in described
@@ -183,7 +183,8 @@ class Player:
             stacked(V, shape.kv_heads, shape.value_dim),
         )
         batch.write(layer, k, v)
-        params = pagedkv.AttentionParams(**step["params"]) if "params" in step else None
+        given = dict(step.get("params", {}))
+        params = pagedkv.AttentionParams(causal=not given.pop("bidirectional", 0), **given)
         return batch.attend(layer, stacked(Q, shape.query_heads, shape.key_dim), params=params)
 
     def do_length(self, step: dict[str, Any]) -> None:
@@ -206,22 +207,8 @@ class Player:
                 n,
             )
 
-    def do_slots(self, step: dict[str, Any]) -> None:
-        table = self.session(step).block_table(step["group"]).tolist()
-        size = self.config.block_size
-        positions = range(step["first"], step["first"] + step["count"])
-        expected = [
-            -1 if table[p // size] == pagedkv.NO_BLOCK else table[p // size] * size + p % size
-            for p in positions
-        ]
-        expect(
-            "slots",
-            self.session(step).slot_mapping(step["first"], step["count"], step["group"]).tolist(),
-            expected,
-        )
-
     def do_read(self, step: dict[str, Any]) -> None:
-        k, v = self.session(step).materialize(step["layer"], step["first"], step["count"])
+        k, v = self.session(step).read(step["layer"], step["first"], step["count"])
         for name, position, head, dim, value in step["values"]:
             got = (k if name == "k" else v)[position - step["first"], head, dim]
             expect_near(
@@ -278,9 +265,6 @@ class Player:
 
     def do_snapshot(self, step: dict[str, Any]) -> None:
         self.snapshots[step["into"]] = self.session(step).snapshot()
-
-    def do_snapshot_length(self, step: dict[str, Any]) -> None:
-        expect("length", self.snapshots[step["snapshot"]].length, step["length"])
 
     def do_open_snapshot(self, step: dict[str, Any]) -> None:
         self.sessions[step["into"]] = self.snapshots[step["snapshot"]].open()

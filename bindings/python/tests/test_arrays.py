@@ -39,7 +39,7 @@ def numbers(*shape: int) -> Any:
 
 def stored(batch: pagedkv.Batch, k: Any, v: Any) -> tuple[Any, Any]:
     batch.write(0, k, v)
-    return batch.sessions[0].materialize(0)
+    return batch.sessions[0].read(0)
 
 
 K, V = numbers(ROWS, KV_HEADS, DIM), numbers(ROWS, KV_HEADS, DIM)[::-1].copy()
@@ -242,7 +242,7 @@ def test_stateless_attention_over_own_arrays() -> None:
             )
             np.testing.assert_allclose(lse[row, head], np.log(weights.sum()), atol=2e-5)
     first = pagedkv.attention(view, q[:1], [1], [9], tables[:1], query_heads=4)
-    merged, _ = pagedkv.merge_states([first, first], [lse[:1], lse[:1]], 1, 4, 16)
+    merged, _ = pagedkv.attention_merge([first, first], [lse[:1], lse[:1]], 1, 4, 16)
     np.testing.assert_allclose(merged, first, atol=1e-6)
 
 
@@ -345,18 +345,17 @@ def test_masks_and_positions() -> None:
 
     assert means() == [0, 0.5, 1, 1.5]
     params = pagedkv.AttentionParams
-    assert means(params=params(window=0, sinks=0, parents=[-1, 0, -1, 2])) == [0, 0.5, 2, 2.5]
+    assert means(params=params(mask=pagedkv.TreeMask([-1, 0, -1, 2]))) == [0, 0.5, 2, 2.5]
     hidden = pagedkv.BoolMask(np.array([[[False, True, True, True]]]))
-    assert means(params=params(window=0, sinks=0, bool_mask=hidden)) == [0, 1, 1.5, 2]
+    assert means(params=params(mask=hidden)) == [0, 1, 1.5, 2]
     left = pagedkv.BoolMask(np.ones((1, 4, 6), np.uint8), first_positions=[-2])
-    assert means(params=params(window=0, sinks=0, bool_mask=left)) == means()
+    assert means(params=params(mask=left)) == means()
     assert means(query_positions=[3, 2, 1, 0]) == [1.5, 1, 0.5, 0]
     for wrong, message in (
-        (params(parents=[0]), "parents: 4 are needed, 1 are there"),
-        (params(bool_mask=pagedkv.BoolMask(np.ones((1, 3, 4), bool))), r"\[1\]\[4\]\[columns\]"),
-        (params(bool_mask=pagedkv.BoolMask(np.ones((2, 4, 4), bool))), r"\[1\]\[4\]\[columns\]"),
-        (params(bool_mask=pagedkv.BoolMask(np.ones((1, 4, 3), bool))), "3 columns"),
-        (params(bool_mask=hidden, parents=[-1] * 4), "2 of mask, parents and bool_mask"),
+        (params(mask=pagedkv.TreeMask([0])), "parents: 4 are needed, 1 are there"),
+        (params(mask=pagedkv.BoolMask(np.ones((1, 3, 4), bool))), r"\[1\]\[4\]\[columns\]"),
+        (params(mask=pagedkv.BoolMask(np.ones((2, 4, 4), bool))), r"\[1\]\[4\]\[columns\]"),
+        (params(mask=pagedkv.BoolMask(np.ones((1, 4, 3), bool))), "3 columns"),
     ):
         with pytest.raises(pagedkv.MisuseError, match=message):
             means(params=wrong)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pagedkv
-from pagedkv import AttentionParams
+from pagedkv import AttentionParams, BlockMass
 
 HEADS, DIM, BLOCK, TOKENS = 2, 16, 16, 40
 K, V = np.random.default_rng(3).standard_normal((2, TOKENS + 2, 1, DIM), np.float32)
@@ -26,13 +26,13 @@ def test_it_is_the_sum_of_the_weights() -> None:
         with cache.begin([session], [2]) as batch:
             batch.write(0, K[TOKENS:], V[TOKENS:])
             mass = np.full((1, HEADS, 4), 9, np.float32)
-            batch.attend(0, Q, params=AttentionParams(block_mass=mass))
+            batch.attend(0, Q, params=AttentionParams(block_mass=BlockMass(mass)))
             last = np.empty((1, HEADS, 3), np.float32)
-            batch.attend(0, Q, params=AttentionParams(block_mass=last, block_mass_queries=1))
+            batch.attend(0, Q, params=AttentionParams(block_mass=BlockMass(last, queries=1)))
             wrongs: list[Any] = [mass[:, :1], mass[0], mass.astype(float), mass[:, :, :2].copy()]
             for wrong in wrongs:
-                with pytest.raises(pagedkv.MisuseError, match="block_mass"):
-                    batch.attend(0, Q, params=AttentionParams(block_mass=wrong))
+                with pytest.raises(pagedkv.MisuseError, match="mass"):
+                    batch.attend(0, Q, params=AttentionParams(block_mass=BlockMass(wrong)))
     expected = np.zeros((2, HEADS, 4), np.float32)
     for row in range(2):
         weights = np.exp(np.einsum("hd,td->ht", Q[row], K[: TOKENS + row + 1, 0]) / DIM**0.5)

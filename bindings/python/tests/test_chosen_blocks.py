@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pagedkv
-from pagedkv import NO_BLOCK, AttentionParams
+from pagedkv import NO_BLOCK, AttentionParams, ChosenBlocks
 
 QUERY_HEADS, KV_HEADS, DIM, BLOCK = 4, 2, 16, 16
 TOKENS, NEW, TOP = 200, 2, 3
@@ -45,7 +44,8 @@ def blocks(fill: int = 0, size: int = TOP) -> Any:
 
 
 def attended(batch: pagedkv.Batch, **given: Any) -> Any:
-    return batch.attend(0, Q, params=AttentionParams(**given))
+    params = AttentionParams(chosen_blocks=ChosenBlocks(**given))
+    return batch.attend(0, Q, params=params)
 
 
 def over_blocks(lists: Any, first: int = 1, last: int = 1) -> Any:
@@ -89,36 +89,36 @@ def highest(top: int, first: int, last: int) -> Any:
 def test_the_blocks_of_the_highest_bounds_are_read(
     batch: pagedkv.Batch, first: int, last: int
 ) -> None:
-    always: dict[str, Any] = {"first_blocks": first, "last_blocks": last}
+    always: dict[str, Any] = {"first": first, "last": last}
     chosen = blocks(77)
-    out = attended(batch, top_blocks=TOP, chosen_blocks=chosen, **always)
+    out = attended(batch, top=TOP, chosen=chosen, **always)
     np.testing.assert_array_equal(chosen, highest(TOP, first, last))
     # Sums of 16 products of normal numbers: scores are off by about 1e-6.
     np.testing.assert_allclose(out, over_blocks(chosen, first, last), atol=2e-5)
-    np.testing.assert_array_equal(attended(batch, block_lists=chosen, **always), out)
-    np.testing.assert_array_equal(attended(batch, top_blocks=TOP, **always), out)
+    np.testing.assert_array_equal(attended(batch, lists=chosen, **always), out)
+    np.testing.assert_array_equal(attended(batch, top=TOP, **always), out)
 
 
 def test_lists_end_before_their_arrays(batch: pagedkv.Batch) -> None:
     """More than there are to choose from, and none."""
     chosen = blocks(77, 12)
-    out = attended(batch, top_blocks=12, chosen_blocks=chosen)
+    out = attended(batch, top=12, chosen=chosen)
     assert (chosen == [*range(1, 11), NO_BLOCK, NO_BLOCK]).all()
     np.testing.assert_array_equal(out, batch.attend(0, Q))
-    np.testing.assert_allclose(attended(batch, block_lists=chosen), out, atol=2e-5)
+    np.testing.assert_allclose(attended(batch, lists=chosen), out, atol=2e-5)
     nothing = over_blocks(blocks(size=0))
     for lists in (blocks(size=0), blocks(NO_BLOCK)):
-        np.testing.assert_allclose(attended(batch, block_lists=lists), nothing, atol=2e-5)
+        np.testing.assert_allclose(attended(batch, lists=lists), nothing, atol=2e-5)
 
 
 def test_lists_need_not_be_dense(batch: pagedkv.Batch) -> None:
     lists = np.stack([blocks(4), blocks(9)], axis=3)[:, :, 0]
-    expected = attended(batch, block_lists=lists)
+    expected = attended(batch, lists=lists)
     np.testing.assert_allclose(expected, over_blocks(lists), atol=2e-5)
     spread = np.repeat(lists, 2, axis=2)[:, :, ::2]
     turned = np.asfortranarray(lists)
     for given in (spread, turned):
-        np.testing.assert_array_equal(attended(batch, block_lists=given), expected)
+        np.testing.assert_array_equal(attended(batch, lists=given), expected)
 
 
 def test_lists_over_memory_of_ones_own() -> None:
@@ -126,18 +126,18 @@ def test_lists_over_memory_of_ones_own() -> None:
     length, table = TOKENS + NEW, np.random.default_rng(5).permutation(BLOCKS).astype(np.uint32)
     pagedkv.kv_write(view, K, V, [length], [length], table[None])
     lists = highest(TOP, 1, 1)
-    params = AttentionParams(window=0, sinks=0, block_lists=lists)
 
-    def over_view(params: AttentionParams) -> Any:
+    def over_view(**given: Any) -> Any:
+        params = AttentionParams(chosen_blocks=ChosenBlocks(**given))
         return pagedkv.attention(view, Q, [NEW], [length], table[None], QUERY_HEADS, params=params)
 
-    np.testing.assert_allclose(over_view(params), over_blocks(lists), atol=2e-5)
+    np.testing.assert_allclose(over_view(lists=lists), over_blocks(lists), atol=2e-5)
     for wrong, message in (
-        ({"block_lists": lists[:1]}, r"block_lists: \[2\]\[2\]\[n\]"),
-        ({"block_lists": None, "top_blocks": TOP}, "only a cache has bounds"),
+        ({"lists": lists[:1]}, r"lists: \[2\]\[2\]\[n\]"),
+        ({"top": TOP}, "only a cache has bounds"),
     ):
         with pytest.raises(pagedkv.PagedKVError, match=message):
-            over_view(dataclasses.replace(params, **wrong))
+            over_view(**wrong)
 
 
 READ_ONLY = blocks()
@@ -164,10 +164,10 @@ READ_ONLY.flags.writeable = False
     ids=lambda wrong: f"{getattr(wrong, 'dtype', type(wrong).__name__)}{np.shape(wrong)}",
 )
 def test_other_arrays_are_refused(batch: pagedkv.Batch, wrong: Any) -> None:
-    with pytest.raises(pagedkv.MisuseError, match=r"^block_lists: \[2\]\[2\]\[n\] .* of uint32"):
-        attended(batch, block_lists=wrong)
-    with pytest.raises(pagedkv.MisuseError, match=r"^chosen_blocks: .* of uint32"):
-        attended(batch, top_blocks=TOP, chosen_blocks=wrong)
+    with pytest.raises(pagedkv.MisuseError, match=r"^lists: \[2\]\[2\]\[n\] .* of uint32"):
+        attended(batch, lists=wrong)
+    with pytest.raises(pagedkv.MisuseError, match=r"^chosen: .* of uint32"):
+        attended(batch, top=TOP, chosen=wrong)
 
 
 @pytest.mark.parametrize(
@@ -175,24 +175,30 @@ def test_other_arrays_are_refused(batch: pagedkv.Batch, wrong: Any) -> None:
 )
 def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> None:
     before = wrong.copy()
-    with pytest.raises(pagedkv.MisuseError, match="^chosen_blocks: "):
-        attended(batch, top_blocks=TOP, chosen_blocks=wrong)
+    with pytest.raises(pagedkv.MisuseError, match="^chosen: "):
+        attended(batch, top=TOP, chosen=wrong)
     np.testing.assert_array_equal(wrong, before)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"block_lists": blocks(BLOCKS, 1)}, "names block 13"),
-        ({"block_lists": blocks(4)}, "indices must rise"),
-        ({"block_lists": blocks(4, 1), "top_blocks": 1}, "both given"),
-        ({"chosen_blocks": blocks(size=0)}, "top_blocks is 0"),
-        ({"top_blocks": 1, "alibi_slopes": [1] * QUERY_HEADS}, "do not go together"),
-        ({"top_blocks": -1}, "top_blocks"),
-        ({"first_blocks": 2**32}, "first_blocks"),
-        ({"last_blocks": 1.0}, "last_blocks"),
+        ({"lists": blocks(BLOCKS, 1)}, "names block 13"),
+        ({"lists": blocks(4)}, "indices must rise"),
+        ({"lists": blocks(4, 1), "top": 1}, "give one of the two"),
+        ({"chosen": blocks(size=0)}, "top is 0"),
+        ({"lists": blocks(4, 1), "together": True}, "together is 1, but top is 0"),
+        ({"top": -1}, "top"),
+        ({"first": 2**32}, "first"),
+        ({"last": 1.0}, "last"),
     ],
 )
 def test_what_does_not_fit_is_refused(batch: pagedkv.Batch, given: Any, message: str) -> None:
     with pytest.raises((pagedkv.MisuseError, TypeError), match=message):
         attended(batch, **given)
+
+
+def test_chosen_blocks_do_not_go_with_alibi(batch: pagedkv.Batch) -> None:
+    params = AttentionParams(alibi_slopes=[1] * QUERY_HEADS, chosen_blocks=ChosenBlocks(1))
+    with pytest.raises(pagedkv.MisuseError, match="do not go together"):
+        batch.attend(0, Q, params=params)

@@ -246,7 +246,7 @@ def test_a_view_keeps_its_cache() -> None:
 def test_the_view_of_a_closed_cache_is_refused() -> None:
     cache = make()
     view = cache.kv_view(0)
-    with view._reading(), pytest.raises(pagedkv.MisuseError, match=r"1 calls.*\(BUSY\)"):
+    with view._reading(), pytest.raises(pagedkv.MisuseError, match=r"1 place.*\(BUSY\)"):
         cache.close()
     assert attend(view, 40).shape == (40, 2, 16)
     cache.close()

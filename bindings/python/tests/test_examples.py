@@ -77,7 +77,7 @@ def test_tensors_of_pytorch_go_in_and_out() -> None:
                 batch.write(0, torch.ones(3, 1, 16, requires_grad=True), rows)
             batch.commit([1, 2, 3])
         k = torch.empty(3, 1, 16)
-        session.materialize(0, 0, 3, k, torch.empty(3, 1, 16))
+        session.read(0, 0, 3, k, torch.empty(3, 1, 16))
         assert torch.equal(k, rows.float())
 
 

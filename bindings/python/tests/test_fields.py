@@ -5,8 +5,6 @@ that is none is refused and never ignored.
 from __future__ import annotations
 
 import ctypes
-import json
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +12,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from test_files import make
-from test_package import STRUCTS
+from test_package import STRUCTS, camel
 
 import pagedkv
 from pagedkv._redis import RedisConfig
 from pagedkv.generated import raw as _raw
+from pagedkv.generated import records
 
-API = json.loads((pathlib.Path(__file__).resolve().parents[2] / "api/api.json").read_text())
-ENUMS = {enum["name"] for enum in API["enums"]}
 Fields = dict[str, Any]
 
 
@@ -78,8 +75,7 @@ def group(_: Patch, **given: Any) -> Fields:
 
 def group_of_flat(_: Patch, **given: Any) -> Fields:
     """The group that a config without groups stands for."""
-    groups = pagedkv.CacheConfig(**given).layer_groups()
-    built = pagedkv.CacheConfig(groups=groups).build()
+    built = pagedkv.CacheConfig(**given).build()
     return plain(_raw.LayerGroup.from_address(built.groups))
 
 
@@ -112,9 +108,6 @@ def directory(patch: Patch, **given: Any) -> Fields:
 
 def redis(patch: Patch, **given: Any) -> Fields:
     class Plugin:
-        def defaults(self) -> RedisConfig:
-            return RedisConfig()
-
         def open(self, config: RedisConfig) -> None:
             raise SeenError(plain(config))
 
@@ -157,18 +150,20 @@ def params(_: Patch, **given: Any) -> Fields:
     return plain(pagedkv.AttentionParams(**given).build(3, 5, 1))
 
 
-def _raw_fields(struct: str) -> list[str]:
-    return [name for name, *_ in getattr(_raw, struct)._fields_]
+def chosen(_: Patch, **given: Any) -> Fields:
+    return plain(pagedkv.ChosenBlocks(**given).build(3, 1, []))
+
+
+def mass(_: Patch, **given: Any) -> Fields:
+    return plain(pagedkv.BlockMass(np.zeros((1, 5, 2), np.float32), **given).build(1, 5, []))
 
 
 # The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
 SIZES = {"struct_size", "reserved"}
 MATRICES = {"key_rotation", "value_rotation"}
-OF_CACHE = (
-    SIZES | MATRICES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
-)
+OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
-OF_FILE = SIZES | {"fingerprint_size", "key_size"}
+OF_FILE = SIZES | {"fingerprint_size", "key_size", "skip_fsync"}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | MATRICES | {"layer_indices"}),
@@ -190,23 +185,23 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
         {"fingerprint": b"a\0b", "key": bytes(20)},
         OF_FILE | {"trust_salts"},
     ),
-    ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE | {"durable"}),
+    ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE),
     (
         "pkv_file_config",
         inspect,
         {"fingerprint": b"a\0b", "key": bytes(20)},
-        OF_FILE | {"durable", "prefix_index", "trust_salts"},
+        OF_FILE | {"prefix_index", "trust_salts"},
     ),
     (
         "pkv_attention_params",
         params,
         {"scale": 0.5, "softcap": 2.5},
         SIZES
-        | {"alibi_slopes", "sink_logits", "mask", "mask_words", "lse", "parents"}
-        | {"block_lists", "block_list_size", "chosen_blocks", "block_mass", "block_mass_size"}
-        | {"head_windows", "head_sinks"}
-        | {name for name in _raw_fields("AttentionParams") if name.startswith("bool_mask")},
+        | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
+        | {"mask", "chosen_blocks", "block_mass", "lse"},
     ),
+    ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_size", "chosen"}),
+    ("pkv_block_mass", mass, {}, SIZES | {"masses", "size"}),
 ]
 NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
 
@@ -311,12 +306,37 @@ def test_enums_are_given_by_name() -> None:
 
 def test_every_struct_of_the_caller_is_asked_for() -> None:
     """A new one needs a way above; the others are made of arrays, or are the library's own."""
-    initialised = {
-        function["name"].removesuffix("_init")
-        for function in API["functions"]
-        if function["name"].endswith("_init")
+    sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
+    given = {name for name in sized if not hasattr(records, camel(name))}
+    assert given - {struct for struct, *_ in WAYS} == {
+        "pkv_attention_sequences",
+        "pkv_kv_view",
+        "pkv_mask",
+        "pkv_store",
+        "pkv_stream",
     }
-    assert initialised - {struct for struct, *_ in WAYS} == {"pkv_stream"}
+
+
+def test_what_is_the_other_way_round_in_c(monkeypatch: Patch) -> None:
+    for way, name, field in ((params, "causal", "bidirectional"), (save, "durable", "skip_fsync")):
+        for given in (True, False, 1, 0):
+            assert way(monkeypatch, **{name: given})[field] == (not given)
+        for wrong in (2, -1, 1.0, "1", None):
+            with pytest.raises((pagedkv.MisuseError, TypeError), match=name):
+                way(monkeypatch, **{name: wrong})
+
+
+def test_a_retention_may_be_negative(monkeypatch: Patch) -> None:
+    for given in ("low", pagedkv.Retention.LOW):
+        assert session(monkeypatch, retention=given)["retention"] == pagedkv.Retention.LOW < 0
+
+
+def test_groups_and_fields_of_one_are_not_given_both() -> None:
+    groups = [pagedkv.LayerGroup(1, 1, 1, 16)]
+    fields: Fields = {"layers": 1, "window": 16, "dtype": "f16", "latent": True}
+    for name, value in fields.items():
+        with pytest.raises(pagedkv.MisuseError, match=f"groups and {name} are both given"):
+            pagedkv.CacheConfig(groups=groups, **{name: value}).build()
 
 
 def test_every_field_of_redis_arrives(monkeypatch: Patch) -> None:
@@ -357,8 +377,9 @@ def test_matrices_of_rotation_arrive_on_every_way() -> None:
     view = pagedkv.KVView.allocate(
         1, 16, 1, 16, 32, rotation="matrix", key_rotation=key, value_rotation=value
     )
-    described = pagedkv.CacheConfig(groups=flat.layer_groups()).build()
-    for struct in (flat.build(), _raw.LayerGroup.from_address(described.groups), view.struct):
+    built, described = flat.build(), pagedkv.CacheConfig(groups=flat.layer_groups()).build()
+    groups = [_raw.LayerGroup.from_address(each.groups) for each in (built, described)]
+    for struct in (*groups, view.struct):
         assert struct.rotation == pagedkv.Rotation.MATRIX
         for pointer, matrix in ((struct.key_rotation, key), (struct.value_rotation, value)):
             given = (ctypes.c_float * matrix.size).from_address(pointer)
@@ -416,27 +437,43 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     built = pagedkv.AttentionParams(
         alibi_slopes=[1, 2],
         sink_logits=[3, 4],
-        mask=np.full((3, 2), 9, np.uint64),
-        parents=[-1, 0, 1],
-        bool_mask=pagedkv.BoolMask(np.zeros((1, 3, 7), bool), first_positions=[5]),
-        top_blocks=4,
-        block_lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2),
-        chosen_blocks=(chosen := np.zeros((3, 2, 4), np.uint32)),
-        block_mass=(mass := np.zeros((1, 2, 5), np.float32)),
+        mask=pagedkv.BitMask(np.full((3, 2), 9, np.uint64)),
+        chosen_blocks=pagedkv.ChosenBlocks(
+            4,
+            lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2),
+            chosen=(chosen := np.zeros((3, 2, 4), np.uint32)),
+        ),
+        block_mass=pagedkv.BlockMass(masses := np.zeros((1, 2, 5), np.float32)),
         head_windows=[5, 0],
         head_sinks=np.array([6, 7], np.uint8),
     )
     struct = built.build(3, 2, 2, lse := np.zeros((3, 2), np.float32))
     assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
     assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]
-    assert list((ctypes.c_uint64 * 6).from_address(struct.mask)) == [9] * 6
-    assert (struct.mask_words, struct.lse) == (2, lse.ctypes.data)
-    assert list((ctypes.c_int32 * 3).from_address(struct.parents)) == [-1, 0, 1]
-    assert (struct.bool_mask_columns, struct.bool_mask_row_stride) == (7, 7)
-    assert struct.bool_mask_batch_stride == 0
-    assert ctypes.c_int64.from_address(struct.bool_mask_first_positions).value == 5
-    assert list((ctypes.c_uint32 * 12).from_address(struct.block_lists)) == list(range(12))
-    assert (struct.block_list_size, struct.chosen_blocks) == (2, chosen.ctypes.data)
-    assert (struct.block_mass, struct.block_mass_size) == (mass.ctypes.data, 5)
+    assert struct.lse == lse.ctypes.data
+    mask = _raw.Mask.from_address(struct.mask)
+    assert list((ctypes.c_uint64 * 6).from_address(mask.data)) == [9] * 6
+    assert (mask.kind, mask.row_stride) == (_raw.MaskKind.BITS, 2)
+    blocks = _raw.ChosenBlocks.from_address(struct.chosen_blocks)
+    assert list((ctypes.c_uint32 * 12).from_address(blocks.lists)) == list(range(12))
+    assert (blocks.top, blocks.list_size, blocks.chosen) == (4, 2, chosen.ctypes.data)
+    mass = _raw.BlockMass.from_address(struct.block_mass)
+    assert (mass.masses, mass.size) == (masses.ctypes.data, 5)
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_sinks)) == [6, 7]
+
+
+def test_masks_arrive() -> None:
+    def built(given: Any) -> _raw.Mask:
+        struct = pagedkv.AttentionParams(mask=given).build(3, 1, 1)
+        keep.append(struct)
+        return _raw.Mask.from_address(struct.mask)
+
+    keep: list[Any] = []
+    tree = built(pagedkv.TreeMask([-1, 0, 1]))
+    assert (tree.kind, tree.row_stride) == (_raw.MaskKind.PARENTS, 0)
+    assert list((ctypes.c_int32 * 3).from_address(tree.data)) == [-1, 0, 1]
+    mask = built(pagedkv.BoolMask(np.zeros((1, 3, 7), bool), first_positions=[5]))
+    assert (mask.kind, mask.columns) == (_raw.MaskKind.BYTES, 7)
+    assert (mask.row_stride, mask.batch_stride) == (7, 0)
+    assert ctypes.c_int64.from_address(mask.first_positions).value == 5

@@ -36,7 +36,7 @@ def extend(cache: pagedkv.Cache, session: pagedkv.Session, tokens: list[int]) ->
 def same(a: pagedkv.Session, b: pagedkv.Session) -> None:
     assert a.tokens().tolist() == b.tokens().tolist()
     for layer in range(2):
-        for one, other in zip(a.materialize(layer), b.materialize(layer), strict=True):
+        for one, other in zip(a.read(layer), b.read(layer), strict=True):
             np.testing.assert_array_equal(one, other)
 
 

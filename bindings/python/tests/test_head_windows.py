@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pagedkv
-from pagedkv import AttentionParams
+from pagedkv import AttentionParams, ChosenBlocks, TreeMask
 
 HEADS, DIM, BLOCK, TOKENS, NEW = 2, 16, 16, 200, 3
 K, V = np.random.default_rng(5).standard_normal((2, TOKENS + NEW, HEADS, DIM), np.float32)
@@ -50,7 +50,7 @@ def test_each_head_has_its_own_window(batch: pagedkv.Batch) -> None:
 def test_the_tokens_of_a_tree_choose_together(batch: pagedkv.Batch) -> None:
     chosen = np.zeros((NEW, HEADS, 2), np.uint32)
     params = AttentionParams(
-        parents=[-1, 0, 0], top_blocks=2, choose_together=True, chosen_blocks=chosen
+        mask=TreeMask([-1, 0, 0]), chosen_blocks=ChosenBlocks(2, together=True, chosen=chosen)
     )
     out = batch.attend(0, Q, params=params)
     assert (chosen == chosen[0]).all()
@@ -67,5 +67,3 @@ def test_what_is_refused(batch: pagedkv.Batch) -> None:
         for name in ("head_windows", "head_sinks"):
             with pytest.raises(pagedkv.MisuseError, match=name):
                 batch.attend(0, Q, params=AttentionParams(**{name: wrong}))
-    with pytest.raises(pagedkv.MisuseError, match="choose_together"):
-        batch.attend(0, Q, params=AttentionParams(choose_together=True))

@@ -175,7 +175,7 @@ class Texts(RuleBasedStateMachine):
                 )
                 continue
             assert session.tokens().tolist() == text
-            k, v = session.materialize(0)
+            k, v = session.read(0)
             np.testing.assert_array_equal(k, scenarios.rows(text, len(text), scenarios.K, 0, 1, 16))
             np.testing.assert_array_equal(v, scenarios.rows(text, len(text), scenarios.V, 0, 1, 16))
         self.cache.validate()

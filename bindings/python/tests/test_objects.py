@@ -215,24 +215,24 @@ def test_reports(cache: pagedkv.Cache) -> None:
 
 
 def test_sessions_in_full(cache: pagedkv.Cache) -> None:
-    with cache.open_session(reserve_tokens=40) as session:
+    with cache.open_session() as session:
+        session.reserve(40)
         assert session.info().blocks == 3
         rows = np.arange(3 * 16, dtype=np.float32).reshape(3, 1, 16)
         for layer in range(2):
-            session.prefill(layer, rows, rows + 1, 3)
-        session.push(0, rows[:1], rows[:1])
+            session.append(layer, rows, rows + 1, 3)
+        session.append(0, rows[:1], rows[:1], 1)
         assert (session.length, session.layer_length(0), session.layer_length(1)) == (3, 4, 3)
-        session.push(1, rows[:1], rows[:1])
+        session.append(1, rows[:1], rows[:1], 1)
         assert len(session) == 4
         assert session.tokens().tolist() == [pagedkv.NO_TOKEN] * 4
         session.set_tokens(1, [7, 8])
         assert session.tokens(1, 2).tolist() == [7, 8]
-        k, v = session.materialize(
+        k, v = session.read(
             1, 1, 3, np.empty((3, 16), np.float16), np.empty((3, 1, 16), np.float32)
         )
         np.testing.assert_array_equal(v[:2, 0], rows[1:, 0] + 1)
         np.testing.assert_array_equal(k, np.concatenate([rows[1:, 0], rows[:1, 0]]))
-        assert session.kv_indices().tolist() == session.slot_mapping(0, 4).tolist()
         session.set_priority(-5)
         assert session.info().priority == -5
 
@@ -255,7 +255,7 @@ def test_batches_in_full(cache: pagedkv.Cache) -> None:
             rows = np.zeros((5, 1, 16), np.float32)
             for layer in range(2):
                 batch.write(layer, rows, rows)
-            mask = np.array([[1], [2], [1], [3], [5]], np.uint64)
+            mask = pagedkv.BitMask(np.array([[1], [2], [1], [3], [5]], np.uint64))
             batch.attend(
                 0, np.zeros((5, 2, 16), np.float32), params=pagedkv.AttentionParams(mask=mask)
             )
@@ -330,5 +330,5 @@ def test_configs_show_what_was_given() -> None:
     )
     assert repr(config) == expected
     assert repr(pagedkv.RedisStore("redis://:secret@host", password="secret")) == "RedisStore()"
-    params = pagedkv.AttentionParams(window=3, parents=np.zeros(3, np.int32))
-    assert repr(params) == "AttentionParams(window=3, parents=<array int32 [3]>)"
+    params = pagedkv.AttentionParams(window=3, mask=pagedkv.TreeMask(np.zeros(3, np.int32)))
+    assert repr(params) == "AttentionParams(window=3, mask=TreeMask(parents=<array int32 [3]>))"

@@ -17,6 +17,7 @@ import sys
 import zipfile
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pagedkv
@@ -34,13 +35,8 @@ NOT_FIELDS = OF_C | {
     "fingerprint_size",
     "key_size",
     "lse",
-    "mask_words",
-    "bool_mask_columns",
-    "bool_mask_row_stride",
-    "bool_mask_batch_stride",
-    "bool_mask_first_positions",
-    "block_list_size",
-    "block_mass_size",
+    "list_size",
+    "size",
 }
 
 
@@ -75,13 +71,12 @@ def test_every_function_is_used() -> None:
         "pool_destroy",
         "compute_destroy",
     }
-    # Versions are compared as text; statuses and instruction sets are enums; errors and rows are
-    # known where they are asked for.
+    # Versions are compared as text; statuses and instruction sets are enums; errors are known where
+    # they are asked for.
     assert set(unused) - in_strings == {
         "version",
         "status_string",
         "last_error",
-        "batch_rows",
         "isa_name",
     }
 
@@ -90,26 +85,36 @@ def test_every_function_is_used() -> None:
     ("described", "name"),
     [
         (pagedkv.CacheConfig(), "pkv_cache_config"),
-        (pagedkv.LayerGroup(0, 0, 0, 0), "pkv_layer_group"),
+        (pagedkv.LayerGroup(), "pkv_layer_group"),
         (pagedkv.PrefixConfig(), "pkv_prefix_config"),
         (pagedkv.AttentionParams(), "pkv_attention_params"),
+        (pagedkv.ChosenBlocks(), "pkv_chosen_blocks"),
+        (pagedkv.BlockMass(np.zeros(0, np.float32)), "pkv_block_mass"),
         (pagedkv.StoreConfig(pagedkv.DirectoryStore("")), "pkv_store_config"),
         (pagedkv.DirectoryStore(""), "pkv_directory_config"),
     ],
 )
-def test_every_field_is_there_and_defaults_are_the_librarys(described: Any, name: str) -> None:
-    struct = getattr(_raw, camel(name))()
-    pagedkv.library().check(
-        getattr(pagedkv.library(), f"{name.removeprefix('pkv_')}_init")(
-            ctypes.byref(struct), ctypes.sizeof(struct)
-        )
-    )
-    fields = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
-    assert {field.name for field in dataclasses.fields(described)} == fields
-    unset = {"dtype", "value_dtype"}  # 0 in C, None or what it stands for here
-    unset |= {"store"} if isinstance(described, pagedkv.StoreConfig) else set()  # has to be given
-    for field in fields - unset:
-        assert (getattr(described, field) or 0) == (getattr(struct, field) or 0), field
+def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> None:
+    expected = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
+    if isinstance(described, pagedkv.AttentionParams):
+        expected = expected - {"bidirectional"} | {"causal"}
+    if isinstance(described, pagedkv.CacheConfig):  # it has those of a group as well
+        expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)} - {
+            "layer_indices",
+            "state_bytes",
+            "checkpoint_tokens",
+            "draft_tokens",
+        }
+    assert {field.name for field in dataclasses.fields(described)} == expected
+    others = {"block_size", "causal", "first", "last", "masses", "store"}
+    for field in expected - others:
+        assert not getattr(described, field), field
+
+
+def test_the_default_of_blocks_is_the_librarys() -> None:
+    described = pagedkv.CacheConfig(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=1)
+    with pagedkv.Cache(dataclasses.replace(described, block_size=0)) as cache:
+        assert cache.info().block_size == described.block_size
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

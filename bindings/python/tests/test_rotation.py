@@ -40,7 +40,7 @@ def outputs(config: pagedkv.CacheConfig) -> list[Any]:
             batch.write(0, K, V)
             out = batch.attend(0, Q)
             batch.commit()
-        return [out, *session.materialize(0)]
+        return [out, *session.read(0)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

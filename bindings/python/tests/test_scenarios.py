@@ -30,14 +30,14 @@ def test_scenario(scenario: dict[str, Any]) -> None:
         ),
         (7, {"count": 2}, r"step 7 .*entries: expected 2, got 3"),
         (
-            9,
+            8,
             {"values": [["v", 8, 0, 0, 2.0]]},
-            r"step 9 .*v of position 8, head 0, dim 0: expected 2.0",
+            r"step 8 .*v of position 8, head 0, dim 0: expected 2.0",
         ),
         (
-            10,
+            9,
             {"fields": {"free_blocks": 9}},
-            r"step 10 .*expected {'free_blocks': 9}, got {'free_blocks': 5}",
+            r"step 9 .*expected {'free_blocks': 9}, got {'free_blocks': 5}",
         ),
     ],
 )

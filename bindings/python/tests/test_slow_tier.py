@@ -53,7 +53,9 @@ def answers(directory: Any, **given: Any) -> list[Any]:
                 batch.write(layer, k[TOKENS:] + layer, v[TOKENS:])
                 found.append(batch.attend(layer, q))
                 chosen = np.zeros((1, 2, TOP), np.uint32)
-                params = pagedkv.AttentionParams(top_blocks=TOP, chosen_blocks=chosen)
+                params = pagedkv.AttentionParams(
+                    chosen_blocks=pagedkv.ChosenBlocks(TOP, chosen=chosen)
+                )
                 found += [batch.attend(layer, q, params=params), chosen]
             batch.commit()
         cache.validate()

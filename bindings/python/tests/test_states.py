@@ -72,15 +72,14 @@ def test_drafts() -> None:
 def test_blocks_where_the_engine_keeps_the_bytes() -> None:
     with make(storage="none") as cache, cache.open_session() as session:
         with cache.begin([session], [5]) as batch:
-            before, after = batch.state_blocks(1)
-            assert before.tolist() == [NO_BLOCK]
-            indptr, tokens = batch.state_indices(1)
-            assert (indptr.tolist(), tokens.tolist()) == ([0, 1], [4])
+            blocks = batch.state_blocks(1)
+            assert blocks.before.tolist() == [NO_BLOCK]
+            assert (blocks.indptr.tolist(), blocks.tokens.tolist()) == ([0, 1], [4])
             with pytest.raises(pagedkv.MisuseError, match="NONE keeps no states"):
                 batch.states(1)
             batch.commit()
         with cache.begin([session], [1]) as batch:
-            assert batch.state_blocks(1)[0].tolist() == after.tolist()
+            assert batch.state_blocks(1).before.tolist() == blocks.after.tolist()
 
 
 def test_an_array_keeps_the_memory() -> None:
@@ -125,7 +124,7 @@ def test_what_a_layer_does_not_keep_is_refused() -> None:
             with pytest.raises(pagedkv.MisuseError, match="an integer is needed"):
                 batch.state_blocks("1")  # type: ignore[arg-type]
         with pytest.raises(pagedkv.MisuseError, match="layer 1 keeps a state"):
-            session.materialize(1)
+            session.read(1)
         with pytest.raises(pagedkv.MisuseError, match="keeps keys and values"):
             session.read_state(0)
         with pytest.raises(pagedkv.MisuseError, match="no state after 2 tokens"):

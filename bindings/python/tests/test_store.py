@@ -115,12 +115,11 @@ def test_a_text_comes_back_in_another_cache(store: Any) -> None:
 
 def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
     with with_store(store) as cache, cache.open_session() as session:
-        session.prefetch()  # nothing to do
         extend(cache, session, TEXT)
         session.suspend()
         assert cache.flush_store(timeout_ms=LONG) == 0
         cache.prefix_clear()
-        session.prefetch()
+        cache.prefetch(session.tokens(0, len(TEXT)))
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         assert session.resume() == (WHOLE_BLOCKS, len(TEXT))
 
@@ -253,14 +252,13 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
         with pytest.raises(pagedkv.PagedKVError, match=sentence):
             with_store(**{"store": store} | wrong)
     assert "secret" not in repr(pagedkv.StoreConfig(store, key=b"secret" * 3))
-    with make() as cache, cache.open_session() as session:
+    with make() as cache:
         for call in (
             lambda: cache.prefetch(TEXT),
             lambda: cache.wait_prefetched(TEXT, timeout_ms=0),
             lambda: cache.cancel_prefetch(TEXT),
             lambda: cache.flush_store(timeout_ms=0),
             cache.store_stats,
-            session.prefetch,
         ):
             with pytest.raises(pagedkv.MisuseError, match="has no store"):
                 call()

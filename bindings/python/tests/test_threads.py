@@ -157,7 +157,7 @@ def test_sessions_of_many_threads_over_a_store_in_python() -> None:
                         batch.commit(text[session.length :])
                 except pagedkv.OutOfBlocksError:
                     return
-                k, _ = session.materialize(0)
+                k, _ = session.read(0)
                 assert (k == i % 3).all()
 
         together(work)

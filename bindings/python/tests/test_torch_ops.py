@@ -134,7 +134,7 @@ def test_merged_states() -> None:
         query, *case.cache, tables, n, length - 68, query_positions=torch.arange(32, 100)
     )
     rest = OPS.attention_with_lse(query, *case.cache, tables[:, 2:], n, length - 32)
-    out, lse = paged.merge_states(*zip(first, rest, strict=True))
+    out, lse = paged.attention_merge(*zip(first, rest, strict=True))
     assert distance(out, whole) < 1e-5
     assert distance(lse, sums) < 1e-5
 
@@ -148,7 +148,7 @@ def test_operators_keep_what_their_schemas_say() -> None:
     torch.library.opcheck(OPS.attention.default, given)
     torch.library.opcheck(OPS.attention.out, given, {"out": out, "lse": lse})
     torch.library.opcheck(OPS.attention_with_lse.default, given)
-    torch.library.opcheck(OPS.merge_states.default, pair)
+    torch.library.opcheck(OPS.attention_merge.default, pair)
     packed = Case(Dtype.INT8)
     torch.library.opcheck(OPS.attention.default, packed.arguments)
 
@@ -193,7 +193,7 @@ def test_wrong_arguments_get_sentences() -> None:
         "3 query_lengths, 3 kv_lengths, 2 block_tables": {"block_tables": case.tables[:2]},
         "kv_lengths: int32 or int64": {"kv_lengths": case.lengths[1].float()},
         "block table is 99": {"block_tables": torch.full((3, 7), 99)},
-        "window is -1": {"window": -1},
+        "window: -1": {"window": -1},
         "sink_logits: one for each of 8": {"sink_logits": torch.zeros(7)},
         r"lse: dense float32 \[105\]\[8\]": {"lse": torch.zeros(8, 105)},
         "out is": {"out": case.query[1:].clone()},
@@ -212,11 +212,11 @@ def test_wrong_arguments_get_sentences() -> None:
     with pytest.raises(pagedkv.MisuseError, match="multiple of 16"):
         paged.new_cache(4, 20, 2, 64)
     with pytest.raises(pagedkv.MisuseError, match="one or more of each"):
-        paged.merge_states([], [])
+        paged.attention_merge([], [])
     meta = case.query.to("meta")
     for call in (
-        lambda: paged.merge_states([meta], [torch.zeros(105, 8)]),
-        lambda: paged.merge_states([case.query], [meta[..., 0]]),
+        lambda: paged.attention_merge([meta], [torch.zeros(105, 8)]),
+        lambda: paged.attention_merge([case.query], [meta[..., 0]]),
         lambda: paged.write_slots(*case.cache, meta, case.v, case.slots),
         lambda: wrong(case, query=meta),
     ):

@@ -78,9 +78,8 @@ static double score_alone(pkv_cache cache, const text* whole, size_t prompt) {
 }
 
 int main(void) {
-  pkv_cache_config config;
+  const pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   check(pkv_cache_create(&config, &cache));
 
   beam beams[WIDTH] = {{.score = 0}};
@@ -91,8 +90,7 @@ int main(void) {
   int n = 1;
   for (int step = 0; step < DEPTH; step++) n = extend(cache, beams, n);
 
-  pkv_pool_stats pool;
-  pool.struct_size = sizeof pool;
+  pkv_pool_stats pool = {.struct_size = sizeof pool};
   check(pkv_cache_get_pool_stats(cache, 0, &pool));
   for (int i = 0; i < n; i++) {
     printf("%7.2f  ", beams[i].score);

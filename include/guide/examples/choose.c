@@ -14,14 +14,18 @@ static const struct {
 /* [plan] */
 /* A model of 28 layers, 32 query heads over 8 KV heads of 128. */
 static pkv_cache_plan plan(pkv_dtype k, pkv_dtype v, uint32_t block_size) {
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 28, config.query_heads = 32, config.kv_heads = 8, config.key_dim = 128;
-  config.dtype = k, config.value_dtype = v;
-  config.block_size = block_size;
-  config.memory_bytes = 4ull << 30; /* or config.blocks */
-  pkv_cache_plan result;
-  result.struct_size = sizeof result;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 28,
+                                 .query_heads = 32,
+                                 .kv_heads = 8,
+                                 .key_dim = 128,
+                                 .dtype = k,
+                                 .value_dtype = v};
+  const pkv_cache_config config = {.struct_size = sizeof config,
+                                   .groups = &model,
+                                   .block_size = block_size,
+                                   .memory_bytes = 4ull << 30}; /* or .blocks */
+  pkv_cache_plan result = {.struct_size = sizeof result};
   check(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &result));
   return result;
 }
@@ -38,19 +42,22 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
     state = state * 1664525u + 1013904223u;
     rows[i] = (float)state / 2147483648.0f - 1;
   }
-  pkv_cache_config config;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = 1,
+                                 .kv_heads = 1,
+                                 .key_dim = DIM,
+                                 .dtype = k_type,
+                                 .value_dtype = v_type};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4};
   pkv_cache cache;
   pkv_session session;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = 1, config.kv_heads = 1, config.key_dim = DIM,
-  config.blocks = 4;
-  config.dtype = k_type, config.value_dtype = v_type;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
   const pkv_tensor in = {rows, PKV_F32, 0, 0, 0}, k_out = {k, PKV_F32, 0, 0, 0},
                    v_out = {v, PKV_F32, 0, 0, 0};
-  check(pkv_session_prefill(session, 0, ROWS, &in, &in));
-  check(pkv_session_materialize(session, 0, 0, ROWS, &k_out, &v_out));
+  check(pkv_session_append(session, 0, ROWS, &in, &in));
+  check(pkv_session_read(session, 0, 0, ROWS, &k_out, &v_out));
   check(pkv_cache_destroy(cache));
   *k_error = *v_error = 0;
   for (int i = 0; i < ROWS * DIM; i++) {

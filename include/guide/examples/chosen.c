@@ -41,10 +41,13 @@ static double distance(float (*a)[DIM], float (*b)[DIM]) {
 
 int main(void) {
   make_rows();
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 2, config.query_heads = HEADS, config.kv_heads = 1, config.key_dim = DIM;
-  config.block_size = 32, config.blocks = 80;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 2,
+                                 .query_heads = HEADS,
+                                 .kv_heads = 1,
+                                 .key_dim = DIM};
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .groups = &model, .block_size = 32, .blocks = 80};
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_create(&config, &cache));
@@ -63,16 +66,14 @@ int main(void) {
   check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
   for (uint32_t layer = 0; layer < 2; layer++)
     check(pkv_batch_write(batch, layer, &new_keys, &new_values));
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.lse = whole_lse;
+  pkv_attention_params params = {.struct_size = sizeof params, .lse = whole_lse};
   check(pkv_batch_attend(batch, 0, &params, &queries, &whole_out));
 
   /* [choose] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.top_blocks = TOP;
-  params.chosen_blocks = chosen;
+  pkv_chosen_blocks blocks = {
+      .struct_size = sizeof blocks, .top = TOP, .first = 1, .last = 1, .chosen = chosen};
+  params.chosen_blocks = &blocks;
   params.lse = few_lse;
   check(pkv_batch_attend(batch, 0, &params, &queries, &few_out));
   printf("chosen:");
@@ -85,9 +86,11 @@ int main(void) {
          distance(whole, few) < 0.01 ? "yes" : "no");
 
   /* [lists] */
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.block_lists = chosen; /* what layer 0 chose, or a model's own indexer */
-  params.block_list_size = TOP;
+  blocks = (pkv_chosen_blocks){.struct_size = sizeof blocks,
+                               .first = 1,
+                               .last = 1,
+                               .lists = chosen, /* what layer 0 chose, or a model's own indexer */
+                               .list_size = TOP};
   check(pkv_batch_attend(batch, 1, &params, &queries, &few_out));
   /* [lists end] */
   check(pkv_batch_abort(batch));

@@ -35,10 +35,13 @@ static double error_at(int row, int head, int d) {
 
 int main(void) {
   fill(k, sizeof k, 1), fill(v, sizeof v, 3), fill(q, sizeof q, 7);
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = HEADS, config.kv_heads = KV_HEADS;
-  config.key_dim = DIM, config.blocks = BLOCKS;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = HEADS,
+                                 .kv_heads = KV_HEADS,
+                                 .key_dim = DIM};
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .groups = &model, .blocks = BLOCKS};
   pkv_cache cache;
   pkv_session image;
   check(pkv_cache_create(&config, &cache));
@@ -46,17 +49,16 @@ int main(void) {
 
   /* [write] */
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
-  check(pkv_session_prefill(image, 0, PATCHES, &keys, &values)); /* of each layer */
+  check(pkv_session_append(image, 0, PATCHES, &keys, &values)); /* of each layer */
   /* [write end] */
 
   /* [attend] */
-  pkv_kv_view view;
-  view.struct_size = sizeof view;
-  check(pkv_cache_kv_view(cache, 0, &view));
+  pkv_kv_view view = {.struct_size = sizeof view};
+  check(pkv_cache_get_kv_view(cache, 0, &view));
   uint32_t table[ANSWERS][BLOCKS]; /* of both answers the image's */
   size_t count;
   for (int i = 0; i < ANSWERS; i++)
-    check(pkv_session_block_table(image, 0, BLOCKS, table[i], &count));
+    check(pkv_session_get_block_table(image, 0, BLOCKS, table[i], &count));
   const uint32_t rows[ANSWERS] = {ROWS - 1, 1}; /* a prompt, longer than the image; a new token */
   const uint64_t patches[ANSWERS] = {PATCHES, PATCHES};
   const int64_t anywhere[ROWS] = {0}; /* positions in the image: queries have none */
@@ -68,9 +70,8 @@ int main(void) {
                                            .block_tables = table[0],
                                            .block_table_stride = BLOCKS,
                                            .query_positions = anywhere};
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.causal = 0; /* every query sees the whole image */
+  /* Every query sees the whole image. */
+  const pkv_attention_params params = {.struct_size = sizeof params, .bidirectional = 1};
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   check(pkv_attention(NULL, &view, &answers, &params, &queries, &outputs));
   /* [attend end] */

@@ -43,7 +43,7 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
   uint32_t from[SESSIONS], to[SESSIONS];
   size_t count;
   /* Shared blocks that this step writes into are copied first. */
-  check(pkv_batch_block_copies(batch, 0, SESSIONS, from, to, &count));
+  check(pkv_batch_get_block_copies(batch, 0, SESSIONS, from, to, &count));
   for (size_t i = 0; i < count; i++) {
     memcpy(device_k[to[i] * BLOCK_SIZE], device_k[from[i] * BLOCK_SIZE],
            BLOCK_SIZE * sizeof *device_k);
@@ -53,7 +53,7 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
   }
 
   int64_t slots[ROWS];
-  check(pkv_batch_slot_mapping(batch, 0, ROWS, slots, &count)); /* where the new rows go */
+  check(pkv_batch_get_slot_mapping(batch, 0, ROWS, slots, &count)); /* where the new rows go */
   for (size_t row = 0; row < count; row++) {
     memcpy(device_k[slots[row]], k + row * DIM, sizeof *device_k);
     memcpy(device_v[slots[row]], v + row * DIM, sizeof *device_v);
@@ -61,8 +61,8 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
 
   int64_t indptr[SESSIONS + 1], indices[SESSIONS * SLOTS];
   /* What each session reads. */
-  check(pkv_batch_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, SESSIONS * SLOTS, indices, &count,
-                             NULL));
+  check(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, SESSIONS * SLOTS, indices,
+                                 &count, NULL));
   size_t row = 0;
   for (size_t i = 0; i < n; i++) {
     row += new_tokens[i];
@@ -95,8 +95,8 @@ static void attend_here(pkv_session session, const float* q, float* out) {
   uint32_t table[BLOCKS];
   size_t count;
   uint64_t length;
-  check(pkv_session_block_table(session, 0, BLOCKS, table, &count));
-  check(pkv_session_length(session, &length));
+  check(pkv_session_get_block_table(session, 0, BLOCKS, table, &count));
+  check(pkv_session_get_length(session, &length));
   const uint32_t one = 1;
   const pkv_attention_sequences sequences = {.struct_size = sizeof sequences,
                                              .query_heads = 1,
@@ -113,12 +113,13 @@ static void attend_here(pkv_session session, const float* q, float* out) {
 /* [stateless end] */
 
 int main(void) {
-  pkv_cache_config config;
+  const pkv_layer_group model = {
+      .struct_size = sizeof model, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = DIM};
+  const pkv_cache_config config = {.struct_size = sizeof config,
+                                   .groups = &model,
+                                   .storage = PKV_STORAGE_NONE,
+                                   .blocks = BLOCKS};
   pkv_cache cache;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.storage = PKV_STORAGE_NONE;
-  config.layers = config.query_heads = config.kv_heads = 1, config.key_dim = DIM;
-  config.blocks = BLOCKS;
   check(pkv_cache_create(&config, &cache));
 
   static float k[ROWS * DIM], v[ROWS * DIM], q[ROWS * DIM];

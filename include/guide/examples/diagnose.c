@@ -10,8 +10,7 @@ static void hear(void* user, pkv_log_level level, const char* line) {
 
 static pkv_cache create(uint64_t blocks) {
   static const pkv_logger logger = {hear, NULL};
-  pkv_cache_config config;
-  toy_config(&config);
+  pkv_cache_config config = toy_config();
   config.blocks = blocks;
   config.logger = &logger;
   config.isa = PKV_ISA_SCALAR;
@@ -47,8 +46,7 @@ int main(void) {
   check(toy_forward(cache, 1, sessions, texts, p));
 
   /* [look] */
-  pkv_cache_stats stats;
-  stats.struct_size = sizeof stats;
+  pkv_cache_stats stats = {.struct_size = sizeof stats};
   check(pkv_cache_get_stats(cache, &stats));
   printf("%llu suspensions, %llu session suspended now, %llu steps, %llu of %llu blocks in use\n",
          (unsigned long long)stats.suspensions, (unsigned long long)stats.suspended_sessions,

@@ -4,24 +4,19 @@
 
 /* [create] */
 static pkv_cache create_with_directory(const char* path) {
-  pkv_directory_config directory;
-  check(pkv_directory_config_init(&directory, sizeof directory));
-  directory.path = path;
-  directory.capacity_bytes =
-      100ull << 20; /* beyond that, files that were not used for longest are deleted */
+  /* Beyond 100 MiB, files that were not used for longest are deleted. */
+  const pkv_directory_config directory = {
+      .struct_size = sizeof directory, .path = path, .capacity_bytes = 100 << 20};
   pkv_store store;
   check(pkv_store_open_directory(&directory, &store));
 
-  pkv_store_config tier;
-  check(pkv_store_config_init(&tier, sizeof tier));
-  tier.store = &store; /* the cache closes it */
-  tier.fingerprint =
-      "toy model 1"; /* a hash of the weights: another model's blocks are never taken */
-  tier.fingerprint_size = 11;
-  pkv_prefix_config prefix;
-  check(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config;
-  toy_config(&config);
+  const pkv_store_config tier = {
+      .struct_size = sizeof tier,
+      .store = &store,              /* the cache closes it */
+      .fingerprint = "toy model 1", /* of the weights: another model's blocks are never taken */
+      .fingerprint_size = 11};
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
+  pkv_cache_config config = toy_config();
   config.prefix = &prefix;
   config.store = &tier;
   pkv_cache cache;

@@ -18,9 +18,8 @@ static request requests[REQUESTS] = {
 };
 
 int main(void) {
-  pkv_cache_config config;
+  const pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   check(pkv_cache_create(&config, &cache));
 
   size_t done = 0;
@@ -51,8 +50,7 @@ int main(void) {
   }
   for (size_t i = 0; i < REQUESTS; i++) print("", &requests[i].text, 0);
 
-  pkv_cache_stats stats;
-  stats.struct_size = sizeof stats;
+  pkv_cache_stats stats = {.struct_size = sizeof stats};
   check(pkv_cache_get_stats(cache, &stats));
   printf("%llu tokens in %llu steps; %llu blocks at most, %llu now\n",
          (unsigned long long)stats.committed_tokens, (unsigned long long)stats.commits,

@@ -24,9 +24,8 @@ static void tell(pkv_status status) {
 /* [family end] */
 
 int main(void) {
-  pkv_cache_config config;
+  pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   config.blocks = 4;
   check(pkv_cache_create(&config, &cache));
   pkv_session a, b;
@@ -56,8 +55,8 @@ int main(void) {
   /* [misuse] */
   uint64_t length;
   check(pkv_session_close(b));
-  tell(pkv_session_length(
-      b, &length)); /* a handle is a number: an old one is recognised, not followed */
+  /* A handle is a number: an old one is recognised, not followed. */
+  tell(pkv_session_get_length(b, &length));
   tell(pkv_session_trim(a, 5));
   config.block_size = 20;
   pkv_cache other;

@@ -31,16 +31,16 @@ int main(void) {
   for (int t = 0; t <= TOKENS; t++)
     for (int d = 0; d < DIM; d++) k[t][d] = v[t][d] = (float)((t * 31 + d * 17) % 64) / 32 - 1;
   for (int d = 0; d < DIM; d++) q[d] = 0.5f;
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = config.kv_heads = 1, config.key_dim = DIM;
-  config.block_size = BLOCK, config.blocks = 80;
+  const pkv_layer_group model = {
+      .struct_size = sizeof model, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = DIM};
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .groups = &model, .block_size = BLOCK, .blocks = 80};
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
-  check(pkv_session_prefill(session, 0, TOKENS, &keys, &values));
+  check(pkv_session_append(session, 0, TOKENS, &keys, &values));
 
   /* [drop] */
   uint32_t dropped[BLOCKS];
@@ -51,7 +51,7 @@ int main(void) {
   /* [drop end] */
 
   uint64_t length;
-  check(pkv_session_length(session, &length));
+  check(pkv_session_get_length(session, &length));
   printf("length: %d\n", (int)length);
   const uint32_t one = 1;
   const pkv_tensor key = {k[TOKENS], PKV_F32, 0, 0, 0}, value = {v[TOKENS], PKV_F32, 0, 0, 0},
@@ -61,13 +61,14 @@ int main(void) {
   check(pkv_batch_write(batch, 0, &key, &value));
   check(pkv_batch_attend(batch, 0, NULL, &query, &result)); /* does not see what was dropped */
   size_t seen;
+  int64_t indptr[2];
   static int64_t slots[TOKENS];
-  check(pkv_session_kv_indices(session, 0, TOKENS, slots, &seen));
+  check(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, TOKENS, slots, &seen, NULL));
   printf("tokens that the query saw: %d\n", (int)seen);
   check(pkv_batch_commit(batch, NULL));
 
   /* [trim] */
-  check(pkv_session_last_trim(session, 1000, &length));
+  check(pkv_session_get_last_trim(session, 1000, &length));
   printf("trim to 1000: %s\n", pkv_status_string(pkv_session_trim(session, 1000)));
   printf("trim to %d: %s\n", (int)length, pkv_status_string(pkv_session_trim(session, length)));
   /* [trim end] */

@@ -4,19 +4,18 @@
 
 /* [groups] */
 static pkv_cache create_hybrid(void) {
-  pkv_layer_group groups[2];
-  for (int i = 0; i < 2; i++) {
-    check(pkv_layer_group_init(&groups[i], sizeof groups[i]));
-    groups[i].layers = 1; /* layer_indices says which; here one after the other */
-    groups[i].query_heads = groups[i].kv_heads = 1;
-    groups[i].key_dim = KEY_DIM, groups[i].value_dim = LETTERS;
-  }
+  const pkv_layer_group full = {.struct_size = sizeof full,
+                                .layers = 1, /* the next one; layer_indices could name another */
+                                .query_heads = 1,
+                                .kv_heads = 1,
+                                .key_dim = KEY_DIM,
+                                .value_dim = LETTERS};
+  pkv_layer_group groups[] = {full, full};
   groups[1].window = 32;
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.group_count = 2;
-  config.groups = groups; /* copied; the model's fields of the config stay 0 */
-  config.blocks = 16;     /* of each group */
+  const pkv_cache_config config = {.struct_size = sizeof config,
+                                   .group_count = 2,
+                                   .groups = groups, /* copied */
+                                   .blocks = 16};    /* of each group */
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
   return cache;
@@ -26,7 +25,7 @@ static pkv_cache create_hybrid(void) {
 static size_t blocks_held(pkv_session session, uint32_t group) {
   uint32_t ids[32];
   size_t count, held = 0;
-  check(pkv_session_block_table(session, group, 32, ids, &count));
+  check(pkv_session_get_block_table(session, group, 32, ids, &count));
   for (size_t i = 0; i < count; i++)
     held +=
         ids[i] != PKV_NO_BLOCK; /* the table keeps its length: position / 16 is still the index */
@@ -55,7 +54,7 @@ int main(void) {
   /* Always possible: back to where the last step began, though a block may have left the window
    * with it. */
   uint64_t length;
-  check(pkv_session_length(session, &length));
+  check(pkv_session_get_length(session, &length));
   check(pkv_session_trim(session, length - 1));
   printf("trim to 20: %s\n",
          pkv_status_string(pkv_session_trim(session, 20))); /* what that would see is gone */

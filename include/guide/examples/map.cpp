@@ -87,15 +87,10 @@ static uint64_t compute(pkv_cache cache, const char* letters) {
 
 int main() {
   pkv_store store = map_store();
-  pkv_store_config tier;
-  check(pkv_store_config_init(&tier, sizeof tier));
-  tier.store = &store;
-  tier.wait_ms =
-      1000;  // a match waits so long for the store; a scheduler that asks ahead of need leaves it 0
-  pkv_prefix_config prefix;
-  check(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config;
-  toy_config(&config);
+  // A match waits a second for the store; a scheduler that asks ahead of need leaves wait_ms 0.
+  const pkv_store_config tier = {.struct_size = sizeof tier, .wait_ms = 1000, .store = &store};
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
+  pkv_cache_config config = toy_config();
   config.blocks = 8;
   config.prefix = &prefix;
   config.store = &tier;

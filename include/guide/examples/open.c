@@ -8,7 +8,6 @@
 
 /* Functions take their types from the headers: a wrong one does not compile. */
 static __typeof__(pkv_version_string)* version_string;
-static __typeof__(pkv_cache_config_init)* cache_config_init;
 static __typeof__(pkv_cache_create)* cache_create;
 static __typeof__(pkv_cache_destroy)* cache_destroy;
 
@@ -29,14 +28,13 @@ int main(void) {
     return EXIT_FAILURE;
   }
   find(library, "pkv_version_string", &version_string);
-  find(library, "pkv_cache_config_init", &cache_config_init);
   find(library, "pkv_cache_create", &cache_create);
   find(library, "pkv_cache_destroy", &cache_destroy);
 
-  pkv_cache_config config;
+  const pkv_layer_group model = {
+      .struct_size = sizeof model, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 64};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 16};
   pkv_cache cache;
-  if (cache_config_init(&config, sizeof config) != PKV_OK) return EXIT_FAILURE;
-  config.layers = config.query_heads = config.kv_heads = 1, config.key_dim = 64, config.blocks = 16;
   if (cache_create(&config, &cache) != PKV_OK) return EXIT_FAILURE;
   printf("pagedkv %s made a cache\n", version_string());
   return cache_destroy(cache) == PKV_OK ? EXIT_SUCCESS : EXIT_FAILURE;

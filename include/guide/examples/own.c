@@ -81,10 +81,9 @@ int main(void) {
 
   pkv_kv_view kv;
   void* memory = make_memory(&kv);
-  pkv_compute_config config;
+  const pkv_compute_config config = {.struct_size = sizeof config,
+                                     .threads = 2}; /* the engine has other work for the rest */
   pkv_compute compute;
-  check(pkv_compute_config_init(&config, sizeof config));
-  config.threads = 2; /* the engine has other work for the rest */
   check(pkv_compute_create(&config, &compute));
 
   /* Texts of 20 and of 7 tokens, the second one padded. */

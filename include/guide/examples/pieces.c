@@ -10,24 +10,25 @@ static float k[TOKENS * DIM], v[TOKENS * DIM], q[HEADS * DIM];
 
 /* Attention of the last token's query over `n` tokens from `first` on. */
 static void attend(int first, int n, float* out, float* lse) {
-  pkv_cache_config config;
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = HEADS,
+                                 .kv_heads = 1,
+                                 .key_dim = DIM};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 8};
   pkv_cache cache;
   pkv_session session;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = HEADS, config.kv_heads = 1, config.key_dim = DIM,
-  config.blocks = 8;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
   const pkv_tensor all_k = {k + first * DIM, PKV_F32, 0, 0, 0},
                    all_v = {v + first * DIM, PKV_F32, 0, 0, 0};
-  check(pkv_session_prefill(session, 0, (size_t)n, &all_k, &all_v));
+  check(pkv_session_append(session, 0, (size_t)n, &all_k, &all_v));
 
-  pkv_kv_view view;
-  view.struct_size = sizeof view;
-  check(pkv_cache_kv_view(cache, 0, &view));
+  pkv_kv_view view = {.struct_size = sizeof view};
+  check(pkv_cache_get_kv_view(cache, 0, &view));
   uint32_t table[8], one = 1;
   size_t count;
-  check(pkv_session_block_table(session, 0, 8, table, &count));
+  check(pkv_session_get_block_table(session, 0, 8, table, &count));
   const uint64_t length = (uint64_t)n;
   const pkv_attention_sequences sequences = {.struct_size = sizeof sequences,
                                              .query_heads = HEADS,
@@ -36,9 +37,7 @@ static void attend(int first, int n, float* out, float* lse) {
                                              .kv_lengths = &length,
                                              .block_tables = table,
                                              .block_table_stride = 8};
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.lse = lse;
+  const pkv_attention_params params = {.struct_size = sizeof params, .lse = lse};
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   check(pkv_attention(NULL, &view, &sequences, &params, &queries, &outputs));
   check(pkv_cache_destroy(cache));
@@ -56,7 +55,7 @@ int main(void) {
   const pkv_tensor parts[] = {{there, PKV_F32, 0, 0, 0}, {here, PKV_F32, 0, 0, 0}},
                    result = {merged, PKV_F32, 0, 0, 0};
   const float* const lse[] = {lse_there, lse_here};
-  check(pkv_merge_states(NULL, 2, parts, lse, 1, HEADS, DIM, &result, NULL));
+  check(pkv_attention_merge(NULL, 2, parts, lse, 1, HEADS, DIM, &result, NULL));
   /* [merge end] */
   float worst = 0;
   for (int i = 0; i < HEADS * DIM; i++) worst = fmaxf(worst, fabsf(merged[i] - whole[i]));

@@ -9,11 +9,9 @@ static const char SYSTEM[] =
 /* [request] */
 /* Answers a question of a tenant; what the cache has of its beginning is not computed again. */
 static void answer(pkv_cache cache, const char* tenant, const char* question) {
-  pkv_session_config config;
-  check(pkv_session_config_init(&config, sizeof config));
-  config.salt = tenant,
-  config.salt_size =
-      strlen(tenant); /* tenants share nothing, and cannot tell what others have cached */
+  /* Tenants share nothing, and cannot tell what others have cached. */
+  const pkv_session_config config = {
+      .struct_size = sizeof config, .salt = tenant, .salt_size = strlen(tenant)};
   pkv_session session;
   check(pkv_session_open(cache, &config, &session));
 
@@ -42,9 +40,8 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
 static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   text t = {0};
   add(&t, SYSTEM);
-  pkv_session_config config;
-  check(pkv_session_config_init(&config, sizeof config));
-  config.salt = tenant, config.salt_size = strlen(tenant);
+  const pkv_session_config config = {
+      .struct_size = sizeof config, .salt = tenant, .salt_size = strlen(tenant)};
   pkv_session session;
   check(pkv_session_open(cache, &config, &session));
   const text* texts[] = {&t};
@@ -76,13 +73,10 @@ static size_t likely_cached(const uint64_t* known, size_t count, const char* ten
 /* [events end] */
 
 int main(void) {
-  pkv_cache_config config;
-  pkv_prefix_config prefix;
-  pkv_cache cache;
-  toy_config(&config);
-  check(pkv_prefix_config_init(&prefix, sizeof prefix));
-  prefix.events = 1000;
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix, .events = 1000};
+  pkv_cache_config config = toy_config();
   config.prefix = &prefix;
+  pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
 
   keep_system_prompt(cache, "ann");
@@ -90,8 +84,7 @@ int main(void) {
   answer(cache, "ann", "hello there?");
   answer(cache, "bob", "hello?");
 
-  pkv_prefix_stats stats;
-  stats.struct_size = sizeof stats;
+  pkv_prefix_stats stats = {.struct_size = sizeof stats};
   check(pkv_prefix_get_stats(cache, "ann", 3, &stats));
   printf("ann: %llu of %llu tokens asked for were cached\n",
          (unsigned long long)stats.matched_tokens, (unsigned long long)stats.asked_tokens);

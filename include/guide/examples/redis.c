@@ -5,28 +5,24 @@
 
 int main(int argc, char** argv) {
   /* [open] */
-  pkv_redis_config redis;
-  pkv_store store;
-  pkv_redis_config_init(&redis, sizeof redis);
+  pkv_redis_config redis = {.struct_size = sizeof redis, .ttl_seconds = 24 * 3600};
   redis.servers =
       argc > 1
           ? argv[1]
           : "redis://:secret@127.0.0.1:6379"; /* of a cluster some: "10.0.0.5:6379,10.0.0.6:6379" */
-  redis.ttl_seconds = 24 * 3600;
-  if (argc > 2) redis.tls_ca_file = argv[2]; /* for rediss://; else the CAs of the system */
+  if (argc > 2) redis.tls_ca_file = argv[2];  /* for rediss://; else the CAs of the system */
+  pkv_store store;
   if (pkv_redis_open(&redis, &store) != PKV_OK) {
     fprintf(stderr, "%s\n", pkv_redis_last_error());
     return EXIT_FAILURE;
   }
   /* [open end] */
-  pkv_store_config tier;
-  check(pkv_store_config_init(&tier, sizeof tier));
-  tier.store = &store;
-  tier.fingerprint = "toy model 1", tier.fingerprint_size = 11;
-  pkv_prefix_config prefix;
-  check(pkv_prefix_config_init(&prefix, sizeof prefix));
-  pkv_cache_config config;
-  toy_config(&config);
+  const pkv_store_config tier = {.struct_size = sizeof tier,
+                                 .store = &store,
+                                 .fingerprint = "toy model 1",
+                                 .fingerprint_size = 11};
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
+  pkv_cache_config config = toy_config();
   config.prefix = &prefix;
   config.store = &tier;
   pkv_cache cache;
@@ -42,8 +38,7 @@ int main(int argc, char** argv) {
   check(pkv_session_close(session));
   uint64_t queued;
   check(pkv_store_flush(cache, 10000, &queued));
-  pkv_store_stats stats;
-  stats.struct_size = sizeof stats;
+  pkv_store_stats stats = {.struct_size = sizeof stats};
   check(pkv_store_get_stats(cache, &stats));
   printf("%llu blocks are in the store\n",
          (unsigned long long)(stats.written_items + stats.known_items));

@@ -17,26 +17,19 @@ static void go_on(pkv_cache cache, pkv_session session, text* t, size_t letters)
 static void save(pkv_cache cache, pkv_session chat, pkv_snapshot prompt, const char* path) {
   const pkv_file_item items[] = {{.session = chat, .label = CHAT},
                                  {.snapshot = prompt, .label = PROMPT}};
-  pkv_file_config config;
-  check(pkv_file_config_init(&config, sizeof config));
-  config.fingerprint =
-      "toy model 1"; /* a hash of the weights, so that no other model takes the file for its own */
-  config.fingerprint_size = 11;
-  pkv_stream file;
-  check(pkv_stream_init(&file, sizeof file));
-  file.kind = PKV_STREAM_PATH, file.path = path;
+  /* A hash of the weights, so that no other model takes the file for its own. */
+  const pkv_file_config config = {
+      .struct_size = sizeof config, .fingerprint = "toy model 1", .fingerprint_size = 11};
+  const pkv_stream file = {.struct_size = sizeof file, .kind = PKV_STREAM_PATH, .path = path};
   check(pkv_file_save(cache, 2, items, &config, &file, NULL)); /* what both share is written once */
 }
 /* [save end] */
 
 /* [load] */
 static pkv_session load(pkv_cache cache, const char* path) {
-  pkv_file_config config;
-  check(pkv_file_config_init(&config, sizeof config));
-  config.fingerprint = "toy model 1", config.fingerprint_size = 11;
-  pkv_stream file;
-  check(pkv_stream_init(&file, sizeof file));
-  file.kind = PKV_STREAM_PATH, file.path = path;
+  const pkv_file_config config = {
+      .struct_size = sizeof config, .fingerprint = "toy model 1", .fingerprint_size = 11};
+  const pkv_stream file = {.struct_size = sizeof file, .kind = PKV_STREAM_PATH, .path = path};
   pkv_session sessions[8];
   uint64_t labels[8];
   size_t count;
@@ -45,7 +38,7 @@ static pkv_session load(pkv_cache cache, const char* path) {
   pkv_session chat = NULL;
   for (size_t i = 0; i < count; i++) {
     uint64_t length;
-    check(pkv_session_length(sessions[i], &length));
+    check(pkv_session_get_length(sessions[i], &length));
     printf("session %llu: %llu tokens\n", (unsigned long long)labels[i],
            (unsigned long long)length);
     if (labels[i] == CHAT) chat = sessions[i];
@@ -56,9 +49,8 @@ static pkv_session load(pkv_cache cache, const char* path) {
 
 int main(int argc, char** argv) {
   const char* path = argc > 1 ? argv[1] : "chat.pkv";
-  pkv_cache_config config;
+  pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   check(pkv_cache_create(&config, &cache));
   text t = {0};
   add(&t, "a sailor went to sea, sea, sea to see what he could see, see, see. but a");

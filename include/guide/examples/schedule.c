@@ -68,7 +68,7 @@ static plan make_plan(server* s) {
   for (int i = 0; i < REQUESTS; i++) {
     uint64_t held;
     if (s->requests[i].state != RUNNING) continue;
-    check(pkv_session_length(s->requests[i].session, &held));
+    check(pkv_session_get_length(s->requests[i].session, &held));
     missing[i] = (uint32_t)(s->requests[i].text.length - held);
     left -= missing[i] == 1; /* rows of decoding come first: nobody's answer stops for a prompt */
   }
@@ -91,7 +91,7 @@ static pkv_status forward(server* s, const plan* p) {
   size_t rows = 0;
   for (size_t i = 0; i < p->n; i++) {
     uint64_t held;
-    check(pkv_session_length(p->sessions[i], &held));
+    check(pkv_session_get_length(p->sessions[i], &held));
     parts[i] = p->owners[i]->text;
     parts[i].length = (size_t)held + p->new_tokens[i];
     texts[i] = &parts[i];
@@ -163,8 +163,7 @@ static void serve(server* s, int first, int end) {
 static void start(server* s, uint64_t blocks, uint32_t watermark, uint32_t budget) {
   memset(s, 0, sizeof *s);
   s->budget = budget;
-  pkv_cache_config config;
-  toy_config(&config);
+  pkv_cache_config config = toy_config();
   config.blocks = blocks;
   config.watermark = watermark; /* so many blocks are for requests that run already */
   check(pkv_cache_create(&config, &s->cache));

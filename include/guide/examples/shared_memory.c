@@ -4,21 +4,21 @@
 #include "toy.h"
 
 static pkv_cache create_shared(void) {
-  pkv_layer_group groups[2];
-  for (int i = 0; i < 2; i++) {
-    check(pkv_layer_group_init(&groups[i], sizeof groups[i]));
-    groups[i].layers = 1;
-    groups[i].query_heads = groups[i].kv_heads = 1;
-    groups[i].key_dim = KEY_DIM, groups[i].value_dim = LETTERS;
-  }
+  const pkv_layer_group full = {.struct_size = sizeof full,
+                                .layers = 1,
+                                .query_heads = 1,
+                                .kv_heads = 1,
+                                .key_dim = KEY_DIM,
+                                .value_dim = LETTERS};
+  pkv_layer_group groups[] = {full, full};
   groups[1].window = 32;
   /* [config] */
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.group_count = 2;
-  config.groups = groups;
-  config.shared_memory = 1;
-  config.memory_bytes = 120 << 10; /* of both groups; neither has a number of blocks */
+  const pkv_cache_config config = {
+      .struct_size = sizeof config,
+      .group_count = 2,
+      .groups = groups,
+      .shared_memory = 1,
+      .memory_bytes = 120 << 10}; /* of both groups; neither has a number of blocks */
   /* [config end] */
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));

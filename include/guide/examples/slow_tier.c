@@ -62,10 +62,9 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   /* [ask] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.top_blocks = TOP;
-  params.chosen_blocks = chosen;
+  const pkv_chosen_blocks blocks = {
+      .struct_size = sizeof blocks, .top = TOP, .first = 1, .last = 1, .chosen = chosen};
+  const pkv_attention_params params = {.struct_size = sizeof params, .chosen_blocks = &blocks};
   check(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   /* [ask end] */
   check(pkv_batch_commit(batch, NULL));
@@ -78,13 +77,17 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
 
 int main(int argc, char** argv) {
   /* [config] */
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.layers = 1, config.query_heads = HEADS, config.kv_heads = 1, config.key_dim = DIM;
-  config.dtype = PKV_BF16;
-  config.block_size = BLOCK;
-  config.blocks = TOKENS / BLOCK + 1;
-  config.memory_directory = argc > 1 ? argv[1] : ".";
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = HEADS,
+                                 .kv_heads = 1,
+                                 .key_dim = DIM,
+                                 .dtype = PKV_BF16};
+  const pkv_cache_config config = {.struct_size = sizeof config,
+                                   .groups = &model,
+                                   .block_size = BLOCK,
+                                   .blocks = TOKENS / BLOCK + 1,
+                                   .memory_directory = argc > 1 ? argv[1] : "."};
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
   /* [config end] */

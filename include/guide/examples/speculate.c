@@ -49,10 +49,10 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   static float q[NODES][KEY_DIM], k[NODES][KEY_DIM], v[NODES][LETTERS], out[NODES][LETTERS];
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
   const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.scale = 8;
-  params.parents = tree->parent; /* each node sees itself and what stands above it */
+  /* Each node sees itself and what stands above it. */
+  const pkv_mask mask = {
+      .struct_size = sizeof mask, .kind = PKV_MASK_PARENTS, .data = tree->parent};
+  const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8, .mask = &mask};
 
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &tree->nodes, NULL, &batch));
@@ -85,9 +85,8 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
 /* [verify end] */
 
 int main(void) {
-  pkv_cache_config config;
+  const pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   check(pkv_cache_create(&config, &cache));
   text plain = {0}, fast;
   add(&plain, "how much wood would a woodchuck chuck if a woodchuck could chuck wood? a w");

@@ -6,17 +6,18 @@ enum { BLOCK = 16, LAYER = 0, GROUP = 0 };
 
 /* [config] */
 static pkv_cache create_recurrent(void) {
-  pkv_layer_group group;
-  check(pkv_layer_group_init(&group, sizeof group));
-  group.layers = 1;
-  group.state_bytes = LETTERS * sizeof(float); /* heads and dims stay 0 */
-  group.checkpoint_tokens = 2 * BLOCK;         /* a state is kept every 32 tokens */
-  group.draft_tokens = 4;                      /* and after each token of a draft of 4 */
-  pkv_cache_config config;
-  check(pkv_cache_config_init(&config, sizeof config));
-  config.group_count = 1;
-  config.groups = &group; /* a hybrid model lists its attention layers, too */
-  config.blocks = 64;     /* each holds one state of every layer */
+  const pkv_layer_group group = {
+      .struct_size = sizeof group,
+      .layers = 1,
+      .state_bytes = LETTERS * sizeof(float), /* heads and dims stay 0 */
+      .checkpoint_tokens = 2 * BLOCK,         /* a state is kept every 32 tokens */
+      .draft_tokens = 4,                      /* and after each token of a draft of 4 */
+  };
+  const pkv_cache_config config = {
+      .struct_size = sizeof config,
+      .groups = &group, /* a hybrid model lists its attention layers, too */
+      .blocks = 64,     /* each holds one state of every layer */
+  };
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
   return cache;
@@ -30,8 +31,8 @@ static void forward(pkv_batch batch, const int32_t* tokens, uint32_t n) {
   void* after[8];
   uint32_t kept[8];
   size_t indptr[2], count;
-  check(pkv_batch_state_indices(batch, GROUP, indptr, 8, kept, &count));
-  check(pkv_batch_states(batch, LAYER, &before, 8, after, &count));
+  check(pkv_batch_get_state_blocks(batch, GROUP, NULL, indptr, 8, kept, NULL, &count));
+  check(pkv_batch_get_states(batch, LAYER, &before, 8, after, &count));
   float state[LETTERS] = {0}; /* before the first token there is none: begin with zeros */
   if (before != NULL) memcpy(state, before, sizeof state);
   for (uint32_t i = 0, k = 0; i < n; i++) {
@@ -52,7 +53,7 @@ static void step(pkv_cache cache, pkv_session session, const int32_t* tokens, ui
 static void print_state(const char* what, pkv_session session) {
   uint64_t length;
   float state[LETTERS];
-  check(pkv_session_length(session, &length));
+  check(pkv_session_get_length(session, &length));
   check(pkv_session_read_state(session, LAYER, length, sizeof state, state));
   printf("%s: %llu tokens, mostly '%c' lately\n", what, (unsigned long long)length,
          ALPHABET[most_likely(state)]);
@@ -73,7 +74,7 @@ int main(void) {
   check(pkv_session_fork(session, &fork)); /* shares the states, and copies none */
   printf("trim to 40: %s\n", pkv_status_string(pkv_session_trim(fork, 40)));
   uint64_t length;
-  check(pkv_session_last_trim(fork, 40, &length));
+  check(pkv_session_get_last_trim(fork, 40, &length));
   check(pkv_session_trim(fork, length)); /* then compute tokens 32 to 39 again */
   print_state("the checkpoint", fork);
   /* [trim end] */

@@ -62,7 +62,7 @@ static int step(pkv_cache cache, queue* q) {
       left += q->sessions[i] != NULL;
       if (q->sessions[i] == NULL || q->waiting[i]) continue;
       uint64_t held;
-      check(pkv_session_length(q->sessions[i], &held));
+      check(pkv_session_get_length(q->sessions[i], &held));
       new_tokens[n] = (uint32_t)(q->texts[i].length - held);
       grow[n] = &q->texts[i], texts[n] = &q->texts[i], running[n++] = q->sessions[i];
     }
@@ -83,9 +83,8 @@ static int step(pkv_cache cache, queue* q) {
 static queue run(uint64_t blocks, uint32_t watermark) {
   static queue q;
   memset(&q, 0, sizeof q);
-  pkv_cache_config config;
+  pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   config.blocks = blocks;
   config.watermark = watermark; /* the last blocks are for those that run already */
   check(pkv_cache_create(&config, &cache));

@@ -70,9 +70,8 @@ static void* drive(void* argument) {
 /* [driver end] */
 
 static void both(const pkv_runner* runner, driver* drivers) {
-  pkv_cache_config config;
+  pkv_cache_config config = toy_config();
   pkv_cache cache;
-  toy_config(&config);
   config.runner = runner; /* NULL: the library's own threads */
   check(pkv_cache_create(&config, &cache));
   static const char* const prompts[] = {"a rose is a rose is a r",

@@ -46,14 +46,16 @@ static inline int32_t most_likely(const float* p) {
   return best;
 }
 
-static inline void toy_config(pkv_cache_config* config) {
-  check(pkv_cache_config_init(config, sizeof *config));
-  config->layers = LAYERS;
-  config->query_heads = 1;
-  config->kv_heads = 1;
-  config->key_dim = KEY_DIM;
-  config->value_dim = LETTERS;
-  config->blocks = 64;
+/* A cache for the toy. */
+static inline pkv_cache_config toy_config(void) {
+  static const pkv_layer_group model = {.struct_size = sizeof model,
+                                        .layers = LAYERS,
+                                        .query_heads = 1,
+                                        .kv_heads = 1,
+                                        .key_dim = KEY_DIM,
+                                        .value_dim = LETTERS};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 64};
+  return config;
 }
 
 /* What the projections of a real model are: the rows of one token, whose two predecessors and
@@ -84,7 +86,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
   size_t rows = 0;
   for (size_t i = 0; i < n; i++) {
     uint64_t held;
-    check(pkv_session_length(sessions[i], &held));
+    check(pkv_session_get_length(sessions[i], &held));
     new_tokens[i] = (uint32_t)(texts[i]->length - held);
     memcpy(tokens + rows, texts[i]->tokens + held, new_tokens[i] * sizeof *tokens);
     rows += new_tokens[i];
@@ -93,9 +95,8 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
   pkv_status status = pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch);
   if (status != PKV_OK) return status; /* not enough blocks: nothing has changed */
 
-  pkv_attention_params params;
-  check(pkv_attention_params_init(&params, sizeof params));
-  params.scale = 8; /* sharp: what matches counts e^8 times what does not */
+  /* Sharp: what matches counts e^8 times what does not. */
+  const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8};
   memset(p, 0, n * sizeof *p);
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     for (size_t i = 0, row = 0; i < n; i++)

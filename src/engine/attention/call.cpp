@@ -10,43 +10,87 @@
 
 namespace pkv::attention {
 
-pkv_attention_params default_params() {
-  pkv_attention_params params{};
-  params.struct_size = sizeof params;
-  params.causal = 1;
-  params.window = PKV_WINDOW_OF_LAYER;
-  params.sinks = PKV_SINKS_OF_LAYER;
-  params.first_blocks = params.last_blocks = 1;
-  return params;
-}
-
 namespace {
 
-void check_chosen(const pkv_attention_params& params, const AttendParams& result) {
-  if (params.top_blocks != 0 && params.block_lists != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "top_blocks (%u) and block_lists are both given", params.top_blocks);
-  if (params.block_lists == nullptr && params.block_list_size != 0)
-    fail(PKV_INVALID_ARGUMENT, "block_list_size is %llu, but block_lists is NULL",
-         (unsigned long long)params.block_list_size);
-  if (params.chosen_blocks != nullptr && params.top_blocks == 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks is what top_blocks chose, but top_blocks is 0");
-  if (params.choose_together > 1)
-    fail(PKV_INVALID_ARGUMENT, "choose_together is %u; 0 and 1 are known", params.choose_together);
-  if (params.choose_together != 0 && params.top_blocks == 0)
-    fail(PKV_INVALID_ARGUMENT, "choose_together is 1, but top_blocks is 0");
-  if (!result.chooses()) return;
+// Reads a mask into the fields of its kind. The fields of other kinds have to be 0.
+void read_mask(const pkv_mask& given, AttendParams& result) {
+  const pkv_mask mask = read_struct(&given, "mask");
+  if (mask.data == nullptr) fail(PKV_INVALID_ARGUMENT, "mask: data is NULL");
+  if (mask.kind != PKV_MASK_BYTES &&
+      (mask.columns != 0 || mask.batch_stride != 0 || mask.first_positions != nullptr))
+    fail(
+        PKV_INVALID_ARGUMENT,
+        "mask: columns (%llu), batch_stride (%lld) and first_positions are of masks of bytes; this "
+        "one has kind %d",
+        (unsigned long long)mask.columns, (long long)mask.batch_stride,
+        static_cast<int>(mask.kind));
+  switch (mask.kind) {
+    case PKV_MASK_BITS:
+      if (mask.row_stride < 0)
+        fail(PKV_OUT_OF_RANGE, "mask: row_stride is %lld words", (long long)mask.row_stride);
+      result.mask = static_cast<const uint64_t*>(mask.data);
+      result.mask_words = static_cast<uint64_t>(mask.row_stride);
+      return;
+    case PKV_MASK_PARENTS:
+      if (mask.row_stride != 0)
+        fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld; a list of parents has none",
+             (long long)mask.row_stride);
+      result.parents = static_cast<const int32_t*>(mask.data);
+      return;
+    case PKV_MASK_BYTES:
+      result.bool_mask = {static_cast<const uint8_t*>(mask.data), mask.columns, mask.row_stride,
+                          mask.batch_stride, mask.first_positions};
+      return;
+  }
+  fail(PKV_INVALID_ARGUMENT, "mask: kind is %d; it must be %d to %d", static_cast<int>(mask.kind),
+       PKV_MASK_BITS, PKV_MASK_BYTES);
+}
+
+void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
+  const pkv_chosen_blocks chosen = read_struct(&given, "chosen_blocks");
+  if (chosen.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: reserved is %u, not 0", chosen.reserved);
+  if ((chosen.top != 0) == (chosen.lists != nullptr))
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: top is %u and lists %s NULL; give one of the two",
+         chosen.top, chosen.lists != nullptr ? "is not" : "is");
+  if (chosen.lists == nullptr && chosen.list_size != 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_size is %llu, but lists is NULL",
+         (unsigned long long)chosen.list_size);
+  if (chosen.chosen != nullptr && chosen.top == 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: chosen is what top chose, but top is 0");
+  if (chosen.together > 1)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is %u; it must be 0 or 1", chosen.together);
+  if (chosen.together != 0 && chosen.top == 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is 1, but top is 0");
   if (result.transform.alibi_slopes != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "chosen blocks and alibi_slopes do not go together");
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes do not go together");
+  result.top_blocks = chosen.top;
+  result.first_blocks = chosen.first;
+  result.last_blocks = chosen.last;
+  result.choose_together = chosen.together != 0;
+  result.block_lists = chosen.lists;
+  result.block_list_size = chosen.list_size;
+  result.chosen_blocks = chosen.chosen;
+}
+
+void read_mass(const pkv_block_mass& given, AttendParams& result) {
+  const pkv_block_mass mass = read_struct(&given, "block_mass");
+  if (mass.masses == nullptr) fail(PKV_INVALID_ARGUMENT, "block_mass: masses is NULL");
+  if (result.chooses())
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and block_mass do not go together");
+  result.block_mass = mass.masses;
+  result.block_mass_size = mass.size;
+  result.block_mass_queries = mass.queries;
 }
 
 // Returns the window of one KV head.
 Window check_window(uint32_t window, uint32_t sinks, const Window& of_layer) {
-  Window result{window == PKV_WINDOW_OF_LAYER ? of_layer.window : window,
-                sinks == PKV_SINKS_OF_LAYER ? of_layer.sinks : sinks};
+  Window result{window == 0 ? of_layer.window : window, sinks == 0 ? of_layer.sinks : sinks};
+  if (sinks == PKV_NO_SINKS) result.sinks = 0;
   // A call may see less than the layer keeps, but not more: what left the layer's window is gone.
-  if (of_layer.window != 0 && (result.window == 0 || result.window > of_layer.window))
-    fail(PKV_OUT_OF_RANGE, "window is %u (0: none), but this layer keeps only %u tokens",
-         result.window, of_layer.window);
+  if (of_layer.window != 0 && result.window > of_layer.window)
+    fail(PKV_OUT_OF_RANGE, "window is %u, but this layer keeps only %u tokens", result.window,
+         of_layer.window);
   if (of_layer.window != 0 && result.sinks > of_layer.sinks)
     fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
          result.sinks, of_layer.sinks);
@@ -71,61 +115,29 @@ void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Wi
   }
 }
 
-void check_mass(const pkv_attention_params& params, const AttendParams& result) {
-  if (params.block_mass != nullptr) {
-    if (result.chooses())
-      fail(PKV_INVALID_ARGUMENT, "chosen blocks and block_mass do not go together");
-    return;
-  }
-  if (params.block_mass_size != 0 || params.block_mass_queries != 0)
-    fail(PKV_INVALID_ARGUMENT,
-         "block_mass_size is %llu and block_mass_queries %u, but block_mass is NULL",
-         (unsigned long long)params.block_mass_size, params.block_mass_queries);
-}
-
 }  // namespace
 
 AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer) {
   const pkv_attention_params params =
-      given == nullptr ? default_params() : read_struct(given, default_params(), "params");
-  if (params.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "params: reserved is %u, not 0", params.reserved);
+      given == nullptr ? pkv_attention_params{} : read_struct(given, "params");
   if (!std::isfinite(params.scale))
     fail(PKV_INVALID_ARGUMENT, "scale is %g, not finite", static_cast<double>(params.scale));
-  if (params.causal > 1)
-    fail(PKV_INVALID_ARGUMENT, "causal is %u; 0 and 1 are known", params.causal);
+  if (params.bidirectional > 1)
+    fail(PKV_INVALID_ARGUMENT, "bidirectional is %u; it must be 0 or 1", params.bidirectional);
   if (!std::isfinite(params.softcap) || params.softcap < 0)
     fail(PKV_INVALID_ARGUMENT, "softcap is %g; a finite number, 0 for none, is needed",
          static_cast<double>(params.softcap));
   AttendParams result{};
   result.scale = params.scale != 0 ? params.scale : 1 / std::sqrt(static_cast<float>(key_dim));
-  result.causal = params.causal != 0;
+  result.causal = params.bidirectional == 0;
   result.transform = {params.softcap, params.alibi_slopes};
   result.sink_logits = params.sink_logits;
-  result.mask = params.mask;
-  result.mask_words = params.mask_words;
-  result.parents = params.parents;
-  result.bool_mask = {params.bool_mask, params.bool_mask_columns, params.bool_mask_row_stride,
-                      params.bool_mask_batch_stride, params.bool_mask_first_positions};
-  const int masks =
-      (params.mask != nullptr) + (params.parents != nullptr) + (params.bool_mask != nullptr);
-  if (masks > 1)
-    fail(PKV_INVALID_ARGUMENT, "%d of mask, parents and bool_mask are given; 1 is possible", masks);
   result.lse = params.lse;
   set_windows(params, kv_heads, of_layer, result);
-  result.top_blocks = params.top_blocks;
-  result.first_blocks = params.first_blocks;
-  result.last_blocks = params.last_blocks;
-  result.choose_together = params.choose_together != 0;
-  result.block_lists = params.block_lists;
-  result.block_list_size = params.block_list_size;
-  result.chosen_blocks = params.chosen_blocks;
-  check_chosen(params, result);
-  result.block_mass = params.block_mass;
-  result.block_mass_size = params.block_mass_size;
-  result.block_mass_queries = params.block_mass_queries;
-  check_mass(params, result);
+  if (params.mask != nullptr) read_mask(*params.mask, result);
+  if (params.chosen_blocks != nullptr) read_chosen(*params.chosen_blocks, result);
+  if (params.block_mass != nullptr) read_mass(*params.block_mass, result);
   return result;
 }
 
@@ -155,12 +167,12 @@ constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 void check_words(const AttendCall& call, uint64_t rows) {
   const uint64_t words = call.params.mask_words;
   if (words > max_mask_words)
-    fail(PKV_OUT_OF_RANGE, "mask_words is %llu; at most 2^26 are of use",
+    fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; at most 2^26 are of use",
          (unsigned long long)words);
   checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
   for (const AttendSequence& sequence : call.sequences)
     if (ceil_div(sequence.queries, 64) > words)
-      fail(PKV_INVALID_ARGUMENT, "mask_words is %llu; %u new tokens need %llu",
+      fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %llu words; %u new tokens need %llu",
            (unsigned long long)words, sequence.queries,
            (unsigned long long)ceil_div(sequence.queries, 64));
 }
@@ -210,7 +222,7 @@ void check_parents(const AttendCall& call) {
       const int32_t parent = call.params.parents[sequence.first_query + i];
       if (parent < -1 || parent >= static_cast<int64_t>(i))
         fail(PKV_INVALID_ARGUMENT,
-             "parents: new token %u of sequence %llu has parent %d; -1, or one before it, is "
+             "mask: new token %u of sequence %llu has parent %d; -1, or one before it, is "
              "needed",
              i, (unsigned long long)sequence.index, parent);
     }
@@ -219,18 +231,18 @@ void check_parents(const AttendCall& call) {
 void check_bool_mask(const AttendCall& call) {
   const BoolMask& mask = call.params.bool_mask;
   if (mask.row_stride < 0 || mask.batch_stride < 0)
-    fail(PKV_OUT_OF_RANGE, "bool_mask: negative stride (row_stride %lld, batch_stride %lld)",
+    fail(PKV_OUT_OF_RANGE, "mask: negative stride (row_stride %lld, batch_stride %lld)",
          (long long)mask.row_stride, (long long)mask.batch_stride);
-  checked_bytes(mask.columns, 1, "bool_mask");
+  checked_bytes(mask.columns, 1, "mask");
   for (const AttendSequence& sequence : call.sequences) {
     const uint64_t last_row = sequence.mask_row + sequence.queries - 1;
-    uint64_t extent = checked_add(
-        mask.columns, checked_mul(last_row, static_cast<uint64_t>(mask.row_stride), "bool_mask"),
-        "bool_mask");
+    uint64_t extent =
+        checked_add(mask.columns,
+                    checked_mul(last_row, static_cast<uint64_t>(mask.row_stride), "mask"), "mask");
     extent = checked_add(
-        extent, checked_mul(sequence.index, static_cast<uint64_t>(mask.batch_stride), "bool_mask"),
-        "bool_mask");
-    checked_bytes(extent, 1, "bool_mask");
+        extent, checked_mul(sequence.index, static_cast<uint64_t>(mask.batch_stride), "mask"),
+        "mask");
+    checked_bytes(extent, 1, "mask");
     const int64_t first = mask.first_position(sequence.index);
     // Columns fit into 2^56, so neither side overflows.
     if (first < 0 ? static_cast<uint64_t>(-(first + 1)) >= mask.columns ||
@@ -238,7 +250,7 @@ void check_bool_mask(const AttendCall& call) {
                   : static_cast<uint64_t>(first) < sequence.length &&
                         sequence.length - static_cast<uint64_t>(first) > mask.columns)
       fail(PKV_INVALID_ARGUMENT,
-           "bool_mask: %llu columns from position %lld on do not reach the %llu positions of "
+           "mask: %llu columns from position %lld on do not reach the %llu positions of "
            "sequence %llu",
            (unsigned long long)mask.columns, (long long)first, (unsigned long long)sequence.length,
            (unsigned long long)sequence.index);
@@ -252,7 +264,7 @@ void check_block_mass(const AttendCall& call) {
   for (const AttendSequence& sequence : call.sequences) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "block_mass needs storage PAGED");
     if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
-      fail(PKV_INVALID_ARGUMENT, "block_mass_size is %llu; sequence %llu has %llu blocks",
+      fail(PKV_INVALID_ARGUMENT, "block_mass: size is %llu; sequence %llu has %llu blocks",
            (unsigned long long)size, (unsigned long long)sequence.index,
            (unsigned long long)blocks);
     count = std::max(count, sequence.index + 1);

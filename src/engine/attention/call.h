@@ -53,7 +53,7 @@ struct AttendShape {
   pkv_dtype key_dtype, value_dtype;
 };
 
-// The mask of bytes of pkv_attention_params.
+// A mask of kind BYTES.
 struct BoolMask {
   const uint8_t* data;
   uint64_t columns;
@@ -104,14 +104,10 @@ struct AttendParams {
   }
 };
 
-// Checks a caller's parameters, which may be NULL, and fills in defaults. PKV_WINDOW_OF_LAYER and
-// PKV_SINKS_OF_LAYER become the window and the sinks given here. Throws INVALID_ARGUMENT,
+// Checks a caller's parameters, which may be NULL, and fills in defaults. Throws INVALID_ARGUMENT,
 // OUT_OF_RANGE for a window or sinks beyond what the layer keeps, bad_alloc.
 AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer);
-
-// Causal, with the default scale and the window and sinks of the layer.
-pkv_attention_params default_params();
 
 // What a query of a sequence sees.
 kernels::QueryView view_of(const AttendParams& params, const AttendSequence& sequence,

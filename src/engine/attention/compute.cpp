@@ -14,7 +14,7 @@ const pkv_compute_config& checked(const pkv_compute_config& config) {
   check_runner(config.runner, config.threads);
   check_threads(config.threads);
   if (config.isa < PKV_ISA_AUTO || config.isa > kernels::last_isa)
-    fail(PKV_INVALID_ARGUMENT, "isa is %d; 0 to %d are known", static_cast<int>(config.isa),
+    fail(PKV_INVALID_ARGUMENT, "isa is %d; it must be 0 to %d", static_cast<int>(config.isa),
          static_cast<int>(kernels::last_isa));
   if (!kernels::isa_supported(config.isa))
     fail(PKV_UNSUPPORTED, "isa %d, %s, is not in this build or not on this processor",
@@ -37,15 +37,9 @@ pkv_compute_info Compute::info() const {
   return {sizeof(pkv_compute_info), workers_.threads(), kernels_.isa, 0};
 }
 
-pkv_compute_config default_compute_config() {
-  pkv_compute_config config{};
-  config.struct_size = sizeof config;
-  return config;
-}
-
 Compute& default_compute() {
   static constinit std::atomic<Compute*> place{nullptr};
-  return lazy_singleton(place, [] { return std::make_unique<Compute>(default_compute_config()); });
+  return lazy_singleton(place, [] { return std::make_unique<Compute>(pkv_compute_config{}); });
 }
 
 }  // namespace pkv::attention

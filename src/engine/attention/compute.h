@@ -27,9 +27,6 @@ class Compute {
   ScratchPool scratch_;
 };
 
-// What the _init function of the C interface writes.
-pkv_compute_config default_compute_config();
-
 // The one of calls that name none. It is made at the first use and never destroyed.
 Compute& default_compute();
 

@@ -158,7 +158,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, u
   pkv_kv_view kv = given;
   if (kv.value_dim == 0) kv.value_dim = kv.key_dim;
   const pkv_dtype value_dtype = check_shape(kv);
-  if (latent > 1) fail(PKV_INVALID_ARGUMENT, "latent is %u; 0 and 1 are known", latent);
+  if (latent > 1) fail(PKV_INVALID_ARGUMENT, "latent is %u; it must be 0 or 1", latent);
   if (latent != 0) check_latent(kv, value_dtype);
   check_rotation(kv, latent != 0);
   memory::Shape shape{};

@@ -102,7 +102,7 @@ void Masks::add_bools(Workers& workers, const AttendCall& call) {
     for (uint64_t row = 0; row < bools.rows; row += part_rows)
       parts.push_back({bools.data + static_cast<int64_t>(row) * mask.row_stride,
                        std::min(part_rows, bools.rows - row), bools.columns, total + row * stride});
-    total = checked_add(total, checked_mul(bools.rows, stride, "bool_mask"), "bool_mask");
+    total = checked_add(total, checked_mul(bools.rows, stride, "mask"), "mask");
   }
   words_.resize(total + 1);  // a sequence without columns has a pointer, too
   uint64_t first_word = 0;

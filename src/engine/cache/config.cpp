@@ -101,7 +101,7 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
          "group %u: %u sinks without a window; without one every token stays visible", index,
          shape.sinks);
   if (group.latent > 1)
-    fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; 0 and 1 are known", index, group.latent);
+    fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; it must be 0 or 1", index, group.latent);
   if (shape.latent && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
     fail(PKV_INVALID_ARGUMENT,
          "group %u: latent values are the first of %u dims of K and have their type; value_dim is "
@@ -111,50 +111,15 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   return shape;
 }
 
-// Returns the caller's groups or, if there are none, the one group that the config itself
-// describes.
 std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
-  if (config.group_count == 0) {
-    pkv_layer_group group = default_group();
-    group.layers = config.layers;
-    group.query_heads = config.query_heads;
-    group.kv_heads = config.kv_heads;
-    group.key_dim = config.key_dim;
-    group.value_dim = config.value_dim;
-    group.dtype = config.dtype;
-    group.window = config.window;
-    group.value_dtype = config.value_dtype;
-    group.sinks = config.sinks;
-    group.latent = config.latent;
-    group.rotation = config.rotation;
-    group.key_rotation = config.key_rotation;
-    group.value_rotation = config.value_rotation;
-    return {group};
-  }
-  if (config.layers | config.query_heads | config.kv_heads | config.key_dim | config.value_dim |
-          config.window | static_cast<uint32_t>(config.dtype) |
-          static_cast<uint32_t>(config.value_dtype) | config.sinks | config.latent |
-          static_cast<uint32_t>(config.rotation) ||
-      config.key_rotation != nullptr || config.value_rotation != nullptr)
-    fail(PKV_INVALID_ARGUMENT,
-         "the model is described twice: by %u groups and by the fields of the config",
-         config.group_count);
   if (config.groups == nullptr)
-    fail(PKV_INVALID_ARGUMENT, "group_count is %u but groups is NULL", config.group_count);
+    fail(PKV_INVALID_ARGUMENT, "groups is NULL: the model has no layers");
   if (config.group_count > max_layers)
     fail(PKV_INVALID_ARGUMENT, "%u groups; at most %u are possible", config.group_count,
          max_layers);
   std::vector<pkv_layer_group> groups;
-  // The structs lie struct_size apart, which need not be the size that this build knows.
-  const auto* at = reinterpret_cast<const unsigned char*>(config.groups);
-  const uint32_t stride = config.groups->struct_size;
-  for (uint32_t i = 0; i < config.group_count; i++, at += stride) {
-    groups.push_back(read_struct(reinterpret_cast<const pkv_layer_group*>(at), default_group(),
-                                 "pkv_layer_group"));
-    if (groups.back().struct_size != stride)
-      fail(PKV_INVALID_ARGUMENT, "group %u has struct_size %u, group 0 has %u", i,
-           groups.back().struct_size, stride);
-  }
+  for (uint32_t i = 0; i < std::max(config.group_count, 1u); i++)
+    groups.push_back(read_struct(config.groups + i, "pkv_layer_group"));
   return groups;
 }
 
@@ -200,8 +165,8 @@ uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_lay
 template <class Enum>
 void check_enum(Enum value, int first, int last, const char* name) {
   if (static_cast<int>(value) < first || static_cast<int>(value) > last)
-    fail(PKV_INVALID_ARGUMENT, "%s is %d; %d to %d are known", name, static_cast<int>(value), first,
-         last);
+    fail(PKV_INVALID_ARGUMENT, "%s is %d; it must be %d to %d", name, static_cast<int>(value),
+         first, last);
 }
 
 void check_hooks(const pkv_cache_config& config) {
@@ -235,33 +200,6 @@ void check_prefix(const pkv_prefix_config& prefix) {
 
 }  // namespace
 
-pkv_layer_group default_group() {
-  pkv_layer_group group{};
-  group.struct_size = sizeof group;
-  return group;
-}
-
-pkv_prefix_config default_prefix() {
-  pkv_prefix_config config{};
-  config.struct_size = sizeof config;
-  return config;
-}
-
-pkv_store_config default_store() {
-  pkv_store_config config{};
-  config.struct_size = sizeof config;
-  return config;
-}
-
-pkv_cache_config default_config() {
-  pkv_cache_config config{};
-  config.struct_size = sizeof config;
-  config.storage = PKV_STORAGE_PAGED;
-  config.layout = PKV_LAYOUT_PACKED;
-  config.block_size = 16;
-  return config;
-}
-
 void check_block_size(uint32_t block_size) {
   if (block_size < 16 || block_size > memory::max_block_size || block_size % 16 != 0)
     fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to %u is needed",
@@ -278,8 +216,8 @@ void check_enums(const pkv_cache_config& config) {
 }
 
 pkv_prefix_config read_prefix(const pkv_cache_config& config) {
-  if (config.prefix == nullptr) return default_prefix();
-  const pkv_prefix_config prefix = read_struct(config.prefix, default_prefix(), "prefix");
+  if (config.prefix == nullptr) return {};
+  const pkv_prefix_config prefix = read_struct(config.prefix, "prefix");
   check_prefix(prefix);
   if (config.storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
@@ -288,7 +226,7 @@ pkv_prefix_config read_prefix(const pkv_cache_config& config) {
 
 std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
   if (config.store == nullptr) return std::nullopt;
-  const pkv_store_config store = read_struct(config.store, default_store(), "store");
+  const pkv_store_config store = read_struct(config.store, "store");
   check_store(store);
   if (config.prefix == nullptr || config.storage != PKV_STORAGE_PAGED)
     fail(PKV_UNSUPPORTED,
@@ -298,11 +236,12 @@ std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
 }
 
 void check_options(const pkv_cache_config& config) {
+  if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   check_block_size(config.block_size);
   if (config.shared_memory > 1)
-    fail(PKV_INVALID_ARGUMENT, "shared_memory is %u; 0 and 1 are known", config.shared_memory);
+    fail(PKV_INVALID_ARGUMENT, "shared_memory is %u; it must be 0 or 1", config.shared_memory);
   if (config.prefault > 1)
-    fail(PKV_INVALID_ARGUMENT, "prefault is %u; 0 and 1 are known", config.prefault);
+    fail(PKV_INVALID_ARGUMENT, "prefault is %u; it must be 0 or 1", config.prefault);
   if (config.memory_directory != nullptr) {
     if (config.memory_directory[0] == '\0')
       fail(PKV_INVALID_ARGUMENT, "memory_directory is an empty string: a path of 0 bytes");
@@ -415,7 +354,8 @@ uint64_t tokens_in_pages(const CacheConfig& config) {
 
 }  // namespace
 
-CacheConfig check_config(const pkv_cache_config& config) {
+CacheConfig check_config(pkv_cache_config config) {
+  if (config.block_size == 0) config.block_size = 16;
   check_enums(config);
   check_hooks(config);
   CacheConfig result{};

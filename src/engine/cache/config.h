@@ -43,20 +43,14 @@ struct CacheConfig {
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.
 void check_block_size(uint32_t block_size);
 
-// Checks a caller's config and fills in defaults. The struct must be of this build's size already;
-// the structs it points to are read by their own struct_size. Throws INVALID_ARGUMENT,
+// Checks a caller's config, of which the structs it points to are not read yet, and fills in
+// defaults. Throws INVALID_ARGUMENT,
 // OUT_OF_RANGE, UNSUPPORTED, TOO_LARGE, OVERFLOW with a sentence about the first thing that is
 // wrong.
-CacheConfig check_config(const pkv_cache_config& config);
+CacheConfig check_config(pkv_cache_config config);
 
 // Computes the sizes of one group, or of the whole cache for PKV_ALL_GROUPS. Throws OUT_OF_RANGE,
 // OVERFLOW.
 pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group);
-
-// What the _init functions of the C interface write.
-pkv_layer_group default_group();
-pkv_prefix_config default_prefix();
-pkv_store_config default_store();
-pkv_cache_config default_config();
 
 }  // namespace pkv

@@ -161,7 +161,8 @@ void check(const pkv_stream& stream, bool reads) {
         fail(PKV_INVALID_ARGUMENT, "stream: the %s function is NULL", reads ? "read" : "write");
       return;
   }
-  fail(PKV_INVALID_ARGUMENT, "stream: kind is %d; 1 to 4 are known", static_cast<int>(stream.kind));
+  fail(PKV_INVALID_ARGUMENT, "stream: kind is %d; it must be 1 to 4",
+       static_cast<int>(stream.kind));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ bool Rotations::operator==(const Rotations& other) const {
 void check_rotation(pkv_rotation kind, const float* key, const float* value, uint32_t key_dim,
                     uint32_t value_dim, bool latent, const char* name) {
   if (kind < PKV_ROTATION_NONE || kind > kernels::last_rotation)
-    fail(PKV_INVALID_ARGUMENT, "%s: rotation is %d; 0 to %d are known", name,
+    fail(PKV_INVALID_ARGUMENT, "%s: rotation is %d; it must be 0 to %d", name,
          static_cast<int>(kind), static_cast<int>(kernels::last_rotation));
   const bool given = key != nullptr || value != nullptr;
   if (given != (kind == PKV_ROTATION_MATRIX))

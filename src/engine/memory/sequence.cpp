@@ -189,14 +189,6 @@ void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const 
        group_->pool.blocks());
 }
 
-void Sequence::check_fits_whole(uint64_t end, const char* who) const {
-  if (fits_whole(end)) return;
-  fail(PKV_TOO_LARGE,
-       "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
-       (unsigned long long)end, (unsigned long long)group_->blocks_for(end), group_->block_size,
-       group_->pool.blocks());
-}
-
 uint64_t Sequence::window_begin(uint64_t length) const {
   const uint64_t window = group_->shape.window;
   return window == 0 || length < window ? 0 : length + 1 - window;
@@ -383,31 +375,6 @@ void Sequence::clear() noexcept {
   trim(0);
   group_->tensor_bytes.fetch_sub(tensors_.bytes(), std::memory_order_relaxed);
   tensors_.clear();
-}
-
-uint64_t Sequence::reusable() const {
-  uint64_t n = 0;
-  for (size_t i = 0; i < blocks_.size(); i++) n += is_block(blocks_[i]) && !shared(i);
-  return n;
-}
-
-void Sequence::rewind(uint64_t max_kept) noexcept {
-  release_spares();
-  size_t kept = 0;
-  for (size_t i = 0; i < blocks_.size(); i++) {
-    if (!is_block(blocks_[i])) continue;
-    if (kept == max_kept || shared(i)) {
-      release(i);
-      continue;
-    }
-    const Block block = std::exchange(blocks_[i], no_block);
-    blocks_[kept] = block;
-    ids_[kept++] = PKV_BLOCK_ID(block);
-  }
-  blocks_.resize(kept);
-  ids_.resize(kept);
-  dropped_ = 0;
-  for (const Block block : blocks_) group_->pool.set_filled(block, 0);
 }
 
 uint64_t Sequence::blocks_needed_to_fork(uint64_t length) const {

@@ -100,8 +100,6 @@ class Sequence {
   // Throws TOO_LARGE if the blocks that a step of positions [length, end) reads and writes exceed
   // the whole pool, so that it could not run even if this were the only sequence.
   void check_fits(uint64_t length, uint64_t end, const char* who) const;
-  // Does the same for positions [0, end) when one step writes all of them.
-  void check_fits_whole(uint64_t end, const char* who) const;
 
   // Begins a step of positions [length, end). Takes over the fresh blocks, as many as the step
   // needs, after make_room(). Without `copies` the step writes into the tail itself; a tail that is
@@ -167,12 +165,6 @@ class Sequence {
   void trim(uint64_t length) noexcept;
   // Releases all blocks and frees the tensors.
   void clear() noexcept;
-  // Returns how many blocks rewind() could keep: those that nobody else references.
-  uint64_t reusable() const;
-  // Empties the sequence but keeps up to `max_kept` unshared blocks as its first entries, for a
-  // sequence that is written anew from position 0.
-  void rewind(uint64_t max_kept) noexcept;
-
   // Returns how many blocks the caller must allocate for fork(): 0 unless storage is contiguous,
   // since paged sequences share their blocks.
   uint64_t blocks_needed_to_fork(uint64_t length) const;

@@ -12,27 +12,17 @@
 
 namespace pkv {
 
-Batch::Batch(Cache& cache, size_t sessions) : cache_(cache), written_(cache.config().layers) {
-  entries_.reserve(sessions);
-  tasks_.reserve(sessions);
-}
-
 Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
              uint64_t* short_by)
-    : Batch(cache, sessions.size()) {
+    : cache_(cache), written_(cache.config().layers) {
+  entries_.reserve(sessions.size());
+  tasks_.reserve(sessions.size());
   for (size_t i = 0; i < sessions.size(); i++) {
     sessions[i]->check_ready("begin");
     entries_.push_back({sessions[i], sessions[i]->length(), new_tokens[i], rows_});
     rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
   }
   reserve(short_by);
-  open_ = true;
-}
-
-void Batch::begin_reserved(Session& session, uint32_t new_tokens) noexcept {
-  entries_.push_back({&session, 0, new_tokens, 0});
-  rows_ = new_tokens;
-  session.begin_reserved(*this, new_tokens);
   open_ = true;
 }
 
@@ -328,31 +318,22 @@ size_t Batch::states(uint32_t layer, const void** before, std::span<void*> after
   return total;
 }
 
-size_t Batch::state_indices(uint32_t group, size_t* indptr, std::span<uint32_t> tokens) const {
+size_t Batch::state_blocks(uint32_t group, const StateBlocks& out) const {
   check_has_states_of(group);
   const size_t total = count_states(group);
-  if (tokens.size() < total) return total;
-  size_t at = 0;
-  for (size_t i = 0; i < entries_.size(); i++) {
-    indptr[i] = at;
-    for (const auto& state : entries_[i].session->content().sequences()[group].new_states())
-      tokens[at++] = state.tokens - 1;
-  }
-  indptr[entries_.size()] = at;
-  return total;
-}
-
-size_t Batch::state_blocks(uint32_t group, uint32_t* before, std::span<uint32_t> after) const {
-  check_has_states_of(group);
-  const size_t total = count_states(group);
-  if (after.size() < total) return total;
+  if (out.capacity < total) return total;
   size_t at = 0;
   for (size_t i = 0; i < entries_.size(); i++) {
     const memory::Sequence& sequence = entries_[i].session->content().sequences()[group];
-    before[i] = memory::block_id(sequence.state_block(entries_[i].start));
-    for (const memory::NewState& state : sequence.new_states())
-      after[at++] = memory::block_id(state.block);
+    if (out.before != nullptr)
+      out.before[i] = memory::block_id(sequence.state_block(entries_[i].start));
+    out.indptr[i] = at;
+    for (const memory::NewState& state : sequence.new_states()) {
+      if (out.after != nullptr) out.after[at] = memory::block_id(state.block);
+      out.tokens[at++] = state.tokens - 1;
+    }
   }
+  out.indptr[entries_.size()] = at;
   return total;
 }
 

@@ -14,6 +14,15 @@
 
 namespace pkv {
 
+// The lists of the caller's that pkv_batch_get_state_blocks fills; before and after may be NULL.
+struct StateBlocks {
+  uint32_t* before;  // [sessions]
+  size_t* indptr;    // [sessions + 1]
+  uint32_t* tokens;  // [capacity], as `after`
+  uint32_t* after;
+  size_t capacity;
+};
+
 class Batch : public Step {
  public:
   // Begins a step in every session. The sessions belong to `cache`, are listed once each and are in
@@ -22,10 +31,6 @@ class Batch : public Step {
   // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
         uint64_t* short_by);
-  // Allocates what a batch of that many sessions needs, but begins no step. Throws bad_alloc.
-  Batch(Cache& cache, size_t sessions);
-  // Begins a step of an empty session whose blocks are reserved already. It cannot fail.
-  void begin_reserved(Session& session, uint32_t new_tokens) noexcept;
   // Aborts the step unless it was committed.
   ~Batch() override;
   Batch(const Batch&) = delete;
@@ -34,7 +39,6 @@ class Batch : public Step {
   // The new tokens of all sessions, which are the rows of every tensor.
   size_t rows() const { return rows_; }
   bool written(uint32_t layer) const override { return written_[layer]; }
-  const char* name() const override { return "batch"; }
   // True when all layers are written.
   bool complete() const { return first_unwritten() == written_.size(); }
 
@@ -56,7 +60,7 @@ class Batch : public Step {
   void commit(const int32_t* tokens);
 
   // Gives the states of one layer: before[i] is the one that session i has, NULL if it has no token
-  // yet; `after` gets those that the step keeps, in the order of state_indices(), if they fit. The
+  // yet; `after` gets those that the step keeps, in the order of state_blocks(), if they fit. The
   // layer counts as written from now on. Returns how many `after` there are. Throws OUT_OF_RANGE,
   // UNSUPPORTED, INVALID_ARGUMENT.
   size_t states(uint32_t layer, const void** before, std::span<void*> after);
@@ -64,11 +68,9 @@ class Batch : public Step {
   // The queries below throw OUT_OF_RANGE for an unknown group, and UNSUPPORTED where storage is
   // contiguous or where the group has none of what is asked for.
 
-  // Writes after which new tokens of each session a state is kept, as compressed rows, if they fit
-  // into `tokens`. Returns how many there are.
-  size_t state_indices(uint32_t group, size_t* indptr, std::span<uint32_t> tokens) const;
-  // Writes the ids of the blocks of states, as states() does with their addresses.
-  size_t state_blocks(uint32_t group, uint32_t* before, std::span<uint32_t> after) const;
+  // Writes which states of a group the step keeps, if the lists have room. Returns how many there
+  // are.
+  size_t state_blocks(uint32_t group, const StateBlocks& out) const;
 
   // Writes the slots of the new tokens in one group if they fit. Returns how many there are.
   size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;

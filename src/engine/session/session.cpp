@@ -76,9 +76,8 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
 
 void Session::check_idle(const char* who) const {
   if (step_ == nullptr) return;
-  if (own_step_ == nullptr) fail(PKV_BUSY, "%s: the session is in a %s", who, step_->name());
-  fail(PKV_BUSY, "%s: a %s is under way; give it its other layers, or end it by a trim", who,
-       own_step_->name());
+  if (own_step_ == nullptr) fail(PKV_BUSY, "%s: the session is in a batch", who);
+  fail(PKV_BUSY, "%s: an append is under way; give it its other layers, or end it by a trim", who);
 }
 
 void Session::check_ready(const char* who) const {
@@ -344,13 +343,6 @@ void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memor
   step_tokens_ = new_tokens;
 }
 
-void Session::begin_reserved(const Step& step, uint32_t new_tokens) noexcept {
-  for (memory::Sequence& sequence : content_.sequences())
-    sequence.begin(length(), length() + new_tokens, false, {});
-  step_ = &step;
-  step_tokens_ = new_tokens;
-}
-
 bool Session::release_expired(std::span<const memory::StepNeed> needs) noexcept {
   bool any = false;
   for (size_t g = 0; g < needs.size(); g++)
@@ -384,27 +376,6 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
 void Session::abort() noexcept {
   for (memory::Sequence& sequence : content_.sequences()) sequence.abort();
   step_ = nullptr;
-}
-
-void Session::clear_and_reserve(uint64_t n) {
-  std::vector<uint64_t> needed, counts;
-  for (const memory::Sequence& sequence : content_.sequences()) {
-    sequence.check_fits_whole(n, "prefill");
-    needed.push_back(ceil_div(n, sequence.group().block_size));
-    counts.push_back(needed.back() - std::min(needed.back(), sequence.reusable()));
-  }
-  Reservation reservation(cache(), counts, watermark(), nullptr, "prefill");
-  for (size_t g = 0; g < counts.size(); g++) content_.sequences()[g].make_room(counts[g], n);
-  reserve_ids(n);
-  content_.tokens().clear();
-  update_token_count();
-  forget_tokens();
-  for (size_t g = 0; g < counts.size(); g++) {
-    content_.sequences()[g].rewind(needed[g]);
-    content_.sequences()[g].append(reservation.next(g, counts[g]));
-    reservation.disown(g, counts[g]);
-  }
-  retreat(0);
 }
 
 // Allocates memory for `total` token ids. Throws TOO_LARGE, bad_alloc.
@@ -507,13 +478,6 @@ const memory::Sequence& Session::table(uint32_t group) const {
   if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
   return content_.sequences()[group];
-}
-
-void Session::slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const {
-  const memory::Sequence& sequence = table(group);
-  memory::check_has_rows(sequence.group(), "slot_mapping");
-  check_range(first, n, sequence.capacity(), "slots of the session");
-  for (size_t i = 0; i < n; i++) slots[i] = sequence.slot(first + i);
 }
 
 void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,

@@ -105,8 +105,6 @@ class Session {
   // Begins a step and takes the blocks that it needs out of the reservation.
   void begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
              Reservation& reservation) noexcept;
-  // Begins a step of an empty session whose blocks are reserved already.
-  void begin_reserved(const Step& step, uint32_t new_tokens) noexcept;
   // K and V of one layer, with room for those of the new tokens.
   kernels::KvView view(LayerPlace place) const {
     return content_.sequences()[place.group].view(place.layer);
@@ -129,18 +127,12 @@ class Session {
   // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.
   void abort() noexcept;
 
-  // The step of a prefill or push. The session owns it, since its caller gives one layer per call
-  // and has no object for the step.
+  // The step of an append. The session owns it, since its caller gives one layer per call and has
+  // no object for the step.
   std::unique_ptr<Step>& own_step() { return own_step_; }
-  // Empties the session and reserves the blocks of n tokens, reusing its unshared ones. Throws
-  // TOO_LARGE, OUT_OF_BLOCKS, bad_alloc; then the session has lost nothing.
-  void clear_and_reserve(uint64_t n);
 
   // The block table of one group. Throws OUT_OF_RANGE, and UNSUPPORTED where storage is contiguous.
   const memory::Sequence& table(uint32_t group) const;
-  // Writes the slots of positions [first, first + n), which must have blocks. Throws as table()
-  // does.
-  void slot_mapping(uint32_t group, uint64_t first, size_t n, int64_t* slots) const;
   // Copies K and V of positions [first, first + n) of one layer to the caller's rows; k or v may be
   // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
   void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,

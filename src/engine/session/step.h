@@ -1,5 +1,5 @@
-// A step in flight as the sessions in it see it. It is a batch, or a prefill or push of one
-// session; sessions include only this interface, because a batch in turn knows its sessions.
+// A step in flight as the sessions in it see it. It is a batch, or an append to one session;
+// sessions include only this interface, because a batch in turn knows its sessions.
 // Destroying a step that was not committed aborts it.
 #pragma once
 
@@ -12,8 +12,6 @@ class Step {
   virtual ~Step() = default;
   // True if K and V of the new tokens are written in this layer.
   virtual bool written(uint32_t layer) const = 0;
-  // What error sentences call the step: "batch", "prefill" or "push".
-  virtual const char* name() const = 0;
 };
 
 }  // namespace pkv

@@ -153,7 +153,7 @@ func filled(cache *pagedkv.Cache, tokens int) ([]*pagedkv.Session, error) {
 			return nil, err
 		}
 		rows := pagedkv.Float32(prompt)
-		if err := session.Prefill(0, tokens, rows, rows); err != nil {
+		if err := session.Append(0, tokens, rows, rows); err != nil {
 			return nil, err
 		}
 		list[i] = session

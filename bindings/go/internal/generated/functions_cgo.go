@@ -11,17 +11,24 @@ package generated
 
 // Structs that point into Go memory are passed by value: cgo then checks and holds what
 // they point at.
+typedef struct {
+  pkv_attention_params value;
+  pkv_mask mask;
+  pkv_chosen_blocks chosen_blocks;
+  pkv_block_mass block_mass;
+  int given, mask_given, chosen_blocks_given, block_mass_given;
+} go_pkv_attention_params;
+static const pkv_attention_params* go_pkv_attention_params_of(go_pkv_attention_params* all) {
+  all->value.mask = all->mask_given ? &all->mask : NULL;
+  all->value.chosen_blocks = all->chosen_blocks_given ? &all->chosen_blocks : NULL;
+  all->value.block_mass = all->block_mass_given ? &all->block_mass : NULL;
+  return all->given ? &all->value : NULL;
+}
 static const char* go_pkv_status_string(int status) {
   return pkv_status_string((pkv_status)status);
 }
 static const char* go_pkv_last_error(void) {
   return pkv_last_error();
-}
-static int go_pkv_cache_config_init(pkv_cache_config* config, size_t struct_size) {
-  return pkv_cache_config_init(config, struct_size);
-}
-static int go_pkv_layer_group_init(pkv_layer_group* group, size_t struct_size) {
-  return pkv_layer_group_init(group, struct_size);
 }
 static int go_pkv_cache_compute_plan(pkv_cache_config* config, uint32_t group, pkv_cache_plan* out)
     {
@@ -54,9 +61,6 @@ static int go_pkv_isa_supported(int isa, int32_t* out) {
 static const char* go_pkv_isa_name(int isa) {
   return pkv_isa_name((pkv_isa)isa);
 }
-static int go_pkv_compute_config_init(pkv_compute_config* config, size_t struct_size) {
-  return pkv_compute_config_init(config, struct_size);
-}
 static int go_pkv_compute_create(pkv_compute_config* config, uintptr_t* out) {
   return pkv_compute_create(config, (pkv_compute *)(void*)out);
 }
@@ -69,8 +73,8 @@ static int go_pkv_compute_get_info(uintptr_t compute, pkv_compute_info* out) {
 static int go_pkv_openmp_runner(pkv_runner* out) {
   return pkv_openmp_runner(out);
 }
-static int go_pkv_cache_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
-  return pkv_cache_kv_view((pkv_cache)cache, layer, out);
+static int go_pkv_cache_get_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
+  return pkv_cache_get_kv_view((pkv_cache)cache, layer, out);
 }
 static int go_pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint64_t* bytes) {
   return pkv_kv_view_plan(kv, latent, memory, bytes);
@@ -90,22 +94,17 @@ static int go_pkv_kv_write(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_
   return pkv_kv_write((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
       NULL, k_given ? &k : NULL, v_given ? &v : NULL);
 }
-static int go_pkv_attention_params_init(pkv_attention_params* params, size_t struct_size) {
-  return pkv_attention_params_init(params, struct_size);
-}
 static int go_pkv_attention(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
-    sequences, int sequences_given, pkv_attention_params params, int params_given, pkv_tensor q, int
-    q_given, pkv_tensor out, int out_given) {
+    sequences, int sequences_given, go_pkv_attention_params params, pkv_tensor q, int q_given,
+    pkv_tensor out, int out_given) {
   return pkv_attention((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
-      NULL, params_given ? &params : NULL, q_given ? &q : NULL, out_given ? &out : NULL);
+      NULL, go_pkv_attention_params_of(&params), q_given ? &q : NULL, out_given ? &out : NULL);
 }
-static int go_pkv_merge_states(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse, size_t
-    rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float* merged_lse) {
-  return pkv_merge_states((pkv_compute)compute, count, outs, (const float *const *)lse, rows, heads,
-      dim, merged_given ? &merged : NULL, merged_lse);
-}
-static int go_pkv_pool_config_init(pkv_pool_config* config, size_t struct_size) {
-  return pkv_pool_config_init(config, struct_size);
+static int go_pkv_attention_merge(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse,
+    size_t rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float*
+    merged_lse) {
+  return pkv_attention_merge((pkv_compute)compute, count, outs, (const float *const *)lse, rows,
+      heads, dim, merged_given ? &merged : NULL, merged_lse);
 }
 static int go_pkv_pool_create(pkv_pool_config* config, uintptr_t* out) {
   return pkv_pool_create(config, (pkv_pool *)(void*)out);
@@ -131,17 +130,14 @@ static int go_pkv_pool_seal(uintptr_t pool, uint64_t block) {
 static int go_pkv_pool_reset(uintptr_t pool, uint64_t block) {
   return pkv_pool_reset((pkv_pool)pool, block);
 }
-static int go_pkv_pool_block_state(uintptr_t pool, uint32_t id, pkv_block_state* out) {
-  return pkv_pool_block_state((pkv_pool)pool, id, out);
+static int go_pkv_pool_get_block_state(uintptr_t pool, uint32_t id, pkv_block_state* out) {
+  return pkv_pool_get_block_state((pkv_pool)pool, id, out);
 }
 static int go_pkv_pool_get_stats(uintptr_t pool, pkv_pool_stats* out) {
   return pkv_pool_get_stats((pkv_pool)pool, out);
 }
 static int go_pkv_pool_validate(uintptr_t pool) {
   return pkv_pool_validate((pkv_pool)pool);
-}
-static int go_pkv_session_config_init(pkv_session_config* config, size_t struct_size) {
-  return pkv_session_config_init(config, struct_size);
 }
 static int go_pkv_session_open(uintptr_t cache, pkv_session_config config, int config_given,
     uintptr_t* out) {
@@ -151,14 +147,14 @@ static int go_pkv_session_open(uintptr_t cache, pkv_session_config config, int c
 static int go_pkv_session_close(uintptr_t session) {
   return pkv_session_close((pkv_session)session);
 }
-static int go_pkv_session_length(uintptr_t session, uint64_t* tokens) {
-  return pkv_session_length((pkv_session)session, tokens);
+static int go_pkv_session_get_length(uintptr_t session, uint64_t* tokens) {
+  return pkv_session_get_length((pkv_session)session, tokens);
 }
-static int go_pkv_session_layer_length(uintptr_t session, uint32_t layer, uint64_t* tokens) {
-  return pkv_session_layer_length((pkv_session)session, layer, tokens);
+static int go_pkv_session_get_layer_length(uintptr_t session, uint32_t layer, uint64_t* tokens) {
+  return pkv_session_get_layer_length((pkv_session)session, layer, tokens);
 }
-static int go_pkv_session_tokens(uintptr_t session, uint64_t first, size_t n, int32_t* tokens) {
-  return pkv_session_tokens((pkv_session)session, first, n, tokens);
+static int go_pkv_session_get_tokens(uintptr_t session, uint64_t first, size_t n, int32_t* tokens) {
+  return pkv_session_get_tokens((pkv_session)session, first, n, tokens);
 }
 static int go_pkv_session_set_tokens(uintptr_t session, uint64_t first, size_t n, int32_t* tokens) {
   return pkv_session_set_tokens((pkv_session)session, first, n, tokens);
@@ -166,20 +162,16 @@ static int go_pkv_session_set_tokens(uintptr_t session, uint64_t first, size_t n
 static int go_pkv_session_reserve(uintptr_t session, uint64_t total_tokens) {
   return pkv_session_reserve((pkv_session)session, total_tokens);
 }
-static int go_pkv_session_prefill(uintptr_t session, uint32_t layer, size_t n, pkv_tensor k, int
+static int go_pkv_session_append(uintptr_t session, uint32_t layer, size_t n, pkv_tensor k, int
     k_given, pkv_tensor v, int v_given) {
-  return pkv_session_prefill((pkv_session)session, layer, n, k_given ? &k : NULL, v_given ? &v :
+  return pkv_session_append((pkv_session)session, layer, n, k_given ? &k : NULL, v_given ? &v :
       NULL);
-}
-static int go_pkv_session_push(uintptr_t session, uint32_t layer, pkv_tensor k, int k_given,
-    pkv_tensor v, int v_given) {
-  return pkv_session_push((pkv_session)session, layer, k_given ? &k : NULL, v_given ? &v : NULL);
 }
 static int go_pkv_session_trim(uintptr_t session, uint64_t length) {
   return pkv_session_trim((pkv_session)session, length);
 }
-static int go_pkv_session_last_trim(uintptr_t session, uint64_t limit, uint64_t* length) {
-  return pkv_session_last_trim((pkv_session)session, limit, length);
+static int go_pkv_session_get_last_trim(uintptr_t session, uint64_t limit, uint64_t* length) {
+  return pkv_session_get_last_trim((pkv_session)session, limit, length);
 }
 static int go_pkv_session_set_return_hint(uintptr_t session, uint32_t after) {
   return pkv_session_set_return_hint((pkv_session)session, after);
@@ -204,22 +196,14 @@ static int go_pkv_session_set_priority(uintptr_t session, int32_t priority) {
 static int go_pkv_session_get_info(uintptr_t session, pkv_session_info* out) {
   return pkv_session_get_info((pkv_session)session, out);
 }
-static int go_pkv_session_block_table(uintptr_t session, uint32_t group, size_t capacity, uint32_t*
-    ids, size_t* count) {
-  return pkv_session_block_table((pkv_session)session, group, capacity, ids, count);
+static int go_pkv_session_get_block_table(uintptr_t session, uint32_t group, size_t capacity,
+    uint32_t* ids, size_t* count) {
+  return pkv_session_get_block_table((pkv_session)session, group, capacity, ids, count);
 }
-static int go_pkv_session_slot_mapping(uintptr_t session, uint32_t group, uint64_t first, size_t n,
-    int64_t* slots) {
-  return pkv_session_slot_mapping((pkv_session)session, group, first, n, slots);
-}
-static int go_pkv_session_kv_indices(uintptr_t session, uint32_t group, size_t capacity, int64_t*
-    slots, size_t* count) {
-  return pkv_session_kv_indices((pkv_session)session, group, capacity, slots, count);
-}
-static int go_pkv_session_materialize(uintptr_t session, uint32_t layer, uint64_t first, size_t n,
+static int go_pkv_session_read(uintptr_t session, uint32_t layer, uint64_t first, size_t n,
     pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
-  return pkv_session_materialize((pkv_session)session, layer, first, n, k_given ? &k : NULL, v_given
-      ? &v : NULL);
+  return pkv_session_read((pkv_session)session, layer, first, n, k_given ? &k : NULL, v_given ? &v :
+      NULL);
 }
 static int go_pkv_session_read_state(uintptr_t session, uint32_t layer, uint64_t tokens, size_t
     size, void* state) {
@@ -235,9 +219,6 @@ static int go_pkv_batch_choose_victims(uintptr_t cache, size_t count, uintptr_t*
   return pkv_batch_choose_victims((pkv_cache)cache, count, (const pkv_session *)(void*)sessions,
       new_tokens, capacity, (pkv_session *)(void*)victims, victim_count);
 }
-static int go_pkv_batch_rows(uintptr_t batch, size_t* rows) {
-  return pkv_batch_rows((pkv_batch)batch, rows);
-}
 static int go_pkv_batch_set_first_rows(uintptr_t batch, uint32_t* first_rows) {
   return pkv_batch_set_first_rows((pkv_batch)batch, first_rows);
 }
@@ -245,10 +226,10 @@ static int go_pkv_batch_write(uintptr_t batch, uint32_t layer, pkv_tensor k, int
     v, int v_given) {
   return pkv_batch_write((pkv_batch)batch, layer, k_given ? &k : NULL, v_given ? &v : NULL);
 }
-static int go_pkv_batch_attend(uintptr_t batch, uint32_t layer, pkv_attention_params params, int
-    params_given, pkv_tensor q, int q_given, pkv_tensor out, int out_given) {
-  return pkv_batch_attend((pkv_batch)batch, layer, params_given ? &params : NULL, q_given ? &q :
-      NULL, out_given ? &out : NULL);
+static int go_pkv_batch_attend(uintptr_t batch, uint32_t layer, go_pkv_attention_params params,
+    pkv_tensor q, int q_given, pkv_tensor out, int out_given) {
+  return pkv_batch_attend((pkv_batch)batch, layer, go_pkv_attention_params_of(&params), q_given ? &q
+      : NULL, out_given ? &out : NULL);
 }
 static int go_pkv_batch_commit(uintptr_t batch, int32_t* tokens) {
   return pkv_batch_commit((pkv_batch)batch, tokens);
@@ -259,30 +240,27 @@ static int go_pkv_batch_accept(uintptr_t batch, size_t i, size_t count, uint32_t
 static int go_pkv_batch_abort(uintptr_t batch) {
   return pkv_batch_abort((pkv_batch)batch);
 }
-static int go_pkv_batch_slot_mapping(uintptr_t batch, uint32_t group, size_t capacity, int64_t*
+static int go_pkv_batch_get_slot_mapping(uintptr_t batch, uint32_t group, size_t capacity, int64_t*
     slots, size_t* count) {
-  return pkv_batch_slot_mapping((pkv_batch)batch, group, capacity, slots, count);
+  return pkv_batch_get_slot_mapping((pkv_batch)batch, group, capacity, slots, count);
 }
-static int go_pkv_batch_block_copies(uintptr_t batch, uint32_t group, size_t capacity, uint32_t*
+static int go_pkv_batch_get_block_copies(uintptr_t batch, uint32_t group, size_t capacity, uint32_t*
     from, uint32_t* to, size_t* count) {
-  return pkv_batch_block_copies((pkv_batch)batch, group, capacity, from, to, count);
+  return pkv_batch_get_block_copies((pkv_batch)batch, group, capacity, from, to, count);
 }
-static int go_pkv_batch_states(uintptr_t batch, uint32_t layer, void* before, size_t capacity, void*
-    after, size_t* count) {
-  return pkv_batch_states((pkv_batch)batch, layer, (const void **)before, capacity, (void **)after,
-      count);
+static int go_pkv_batch_get_states(uintptr_t batch, uint32_t layer, void* before, size_t capacity,
+    void* after, size_t* count) {
+  return pkv_batch_get_states((pkv_batch)batch, layer, (const void **)before, capacity, (void
+      **)after, count);
 }
-static int go_pkv_batch_state_indices(uintptr_t batch, uint32_t group, size_t* indptr, size_t
-    capacity, uint32_t* tokens, size_t* count) {
-  return pkv_batch_state_indices((pkv_batch)batch, group, indptr, capacity, tokens, count);
+static int go_pkv_batch_get_state_blocks(uintptr_t batch, uint32_t group, uint32_t* before, size_t*
+    indptr, size_t capacity, uint32_t* tokens, uint32_t* after, size_t* count) {
+  return pkv_batch_get_state_blocks((pkv_batch)batch, group, before, indptr, capacity, tokens,
+      after, count);
 }
-static int go_pkv_batch_state_blocks(uintptr_t batch, uint32_t group, uint32_t* before, size_t
-    capacity, uint32_t* after, size_t* count) {
-  return pkv_batch_state_blocks((pkv_batch)batch, group, before, capacity, after, count);
-}
-static int go_pkv_batch_kv_indices(uintptr_t batch, uint32_t group, int unit, int64_t* indptr,
+static int go_pkv_batch_get_kv_indices(uintptr_t batch, uint32_t group, int unit, int64_t* indptr,
     size_t capacity, int64_t* indices, size_t* count, uint32_t* last_block_length) {
-  return pkv_batch_kv_indices((pkv_batch)batch, group, (pkv_index_unit)unit, indptr, capacity,
+  return pkv_batch_get_kv_indices((pkv_batch)batch, group, (pkv_index_unit)unit, indptr, capacity,
       indices, count, last_block_length);
 }
 static int go_pkv_snapshot_take(uintptr_t session, uintptr_t* out) {
@@ -291,17 +269,8 @@ static int go_pkv_snapshot_take(uintptr_t session, uintptr_t* out) {
 static int go_pkv_snapshot_open(uintptr_t cache, uintptr_t snapshot, uintptr_t* out) {
   return pkv_snapshot_open((pkv_cache)cache, (pkv_snapshot)snapshot, (pkv_session *)(void*)out);
 }
-static int go_pkv_snapshot_length(uintptr_t snapshot, uint64_t* tokens) {
-  return pkv_snapshot_length((pkv_snapshot)snapshot, tokens);
-}
 static int go_pkv_snapshot_close(uintptr_t snapshot) {
   return pkv_snapshot_close((pkv_snapshot)snapshot);
-}
-static int go_pkv_stream_init(pkv_stream* stream, size_t struct_size) {
-  return pkv_stream_init(stream, struct_size);
-}
-static int go_pkv_file_config_init(pkv_file_config* config, size_t struct_size) {
-  return pkv_file_config_init(config, struct_size);
 }
 static int go_pkv_file_save(uintptr_t cache, size_t n, pkv_file_item* items, pkv_file_config config,
     int config_given, pkv_stream to, int to_given, uint64_t* bytes) {
@@ -316,9 +285,6 @@ static int go_pkv_file_load(uintptr_t cache, pkv_file_config config, int config_
 static int go_pkv_file_inspect(pkv_file_config config, int config_given, pkv_stream from, int
     from_given, pkv_file_info* out) {
   return pkv_file_inspect(config_given ? &config : NULL, from_given ? &from : NULL, out);
-}
-static int go_pkv_prefix_config_init(pkv_prefix_config* config, size_t struct_size) {
-  return pkv_prefix_config_init(config, struct_size);
 }
 static int go_pkv_session_match_prefix(uintptr_t session, size_t n, int32_t* tokens, uint64_t*
     matched) {
@@ -354,15 +320,9 @@ static int go_pkv_prefix_hash_blocks(void* salt, size_t salt_size, uint32_t bloc
     int32_t* tokens, uint64_t* hashes) {
   return pkv_prefix_hash_blocks(salt, salt_size, block_size, n, tokens, hashes);
 }
-static int go_pkv_store_config_init(pkv_store_config* config, size_t struct_size) {
-  return pkv_store_config_init(config, struct_size);
-}
 static int go_pkv_store_prefetch(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
     tokens) {
   return pkv_store_prefetch((pkv_cache)cache, salt, salt_size, n, tokens);
-}
-static int go_pkv_store_prefetch_session(uintptr_t session) {
-  return pkv_store_prefetch_session((pkv_session)session);
 }
 static int go_pkv_store_wait(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
     tokens, uint32_t timeout_ms, uint64_t* cached, uint64_t* pending) {
@@ -377,9 +337,6 @@ static int go_pkv_store_flush(uintptr_t cache, uint32_t timeout_ms, uint64_t* qu
 }
 static int go_pkv_store_get_stats(uintptr_t cache, pkv_store_stats* out) {
   return pkv_store_get_stats((pkv_cache)cache, out);
-}
-static int go_pkv_directory_config_init(pkv_directory_config* config, size_t struct_size) {
-  return pkv_directory_config_init(config, struct_size);
 }
 static int go_pkv_store_open_directory(pkv_directory_config config, int config_given, pkv_store*
     out) {
@@ -396,18 +353,25 @@ import "C"
 
 import "unsafe"
 
-func attentionParamsValue(pointer *AttentionParams) (value C.pkv_attention_params, given C.int) {
-	if pointer != nil {
-		value, given = *(*C.pkv_attention_params)(unsafe.Pointer(pointer)), 1
-	}
-	return value, given
-}
-
 func attentionSequencesValue(
 	pointer *AttentionSequences,
 ) (value C.pkv_attention_sequences, given C.int) {
 	if pointer != nil {
 		value, given = *(*C.pkv_attention_sequences)(unsafe.Pointer(pointer)), 1
+	}
+	return value, given
+}
+
+func blockMassValue(pointer *BlockMass) (value C.pkv_block_mass, given C.int) {
+	if pointer != nil {
+		value, given = *(*C.pkv_block_mass)(unsafe.Pointer(pointer)), 1
+	}
+	return value, given
+}
+
+func chosenBlocksValue(pointer *ChosenBlocks) (value C.pkv_chosen_blocks, given C.int) {
+	if pointer != nil {
+		value, given = *(*C.pkv_chosen_blocks)(unsafe.Pointer(pointer)), 1
 	}
 	return value, given
 }
@@ -433,6 +397,13 @@ func kVViewValue(pointer *KVView) (value C.pkv_kv_view, given C.int) {
 	return value, given
 }
 
+func maskValue(pointer *Mask) (value C.pkv_mask, given C.int) {
+	if pointer != nil {
+		value, given = *(*C.pkv_mask)(unsafe.Pointer(pointer)), 1
+	}
+	return value, given
+}
+
 func sessionConfigValue(pointer *SessionConfig) (value C.pkv_session_config, given C.int) {
 	if pointer != nil {
 		value, given = *(*C.pkv_session_config)(unsafe.Pointer(pointer)), 1
@@ -454,6 +425,19 @@ func tensorValue(pointer *Tensor) (value C.pkv_tensor, given C.int) {
 	return value, given
 }
 
+func attentionParamsValue(pointer *AttentionParams) (all C.go_pkv_attention_params) {
+	if pointer != nil {
+		all.value, all.given = *(*C.pkv_attention_params)(unsafe.Pointer(pointer)), 1
+		all.value.mask = nil
+		all.mask, all.mask_given = maskValue(pointer.Mask)
+		all.value.chosen_blocks = nil
+		all.chosen_blocks, all.chosen_blocks_given = chosenBlocksValue(pointer.ChosenBlocks)
+		all.value.block_mass = nil
+		all.block_mass, all.block_mass_given = blockMassValue(pointer.BlockMass)
+	}
+	return all
+}
+
 // StatusString is pkv_status_string. Gives the name of a status, "PKV_OUT_OF_BLOCKS". Any thread.
 // Static storage. Since 0.1.
 //
@@ -468,28 +452,6 @@ func StatusString(status int32) string {
 // and stays valid until the next failing call on the same thread. Since 0.1.
 func LastError() string {
 	return C.GoString(C.go_pkv_last_error())
-}
-
-// CacheConfigInit is pkv_cache_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_cache_config) as the caller compiled it.
-func CacheConfigInit(config *CacheConfig, structSize uint64) Status {
-	return Status(C.go_pkv_cache_config_init(
-		(*C.pkv_cache_config)(unsafe.Pointer(config)), C.size_t(structSize),
-	))
-}
-
-// LayerGroupInit is pkv_layer_group_init. Fills a layer group with defaults: values as wide as
-// keys, F32, no window. Statuses: INVALID_ARGUMENT. Since 0.1.
-//
-//   - group: The layer group.
-//   - structSize: sizeof(pkv_layer_group) as the caller compiled it.
-func LayerGroupInit(group *LayerGroup, structSize uint64) Status {
-	return Status(C.go_pkv_layer_group_init(
-		(*C.pkv_layer_group)(unsafe.Pointer(group)), C.size_t(structSize),
-	))
 }
 
 // CacheComputePlan is pkv_cache_compute_plan. Tells what a cache of this config would take;
@@ -605,17 +567,6 @@ func ISAName(isa int32) string {
 	return C.GoString(C.go_pkv_isa_name(C.int(isa)))
 }
 
-// ComputeConfigInit is pkv_compute_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_compute_config) as the caller compiled it.
-func ComputeConfigInit(config *ComputeConfig, structSize uint64) Status {
-	return Status(C.go_pkv_compute_config_init(
-		(*C.pkv_compute_config)(unsafe.Pointer(config)), C.size_t(structSize),
-	))
-}
-
 // ComputeCreate is pkv_compute_create. Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED
 // (isa), NO_MEMORY. Since 0.1.
 //
@@ -660,16 +611,16 @@ func OpenmpRunner(out *Runner) Status {
 	return Status(C.go_pkv_openmp_runner((*C.pkv_runner)(unsafe.Pointer(out))))
 }
 
-// CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
+// CacheGetKVView is pkv_cache_get_kv_view. Tells where one layer of a paged cache is in memory, for
 // engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
-// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
-// (not PAGED; a layer with a rotation, which the caller's headers do not know). Since 0.1.
+// pkv_session_get_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer),
+// UNSUPPORTED (not PAGED). Since 0.1.
 //
 //   - cache: The cache.
 //   - layer: The layer of the model.
 //   - out: The view.
-func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
-	return Status(C.go_pkv_cache_kv_view(
+func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
+	return Status(C.go_pkv_cache_get_kv_view(
 		C.uintptr_t(cache), C.uint32_t(layer), (*C.pkv_kv_view)(unsafe.Pointer(out)),
 	))
 }
@@ -761,20 +712,9 @@ func KVWrite(
 	))
 }
 
-// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - params: The params.
-//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
-func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
-	return Status(C.go_pkv_attention_params_init(
-		(*C.pkv_attention_params)(unsafe.Pointer(params)), C.size_t(structSize),
-	))
-}
-
 // Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
 // the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
-// UNSUPPORTED (top_blocks), OVERFLOW, NO_MEMORY. Since 0.1.
+// UNSUPPORTED (top), OVERFLOW, NO_MEMORY. Since 0.1.
 //
 //   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
@@ -789,17 +729,16 @@ func Attention(
 ) Status {
 	kvValue, kvGiven := kVViewValue(kv)
 	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
-	paramsValue, paramsGiven := attentionParamsValue(params)
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_attention(
 		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven,
-		paramsValue, paramsGiven, qValue, qGiven, outValue, outGiven,
+		attentionParamsValue(params), qValue, qGiven, outValue, outGiven,
 	))
 }
 
-// MergeStates is pkv_merge_states. Combines the results of several attention calls over the same
-// queries and different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
+// AttentionMerge is pkv_attention_merge. Combines the results of several attention calls over the
+// same queries and different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
 // thread. Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
 // OVERFLOW, NO_MEMORY. Since 0.1.
 //
@@ -814,26 +753,15 @@ func Attention(
 //   - dim: Head dim of the results.
 //   - merged: The merged result, [rows][heads][dim].
 //   - mergedLSE: Its lse, [rows][heads]. May be NULL.
-func MergeStates(
+func AttentionMerge(
 	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
 	mergedValue, mergedGiven := tensorValue(merged)
-	return Status(C.go_pkv_merge_states(
+	return Status(C.go_pkv_attention_merge(
 		C.uintptr_t(compute), C.size_t(count), (*C.pkv_tensor)(unsafe.Pointer(outs)), lse,
 		C.size_t(rows), C.uint32_t(heads), C.uint32_t(dim), mergedValue, mergedGiven,
 		(*C.float)(unsafe.Pointer(mergedLSE)),
-	))
-}
-
-// PoolConfigInit is pkv_pool_config_init. Fills a config with defaults. Statuses: INVALID_ARGUMENT.
-// Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_pool_config) as the caller compiled it.
-func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
-	return Status(C.go_pkv_pool_config_init(
-		(*C.pkv_pool_config)(unsafe.Pointer(config)), C.size_t(structSize),
 	))
 }
 
@@ -927,14 +855,14 @@ func PoolReset(pool Pool, block uint64) Status {
 	return Status(C.go_pkv_pool_reset(C.uintptr_t(pool), C.uint64_t(block)))
 }
 
-// PoolBlockState is pkv_pool_block_state. Tells the state of a block now, free or not. Statuses:
-// OUT_OF_RANGE. Since 0.1.
+// PoolGetBlockState is pkv_pool_get_block_state. Tells the state of a block now, free or not.
+// Statuses: OUT_OF_RANGE. Since 0.1.
 //
 //   - pool: The pool.
 //   - id: The block id.
 //   - out: The state.
-func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
-	return Status(C.go_pkv_pool_block_state(
+func PoolGetBlockState(pool Pool, id uint32, out *BlockState) Status {
+	return Status(C.go_pkv_pool_get_block_state(
 		C.uintptr_t(pool), C.uint32_t(id), (*C.pkv_block_state)(unsafe.Pointer(out)),
 	))
 }
@@ -959,17 +887,6 @@ func PoolValidate(pool Pool) Status {
 	return Status(C.go_pkv_pool_validate(C.uintptr_t(pool)))
 }
 
-// SessionConfigInit is pkv_session_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_session_config) as the caller compiled it.
-func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
-	return Status(C.go_pkv_session_config_init(
-		(*C.pkv_session_config)(unsafe.Pointer(config)), C.size_t(structSize),
-	))
-}
-
 // SessionOpen is pkv_session_open. Opens an empty session. Statuses: OUT_OF_BLOCKS, TOO_LARGE,
 // NO_MEMORY. Since 0.1.
 //
@@ -991,47 +908,47 @@ func SessionClose(session Session) Status {
 	return Status(C.go_pkv_session_close(C.uintptr_t(session)))
 }
 
-// SessionLength is pkv_session_length. Tells how many tokens are committed; 0 while the session is
-// suspended. Statuses: none of its own. Since 0.1.
+// SessionGetLength is pkv_session_get_length. Tells how many tokens are committed; 0 while the
+// session is suspended. Statuses: none of its own. Since 0.1.
 //
 //   - session: The session.
 //   - tokens: The length in tokens.
-func SessionLength(session Session, tokens *uint64) Status {
-	return Status(C.go_pkv_session_length(
+func SessionGetLength(session Session, tokens *uint64) Status {
+	return Status(C.go_pkv_session_get_length(
 		C.uintptr_t(session), (*C.uint64_t)(unsafe.Pointer(tokens)),
 	))
 }
 
-// SessionLayerLength is pkv_session_layer_length. Tells of how many tokens one layer holds K and V:
-// more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE.
-// Since 0.1.
+// SessionGetLayerLength is pkv_session_get_layer_length. Tells of how many tokens one layer holds K
+// and V: more than the length while a step is in flight and the layer was written. Statuses:
+// OUT_OF_RANGE. Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
 //   - tokens: The number of tokens.
-func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
-	return Status(C.go_pkv_session_layer_length(
+func SessionGetLayerLength(session Session, layer uint32, tokens *uint64) Status {
+	return Status(C.go_pkv_session_get_layer_length(
 		C.uintptr_t(session), C.uint32_t(layer), (*C.uint64_t)(unsafe.Pointer(tokens)),
 	))
 }
 
-// SessionTokens is pkv_session_tokens. Copies the token ids of positions [first, first + n):
+// SessionGetTokens is pkv_session_get_tokens. Copies the token ids of positions [first, first + n):
 // committed ones, and those that pkv_session_suspend remembered. Statuses: OUT_OF_RANGE. Since 0.1.
 //
 //   - session: The session.
 //   - first: The first position.
 //   - n: How many.
 //   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
-func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
-	return Status(C.go_pkv_session_tokens(
+func SessionGetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
+	return Status(C.go_pkv_session_get_tokens(
 		C.uintptr_t(session), C.uint64_t(first), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)),
 	))
 }
 
 // SessionSetTokens is pkv_session_set_tokens. Tells the ids of positions that were committed
-// without them (by pkv_session_prefill or pkv_session_push). If forks that share a block are told
-// different ids, the prefix index caches it as one of the texts only. Statuses: OUT_OF_RANGE,
-// INVALID_ARGUMENT (a position that has another id already). Since 0.1.
+// without them (by pkv_session_append). If forks that share a block are told different ids, the
+// prefix index caches it as one of the texts only. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a
+// position that has another id already). Since 0.1.
 //
 //   - session: The session.
 //   - first: The first position.
@@ -1046,11 +963,11 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 // SessionReserve is pkv_session_reserve. Makes room in all groups or in none, so that later steps
 // up to there cannot run out of blocks, however they are cut and whatever other sessions take.
 // Never shrinks. The room lasts until the session is that long, or pkv_session_trim,
-// pkv_session_prefill, pkv_session_suspend or pkv_session_close gives it back. It has no blocks for
-// copies of what the session shares later: after pkv_session_fork, pkv_snapshot_take or
-// pkv_file_save, call it again. A state that others shared would not come back, so until the room
-// ends the prefix index gets the session's last full block only if the states there are
-// checkpoints. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
+// pkv_session_suspend or pkv_session_close gives it back. It has no blocks for copies of what the
+// session shares later: after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it again.
+// A state that others shared would not come back, so until the room ends the prefix index gets the
+// session's last full block only if the states there are checkpoints. Statuses: OUT_OF_BLOCKS,
+// TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - totalTokens: Tokens to have room for, those that it holds included.
@@ -1058,47 +975,33 @@ func SessionReserve(session Session, totalTokens uint64) Status {
 	return Status(C.go_pkv_session_reserve(C.uintptr_t(session), C.uint64_t(totalTokens)))
 }
 
-// SessionPrefill is pkv_session_prefill. Replaces what a session holds, one layer per call, without
-// a batch. The first call begins a step; the old content is gone from then on. When every layer was
-// given once, the step is committed and the length is n. pkv_session_trim (to any length up to
-// pkv_session_length) ends an unfinished step. for (layer = 0; layer < layers; layer++)
-// pkv_session_prefill(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY,
-// OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's), UNSUPPORTED (storage NONE),
-// BUSY. Since 0.1.
+// SessionAppend is pkv_session_append. Appends n tokens to a session, one layer per call, without a
+// batch. The first call begins a step. When every layer was given once, the step is committed and
+// the session is n tokens longer. pkv_session_trim (to any length up to pkv_session_get_length)
+// ends an unfinished step; trim to 0 first to replace what the session holds. for (layer = 0; layer
+// < layers; layer++) pkv_session_append(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS,
+// TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's),
+// UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session.
-//   - layer: The layer of the model; in any order, each once.
+//   - layer: The layer of the model; in any order. Until the step is complete a layer may be
+//     given again.
 //   - n: How many tokens; the same in every call of a step.
 //   - k: Keys, [n][kv_heads][key_dim].
 //   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
-func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
+func SessionAppend(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
 	kValue, kGiven := tensorValue(k)
 	vValue, vGiven := tensorValue(v)
-	return Status(C.go_pkv_session_prefill(
+	return Status(C.go_pkv_session_append(
 		C.uintptr_t(session), C.uint32_t(layer), C.size_t(n), kValue, kGiven, vValue, vGiven,
 	))
 }
 
-// SessionPush is pkv_session_push. Appends one token, one layer per call, as pkv_session_prefill
-// does. Statuses: as pkv_session_prefill. Since 0.1.
-//
-//   - session: The session.
-//   - layer: The layer of the model; in any order, each once.
-//   - k: Its key, [1][kv_heads][key_dim].
-//   - v: Its value, [1][kv_heads][value_dim]. NULL in a latent group.
-func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
-	kValue, kGiven := tensorValue(k)
-	vValue, vGiven := tensorValue(v)
-	return Status(C.go_pkv_session_push(
-		C.uintptr_t(session), C.uint32_t(layer), kValue, kGiven, vValue, vGiven,
-	))
-}
-
 // SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
-// beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
-// Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
-// needs, one with states has none there, or the next token would go into a dropped block; see
-// pkv_session_last_trim), BUSY. Since 0.1.
+// beyond them, reserved ones too. Ends an unfinished pkv_session_append. Statuses: OUT_OF_RANGE
+// (longer than the session is, a group with a window no longer has what it needs, one with states
+// has none there, or the next token would go into a dropped block; see pkv_session_get_last_trim),
+// BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
@@ -1106,15 +1009,15 @@ func SessionTrim(session Session, length uint64) Status {
 	return Status(C.go_pkv_session_trim(C.uintptr_t(session), C.uint64_t(length)))
 }
 
-// SessionLastTrim is pkv_session_last_trim. Tells to which length a session can be trimmed: with a
-// window or with states not to every one. Statuses: none of its own. Since 0.1.
+// SessionGetLastTrim is pkv_session_get_last_trim. Tells to which length a session can be trimmed:
+// with a window or with states not to every one. Statuses: none of its own. Since 0.1.
 //
 //   - session: The session.
 //   - limit: The longest length that is of use.
 //   - length: The longest one, up to limit and to the length of the session, that
 //     pkv_session_trim can keep; 0 if there is no other.
-func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
-	return Status(C.go_pkv_session_last_trim(
+func SessionGetLastTrim(session Session, limit uint64, length *uint64) Status {
+	return Status(C.go_pkv_session_get_last_trim(
 		C.uintptr_t(session), C.uint64_t(limit), (*C.uint64_t)(unsafe.Pointer(length)),
 	))
 }
@@ -1136,13 +1039,13 @@ func SessionSetReturnHint(session Session, after uint32) Status {
 
 // SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives
 // them back, in one layer group. What is left keeps its positions; later tokens do not see the
-// tokens of these blocks (as if masked), and neither do slots, indices and materialize. Layers of
-// other groups still see them. From the first block dropped on, the session no longer shares its
-// blocks through the prefix index: what only this session used there is taken from the index, and
-// later tokens are not published. A resume after pkv_session_suspend brings the whole text back, to
-// be computed again. Forks, snapshots and files lack what was dropped. Statuses: OUT_OF_RANGE
-// (group; a block that is not full of tokens), INVALID_ARGUMENT (not rising), UNSUPPORTED
-// (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+// tokens of these blocks (as if masked), and neither do slot mappings, KV indices and
+// pkv_session_read. Layers of other groups still see them. From the first block dropped on, the
+// session no longer shares its blocks through the prefix index: what only this session used there
+// is taken from the index, and later tokens are not published. A resume after pkv_session_suspend
+// brings the whole text back, to be computed again. Forks, snapshots and files lack what was
+// dropped. Statuses: OUT_OF_RANGE (group; a block that is not full of tokens), INVALID_ARGUMENT
+// (not rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session.
 //   - group: The index of the group.
@@ -1170,10 +1073,9 @@ func SessionFork(session Session, out *Session) Status {
 }
 
 // SessionSuspend is pkv_session_suspend. Gives back every block that nobody else holds (preemption)
-// and remembers the token ids. The session is empty then, and its length is 0. Until it is resumed,
-// trimmed or prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory.
-// Suspending twice is OK. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
-// BUSY. Since 0.1.
+// and remembers the token ids. The session is empty then, and its length is 0. Until it is resumed
+// or trimmed, calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is
+// OK. Ends an unfinished pkv_session_append. Statuses: BUSY. Since 0.1.
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
@@ -1183,12 +1085,12 @@ func SessionSuspend(session Session) Status {
 // SessionResume is pkv_session_resume. Ends a suspension: reserves the blocks that the remembered
 // tokens need, all or none (in groups with a window: those of one window; with states: those for
 // batches of any size or, where there can never be as many, for one batch), and says which K and V
-// must be computed again: those of positions [*length, *total). pkv_session_tokens tells the ids of
-// these positions. Prefill them by batches of any size, which may go beyond total; a commit without
-// ids takes the remembered ones, one with other ids is refused. A trim, or pkv_session_prefill,
-// forgets what is remembered. For a session that is not suspended the call is OK and tells its
-// length and what it remembers. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it
-// stays suspended), BUSY. Since 0.1.
+// must be computed again: those of positions [*length, *total). pkv_session_get_tokens tells the
+// ids of these positions. Prefill them by batches of any size, which may go beyond total; a commit
+// without ids takes the remembered ones, one with other ids is refused. A trim forgets what is
+// remembered. For a session that is not suspended the call is OK and tells its length and what it
+// remembers. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended),
+// BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: Tokens whose K and V are there.
@@ -1222,8 +1124,8 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 	))
 }
 
-// SessionBlockTable is pkv_session_block_table. Tells the block ids of one group: ids[i] is logical
-// block i (tokens i * block_size and on), reserved blocks included. Statuses: OUT_OF_RANGE,
+// SessionGetBlockTable is pkv_session_get_block_table. Tells the block ids of one group: ids[i] is
+// logical block i (tokens i * block_size and on), reserved blocks included. Statuses: OUT_OF_RANGE,
 // BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 //
 //   - session: The session.
@@ -1232,55 +1134,18 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 //   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
 //     see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func SessionBlockTable(
+func SessionGetBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
-	return Status(C.go_pkv_session_block_table(
+	return Status(C.go_pkv_session_get_block_table(
 		C.uintptr_t(session), C.uint32_t(group), C.size_t(capacity),
 		(*C.uint32_t)(unsafe.Pointer(ids)), (*C.size_t)(unsafe.Pointer(count)),
 	))
 }
 
-// SessionSlotMapping is pkv_session_slot_mapping. Tells the slots of positions [first, first + n)
-// in one group, up to the end of the last block held. Statuses: OUT_OF_RANGE, UNSUPPORTED
-// (CONTIGUOUS). Since 0.1.
-//
-//   - session: The session.
-//   - group: The index of the group.
-//   - first: The first position.
-//   - n: How many.
-//   - slots: [n]: block id * block_size + offset; -1 where the block left the window or was
-//     dropped.
-func SessionSlotMapping(
-	session Session, group uint32, first uint64, n uint64, slots *int64,
-) Status {
-	return Status(C.go_pkv_session_slot_mapping(
-		C.uintptr_t(session), C.uint32_t(group), C.uint64_t(first), C.size_t(n),
-		(*C.int64_t)(unsafe.Pointer(slots)),
-	))
-}
-
-// SessionKVIndices is pkv_session_kv_indices. Tells the slots that attention reads now in one
-// group, in token order: those of committed tokens and of the step in flight that the window still
-// holds and that were not dropped. Statuses: as pkv_session_block_table. Since 0.1.
-//
-//   - session: The session.
-//   - group: The index of the group.
-//   - capacity: Entries that slots has room for.
-//   - slots: [capacity]: the slots. May be NULL if capacity is 0.
-//   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func SessionKVIndices(
-	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
-) Status {
-	return Status(C.go_pkv_session_kv_indices(
-		C.uintptr_t(session), C.uint32_t(group), C.size_t(capacity),
-		(*C.int64_t)(unsafe.Pointer(slots)), (*C.size_t)(unsafe.Pointer(count)),
-	))
-}
-
-// SessionMaterialize is pkv_session_materialize. Reads K and V of positions [first, first + n) of
-// one layer back as rows. Positions of a step in flight are there once the layer was written.
-// Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
+// SessionRead is pkv_session_read. Reads K and V of positions [first, first + n) of one layer back
+// as rows. Positions of a step in flight are there once the layer was written. Statuses:
+// OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
@@ -1288,12 +1153,12 @@ func SessionKVIndices(
 //   - n: How many.
 //   - k: Keys, [n][kv_heads][key_dim]. NULL: not wanted.
 //   - v: Values, [n][kv_heads][value_dim]. NULL: not wanted.
-func SessionMaterialize(
+func SessionRead(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	kValue, kGiven := tensorValue(k)
 	vValue, vGiven := tensorValue(v)
-	return Status(C.go_pkv_session_materialize(
+	return Status(C.go_pkv_session_read(
 		C.uintptr_t(session), C.uint32_t(layer), C.uint64_t(first), C.size_t(n), kValue, kGiven,
 		vValue, vGiven,
 	))
@@ -1372,15 +1237,6 @@ func BatchChooseVictims(
 	))
 }
 
-// BatchRows is pkv_batch_rows. Tells how many rows a batch has: the sum of new_tokens. Statuses:
-// none of its own. Since 0.1.
-//
-//   - batch: The batch.
-//   - rows: The number of rows.
-func BatchRows(batch Batch, rows *uint64) Status {
-	return Status(C.go_pkv_batch_rows(C.uintptr_t(batch), (*C.size_t)(unsafe.Pointer(rows))))
-}
-
 // BatchSetFirstRows is pkv_batch_set_first_rows. Tells where the rows of each session begin in the
 // tensors of pkv_batch_write and pkv_batch_attend, for batches that are padded on the left or have
 // gaps. Statuses: none of its own. Since 0.1.
@@ -1425,11 +1281,10 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
-	paramsValue, paramsGiven := attentionParamsValue(params)
 	qValue, qGiven := tensorValue(q)
 	outValue, outGiven := tensorValue(out)
 	return Status(C.go_pkv_batch_attend(
-		C.uintptr_t(batch), C.uint32_t(layer), paramsValue, paramsGiven, qValue, qGiven,
+		C.uintptr_t(batch), C.uint32_t(layer), attentionParamsValue(params), qValue, qGiven,
 		outValue, outGiven,
 	))
 }
@@ -1471,30 +1326,30 @@ func BatchAbort(batch Batch) Status {
 	return Status(C.go_pkv_batch_abort(C.uintptr_t(batch)))
 }
 
-// BatchSlotMapping is pkv_batch_slot_mapping. Tells the slots of all new tokens in one group: where
-// an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
-// UNSUPPORTED (CONTIGUOUS). Since 0.1.
+// BatchGetSlotMapping is pkv_batch_get_slot_mapping. Tells the slots of all new tokens in one
+// group: where an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE,
+// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
 //   - capacity: Entries that slots has room for.
 //   - slots: [capacity]: one slot per row. May be NULL if capacity is 0.
 //   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchSlotMapping(
+func BatchGetSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
-	return Status(C.go_pkv_batch_slot_mapping(
+	return Status(C.go_pkv_batch_get_slot_mapping(
 		C.uintptr_t(batch), C.uint32_t(group), C.size_t(capacity),
 		(*C.int64_t)(unsafe.Pointer(slots)), (*C.size_t)(unsafe.Pointer(count)),
 	))
 }
 
-// BatchBlockCopies is pkv_batch_block_copies. Tells the blocks that begin replaced in one group
-// because they were shared and part-filled: the step writes to block to[i] in the place of from[i].
-// Where all sessions that hold such a block are in the batch and write to it, one of them keeps it:
-// n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with storage NONE
-// the engine makes all copies of the batch before it writes the first row. Statuses: as
-// pkv_batch_slot_mapping. Since 0.1.
+// BatchGetBlockCopies is pkv_batch_get_block_copies. Tells the blocks that begin replaced in one
+// group because they were shared and part-filled: the step writes to block to[i] in the place of
+// from[i]. Where all sessions that hold such a block are in the batch and write to it, one of them
+// keeps it: n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with
+// storage NONE the engine makes all copies of the batch before it writes the first row. Statuses:
+// as pkv_batch_get_slot_mapping. Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
@@ -1502,25 +1357,25 @@ func BatchSlotMapping(
 //   - from: [capacity]: the shared blocks. May be NULL if capacity is 0.
 //   - to: [capacity]: the blocks in their place. May be NULL if capacity is 0.
 //   - count: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchBlockCopies(
+func BatchGetBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
-	return Status(C.go_pkv_batch_block_copies(
+	return Status(C.go_pkv_batch_get_block_copies(
 		C.uintptr_t(batch), C.uint32_t(group), C.size_t(capacity),
 		(*C.uint32_t)(unsafe.Pointer(from)), (*C.uint32_t)(unsafe.Pointer(to)),
 		(*C.size_t)(unsafe.Pointer(count)),
 	))
 }
 
-// BatchStates is pkv_batch_states. Gives the states of one layer of a group with state_bytes: where
-// the engine reads the state before its new tokens, and where it writes the one after them. A
-// session with new tokens always gets a place for the state after the last of them. A step that
-// reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
-// full block, too, and a step of at most draft_tokens new tokens a place after each: the state
-// after a token of a draft is that of the token and what precedes it in its branch. Which ones
-// these are, pkv_batch_state_indices tells. The engine writes all of `after` before the commit;
-// their bytes are undefined until then. Nobody else sees them before the commit, and what `before`
-// points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
+// BatchGetStates is pkv_batch_get_states. Gives the states of one layer of a group with
+// state_bytes: where the engine reads the state before its new tokens, and where it writes the one
+// after them. A session with new tokens always gets a place for the state after the last of them. A
+// step that reaches past a checkpoint (checkpoint_tokens) gets places for the states there and
+// after the last full block, too, and a step of at most draft_tokens new tokens a place after each:
+// the state after a token of a draft is that of the token and what precedes it in its branch. Which
+// ones these are, pkv_batch_get_state_blocks tells. The engine writes all of `after` before the
+// commit; their bytes are undefined until then. Nobody else sees them before the commit, and what
+// `before` points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
 // UNSUPPORTED (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
 // 0.1.
 //
@@ -1531,62 +1386,48 @@ func BatchBlockCopies(
 //   - capacity: Entries that after has room for.
 //   - after: [capacity]: where to write. May be NULL if capacity is 0.
 //   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchStates(
+func BatchGetStates(
 	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
 	count *uint64,
 ) Status {
-	return Status(C.go_pkv_batch_states(
+	return Status(C.go_pkv_batch_get_states(
 		C.uintptr_t(batch), C.uint32_t(layer), before, C.size_t(capacity), after,
 		(*C.size_t)(unsafe.Pointer(count)),
 	))
 }
 
-// BatchStateIndices is pkv_batch_state_indices. Tells after which new tokens of each session a
-// group with states keeps a state: session i those from tokens[indptr[i]] to tokens[indptr[i + 1] -
-// 1]. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
+// BatchGetStateBlocks is pkv_batch_get_state_blocks. Tells which states a step keeps in a group,
+// and in which blocks they are. The states that session i keeps are those after its new tokens
+// tokens[indptr[i]] to tokens[indptr[i + 1] - 1]. An engine with memory of its own (storage NONE),
+// or with kernels that take block ids, reads the state in before[i] and writes those in after; with
+// storage PAGED pkv_batch_get_states gives addresses. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
+// UNSUPPORTED (the group keeps K and V). Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
+//   - before: [sessions]: the block with the state that each session has; PKV_NO_BLOCK: it has
+//     no token yet. May be NULL.
 //   - indptr: [sessions + 1]: where the states of each session begin, and the end.
-//   - capacity: Entries that tokens has room for.
+//   - capacity: Entries that tokens and after have room for.
 //   - tokens: [capacity]: indices among the session's new tokens, 0 the first, rising. May be
 //     NULL if capacity is 0.
+//   - after: [capacity]: the blocks to write. May be NULL.
 //   - count: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchStateIndices(
-	batch Batch, group uint32, indptr *uint64, capacity uint64, tokens *uint32, count *uint64,
+func BatchGetStateBlocks(
+	batch Batch, group uint32, before *uint32, indptr *uint64, capacity uint64, tokens *uint32,
+	after *uint32, count *uint64,
 ) Status {
-	return Status(C.go_pkv_batch_state_indices(
-		C.uintptr_t(batch), C.uint32_t(group), (*C.size_t)(unsafe.Pointer(indptr)),
-		C.size_t(capacity), (*C.uint32_t)(unsafe.Pointer(tokens)),
-		(*C.size_t)(unsafe.Pointer(count)),
-	))
-}
-
-// BatchStateBlocks is pkv_batch_state_blocks. Tells in which blocks the states of a group are, for
-// engines with bytes of their own (storage NONE) or with kernels that take ids. Statuses: as
-// pkv_batch_state_indices. Since 0.1.
-//
-//   - batch: The batch.
-//   - group: The index of the group.
-//   - before: [sessions]: the block of the state that each session has; PKV_NO_BLOCK: it has no
-//     token yet.
-//   - capacity: Entries that after has room for.
-//   - after: [capacity]: the blocks to write, in the order of pkv_batch_state_indices. May be
-//     NULL if capacity is 0.
-//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchStateBlocks(
-	batch Batch, group uint32, before *uint32, capacity uint64, after *uint32, count *uint64,
-) Status {
-	return Status(C.go_pkv_batch_state_blocks(
+	return Status(C.go_pkv_batch_get_state_blocks(
 		C.uintptr_t(batch), C.uint32_t(group), (*C.uint32_t)(unsafe.Pointer(before)),
-		C.size_t(capacity), (*C.uint32_t)(unsafe.Pointer(after)),
+		(*C.size_t)(unsafe.Pointer(indptr)), C.size_t(capacity),
+		(*C.uint32_t)(unsafe.Pointer(tokens)), (*C.uint32_t)(unsafe.Pointer(after)),
 		(*C.size_t)(unsafe.Pointer(count)),
 	))
 }
 
-// BatchKVIndices is pkv_batch_kv_indices. Gives forward metadata as compressed rows: session i
-// reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, the new tokens included
-// and what left the window left out. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+// BatchGetKVIndices is pkv_batch_get_kv_indices. Gives forward metadata as compressed rows: session
+// i reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, the new tokens included
+// and what left the window left out. Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
@@ -1597,11 +1438,11 @@ func BatchStateBlocks(
 //   - count: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 //   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be
 //     NULL.
-func BatchKVIndices(
+func BatchGetKVIndices(
 	batch Batch, group uint32, unit int32, indptr *int64, capacity uint64, indices *int64,
 	count *uint64, lastBlockLength *uint32,
 ) Status {
-	return Status(C.go_pkv_batch_kv_indices(
+	return Status(C.go_pkv_batch_get_kv_indices(
 		C.uintptr_t(batch), C.uint32_t(group), C.int(unit), (*C.int64_t)(unsafe.Pointer(indptr)),
 		C.size_t(capacity), (*C.int64_t)(unsafe.Pointer(indices)),
 		(*C.size_t)(unsafe.Pointer(count)), (*C.uint32_t)(unsafe.Pointer(lastBlockLength)),
@@ -1631,45 +1472,12 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	))
 }
 
-// SnapshotLength is pkv_snapshot_length. Tells how many tokens a snapshot holds. Statuses: none of
-// its own. Since 0.1.
-//
-//   - snapshot: The snapshot.
-//   - tokens: The number of its tokens.
-func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
-	return Status(C.go_pkv_snapshot_length(
-		C.uintptr_t(snapshot), (*C.uint64_t)(unsafe.Pointer(tokens)),
-	))
-}
-
 // SnapshotClose is pkv_snapshot_close. Closes a snapshot and drops its references. Sessions that
 // were opened from it keep theirs. Statuses: STALE_HANDLE, BUSY. Since 0.1.
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
 	return Status(C.go_pkv_snapshot_close(C.uintptr_t(snapshot)))
-}
-
-// StreamInit is pkv_stream_init. Fills a stream with zeros and its struct_size. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - stream: The stream.
-//   - structSize: sizeof(pkv_stream) as the caller compiled it.
-func StreamInit(stream *Stream, structSize uint64) Status {
-	return Status(C.go_pkv_stream_init(
-		(*C.pkv_stream)(unsafe.Pointer(stream)), C.size_t(structSize),
-	))
-}
-
-// FileConfigInit is pkv_file_config_init. Fills a config with defaults. Statuses: INVALID_ARGUMENT.
-// Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_file_config) as the caller compiled it.
-func FileConfigInit(config *FileConfig, structSize uint64) Status {
-	return Status(C.go_pkv_file_config_init(
-		(*C.pkv_file_config)(unsafe.Pointer(config)), C.size_t(structSize),
-	))
 }
 
 // FileSave is pkv_file_save. Saves sequences of a cache and, if the config says so, its prefix
@@ -1747,17 +1555,6 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	fromValue, fromGiven := streamValue(from)
 	return Status(C.go_pkv_file_inspect(
 		configValue, configGiven, fromValue, fromGiven, (*C.pkv_file_info)(unsafe.Pointer(out)),
-	))
-}
-
-// PrefixConfigInit is pkv_prefix_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
-func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
-	return Status(C.go_pkv_prefix_config_init(
-		(*C.pkv_prefix_config)(unsafe.Pointer(config)), C.size_t(structSize),
 	))
 }
 
@@ -1919,17 +1716,6 @@ func PrefixHashBlocks(
 	))
 }
 
-// StoreConfigInit is pkv_store_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_store_config) as the caller compiled it.
-func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
-	return Status(C.go_pkv_store_config_init(
-		(*C.pkv_store_config)(unsafe.Pointer(config)), C.size_t(structSize),
-	))
-}
-
 // StorePrefetch is pkv_store_prefetch. Begins to read what the store has of a text into the prefix
 // index, beyond what is in memory, and returns. Call it when a request begins to wait for its turn;
 // a later pkv_session_match_prefix finds what has come. Only blocks that are free or evictable are
@@ -1948,16 +1734,6 @@ func StorePrefetch(
 		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
 		(*C.int32_t)(unsafe.Pointer(tokens)),
 	))
-}
-
-// StorePrefetchSession is pkv_store_prefetch_session. Begins to read what a suspended session is
-// going to compute again, as pkv_store_prefetch does. For one that is not suspended there is
-// nothing to read. Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt), BUSY. Since
-// 0.1.
-//
-//   - session: The session.
-func StorePrefetchSession(session Session) Status {
-	return Status(C.go_pkv_store_prefetch_session(C.uintptr_t(session)))
 }
 
 // StoreWait is pkv_store_wait. Waits for the prefetches of a text, and of texts that agree with it
@@ -2024,17 +1800,6 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 func StoreGetStats(cache Cache, out *StoreStats) Status {
 	return Status(C.go_pkv_store_get_stats(
 		C.uintptr_t(cache), (*C.pkv_store_stats)(unsafe.Pointer(out)),
-	))
-}
-
-// DirectoryConfigInit is pkv_directory_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
-func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
-	return Status(C.go_pkv_directory_config_init(
-		(*C.pkv_directory_config)(unsafe.Pointer(config)), C.size_t(structSize),
 	))
 }
 

@@ -18,8 +18,6 @@ var Addresses [len(Names)]uintptr
 var Names = [...]string{
 	"pkv_status_string",
 	"pkv_last_error",
-	"pkv_cache_config_init",
-	"pkv_layer_group_init",
 	"pkv_cache_compute_plan",
 	"pkv_cache_create",
 	"pkv_cache_destroy",
@@ -30,20 +28,17 @@ var Names = [...]string{
 	"pkv_cache_validate",
 	"pkv_isa_supported",
 	"pkv_isa_name",
-	"pkv_compute_config_init",
 	"pkv_compute_create",
 	"pkv_compute_destroy",
 	"pkv_compute_get_info",
 	"pkv_openmp_runner",
-	"pkv_cache_kv_view",
+	"pkv_cache_get_kv_view",
 	"pkv_kv_view_plan",
 	"pkv_kv_write_slots",
 	"pkv_kv_read_slots",
 	"pkv_kv_write",
-	"pkv_attention_params_init",
 	"pkv_attention",
-	"pkv_merge_states",
-	"pkv_pool_config_init",
+	"pkv_attention_merge",
 	"pkv_pool_create",
 	"pkv_pool_destroy",
 	"pkv_pool_alloc",
@@ -52,21 +47,19 @@ var Names = [...]string{
 	"pkv_pool_claim",
 	"pkv_pool_seal",
 	"pkv_pool_reset",
-	"pkv_pool_block_state",
+	"pkv_pool_get_block_state",
 	"pkv_pool_get_stats",
 	"pkv_pool_validate",
-	"pkv_session_config_init",
 	"pkv_session_open",
 	"pkv_session_close",
-	"pkv_session_length",
-	"pkv_session_layer_length",
-	"pkv_session_tokens",
+	"pkv_session_get_length",
+	"pkv_session_get_layer_length",
+	"pkv_session_get_tokens",
 	"pkv_session_set_tokens",
 	"pkv_session_reserve",
-	"pkv_session_prefill",
-	"pkv_session_push",
+	"pkv_session_append",
 	"pkv_session_trim",
-	"pkv_session_last_trim",
+	"pkv_session_get_last_trim",
 	"pkv_session_set_return_hint",
 	"pkv_session_drop_blocks",
 	"pkv_session_fork",
@@ -74,36 +67,28 @@ var Names = [...]string{
 	"pkv_session_resume",
 	"pkv_session_set_priority",
 	"pkv_session_get_info",
-	"pkv_session_block_table",
-	"pkv_session_slot_mapping",
-	"pkv_session_kv_indices",
-	"pkv_session_materialize",
+	"pkv_session_get_block_table",
+	"pkv_session_read",
 	"pkv_session_read_state",
 	"pkv_batch_begin",
 	"pkv_batch_choose_victims",
-	"pkv_batch_rows",
 	"pkv_batch_set_first_rows",
 	"pkv_batch_write",
 	"pkv_batch_attend",
 	"pkv_batch_commit",
 	"pkv_batch_accept",
 	"pkv_batch_abort",
-	"pkv_batch_slot_mapping",
-	"pkv_batch_block_copies",
-	"pkv_batch_states",
-	"pkv_batch_state_indices",
-	"pkv_batch_state_blocks",
-	"pkv_batch_kv_indices",
+	"pkv_batch_get_slot_mapping",
+	"pkv_batch_get_block_copies",
+	"pkv_batch_get_states",
+	"pkv_batch_get_state_blocks",
+	"pkv_batch_get_kv_indices",
 	"pkv_snapshot_take",
 	"pkv_snapshot_open",
-	"pkv_snapshot_length",
 	"pkv_snapshot_close",
-	"pkv_stream_init",
-	"pkv_file_config_init",
 	"pkv_file_save",
 	"pkv_file_load",
 	"pkv_file_inspect",
-	"pkv_prefix_config_init",
 	"pkv_session_match_prefix",
 	"pkv_prefix_get_stats",
 	"pkv_prefix_clear",
@@ -113,14 +98,11 @@ var Names = [...]string{
 	"pkv_prefix_set_quota",
 	"pkv_prefix_read_events",
 	"pkv_prefix_hash_blocks",
-	"pkv_store_config_init",
 	"pkv_store_prefetch",
-	"pkv_store_prefetch_session",
 	"pkv_store_wait",
 	"pkv_store_cancel",
 	"pkv_store_flush",
 	"pkv_store_get_stats",
-	"pkv_directory_config_init",
 	"pkv_store_open_directory",
 	"pkv_version",
 	"pkv_version_string",
@@ -150,30 +132,6 @@ func LastError() string {
 	return text(result)
 }
 
-// CacheConfigInit is pkv_cache_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_cache_config) as the caller compiled it.
-func CacheConfigInit(config *CacheConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[2], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
-// LayerGroupInit is pkv_layer_group_init. Fills a layer group with defaults: values as wide as
-// keys, F32, no window. Statuses: INVALID_ARGUMENT. Since 0.1.
-//
-//   - group: The layer group.
-//   - structSize: sizeof(pkv_layer_group) as the caller compiled it.
-func LayerGroupInit(group *LayerGroup, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[3], uintptr(unsafe.Pointer(group)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
 // CacheComputePlan is pkv_cache_compute_plan. Tells what a cache of this config would take;
 // allocates nothing. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED
 // (isa; an index or a store that the storage cannot have). Since 0.1.
@@ -183,7 +141,7 @@ func LayerGroupInit(group *LayerGroup, structSize uint64) Status {
 //   - out: The sizes.
 func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[4], uintptr(unsafe.Pointer(config)), uintptr(group), uintptr(unsafe.Pointer(out)),
+		Addresses[2], uintptr(unsafe.Pointer(config)), uintptr(group), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -197,7 +155,7 @@ func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status 
 //   - out: The cache, to be destroyed by pkv_cache_destroy.
 func CacheCreate(config *CacheConfig, out *Cache) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[5], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[3], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -207,7 +165,7 @@ func CacheCreate(config *CacheConfig, out *Cache) Status {
 //
 //   - cache: The cache. NULL is OK.
 func CacheDestroy(cache Cache) Status {
-	result, _, _ := purego.SyscallN(Addresses[6], uintptr(cache))
+	result, _, _ := purego.SyscallN(Addresses[4], uintptr(cache))
 	return Status(result)
 }
 
@@ -217,7 +175,7 @@ func CacheDestroy(cache Cache) Status {
 //   - cache: The cache.
 //   - out: The answer.
 func CacheGetInfo(cache Cache, out *CacheInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[7], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[5], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -227,7 +185,7 @@ func CacheGetInfo(cache Cache, out *CacheInfo) Status {
 //   - cache: The cache.
 //   - out: The counts.
 func CacheGetStats(cache Cache, out *CacheStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[8], uintptr(cache), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[6], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -239,7 +197,7 @@ func CacheGetStats(cache Cache, out *CacheStats) Status {
 //   - out: The counts.
 func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[9], uintptr(cache), uintptr(group), uintptr(unsafe.Pointer(out)),
+		Addresses[7], uintptr(cache), uintptr(group), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -256,7 +214,7 @@ func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
 //   - size: Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
 func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[10], uintptr(cache), uintptr(capacity), uintptr(unsafe.Pointer(text)),
+		Addresses[8], uintptr(cache), uintptr(capacity), uintptr(unsafe.Pointer(text)),
 		uintptr(unsafe.Pointer(size)),
 	)
 	return Status(result)
@@ -269,7 +227,7 @@ func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) 
 //
 //   - cache: The cache.
 func CacheValidate(cache Cache) Status {
-	result, _, _ := purego.SyscallN(Addresses[11], uintptr(cache))
+	result, _, _ := purego.SyscallN(Addresses[9], uintptr(cache))
 	return Status(result)
 }
 
@@ -279,7 +237,7 @@ func CacheValidate(cache Cache) Status {
 //   - isa: The instruction set. AUTO is always there.
 //   - out: 1 if so, else 0.
 func ISASupported(isa int32, out *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[12], uintptr(isa), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[10], uintptr(isa), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -288,20 +246,8 @@ func ISASupported(isa int32, out *int32) Status {
 //
 //   - isa: The instruction set; for an unknown value the name is "unknown".
 func ISAName(isa int32) string {
-	result, _, _ := purego.SyscallN(Addresses[13], uintptr(isa))
+	result, _, _ := purego.SyscallN(Addresses[11], uintptr(isa))
 	return text(result)
-}
-
-// ComputeConfigInit is pkv_compute_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_compute_config) as the caller compiled it.
-func ComputeConfigInit(config *ComputeConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[14], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
-	return Status(result)
 }
 
 // ComputeCreate is pkv_compute_create. Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED
@@ -311,7 +257,7 @@ func ComputeConfigInit(config *ComputeConfig, structSize uint64) Status {
 //   - out: The pkv_compute, to be destroyed by pkv_compute_destroy.
 func ComputeCreate(config *ComputeConfig, out *Compute) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[15], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[12], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -321,7 +267,7 @@ func ComputeCreate(config *ComputeConfig, out *Compute) Status {
 //
 //   - compute: The pkv_compute. NULL is OK.
 func ComputeDestroy(compute Compute) Status {
-	result, _, _ := purego.SyscallN(Addresses[16], uintptr(compute))
+	result, _, _ := purego.SyscallN(Addresses[13], uintptr(compute))
 	return Status(result)
 }
 
@@ -331,7 +277,7 @@ func ComputeDestroy(compute Compute) Status {
 //   - compute: The pkv_compute. NULL: the process's default.
 //   - out: The answer.
 func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[17], uintptr(compute), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[14], uintptr(compute), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -346,21 +292,21 @@ func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
 //
 //   - out: The runner. Its threads are as many as omp_get_max_threads() tells now.
 func OpenmpRunner(out *Runner) Status {
-	result, _, _ := purego.SyscallN(Addresses[18], uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[15], uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// CacheKVView is pkv_cache_kv_view. Tells where one layer of a paged cache is in memory, for
+// CacheGetKVView is pkv_cache_get_kv_view. Tells where one layer of a paged cache is in memory, for
 // engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
-// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer), UNSUPPORTED
-// (not PAGED; a layer with a rotation, which the caller's headers do not know). Since 0.1.
+// pkv_session_get_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer),
+// UNSUPPORTED (not PAGED). Since 0.1.
 //
 //   - cache: The cache.
 //   - layer: The layer of the model.
 //   - out: The view.
-func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
+func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[19], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
+		Addresses[16], uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -378,7 +324,7 @@ func CacheKVView(cache Cache, layer uint32, out *KVView) Status {
 //   - bytes: The size of K and V.
 func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[20], uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(memory),
+		Addresses[17], uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(memory),
 		uintptr(unsafe.Pointer(bytes)),
 	)
 	return Status(result)
@@ -400,7 +346,7 @@ func KVWriteSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[21], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
+		Addresses[18], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -420,7 +366,7 @@ func KVReadSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[22], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
+		Addresses[19], uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(rows),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -440,27 +386,15 @@ func KVWrite(
 	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[23], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		Addresses[20], uintptr(compute), uintptr(unsafe.Pointer(kv)),
 		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
-	)
-	return Status(result)
-}
-
-// AttentionParamsInit is pkv_attention_params_init. Fills params with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - params: The params.
-//   - structSize: sizeof(pkv_attention_params) as the caller compiled it.
-func AttentionParamsInit(params *AttentionParams, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[24], uintptr(unsafe.Pointer(params)), uintptr(structSize),
 	)
 	return Status(result)
 }
 
 // Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
 // the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
-// UNSUPPORTED (top_blocks), OVERFLOW, NO_MEMORY. Since 0.1.
+// UNSUPPORTED (top), OVERFLOW, NO_MEMORY. Since 0.1.
 //
 //   - compute: What it runs on. NULL: all processors.
 //   - kv: The memory of K and V.
@@ -474,15 +408,15 @@ func Attention(
 	out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[25], uintptr(compute), uintptr(unsafe.Pointer(kv)),
+		Addresses[21], uintptr(compute), uintptr(unsafe.Pointer(kv)),
 		uintptr(unsafe.Pointer(sequences)), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
 
-// MergeStates is pkv_merge_states. Combines the results of several attention calls over the same
-// queries and different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
+// AttentionMerge is pkv_attention_merge. Combines the results of several attention calls over the
+// same queries and different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
 // thread. Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
 // OVERFLOW, NO_MEMORY. Since 0.1.
 //
@@ -497,26 +431,14 @@ func Attention(
 //   - dim: Head dim of the results.
 //   - merged: The merged result, [rows][heads][dim].
 //   - mergedLSE: Its lse, [rows][heads]. May be NULL.
-func MergeStates(
+func AttentionMerge(
 	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[26], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
+		Addresses[22], uintptr(compute), uintptr(count), uintptr(unsafe.Pointer(outs)),
 		uintptr(lse), uintptr(rows), uintptr(heads), uintptr(dim), uintptr(unsafe.Pointer(merged)),
 		uintptr(unsafe.Pointer(mergedLSE)),
-	)
-	return Status(result)
-}
-
-// PoolConfigInit is pkv_pool_config_init. Fills a config with defaults. Statuses: INVALID_ARGUMENT.
-// Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_pool_config) as the caller compiled it.
-func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[27], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -528,7 +450,7 @@ func PoolConfigInit(config *PoolConfig, structSize uint64) Status {
 //   - out: The pool, to be destroyed by pkv_pool_destroy.
 func PoolCreate(config *PoolConfig, out *Pool) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[28], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[23], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -538,7 +460,7 @@ func PoolCreate(config *PoolConfig, out *Pool) Status {
 //
 //   - pool: The pool. NULL is OK.
 func PoolDestroy(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool))
+	result, _, _ := purego.SyscallN(Addresses[24], uintptr(pool))
 	return Status(result)
 }
 
@@ -551,7 +473,7 @@ func PoolDestroy(pool Pool) Status {
 //   - blocks: [n]: the blocks.
 func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[30], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[25], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -564,7 +486,7 @@ func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks. One may stand in the list more than once.
 func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[31], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[26], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -579,7 +501,7 @@ func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 //   - blocks: [n]: the blocks, each once. All are checked before anything is released.
 func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[32], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
+		Addresses[27], uintptr(pool), uintptr(n), uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
 }
@@ -594,7 +516,7 @@ func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 //   - offset: The offset in the block of the first slot.
 func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[33], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
+		Addresses[28], uintptr(pool), uintptr(block), uintptr(n), uintptr(unsafe.Pointer(offset)),
 	)
 	return Status(result)
 }
@@ -605,7 +527,7 @@ func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolSeal(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[34], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[29], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
@@ -615,19 +537,19 @@ func PoolSeal(pool Pool, block uint64) Status {
 //   - pool: The pool.
 //   - block: The block.
 func PoolReset(pool Pool, block uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[35], uintptr(pool), uintptr(block))
+	result, _, _ := purego.SyscallN(Addresses[30], uintptr(pool), uintptr(block))
 	return Status(result)
 }
 
-// PoolBlockState is pkv_pool_block_state. Tells the state of a block now, free or not. Statuses:
-// OUT_OF_RANGE. Since 0.1.
+// PoolGetBlockState is pkv_pool_get_block_state. Tells the state of a block now, free or not.
+// Statuses: OUT_OF_RANGE. Since 0.1.
 //
 //   - pool: The pool.
 //   - id: The block id.
 //   - out: The state.
-func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
+func PoolGetBlockState(pool Pool, id uint32, out *BlockState) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[36], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
+		Addresses[31], uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -638,7 +560,7 @@ func PoolBlockState(pool Pool, id uint32, out *BlockState) Status {
 //   - pool: The pool.
 //   - out: The counts.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[37], uintptr(pool), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[32], uintptr(pool), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -648,19 +570,7 @@ func PoolGetStats(pool Pool, out *PoolStats) Status {
 //
 //   - pool: The pool.
 func PoolValidate(pool Pool) Status {
-	result, _, _ := purego.SyscallN(Addresses[38], uintptr(pool))
-	return Status(result)
-}
-
-// SessionConfigInit is pkv_session_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_session_config) as the caller compiled it.
-func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[39], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
+	result, _, _ := purego.SyscallN(Addresses[33], uintptr(pool))
 	return Status(result)
 }
 
@@ -672,7 +582,7 @@ func SessionConfigInit(config *SessionConfig, structSize uint64) Status {
 //   - out: The session, to be closed by pkv_session_close.
 func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[40], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[34], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -683,55 +593,55 @@ func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 //
 //   - session: The session. NULL is OK.
 func SessionClose(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[41], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[35], uintptr(session))
 	return Status(result)
 }
 
-// SessionLength is pkv_session_length. Tells how many tokens are committed; 0 while the session is
-// suspended. Statuses: none of its own. Since 0.1.
+// SessionGetLength is pkv_session_get_length. Tells how many tokens are committed; 0 while the
+// session is suspended. Statuses: none of its own. Since 0.1.
 //
 //   - session: The session.
 //   - tokens: The length in tokens.
-func SessionLength(session Session, tokens *uint64) Status {
+func SessionGetLength(session Session, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[42], uintptr(session), uintptr(unsafe.Pointer(tokens)),
+		Addresses[36], uintptr(session), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
 
-// SessionLayerLength is pkv_session_layer_length. Tells of how many tokens one layer holds K and V:
-// more than the length while a step is in flight and the layer was written. Statuses: OUT_OF_RANGE.
-// Since 0.1.
+// SessionGetLayerLength is pkv_session_get_layer_length. Tells of how many tokens one layer holds K
+// and V: more than the length while a step is in flight and the layer was written. Statuses:
+// OUT_OF_RANGE. Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
 //   - tokens: The number of tokens.
-func SessionLayerLength(session Session, layer uint32, tokens *uint64) Status {
+func SessionGetLayerLength(session Session, layer uint32, tokens *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[43], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
+		Addresses[37], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
 
-// SessionTokens is pkv_session_tokens. Copies the token ids of positions [first, first + n):
+// SessionGetTokens is pkv_session_get_tokens. Copies the token ids of positions [first, first + n):
 // committed ones, and those that pkv_session_suspend remembered. Statuses: OUT_OF_RANGE. Since 0.1.
 //
 //   - session: The session.
 //   - first: The first position.
 //   - n: How many.
 //   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
-func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Status {
+func SessionGetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[44], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[38], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
 }
 
 // SessionSetTokens is pkv_session_set_tokens. Tells the ids of positions that were committed
-// without them (by pkv_session_prefill or pkv_session_push). If forks that share a block are told
-// different ids, the prefix index caches it as one of the texts only. Statuses: OUT_OF_RANGE,
-// INVALID_ARGUMENT (a position that has another id already). Since 0.1.
+// without them (by pkv_session_append). If forks that share a block are told different ids, the
+// prefix index caches it as one of the texts only. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a
+// position that has another id already). Since 0.1.
 //
 //   - session: The session.
 //   - first: The first position.
@@ -739,7 +649,7 @@ func SessionTokens(session Session, first uint64, n uint64, tokens *int32) Statu
 //   - tokens: [n]: the ids.
 func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[45], uintptr(session), uintptr(first), uintptr(n),
+		Addresses[39], uintptr(session), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -748,78 +658,64 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 // SessionReserve is pkv_session_reserve. Makes room in all groups or in none, so that later steps
 // up to there cannot run out of blocks, however they are cut and whatever other sessions take.
 // Never shrinks. The room lasts until the session is that long, or pkv_session_trim,
-// pkv_session_prefill, pkv_session_suspend or pkv_session_close gives it back. It has no blocks for
-// copies of what the session shares later: after pkv_session_fork, pkv_snapshot_take or
-// pkv_file_save, call it again. A state that others shared would not come back, so until the room
-// ends the prefix index gets the session's last full block only if the states there are
-// checkpoints. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
+// pkv_session_suspend or pkv_session_close gives it back. It has no blocks for copies of what the
+// session shares later: after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it again.
+// A state that others shared would not come back, so until the room ends the prefix index gets the
+// session's last full block only if the states there are checkpoints. Statuses: OUT_OF_BLOCKS,
+// TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - totalTokens: Tokens to have room for, those that it holds included.
 func SessionReserve(session Session, totalTokens uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[46], uintptr(session), uintptr(totalTokens))
+	result, _, _ := purego.SyscallN(Addresses[40], uintptr(session), uintptr(totalTokens))
 	return Status(result)
 }
 
-// SessionPrefill is pkv_session_prefill. Replaces what a session holds, one layer per call, without
-// a batch. The first call begins a step; the old content is gone from then on. When every layer was
-// given once, the step is committed and the length is n. pkv_session_trim (to any length up to
-// pkv_session_length) ends an unfinished step. for (layer = 0; layer < layers; layer++)
-// pkv_session_prefill(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY,
-// OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's), UNSUPPORTED (storage NONE),
-// BUSY. Since 0.1.
+// SessionAppend is pkv_session_append. Appends n tokens to a session, one layer per call, without a
+// batch. The first call begins a step. When every layer was given once, the step is committed and
+// the session is n tokens longer. pkv_session_trim (to any length up to pkv_session_get_length)
+// ends an unfinished step; trim to 0 first to replace what the session holds. for (layer = 0; layer
+// < layers; layer++) pkv_session_append(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS,
+// TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's),
+// UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session.
-//   - layer: The layer of the model; in any order, each once.
+//   - layer: The layer of the model; in any order. Until the step is complete a layer may be
+//     given again.
 //   - n: How many tokens; the same in every call of a step.
 //   - k: Keys, [n][kv_heads][key_dim].
 //   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
-func SessionPrefill(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
+func SessionAppend(session Session, layer uint32, n uint64, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[47], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
-		uintptr(unsafe.Pointer(v)),
-	)
-	return Status(result)
-}
-
-// SessionPush is pkv_session_push. Appends one token, one layer per call, as pkv_session_prefill
-// does. Statuses: as pkv_session_prefill. Since 0.1.
-//
-//   - session: The session.
-//   - layer: The layer of the model; in any order, each once.
-//   - k: Its key, [1][kv_heads][key_dim].
-//   - v: Its value, [1][kv_heads][value_dim]. NULL in a latent group.
-func SessionPush(session Session, layer uint32, k *Tensor, v *Tensor) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[48], uintptr(session), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[41], uintptr(session), uintptr(layer), uintptr(n), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
 }
 
 // SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
-// beyond them, reserved ones too. Ends an unfinished pkv_session_prefill or pkv_session_push.
-// Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
-// needs, one with states has none there, or the next token would go into a dropped block; see
-// pkv_session_last_trim), BUSY. Since 0.1.
+// beyond them, reserved ones too. Ends an unfinished pkv_session_append. Statuses: OUT_OF_RANGE
+// (longer than the session is, a group with a window no longer has what it needs, one with states
+// has none there, or the next token would go into a dropped block; see pkv_session_get_last_trim),
+// BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
 func SessionTrim(session Session, length uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(length))
+	result, _, _ := purego.SyscallN(Addresses[42], uintptr(session), uintptr(length))
 	return Status(result)
 }
 
-// SessionLastTrim is pkv_session_last_trim. Tells to which length a session can be trimmed: with a
-// window or with states not to every one. Statuses: none of its own. Since 0.1.
+// SessionGetLastTrim is pkv_session_get_last_trim. Tells to which length a session can be trimmed:
+// with a window or with states not to every one. Statuses: none of its own. Since 0.1.
 //
 //   - session: The session.
 //   - limit: The longest length that is of use.
 //   - length: The longest one, up to limit and to the length of the session, that
 //     pkv_session_trim can keep; 0 if there is no other.
-func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
+func SessionGetLastTrim(session Session, limit uint64, length *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[50], uintptr(session), uintptr(limit), uintptr(unsafe.Pointer(length)),
+		Addresses[43], uintptr(session), uintptr(limit), uintptr(unsafe.Pointer(length)),
 	)
 	return Status(result)
 }
@@ -836,19 +732,19 @@ func SessionLastTrim(session Session, limit uint64, length *uint64) Status {
 //   - session: The session.
 //   - after: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
 func SessionSetReturnHint(session Session, after uint32) Status {
-	result, _, _ := purego.SyscallN(Addresses[51], uintptr(session), uintptr(after))
+	result, _, _ := purego.SyscallN(Addresses[44], uintptr(session), uintptr(after))
 	return Status(result)
 }
 
 // SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives
 // them back, in one layer group. What is left keeps its positions; later tokens do not see the
-// tokens of these blocks (as if masked), and neither do slots, indices and materialize. Layers of
-// other groups still see them. From the first block dropped on, the session no longer shares its
-// blocks through the prefix index: what only this session used there is taken from the index, and
-// later tokens are not published. A resume after pkv_session_suspend brings the whole text back, to
-// be computed again. Forks, snapshots and files lack what was dropped. Statuses: OUT_OF_RANGE
-// (group; a block that is not full of tokens), INVALID_ARGUMENT (not rising), UNSUPPORTED
-// (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+// tokens of these blocks (as if masked), and neither do slot mappings, KV indices and
+// pkv_session_read. Layers of other groups still see them. From the first block dropped on, the
+// session no longer shares its blocks through the prefix index: what only this session used there
+// is taken from the index, and later tokens are not published. A resume after pkv_session_suspend
+// brings the whole text back, to be computed again. Forks, snapshots and files lack what was
+// dropped. Statuses: OUT_OF_RANGE (group; a block that is not full of tokens), INVALID_ARGUMENT
+// (not rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session.
 //   - group: The index of the group.
@@ -857,7 +753,7 @@ func SessionSetReturnHint(session Session, after uint32) Status {
 //     that were dropped already, or left the window, may be among them.
 func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[52], uintptr(session), uintptr(group), uintptr(count),
+		Addresses[45], uintptr(session), uintptr(group), uintptr(count),
 		uintptr(unsafe.Pointer(blocks)),
 	)
 	return Status(result)
@@ -873,31 +769,30 @@ func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint
 //   - session: The session; it goes on unchanged.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[53], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[46], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
 // SessionSuspend is pkv_session_suspend. Gives back every block that nobody else holds (preemption)
-// and remembers the token ids. The session is empty then, and its length is 0. Until it is resumed,
-// trimmed or prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory.
-// Suspending twice is OK. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
-// BUSY. Since 0.1.
+// and remembers the token ids. The session is empty then, and its length is 0. Until it is resumed
+// or trimmed, calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is
+// OK. Ends an unfinished pkv_session_append. Statuses: BUSY. Since 0.1.
 //
 //   - session: The session.
 func SessionSuspend(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[54], uintptr(session))
+	result, _, _ := purego.SyscallN(Addresses[47], uintptr(session))
 	return Status(result)
 }
 
 // SessionResume is pkv_session_resume. Ends a suspension: reserves the blocks that the remembered
 // tokens need, all or none (in groups with a window: those of one window; with states: those for
 // batches of any size or, where there can never be as many, for one batch), and says which K and V
-// must be computed again: those of positions [*length, *total). pkv_session_tokens tells the ids of
-// these positions. Prefill them by batches of any size, which may go beyond total; a commit without
-// ids takes the remembered ones, one with other ids is refused. A trim, or pkv_session_prefill,
-// forgets what is remembered. For a session that is not suspended the call is OK and tells its
-// length and what it remembers. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it
-// stays suspended), BUSY. Since 0.1.
+// must be computed again: those of positions [*length, *total). pkv_session_get_tokens tells the
+// ids of these positions. Prefill them by batches of any size, which may go beyond total; a commit
+// without ids takes the remembered ones, one with other ids is refused. A trim forgets what is
+// remembered. For a session that is not suspended the call is OK and tells its length and what it
+// remembers. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended),
+// BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: Tokens whose K and V are there.
@@ -906,7 +801,7 @@ func SessionSuspend(session Session) Status {
 //     OUT_OF_BLOCKS only. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[55], uintptr(session), uintptr(unsafe.Pointer(length)),
+		Addresses[48], uintptr(session), uintptr(unsafe.Pointer(length)),
 		uintptr(unsafe.Pointer(total)), uintptr(unsafe.Pointer(blocksShort)),
 	)
 	return Status(result)
@@ -918,7 +813,7 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
 func SessionSetPriority(session Session, priority int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[56], uintptr(session), uintptr(priority))
+	result, _, _ := purego.SyscallN(Addresses[49], uintptr(session), uintptr(priority))
 	return Status(result)
 }
 
@@ -928,12 +823,12 @@ func SessionSetPriority(session Session, priority int32) Status {
 //   - session: The session.
 //   - out: The answer.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	result, _, _ := purego.SyscallN(Addresses[57], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[50], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
-// SessionBlockTable is pkv_session_block_table. Tells the block ids of one group: ids[i] is logical
-// block i (tokens i * block_size and on), reserved blocks included. Statuses: OUT_OF_RANGE,
+// SessionGetBlockTable is pkv_session_get_block_table. Tells the block ids of one group: ids[i] is
+// logical block i (tokens i * block_size and on), reserved blocks included. Statuses: OUT_OF_RANGE,
 // BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 //
 //   - session: The session.
@@ -942,58 +837,19 @@ func SessionGetInfo(session Session, out *SessionInfo) Status {
 //   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
 //     see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func SessionBlockTable(
+func SessionGetBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[58], uintptr(session), uintptr(group), uintptr(capacity),
+		Addresses[51], uintptr(session), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(ids)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// SessionSlotMapping is pkv_session_slot_mapping. Tells the slots of positions [first, first + n)
-// in one group, up to the end of the last block held. Statuses: OUT_OF_RANGE, UNSUPPORTED
-// (CONTIGUOUS). Since 0.1.
-//
-//   - session: The session.
-//   - group: The index of the group.
-//   - first: The first position.
-//   - n: How many.
-//   - slots: [n]: block id * block_size + offset; -1 where the block left the window or was
-//     dropped.
-func SessionSlotMapping(
-	session Session, group uint32, first uint64, n uint64, slots *int64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[59], uintptr(session), uintptr(group), uintptr(first), uintptr(n),
-		uintptr(unsafe.Pointer(slots)),
-	)
-	return Status(result)
-}
-
-// SessionKVIndices is pkv_session_kv_indices. Tells the slots that attention reads now in one
-// group, in token order: those of committed tokens and of the step in flight that the window still
-// holds and that were not dropped. Statuses: as pkv_session_block_table. Since 0.1.
-//
-//   - session: The session.
-//   - group: The index of the group.
-//   - capacity: Entries that slots has room for.
-//   - slots: [capacity]: the slots. May be NULL if capacity is 0.
-//   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func SessionKVIndices(
-	session Session, group uint32, capacity uint64, slots *int64, count *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[60], uintptr(session), uintptr(group), uintptr(capacity),
-		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
-	)
-	return Status(result)
-}
-
-// SessionMaterialize is pkv_session_materialize. Reads K and V of positions [first, first + n) of
-// one layer back as rows. Positions of a step in flight are there once the layer was written.
-// Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
+// SessionRead is pkv_session_read. Reads K and V of positions [first, first + n) of one layer back
+// as rows. Positions of a step in flight are there once the layer was written. Statuses:
+// OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
@@ -1001,11 +857,11 @@ func SessionKVIndices(
 //   - n: How many.
 //   - k: Keys, [n][kv_heads][key_dim]. NULL: not wanted.
 //   - v: Values, [n][kv_heads][value_dim]. NULL: not wanted.
-func SessionMaterialize(
+func SessionRead(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[61], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
+		Addresses[52], uintptr(session), uintptr(layer), uintptr(first), uintptr(n),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -1025,7 +881,7 @@ func SessionReadState(
 	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[62], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
+		Addresses[53], uintptr(session), uintptr(layer), uintptr(tokens), uintptr(size),
 		uintptr(state),
 	)
 	return Status(result)
@@ -1050,7 +906,7 @@ func BatchBegin(
 	out *Batch,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[63], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[54], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(unsafe.Pointer(blocksShort)),
 		uintptr(unsafe.Pointer(out)),
 	)
@@ -1081,20 +937,10 @@ func BatchChooseVictims(
 	victims *Session, victimCount *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[64], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
+		Addresses[55], uintptr(cache), uintptr(count), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(newTokens)), uintptr(capacity), uintptr(unsafe.Pointer(victims)),
 		uintptr(unsafe.Pointer(victimCount)),
 	)
-	return Status(result)
-}
-
-// BatchRows is pkv_batch_rows. Tells how many rows a batch has: the sum of new_tokens. Statuses:
-// none of its own. Since 0.1.
-//
-//   - batch: The batch.
-//   - rows: The number of rows.
-func BatchRows(batch Batch, rows *uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[65], uintptr(batch), uintptr(unsafe.Pointer(rows)))
 	return Status(result)
 }
 
@@ -1107,7 +953,7 @@ func BatchRows(batch Batch, rows *uint64) Status {
 //     call, rows follow each other, or begin with the entries of a padded batch.
 func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[66], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
+		Addresses[56], uintptr(batch), uintptr(unsafe.Pointer(firstRows)),
 	)
 	return Status(result)
 }
@@ -1121,7 +967,7 @@ func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 //   - v: Values, [rows][kv_heads][value_dim]. NULL in a latent group.
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[67], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
+		Addresses[57], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(k)),
 		uintptr(unsafe.Pointer(v)),
 	)
 	return Status(result)
@@ -1144,7 +990,7 @@ func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[68], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
+		Addresses[58], uintptr(batch), uintptr(layer), uintptr(unsafe.Pointer(params)),
 		uintptr(unsafe.Pointer(q)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1159,7 +1005,7 @@ func BatchAttend(
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
 //     pkv_session_suspend remembered.
 func BatchCommit(batch Batch, tokens *int32) Status {
-	result, _, _ := purego.SyscallN(Addresses[69], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
+	result, _, _ := purego.SyscallN(Addresses[59], uintptr(batch), uintptr(unsafe.Pointer(tokens)))
 	return Status(result)
 }
 
@@ -1176,7 +1022,7 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 //   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[70], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
+		Addresses[60], uintptr(batch), uintptr(i), uintptr(count), uintptr(unsafe.Pointer(kept)),
 	)
 	return Status(result)
 }
@@ -1186,35 +1032,35 @@ func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 //
 //   - batch: The batch. NULL is OK.
 func BatchAbort(batch Batch) Status {
-	result, _, _ := purego.SyscallN(Addresses[71], uintptr(batch))
+	result, _, _ := purego.SyscallN(Addresses[61], uintptr(batch))
 	return Status(result)
 }
 
-// BatchSlotMapping is pkv_batch_slot_mapping. Tells the slots of all new tokens in one group: where
-// an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
-// UNSUPPORTED (CONTIGUOUS). Since 0.1.
+// BatchGetSlotMapping is pkv_batch_get_slot_mapping. Tells the slots of all new tokens in one
+// group: where an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE,
+// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
 //   - capacity: Entries that slots has room for.
 //   - slots: [capacity]: one slot per row. May be NULL if capacity is 0.
 //   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchSlotMapping(
+func BatchGetSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[72], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[62], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(slots)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// BatchBlockCopies is pkv_batch_block_copies. Tells the blocks that begin replaced in one group
-// because they were shared and part-filled: the step writes to block to[i] in the place of from[i].
-// Where all sessions that hold such a block are in the batch and write to it, one of them keeps it:
-// n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with storage NONE
-// the engine makes all copies of the batch before it writes the first row. Statuses: as
-// pkv_batch_slot_mapping. Since 0.1.
+// BatchGetBlockCopies is pkv_batch_get_block_copies. Tells the blocks that begin replaced in one
+// group because they were shared and part-filled: the step writes to block to[i] in the place of
+// from[i]. Where all sessions that hold such a block are in the batch and write to it, one of them
+// keeps it: n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with
+// storage NONE the engine makes all copies of the batch before it writes the first row. Statuses:
+// as pkv_batch_get_slot_mapping. Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
@@ -1222,25 +1068,25 @@ func BatchSlotMapping(
 //   - from: [capacity]: the shared blocks. May be NULL if capacity is 0.
 //   - to: [capacity]: the blocks in their place. May be NULL if capacity is 0.
 //   - count: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchBlockCopies(
+func BatchGetBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[73], uintptr(batch), uintptr(group), uintptr(capacity),
+		Addresses[63], uintptr(batch), uintptr(group), uintptr(capacity),
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// BatchStates is pkv_batch_states. Gives the states of one layer of a group with state_bytes: where
-// the engine reads the state before its new tokens, and where it writes the one after them. A
-// session with new tokens always gets a place for the state after the last of them. A step that
-// reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
-// full block, too, and a step of at most draft_tokens new tokens a place after each: the state
-// after a token of a draft is that of the token and what precedes it in its branch. Which ones
-// these are, pkv_batch_state_indices tells. The engine writes all of `after` before the commit;
-// their bytes are undefined until then. Nobody else sees them before the commit, and what `before`
-// points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
+// BatchGetStates is pkv_batch_get_states. Gives the states of one layer of a group with
+// state_bytes: where the engine reads the state before its new tokens, and where it writes the one
+// after them. A session with new tokens always gets a place for the state after the last of them. A
+// step that reaches past a checkpoint (checkpoint_tokens) gets places for the states there and
+// after the last full block, too, and a step of at most draft_tokens new tokens a place after each:
+// the state after a token of a draft is that of the token and what precedes it in its branch. Which
+// ones these are, pkv_batch_get_state_blocks tells. The engine writes all of `after` before the
+// commit; their bytes are undefined until then. Nobody else sees them before the commit, and what
+// `before` points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
 // UNSUPPORTED (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
 // 0.1.
 //
@@ -1251,63 +1097,49 @@ func BatchBlockCopies(
 //   - capacity: Entries that after has room for.
 //   - after: [capacity]: where to write. May be NULL if capacity is 0.
 //   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchStates(
+func BatchGetStates(
 	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
 	count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[74], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
+		Addresses[64], uintptr(batch), uintptr(layer), uintptr(before), uintptr(capacity),
 		uintptr(after), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// BatchStateIndices is pkv_batch_state_indices. Tells after which new tokens of each session a
-// group with states keeps a state: session i those from tokens[indptr[i]] to tokens[indptr[i + 1] -
-// 1]. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
+// BatchGetStateBlocks is pkv_batch_get_state_blocks. Tells which states a step keeps in a group,
+// and in which blocks they are. The states that session i keeps are those after its new tokens
+// tokens[indptr[i]] to tokens[indptr[i + 1] - 1]. An engine with memory of its own (storage NONE),
+// or with kernels that take block ids, reads the state in before[i] and writes those in after; with
+// storage PAGED pkv_batch_get_states gives addresses. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
+// UNSUPPORTED (the group keeps K and V). Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
+//   - before: [sessions]: the block with the state that each session has; PKV_NO_BLOCK: it has
+//     no token yet. May be NULL.
 //   - indptr: [sessions + 1]: where the states of each session begin, and the end.
-//   - capacity: Entries that tokens has room for.
+//   - capacity: Entries that tokens and after have room for.
 //   - tokens: [capacity]: indices among the session's new tokens, 0 the first, rising. May be
 //     NULL if capacity is 0.
+//   - after: [capacity]: the blocks to write. May be NULL.
 //   - count: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchStateIndices(
-	batch Batch, group uint32, indptr *uint64, capacity uint64, tokens *uint32, count *uint64,
+func BatchGetStateBlocks(
+	batch Batch, group uint32, before *uint32, indptr *uint64, capacity uint64, tokens *uint32,
+	after *uint32, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[75], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(indptr)),
-		uintptr(capacity), uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(count)),
+		Addresses[65], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
+		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(tokens)),
+		uintptr(unsafe.Pointer(after)), uintptr(unsafe.Pointer(count)),
 	)
 	return Status(result)
 }
 
-// BatchStateBlocks is pkv_batch_state_blocks. Tells in which blocks the states of a group are, for
-// engines with bytes of their own (storage NONE) or with kernels that take ids. Statuses: as
-// pkv_batch_state_indices. Since 0.1.
-//
-//   - batch: The batch.
-//   - group: The index of the group.
-//   - before: [sessions]: the block of the state that each session has; PKV_NO_BLOCK: it has no
-//     token yet.
-//   - capacity: Entries that after has room for.
-//   - after: [capacity]: the blocks to write, in the order of pkv_batch_state_indices. May be
-//     NULL if capacity is 0.
-//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
-func BatchStateBlocks(
-	batch Batch, group uint32, before *uint32, capacity uint64, after *uint32, count *uint64,
-) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[76], uintptr(batch), uintptr(group), uintptr(unsafe.Pointer(before)),
-		uintptr(capacity), uintptr(unsafe.Pointer(after)), uintptr(unsafe.Pointer(count)),
-	)
-	return Status(result)
-}
-
-// BatchKVIndices is pkv_batch_kv_indices. Gives forward metadata as compressed rows: session i
-// reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, the new tokens included
-// and what left the window left out. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+// BatchGetKVIndices is pkv_batch_get_kv_indices. Gives forward metadata as compressed rows: session
+// i reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, the new tokens included
+// and what left the window left out. Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
@@ -1318,12 +1150,12 @@ func BatchStateBlocks(
 //   - count: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 //   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be
 //     NULL.
-func BatchKVIndices(
+func BatchGetKVIndices(
 	batch Batch, group uint32, unit int32, indptr *int64, capacity uint64, indices *int64,
 	count *uint64, lastBlockLength *uint32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[77], uintptr(batch), uintptr(group), uintptr(unit),
+		Addresses[66], uintptr(batch), uintptr(group), uintptr(unit),
 		uintptr(unsafe.Pointer(indptr)), uintptr(capacity), uintptr(unsafe.Pointer(indices)),
 		uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(lastBlockLength)),
 	)
@@ -1338,7 +1170,7 @@ func BatchKVIndices(
 //   - session: The session; it goes on unchanged.
 //   - out: The snapshot, to be closed by pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[78], uintptr(session), uintptr(unsafe.Pointer(out)))
+	result, _, _ := purego.SyscallN(Addresses[67], uintptr(session), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1350,19 +1182,7 @@ func SnapshotTake(session Session, out *Snapshot) Status {
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[79], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
-	)
-	return Status(result)
-}
-
-// SnapshotLength is pkv_snapshot_length. Tells how many tokens a snapshot holds. Statuses: none of
-// its own. Since 0.1.
-//
-//   - snapshot: The snapshot.
-//   - tokens: The number of its tokens.
-func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[80], uintptr(snapshot), uintptr(unsafe.Pointer(tokens)),
+		Addresses[68], uintptr(cache), uintptr(snapshot), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1372,31 +1192,7 @@ func SnapshotLength(snapshot Snapshot, tokens *uint64) Status {
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
-	result, _, _ := purego.SyscallN(Addresses[81], uintptr(snapshot))
-	return Status(result)
-}
-
-// StreamInit is pkv_stream_init. Fills a stream with zeros and its struct_size. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - stream: The stream.
-//   - structSize: sizeof(pkv_stream) as the caller compiled it.
-func StreamInit(stream *Stream, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[82], uintptr(unsafe.Pointer(stream)), uintptr(structSize),
-	)
-	return Status(result)
-}
-
-// FileConfigInit is pkv_file_config_init. Fills a config with defaults. Statuses: INVALID_ARGUMENT.
-// Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_file_config) as the caller compiled it.
-func FileConfigInit(config *FileConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[83], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
+	result, _, _ := purego.SyscallN(Addresses[69], uintptr(snapshot))
 	return Status(result)
 }
 
@@ -1421,7 +1217,7 @@ func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[84], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
+		Addresses[70], uintptr(cache), uintptr(n), uintptr(unsafe.Pointer(items)),
 		uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(to)),
 		uintptr(unsafe.Pointer(bytes)),
 	)
@@ -1455,7 +1251,7 @@ func FileLoad(
 	labels *uint64, count *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[85], uintptr(cache), uintptr(unsafe.Pointer(config)),
+		Addresses[71], uintptr(cache), uintptr(unsafe.Pointer(config)),
 		uintptr(unsafe.Pointer(from)), uintptr(capacity), uintptr(unsafe.Pointer(sessions)),
 		uintptr(unsafe.Pointer(labels)), uintptr(unsafe.Pointer(count)),
 	)
@@ -1471,20 +1267,8 @@ func FileLoad(
 //   - out: The answer.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[86], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
+		Addresses[72], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(from)),
 		uintptr(unsafe.Pointer(out)),
-	)
-	return Status(result)
-}
-
-// PrefixConfigInit is pkv_prefix_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_prefix_config) as the caller compiled it.
-func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[87], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1503,7 +1287,7 @@ func PrefixConfigInit(config *PrefixConfig, structSize uint64) Status {
 //     session does not use it.
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[88], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
+		Addresses[73], uintptr(session), uintptr(n), uintptr(unsafe.Pointer(tokens)),
 		uintptr(unsafe.Pointer(matched)),
 	)
 	return Status(result)
@@ -1518,7 +1302,7 @@ func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint6
 //   - out: The figures.
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[89], uintptr(cache), uintptr(salt), uintptr(saltSize),
+		Addresses[74], uintptr(cache), uintptr(salt), uintptr(saltSize),
 		uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
@@ -1531,7 +1315,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 //   - salt: The salt. NULL with size 0: sessions without one.
 //   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	result, _, _ := purego.SyscallN(Addresses[90], uintptr(cache), uintptr(salt), uintptr(saltSize))
+	result, _, _ := purego.SyscallN(Addresses[75], uintptr(cache), uintptr(salt), uintptr(saltSize))
 	return Status(result)
 }
 
@@ -1550,7 +1334,7 @@ func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[91], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[76], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(cached)),
 	)
 	return Status(result)
@@ -1571,7 +1355,7 @@ func PrefixPin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[92], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[77], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(pinned)),
 	)
 	return Status(result)
@@ -1591,7 +1375,7 @@ func PrefixUnpin(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[93], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[78], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(unpinned)),
 	)
 	return Status(result)
@@ -1610,7 +1394,7 @@ func PrefixUnpin(
 //     again.
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[94], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
+		Addresses[79], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(blocks),
 	)
 	return Status(result)
 }
@@ -1629,7 +1413,7 @@ func PrefixReadEvents(
 	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[95], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
+		Addresses[80], uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
 		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
 	)
 	return Status(result)
@@ -1651,20 +1435,8 @@ func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[96], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
+		Addresses[81], uintptr(salt), uintptr(saltSize), uintptr(blockSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(unsafe.Pointer(hashes)),
-	)
-	return Status(result)
-}
-
-// StoreConfigInit is pkv_store_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_store_config) as the caller compiled it.
-func StoreConfigInit(config *StoreConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[97], uintptr(unsafe.Pointer(config)), uintptr(structSize),
 	)
 	return Status(result)
 }
@@ -1684,20 +1456,9 @@ func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[98], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[82], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
-	return Status(result)
-}
-
-// StorePrefetchSession is pkv_store_prefetch_session. Begins to read what a suspended session is
-// going to compute again, as pkv_store_prefetch does. For one that is not suspended there is
-// nothing to read. Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt), BUSY. Since
-// 0.1.
-//
-//   - session: The session.
-func StorePrefetchSession(session Session) Status {
-	result, _, _ := purego.SyscallN(Addresses[99], uintptr(session))
 	return Status(result)
 }
 
@@ -1719,7 +1480,7 @@ func StoreWait(
 	cached *uint64, pending *uint64,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[100], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[83], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)), uintptr(timeoutMs), uintptr(unsafe.Pointer(cached)),
 		uintptr(unsafe.Pointer(pending)),
 	)
@@ -1740,7 +1501,7 @@ func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[101], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
+		Addresses[84], uintptr(cache), uintptr(salt), uintptr(saltSize), uintptr(n),
 		uintptr(unsafe.Pointer(tokens)),
 	)
 	return Status(result)
@@ -1755,7 +1516,7 @@ func StoreCancel(
 //   - queued: How many block positions still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[102], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
+		Addresses[85], uintptr(cache), uintptr(timeoutMs), uintptr(unsafe.Pointer(queued)),
 	)
 	return Status(result)
 }
@@ -1766,19 +1527,7 @@ func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 //   - cache: The cache.
 //   - out: The figures.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	result, _, _ := purego.SyscallN(Addresses[103], uintptr(cache), uintptr(unsafe.Pointer(out)))
-	return Status(result)
-}
-
-// DirectoryConfigInit is pkv_directory_config_init. Fills a config with defaults. Statuses:
-// INVALID_ARGUMENT. Since 0.1.
-//
-//   - config: The config.
-//   - structSize: sizeof(pkv_directory_config) as the caller compiled it.
-func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
-	result, _, _ := purego.SyscallN(
-		Addresses[104], uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
+	result, _, _ := purego.SyscallN(Addresses[86], uintptr(cache), uintptr(unsafe.Pointer(out)))
 	return Status(result)
 }
 
@@ -1791,7 +1540,7 @@ func DirectoryConfigInit(config *DirectoryConfig, structSize uint64) Status {
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	result, _, _ := purego.SyscallN(
-		Addresses[105], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
+		Addresses[87], uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)
 	return Status(result)
 }
@@ -1799,13 +1548,13 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 // Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
 // Any thread. Since 0.1.
 func Version() uint32 {
-	result, _, _ := purego.SyscallN(Addresses[106])
+	result, _, _ := purego.SyscallN(Addresses[88])
 	return uint32(result)
 }
 
 // VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
 // storage. Any thread. Since 0.1.
 func VersionString() string {
-	result, _, _ := purego.SyscallN(Addresses[107])
+	result, _, _ := purego.SyscallN(Addresses[89])
 	return text(result)
 }

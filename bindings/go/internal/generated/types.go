@@ -10,11 +10,8 @@ import "unsafe"
 // HeaderVersion is the version of the headers this was made of.
 const HeaderVersion = "0.1.0"
 
-// window value: the window of the layer's group.
-const WindowOfLayer = 0xFFFFFFFF
-
-// sinks value: the sinks of the layer's group.
-const SinksOfLayer = 0xFFFFFFFF
+// sinks value: no sinks, though the layer's group has some.
+const NoSinks = 0xFFFFFFFF
 
 // group of pkv_cache_compute_plan: all of them.
 const AllGroups = 0xFFFFFFFF
@@ -120,7 +117,7 @@ type Runner struct {
 // Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used
 // + retired.
 type PoolStats struct {
-	// sizeof(pkv_pool_stats): set it before the call.
+	// sizeof(pkv_pool_stats): the caller sets it.
 	StructSize uint32
 	// Slots (tokens) per block.
 	BlockSize uint32
@@ -145,7 +142,7 @@ type PoolStats struct {
 
 // Counts of a cache over all layer groups. Since 0.1.
 type CacheStats struct {
-	// sizeof(pkv_cache_stats): set it before the call.
+	// sizeof(pkv_cache_stats): the caller sets it.
 	StructSize uint32
 	// Open sessions.
 	Sessions uint32
@@ -192,11 +189,10 @@ type CacheStats struct {
 	FreePages uint64
 }
 
-// A group of layers with the same shape. A plain model is one group and needs none of this: it
-// fills the fields of pkv_cache_config. Hybrid models list their groups, for example one of full
-// and one of sliding-window layers.
+// A group of layers with the same shape. A plain model is one group. Hybrid models have several,
+// for example one of full and one of sliding-window layers.
 type LayerGroup struct {
-	// sizeof(pkv_layer_group): pkv_layer_group_init sets it.
+	// sizeof(pkv_layer_group): the caller sets it.
 	StructSize uint32
 	// How many layers.
 	Layers uint32
@@ -221,14 +217,12 @@ type LayerGroup struct {
 	// pkv_session_reserve give them back at once, so that a session needs no more than its window
 	// and its new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
 	Window uint32
-	// With a window: so many first tokens stay visible and in memory for ever (Xiao et al. 2023).
+	// With a window: this many first tokens stay visible and in memory for ever (Xiao et al. 2023).
 	Sinks uint32
 	// 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
 	Latent uint32
 	// How rows are rotated before they are stored. Default NONE.
 	Rotation int32
-	// Blocks of this group; 0 (default): those of the config.
-	Blocks uint64
 	// Rotation MATRIX: [key_dim][key_dim], the matrix of K and of queries. Its rows have length 1
 	// and are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations:
 	// NULL.
@@ -236,23 +230,25 @@ type LayerGroup struct {
 	// Rotation MATRIX: [value_dim][value_dim], the matrix of V and of outputs. NULL: V is not
 	// rotated, nor may it be in a latent group.
 	ValueRotation *float32
-	// The layers keep a state of so many bytes each, in place of K and V (linear attention, state
+	// The layers keep a state of this many bytes each, in place of K and V (linear attention, state
 	// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
 	// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
-	// CONTIGUOUS. See pkv_batch_states.
+	// CONTIGUOUS. See pkv_batch_get_states.
 	StateBytes uint64
-	// With states: a step that reaches past a multiple of so many tokens keeps the state there, for
-	// as long as the session has that token. A multiple of block_size; 0 (default): no such
+	// With states: a step that reaches past a multiple of this many tokens keeps the state there,
+	// for as long as the session has that token. A multiple of block_size; 0 (default): no such
 	// checkpoints.
 	CheckpointTokens uint32
-	// With states: a step of at most so many new tokens of a session keeps the state after each of
-	// them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+	// With states: a step of at most this many new tokens of a session keeps the state after each
+	// of them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
 	DraftTokens uint32
+	// Blocks of this group; 0 (default): those of the config.
+	Blocks uint64
 }
 
 // The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
 type PrefixConfig struct {
-	// sizeof(pkv_prefix_config): pkv_prefix_config_init sets it.
+	// sizeof(pkv_prefix_config): the caller sets it.
 	StructSize uint32
 	// Which blocks are evicted first. Default LEARNED.
 	Eviction int32
@@ -273,58 +269,56 @@ type PrefixConfig struct {
 
 // What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
 // and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive the cache.
+// A plain model is one group: pkv_layer_group model = {.struct_size = sizeof model, .layers = 32,
+// .query_heads = 32, .kv_heads = 8, .key_dim = 128}; pkv_cache_config config = {.struct_size =
+// sizeof config, .groups = &model , .blocks = 4096};
 type CacheConfig struct {
-	// sizeof(pkv_cache_config): pkv_cache_config_init sets it.
+	// sizeof(pkv_cache_config): the caller sets it.
 	StructSize uint32
-	// How many layers.
-	Layers uint32
-	// A multiple of kv_heads.
-	QueryHeads uint32
-	// KV heads of each layer, 1 or more.
-	KVHeads uint32
-	// Head dim of queries and keys; a multiple of 16, 16 to 576.
-	KeyDim uint32
-	// Head dim of values and outputs; 0 (default): key_dim.
-	ValueDim uint32
-	// Type of stored keys, and of values; 0 (default): PKV_F32.
-	DType int32
-	// Type of stored values, if another one; 0 (default): dtype.
-	ValueDType int32
-	// A token sees itself and window - 1 before it; 0 (default): all.
-	Window uint32
-	// With a window: first tokens that stay visible for ever. Default 0.
-	Sinks uint32
-	// 1: V is the first value_dim dims of K. Default 0.
-	Latent uint32
-	// 0 (default): one group, described above. Else how many groups.
+	// How many groups; 0 (default): 1.
 	GroupCount uint32
-	// [group_count]: groups, each of groups[0].struct_size bytes. The ten fields above stay 0, and
-	// those of the rotation below, too.
+	// [group_count]: groups, each of groups[0].struct_size bytes.
 	Groups *LayerGroup
 	// Default PAGED.
 	Storage int32
 	// Default PACKED. Only storage PAGED has a layout.
 	Layout int32
-	// Tokens per block: a multiple of 16, 16 to 256. Default 16.
+	// Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16.
 	BlockSize uint32
-	// Blocks of each group that only sessions which hold tokens may take. What begins (a first
-	// step, a resume, room reserved for an empty session) leaves so many free, so that running
-	// sessions can finish. A session that grew into them and was suspended cannot be resumed, even
-	// alone. Exact while one thread begins. Default 0.
-	Watermark uint32
+	// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
+	// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
+	// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default):
+	// each group has a pool of its own.
+	SharedMemory uint32
 	// Capacity in blocks per group. Give this or memory_bytes.
 	Blocks uint64
 	// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit; or,
 	// with shared_memory, as many as it needs at the time.
 	MemoryBytes uint64
+	// Blocks of each group that only sessions which hold tokens may take. What begins (a first
+	// step, a resume, room reserved for an empty session) leaves this many free, so that running
+	// sessions can finish. A session that grew into them and was suspended cannot be resumed, even
+	// alone. Exact while one thread begins. Default 0.
+	Watermark uint32
 	// Default ADVISE.
 	HugePages int32
 	// 1: create touches all memory, in parallel, so that no later call meets a page fault. Default
 	// 0.
 	Prefault uint32
-	// How many, the caller's included, at most one per processor; 0 (default): that many.
+	// 0.
+	Reserved uint32
+	// K and V, and states, live in a file in this directory, of which the system keeps in memory
+	// what it has room for: for texts that are larger than memory and read by chosen blocks
+	// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
+	// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
+	// since an error later ends the process with SIGBUS or brings older bytes back. Neither
+	// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
+	// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
+	// NULL: memory.
+	MemoryDirectory *byte
+	// How many, the caller's included, at most one per CPU; 0 (default): that many.
 	Threads uint32
-	// AUTO (default): the best this processor has. Another: that one or UNSUPPORTED.
+	// AUTO (default): the best this CPU has. Another: that one or UNSUPPORTED.
 	ISA int32
 	// Keeps it for new sessions that begin alike; NULL (default): off. Not with storage CONTIGUOUS.
 	Prefix *PrefixConfig
@@ -337,31 +331,11 @@ type CacheConfig struct {
 	Runner *Runner
 	// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
 	Logger *Logger
-	// How rows are rotated before they are stored. Default NONE.
-	Rotation int32
-	// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
-	// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
-	// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default):
-	// each group has a pool of its own.
-	SharedMemory uint32
-	// Rotation MATRIX: [key_dim][key_dim]. NULL: none of K.
-	KeyRotation *float32
-	// Rotation MATRIX: [value_dim][value_dim]. NULL: none of V.
-	ValueRotation *float32
-	// K and V, and states, live in a file in this directory, of which the system keeps in memory
-	// what it has room for: for texts that are larger than memory and read by chosen blocks
-	// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-	// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-	// since an error later ends the process with SIGBUS or brings older bytes back. Neither
-	// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
-	// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
-	// NULL: memory.
-	MemoryDirectory *byte
 }
 
 // Sizes of K and V, of one layer group or of all.
 type CachePlan struct {
-	// sizeof(pkv_cache_plan): set it before the call.
+	// sizeof(pkv_cache_plan): the caller sets it.
 	StructSize uint32
 	// How many groups these sizes are of.
 	Groups uint32
@@ -382,7 +356,7 @@ type CachePlan struct {
 
 // What a cache was made with, defaults filled in.
 type CacheInfo struct {
-	// sizeof(pkv_cache_info): set it before the call.
+	// sizeof(pkv_cache_info): the caller sets it.
 	StructSize uint32
 	// Where K and V live.
 	Storage int32
@@ -402,7 +376,7 @@ type CacheInfo struct {
 
 // What pkv_compute_create makes. Hooks must outlive the pkv_compute.
 type ComputeConfig struct {
-	// sizeof(pkv_compute_config): pkv_compute_config_init sets it.
+	// sizeof(pkv_compute_config): the caller sets it.
 	StructSize uint32
 	// How many, the caller's included, at most one per processor; 0 (default): that many.
 	Threads uint32
@@ -419,7 +393,7 @@ type ComputeConfig struct {
 
 // What a pkv_compute runs on.
 type ComputeInfo struct {
-	// sizeof(pkv_compute_info): set it before the call.
+	// sizeof(pkv_compute_info): the caller sets it.
 	StructSize uint32
 	// The caller's included.
 	Threads uint32
@@ -429,14 +403,14 @@ type ComputeInfo struct {
 	Reserved uint32
 }
 
-// K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
-// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins at
-// b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride + h *
-// head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside,
-// see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same memory is
-// token-flat: slot s begins at s * row_stride.
+// K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
+// Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
+// begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride +
+// h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
+// inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same
+// memory is token-flat: slot s begins at s * row_stride.
 type KVView struct {
-	// sizeof(pkv_kv_view): set it before the call.
+	// sizeof(pkv_kv_view): the caller sets it.
 	StructSize uint32
 	// How the bytes of a block are arranged.
 	Layout int32
@@ -484,7 +458,7 @@ type KVView struct {
 // A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
 // query have those of all sequences, one after the other, also where tensors are padded.
 type AttentionSequences struct {
-	// sizeof(pkv_attention_sequences): set it before the call.
+	// sizeof(pkv_attention_sequences): the caller sets it.
 	StructSize uint32
 	// A multiple of the view's kv_heads.
 	QueryHeads uint32
@@ -504,116 +478,129 @@ type AttentionSequences struct {
 	// other tensors it counts from the beginning (as the list of cumulative lengths of a packed
 	// batch). NULL (default): 0 in a padded batch; else rows follow each other.
 	FirstRows *uint32
-	// [queries]: the position of each query, for causal, windows and slopes, where it is not one of
-	// the last ones: queries over the text of another sequence, or the depths of a tree. With
-	// causal and a mask or parents, none may be before the last position before the step. NULL
-	// (default): the last ones.
+	// [queries]: the position of each query, for the causal rule, windows and slopes, where it is
+	// not one of the last ones: queries over the text of another sequence, or the depths of a tree.
+	// In causal attention with a mask of new tokens (BITS or PARENTS), none may be before the last
+	// position before the step. NULL (default): the last ones.
 	QueryPositions *int64
+}
+
+// Which positions each query sees, besides what the causal rule and the window say.
+type Mask struct {
+	// sizeof(pkv_mask): the caller sets it.
+	StructSize uint32
+	// What data is.
+	Kind int32
+	// Only read.
+	Data unsafe.Pointer
+	// BITS: words per row, at most 2^26; 64 bits of each must reach the new tokens of every
+	// session. BYTES: bytes from row to row; 0: all queries of a sequence have the same row.
+	// PARENTS: 0.
+	RowStride int64
+	// BYTES: bytes from sequence to sequence; 0: all have the same rows.
+	BatchStride int64
+	// BYTES: they reach the last position of every sequence.
+	Columns uint64
+	// BYTES: [sequences]: the position of column 0. A negative one is the number of first columns
+	// that stand for no position, such as padding on the left. NULL: 0.
+	FirstPositions *int64
+}
+
+// Which blocks queries read, in place of all of them (guide/chosen_blocks.md). Each query reads,
+// for each KV head, the blocks that it chooses, the first and last ones, and those with tokens of
+// the step. Windows, sinks and masks hide what they hide anyway. Not with ALiBi, or positions that
+// the caller gives.
+type ChosenBlocks struct {
+	// sizeof(pkv_chosen_blocks): the caller sets it.
+	StructSize uint32
+	// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
+	// al. 2024), among those in which it sees a token. The bound of a block is the sum, over the
+	// query heads of the KV head and over the dims, of the larger of q * min and q * max of its
+	// keys. Needs a cache. 0: lists are given.
+	Top uint32
+	// How many first blocks are read as well; 1 suits most models.
+	First uint32
+	// How many blocks before those of the step are read as well, likewise.
+	Last uint32
+	// With top: 1: the new tokens of a session choose the same blocks, those with the highest sums
+	// of their bounds, and read them together: for trees of speculative tokens, say. 0 (default):
+	// each chooses its own.
+	Together uint32
+	// 0.
+	Reserved uint32
+	// [rows][kv_heads][list_size]: the blocks that each query reads for each KV head, in place of
+	// top: their indices in the block table, rising, PKV_NO_BLOCK after the last. Blocks that are
+	// read in any case may be among them. NULL: top is given.
+	Lists *uint32
+	// Indices per query and KV head.
+	ListSize uint64
+	// Out, [rows][kv_heads][top]: what top chose, as lists, for another layer say. NULL (default):
+	// not wanted.
+	Chosen *uint32
+}
+
+// The attention mass of each entry of a block table: the sum of the weights (after the softmax)
+// that the queries of the sequence give to the tokens of the block, 0 where they see none. A query
+// has the mass 1 to give, less what a sink logit takes. It takes one more reading of the keys. Not
+// for storage CONTIGUOUS, and not with chosen blocks.
+type BlockMass struct {
+	// sizeof(pkv_block_mass): the caller sets it.
+	StructSize uint32
+	// Only this many last new tokens of each session count; 0 (default): all.
+	Queries uint32
+	// Out, [sequences][query_heads][size]: the masses. Entries beyond the blocks of a sequence, and
+	// those of one without queries, are left as they are.
+	Masses *float32
+	// Entries per query head: those of the longest sequence, or more.
+	Size uint64
 }
 
 // Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
 // sequences, one after the other, also where tensors are padded.
 type AttentionParams struct {
-	// sizeof(pkv_attention_params): pkv_attention_params_init sets it.
+	// sizeof(pkv_attention_params): the caller sets it.
 	StructSize uint32
 	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
 	Scale float32
-	// 1 (default): a query sees nothing after its position. 0: its whole sequence.
-	Causal uint32
-	// A query sees its position and window - 1 before it; 0: all. Default PKV_WINDOW_OF_LAYER
-	// (stateless: 0).
+	// 0 (default): a query sees nothing after its position (causal). 1: its whole sequence.
+	Bidirectional uint32
+	// A query sees its position and window - 1 before it. 0 (default): the window of the layer's
+	// group; all positions if it has none.
 	Window uint32
-	// First positions that are seen whatever the window. Default PKV_SINKS_OF_LAYER (stateless: 0).
+	// First positions that are seen whatever the window. 0 (default): those of the layer's group;
+	// PKV_NO_SINKS: none.
 	Sinks uint32
 	// Bound of the scores, finite, not negative; 0 (default): none.
 	Softcap float32
+	// [kv_heads]: the window of each KV head, in place of `window`: the queries that use the head
+	// see only that far back. 0: that of the layer's group. NULL (default): `window`.
+	HeadWindows *uint32
+	// [kv_heads]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`.
+	HeadSinks *uint32
 	// [query_heads]: slopes of ALiBi. NULL (default): none.
 	ALiBiSlopes *float32
 	// [query_heads]: logits that take part in the softmax without a value (learned attention
 	// sinks). NULL (default): none.
 	SinkLogits *float32
-	// [rows][mask_words]: which new tokens of its own session a new token sees, for trees of
-	// speculative tokens. Bit j % 64 of word j / 64 stands for the session's new token j. Of the
-	// new tokens just those are seen whose bit is set and which the window does not hide; what was
-	// there before the step is seen by causal, window and sinks as without a mask. NULL (default):
-	// no mask.
-	Mask *uint64
-	// Words per row, at most 2^26: 64 * mask_words must reach the new tokens of every session.
-	MaskWords uint64
+	// NULL (default): none.
+	Mask *Mask
+	// NULL (default): queries read all blocks.
+	ChosenBlocks *ChosenBlocks
+	// NULL (default): not wanted.
+	BlockMass *BlockMass
 	// Out, [rows][query_heads]: log of the sum of exp(score), sink_logits included. Where nothing
 	// was seen, it has the sink_logits alone, or is -infinity without them. NULL (default): not
 	// wanted.
 	LSE *float32
-	// [rows]: the mask of a tree of speculative tokens by the parent of each new token: its index
-	// among the new tokens of its session, lower than the token's own, or -1 for none. A new token
-	// sees itself, its ancestors and, as without a mask, what was there before the step. NULL
-	// (default): no tree. At most one of mask, parents and bool_mask is given.
-	Parents *int32
-	// Which positions each query sees, in bytes: 0 hides; another byte shows what causal and the
-	// window do not hide. That of query i of sequence s for column c is at bool_mask[s *
-	// bool_mask_batch_stride + i * bool_mask_row_stride + c]; with first_rows (of
-	// pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded batch.
-	// Positions before the first column are seen as without a mask. NULL (default): no mask.
-	BoolMask *byte
-	// They reach the last position of every sequence.
-	BoolMaskColumns uint64
-	// 0 (default): all queries of a sequence have the same row.
-	BoolMaskRowStride int64
-	// 0 (default): all sequences have the same rows.
-	BoolMaskBatchStride int64
-	// [sequences]: the position of column 0. A negative one is the number of first columns that
-	// stand for no position, such as padding on the left. NULL (default): 0.
-	BoolMaskFirstPositions *int64
-	// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
-	// al. 2024), among those in which it sees a token. It reads these, the first_blocks, the
-	// last_blocks and those with tokens of the step. The bound of a block is the sum, over the
-	// query heads of the KV head and over the dims, of the larger of q * min and q * max of its
-	// keys. 0 (default): none is chosen so. Needs a cache.
-	TopBlocks uint32
-	// With chosen blocks: so many first blocks are read, too. Default 1.
-	FirstBlocks uint32
-	// With chosen blocks: so many blocks before those of the step are read, too. Default 1.
-	LastBlocks uint32
-	// Of block_mass: only so many last new tokens of each session count; 0 (default): all.
-	BlockMassQueries uint32
-	// [rows][kv_heads][block_list_size]: the blocks that each query reads for each KV head, in
-	// place of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the last.
-	// Of those that are read in any case, it may name some. NULL (default): no list.
-	BlockLists *uint32
-	// Indices per query and KV head.
-	BlockListSize uint64
-	// Out, [rows][kv_heads][top_blocks]: what top_blocks chose, as a block list, for another layer
-	// say. NULL (default): not wanted.
-	ChosenBlocks *uint32
-	// Out, [sequences][query_heads][block_mass_size]: the attention mass of each entry of a block
-	// table: the sum of the weights (after the softmax) that the queries of the sequence give to
-	// the tokens of the block, 0 where they see none. A query has the mass 1 to give, less what a
-	// sink logit takes. Entries beyond the blocks of a sequence, and those of one without queries,
-	// are left as they are. It takes one more reading of the keys. Not for storage CONTIGUOUS, and
-	// not with chosen blocks. NULL (default): not wanted.
-	BlockMass *float32
-	// Entries per query head: those of the longest sequence, or more.
-	BlockMassSize uint64
-	// [kv_heads]: the window of each KV head, in place of `window`: the queries that use the head
-	// see so far back. 0: all; PKV_WINDOW_OF_LAYER: that of the layer. NULL (default): `window`.
-	HeadWindows *uint32
-	// [kv_heads]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`.
-	HeadSinks *uint32
-	// Of top_blocks: 1: the new tokens of a session choose the same blocks, those with the highest
-	// sums of their bounds, and read them together: for trees of speculative tokens, say. 0
-	// (default): each chooses its own.
-	ChooseTogether uint32
-	// 0.
-	Reserved uint32
 }
 
 // What pkv_pool_create makes.
 type PoolConfig struct {
-	// sizeof(pkv_pool_config): pkv_pool_config_init sets it.
+	// sizeof(pkv_pool_config): the caller sets it.
 	StructSize uint32
 	// How many blocks; 1 to 2^31 - 1. No default.
 	Blocks uint32
-	// Slots (tokens) per block; 1 to 256. Default 16.
+	// Slots (tokens) per block; 1 to 256; 0 (default): 16.
 	BlockSize uint32
 	// 0.
 	Reserved uint32
@@ -623,7 +610,7 @@ type PoolConfig struct {
 
 // The state of one block.
 type BlockState struct {
-	// sizeof(pkv_block_state): set it before the call.
+	// sizeof(pkv_block_state): the caller sets it.
 	StructSize uint32
 	// The block id.
 	ID uint32
@@ -639,12 +626,10 @@ type BlockState struct {
 
 // What a session has from its beginning.
 type SessionConfig struct {
-	// sizeof(pkv_session_config): pkv_session_config_init sets it.
+	// sizeof(pkv_session_config): the caller sets it.
 	StructSize uint32
 	// pkv_batch_choose_victims chooses higher ones last. Default 0.
 	Priority int32
-	// Makes room at once, as pkv_session_reserve. Default 0.
-	ReserveTokens uint64
 	// Default SHARE.
 	Prefix int32
 	// Of blocks that it uses and stores; the highest of all users counts.
@@ -658,7 +643,7 @@ type SessionConfig struct {
 
 // What a session holds now.
 type SessionInfo struct {
-	// sizeof(pkv_session_info): set it before the call.
+	// sizeof(pkv_session_info): the caller sets it.
 	StructSize uint32
 	// That of the session's config, or set since.
 	Priority int32
@@ -678,7 +663,7 @@ type SessionInfo struct {
 
 // One stream. Only the fields of its kind are looked at.
 type Stream struct {
-	// sizeof(pkv_stream): pkv_stream_init sets it.
+	// sizeof(pkv_stream): the caller sets it.
 	StructSize uint32
 	// Where the bytes come from or go to.
 	Kind int32
@@ -704,7 +689,7 @@ type Stream struct {
 
 // What goes with saving and with loading.
 type FileConfig struct {
-	// sizeof(pkv_file_config): pkv_file_config_init sets it.
+	// sizeof(pkv_file_config): the caller sets it.
 	StructSize uint32
 	// 1: with the prefix index, as far as the cache has one. Default 0.
 	PrefixIndex uint32
@@ -713,9 +698,9 @@ type FileConfig struct {
 	// which tenant's index they go. Texts without a salt are taken either way: load no file that
 	// others can write without a key. Saving does not look at it.
 	TrustSalts uint32
-	// Saving to PATH: 1 (default) waits for the disk. With 0 a power cut may lose the old file and
+	// Saving to PATH: 0 (default) waits for the disk. With 1 a power cut may lose the old file and
 	// the new one; a killed process loses neither.
-	Durable uint32
+	SkipFsync uint32
 	// Names the model (a hash of its weights, say); a file with another one is a MISMATCH. NULL:
 	// none.
 	Fingerprint unsafe.Pointer
@@ -740,7 +725,7 @@ type FileItem struct {
 
 // What a file says of itself.
 type FileInfo struct {
-	// sizeof(pkv_file_info): set it before the call.
+	// sizeof(pkv_file_info): the caller sets it.
 	StructSize uint32
 	// Version of the format: 1 without a key, 2 with one.
 	Version uint32
@@ -774,7 +759,7 @@ type FileInfo struct {
 
 // Figures of one salt's share of the index, or of all of it.
 type PrefixStats struct {
-	// sizeof(pkv_prefix_stats): set it before the call.
+	// sizeof(pkv_prefix_stats): the caller sets it.
 	StructSize uint32
 	// 0.
 	Reserved uint32
@@ -836,7 +821,7 @@ type StoreItem struct {
 // many of the n items they stored, found or dropped, or a negative errno where the store cannot be
 // reached; then the cache leaves it alone for a while.
 type Store struct {
-	// sizeof(pkv_store): set it before the call.
+	// sizeof(pkv_store): the caller sets it.
 	StructSize uint32
 	// 0.
 	Reserved uint32
@@ -857,7 +842,7 @@ type Store struct {
 // The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix index
 // has one.
 type StoreConfig struct {
-	// sizeof(pkv_store_config): pkv_store_config_init sets it.
+	// sizeof(pkv_store_config): the caller sets it.
 	StructSize uint32
 	// How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
 	// text. Default 0: they take what is in memory.
@@ -882,7 +867,7 @@ type StoreConfig struct {
 
 // What a tier has done so far. An item is a block of one layer group.
 type StoreStats struct {
-	// sizeof(pkv_store_stats): set it before the call.
+	// sizeof(pkv_store_stats): the caller sets it.
 	StructSize uint32
 	// 1: the store failed lately and is left alone for a while.
 	Down uint32
@@ -918,7 +903,7 @@ type StoreStats struct {
 // alone; where it takes the place of a folder or a file of the store, what belongs there cannot be
 // stored.
 type DirectoryConfig struct {
-	// sizeof(pkv_directory_config): pkv_directory_config_init sets it.
+	// sizeof(pkv_directory_config): the caller sets it.
 	StructSize uint32
 	// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
 	// empty, which are misses.

@@ -40,7 +40,7 @@ const redisSoname = "libpagedkv-redis.so.0"
 
 var redis struct {
 	sync.Mutex
-	configInit, open, lastError uintptr
+	open, lastError uintptr
 }
 
 // LoadRedis opens the library once, which is the first of: $PAGEDKV_REDIS_LIBRARY; beside
@@ -58,14 +58,14 @@ func LoadRedis() error {
 			"pagedkv: cannot open libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): %w", err,
 		)
 	}
-	var found [3]uintptr
-	names := []string{"pkv_redis_config_init", "pkv_redis_open", "pkv_redis_last_error"}
+	var found [2]uintptr
+	names := []string{"pkv_redis_open", "pkv_redis_last_error"}
 	for i, name := range names {
 		if found[i], err = purego.Dlsym(handle, name); err != nil {
 			return fmt.Errorf("pagedkv: the library %s has no %s", path, name)
 		}
 	}
-	redis.configInit, redis.open, redis.lastError = found[0], found[1], found[2]
+	redis.open, redis.lastError = found[0], found[1]
 	return nil
 }
 
@@ -86,15 +86,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// RedisConfigInit is pkv_redis_config_init. As of the others, only after LoadRedis.
-func RedisConfigInit(config *RedisConfig, structSize uint64) raw.Status {
-	result, _, _ := purego.SyscallN(
-		redis.configInit, uintptr(unsafe.Pointer(config)), uintptr(structSize),
-	)
-	return raw.Status(result)
-}
-
-// RedisOpen is pkv_redis_open.
+// RedisOpen is pkv_redis_open. As of the other, only after LoadRedis.
 func RedisOpen(config *RedisConfig, out *raw.Store) raw.Status {
 	result, _, _ := purego.SyscallN(
 		redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),

@@ -25,10 +25,8 @@ from typing import Any
 
 VERSION = "0.1.0"
 
-WINDOW_OF_LAYER = 0xFFFFFFFF
-"""window value: the window of the layer's group."""
-SINKS_OF_LAYER = 0xFFFFFFFF
-"""sinks value: the sinks of the layer's group."""
+NO_SINKS = 0xFFFFFFFF
+"""sinks value: no sinks, though the layer's group has some."""
 ALL_GROUPS = 0xFFFFFFFF
 """group of pkv_cache_compute_plan: all of them."""
 NO_SLOT = -1
@@ -147,18 +145,18 @@ class Storage(enum.IntEnum):
     what paging buys.
     """
 
-    PAGED = 1
-    """Fixed-size blocks of one slab, shared between sessions, copied on write."""
-    CONTIGUOUS = 2
+    PAGED = 0
+    """Fixed-size blocks of one slab, shared between sessions, copied on write (default)."""
+    CONTIGUOUS = 1
     """One growing tensor per session and layer; a fork or a snapshot copies."""
-    NONE = 3
-    """Block ids only: the engine keeps the bytes; write, attend and materialize are UNSUPPORTED."""
+    NONE = 2
+    """Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED."""
 
 
 class Layout(enum.IntEnum):
     """How the bytes of a paged cache are arranged."""
 
-    PACKED = 1
+    PACKED = 0
     """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
     head][K tile | V tile], with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is
     16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d)
@@ -167,7 +165,7 @@ class Layout(enum.IntEnum):
     i / 2, the even one lower). After the elements come the scales, INT8 [16 tokens], INT4 [ceil(dim
     / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
     """
-    PLAIN = 2
+    PLAIN = 1
     """Layer-major, made for engines with kernels of their own: per layer one K tensor
     [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
     Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
@@ -190,16 +188,16 @@ class Isa(enum.IntEnum):
     """With FMA and F16C."""
     AVX512 = 4
     """F, CD, DQ, BW, VL."""
-    AVX512_BF16 = 5
-    """AVX512 with BF16 and VNNI."""
-    NEON = 6
-    """Every Arm64 processor has it."""
-    AVX512_VNNI = 7
+    AVX512_VNNI = 5
     """AVX512 with VNNI."""
-    AMX = 8
+    AVX512_BF16 = 6
+    """AVX512 with BF16 and VNNI."""
+    AMX = 7
     """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
     which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
     """
+    NEON = 8
+    """Every Arm64 processor has it."""
     NEON_DOT = 9
     """NEON with DotProd."""
     NEON_BF16 = 10
@@ -210,10 +208,10 @@ class Rotation(enum.IntEnum):
     """How rows of K and V are rotated before they are stored. Queries are rotated as K, and outputs
     back from V, so that callers see no rotation: scores stay the same, and a few large dims are
     spread over all others, which is what types of few bits need (guide/quality.md). The rotation is
-    computed in fp32 and fused into write, attend and materialize. What is stored is rotated:
-    blocks, files and items of stores. Reading rows back undoes it up to the rounding of fp32, also
-    for types that otherwise return what was written. A NaN or an infinity spreads to all dims that
-    are rotated together.
+    computed in fp32 and fused into write, attend and read. What is stored is rotated: blocks, files
+    and items of stores. Reading rows back undoes it up to the rounding of fp32, also for types that
+    otherwise return what was written. A NaN or an infinity spreads to all dims that are rotated
+    together.
     """
 
     NONE = 0
@@ -255,6 +253,28 @@ class Eviction(enum.IntEnum):
     """Those matched least often since they were stored; among these, as LRU."""
 
 
+class MaskKind(enum.IntEnum):
+    """What the data of a pkv_mask are."""
+
+    BITS = 1
+    """uint64_t [rows][row_stride]: bit j % 64 of word j / 64 says whether the row sees new token j
+    of its own session. Of the new tokens, those are seen whose bit is set and which the window does
+    not hide; what was there before the step is seen as without a mask.
+    """
+    PARENTS = 2
+    """int32_t [rows]: a tree of speculative tokens by the parent of each new token: its index among
+    the new tokens of its session, lower than the token's own, or -1 for none. A new token sees
+    itself, its ancestors and, as without a mask, what was there before the step.
+    """
+    BYTES = 3
+    """uint8_t, for positions: 0 hides; any other byte shows what the causal rule and the window do
+    not hide. The byte of query i of sequence s for column c is data[s * batch_stride + i *
+    row_stride + c]; with first_rows (of pkv_attention_sequences, or pkv_batch_set_first_rows), i
+    counts the rows of the padded batch. Positions before the first column are seen as without a
+    mask.
+    """
+
+
 class PrefixUse(enum.IntEnum):
     """What a session does with the prefix index of its cache, if there is one."""
 
@@ -271,16 +291,16 @@ class Retention(enum.IntEnum):
     are evicted before any of a higher one.
     """
 
+    LOW = -1
+    """For a text that will hardly return: a batch job, an evaluation."""
     NORMAL = 0
     """For a text like any other (default)."""
-    LOW = 1
-    """For a text that will hardly come again: a batch job, an evaluation."""
-    HIGH = 2
+    HIGH = 1
     """For a text that must stay fast, even if it comes seldom."""
 
 
 class IndexUnit(enum.IntEnum):
-    """What an index list of pkv_batch_kv_indices counts."""
+    """What an index list of pkv_batch_get_kv_indices counts."""
 
     BLOCKS = 1
     """Ids of blocks."""
@@ -437,9 +457,8 @@ class CacheStats(ctypes.Structure):
 
 
 class LayerGroup(ctypes.Structure):
-    """A group of layers with the same shape. A plain model is one group and needs none of this: it
-    fills the fields of pkv_cache_config. Hybrid models list their groups, for example one of full
-    and one of sliding-window layers.
+    """A group of layers with the same shape. A plain model is one group. Hybrid models have
+    several, for example one of full and one of sliding-window layers.
     """
 
     _fields_ = [
@@ -456,12 +475,12 @@ class LayerGroup(ctypes.Structure):
         ("sinks", _u32),
         ("latent", _u32),
         ("rotation", _int),
-        ("blocks", _u64),
         ("key_rotation", _pointer),
         ("value_rotation", _pointer),
         ("state_bytes", _u64),
         ("checkpoint_tokens", _u32),
         ("draft_tokens", _u32),
+        ("blocks", _u64),
     ]
 
 
@@ -483,31 +502,26 @@ class PrefixConfig(ctypes.Structure):
 class CacheConfig(ctypes.Structure):
     """What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended
     sessions, and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive
-    the cache.
+    the cache. A plain model is one group: pkv_layer_group model = {.struct_size = sizeof model,
+    .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128}; pkv_cache_config config =
+    {.struct_size = sizeof config, .groups = &model , .blocks = 4096};
     """
 
     _fields_ = [
         ("struct_size", _u32),
-        ("layers", _u32),
-        ("query_heads", _u32),
-        ("kv_heads", _u32),
-        ("key_dim", _u32),
-        ("value_dim", _u32),
-        ("dtype", _int),
-        ("value_dtype", _int),
-        ("window", _u32),
-        ("sinks", _u32),
-        ("latent", _u32),
         ("group_count", _u32),
         ("groups", _pointer),
         ("storage", _int),
         ("layout", _int),
         ("block_size", _u32),
-        ("watermark", _u32),
+        ("shared_memory", _u32),
         ("blocks", _u64),
         ("memory_bytes", _u64),
+        ("watermark", _u32),
         ("huge_pages", _int),
         ("prefault", _u32),
+        ("reserved", _u32),
+        ("memory_directory", _pointer),
         ("threads", _u32),
         ("isa", _int),
         ("prefix", _pointer),
@@ -515,11 +529,6 @@ class CacheConfig(ctypes.Structure):
         ("allocator", _pointer),
         ("runner", _pointer),
         ("logger", _pointer),
-        ("rotation", _int),
-        ("shared_memory", _u32),
-        ("key_rotation", _pointer),
-        ("value_rotation", _pointer),
-        ("memory_directory", _pointer),
     ]
 
 
@@ -578,7 +587,7 @@ class ComputeInfo(ctypes.Structure):
 
 
 class KVView(ctypes.Structure):
-    """K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own.
+    """K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
     Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
     begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride
     + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
@@ -629,6 +638,55 @@ class AttentionSequences(ctypes.Structure):
     ]
 
 
+class Mask(ctypes.Structure):
+    """Which positions each query sees, besides what the causal rule and the window say."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("kind", _int),
+        ("data", _pointer),
+        ("row_stride", _i64),
+        ("batch_stride", _i64),
+        ("columns", _u64),
+        ("first_positions", _pointer),
+    ]
+
+
+class ChosenBlocks(ctypes.Structure):
+    """Which blocks queries read, in place of all of them (guide/chosen_blocks.md). Each query
+    reads, for each KV head, the blocks that it chooses, the first and last ones, and those with
+    tokens of the step. Windows, sinks and masks hide what they hide anyway. Not with ALiBi, or
+    positions that the caller gives.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("top", _u32),
+        ("first", _u32),
+        ("last", _u32),
+        ("together", _u32),
+        ("reserved", _u32),
+        ("lists", _pointer),
+        ("list_size", _u64),
+        ("chosen", _pointer),
+    ]
+
+
+class BlockMass(ctypes.Structure):
+    """The attention mass of each entry of a block table: the sum of the weights (after the softmax)
+    that the queries of the sequence give to the tokens of the block, 0 where they see none. A query
+    has the mass 1 to give, less what a sink logit takes. It takes one more reading of the keys. Not
+    for storage CONTIGUOUS, and not with chosen blocks.
+    """
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("queries", _u32),
+        ("masses", _pointer),
+        ("size", _u64),
+    ]
+
+
 class AttentionParams(ctypes.Structure):
     """Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
     sequences, one after the other, also where tensors are padded.
@@ -637,34 +695,18 @@ class AttentionParams(ctypes.Structure):
     _fields_ = [
         ("struct_size", _u32),
         ("scale", _f32),
-        ("causal", _u32),
+        ("bidirectional", _u32),
         ("window", _u32),
         ("sinks", _u32),
         ("softcap", _f32),
+        ("head_windows", _pointer),
+        ("head_sinks", _pointer),
         ("alibi_slopes", _pointer),
         ("sink_logits", _pointer),
         ("mask", _pointer),
-        ("mask_words", _u64),
-        ("lse", _pointer),
-        ("parents", _pointer),
-        ("bool_mask", _pointer),
-        ("bool_mask_columns", _u64),
-        ("bool_mask_row_stride", _i64),
-        ("bool_mask_batch_stride", _i64),
-        ("bool_mask_first_positions", _pointer),
-        ("top_blocks", _u32),
-        ("first_blocks", _u32),
-        ("last_blocks", _u32),
-        ("block_mass_queries", _u32),
-        ("block_lists", _pointer),
-        ("block_list_size", _u64),
         ("chosen_blocks", _pointer),
         ("block_mass", _pointer),
-        ("block_mass_size", _u64),
-        ("head_windows", _pointer),
-        ("head_sinks", _pointer),
-        ("choose_together", _u32),
-        ("reserved", _u32),
+        ("lse", _pointer),
     ]
 
 
@@ -699,7 +741,6 @@ class SessionConfig(ctypes.Structure):
     _fields_ = [
         ("struct_size", _u32),
         ("priority", _i32),
-        ("reserve_tokens", _u64),
         ("prefix", _int),
         ("retention", _int),
         ("salt", _pointer),
@@ -746,7 +787,7 @@ class FileConfig(ctypes.Structure):
         ("struct_size", _u32),
         ("prefix_index", _u32),
         ("trust_salts", _u32),
-        ("durable", _u32),
+        ("skip_fsync", _u32),
         ("fingerprint", _pointer),
         ("fingerprint_size", _u64),
         ("key", _pointer),
@@ -930,10 +971,6 @@ class Functions:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.status_string: _Text = _bind(library, "pkv_status_string", _text, _int)
         self.last_error: _Text = _bind(library, "pkv_last_error", _text)
-        self.cache_config_init: _Call = _bind(
-            library, "pkv_cache_config_init", _int, _pointer, _size
-        )
-        self.layer_group_init: _Call = _bind(library, "pkv_layer_group_init", _int, _pointer, _size)
         self.cache_compute_plan: _Call = _bind(
             library, "pkv_cache_compute_plan", _int, _pointer, _u32, _pointer
         )
@@ -952,17 +989,14 @@ class Functions:
         self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
         self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
         self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
-        self.compute_config_init: _Call = _bind(
-            library, "pkv_compute_config_init", _int, _pointer, _size
-        )
         self.compute_create: _Call = _bind(library, "pkv_compute_create", _int, _pointer, _pointer)
         self.compute_destroy: _Call = _bind(library, "pkv_compute_destroy", _int, _pointer)
         self.compute_get_info: _Call = _bind(
             library, "pkv_compute_get_info", _int, _pointer, _pointer
         )
         self.openmp_runner: _Call = _bind(library, "pkv_openmp_runner", _int, _pointer)
-        self.cache_kv_view: _Call = _bind(
-            library, "pkv_cache_kv_view", _int, _pointer, _u32, _pointer
+        self.cache_get_kv_view: _Call = _bind(
+            library, "pkv_cache_get_kv_view", _int, _pointer, _u32, _pointer
         )
         self.kv_view_plan: _Call = _bind(
             library, "pkv_kv_view_plan", _int, _pointer, _u32, _pointer, _pointer
@@ -992,9 +1026,6 @@ class Functions:
         self.kv_write: _Call = _bind(
             library, "pkv_kv_write", _int, _pointer, _pointer, _pointer, _pointer, _pointer
         )
-        self.attention_params_init: _Call = _bind(
-            library, "pkv_attention_params_init", _int, _pointer, _size
-        )
         self.attention: _Call = _bind(
             library,
             "pkv_attention",
@@ -1006,9 +1037,9 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.merge_states: _Call = _bind(
+        self.attention_merge: _Call = _bind(
             library,
-            "pkv_merge_states",
+            "pkv_attention_merge",
             _int,
             _pointer,
             _size,
@@ -1020,7 +1051,6 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.pool_config_init: _Call = _bind(library, "pkv_pool_config_init", _int, _pointer, _size)
         self.pool_create: _Call = _bind(library, "pkv_pool_create", _int, _pointer, _pointer)
         self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
         self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
@@ -1033,38 +1063,34 @@ class Functions:
         )
         self.pool_seal: _Call = _bind(library, "pkv_pool_seal", _int, _pointer, _u64)
         self.pool_reset: _Call = _bind(library, "pkv_pool_reset", _int, _pointer, _u64)
-        self.pool_block_state: _Call = _bind(
-            library, "pkv_pool_block_state", _int, _pointer, _u32, _pointer
+        self.pool_get_block_state: _Call = _bind(
+            library, "pkv_pool_get_block_state", _int, _pointer, _u32, _pointer
         )
         self.pool_get_stats: _Call = _bind(library, "pkv_pool_get_stats", _int, _pointer, _pointer)
         self.pool_validate: _Call = _bind(library, "pkv_pool_validate", _int, _pointer)
-        self.session_config_init: _Call = _bind(
-            library, "pkv_session_config_init", _int, _pointer, _size
-        )
         self.session_open: _Call = _bind(
             library, "pkv_session_open", _int, _pointer, _pointer, _pointer
         )
         self.session_close: _Call = _bind(library, "pkv_session_close", _int, _pointer)
-        self.session_length: _Call = _bind(library, "pkv_session_length", _int, _pointer, _pointer)
-        self.session_layer_length: _Call = _bind(
-            library, "pkv_session_layer_length", _int, _pointer, _u32, _pointer
+        self.session_get_length: _Call = _bind(
+            library, "pkv_session_get_length", _int, _pointer, _pointer
         )
-        self.session_tokens: _Call = _bind(
-            library, "pkv_session_tokens", _int, _pointer, _u64, _size, _pointer
+        self.session_get_layer_length: _Call = _bind(
+            library, "pkv_session_get_layer_length", _int, _pointer, _u32, _pointer
+        )
+        self.session_get_tokens: _Call = _bind(
+            library, "pkv_session_get_tokens", _int, _pointer, _u64, _size, _pointer
         )
         self.session_set_tokens: _Call = _bind(
             library, "pkv_session_set_tokens", _int, _pointer, _u64, _size, _pointer
         )
         self.session_reserve: _Call = _bind(library, "pkv_session_reserve", _int, _pointer, _u64)
-        self.session_prefill: _Call = _bind(
-            library, "pkv_session_prefill", _int, _pointer, _u32, _size, _pointer, _pointer
-        )
-        self.session_push: _Call = _bind(
-            library, "pkv_session_push", _int, _pointer, _u32, _pointer, _pointer
+        self.session_append: _Call = _bind(
+            library, "pkv_session_append", _int, _pointer, _u32, _size, _pointer, _pointer
         )
         self.session_trim: _Call = _bind(library, "pkv_session_trim", _int, _pointer, _u64)
-        self.session_last_trim: _Call = _bind(
-            library, "pkv_session_last_trim", _int, _pointer, _u64, _pointer
+        self.session_get_last_trim: _Call = _bind(
+            library, "pkv_session_get_last_trim", _int, _pointer, _u64, _pointer
         )
         self.session_set_return_hint: _Call = _bind(
             library, "pkv_session_set_return_hint", _int, _pointer, _u32
@@ -1083,25 +1109,11 @@ class Functions:
         self.session_get_info: _Call = _bind(
             library, "pkv_session_get_info", _int, _pointer, _pointer
         )
-        self.session_block_table: _Call = _bind(
-            library, "pkv_session_block_table", _int, _pointer, _u32, _size, _pointer, _pointer
+        self.session_get_block_table: _Call = _bind(
+            library, "pkv_session_get_block_table", _int, _pointer, _u32, _size, _pointer, _pointer
         )
-        self.session_slot_mapping: _Call = _bind(
-            library, "pkv_session_slot_mapping", _int, _pointer, _u32, _u64, _size, _pointer
-        )
-        self.session_kv_indices: _Call = _bind(
-            library, "pkv_session_kv_indices", _int, _pointer, _u32, _size, _pointer, _pointer
-        )
-        self.session_materialize: _Call = _bind(
-            library,
-            "pkv_session_materialize",
-            _int,
-            _pointer,
-            _u32,
-            _u64,
-            _size,
-            _pointer,
-            _pointer,
+        self.session_read: _Call = _bind(
+            library, "pkv_session_read", _int, _pointer, _u32, _u64, _size, _pointer, _pointer
         )
         self.session_read_state: _Call = _bind(
             library, "pkv_session_read_state", _int, _pointer, _u32, _u64, _size, _pointer
@@ -1129,7 +1141,6 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.batch_rows: _Call = _bind(library, "pkv_batch_rows", _int, _pointer, _pointer)
         self.batch_set_first_rows: _Call = _bind(
             library, "pkv_batch_set_first_rows", _int, _pointer, _pointer
         )
@@ -1144,12 +1155,12 @@ class Functions:
             library, "pkv_batch_accept", _int, _pointer, _size, _size, _pointer
         )
         self.batch_abort: _Call = _bind(library, "pkv_batch_abort", _int, _pointer)
-        self.batch_slot_mapping: _Call = _bind(
-            library, "pkv_batch_slot_mapping", _int, _pointer, _u32, _size, _pointer, _pointer
+        self.batch_get_slot_mapping: _Call = _bind(
+            library, "pkv_batch_get_slot_mapping", _int, _pointer, _u32, _size, _pointer, _pointer
         )
-        self.batch_block_copies: _Call = _bind(
+        self.batch_get_block_copies: _Call = _bind(
             library,
-            "pkv_batch_block_copies",
+            "pkv_batch_get_block_copies",
             _int,
             _pointer,
             _u32,
@@ -1158,12 +1169,9 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.batch_states: _Call = _bind(
-            library, "pkv_batch_states", _int, _pointer, _u32, _pointer, _size, _pointer, _pointer
-        )
-        self.batch_state_indices: _Call = _bind(
+        self.batch_get_states: _Call = _bind(
             library,
-            "pkv_batch_state_indices",
+            "pkv_batch_get_states",
             _int,
             _pointer,
             _u32,
@@ -1172,20 +1180,22 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.batch_state_blocks: _Call = _bind(
+        self.batch_get_state_blocks: _Call = _bind(
             library,
-            "pkv_batch_state_blocks",
+            "pkv_batch_get_state_blocks",
             _int,
             _pointer,
             _u32,
             _pointer,
+            _pointer,
             _size,
             _pointer,
             _pointer,
+            _pointer,
         )
-        self.batch_kv_indices: _Call = _bind(
+        self.batch_get_kv_indices: _Call = _bind(
             library,
-            "pkv_batch_kv_indices",
+            "pkv_batch_get_kv_indices",
             _int,
             _pointer,
             _u32,
@@ -1200,12 +1210,7 @@ class Functions:
         self.snapshot_open: _Call = _bind(
             library, "pkv_snapshot_open", _int, _pointer, _pointer, _pointer
         )
-        self.snapshot_length: _Call = _bind(
-            library, "pkv_snapshot_length", _int, _pointer, _pointer
-        )
         self.snapshot_close: _Call = _bind(library, "pkv_snapshot_close", _int, _pointer)
-        self.stream_init: _Call = _bind(library, "pkv_stream_init", _int, _pointer, _size)
-        self.file_config_init: _Call = _bind(library, "pkv_file_config_init", _int, _pointer, _size)
         self.file_save: _Call = _bind(
             library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
         )
@@ -1223,9 +1228,6 @@ class Functions:
         )
         self.file_inspect: _Call = _bind(
             library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
-        )
-        self.prefix_config_init: _Call = _bind(
-            library, "pkv_prefix_config_init", _int, _pointer, _size
         )
         self.session_match_prefix: _Call = _bind(
             library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer
@@ -1269,14 +1271,8 @@ class Functions:
             _pointer,
             _pointer,
         )
-        self.store_config_init: _Call = _bind(
-            library, "pkv_store_config_init", _int, _pointer, _size
-        )
         self.store_prefetch: _Call = _bind(
             library, "pkv_store_prefetch", _int, _pointer, _pointer, _size, _size, _pointer
-        )
-        self.store_prefetch_session: _Call = _bind(
-            library, "pkv_store_prefetch_session", _int, _pointer
         )
         self.store_wait: _Call = _bind(
             library,
@@ -1297,9 +1293,6 @@ class Functions:
         self.store_flush: _Call = _bind(library, "pkv_store_flush", _int, _pointer, _u32, _pointer)
         self.store_get_stats: _Call = _bind(
             library, "pkv_store_get_stats", _int, _pointer, _pointer
-        )
-        self.directory_config_init: _Call = _bind(
-            library, "pkv_directory_config_init", _int, _pointer, _size
         )
         self.store_open_directory: _Call = _bind(
             library, "pkv_store_open_directory", _int, _pointer, _pointer

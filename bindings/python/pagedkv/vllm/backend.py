@@ -20,6 +20,7 @@ from vllm.v1.attention.backend import (
 )
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVQuantMode
 
+from .._handle import sized
 from .._library import library
 from .._torch_threads import torch_compute
 from ..generated import raw as _raw
@@ -194,18 +195,13 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         self._view = _raw.KVView()
         self._cache: int | None = None  # where the memory of the view is
         self._params = self._new_params(logits_soft_cap or 0.0)
-        self._sequences = _raw.AttentionSequences(ctypes.sizeof(_raw.AttentionSequences), num_heads)
+        self._sequences = sized(_raw.AttentionSequences, num_heads)
         self._tensors = [_raw.Tensor() for _ in range(4)]
         self._write, self._attend = library().kv_write_slots, library().attention
         self._check = library().check
 
     def _new_params(self, softcap: float) -> _raw.AttentionParams:
-        params = _raw.AttentionParams()
-        library().check(
-            library().attention_params_init(ctypes.byref(params), ctypes.sizeof(params))
-        )
-        params.softcap = softcap
-        params.window, params.sinks = self.sliding_window or 0, 0
+        params = sized(_raw.AttentionParams, window=self.sliding_window or 0, softcap=softcap)
         if self._slopes is not None:
             params.alibi_slopes = ctypes.addressof(self._slopes)
         return params
@@ -254,7 +250,7 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         sequences.query_lengths, sequences.kv_lengths = step.query_lengths, step.kv_lengths
         sequences.block_tables = step.block_tables
         sequences.block_table_stride = step.block_table_stride
-        params.causal = step.causal
+        params.bidirectional = not step.causal
         self._check(
             self._attend(
                 context,
@@ -307,8 +303,8 @@ def _fill(tensor: _raw.Tensor, rows: torch.Tensor) -> None:
 def planned_view(
     blocks: int, tokens: int, kv_heads: int, dim: int, dtype: Dtype, memory: int | None = None
 ) -> _raw.KVView:
-    view = _raw.KVView(
-        struct_size=ctypes.sizeof(_raw.KVView),
+    view = sized(
+        _raw.KVView,
         layout=Layout.PACKED,
         block_size=tokens,
         kv_heads=kv_heads,

@@ -3,7 +3,13 @@
 //!
 //! All of it is made from the C headers, whose comments are the documentation here. Enums are
 //! integers with named values (`pkv_dtype::F32`), never enums of Rust: a newer library may have
-//! more of them.
+//! more of them. The `Default` of a struct that begins with `struct_size` is that size, and 0 in
+//! every other field:
+//!
+//! ```
+//! let config = pagedkv_sys::pkv_pool_config { blocks: 100, ..Default::default() };
+//! assert_eq!(config.block_size, 0);
+//! ```
 //!
 //! # Built, linked, or opened at run time
 //!

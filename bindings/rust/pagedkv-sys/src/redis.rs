@@ -28,12 +28,19 @@ pub struct pkv_redis_config {
     pub reserved: u32,
 }
 
+impl Default for pkv_redis_config {
+    /// The size of the struct; 0 in every other field.
+    fn default() -> Self {
+        // Numbers and addresses: 0 is a value of each.
+        let zeros: Self = unsafe { std::mem::zeroed() };
+        Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeros }
+    }
+}
+
 /// The functions of the opened library.
 #[allow(clippy::type_complexity)]
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
-    /// Fills the config with defaults.
-    pub config_init: unsafe extern "C" fn(*mut pkv_redis_config, usize) -> pkv_status,
     /// Connects.
     pub open: unsafe extern "C" fn(*const pkv_redis_config, *mut pkv_store) -> pkv_status,
     /// The sentence of the last call that failed on this thread.
@@ -62,7 +69,6 @@ pub fn ensure() -> Result<Functions, String> {
     let library = unsafe { libloading::Library::new(&file) }.map_err(describe)?;
     let functions = unsafe {
         Functions {
-            config_init: *library.get(b"pkv_redis_config_init\0").map_err(describe)?,
             open: *library.get(b"pkv_redis_open\0").map_err(describe)?,
             last_error: *library.get(b"pkv_redis_last_error\0").map_err(describe)?,
         }

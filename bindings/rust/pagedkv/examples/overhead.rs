@@ -31,7 +31,7 @@ impl Run {
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS {
             let mut session = cache.open_session()?;
-            (0..layers).try_for_each(|layer| session.prefill(layer, tokens, &prompt, &prompt))?;
+            (0..layers).try_for_each(|layer| session.append(layer, tokens, &prompt, &prompt))?;
             sessions.push(session);
         }
         let (k, q) =

@@ -106,18 +106,22 @@ struct Sequence {
 
 impl KvCache for Sequence {
     fn set_prefill(&mut self, layer: u32, keys: &[f32], values: &[f32]) -> Result<()> {
-        self.session.prefill(layer, keys.len() / self.width, keys, values)
+        // The first layer of a prompt ends what all of them had.
+        if self.session.length()? > 0 {
+            self.session.trim(0)?;
+        }
+        self.session.append(layer, keys.len() / self.width, keys, values)
     }
 
     fn push(&mut self, layer: u32, key: &[f32], value: &[f32]) -> Result<()> {
-        self.session.push(layer, key, value)
+        self.session.append(layer, 1, key, value)
     }
 
     fn materialize(&self, layer: u32) -> Result<(Vec<f32>, Vec<f32>)> {
         let rows = self.session.layer_length(layer)?;
         let (mut keys, mut values) =
             (vec![0.0; rows as usize * self.width], vec![0.0; rows as usize * self.width]);
-        self.session.materialize(layer, 0..rows, &mut keys, &mut values)?;
+        self.session.read(layer, 0..rows, &mut keys, &mut values)?;
         Ok((keys, values))
     }
 

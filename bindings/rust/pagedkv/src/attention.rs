@@ -3,15 +3,81 @@ use crate::compute::{handle_of, Compute};
 use crate::error::{call, ensure_library, Error, Result, Status};
 use crate::kv::{KvView, Sequences};
 use crate::rows::{BatchRows, Rows, RowsMut};
+use crate::structs::address;
 use crate::sys;
-use std::mem::size_of;
 use std::ptr::{null, null_mut};
 
-/// Which positions each query sees, a byte for query `i` of sequence `s` and column `c`, at
+/// Refuses an array that is not as long as its sizes say.
+fn check_length(what: &str, found: usize, sizes: &[usize]) -> Result<()> {
+    if sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size)) == Some(found) {
+        return Ok(());
+    }
+    Err(Error::misuse(format!("{what}: {found} numbers are given for {sizes:?}")))
+}
+
+/// The address of an array that is as long as its sizes say; null for none.
+fn array<T>(what: &str, given: Option<&[T]>, sizes: &[usize]) -> Result<*const T> {
+    given.map_or(Ok(null()), |given| {
+        check_length(what, given.len(), sizes)?;
+        Ok(given.as_ptr())
+    })
+}
+
+fn array_mut<T>(what: &str, given: Option<&mut [T]>, sizes: &[usize]) -> Result<*mut T> {
+    given.map_or(Ok(null_mut()), |given| {
+        check_length(what, given.len(), sizes)?;
+        Ok(given.as_mut_ptr())
+    })
+}
+
+/// A stride beyond `i64` is refused by the library as `i64::MAX`.
+fn stride(stride: usize) -> i64 {
+    i64::try_from(stride).unwrap_or(i64::MAX)
+}
+
+/// Which positions each query sees, besides what the causal rule and the window say.
+#[derive(Clone, Copy, Debug)]
+pub enum Mask<'a> {
+    /// Which new tokens of its own session a new token sees.
+    Bits {
+        /// `[rows][words_per_row]`: bit `j % 64` of word `j / 64` of a row stands for the session's
+        /// new token `j`.
+        words: &'a [u64],
+        /// Words per row.
+        words_per_row: usize,
+    },
+    /// A tree of new tokens: the parent of each, its index among the new tokens of its session, or
+    /// -1. A token sees itself and its ancestors.
+    Parents(&'a [i32]),
+    /// A byte for each query and position.
+    Bytes(ByteMask<'a>),
+}
+
+impl Mask<'_> {
+    /// As C takes it, once it is clear that it is as long as it says.
+    fn raw(&self, batch: &BatchRows<'_>, rows: usize) -> Result<sys::pkv_mask> {
+        Ok(match *self {
+            Self::Bits { words, words_per_row } => sys::pkv_mask {
+                kind: sys::pkv_mask_kind::BITS,
+                data: array("mask [rows][words]", Some(words), &[rows, words_per_row])?.cast(),
+                row_stride: stride(words_per_row),
+                ..Default::default()
+            },
+            Self::Parents(parents) => sys::pkv_mask {
+                kind: sys::pkv_mask_kind::PARENTS,
+                data: array("parents [rows]", Some(parents), &[rows])?.cast(),
+                ..Default::default()
+            },
+            Self::Bytes(mask) => mask.raw(batch)?,
+        })
+    }
+}
+
+/// A byte for query `i` of sequence `s` and column `c`, at
 /// `data[s * batch_stride + i * row_stride + c]`; 0 hides. Column `c` stands for position
 /// `first_positions[s] + c`; a negative one is padding on the left.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BoolMask<'a> {
+pub struct ByteMask<'a> {
     /// The bytes.
     pub data: &'a [u8],
     /// Columns, up to the last position of every sequence.
@@ -24,29 +90,116 @@ pub struct BoolMask<'a> {
     pub first_positions: Option<&'a [i64]>,
 }
 
-impl BoolMask<'_> {
-    /// As C takes it, once it is clear that its bytes reach as far as it says.
-    fn fill(&self, raw: &mut sys::pkv_attention_params, batch: &BatchRows<'_>) -> Result<()> {
+impl ByteMask<'_> {
+    fn raw(&self, batch: &BatchRows<'_>) -> Result<sys::pkv_mask> {
         let count = batch.lengths.len();
         let rows = (batch.reach().max(1) - 1).checked_mul(self.row_stride);
         let reach = (count.max(1) - 1)
             .checked_mul(self.batch_stride)
             .and_then(|sequences| rows?.checked_add(sequences)?.checked_add(self.columns));
-        let positions = self.first_positions.map_or(count, <[i64]>::len);
-        if positions != count || reach.map_or(true, |reach| reach > self.data.len()) {
-            let given = format!("{} bytes and {positions} first positions", self.data.len());
+        if reach.map_or(true, |reach| reach > self.data.len()) {
             return Err(Error::misuse(format!(
-                "bool_mask: {given} are given for {count} sequences of up to {} rows",
+                "mask: {} bytes are given for {count} sequences of up to {} rows",
+                self.data.len(),
                 batch.reach()
             )));
         }
-        let stride = |stride: usize| i64::try_from(stride).unwrap_or(i64::MAX);
-        raw.bool_mask = self.data.as_ptr();
-        raw.bool_mask_columns = self.columns as u64;
-        raw.bool_mask_row_stride = stride(self.row_stride);
-        raw.bool_mask_batch_stride = stride(self.batch_stride);
-        raw.bool_mask_first_positions = self.first_positions.map_or(null(), <[i64]>::as_ptr);
-        Ok(())
+        Ok(sys::pkv_mask {
+            kind: sys::pkv_mask_kind::BYTES,
+            data: self.data.as_ptr().cast(),
+            row_stride: stride(self.row_stride),
+            batch_stride: stride(self.batch_stride),
+            columns: self.columns as u64,
+            first_positions: array("first_positions [sequences]", self.first_positions, &[count])?,
+            ..Default::default()
+        })
+    }
+}
+
+/// Which blocks queries read, in place of all of them: those chosen for each query and KV head, the
+/// first and last ones (one each, unless [`first`](Self::first) and [`last`](Self::last) say
+/// otherwise), and those with tokens of the step.
+#[derive(Clone, Copy, Debug)]
+pub struct ChosenBlocks<'a> {
+    top: u32,
+    lists: Option<(&'a [u32], usize)>,
+    first: u32,
+    last: u32,
+    together: bool,
+}
+
+impl<'a> ChosenBlocks<'a> {
+    /// The `count` blocks whose keys may score highest. In a cache only.
+    pub fn top(count: u32) -> Self {
+        Self { top: count, lists: None, first: 1, last: 1, together: false }
+    }
+
+    /// Those listed, `[rows][kv_heads][blocks_per_head]`: indices in the block table, rising,
+    /// [`NO_BLOCK`](crate::NO_BLOCK) after the last.
+    pub fn lists(blocks: &'a [u32], blocks_per_head: usize) -> Self {
+        Self { lists: Some((blocks, blocks_per_head)), ..Self::top(0) }
+    }
+
+    /// How many first blocks are read as well.
+    pub fn first(mut self, count: u32) -> Self {
+        self.first = count;
+        self
+    }
+
+    /// How many blocks before those of the step are read as well.
+    pub fn last(mut self, count: u32) -> Self {
+        self.last = count;
+        self
+    }
+
+    /// The new tokens of a session choose the same [`top`](Self::top), by the sums of their bounds,
+    /// and read them together: for trees, say.
+    pub fn together(mut self) -> Self {
+        self.together = true;
+        self
+    }
+
+    fn raw(
+        &self,
+        [rows, kv_heads]: [usize; 2],
+        chosen: Option<&mut [u32]>,
+    ) -> Result<sys::pkv_chosen_blocks> {
+        let (lists, size) = self.lists.map_or((None, 0), |(lists, size)| (Some(lists), size));
+        let top = [rows, kv_heads, self.top as usize];
+        Ok(sys::pkv_chosen_blocks {
+            top: self.top,
+            first: self.first,
+            last: self.last,
+            together: self.together.into(),
+            lists: array("lists [rows][KV heads][blocks]", lists, &[rows, kv_heads, size])?,
+            list_size: size as u64,
+            chosen: array_mut("chosen [rows][KV heads][blocks]", chosen, &top)?,
+            ..Default::default()
+        })
+    }
+}
+
+/// Where [`Batch::attend_weighing`](crate::Batch::attend_weighing) tells the attention mass of each
+/// block of the block tables: the weights that queries give to the tokens of the block.
+#[derive(Debug, Default)]
+pub struct BlockMass<'a> {
+    /// `[sequences][query_heads][size]`. What lies beyond the blocks of a sequence stays as it is.
+    pub masses: &'a mut [f32],
+    /// Entries per query head: those of the longest block table, or more.
+    pub size: usize,
+    /// Only this many last new tokens of each session count; 0: all.
+    pub queries: u32,
+}
+
+impl BlockMass<'_> {
+    fn raw(self, [sequences, heads]: [usize; 2]) -> Result<sys::pkv_block_mass> {
+        let sizes = [sequences, heads, self.size];
+        Ok(sys::pkv_block_mass {
+            queries: self.queries,
+            masses: array_mut("masses [sequences][query heads][size]", Some(self.masses), &sizes)?,
+            size: self.size as u64,
+            ..Default::default()
+        })
     }
 }
 
@@ -54,9 +207,8 @@ impl BoolMask<'_> {
 #[derive(Default)]
 pub(crate) struct Told<'a> {
     pub lse: Option<&'a mut [f32]>,
-    pub chosen_blocks: Option<&'a mut [u32]>,
-    /// With the number of blocks of each query head.
-    pub block_mass: Option<(&'a mut [f32], usize)>,
+    pub chosen: Option<&'a mut [u32]>,
+    pub block_mass: Option<BlockMass<'a>>,
 }
 
 impl<'a> Told<'a> {
@@ -69,23 +221,16 @@ impl<'a> Told<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionParams<'a> {
     scale: f32,
-    full: bool,
-    window: Option<u32>,
-    sinks: Option<u32>,
+    bidirectional: bool,
+    window: u32,
+    sinks: u32,
     softcap: f32,
-    alibi_slopes: Option<&'a [f32]>,
-    sink_logits: Option<&'a [f32]>,
-    mask: Option<(&'a [u64], usize)>,
-    parents: Option<&'a [i32]>,
-    bool_mask: Option<BoolMask<'a>>,
-    top_blocks: u32,
-    block_mass_queries: u32,
-    first_blocks: Option<u32>,
-    last_blocks: Option<u32>,
-    block_lists: Option<(&'a [u32], usize)>,
     head_windows: Option<&'a [u32]>,
     head_sinks: Option<&'a [u32]>,
-    choose_together: bool,
+    alibi_slopes: Option<&'a [f32]>,
+    sink_logits: Option<&'a [f32]>,
+    mask: Option<Mask<'a>>,
+    chosen_blocks: Option<ChosenBlocks<'a>>,
 }
 
 impl<'a> AttentionParams<'a> {
@@ -101,24 +246,25 @@ impl<'a> AttentionParams<'a> {
     }
 
     /// A query sees all of its sequence, not only what is before it.
-    pub fn not_causal(mut self) -> Self {
-        self.full = true;
+    pub fn bidirectional(mut self) -> Self {
+        self.bidirectional = true;
         self
     }
 
-    /// A query sees its own position and `tokens - 1` before it; 0: all.
+    /// A query sees its own position and `tokens - 1` before it; 0: as far as the layer's window.
     pub fn window(mut self, tokens: u32) -> Self {
-        self.window = Some(tokens);
+        self.window = tokens;
         self
     }
 
-    /// First positions seen whatever the window.
+    /// First positions seen whatever the window. 0: those of the layer;
+    /// [`NO_SINKS`](crate::NO_SINKS): none.
     pub fn sinks(mut self, tokens: u32) -> Self {
-        self.sinks = Some(tokens);
+        self.sinks = tokens;
         self
     }
 
-    /// A window for each KV head, in place of [`window`](Self::window); 0: all.
+    /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
     pub fn head_windows(mut self, tokens: &'a [u32]) -> Self {
         self.head_windows = Some(tokens);
         self
@@ -148,175 +294,54 @@ impl<'a> AttentionParams<'a> {
         self
     }
 
-    /// Which new tokens of its own session a new token sees, `[rows][words_per_row]`: bit `j % 64`
-    /// of word `j / 64` of a row stands for the session's new token `j`.
-    pub fn mask(mut self, words: &'a [u64], words_per_row: usize) -> Self {
-        self.mask = Some((words, words_per_row));
-        self
-    }
-
-    /// A tree of new tokens: the parent of each, its index among the new tokens of its session, or
-    /// -1. A token sees itself and its ancestors.
-    pub fn parents(mut self, parents: &'a [i32]) -> Self {
-        self.parents = Some(parents);
-        self
-    }
-
     /// Which positions each query sees.
-    pub fn bool_mask(mut self, mask: BoolMask<'a>) -> Self {
-        self.bool_mask = Some(mask);
+    pub fn mask(mut self, mask: Mask<'a>) -> Self {
+        self.mask = Some(mask);
         self
     }
 
-    /// Each row reads, for each KV head, the `count` blocks whose keys may score highest, and
-    /// besides [`first_blocks`](Self::first_blocks), [`last_blocks`](Self::last_blocks) and those
-    /// with tokens of the step; 0: all blocks. In a cache only.
-    pub fn top_blocks(mut self, count: u32) -> Self {
-        self.top_blocks = count;
+    /// Which blocks each query reads. Not with ALiBi.
+    pub fn chosen_blocks(mut self, blocks: ChosenBlocks<'a>) -> Self {
+        self.chosen_blocks = Some(blocks);
         self
     }
 
-    /// Only so many last new tokens of each session count for the mass that
-    /// [`Batch::attend_weighing`](crate::Batch::attend_weighing) tells. Without this all do.
-    pub fn block_mass_queries(mut self, count: u32) -> Self {
-        self.block_mass_queries = count;
-        self
-    }
-
-    /// The new tokens of a session choose the same [`top_blocks`](Self::top_blocks), by the sums of
-    /// their bounds, and read them together: for trees, say.
-    pub fn choose_together(mut self) -> Self {
-        self.choose_together = true;
-        self
-    }
-
-    /// With chosen blocks, so many first blocks are read, too. Without this one is.
-    pub fn first_blocks(mut self, count: u32) -> Self {
-        self.first_blocks = Some(count);
-        self
-    }
-
-    /// With chosen blocks, so many blocks before those of the step are read, too. Without this one
-    /// is.
-    pub fn last_blocks(mut self, count: u32) -> Self {
-        self.last_blocks = Some(count);
-        self
-    }
-
-    /// The blocks that each row reads for each KV head in place of
-    /// [`top_blocks`](Self::top_blocks), `[rows][kv_heads][blocks_per_head]`: indices in the block
-    /// table, rising, [`NO_BLOCK`](crate::NO_BLOCK) after the last.
-    pub fn block_lists(mut self, blocks: &'a [u32], blocks_per_head: usize) -> Self {
-        self.block_lists = Some((blocks, blocks_per_head));
-        self
-    }
-
-    /// As C takes it, once it is clear that its arrays are as long as it says. `heads` are those of
-    /// queries and of keys.
-    pub(crate) fn raw(
+    /// Hands them to `use_it` as C takes them, once it is clear that their arrays are as long as
+    /// they say. `heads` are those of queries and of keys.
+    pub(crate) fn with_raw<T>(
         &self,
         batch: &BatchRows<'_>,
         heads: [u32; 2],
         told: Told<'_>,
-    ) -> Result<sys::pkv_attention_params> {
+        use_it: impl FnOnce(&sys::pkv_attention_params) -> Result<T>,
+    ) -> Result<T> {
         let too_many = || Error::new(Status::OVERFLOW, "the sum of the rows does not fit");
         let rows = batch.total().ok_or_else(too_many)?;
-        let Told { lse, chosen_blocks, block_mass } = told;
-        let [heads, kv_heads] = heads;
-        let length = |what: &str, found: usize, wanted: Option<usize>| match wanted {
-            Some(wanted) if wanted == found => Ok(()),
-            _ => Err(Error::misuse(format!(
-                "{what}: {found} numbers are given for {rows} rows and {heads} query heads"
-            ))),
+        let [heads, kv_heads] = heads.map(|heads| heads as usize);
+        let mask = self.mask.map(|mask| mask.raw(batch, rows)).transpose()?;
+        let chosen_blocks = match (self.chosen_blocks, told.chosen) {
+            (Some(blocks), chosen) => Some(blocks.raw([rows, kv_heads], chosen)?),
+            (None, Some(_)) => return Err(Error::misuse("the parameters have no chosen_blocks")),
+            (None, None) => None,
         };
-        for (what, numbers) in
-            [("alibi_slopes", self.alibi_slopes), ("sink_logits", self.sink_logits)]
-        {
-            numbers.map_or(Ok(()), |numbers| length(what, numbers.len(), Some(heads as usize)))?;
-        }
-        for (what, numbers) in
-            [("head_windows", self.head_windows), ("head_sinks", self.head_sinks)]
-        {
-            if let Some(found) = numbers.map(<[u32]>::len).filter(|&n| n != kv_heads as usize) {
-                return Err(Error::misuse(format!(
-                    "{what}: {found} numbers are given for {kv_heads} KV heads"
-                )));
-            }
-        }
-        if let Some((words, per_row)) = self.mask {
-            length("mask", words.len(), per_row.checked_mul(rows))?;
-        }
-        if let Some(parents) = self.parents {
-            length("parents", parents.len(), Some(rows))?;
-        }
-        if let Some(lse) = &lse {
-            length("lse", lse.len(), rows.checked_mul(heads as usize))?;
-        }
-        let blocks = |what: &str, found: usize, per_head: usize| {
-            let wanted = per_head.checked_mul(kv_heads as usize).and_then(|n| n.checked_mul(rows));
-            if wanted == Some(found) {
-                return Ok(());
-            }
-            Err(Error::misuse(format!(
-                "{what}: {found} blocks are given for {rows} rows and {kv_heads} KV heads of \
-                 {per_head}"
-            )))
-        };
-        if let Some((lists, per_head)) = self.block_lists {
-            blocks("block_lists", lists.len(), per_head)?;
-        }
-        if let Some(chosen) = &chosen_blocks {
-            blocks("chosen_blocks", chosen.len(), self.top_blocks as usize)?;
-        }
-        let per_head = block_mass.as_ref().map_or(0, |&(_, per_head)| per_head);
-        if let Some((mass, _)) = &block_mass {
-            let wanted = per_head.checked_mul(heads as usize);
-            let sessions = batch.lengths.len();
-            if wanted.and_then(|n| n.checked_mul(sessions)) != Some(mass.len()) {
-                return Err(Error::misuse(format!(
-                    "block_mass: {} numbers are given for {sessions} sessions and {heads} query \
-                     heads of {per_head} blocks",
-                    mass.len()
-                )));
-            }
-        }
-        let pointer = |numbers: Option<&[f32]>| numbers.map_or(std::ptr::null(), <[f32]>::as_ptr);
-        let mut raw = sys::pkv_attention_params {
-            struct_size: size_of::<sys::pkv_attention_params>() as u32,
+        let block_mass = told.block_mass.map(|mass| mass.raw([batch.lengths.len(), heads]));
+        let block_mass = block_mass.transpose()?;
+        use_it(&sys::pkv_attention_params {
             scale: self.scale,
-            causal: (!self.full).into(),
-            window: self.window.unwrap_or(sys::PKV_WINDOW_OF_LAYER),
+            bidirectional: self.bidirectional.into(),
+            window: self.window,
+            sinks: self.sinks,
             softcap: self.softcap,
-            alibi_slopes: pointer(self.alibi_slopes),
-            sink_logits: pointer(self.sink_logits),
-            mask: self.mask.map_or(std::ptr::null(), |(words, _)| words.as_ptr()),
-            mask_words: self.mask.map_or(0, |(_, per_row)| per_row as u64),
-            sinks: self.sinks.unwrap_or(sys::PKV_SINKS_OF_LAYER),
-            lse: lse.map_or(null_mut(), <[f32]>::as_mut_ptr),
-            parents: self.parents.map_or(null(), <[i32]>::as_ptr),
-            bool_mask: null(),
-            bool_mask_columns: 0,
-            bool_mask_row_stride: 0,
-            bool_mask_batch_stride: 0,
-            bool_mask_first_positions: null(),
-            top_blocks: self.top_blocks,
-            first_blocks: self.first_blocks.unwrap_or(1),
-            last_blocks: self.last_blocks.unwrap_or(1),
-            block_mass_queries: self.block_mass_queries,
-            block_lists: self.block_lists.map_or(null(), |(lists, _)| lists.as_ptr()),
-            block_list_size: self.block_lists.map_or(0, |(_, per_head)| per_head as u64),
-            chosen_blocks: chosen_blocks.map_or(null_mut(), <[u32]>::as_mut_ptr),
-            block_mass: block_mass.map_or(null_mut(), |(mass, _)| mass.as_mut_ptr()),
-            block_mass_size: per_head as u64,
-            head_windows: self.head_windows.map_or(null(), <[u32]>::as_ptr),
-            head_sinks: self.head_sinks.map_or(null(), <[u32]>::as_ptr),
-            choose_together: self.choose_together.into(),
-            reserved: 0,
-        };
-        if let Some(mask) = &self.bool_mask {
-            mask.fill(&mut raw, batch)?;
-        }
-        Ok(raw)
+            head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
+            head_sinks: array("head_sinks [KV heads]", self.head_sinks, &[kv_heads])?,
+            alibi_slopes: array("alibi_slopes [query heads]", self.alibi_slopes, &[heads])?,
+            sink_logits: array("sink_logits [query heads]", self.sink_logits, &[heads])?,
+            mask: address(&mask),
+            chosen_blocks: address(&chosen_blocks),
+            block_mass: address(&block_mass),
+            lse: array_mut("lse [rows][query heads]", told.lse, &[rows, heads])?,
+            ..Default::default()
+        })
     }
 }
 
@@ -358,15 +383,17 @@ pub fn attention<'a, 'b>(
     ensure_library()?;
     let (raw, batch) = (sequences.raw()?, sequences.batch_rows());
     let view = kv.as_raw();
-    let params = params.raw(&batch, [sequences.query_heads, view.kv_heads], Told::lse(lse))?;
     let q = q.into().batch_tensor(&batch, sequences.query_heads, view.key_dim, "q")?;
     let out = out.into().batch_tensor(&batch, sequences.query_heads, view.value_dim, "out")?;
-    call(|| unsafe { sys::pkv_attention(handle_of(compute), view, &raw, &params, &q, &out) })
+    let heads = [sequences.query_heads, view.kv_heads];
+    params.with_raw(&batch, heads, Told::lse(lse), |params| {
+        call(|| unsafe { sys::pkv_attention(handle_of(compute), view, &raw, params, &q, &out) })
+    })
 }
 
 /// Combines results of attention over the same queries and different positions, each with its
 /// `lse`, to `merged` and `merged_lse`: all `[rows][heads][dim]` and `[rows][heads]`.
-pub fn merge_states<'b>(
+pub fn attention_merge<'b>(
     compute: Option<&Compute>,
     states: &[(Rows<'_>, &[f32])],
     [rows, heads, dim]: [usize; 3],
@@ -382,23 +409,19 @@ pub fn merge_states<'b>(
     };
     let (heads, dim) =
         (u32::try_from(heads).map_err(too_large)?, u32::try_from(dim).map_err(too_large)?);
-    let numbers = rows.checked_mul(heads as usize);
-    let lse_of =
-        states.iter().map(|(_, lse)| lse.len()).chain(merged_lse.as_ref().map(|lse| lse.len()));
-    if let Some(found) = lse_of.into_iter().find(|&found| Some(found) != numbers) {
-        return Err(Error::misuse(format!(
-            "lse: {found} numbers are given for {rows} rows and {heads} heads"
-        )));
-    }
     let outs = states
         .iter()
         .map(|(out, _)| out.tensor(rows, heads, dim, "outs"))
         .collect::<Result<Vec<_>>>()?;
-    let lse: Vec<_> = states.iter().map(|(_, lse)| lse.as_ptr()).collect();
+    let (lse_of, sizes) = ("lse [rows][heads]", [rows, heads as usize]);
+    let lse = states
+        .iter()
+        .map(|(_, lse)| array(lse_of, Some(lse), &sizes))
+        .collect::<Result<Vec<_>>>()?;
     let merged = merged.into().tensor(rows, heads, dim, "merged")?;
-    let merged_lse = merged_lse.map_or(null_mut(), <[f32]>::as_mut_ptr);
+    let merged_lse = array_mut(lse_of, merged_lse, &sizes)?;
     call(|| unsafe {
-        sys::pkv_merge_states(
+        sys::pkv_attention_merge(
             handle_of(compute),
             outs.len(),
             outs.as_ptr(),

@@ -1,4 +1,4 @@
-use crate::attention::{AttentionParams, Told};
+use crate::attention::{AttentionParams, BlockMass, Told};
 use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, fill, Error, Result};
@@ -57,22 +57,17 @@ pub struct SessionStates<'b> {
     pub after: Vec<(u32, &'b mut [u8])>,
 }
 
-/// After which new tokens states are kept: see [`Batch::state_indices`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateIndices {
-    /// Session `i` has `tokens[indptr[i]..indptr[i + 1]]`.
-    pub indptr: Vec<usize>,
-    /// Indices among the new tokens of each session, 0 the first, rising.
-    pub tokens: Vec<u32>,
-}
-
-/// In which blocks states are: see [`Batch::state_blocks`].
+/// Which states are kept, and in which blocks: see [`Batch::state_blocks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateBlocks {
     /// The block of the state that each session has; [`NO_BLOCK`](crate::NO_BLOCK): it has no token
     /// yet.
     pub before: Vec<u32>,
-    /// The blocks to write, in the order of [`StateIndices::tokens`].
+    /// Session `i` keeps the states after its new tokens `tokens[indptr[i]..indptr[i + 1]]`.
+    pub indptr: Vec<usize>,
+    /// Indices among the new tokens of each session, 0 the first, rising.
+    pub tokens: Vec<u32>,
+    /// The blocks to write, one for each of `tokens`.
     pub after: Vec<u32>,
 }
 
@@ -259,8 +254,8 @@ impl<'s> Batch<'s> {
     }
 
     /// As [`attend_with`](Self::attend_with), and tells which blocks
-    /// [`top_blocks`](AttentionParams::top_blocks) chose, `[rows][kv_heads][top_blocks]`, as
-    /// [`block_lists`](AttentionParams::block_lists) takes them: for another layer, say.
+    /// [`ChosenBlocks::top`](crate::ChosenBlocks::top) chose, `[rows][kv_heads][count]`, as
+    /// [`ChosenBlocks::lists`](crate::ChosenBlocks::lists) takes them: for another layer, say.
     pub fn attend_choosing<'a, 'b>(
         &mut self,
         layer: u32,
@@ -268,16 +263,14 @@ impl<'s> Batch<'s> {
         q: impl Into<Rows<'a>>,
         out: impl Into<RowsMut<'b>>,
         lse: Option<&mut [f32]>,
-        chosen_blocks: &mut [u32],
+        chosen: &mut [u32],
     ) -> Result<()> {
-        let told = Told { chosen_blocks: Some(chosen_blocks), ..Told::lse(lse) };
+        let told = Told { chosen: Some(chosen), ..Told::lse(lse) };
         self.attend_telling(layer, params, q.into(), out.into(), told)
     }
 
     /// As [`attend_with`](Self::attend_with), and tells the attention mass of each block of the
-    /// block tables, `[sessions][query_heads][blocks_per_head]`: the weights that the new tokens of
-    /// the session give to the tokens of the block.
-    #[allow(clippy::too_many_arguments)]
+    /// block tables.
     pub fn attend_weighing<'a, 'b>(
         &mut self,
         layer: u32,
@@ -285,10 +278,9 @@ impl<'s> Batch<'s> {
         q: impl Into<Rows<'a>>,
         out: impl Into<RowsMut<'b>>,
         lse: Option<&mut [f32]>,
-        block_mass: &mut [f32],
-        blocks_per_head: usize,
+        block_mass: BlockMass<'_>,
     ) -> Result<()> {
-        let told = Told { block_mass: Some((block_mass, blocks_per_head)), ..Told::lse(lse) };
+        let told = Told { block_mass: Some(block_mass), ..Told::lse(lse) };
         self.attend_telling(layer, params, q.into(), out.into(), told)
     }
 
@@ -303,8 +295,9 @@ impl<'s> Batch<'s> {
         let shape = self.cache.shape(layer)?;
         let (q, out) = shape.q_and_out(&self.batch_rows(), q, out)?;
         let heads = [shape.query_heads, shape.kv_heads];
-        let params = params.raw(&self.batch_rows(), heads, told)?;
-        call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, &params, &q, &out) })
+        params.with_raw(&self.batch_rows(), heads, told, |params| {
+            call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, params, &q, &out) })
+        })
     }
 
     /// Keeps only some of the new tokens of session number `i`: rising indices among them. For the
@@ -363,7 +356,7 @@ impl<'s> Batch<'s> {
     /// Slots of all new tokens in one group: where an engine with bytes of its own writes them.
     pub fn slot_mapping(&self, group: u32) -> Result<Vec<i64>> {
         fill(0, |capacity, slots, n| unsafe {
-            sys::pkv_batch_slot_mapping(self.handle, group, capacity, slots, n)
+            sys::pkv_batch_get_slot_mapping(self.handle, group, capacity, slots, n)
         })
     }
 
@@ -374,7 +367,14 @@ impl<'s> Batch<'s> {
         let from = fill(0, |capacity, from, n| {
             to.resize(capacity, 0);
             unsafe {
-                sys::pkv_batch_block_copies(self.handle, group, capacity, from, to.as_mut_ptr(), n)
+                sys::pkv_batch_get_block_copies(
+                    self.handle,
+                    group,
+                    capacity,
+                    from,
+                    to.as_mut_ptr(),
+                    n,
+                )
             }
         })?;
         Ok(from.into_iter().zip(to).collect())
@@ -387,7 +387,7 @@ impl<'s> Batch<'s> {
             (vec![0; self.sessions.len() + 1], vec![0; self.sessions.len()]);
         let (starts, lengths) = (indptr.as_mut_ptr(), last_block_length.as_mut_ptr());
         let indices = fill(0, |capacity, indices, n| unsafe {
-            sys::pkv_batch_kv_indices(
+            sys::pkv_batch_get_kv_indices(
                 self.handle,
                 group,
                 unit,
@@ -459,10 +459,10 @@ impl<'s> Batch<'s> {
         let shape = self.cache.any_shape(layer)?;
         let mut before = vec![null(); self.sessions.len()];
         let after = fill(null_mut(), |capacity, after, n| unsafe {
-            sys::pkv_batch_states(self.handle, layer, before.as_mut_ptr(), capacity, after, n)
+            sys::pkv_batch_get_states(self.handle, layer, before.as_mut_ptr(), capacity, after, n)
         })?;
-        let indices = self.state_indices(shape.group)?;
-        let mut after = indices.tokens.into_iter().zip(after).map(|(token, state)| {
+        let StateBlocks { indptr, tokens, .. } = self.state_blocks(shape.group)?;
+        let mut after = tokens.into_iter().zip(after).map(|(token, state)| {
             // The addresses differ, the library's memory has a value in every byte, and the borrow
             // of the batch ends before the step does.
             (token, unsafe { from_raw_parts_mut(state.cast(), shape.state_bytes) })
@@ -473,28 +473,27 @@ impl<'s> Batch<'s> {
                 .then(|| unsafe { from_raw_parts(state.cast(), shape.state_bytes) }),
             after: after.by_ref().take(ends[1] - ends[0]).collect(),
         };
-        Ok(before.into_iter().zip(indices.indptr.windows(2)).map(of_session).collect())
+        Ok(before.into_iter().zip(indptr.windows(2)).map(of_session).collect())
     }
 
-    /// After which new tokens of each session a group with states keeps a state.
-    pub fn state_indices(&self, group: u32) -> Result<StateIndices> {
-        let mut indptr = vec![0; self.sessions.len() + 1];
-        let starts = indptr.as_mut_ptr();
-        let tokens = fill(0, |capacity, tokens, n| unsafe {
-            sys::pkv_batch_state_indices(self.handle, group, starts, capacity, tokens, n)
-        })?;
-        Ok(StateIndices { indptr, tokens })
-    }
-
-    /// In which blocks the states of a group are, for engines with bytes of their own (storage
-    /// `NONE`) or with kernels that take ids.
+    /// After which new tokens a group with states keeps a state, and in which blocks these are: for
+    /// engines with bytes of their own (storage `NONE`) or with kernels that take ids.
     pub fn state_blocks(&self, group: u32) -> Result<StateBlocks> {
-        let mut before = vec![0; self.sessions.len()];
-        let blocks = before.as_mut_ptr();
-        let after = fill(0, |capacity, after, n| unsafe {
-            sys::pkv_batch_state_blocks(self.handle, group, blocks, capacity, after, n)
+        let sessions = self.sessions.len();
+        let (mut before, mut indptr, mut after) =
+            (vec![0; sessions], vec![0; sessions + 1], Vec::new());
+        let (blocks, starts) = (before.as_mut_ptr(), indptr.as_mut_ptr());
+        let tokens = fill(0, |capacity, tokens, n| {
+            after.resize(capacity, 0);
+            let (handle, after) = (self.handle, after.as_mut_ptr());
+            unsafe {
+                sys::pkv_batch_get_state_blocks(
+                    handle, group, blocks, starts, capacity, tokens, after, n,
+                )
+            }
         })?;
-        Ok(StateBlocks { before, after })
+        after.truncate(tokens.len());
+        Ok(StateBlocks { before, indptr, tokens, after })
     }
 }
 

@@ -148,7 +148,7 @@ impl Cache {
     /// addresses that stay valid as long as the cache. Reading there is `unsafe`, and up to the
     /// caller.
     pub fn kv_view(&self, layer: u32) -> Result<sys::pkv_kv_view> {
-        filled(|out| unsafe { sys::pkv_cache_kv_view(self.0.handle, layer, out) })
+        filled(|out| unsafe { sys::pkv_cache_get_kv_view(self.0.handle, layer, out) })
     }
 }
 

@@ -3,7 +3,7 @@ use crate::config::Isa;
 use crate::error::{call, ensure_library, Result};
 use crate::hooks::Hooks;
 use crate::stats::ComputeInfo;
-use crate::structs::{defaults, filled};
+use crate::structs::filled;
 use crate::sys;
 use std::fmt;
 
@@ -21,9 +21,7 @@ impl Compute {
     /// So many threads (0: one per processor) with an instruction set (`AUTO`: the best).
     pub fn new(threads: u32, isa: Isa) -> Result<Self> {
         ensure_library()?;
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_compute_config_init(out, size) })?;
-        raw.threads = threads;
-        raw.isa = isa;
+        let raw = sys::pkv_compute_config { threads, isa, ..Default::default() };
         let mut handle = std::ptr::null_mut();
         call(|| unsafe { sys::pkv_compute_create(&raw, &mut handle) })?;
         Ok(Self { handle })

@@ -4,7 +4,7 @@ use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
-use crate::structs::{address, defaults, filled};
+use crate::structs::{address, filled};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::ffi::CString;
@@ -162,36 +162,43 @@ impl LayerGroup {
 
     /// The indices and the matrices are borrowed by address.
     pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_layer_group_init(out, size) })?;
-        if let Some(indices) = &self.indices {
-            if indices.len() != self.layers as usize {
-                return Err(Error::misuse(format!(
-                    "{} layer_indices are given for {} layers",
-                    indices.len(),
-                    self.layers
-                )));
-            }
-            raw.layer_indices = indices.as_ptr();
+        let given = self.indices.as_ref().map(Vec::len);
+        if let Some(given) = given.filter(|&given| given != self.layers as usize) {
+            return Err(Error::misuse(format!(
+                "{given} layer_indices are given for {} layers",
+                self.layers
+            )));
         }
-        let value_dim = if self.value_dim == 0 { self.key_dim } else { self.value_dim };
-        raw.rotation = self.rotation;
-        raw.key_rotation = matrix(&self.key_rotation, self.key_dim, "key_rotation")?;
-        raw.value_rotation = matrix(&self.value_rotation, value_dim, "value_rotation")?;
-        raw.layers = self.layers;
-        raw.query_heads = self.query_heads;
-        raw.kv_heads = self.kv_heads;
-        raw.key_dim = self.key_dim;
-        raw.value_dim = self.value_dim;
-        raw.dtype = self.dtype;
-        raw.value_dtype = self.value_dtype;
-        raw.window = self.window;
-        raw.sinks = self.sinks;
-        raw.blocks = self.blocks;
-        raw.latent = self.latent.into();
-        raw.state_bytes = self.state_bytes;
-        raw.checkpoint_tokens = self.checkpoint_tokens;
-        raw.draft_tokens = self.draft_tokens;
-        Ok(raw)
+        Ok(sys::pkv_layer_group {
+            layers: self.layers,
+            layer_indices: self.indices.as_ref().map_or(std::ptr::null(), |list| list.as_ptr()),
+            query_heads: self.query_heads,
+            kv_heads: self.kv_heads,
+            key_dim: self.key_dim,
+            value_dim: self.value_dim,
+            dtype: self.dtype,
+            value_dtype: self.value_dtype,
+            window: self.window,
+            sinks: self.sinks,
+            latent: self.latent.into(),
+            rotation: self.rotation,
+            key_rotation: matrix(&self.key_rotation, self.key_dim, "key_rotation")?,
+            value_rotation: matrix(&self.value_rotation, self.values_dim(), "value_rotation")?,
+            state_bytes: self.state_bytes,
+            checkpoint_tokens: self.checkpoint_tokens,
+            draft_tokens: self.draft_tokens,
+            blocks: self.blocks,
+            ..Default::default()
+        })
+    }
+
+    /// The dim of values, told or not.
+    fn values_dim(&self) -> u32 {
+        if self.value_dim == 0 {
+            self.key_dim
+        } else {
+            self.value_dim
+        }
     }
 }
 
@@ -264,14 +271,15 @@ impl PrefixConfig {
         self
     }
 
-    pub(crate) fn raw(&self) -> Result<sys::pkv_prefix_config> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_prefix_config_init(out, size) })?;
-        raw.eviction = self.eviction;
-        raw.pinned_blocks = self.pinned_blocks;
-        raw.salt_blocks = self.salt_blocks;
-        raw.events = self.events;
-        raw.doubling_depth = self.doubling_depth;
-        Ok(raw)
+    pub(crate) fn raw(&self) -> sys::pkv_prefix_config {
+        sys::pkv_prefix_config {
+            eviction: self.eviction,
+            pinned_blocks: self.pinned_blocks,
+            salt_blocks: self.salt_blocks,
+            events: self.events,
+            doubling_depth: self.doubling_depth,
+            ..Default::default()
+        }
     }
 }
 
@@ -291,9 +299,9 @@ impl PrefixConfig {
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
     groups: Vec<LayerGroup>,
-    storage: Option<Storage>,
-    layout: Option<Layout>,
-    block_size: Option<u32>,
+    storage: Storage,
+    layout: Layout,
+    block_size: u32,
     blocks: u64,
     memory_bytes: u64,
     shared_memory: bool,
@@ -318,9 +326,9 @@ impl CacheConfig {
     pub fn with_groups(groups: impl IntoIterator<Item = LayerGroup>) -> Self {
         Self {
             groups: groups.into_iter().collect(),
-            storage: None,
-            layout: None,
-            block_size: None,
+            storage: Storage::PAGED,
+            layout: Layout::PACKED,
+            block_size: 0,
             blocks: 0,
             memory_bytes: 0,
             shared_memory: false,
@@ -338,19 +346,19 @@ impl CacheConfig {
 
     /// Where keys and values live. Default: `PAGED`.
     pub fn storage(mut self, storage: Storage) -> Self {
-        self.storage = Some(storage);
+        self.storage = storage;
         self
     }
 
     /// How the bytes of a paged cache are arranged. Default: `PACKED`.
     pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = Some(layout);
+        self.layout = layout;
         self
     }
 
     /// Tokens per block, a multiple of 16. Default: 16.
     pub fn block_size(mut self, tokens: u32) -> Self {
-        self.block_size = Some(tokens);
+        self.block_size = tokens;
         self
     }
 
@@ -490,12 +498,8 @@ impl CacheConfig {
     ) -> Result<T> {
         self.with_raw(|raw| {
             let store = self.store.as_ref().map(StoreConfig::open).transpose()?;
-            let config = self
-                .store
-                .as_ref()
-                .zip(store.as_ref())
-                .map(|(config, store)| config.raw(&store.0))
-                .transpose()?;
+            let config =
+                self.store.as_ref().zip(store.as_ref()).map(|(config, store)| config.raw(&store.0));
             let created = create(&sys::pkv_cache_config { store: address(&config), ..*raw })?;
             std::mem::forget::<Option<OpenStore>>(store); // the cache closes it
             Ok(created)
@@ -509,32 +513,33 @@ impl CacheConfig {
     ) -> Result<T> {
         ensure_library()?;
         let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
-        let prefix = self.prefix.as_ref().map(PrefixConfig::raw).transpose()?;
+        let prefix = self.prefix.as_ref().map(PrefixConfig::raw);
         let directory = self.memory_directory.as_deref().map(path_of_c).transpose()?;
         let allocator = self.hooks.allocator.as_ref().map(Allocator::raw);
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
         let runner = self.hooks.runner.as_ref().map(Runner::raw);
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_cache_config_init(out, size) })?;
-        raw.group_count =
-            u32::try_from(groups.len()).map_err(|_| Error::misuse("too many layer groups"))?;
-        raw.groups = groups.as_ptr();
-        raw.storage = self.storage.unwrap_or(raw.storage);
-        raw.layout = self.layout.unwrap_or(raw.layout);
-        raw.block_size = self.block_size.unwrap_or(raw.block_size);
-        raw.blocks = self.blocks;
-        raw.memory_bytes = self.memory_bytes;
-        raw.shared_memory = self.shared_memory.into();
-        raw.memory_directory = directory.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
-        raw.threads = self.threads;
-        raw.isa = self.isa;
-        raw.huge_pages = self.huge_pages;
-        raw.prefault = self.prefault.into();
-        raw.watermark = self.watermark;
-        raw.prefix = address(&prefix);
-        raw.allocator = address(&allocator);
-        raw.logger = address(&logger);
-        raw.runner = address(&runner);
-        use_it(&raw)
+        use_it(&sys::pkv_cache_config {
+            group_count: u32::try_from(groups.len())
+                .map_err(|_| Error::misuse("too many layer groups"))?,
+            groups: groups.as_ptr(),
+            storage: self.storage,
+            layout: self.layout,
+            block_size: self.block_size,
+            shared_memory: self.shared_memory.into(),
+            blocks: self.blocks,
+            memory_bytes: self.memory_bytes,
+            watermark: self.watermark,
+            huge_pages: self.huge_pages,
+            prefault: self.prefault.into(),
+            memory_directory: directory.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+            threads: self.threads,
+            isa: self.isa,
+            prefix: address(&prefix),
+            allocator: address(&allocator),
+            runner: address(&runner),
+            logger: address(&logger),
+            ..Default::default()
+        })
     }
 
     /// The shape of every layer of the model, once the library has taken the config.
@@ -543,12 +548,14 @@ impl CacheConfig {
             vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];
         let mut next = 0;
         for (number, group) in (0..).zip(&self.groups) {
-            let value_dim = if group.value_dim != 0 { group.value_dim } else { group.key_dim };
-            let (query_heads, kv_heads, key_dim) =
-                (group.query_heads, group.kv_heads, group.key_dim);
-            let state_bytes = group.state_bytes as usize; // the library took it
-            let shape =
-                Shape { query_heads, kv_heads, key_dim, value_dim, group: number, state_bytes };
+            let shape = Shape {
+                query_heads: group.query_heads,
+                kv_heads: group.kv_heads,
+                key_dim: group.key_dim,
+                value_dim: group.values_dim(),
+                group: number,
+                state_bytes: group.state_bytes as usize, // the library took it
+            };
             let following: Vec<u32> = (next..next + group.layers).collect();
             for &layer in group.indices.as_ref().unwrap_or(&following) {
                 shapes[layer as usize] = shape;

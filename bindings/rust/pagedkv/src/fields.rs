@@ -1,7 +1,6 @@
 //! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so
 //! that a field that is new in C does not compile until it is looked at here.
 use crate::attention::Told;
-use crate::error::ensure_library;
 use crate::rows::BatchRows;
 use crate::*;
 use std::alloc::System;
@@ -9,11 +8,6 @@ use std::ffi::CStr;
 use std::mem::size_of;
 use std::ptr::null;
 use std::time::Duration;
-
-/// With the feature `dlopen` nothing works before the library was opened.
-fn open_library() {
-    ensure_library().unwrap();
-}
 
 fn bytes<'a>(address: *const std::os::raw::c_void, size: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address.cast(), size as usize) }
@@ -88,7 +82,6 @@ fn check_prefix(raw: &sys::pkv_prefix_config) {
 
 #[test]
 fn of_a_cache() {
-    open_library();
     let prefix = PrefixConfig::new()
         .eviction(Eviction::LFU)
         .pinned_blocks(3)
@@ -116,20 +109,6 @@ fn of_a_cache() {
             storage,
             layout,
             block_size,
-            // Of a model without groups: they stay as they are, since there is always a group here.
-            layers: _,
-            query_heads: _,
-            kv_heads: _,
-            key_dim: _,
-            value_dim: _,
-            dtype: _,
-            window: _,
-            value_dtype: _,
-            sinks: _,
-            latent: _,
-            rotation: _,
-            key_rotation: _,
-            value_rotation: _,
             group_count,
             groups,
             blocks,
@@ -146,8 +125,9 @@ fn of_a_cache() {
             store,
             shared_memory,
             memory_directory,
+            reserved,
         } = *raw;
-        assert_eq!(shared_memory, 1);
+        assert_eq!((shared_memory, reserved), (1, 0));
         assert_eq!(unsafe { CStr::from_ptr(memory_directory) }.to_bytes(), b"/a/path");
         assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
         assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
@@ -173,37 +153,22 @@ fn of_a_cache() {
 
 #[test]
 fn of_a_session() {
-    open_library();
-    let config = SessionConfig::new()
-        .priority(-3)
-        .reserve_tokens(4)
-        .prefix(PrefixUse::MATCH)
-        .retention(Retention::HIGH);
-    let sys::pkv_session_config {
-        struct_size,
-        priority,
-        reserve_tokens,
-        prefix,
-        retention,
-        salt,
-        salt_size,
-    } = config.salt(b"a\0b").raw().unwrap();
+    let config =
+        SessionConfig::new().priority(-3).prefix(PrefixUse::MATCH).retention(Retention::HIGH);
+    let sys::pkv_session_config { struct_size, priority, prefix, retention, salt, salt_size } =
+        config.salt(b"a\0b").raw();
     assert_eq!(struct_size as usize, size_of::<sys::pkv_session_config>());
-    assert_eq!(
-        (priority, reserve_tokens, prefix, retention),
-        (-3, 4, PrefixUse::MATCH, Retention::HIGH)
-    );
+    assert_eq!((priority, prefix, retention), (-3, PrefixUse::MATCH, Retention::HIGH));
     assert_eq!(bytes(salt, salt_size), b"a\0b");
 }
 
 #[test]
 fn of_a_pool() {
-    open_library();
     let config = PoolConfig::new(3).block_size(4).allocator(System);
     let allocator =
         Some(sys::pkv_allocator { alloc: None, free: None, user: std::ptr::null_mut() });
     let sys::pkv_pool_config { struct_size, blocks, block_size, reserved, allocator: given } =
-        config.raw(&allocator).unwrap();
+        config.raw(&allocator);
     assert_eq!(
         (struct_size as usize, blocks, block_size, reserved),
         (size_of::<sys::pkv_pool_config>(), 3, 4, 0)
@@ -213,12 +178,11 @@ fn of_a_pool() {
 
 #[test]
 fn of_a_file() {
-    open_library();
     let config = FileConfig::new()
         .prefix_index()
         .fingerprint(b"a\0b")
         .key(&[7; 20])
-        .not_durable()
+        .skip_fsync()
         .trust_salts();
     let sys::pkv_file_config {
         struct_size,
@@ -227,12 +191,12 @@ fn of_a_file() {
         fingerprint_size,
         key,
         key_size,
-        durable,
+        skip_fsync,
         trust_salts,
-    } = config.raw().unwrap();
+    } = config.raw();
     assert_eq!(
-        (struct_size as usize, prefix_index, durable, trust_salts),
-        (size_of::<sys::pkv_file_config>(), 1, 0, 1)
+        (struct_size as usize, prefix_index, skip_fsync, trust_salts),
+        (size_of::<sys::pkv_file_config>(), 1, 1, 1)
     );
     assert_eq!(
         (bytes(fingerprint, fingerprint_size), bytes(key, key_size)),
@@ -242,7 +206,6 @@ fn of_a_file() {
 
 #[test]
 fn of_a_store() {
-    open_library();
     let config = StoreConfig::directory("/a/path")
         .durable()
         .capacity_bytes(3)
@@ -259,7 +222,7 @@ fn of_a_store() {
         key_size,
         buffer_bytes,
         queue_blocks,
-    } = config.raw(place).unwrap();
+    } = config.raw(place);
     assert_eq!(
         (struct_size as usize, wait_ms, store),
         (size_of::<sys::pkv_store_config>(), 4, place)
@@ -272,7 +235,7 @@ fn of_a_store() {
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
     let sys::pkv_directory_config { struct_size, durable, path, capacity_bytes } =
-        config.raw_directory(wanted).unwrap();
+        config.raw_directory(wanted);
     assert_eq!(
         (struct_size as usize, durable, capacity_bytes),
         (size_of::<sys::pkv_directory_config>(), 1, 3)
@@ -280,112 +243,188 @@ fn of_a_store() {
     assert_eq!(unsafe { CStr::from_ptr(path) }, wanted);
 }
 
+const BATCH: BatchRows<'_> = BatchRows { lengths: &[1, 2], first_rows: None };
+
+/// Looks at parameters of a batch of two sequences with three rows, two query heads and two KV
+/// heads.
+fn look_at(
+    params: &AttentionParams<'_>,
+    told: Told<'_>,
+    look: impl FnOnce(&sys::pkv_attention_params),
+) -> Result<()> {
+    params.with_raw(&BATCH, [2, 2], told, |raw| {
+        look(raw);
+        Ok(())
+    })
+}
+
+fn refused(params: AttentionParams<'_>, told: Told<'_>) {
+    let error = look_at(&params, told, |_| panic!("C is asked")).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+}
+
 #[test]
 fn of_attention() {
-    open_library();
-    let (slopes, logits, words, mut sums) = ([1.5, 2.5], [3.5, 4.5], [5, 6, 7, 8, 9, 10], [0.0; 6]);
-    let params = AttentionParams::new().scale(0.5).window(3).sinks(4).softcap(2.5);
-    let params = params.alibi_slopes(&slopes).sink_logits(&logits).mask(&words, 2).not_causal();
-    let (bytes, firsts) = ([1; 60], [7, -8]);
-    let shown = BoolMask {
+    let (slopes, logits, mut sums) = ([1.5, 2.5], [3.5, 4.5], [0.0; 6]);
+    let (windows, kept) = ([10, 11], [12, 13]);
+    let params = AttentionParams::new().scale(0.5).window(3).sinks(4).softcap(2.5).bidirectional();
+    let params = params.alibi_slopes(&slopes).sink_logits(&logits);
+    let params = params.head_windows(&windows).head_sinks(&kept);
+    let address = sums.as_ptr();
+    look_at(&params, Told::lse(Some(&mut sums)), |raw| {
+        let sys::pkv_attention_params {
+            struct_size,
+            scale,
+            bidirectional,
+            window,
+            sinks,
+            softcap,
+            head_windows,
+            head_sinks,
+            alibi_slopes,
+            sink_logits,
+            mask,
+            chosen_blocks,
+            block_mass,
+            lse,
+        } = *raw;
+        assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
+        assert_eq!((scale, bidirectional, window, sinks, softcap), (0.5, 1, 3, 4, 2.5));
+        assert_eq!((head_windows, head_sinks), (windows.as_ptr(), kept.as_ptr()));
+        assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
+        assert_eq!(lse as *const f32, address);
+        assert!(mask.is_null() && chosen_blocks.is_null() && block_mass.is_null());
+    })
+    .unwrap();
+    let params = AttentionParams::new();
+    for wrong in [&windows[..1], &[1, 2, 3]] {
+        refused(params.head_windows(wrong), Told::default());
+        refused(params.head_sinks(wrong), Told::default());
+    }
+    for wrong in [&slopes[..1], &[1.0; 3]] {
+        refused(params.alibi_slopes(wrong), Told::default());
+        refused(params.sink_logits(wrong), Told::default());
+    }
+    refused(params, Told::lse(Some(&mut [0.0; 5])));
+}
+
+fn mask_of(mask: Mask<'_>) -> sys::pkv_mask {
+    let mut found = sys::pkv_mask::default();
+    let params = AttentionParams::new().mask(mask);
+    look_at(&params, Told::default(), |raw| found = unsafe { *raw.mask }).unwrap();
+    assert_eq!(found.struct_size as usize, size_of::<sys::pkv_mask>());
+    found
+}
+
+#[test]
+fn of_masks() {
+    let (words, parents, bytes, firsts) = ([5; 6], [-1, -1, 0], [1; 60], [7, -8]);
+    let raw = mask_of(Mask::Bits { words: &words, words_per_row: 2 });
+    assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::BITS, 2));
+    assert_eq!(raw.data, words.as_ptr().cast());
+
+    let raw = mask_of(Mask::Parents(&parents));
+    assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::PARENTS, 0));
+    assert_eq!(raw.data, parents.as_ptr().cast());
+
+    let shown = ByteMask {
         data: &bytes,
         columns: 11,
         row_stride: 12,
         batch_stride: 25,
         first_positions: Some(&firsts),
     };
-    let params = params.parents(&[-1, -1, 0]).bool_mask(shown);
-    let (lists, mut chosen) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
-    let params = params.top_blocks(5).first_blocks(6).last_blocks(7).block_lists(&lists, 4);
-    let (windows, kept) = ([10, 11], [12, 13]);
-    let params = params.head_windows(&windows).head_sinks(&kept).choose_together();
-    let batch = BatchRows { lengths: &[1, 2], first_rows: None };
-    let mut mass = [0.0; 2 * 2 * 9];
-    let told = Told {
-        chosen_blocks: Some(&mut chosen),
-        block_mass: Some((&mut mass, 9)),
-        ..Told::lse(Some(&mut sums))
-    };
-    let sys::pkv_attention_params {
-        struct_size,
-        scale,
-        causal,
-        window,
-        softcap,
-        alibi_slopes,
-        sink_logits,
-        mask,
-        mask_words,
-        sinks,
-        lse,
-        parents,
-        bool_mask,
-        bool_mask_columns,
-        bool_mask_row_stride,
-        bool_mask_batch_stride,
-        bool_mask_first_positions,
-        top_blocks,
-        first_blocks,
-        last_blocks,
-        block_mass_queries,
-        block_lists,
-        block_list_size,
-        chosen_blocks,
-        block_mass,
-        block_mass_size,
-        head_windows,
-        head_sinks,
-        choose_together,
-        reserved: _,
-    } = params.block_mass_queries(8).raw(&batch, [2, 2], told).unwrap();
-    assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
-    assert_eq!((scale, causal, window, softcap, sinks, mask_words), (0.5, 0, 3, 2.5, 4, 2));
-    assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
-    assert_eq!((mask, lse as *const f32), (words.as_ptr(), sums.as_ptr()));
-    assert_eq!(unsafe { std::slice::from_raw_parts(parents, 3) }, [-1, -1, 0]);
-    assert_eq!((bool_mask_columns, bool_mask_row_stride, bool_mask_batch_stride), (11, 12, 25));
-    assert_eq!((bool_mask, bool_mask_first_positions), (bytes.as_ptr(), firsts.as_ptr()));
-    assert_eq!((top_blocks, first_blocks, last_blocks, block_list_size), (5, 6, 7, 4));
-    assert_eq!((block_mass_queries, block_mass_size), (8, 9));
-    assert_eq!(block_mass as *const f32, mass.as_ptr());
-    assert_eq!((head_windows, head_sinks), (windows.as_ptr(), kept.as_ptr()));
-    assert_eq!(choose_together, 1);
-    for wrong in [&windows[..1], &[1, 2, 3]] {
-        let params = AttentionParams::new().head_windows(wrong);
-        assert!(params.raw(&batch, [2, 2], Told::default()).is_err());
-        let params = AttentionParams::new().head_sinks(wrong);
-        assert!(params.raw(&batch, [2, 2], Told::default()).is_err());
+    let sys::pkv_mask {
+        struct_size: _,
+        kind,
+        data,
+        row_stride,
+        batch_stride,
+        columns,
+        first_positions,
+    } = mask_of(Mask::Bytes(shown));
+    assert_eq!((kind, data), (sys::pkv_mask_kind::BYTES, bytes.as_ptr().cast()));
+    assert_eq!((row_stride, batch_stride, columns), (12, 25, 11));
+    assert_eq!(first_positions, firsts.as_ptr());
+
+    for wrong in [
+        Mask::Bits { words: &words[1..], words_per_row: 2 },
+        Mask::Parents(&parents[1..]),
+        Mask::Bytes(ByteMask { data: &bytes[..47], ..shown }),
+        Mask::Bytes(ByteMask { columns: 24, ..shown }),
+        Mask::Bytes(ByteMask { row_stride: usize::MAX, ..shown }),
+        Mask::Bytes(ByteMask { first_positions: Some(&firsts[1..]), ..shown }),
+    ] {
+        refused(AttentionParams::new().mask(wrong), Told::default());
     }
-    assert_eq!((block_lists, chosen_blocks as *const u32), (lists.as_ptr(), chosen.as_ptr()));
-    let raw = AttentionParams::new().raw(&batch, [2, 2], Told::default()).unwrap();
-    assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks), (0, 1, 1));
-    assert!(raw.block_lists.is_null() && raw.chosen_blocks.is_null());
+}
+
+fn chosen_of(blocks: ChosenBlocks<'_>, told: Option<&mut [u32]>) -> sys::pkv_chosen_blocks {
+    let mut found = sys::pkv_chosen_blocks::default();
+    let params = AttentionParams::new().chosen_blocks(blocks);
+    let told = Told { chosen: told, ..Told::default() };
+    look_at(&params, told, |raw| found = unsafe { *raw.chosen_blocks }).unwrap();
+    assert_eq!(found.struct_size as usize, size_of::<sys::pkv_chosen_blocks>());
+    found
+}
+
+#[test]
+fn of_chosen_blocks() {
+    let (given, mut told) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
+    let address = told.as_ptr();
+    let blocks = ChosenBlocks::top(5).first(6).last(7).together();
+    let sys::pkv_chosen_blocks {
+        struct_size: _,
+        top,
+        first,
+        last,
+        together,
+        reserved,
+        lists,
+        list_size,
+        chosen,
+    } = chosen_of(blocks, Some(&mut told));
+    assert_eq!((top, first, last, together, reserved, list_size), (5, 6, 7, 1, 0, 0));
+    assert!(lists.is_null());
+    assert_eq!(chosen as *const u32, address);
+    let raw = chosen_of(ChosenBlocks::lists(&given, 4), None);
+    assert_eq!((raw.top, raw.first, raw.last, raw.together), (0, 1, 1, 0));
+    assert_eq!((raw.lists, raw.list_size), (given.as_ptr(), 4));
+    assert!(raw.chosen.is_null());
+
     for (count, per_head) in [(23, 4), (25, 4), (24, 3), (0, 4), (24, 0), (24, usize::MAX)] {
-        let params = AttentionParams::new().block_lists(&[3; 25][..count], per_head);
-        assert!(params.raw(&batch, [2, 2], Told::default()).is_err());
+        let lists = ChosenBlocks::lists(&[3; 25][..count], per_head);
+        refused(AttentionParams::new().chosen_blocks(lists), Told::default());
     }
     for top in [0, 4, 6, u32::MAX] {
-        let params = AttentionParams::new().top_blocks(top);
-        let told = Told { chosen_blocks: Some(&mut chosen), ..Told::default() };
-        assert!(params.raw(&batch, [2, 2], told).is_err());
+        let told = Told { chosen: Some(&mut told), ..Told::default() };
+        refused(AttentionParams::new().chosen_blocks(ChosenBlocks::top(top)), told);
     }
-    for (count, per_head) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
-        let told = Told { block_mass: Some((&mut mass[..count], per_head)), ..Told::default() };
-        assert!(AttentionParams::new().raw(&batch, [2, 2], told).is_err());
-    }
-    for short in [
-        BoolMask { data: &bytes[..47], ..shown },
-        BoolMask { columns: 24, ..shown },
-        BoolMask { row_stride: usize::MAX, ..shown },
-        BoolMask { first_positions: Some(&firsts[1..]), ..shown },
-    ] {
-        assert!(AttentionParams::new()
-            .bool_mask(short)
-            .raw(&batch, [2, 1], Told::default())
-            .is_err());
-    }
-    assert!(AttentionParams::new().parents(&[0; 2]).raw(&batch, [2, 1], Told::default()).is_err());
+}
 
+fn of_mass(mass: BlockMass<'_>) -> Told<'_> {
+    Told { block_mass: Some(mass), ..Told::default() }
+}
+
+#[test]
+fn of_block_mass() {
+    let mut told = [0.0; 2 * 2 * 9];
+    let address = told.as_ptr();
+    let mass = BlockMass { masses: &mut told, size: 9, queries: 8 };
+    look_at(&AttentionParams::new(), of_mass(mass), |raw| {
+        let sys::pkv_block_mass { struct_size, queries, masses, size } = unsafe { *raw.block_mass };
+        assert_eq!(struct_size as usize, size_of::<sys::pkv_block_mass>());
+        assert_eq!((queries, masses as *const f32, size), (8, address, 9));
+    })
+    .unwrap();
+    for (count, size) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
+        let mass = BlockMass { masses: &mut told[..count], size, queries: 0 };
+        refused(AttentionParams::new(), of_mass(mass));
+    }
+}
+
+#[test]
+fn of_sequences() {
     let sequences = Sequences {
         query_heads: 3,
         query_lengths: &[1, 2],

@@ -5,7 +5,7 @@ use crate::hooks::contained;
 use crate::secret::Secret;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
-use crate::structs::{defaults, filled};
+use crate::structs::{bytes, filled};
 use crate::sys;
 use std::ffi::CString;
 use std::fmt;
@@ -21,25 +21,19 @@ use std::sync::Arc;
 pub use crate::sys::pkv_file_info as FileInfo;
 
 /// What goes with saving and with loading.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct FileConfig<'a> {
     prefix_index: bool,
     fingerprint: &'a [u8],
     key: Option<Secret<&'a [u8]>>,
-    durable: bool,
+    skip_fsync: bool,
     trust_salts: bool,
-}
-
-impl Default for FileConfig<'_> {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl<'a> FileConfig<'a> {
     /// Sessions alone, with checksums; saving waits for the disk.
     pub fn new() -> Self {
-        Self { prefix_index: false, fingerprint: &[], key: None, durable: true, trust_salts: false }
+        Self::default()
     }
 
     /// The prefix index, too, as far as the cache has one.
@@ -62,8 +56,8 @@ impl<'a> FileConfig<'a> {
     }
 
     /// A path is not waited for: a power cut may lose the old file and the new one.
-    pub fn not_durable(mut self) -> Self {
-        self.durable = false;
+    pub fn skip_fsync(mut self) -> Self {
+        self.skip_fsync = true;
         self
     }
 
@@ -74,19 +68,20 @@ impl<'a> FileConfig<'a> {
         self
     }
 
-    pub(crate) fn raw(&self) -> Result<sys::pkv_file_config> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_file_config_init(out, size) })?;
-        let given =
-            |bytes: &[u8]| if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
-        raw.prefix_index = self.prefix_index.into();
-        (raw.fingerprint, raw.fingerprint_size) =
-            (given(self.fingerprint), self.fingerprint.len() as u64);
-        if let Some(Secret(key)) = self.key {
-            (raw.key, raw.key_size) = (key.as_ptr().cast(), key.len() as u64);
+    pub(crate) fn raw(&self) -> sys::pkv_file_config {
+        let fingerprint = Some(self.fingerprint).filter(|name| !name.is_empty());
+        let (fingerprint, fingerprint_size) = bytes(fingerprint);
+        let (key, key_size) = bytes(self.key.map(|Secret(key)| key));
+        sys::pkv_file_config {
+            prefix_index: self.prefix_index.into(),
+            trust_salts: self.trust_salts.into(),
+            skip_fsync: self.skip_fsync.into(),
+            fingerprint,
+            fingerprint_size,
+            key,
+            key_size,
+            ..Default::default()
         }
-        raw.durable = self.durable.into();
-        raw.trust_salts = self.trust_salts.into();
-        Ok(raw)
     }
 }
 
@@ -163,55 +158,66 @@ enum Callbacks<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(fill: impl FnOnce(&mut sys::pkv_stream)) -> Result<Self> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_stream_init(out, size) })?;
-        fill(&mut raw);
-        Ok(Self { raw, _path: None, _callbacks: None })
-    }
-
     fn path(path: &Path) -> Result<Self> {
         let text = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::misuse("the path has a NUL in it"))?;
         let text = Pointee::new(text);
-        let address = unsafe { (*text.0).as_ptr() };
-        let stream = Self::new(|raw| (raw.kind, raw.path) = (sys::pkv_stream_kind::PATH, address))?;
-        Ok(Self { _path: Some(text), ..stream })
+        let raw = sys::pkv_stream {
+            kind: sys::pkv_stream_kind::PATH,
+            path: unsafe { (*text.0).as_ptr() },
+            ..Default::default()
+        };
+        Ok(Self { raw, _path: Some(text), _callbacks: None })
     }
 
-    fn descriptor(descriptor: BorrowedFd<'_>) -> Result<Self> {
-        Self::new(|raw| {
-            (raw.kind, raw.descriptor) = (sys::pkv_stream_kind::DESCRIPTOR, descriptor.as_raw_fd())
+    fn descriptor(descriptor: BorrowedFd<'_>) -> Self {
+        Self::of(sys::pkv_stream {
+            kind: sys::pkv_stream_kind::DESCRIPTOR,
+            descriptor: descriptor.as_raw_fd(),
+            ..Default::default()
         })
     }
 
-    fn callbacks(callbacks: Callbacks<'a>) -> Result<Self> {
+    fn bytes(bytes: &'a [u8]) -> Self {
+        Self::of(sys::pkv_stream {
+            kind: sys::pkv_stream_kind::BUFFER,
+            data: bytes.as_ptr() as *mut c_void,
+            size: bytes.len() as u64,
+            ..Default::default()
+        })
+    }
+
+    fn callbacks(callbacks: Callbacks<'a>) -> Self {
         let callbacks = Pointee::new(callbacks);
-        let stream = Self::new(|raw| {
-            (raw.kind, raw.user) = (sys::pkv_stream_kind::CALLBACKS, callbacks.0.cast());
-            raw.read = Some(read);
-            raw.write = Some(write);
-        })?;
-        Ok(Self { _callbacks: Some(callbacks), ..stream })
+        let raw = sys::pkv_stream {
+            kind: sys::pkv_stream_kind::CALLBACKS,
+            read: Some(read),
+            write: Some(write),
+            user: callbacks.0.cast(),
+            ..Default::default()
+        };
+        Self { raw, _path: None, _callbacks: Some(callbacks) }
+    }
+
+    fn of(raw: sys::pkv_stream) -> Self {
+        Self { raw, _path: None, _callbacks: None }
     }
 
     fn to(sink: Sink<'a>) -> Result<Self> {
-        match sink {
-            Sink::Path(path) => Self::path(path),
+        Ok(match sink {
+            Sink::Path(path) => Self::path(path)?,
             Sink::Descriptor(descriptor) => Self::descriptor(descriptor),
             Sink::Writer(writer) => Self::callbacks(Callbacks::Write(writer)),
-        }
+        })
     }
 
     fn from(source: Source<'a>) -> Result<Self> {
-        match source {
-            Source::Path(path) => Self::path(path),
+        Ok(match source {
+            Source::Path(path) => Self::path(path)?,
             Source::Descriptor(descriptor) => Self::descriptor(descriptor),
-            Source::Bytes(bytes) => Self::new(|raw| {
-                raw.kind = sys::pkv_stream_kind::BUFFER;
-                (raw.data, raw.size) = (bytes.as_ptr() as *mut c_void, bytes.len() as u64);
-            }),
+            Source::Bytes(bytes) => Self::bytes(bytes),
             Source::Reader(reader) => Self::callbacks(Callbacks::Read(reader)),
-        }
+        })
     }
 }
 
@@ -264,7 +270,7 @@ impl Cache {
     ///
     /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
     /// let mut session = cache.open_session()?;
-    /// session.prefill(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
+    /// session.append(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
     /// let mut file = Vec::new();
     /// cache.save([(&session, 42)], &FileConfig::new(), Sink::Writer(&mut file))?;
     ///
@@ -289,7 +295,7 @@ impl Cache {
         };
         let items: Vec<_> =
             items.into_iter().map(|(saved, label)| item((saved.into(), label))).collect();
-        let (config, to, mut bytes) = (config.raw()?, Stream::to(to)?, 0);
+        let (config, to, mut bytes) = (config.raw(), Stream::to(to)?, 0);
         call(|| unsafe {
             sys::pkv_file_save(
                 self.as_raw(),
@@ -310,7 +316,7 @@ impl Cache {
         // written to is only an address.
         let (mut handles, mut labels, mut count) =
             (vec![null_mut(); MAX_SESSIONS], vec![0; MAX_SESSIONS], 0);
-        let (config, from) = (config.raw()?, Stream::from(from)?);
+        let (config, from) = (config.raw(), Stream::from(from)?);
         call(|| unsafe {
             let (sessions, labels) = (handles.as_mut_ptr(), labels.as_mut_ptr());
             sys::pkv_file_load(
@@ -335,7 +341,7 @@ impl Cache {
 /// What a file says of itself: its tables are read, not its keys and values.
 pub fn inspect_file(config: &FileConfig<'_>, from: Source<'_>) -> Result<FileInfo> {
     ensure_library()?;
-    let (config, from) = (config.raw()?, Stream::from(from)?);
+    let (config, from) = (config.raw(), Stream::from(from)?);
     filled(|out| unsafe { sys::pkv_file_inspect(&config, &from.raw, out) })
 }
 

@@ -6,7 +6,6 @@ use crate::error::{call, ensure_library, Error, Result};
 use crate::rows::{BatchRows, Dtype, Element, Rows, RowsMut};
 use crate::sys;
 use std::marker::PhantomData;
-use std::mem::size_of;
 use std::ptr::{null, null_mut};
 
 /// K and V of one layer in blocks, for [`attention`](crate::attention()).
@@ -55,17 +54,14 @@ impl<'m> KvView<'m> {
         })?;
         let row = |dim: u32| i64::from(kv_heads) * i64::from(dim);
         let raw = sys::pkv_kv_view {
-            struct_size: size_of::<sys::pkv_kv_view>() as u32,
-            dtype: E::DTYPE,
             layout: Layout::PLAIN,
             block_size,
             kv_heads,
             key_dim,
             value_dim,
-            value_dtype: Dtype(0),
+            dtype: E::DTYPE,
             blocks,
             k: k.as_ptr() as *mut _, // attention only reads it
-
             v: v.as_ptr() as *mut _,
             k_block_stride,
             k_row_stride: row(key_dim),
@@ -73,10 +69,7 @@ impl<'m> KvView<'m> {
             v_block_stride,
             v_row_stride: row(value_dim),
             v_head_stride: value_dim.into(),
-            rotation: Rotation::NONE,
-            reserved: 0,
-            key_rotation: null(),
-            value_rotation: null(),
+            ..Default::default()
         };
         Ok(Self { raw, memory: PhantomData })
     }
@@ -159,7 +152,6 @@ impl Sequences<'_> {
             )));
         }
         Ok(sys::pkv_attention_sequences {
-            struct_size: size_of::<sys::pkv_attention_sequences>() as u32,
             query_heads: self.query_heads,
             count: count as u64,
             query_lengths: self.query_lengths.as_ptr(),
@@ -168,6 +160,7 @@ impl Sequences<'_> {
             block_table_stride: self.block_table_stride as u64,
             first_rows: self.first_rows.map_or(null(), <[u32]>::as_ptr),
             query_positions: self.query_positions.map_or(null(), <[i64]>::as_ptr),
+            ..Default::default()
         })
     }
 }
@@ -221,7 +214,6 @@ impl KvMemory {
     ) -> Result<Self> {
         ensure_library()?;
         let mut raw = sys::pkv_kv_view {
-            struct_size: size_of::<sys::pkv_kv_view>() as u32,
             layout,
             block_size,
             kv_heads,
@@ -230,18 +222,8 @@ impl KvMemory {
             dtype,
             value_dtype: dtype,
             blocks: blocks.into(),
-            k: null_mut(),
-            v: null_mut(),
-            k_block_stride: 0,
-            k_row_stride: 0,
-            k_head_stride: 0,
-            v_block_stride: 0,
-            v_row_stride: 0,
-            v_head_stride: 0,
             rotation,
-            reserved: 0,
-            key_rotation: null(),
-            value_rotation: null(),
+            ..Default::default()
         };
         let mut bytes = 0;
         call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, 0, null_mut(), &mut bytes) })?;

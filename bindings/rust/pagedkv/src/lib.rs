@@ -71,10 +71,10 @@ mod stats;
 mod store;
 mod structs;
 
-pub use attention::{attention, merge_states, AttentionParams, BoolMask};
-pub use batch::{
-    Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlocks, StateIndices,
+pub use attention::{
+    attention, attention_merge, AttentionParams, BlockMass, ByteMask, ChosenBlocks, Mask,
 };
+pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlocks};
 pub use cache::Cache;
 pub use compute::Compute;
 pub use config::{
@@ -99,7 +99,8 @@ pub use stats::{
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_NO_BLOCK as NO_BLOCK, PKV_NO_TOKEN as NO_TOKEN, PKV_RETURN_NEVER as RETURN_NEVER,
+    PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINKS as NO_SINKS, PKV_NO_TOKEN as NO_TOKEN,
+    PKV_RETURN_NEVER as RETURN_NEVER,
 };
 
 /// Slot of a row that is padding: nothing is written or read for it.

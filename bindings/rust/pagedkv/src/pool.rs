@@ -2,7 +2,7 @@ use crate::closing::{close, Handle};
 use crate::error::{call, ensure_library, Result};
 use crate::hooks::{Allocator, Hooks};
 use crate::stats::{BlockState, PoolStats};
-use crate::structs::{address, defaults, filled};
+use crate::structs::{address, filled};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::fmt;
@@ -29,19 +29,19 @@ impl Block {
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
     blocks: u32,
-    block_size: Option<u32>,
+    block_size: u32,
     hooks: Hooks,
 }
 
 impl PoolConfig {
     /// So many blocks of 16 slots.
     pub fn new(blocks: u32) -> Self {
-        Self { blocks, block_size: None, hooks: Hooks::default() }
+        Self { blocks, block_size: 0, hooks: Hooks::default() }
     }
 
     /// Slots (tokens) per block, 1 to 256.
     pub fn block_size(mut self, slots: u32) -> Self {
-        self.block_size = Some(slots);
+        self.block_size = slots;
         self
     }
 
@@ -52,15 +52,13 @@ impl PoolConfig {
     }
 
     /// The config of C; it points to the allocator.
-    pub(crate) fn raw(
-        &self,
-        allocator: &Option<sys::pkv_allocator>,
-    ) -> Result<sys::pkv_pool_config> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_pool_config_init(out, size) })?;
-        raw.blocks = self.blocks;
-        raw.block_size = self.block_size.unwrap_or(raw.block_size);
-        raw.allocator = address(allocator);
-        Ok(raw)
+    pub(crate) fn raw(&self, allocator: &Option<sys::pkv_allocator>) -> sys::pkv_pool_config {
+        sys::pkv_pool_config {
+            blocks: self.blocks,
+            block_size: self.block_size,
+            allocator: address(allocator),
+            ..Default::default()
+        }
     }
 }
 
@@ -93,7 +91,7 @@ impl Pool {
     pub fn new(config: &PoolConfig) -> Result<Self> {
         ensure_library()?;
         let allocator = config.hooks.allocator.as_ref().map(Allocator::raw);
-        let raw = config.raw(&allocator)?;
+        let raw = config.raw(&allocator);
         let mut handle = std::ptr::null_mut();
         call(|| unsafe { sys::pkv_pool_create(&raw, &mut handle) })?;
         Ok(Self { handle, blocks: config.blocks, hooks: config.hooks.clone() })
@@ -150,7 +148,7 @@ impl Pool {
 
     /// The state of the block with this id now, free or not.
     pub fn block_state(&self, id: u32) -> Result<BlockState> {
-        filled(|out| unsafe { sys::pkv_pool_block_state(self.handle, id, out) })
+        filled(|out| unsafe { sys::pkv_pool_get_block_state(self.handle, id, out) })
     }
 
     /// Counts; exact when the pool is at rest.

@@ -3,7 +3,6 @@ use crate::cache::Cache;
 use crate::error::{call, Result};
 use crate::open_store::milliseconds;
 use crate::prefix::Salt;
-use crate::session::Session;
 use crate::structs::filled;
 use crate::sys;
 use std::ptr::null_mut;
@@ -63,12 +62,5 @@ impl Cache {
     /// What was written, read and lost.
     pub fn store_stats(&self) -> Result<StoreStats> {
         filled(|out| unsafe { sys::pkv_store_get_stats(self.as_raw(), out) })
-    }
-}
-
-impl Session {
-    /// As [`Cache::prefetch`], for what a suspended session is going to compute again.
-    pub fn prefetch(&self) -> Result<()> {
-        call(|| unsafe { sys::pkv_store_prefetch_session(self.as_raw()) })
     }
 }

@@ -4,7 +4,7 @@ use crate::error::{call, fill, Error, Result, Status};
 use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
 use crate::stats::SessionInfo;
-use crate::structs::{address, defaults, filled};
+use crate::structs::{address, bytes, filled};
 use crate::sys;
 use std::fmt;
 use std::ops::Range;
@@ -18,14 +18,13 @@ pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionConfig<'a> {
     priority: i32,
-    reserve_tokens: u64,
     prefix: PrefixUse,
     retention: Retention,
     salt: Option<&'a [u8]>,
 }
 
 impl<'a> SessionConfig<'a> {
-    /// Priority 0, nothing reserved, shares prefixes with all sessions that have no salt.
+    /// Priority 0, shares prefixes with all sessions that have no salt.
     pub fn new() -> Self {
         Self::default()
     }
@@ -34,12 +33,6 @@ impl<'a> SessionConfig<'a> {
     /// [`Cache::choose_victims`](crate::Cache::choose_victims).
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
-        self
-    }
-
-    /// As [`Session::reserve`] at once.
-    pub fn reserve_tokens(mut self, tokens: u64) -> Self {
-        self.reserve_tokens = tokens;
         self
     }
 
@@ -61,16 +54,16 @@ impl<'a> SessionConfig<'a> {
         self
     }
 
-    pub(crate) fn raw(&self) -> Result<sys::pkv_session_config> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_session_config_init(out, size) })?;
-        raw.priority = self.priority;
-        raw.reserve_tokens = self.reserve_tokens;
-        raw.prefix = self.prefix;
-        raw.retention = self.retention;
-        if let Some(salt) = self.salt {
-            (raw.salt, raw.salt_size) = (salt.as_ptr().cast(), salt.len() as u64);
+    pub(crate) fn raw(&self) -> sys::pkv_session_config {
+        let (salt, salt_size) = bytes(self.salt);
+        sys::pkv_session_config {
+            priority: self.priority,
+            prefix: self.prefix,
+            retention: self.retention,
+            salt,
+            salt_size,
+            ..Default::default()
         }
-        Ok(raw)
     }
 }
 
@@ -112,9 +105,9 @@ impl Cache {
         self.open_session_with(&SessionConfig::new())
     }
 
-    /// Opens an empty session with a priority, a salt, reserved tokens.
+    /// Opens an empty session with a priority, a salt.
     pub fn open_session_with(&self, config: &SessionConfig<'_>) -> Result<Session> {
-        let raw = config.raw()?;
+        let raw = config.raw();
         Session::opened(&self.0, |out| unsafe { sys::pkv_session_open(self.0.handle, &raw, out) })
     }
 }
@@ -147,7 +140,7 @@ impl Session {
     /// Committed tokens; 0 while the session is suspended.
     pub fn length(&self) -> Result<u64> {
         let mut tokens = 0;
-        call(|| unsafe { sys::pkv_session_length(self.handle, &mut tokens) })?;
+        call(|| unsafe { sys::pkv_session_get_length(self.handle, &mut tokens) })?;
         Ok(tokens)
     }
 
@@ -155,7 +148,7 @@ impl Session {
     /// the layer was written.
     pub fn layer_length(&self, layer: u32) -> Result<u64> {
         let mut tokens = 0;
-        call(|| unsafe { sys::pkv_session_layer_length(self.handle, layer, &mut tokens) })?;
+        call(|| unsafe { sys::pkv_session_get_layer_length(self.handle, layer, &mut tokens) })?;
         Ok(tokens)
     }
 
@@ -172,7 +165,7 @@ impl Session {
         }
         let mut tokens = vec![0; n];
         call(|| unsafe {
-            sys::pkv_session_tokens(self.handle, positions.start, n, tokens.as_mut_ptr())
+            sys::pkv_session_get_tokens(self.handle, positions.start, n, tokens.as_mut_ptr())
         })?;
         Ok(tokens)
     }
@@ -189,9 +182,9 @@ impl Session {
         call(|| unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
     }
 
-    /// Replaces what the session holds by `n` rows of keys and values, one layer per call, without
-    /// a batch. When every layer was given once, the step is committed.
-    pub fn prefill<'a>(
+    /// Appends `n` tokens, one layer per call, without a batch. When every layer was given once,
+    /// the step is committed. To replace what the session holds, [`trim`](Self::trim) to 0 first.
+    pub fn append<'a>(
         &mut self,
         layer: u32,
         n: usize,
@@ -199,39 +192,22 @@ impl Session {
         v: impl Into<Rows<'a>>,
     ) -> Result<()> {
         let (k, v) = self.cache.shape(layer)?.kv(n, k.into(), v.into())?;
-        call(|| unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, &v) })
+        call(|| unsafe { sys::pkv_session_append(self.handle, layer, n, &k, &v) })
     }
 
-    /// As [`prefill`](Self::prefill), of a layer whose values are inside its keys.
-    pub fn prefill_latent<'a>(
+    /// As [`append`](Self::append), of a layer whose values are inside its keys.
+    pub fn append_latent<'a>(
         &mut self,
         layer: u32,
         n: usize,
         k: impl Into<Rows<'a>>,
     ) -> Result<()> {
         let k = self.cache.shape(layer)?.keys(n, k.into())?;
-        call(|| unsafe { sys::pkv_session_prefill(self.handle, layer, n, &k, null()) })
-    }
-
-    /// As [`prefill`](Self::prefill), but appends one row of keys and values.
-    pub fn push<'a>(
-        &mut self,
-        layer: u32,
-        k: impl Into<Rows<'a>>,
-        v: impl Into<Rows<'a>>,
-    ) -> Result<()> {
-        let (k, v) = self.cache.shape(layer)?.kv(1, k.into(), v.into())?;
-        call(|| unsafe { sys::pkv_session_push(self.handle, layer, &k, &v) })
-    }
-
-    /// As [`push`](Self::push), of a layer whose values are inside its keys.
-    pub fn push_latent<'a>(&mut self, layer: u32, k: impl Into<Rows<'a>>) -> Result<()> {
-        let k = self.cache.shape(layer)?.keys(1, k.into())?;
-        call(|| unsafe { sys::pkv_session_push(self.handle, layer, &k, null()) })
+        call(|| unsafe { sys::pkv_session_append(self.handle, layer, n, &k, null()) })
     }
 
     /// Keeps the first `length` tokens and gives back every block beyond them. Ends an unfinished
-    /// `prefill` or `push`.
+    /// [`append`](Self::append).
     pub fn trim(&mut self, length: u64) -> Result<()> {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }
@@ -247,7 +223,7 @@ impl Session {
     /// states that is not every one. 0 if there is no other.
     pub fn last_trim(&self, limit: u64) -> Result<u64> {
         let mut length = 0;
-        call(|| unsafe { sys::pkv_session_last_trim(self.handle, limit, &mut length) })?;
+        call(|| unsafe { sys::pkv_session_get_last_trim(self.handle, limit, &mut length) })?;
         Ok(length)
     }
 
@@ -305,70 +281,39 @@ impl Session {
     /// one left the window.
     pub fn block_table(&self, group: u32) -> Result<Vec<u32>> {
         fill(0, |capacity, ids, n| unsafe {
-            sys::pkv_session_block_table(self.handle, group, capacity, ids, n)
-        })
-    }
-
-    /// Slots of these positions in one group: block id * block size + offset, -1 where the block
-    /// left the window.
-    pub fn slot_mapping(&self, group: u32, positions: Range<u64>) -> Result<Vec<i64>> {
-        let n = count(&positions)?;
-        // Asked for one first, so that a range beyond memory is an error and not an allocation.
-        let mut last = 0;
-        if n > 0 {
-            call(|| unsafe {
-                sys::pkv_session_slot_mapping(self.handle, group, positions.end - 1, 1, &mut last)
-            })?;
-        }
-        let mut slots = vec![0; n];
-        call(|| unsafe {
-            sys::pkv_session_slot_mapping(
-                self.handle,
-                group,
-                positions.start,
-                n,
-                slots.as_mut_ptr(),
-            )
-        })?;
-        Ok(slots)
-    }
-
-    /// Slots attention reads now in one group, in token order.
-    pub fn kv_indices(&self, group: u32) -> Result<Vec<i64>> {
-        fill(0, |capacity, slots, n| unsafe {
-            sys::pkv_session_kv_indices(self.handle, group, capacity, slots, n)
+            sys::pkv_session_get_block_table(self.handle, group, capacity, ids, n)
         })
     }
 
     /// Reads keys and values of one layer back as dense rows `[positions][kv_heads][dim]`.
-    pub fn materialize<'a>(
+    pub fn read<'a>(
         &self,
         layer: u32,
         positions: Range<u64>,
         k: impl Into<RowsMut<'a>>,
         v: impl Into<RowsMut<'a>>,
     ) -> Result<()> {
-        self.read(layer, positions, Some(k.into()), Some(v.into()))
+        self.read_rows(layer, positions, Some(k.into()), Some(v.into()))
     }
 
-    /// As [`materialize`](Self::materialize), the keys alone.
-    pub fn materialize_keys<'a>(
+    /// As [`read`](Self::read), the keys alone.
+    pub fn read_keys<'a>(
         &self,
         layer: u32,
         positions: Range<u64>,
         k: impl Into<RowsMut<'a>>,
     ) -> Result<()> {
-        self.read(layer, positions, Some(k.into()), None)
+        self.read_rows(layer, positions, Some(k.into()), None)
     }
 
-    /// As [`materialize`](Self::materialize), the values alone.
-    pub fn materialize_values<'a>(
+    /// As [`read`](Self::read), the values alone.
+    pub fn read_values<'a>(
         &self,
         layer: u32,
         positions: Range<u64>,
         v: impl Into<RowsMut<'a>>,
     ) -> Result<()> {
-        self.read(layer, positions, None, Some(v.into()))
+        self.read_rows(layer, positions, None, Some(v.into()))
     }
 
     /// Copies the state of one layer after so many committed tokens; `state` is as long as the
@@ -379,7 +324,7 @@ impl Session {
         call(|| unsafe { sys::pkv_session_read_state(self.handle, layer, tokens, size, state) })
     }
 
-    fn read(
+    fn read_rows(
         &self,
         layer: u32,
         positions: Range<u64>,
@@ -390,9 +335,7 @@ impl Session {
         let k = k.map(|k| k.tensor(n, shape.kv_heads, shape.key_dim, "k")).transpose()?;
         let v = v.map(|v| v.tensor(n, shape.kv_heads, shape.value_dim, "v")).transpose()?;
         let (k, v) = (address(&k), address(&v));
-        call(|| unsafe {
-            sys::pkv_session_materialize(self.handle, layer, positions.start, n, k, v)
-        })
+        call(|| unsafe { sys::pkv_session_read(self.handle, layer, positions.start, n, k, v) })
     }
 }
 

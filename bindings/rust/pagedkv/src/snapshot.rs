@@ -1,6 +1,6 @@
 use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
-use crate::error::{call, Result, Status};
+use crate::error::{call, Result};
 use crate::hooks::Hooks;
 use crate::session::Session;
 use crate::sys;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
 /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
 /// let mut session = cache.open_session()?;
-/// session.prefill(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
+/// session.append(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
 /// let snapshot = session.snapshot()?;
 /// drop(session);
 /// assert_eq!(snapshot.open()?.length()?, 3);
@@ -25,6 +25,7 @@ use std::sync::Arc;
 pub struct Snapshot {
     handle: sys::pkv_snapshot,
     cache: Arc<Owned>,
+    length: u64,
 }
 
 // "Everything but close", from any number of threads; close is the drop.
@@ -32,15 +33,6 @@ unsafe impl Send for Snapshot {}
 unsafe impl Sync for Snapshot {}
 
 impl Snapshot {
-    pub(crate) fn taken(
-        cache: &Arc<Owned>,
-        take: impl FnOnce(*mut sys::pkv_snapshot) -> Status,
-    ) -> Result<Self> {
-        let mut handle = std::ptr::null_mut();
-        call(|| take(&mut handle))?;
-        Ok(Self { handle, cache: cache.clone() })
-    }
-
     /// The handle of C, for functions of `pagedkv-sys`. It stays this snapshot's.
     pub fn as_raw(&self) -> sys::pkv_snapshot {
         self.handle
@@ -54,10 +46,8 @@ impl Snapshot {
     }
 
     /// Tokens it holds.
-    pub fn length(&self) -> Result<u64> {
-        let mut tokens = 0;
-        call(|| unsafe { sys::pkv_snapshot_length(self.handle, &mut tokens) })?;
-        Ok(tokens)
+    pub fn length(&self) -> u64 {
+        self.length
     }
 }
 
@@ -74,7 +64,9 @@ impl Session {
     /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The
     /// snapshot outlives the session.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::taken(&self.cache, |out| unsafe { sys::pkv_snapshot_take(self.as_raw(), out) })
+        let (mut handle, length) = (std::ptr::null_mut(), self.length()?);
+        call(|| unsafe { sys::pkv_snapshot_take(self.as_raw(), &mut handle) })?;
+        Ok(Snapshot { handle, cache: self.cache.clone(), length })
     }
 }
 

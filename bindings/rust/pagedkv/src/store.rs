@@ -2,7 +2,7 @@
 use crate::error::{Error, Result};
 use crate::open_store::{milliseconds, OpenStore};
 use crate::secret::Secret;
-use crate::structs::{defaults, filled};
+use crate::structs::{bytes, filled};
 use crate::sys;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -133,29 +133,31 @@ impl StoreConfig {
     }
 
     /// The config of C; it points to `store` and to this one.
-    pub(crate) fn raw(&self, store: *const sys::pkv_store) -> Result<sys::pkv_store_config> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_store_config_init(out, size) })?;
-        raw.wait_ms = milliseconds(self.wait);
-        raw.store = store;
-        if !self.fingerprint.is_empty() {
-            (raw.fingerprint, raw.fingerprint_size) =
-                (self.fingerprint.as_ptr().cast(), self.fingerprint.len() as u64);
+    pub(crate) fn raw(&self, store: *const sys::pkv_store) -> sys::pkv_store_config {
+        let fingerprint = Some(&self.fingerprint[..]).filter(|name| !name.is_empty());
+        let (fingerprint, fingerprint_size) = bytes(fingerprint);
+        let (key, key_size) = bytes(self.key.as_ref().map(|Secret(key)| &key[..]));
+        sys::pkv_store_config {
+            wait_ms: milliseconds(self.wait),
+            store,
+            fingerprint,
+            fingerprint_size,
+            key,
+            key_size,
+            buffer_bytes: self.buffer_bytes,
+            queue_blocks: self.queue_blocks,
+            ..Default::default()
         }
-        if let Some(Secret(key)) = &self.key {
-            (raw.key, raw.key_size) = (key.as_ptr().cast(), key.len() as u64);
-        }
-        raw.buffer_bytes = self.buffer_bytes;
-        raw.queue_blocks = self.queue_blocks;
-        Ok(raw)
     }
 
     /// The config of C for a directory; it points to the path.
-    pub(crate) fn raw_directory(&self, path: &CStr) -> Result<sys::pkv_directory_config> {
-        let mut raw = defaults(|out, size| unsafe { sys::pkv_directory_config_init(out, size) })?;
-        raw.durable = self.durable.into();
-        raw.path = path.as_ptr();
-        raw.capacity_bytes = self.capacity_bytes;
-        Ok(raw)
+    pub(crate) fn raw_directory(&self, path: &CStr) -> sys::pkv_directory_config {
+        sys::pkv_directory_config {
+            durable: self.durable.into(),
+            path: path.as_ptr(),
+            capacity_bytes: self.capacity_bytes,
+            ..Default::default()
+        }
     }
 
     pub(crate) fn open(&self) -> Result<OpenStore> {
@@ -169,7 +171,7 @@ impl StoreConfig {
     fn open_directory(&self, path: &Path) -> Result<OpenStore> {
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::misuse("the path has a NUL in it"))?;
-        let raw = self.raw_directory(&path)?;
+        let raw = self.raw_directory(&path);
         Ok(OpenStore(filled(|out| unsafe { sys::pkv_store_open_directory(&raw, out) })?))
     }
 }

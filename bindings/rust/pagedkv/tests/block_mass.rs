@@ -12,16 +12,19 @@ fn a_query_has_one_to_give() {
     batch.write(0, &numbers(40 * 16), &numbers(40 * 16)).unwrap();
     let (q, mut out, mut mass) = (numbers(40 * 2 * 16), vec![0f32; 40 * 2 * 16], [9f32; 2 * 3]);
     let params = AttentionParams::new();
-    let mut sum = |params: &AttentionParams<'_>, mass: &mut [f32]| {
-        batch.attend_weighing(0, params, &q, &mut out, None, mass, 3).unwrap();
-        mass.chunks(3).map(|head| head.iter().sum::<f32>()).collect::<Vec<_>>()
+    let mut sum = |queries: u32, masses: &mut [f32]| {
+        let mass = BlockMass { masses, size: 3, queries };
+        batch.attend_weighing(0, &params, &q, &mut out, None, mass).unwrap();
+        masses.chunks(3).map(|head| head.iter().sum::<f32>()).collect::<Vec<_>>()
     };
     for (queries, whole) in [(0, 40.0), (7, 7.0)] {
-        for head in sum(&params.block_mass_queries(queries), &mut mass) {
+        for head in sum(queries, &mut mass) {
             assert!((head - whole).abs() < 1e-3, "{head} of {whole}");
         }
     }
-    let short = batch.attend_weighing(0, &params, &q, &mut out, None, &mut mass[..4], 2);
-    assert_eq!(short.unwrap_err().status(), Status::INVALID_ARGUMENT);
-    assert!(batch.attend_weighing(0, &params, &q, &mut out, None, &mut mass, 2).is_err());
+    for masses in [&mut mass[..4], &mut [0.0; 6]] {
+        let short = BlockMass { masses, size: 2, queries: 0 };
+        let error = batch.attend_weighing(0, &params, &q, &mut out, None, short).unwrap_err();
+        assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    }
 }

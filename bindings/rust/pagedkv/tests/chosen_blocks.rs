@@ -60,7 +60,7 @@ fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
     let group = LayerGroup::new(1, QUERY_HEADS as u32, KV_HEADS as u32, DIM as u32);
     let cache = Cache::new(&CacheConfig::new(group).blocks(16).threads(1)).unwrap();
     let mut session = cache.open_session().unwrap();
-    session.prefill(0, TOKENS, &text.k[..before], &text.v[..before]).unwrap();
+    session.append(0, TOKENS, &text.k[..before], &text.v[..before]).unwrap();
     let mut batch = cache.begin([(&mut session, NEW as u32)]).unwrap();
     batch.write(0, &text.k[before..], &text.v[before..]).unwrap();
     test(&mut batch, &text);
@@ -69,6 +69,11 @@ fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
 fn near(found: &[f32], wanted: &[f32]) {
     // Sums of 16 products of numbers to 2: scores are off by about 1e-5.
     assert!(found.iter().zip(wanted).all(|(x, y)| (x - y).abs() < 1e-4), "{found:?} {wanted:?}");
+}
+
+/// Blocks with the numbers of first and last ones that are read as well.
+fn read_with(blocks: ChosenBlocks<'_>, always: Option<(usize, usize)>) -> ChosenBlocks<'_> {
+    always.map_or(blocks, |(first, last)| blocks.first(first as u32).last(last as u32))
 }
 
 #[test]
@@ -86,30 +91,29 @@ fn chosen_blocks_are_read_and_told() {
         };
         for always in [None, Some((1, 1)), Some((0, 0)), Some((2, 3))] {
             let (first, last) = always.unwrap_or((1, 1));
-            let params = match always {
-                Some(_) => {
-                    AttentionParams::new().first_blocks(first as u32).last_blocks(last as u32)
-                }
-                None => AttentionParams::new(),
-            };
             let mut chosen = [77; NEW * KV_HEADS * TOP];
-            let out = attend(params.top_blocks(TOP as u32), Some(&mut chosen));
+            let params = AttentionParams::new()
+                .chosen_blocks(read_with(ChosenBlocks::top(TOP as u32), always));
+            let out = attend(params, Some(&mut chosen));
             near(&out, &text.over(&chosen, first, last));
             for list in chosen.chunks(TOP) {
                 assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
                 let candidates = first as u32..(STEP - last) as u32;
                 assert!(list.iter().all(|block| candidates.contains(block)), "{list:?}");
             }
-            assert_eq!(attend(params.block_lists(&chosen, TOP), None), out);
-            assert_eq!(attend(params.top_blocks(TOP as u32), None), out);
+            assert_eq!(attend(params, None), out);
+            let lists = read_with(ChosenBlocks::lists(&chosen, TOP), always);
+            assert_eq!(attend(AttentionParams::new().chosen_blocks(lists), None), out);
         }
         // More than there are to choose from, and none.
         let mut all = [77; NEW * KV_HEADS * 12];
-        let out = attend(AttentionParams::new().top_blocks(12), Some(&mut all));
-        assert_eq!(out, attend(AttentionParams::new(), None));
+        let params = AttentionParams::new();
+        let out = attend(params.chosen_blocks(ChosenBlocks::top(12)), Some(&mut all));
+        assert_eq!(out, attend(params, None));
         let wanted = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NO_BLOCK, NO_BLOCK];
         assert!(all.chunks(12).all(|list| list == wanted));
-        near(&attend(AttentionParams::new().block_lists(&[], 0), None), &text.over(&[], 1, 1));
+        let none = params.chosen_blocks(ChosenBlocks::lists(&[], 0));
+        near(&attend(none, None), &text.over(&[], 1, 1));
     });
 }
 
@@ -125,26 +129,29 @@ fn lists_of_another_length_are_refused() {
             }
             .unwrap_err()
         };
-        let params = AttentionParams::new();
+        let top = |count| AttentionParams::new().chosen_blocks(ChosenBlocks::top(count));
+        let listed = |blocks, per_head| {
+            AttentionParams::new().chosen_blocks(ChosenBlocks::lists(blocks, per_head))
+        };
         assert_eq!(
-            refused(params.block_lists(&lists[1..], 3), None).message(),
-            "block_lists: 11 blocks are given for 2 rows and 2 KV heads of 3"
+            refused(listed(&lists[1..], 3), None).message(),
+            "lists [rows][KV heads][blocks]: 11 numbers are given for [2, 2, 3]"
         );
         assert_eq!(
-            refused(params.top_blocks(2), Some(&mut [0; 9])).message(),
-            "chosen_blocks: 9 blocks are given for 2 rows and 2 KV heads of 2"
+            refused(top(2), Some(&mut [0; 9])).message(),
+            "chosen [rows][KV heads][blocks]: 9 numbers are given for [2, 2, 2]"
         );
         for error in [
-            refused(params.block_lists(&[], 3), None),
-            refused(params.block_lists(&lists, 0), None),
-            refused(params.block_lists(&lists, usize::MAX), None),
-            refused(params.block_lists(&lists, 3).top_blocks(1), None),
-            refused(params, Some(&mut [])),
-            refused(params.top_blocks(1).alibi_slopes(&[1.0; QUERY_HEADS]), None),
+            refused(listed(&[], 3), None),
+            refused(listed(&lists, 0), None),
+            refused(listed(&lists, usize::MAX), None),
+            refused(AttentionParams::new(), Some(&mut [])),
+            refused(top(0), None),
+            refused(top(1).alibi_slopes(&[1.0; QUERY_HEADS]), None),
         ] {
             assert_eq!(error.status(), Status::INVALID_ARGUMENT, "{error}");
         }
-        let error = refused(params.block_lists(&lists, 3), None);
+        let error = refused(listed(&lists, 3), None);
         assert_eq!(error.status(), Status::OUT_OF_RANGE);
     });
 }
@@ -167,10 +174,12 @@ fn lists_over_memory_of_ones_own() {
     let (view, step) = (memory.view(), sequences(&[NEW as u32]));
     let mut out = [0f32; NEW * QUERY_HEADS * DIM];
     let lists = [2, 5, 3, NO_BLOCK, 1, 10, 4, 9];
-    let params = AttentionParams::new();
-    attention(None, &view, &step, &params.block_lists(&lists, 2), &text.q, &mut out, None).unwrap();
-    near(&out, &text.over(&lists, 1, 1));
-    for wrong in [params.block_lists(&lists[1..], 2), params.top_blocks(2)] {
-        assert!(attention(None, &view, &step, &wrong, &text.q, &mut out, None).is_err());
+    let mut attend = |blocks| {
+        let params = AttentionParams::new().chosen_blocks(blocks);
+        attention(None, &view, &step, &params, &text.q, &mut out, None).map(|()| out)
+    };
+    near(&attend(ChosenBlocks::lists(&lists, 2)).unwrap(), &text.over(&lists, 1, 1));
+    for wrong in [ChosenBlocks::lists(&lists[1..], 2), ChosenBlocks::top(2)] {
+        assert!(attend(wrong).is_err());
     }
 }

@@ -16,7 +16,7 @@ fn config() -> CacheConfig {
 
 fn filled(cache: &Cache, tokens: usize) -> Session {
     let mut session = cache.open_session().unwrap();
-    session.prefill(0, tokens, &vec![0.5; tokens * DIM], &vec![0.5; tokens * DIM]).unwrap();
+    session.append(0, tokens, &vec![0.5; tokens * DIM], &vec![0.5; tokens * DIM]).unwrap();
     session
 }
 
@@ -352,7 +352,7 @@ fn work(cache: &Cache, bytes: &Arc<AtomicIsize>, kind: usize) {
     let busy = |error: Error| assert_eq!(error.status(), Status::BUSY, "{error}");
     let mut session = cache.open_session().unwrap();
     let rows = [0.5; 20 * DIM];
-    session.prefill(0, 20, &rows, &rows).unwrap_or_else(busy);
+    session.append(0, 20, &rows, &rows).unwrap_or_else(busy);
     match kind % 5 {
         0 => drop(cache.choose_victims([(&session, 1)]).map_err(busy)),
         1 => drop(session.snapshot().map_err(busy)),

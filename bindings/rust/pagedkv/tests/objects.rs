@@ -93,7 +93,7 @@ fn rows_of_another_shape_are_refused() {
     assert!(batch.attend(0, &[0f32; 4 * DIM], &mut [0f32; 3 * DIM]).is_err());
     let slopes = AttentionParams::new().alibi_slopes(&[1.0]);
     assert!(batch.attend_with(0, &slopes, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
-    let masked = AttentionParams::new().mask(&[1], 1);
+    let masked = AttentionParams::new().mask(Mask::Bits { words: &[1], words_per_row: 1 });
     assert!(batch.attend_with(0, &masked, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
     let params = AttentionParams::new();
     assert!(batch
@@ -109,14 +109,14 @@ fn strided_rows_and_halves() {
     let mut k = [Bf16(0); 3 * 20];
     (0..3).for_each(|row| k[row * 20..][..DIM].fill(Bf16(one)));
     let v = [F16(0x4000); 3 * DIM]; // 2.0 in binary16
-    session.prefill(0, 3, Rows::strided(&k[..2 * 20 + DIM], 20, DIM), &v).unwrap();
-    session.push(0, &[3f32; DIM], &[4f32; DIM]).unwrap();
+    session.append(0, 3, Rows::strided(&k[..2 * 20 + DIM], 20, DIM), &v).unwrap();
+    session.append(0, 1, &[3f32; DIM], &[4f32; DIM]).unwrap();
     let (mut keys, mut values) = ([0f32; 4 * 24], [F16(0); 4 * DIM]);
-    session.materialize(0, 0..4, RowsMut::strided(&mut keys, 24, DIM), &mut values).unwrap();
+    session.read(0, 0..4, RowsMut::strided(&mut keys, 24, DIM), &mut values).unwrap();
     assert_eq!((keys[0], keys[15], keys[16], keys[3 * 24]), (1.0, 1.0, 0.0, 3.0));
     assert_eq!((values[0], values[3 * DIM]), (F16(0x4000), F16(0x4400)));
-    session.materialize_keys(0, 3..4, &mut keys[..DIM]).unwrap();
-    session.materialize_values(0, 3..4, &mut keys[DIM..2 * DIM]).unwrap();
+    session.read_keys(0, 3..4, &mut keys[..DIM]).unwrap();
+    session.read_values(0, 3..4, &mut keys[DIM..2 * DIM]).unwrap();
     assert_eq!((keys[0], keys[DIM]), (3.0, 4.0));
 }
 
@@ -131,18 +131,16 @@ fn arrays() {
     });
     let view = wide.slice(s![..;2, 1..2, 4..4 + DIM]); // rows 0 and 2, one head, some dims
     let flat = Array2::from_elem((2, DIM), 0.5f32);
-    session.prefill(0, 2, view, &flat).unwrap();
+    session.append(0, 2, view, &flat).unwrap();
     let mut k = Array3::<f32>::zeros((2, 1, DIM));
     let mut v = Array3::<f32>::zeros((2, 2, DIM));
-    session.materialize(0, 0..2, &mut k, v.slice_mut(s![.., 1..2, ..])).unwrap();
+    session.read(0, 0..2, &mut k, v.slice_mut(s![.., 1..2, ..])).unwrap();
     assert_eq!(k, view);
     assert_eq!((v[[0, 0, 0]], v[[0, 1, 0]], v[[1, 1, DIM - 1]]), (0.0, 0.5, 0.5));
 
     let mut refused = |rows: Rows<'_>| {
-        assert_eq!(
-            session.prefill(0, 2, rows, &flat).unwrap_err().status(),
-            Status::INVALID_ARGUMENT
-        )
+        let error = session.append(0, 2, rows, &flat).unwrap_err();
+        assert_eq!(error.status(), Status::INVALID_ARGUMENT)
     };
     refused(wide.slice(s![..2, ..1, ..;2]).into()); // dims with gaps
     refused(wide.slice(s![..2;-1, ..1, ..DIM]).into()); // backwards
@@ -157,10 +155,10 @@ fn halves_of_the_half_crate() {
     let cache = cache();
     let mut session = cache.open_session().unwrap();
     session
-        .prefill(0, 1, &[half::f16::from_f32(0.5); DIM], &[half::bf16::from_f32(2.0); DIM])
+        .append(0, 1, &[half::f16::from_f32(0.5); DIM], &[half::bf16::from_f32(2.0); DIM])
         .unwrap();
     let (mut k, mut v) = ([half::bf16::ZERO; DIM], [0f32; DIM]);
-    session.materialize(0, 0..1, &mut k, &mut v).unwrap();
+    session.read(0, 0..1, &mut k, &mut v).unwrap();
     assert_eq!((k[3].to_f32(), v[3]), (0.5, 2.0));
 }
 
@@ -179,22 +177,15 @@ fn attention_says_how_much_it_saw_and_states_merge() {
     let window = AttentionParams::new().window(2);
     batch.attend_with(0, &window, &[0f32; 2 * DIM], &mut out, None).unwrap();
     assert!((out[0] - 3.0).abs() < 1e-6);
-    batch
-        .attend_with(
-            0,
-            &AttentionParams::new().mask(&[0], 1),
-            &[0f32; 2 * DIM],
-            &mut out,
-            Some(&mut lse),
-        )
-        .unwrap();
+    let masked = AttentionParams::new().mask(Mask::Bits { words: &[0], words_per_row: 1 });
+    batch.attend_with(0, &masked, &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
     assert!((out[0] - 1.0).abs() < 1e-6);
 
     let (mut merged, mut merged_lse) = ([0f32; 2 * DIM], [0f32; 2]);
     let states = [(Rows::from(&out), &lse[..]), (Rows::from(&[5f32; 2 * DIM]), &[0.0, 0.0][..])];
-    merge_states(None, &states, [1, 2, DIM], &mut merged, Some(&mut merged_lse)).unwrap();
+    attention_merge(None, &states, [1, 2, DIM], &mut merged, Some(&mut merged_lse)).unwrap();
     assert!((merged[0] - 2.0).abs() < 1e-6 && (merged_lse[0] - 4f32.ln()).abs() < 1e-6);
-    assert!(merge_states(None, &states, [2, 2, DIM], &mut merged, None).is_err());
+    assert!(attention_merge(None, &states, [2, 2, DIM], &mut merged, None).is_err());
 }
 
 #[test]
@@ -259,24 +250,14 @@ fn memory_of_ones_own_is_written_and_attended() {
     assert_eq!(means(&out), [0.0, 0.5, 1.0, 3.0]);
 
     // A tree whose third token has no parent, and a mask that hides the first position.
-    let tree = params.parents(&[-1, 0, -1, -1]);
+    let tree = params.mask(Mask::Parents(&[-1, 0, -1, -1]));
     attention(None, &memory.view(), &sequences, &tree, &keys, &mut out, None).unwrap();
     assert_eq!(means(&out), [0.0, 0.5, 2.0, 3.0]);
     let bytes = [0, 1, 1, 1];
-    let mask = BoolMask { data: &bytes, columns: 3, batch_stride: 1, ..BoolMask::default() };
-    let masked = params.bool_mask(mask);
+    let mask = ByteMask { data: &bytes, columns: 3, batch_stride: 1, ..ByteMask::default() };
+    let masked = params.mask(Mask::Bytes(mask));
     attention(None, &memory.view(), &sequences, &masked, &keys, &mut out, None).unwrap();
     assert_eq!(means(&out), [0.0, 1.0, 1.5, 3.0]);
-    assert!(attention(
-        None,
-        &memory.view(),
-        &sequences,
-        &masked.parents(&[-1; 4]),
-        &keys,
-        &mut out,
-        None
-    )
-    .is_err());
 
     // The same in a padded batch [2][3][2][16] with padding on the left, and [2][2][3][16].
     let left = Sequences { first_rows: Some(&[0, 2]), ..sequences };
@@ -334,8 +315,8 @@ fn values_inside_keys() {
     let latent = LayerGroup::new(1, 4, 1, 32).value_dim(16).latent();
     let cache = Cache::new(&CacheConfig::new(latent).blocks(8)).unwrap();
     let mut session = cache.open_session().unwrap();
-    session.prefill_latent(0, 1, &[1f32; 32]).unwrap();
-    session.push_latent(0, &[2f32; 32]).unwrap();
+    session.append_latent(0, 1, &[1f32; 32]).unwrap();
+    session.append_latent(0, 1, &[2f32; 32]).unwrap();
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     batch.write_latent(0, &[3f32; 32]).unwrap();
     let mut out = [0f32; 4 * 16];
@@ -408,8 +389,6 @@ fn engines_with_bytes_of_their_own() {
     assert_eq!(blocks.indices, [new, old].concat().into_iter().map(i64::from).collect::<Vec<_>>());
     assert_eq!(batch.kv_indices(0, IndexUnit::SLOTS).unwrap().indices.len(), 42);
     batch.commit(&[2; 2]).unwrap();
-    assert_eq!(fork.kv_indices(0).unwrap().len(), 22);
-    assert_eq!(session.slot_mapping(0, 0..u64::MAX).unwrap_err().status(), Status::OUT_OF_RANGE);
 }
 
 #[test]
@@ -512,7 +491,7 @@ fn files_bring_sessions_back() {
     use std::os::unix::io::AsFd;
     let cache = cache();
     let (session, frozen) = (filled(&cache, &[1; 20]), filled(&cache, &[2; 5]).snapshot().unwrap());
-    let plain = FileConfig::new().fingerprint(b"a model").not_durable();
+    let plain = FileConfig::new().fingerprint(b"a model").skip_fsync();
     let path = std::env::temp_dir().join(format!("pagedkv-{}.kv", std::process::id()));
     let items = [(Saved::Session(&session), 7), (Saved::Snapshot(&frozen), 8)];
     let bytes = cache.save(items, &plain, Sink::Path(&path)).unwrap();
@@ -524,7 +503,7 @@ fn files_bring_sessions_back() {
             sessions.iter().map(|(session, label)| (session.length().unwrap(), *label)).collect();
         assert_eq!(found, [(20, 7), (5, 8)]);
         let mut k = [0f32; DIM];
-        sessions[1].0.materialize_keys(0, 4..5, &mut k).unwrap();
+        sessions[1].0.read_keys(0, 4..5, &mut k).unwrap();
         assert_eq!(k, [2.0; DIM]);
     };
     check(cache.load(&plain, Source::Path(&path)).unwrap());
@@ -777,4 +756,20 @@ fn what_the_library_says_of_itself() {
         CacheConfig::with_groups(hybrid).blocks(8).plan().unwrap_err().status(),
         Status::INVALID_ARGUMENT
     );
+}
+
+#[test]
+fn a_prompt_takes_the_place_of_what_was_there() {
+    use pagedkv::adapters::{Kind, KvMemory};
+    for kind in [Kind::Basic, Kind::Paged] {
+        let mut cache = KvMemory::new(kind, 2, 1, DIM as u32, 8).unwrap().open().unwrap();
+        for rows in [3, 2] {
+            for layer in 0..2 {
+                cache.set_prefill(layer, &vec![0.5; rows * DIM], &vec![0.5; rows * DIM]).unwrap();
+            }
+            assert_eq!(cache.seq_len().unwrap(), rows);
+            cache.push(1, &[1.5; DIM], &[1.5; DIM]).unwrap(); // the other layer does not have it
+            assert_eq!(cache.materialize(1).unwrap().0.len(), (rows + 1) * DIM);
+        }
+    }
 }

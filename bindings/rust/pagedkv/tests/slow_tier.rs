@@ -43,12 +43,12 @@ fn answers(cache: &Cache) -> ([f32; 128], [f32; 128], [u32; 2 * TOP]) {
     let (k, v) = (numbers(1, (TOKENS + 1) * ROW), numbers(2, (TOKENS + 1) * ROW));
     let (q, before) = (numbers(3, 128), TOKENS * ROW);
     let mut session = cache.open_session().unwrap();
-    session.prefill(0, TOKENS, &k[..before], &v[..before]).unwrap();
+    session.append(0, TOKENS, &k[..before], &v[..before]).unwrap();
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     batch.write(0, &k[before..], &v[before..]).unwrap();
     let (mut all, mut some, mut chosen) = ([0.0; 128], [0.0; 128], [0; 2 * TOP]);
     batch.attend(0, &q, &mut all).unwrap();
-    let params = AttentionParams::new().top_blocks(TOP as u32);
+    let params = AttentionParams::new().chosen_blocks(ChosenBlocks::top(TOP as u32));
     batch.attend_choosing(0, &params, &q, &mut some, None, &mut chosen).unwrap();
     batch.commit(None).unwrap();
     (all, some, chosen)

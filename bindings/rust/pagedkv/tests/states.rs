@@ -108,8 +108,8 @@ fn steps_forks_and_trims() {
     for commits in [false, true] {
         let sessions = [(&mut session, 30), (&mut idle, 0), (&mut fork, 3)];
         let mut batch = cache.begin(sessions).unwrap();
-        let indices = batch.state_indices(STATE_GROUP).unwrap();
-        assert_eq!((indices.indptr, indices.tokens), (vec![0, 2, 2, 5], vec![25, 29, 0, 1, 2]));
+        let kept = batch.state_blocks(STATE_GROUP).unwrap();
+        assert_eq!((kept.indptr, kept.tokens), (vec![0, 2, 2, 5], vec![25, 29, 0, 1, 2]));
         write(&mut batch, &news);
         if commits {
             batch.commit(&[&whole[70..], &[7; 3]].concat()).unwrap();
@@ -182,13 +182,12 @@ fn engines_with_states_of_their_own() {
     for chunk in whole.chunks(8) {
         let mut batch = cache.begin([(&mut session, 8)]).unwrap();
         assert_eq!(batch.states(1).unwrap_err().status(), Status::UNSUPPORTED);
-        let indices = batch.state_indices(STATE_GROUP).unwrap();
-        let StateBlocks { before, after } = batch.state_blocks(STATE_GROUP).unwrap();
+        let StateBlocks { before, tokens, after, .. } = batch.state_blocks(STATE_GROUP).unwrap();
         assert_eq!(before[0] == NO_BLOCK, chunk[0] == 0);
         let mut state = (before[0] != NO_BLOCK).then(|| slab[before[0] as usize]);
         for (i, &token) in (0..).zip(chunk) {
             state = Some(next_state(state.as_ref().map(|state| &state[..]), 1, token));
-            if let Some(at) = indices.tokens.iter().position(|&token| token == i) {
+            if let Some(at) = tokens.iter().position(|&token| token == i) {
                 slab[after[at] as usize] = state.unwrap();
             }
         }
@@ -219,16 +218,14 @@ fn wrong_calls_are_refused() {
     assert_eq!(status(read(1, 21, BYTES)), Some(Status::OUT_OF_RANGE));
     assert_eq!(status(read(3, 20, BYTES)), Some(Status::OUT_OF_RANGE));
     assert_eq!(status(read(0, 20, BYTES)), Some(Status::UNSUPPORTED));
-    assert_eq!(status(session.materialize(1, 0..1, &mut k, &mut v)), Some(Status::UNSUPPORTED));
-    assert_eq!(status(session.push(1, &k, &v)), Some(Status::UNSUPPORTED));
+    assert_eq!(status(session.read(1, 0..1, &mut k, &mut v)), Some(Status::UNSUPPORTED));
+    assert_eq!(status(session.append(1, 1, &k, &v)), Some(Status::UNSUPPORTED));
 
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     let error = batch.states(0).unwrap_err();
     assert_eq!(error.message(), "layer 0 keeps keys and values, and no state");
     assert_eq!(error.status(), Status::UNSUPPORTED);
     assert_eq!(status(batch.states(3)), Some(Status::OUT_OF_RANGE));
-    assert_eq!(status(batch.state_indices(0)), Some(Status::UNSUPPORTED));
-    assert_eq!(status(batch.state_indices(2)), Some(Status::OUT_OF_RANGE));
     assert_eq!(status(batch.state_blocks(0)), Some(Status::UNSUPPORTED));
     assert_eq!(status(batch.state_blocks(2)), Some(Status::OUT_OF_RANGE));
     let error = batch.write(1, &k, &v).unwrap_err();

@@ -46,18 +46,16 @@ layout!(pkv_cache_stats, 160, 8,
 layout!(pkv_layer_group, 96, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
     value_dim 28 4, dtype 32 4, value_dtype 36 4, window 40 4, sinks 44 4, latent 48 4, rotation 52
-    4, blocks 56 8, key_rotation 64 8, value_rotation 72 8, state_bytes 80 8, checkpoint_tokens 88
-    4, draft_tokens 92 4);
+    4, key_rotation 56 8, value_rotation 64 8, state_bytes 72 8, checkpoint_tokens 80 4,
+    draft_tokens 84 4, blocks 88 8);
 layout!(pkv_prefix_config, 32, 8,
     struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, doubling_depth
     28 4);
-layout!(pkv_cache_config, 176, 8,
-    struct_size 0 4, layers 4 4, query_heads 8 4, kv_heads 12 4, key_dim 16 4, value_dim 20 4, dtype
-    24 4, value_dtype 28 4, window 32 4, sinks 36 4, latent 40 4, group_count 44 4, groups 48 8,
-    storage 56 4, layout 60 4, block_size 64 4, watermark 68 4, blocks 72 8, memory_bytes 80 8,
-    huge_pages 88 4, prefault 92 4, threads 96 4, isa 100 4, prefix 104 8, store 112 8, allocator
-    120 8, runner 128 8, logger 136 8, rotation 144 4, shared_memory 148 4, key_rotation 152 8,
-    value_rotation 160 8, memory_directory 168 8);
+layout!(pkv_cache_config, 120, 8,
+    struct_size 0 4, group_count 4 4, groups 8 8, storage 16 4, layout 20 4, block_size 24 4,
+    shared_memory 28 4, blocks 32 8, memory_bytes 40 8, watermark 48 4, huge_pages 52 4, prefault 56
+    4, reserved 60 4, memory_directory 64 8, threads 72 4, isa 76 4, prefix 80 8, store 88 8,
+    allocator 96 8, runner 104 8, logger 112 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32
     8, total_bytes 40 8, bookkeeping_bytes 48 8);
@@ -76,21 +74,24 @@ layout!(pkv_kv_view, 128, 8,
 layout!(pkv_attention_sequences, 64, 8,
     struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
     32 8, block_table_stride 40 8, first_rows 48 8, query_positions 56 8);
-layout!(pkv_attention_params, 192, 8,
-    struct_size 0 4, scale 4 4, causal 8 4, window 12 4, sinks 16 4, softcap 20 4, alibi_slopes 24
-    8, sink_logits 32 8, mask 40 8, mask_words 48 8, lse 56 8, parents 64 8, bool_mask 72 8,
-    bool_mask_columns 80 8, bool_mask_row_stride 88 8, bool_mask_batch_stride 96 8,
-    bool_mask_first_positions 104 8, top_blocks 112 4, first_blocks 116 4, last_blocks 120 4,
-    block_mass_queries 124 4, block_lists 128 8, block_list_size 136 8, chosen_blocks 144 8,
-    block_mass 152 8, block_mass_size 160 8, head_windows 168 8, head_sinks 176 8, choose_together
-    184 4, reserved 188 4);
+layout!(pkv_mask, 48, 8,
+    struct_size 0 4, kind 4 4, data 8 8, row_stride 16 8, batch_stride 24 8, columns 32 8,
+    first_positions 40 8);
+layout!(pkv_chosen_blocks, 48, 8,
+    struct_size 0 4, top 4 4, first 8 4, last 12 4, together 16 4, reserved 20 4, lists 24 8,
+    list_size 32 8, chosen 40 8);
+layout!(pkv_block_mass, 24, 8,
+    struct_size 0 4, queries 4 4, masses 8 8, size 16 8);
+layout!(pkv_attention_params, 88, 8,
+    struct_size 0 4, scale 4 4, bidirectional 8 4, window 12 4, sinks 16 4, softcap 20 4,
+    head_windows 24 8, head_sinks 32 8, alibi_slopes 40 8, sink_logits 48 8, mask 56 8,
+    chosen_blocks 64 8, block_mass 72 8, lse 80 8);
 layout!(pkv_pool_config, 24, 8,
     struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
 layout!(pkv_block_state, 24, 4,
     struct_size 0 4, id 4 4, generation 8 4, references 12 4, filled 16 4, sealed 20 4);
-layout!(pkv_session_config, 40, 8,
-    struct_size 0 4, priority 4 4, reserve_tokens 8 8, prefix 16 4, retention 20 4, salt 24 8,
-    salt_size 32 8);
+layout!(pkv_session_config, 32, 8,
+    struct_size 0 4, priority 4 4, prefix 8 4, retention 12 4, salt 16 8, salt_size 24 8);
 layout!(pkv_session_info, 48, 8,
     struct_size 0 4, priority 4 4, suspended 8 4, reserved 12 4, length 16 8, total 24 8, blocks 32
     8, exclusive_blocks 40 8);
@@ -98,7 +99,7 @@ layout!(pkv_stream, 64, 8,
     struct_size 0 4, kind 4 4, path 8 8, descriptor 16 4, reserved 20 4, data 24 8, size 32 8, read
     40 8, write 48 8, user 56 8);
 layout!(pkv_file_config, 48, 8,
-    struct_size 0 4, prefix_index 4 4, trust_salts 8 4, durable 12 4, fingerprint 16 8,
+    struct_size 0 4, prefix_index 4 4, trust_salts 8 4, skip_fsync 12 4, fingerprint 16 8,
     fingerprint_size 24 8, key 32 8, key_size 40 8);
 layout!(pkv_file_item, 24, 8,
     session 0 8, snapshot 8 8, label 16 8);

@@ -39,12 +39,24 @@ macro_rules! handle {
     };
 }
 
+/// A struct that begins with its size.
+macro_rules! sized {
+    ($name:ident) => {
+        impl Default for $name {
+            /// The size of the struct; 0 in every other field.
+            fn default() -> Self {
+                // Numbers, addresses, and functions that may be missing: 0 is a value of each.
+                let zeros: Self = unsafe { std::mem::zeroed() };
+                Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeros }
+            }
+        }
+    };
+}
+
 /// The version of the headers that this was made from.
 pub const VERSION: &str = "0.1.0";
-/// window value: the window of the layer's group.
-pub const PKV_WINDOW_OF_LAYER: u32 = u32::MAX;
-/// sinks value: the sinks of the layer's group.
-pub const PKV_SINKS_OF_LAYER: u32 = u32::MAX;
+/// sinks value: no sinks, though the layer's group has some.
+pub const PKV_NO_SINKS: u32 = u32::MAX;
 /// group of pkv_cache_compute_plan: all of them.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
 /// Slot of a row that is padding: nothing is written or read for it.
@@ -178,13 +190,12 @@ c_enum! {
     /// Where keys and values live. All kinds give the same results; comparing the first two shows
     /// what paging buys.
     pkv_storage {
-        /// Fixed-size blocks of one slab, shared between sessions, copied on write.
-        PAGED = 1,
+        /// Fixed-size blocks of one slab, shared between sessions, copied on write (default).
+        PAGED = 0,
         /// One growing tensor per session and layer; a fork or a snapshot copies.
-        CONTIGUOUS = 2,
-        /// Block ids only: the engine keeps the bytes; write, attend and materialize are
-        /// UNSUPPORTED.
-        NONE = 3,
+        CONTIGUOUS = 1,
+        /// Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED.
+        NONE = 2,
     }
 }
 
@@ -199,13 +210,13 @@ c_enum! {
         /// = 1: t \* value_dim + d) in units of an element (INT4: nibble i is in byte i / 2, the
         /// even one lower). After the elements come the scales, INT8 \[16 tokens\], INT4 \[ceil(dim
         /// / 32)\]\[16 tokens\]. A tile is padded to a multiple of 64 bytes.
-        PACKED = 1,
+        PACKED = 0,
         /// Layer-major, made for engines with kernels of their own: per layer one K tensor
         /// \[block\]\[block_size\]\[kv head\]\[key_dim\] and one V tensor
         /// \[block\]\[block_size\]\[kv head\]\[value_dim\]. Read them as block tensors, or
         /// token-flat as \[slot\]\[kv head\]\[dim\]. A row of INT8 or INT4 is its elements followed
         /// by its scales.
-        PLAIN = 2,
+        PLAIN = 1,
     }
 }
 
@@ -223,16 +234,16 @@ c_enum! {
         AVX2 = 3,
         /// F, CD, DQ, BW, VL.
         AVX512 = 4,
-        /// AVX512 with BF16 and VNNI.
-        AVX512_BF16 = 5,
-        /// Every Arm64 processor has it.
-        NEON = 6,
         /// AVX512 with VNNI.
-        AVX512_VNNI = 7,
+        AVX512_VNNI = 5,
+        /// AVX512 with BF16 and VNNI.
+        AVX512_BF16 = 6,
         /// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission,
         /// for which AUTO asks, too, makes the least size of signal stacks larger
         /// (guide/threads.md).
-        AMX = 8,
+        AMX = 7,
+        /// Every Arm64 processor has it.
+        NEON = 8,
         /// NEON with DotProd.
         NEON_DOT = 9,
         /// NEON with DotProd, BF16 and I8MM.
@@ -244,10 +255,10 @@ c_enum! {
     /// How rows of K and V are rotated before they are stored. Queries are rotated as K, and
     /// outputs back from V, so that callers see no rotation: scores stay the same, and a few large
     /// dims are spread over all others, which is what types of few bits need (guide/quality.md).
-    /// The rotation is computed in fp32 and fused into write, attend and materialize. What is
-    /// stored is rotated: blocks, files and items of stores. Reading rows back undoes it up to the
-    /// rounding of fp32, also for types that otherwise return what was written. A NaN or an
-    /// infinity spreads to all dims that are rotated together.
+    /// The rotation is computed in fp32 and fused into write, attend and read. What is stored is
+    /// rotated: blocks, files and items of stores. Reading rows back undoes it up to the rounding
+    /// of fp32, also for types that otherwise return what was written. A NaN or an infinity spreads
+    /// to all dims that are rotated together.
     pkv_rotation {
         /// Rows are stored as they are (default).
         NONE = 0,
@@ -290,6 +301,27 @@ c_enum! {
 }
 
 c_enum! {
+    /// What the data of a pkv_mask are.
+    pkv_mask_kind {
+        /// uint64_t \[rows\]\[row_stride\]: bit j % 64 of word j / 64 says whether the row sees new
+        /// token j of its own session. Of the new tokens, those are seen whose bit is set and which
+        /// the window does not hide; what was there before the step is seen as without a mask.
+        BITS = 1,
+        /// int32_t \[rows\]: a tree of speculative tokens by the parent of each new token: its
+        /// index among the new tokens of its session, lower than the token's own, or -1 for none. A
+        /// new token sees itself, its ancestors and, as without a mask, what was there before the
+        /// step.
+        PARENTS = 2,
+        /// uint8_t, for positions: 0 hides; any other byte shows what the causal rule and the
+        /// window do not hide. The byte of query i of sequence s for column c is data\[s \*
+        /// batch_stride + i \* row_stride + c\]; with first_rows (of pkv_attention_sequences, or
+        /// pkv_batch_set_first_rows), i counts the rows of the padded batch. Positions before the
+        /// first column are seen as without a mask.
+        BYTES = 3,
+    }
+}
+
+c_enum! {
     /// What a session does with the prefix index of its cache, if there is one.
     pkv_prefix_use {
         /// Matches, and publishes what it computes (default).
@@ -305,17 +337,17 @@ c_enum! {
     /// How long the prefix index keeps what a session leaves behind: all blocks of a lower
     /// retention are evicted before any of a higher one.
     pkv_retention {
+        /// For a text that will hardly return: a batch job, an evaluation.
+        LOW = -1,
         /// For a text like any other (default).
         NORMAL = 0,
-        /// For a text that will hardly come again: a batch job, an evaluation.
-        LOW = 1,
         /// For a text that must stay fast, even if it comes seldom.
-        HIGH = 2,
+        HIGH = 1,
     }
 }
 
 c_enum! {
-    /// What an index list of pkv_batch_kv_indices counts.
+    /// What an index list of pkv_batch_get_kv_indices counts.
     pkv_index_unit {
         /// Ids of blocks.
         BLOCKS = 1,
@@ -441,7 +473,7 @@ pub struct pkv_runner {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_pool_stats {
-    /// sizeof(pkv_pool_stats): set it before the call.
+    /// sizeof(pkv_pool_stats): the caller sets it.
     pub struct_size: u32,
     /// Slots (tokens) per block.
     pub block_size: u32,
@@ -463,12 +495,13 @@ pub struct pkv_pool_stats {
     /// Slots that hold a token; those of a shared block count once.
     pub slots_filled: u64,
 }
+sized!(pkv_pool_stats);
 
 /// Counts of a cache over all layer groups. Since 0.1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_stats {
-    /// sizeof(pkv_cache_stats): set it before the call.
+    /// sizeof(pkv_cache_stats): the caller sets it.
     pub struct_size: u32,
     /// Open sessions.
     pub sessions: u32,
@@ -514,14 +547,14 @@ pub struct pkv_cache_stats {
     /// Pages that belong to no group now.
     pub free_pages: u64,
 }
+sized!(pkv_cache_stats);
 
-/// A group of layers with the same shape. A plain model is one group and needs none of this: it
-/// fills the fields of pkv_cache_config. Hybrid models list their groups, for example one of full
-/// and one of sliding-window layers.
+/// A group of layers with the same shape. A plain model is one group. Hybrid models have several,
+/// for example one of full and one of sliding-window layers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_layer_group {
-    /// sizeof(pkv_layer_group): pkv_layer_group_init sets it.
+    /// sizeof(pkv_layer_group): the caller sets it.
     pub struct_size: u32,
     /// How many layers.
     pub layers: u32,
@@ -546,15 +579,14 @@ pub struct pkv_layer_group {
     /// pkv_session_reserve give them back at once, so that a session needs no more than its window
     /// and its new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
     pub window: u32,
-    /// With a window: so many first tokens stay visible and in memory for ever (Xiao et al. 2023).
+    /// With a window: this many first tokens stay visible and in memory for ever (Xiao et al.
+    /// 2023).
     pub sinks: u32,
     /// 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of
     /// MLA).
     pub latent: u32,
     /// How rows are rotated before they are stored. Default NONE.
     pub rotation: pkv_rotation,
-    /// Blocks of this group; 0 (default): those of the config.
-    pub blocks: u64,
     /// Rotation MATRIX: \[key_dim\]\[key_dim\], the matrix of K and of queries. Its rows have
     /// length 1 and are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other
     /// rotations: NULL.
@@ -562,25 +594,28 @@ pub struct pkv_layer_group {
     /// Rotation MATRIX: \[value_dim\]\[value_dim\], the matrix of V and of outputs. NULL: V is not
     /// rotated, nor may it be in a latent group.
     pub value_rotation: *const f32,
-    /// The layers keep a state of so many bytes each, in place of K and V (linear attention, state
-    /// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
-    /// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
-    /// CONTIGUOUS. See pkv_batch_states.
+    /// The layers keep a state of this many bytes each, in place of K and V (linear attention,
+    /// state spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims,
+    /// dtypes, window, sinks and latent stay 0. A block holds one state of all layers. Not with
+    /// storage CONTIGUOUS. See pkv_batch_get_states.
     pub state_bytes: u64,
-    /// With states: a step that reaches past a multiple of so many tokens keeps the state there,
+    /// With states: a step that reaches past a multiple of this many tokens keeps the state there,
     /// for as long as the session has that token. A multiple of block_size; 0 (default): no such
     /// checkpoints.
     pub checkpoint_tokens: u32,
-    /// With states: a step of at most so many new tokens of a session keeps the state after each of
-    /// them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+    /// With states: a step of at most this many new tokens of a session keeps the state after each
+    /// of them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
     pub draft_tokens: u32,
+    /// Blocks of this group; 0 (default): those of the config.
+    pub blocks: u64,
 }
+sized!(pkv_layer_group);
 
 /// The prefix index of a cache: see prefix.h. A block position is one block in each layer group.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_prefix_config {
-    /// sizeof(pkv_prefix_config): pkv_prefix_config_init sets it.
+    /// sizeof(pkv_prefix_config): the caller sets it.
     pub struct_size: u32,
     /// Which blocks are evicted first. Default LEARNED.
     pub eviction: pkv_eviction,
@@ -598,64 +633,62 @@ pub struct pkv_prefix_config {
     /// by the time that its hit saves. 0 (default): all blocks weigh the same.
     pub doubling_depth: u32,
 }
+sized!(pkv_prefix_config);
 
 /// What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
 /// and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive the
-/// cache.
+/// cache. A plain model is one group: pkv_layer_group model = {.struct_size = sizeof model, .layers
+/// = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128}; pkv_cache_config config = {.struct_size
+/// = sizeof config, .groups = &model , .blocks = 4096};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_config {
-    /// sizeof(pkv_cache_config): pkv_cache_config_init sets it.
+    /// sizeof(pkv_cache_config): the caller sets it.
     pub struct_size: u32,
-    /// How many layers.
-    pub layers: u32,
-    /// A multiple of kv_heads.
-    pub query_heads: u32,
-    /// KV heads of each layer, 1 or more.
-    pub kv_heads: u32,
-    /// Head dim of queries and keys; a multiple of 16, 16 to 576.
-    pub key_dim: u32,
-    /// Head dim of values and outputs; 0 (default): key_dim.
-    pub value_dim: u32,
-    /// Type of stored keys, and of values; 0 (default): PKV_F32.
-    pub dtype: pkv_dtype,
-    /// Type of stored values, if another one; 0 (default): dtype.
-    pub value_dtype: pkv_dtype,
-    /// A token sees itself and window - 1 before it; 0 (default): all.
-    pub window: u32,
-    /// With a window: first tokens that stay visible for ever. Default 0.
-    pub sinks: u32,
-    /// 1: V is the first value_dim dims of K. Default 0.
-    pub latent: u32,
-    /// 0 (default): one group, described above. Else how many groups.
+    /// How many groups; 0 (default): 1.
     pub group_count: u32,
-    /// \[group_count\]: groups, each of groups\[0\].struct_size bytes. The ten fields above stay 0,
-    /// and those of the rotation below, too.
+    /// \[group_count\]: groups, each of groups\[0\].struct_size bytes.
     pub groups: *const pkv_layer_group,
     /// Default PAGED.
     pub storage: pkv_storage,
     /// Default PACKED. Only storage PAGED has a layout.
     pub layout: pkv_layout,
-    /// Tokens per block: a multiple of 16, 16 to 256. Default 16.
+    /// Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16.
     pub block_size: u32,
-    /// Blocks of each group that only sessions which hold tokens may take. What begins (a first
-    /// step, a resume, room reserved for an empty session) leaves so many free, so that running
-    /// sessions can finish. A session that grew into them and was suspended cannot be resumed, even
-    /// alone. Exact while one thread begins. Default 0.
-    pub watermark: u32,
+    /// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
+    /// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
+    /// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0
+    /// (default): each group has a pool of its own.
+    pub shared_memory: u32,
     /// Capacity in blocks per group. Give this or memory_bytes.
     pub blocks: u64,
     /// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit;
     /// or, with shared_memory, as many as it needs at the time.
     pub memory_bytes: u64,
+    /// Blocks of each group that only sessions which hold tokens may take. What begins (a first
+    /// step, a resume, room reserved for an empty session) leaves this many free, so that running
+    /// sessions can finish. A session that grew into them and was suspended cannot be resumed, even
+    /// alone. Exact while one thread begins. Default 0.
+    pub watermark: u32,
     /// Default ADVISE.
     pub huge_pages: pkv_huge_pages,
     /// 1: create touches all memory, in parallel, so that no later call meets a page fault. Default
     /// 0.
     pub prefault: u32,
-    /// How many, the caller's included, at most one per processor; 0 (default): that many.
+    /// 0.
+    pub reserved: u32,
+    /// K and V, and states, live in a file in this directory, of which the system keeps in memory
+    /// what it has room for: for texts that are larger than memory and read by chosen blocks
+    /// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
+    /// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
+    /// since an error later ends the process with SIGBUS or brings older bytes back. Neither
+    /// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
+    /// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
+    /// NULL: memory.
+    pub memory_directory: *const c_char,
+    /// How many, the caller's included, at most one per CPU; 0 (default): that many.
     pub threads: u32,
-    /// AUTO (default): the best this processor has. Another: that one or UNSUPPORTED.
+    /// AUTO (default): the best this CPU has. Another: that one or UNSUPPORTED.
     pub isa: pkv_isa,
     /// Keeps it for new sessions that begin alike; NULL (default): off. Not with storage
     /// CONTIGUOUS.
@@ -669,33 +702,14 @@ pub struct pkv_cache_config {
     pub runner: *const pkv_runner,
     /// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
     pub logger: *const pkv_logger,
-    /// How rows are rotated before they are stored. Default NONE.
-    pub rotation: pkv_rotation,
-    /// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
-    /// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
-    /// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0
-    /// (default): each group has a pool of its own.
-    pub shared_memory: u32,
-    /// Rotation MATRIX: \[key_dim\]\[key_dim\]. NULL: none of K.
-    pub key_rotation: *const f32,
-    /// Rotation MATRIX: \[value_dim\]\[value_dim\]. NULL: none of V.
-    pub value_rotation: *const f32,
-    /// K and V, and states, live in a file in this directory, of which the system keeps in memory
-    /// what it has room for: for texts that are larger than memory and read by chosen blocks
-    /// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-    /// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-    /// since an error later ends the process with SIGBUS or brings older bytes back. Neither
-    /// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
-    /// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
-    /// NULL: memory.
-    pub memory_directory: *const c_char,
 }
+sized!(pkv_cache_config);
 
 /// Sizes of K and V, of one layer group or of all.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_plan {
-    /// sizeof(pkv_cache_plan): set it before the call.
+    /// sizeof(pkv_cache_plan): the caller sets it.
     pub struct_size: u32,
     /// How many groups these sizes are of.
     pub groups: u32,
@@ -713,12 +727,13 @@ pub struct pkv_cache_plan {
     /// What the allocator's own tables take beside it.
     pub bookkeeping_bytes: u64,
 }
+sized!(pkv_cache_plan);
 
 /// What a cache was made with, defaults filled in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_info {
-    /// sizeof(pkv_cache_info): set it before the call.
+    /// sizeof(pkv_cache_info): the caller sets it.
     pub struct_size: u32,
     /// Where K and V live.
     pub storage: pkv_storage,
@@ -735,12 +750,13 @@ pub struct pkv_cache_info {
     /// The one whose kernels run.
     pub isa: pkv_isa,
 }
+sized!(pkv_cache_info);
 
 /// What pkv_compute_create makes. Hooks must outlive the pkv_compute.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_compute_config {
-    /// sizeof(pkv_compute_config): pkv_compute_config_init sets it.
+    /// sizeof(pkv_compute_config): the caller sets it.
     pub struct_size: u32,
     /// How many, the caller's included, at most one per processor; 0 (default): that many.
     pub threads: u32,
@@ -754,12 +770,13 @@ pub struct pkv_compute_config {
     /// threads must be 0 then. NULL (default): oneTBB's.
     pub runner: *const pkv_runner,
 }
+sized!(pkv_compute_config);
 
 /// What a pkv_compute runs on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_compute_info {
-    /// sizeof(pkv_compute_info): set it before the call.
+    /// sizeof(pkv_compute_info): the caller sets it.
     pub struct_size: u32,
     /// The caller's included.
     pub threads: u32,
@@ -768,17 +785,18 @@ pub struct pkv_compute_info {
     /// 0.
     pub reserved: u32,
 }
+sized!(pkv_compute_info);
 
-/// K and V of one layer in paged memory: a cache's (pkv_cache_kv_view) or the caller's own. Strides
-/// count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b begins
-/// at b \* block_stride. In it PLAIN   element (token t, head h, dim d) is at t \* row_stride + h
-/// \* head_stride + d; PACKED  tile t / 16 begins at (t / 16) \* row_stride + h \* head_stride;
-/// inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size \* row_stride (PLAIN) the same
-/// memory is token-flat: slot s begins at s \* row_stride.
+/// K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
+/// Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
+/// begins at b \* block_stride. In it PLAIN   element (token t, head h, dim d) is at t \*
+/// row_stride + h \* head_stride + d; PACKED  tile t / 16 begins at (t / 16) \* row_stride + h \*
+/// head_stride; inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size \* row_stride
+/// (PLAIN) the same memory is token-flat: slot s begins at s \* row_stride.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_kv_view {
-    /// sizeof(pkv_kv_view): set it before the call.
+    /// sizeof(pkv_kv_view): the caller sets it.
     pub struct_size: u32,
     /// How the bytes of a block are arranged.
     pub layout: pkv_layout,
@@ -823,13 +841,14 @@ pub struct pkv_kv_view {
     /// MATRIX: \[value_dim\]\[value_dim\]. NULL: none of V.
     pub value_rotation: *const f32,
 }
+sized!(pkv_kv_view);
 
 /// A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
 /// query have those of all sequences, one after the other, also where tensors are padded.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_attention_sequences {
-    /// sizeof(pkv_attention_sequences): set it before the call.
+    /// sizeof(pkv_attention_sequences): the caller sets it.
     pub struct_size: u32,
     /// A multiple of the view's kv_heads.
     pub query_heads: u32,
@@ -849,135 +868,157 @@ pub struct pkv_attention_sequences {
     /// in other tensors it counts from the beginning (as the list of cumulative lengths of a packed
     /// batch). NULL (default): 0 in a padded batch; else rows follow each other.
     pub first_rows: *const u32,
-    /// \[queries\]: the position of each query, for causal, windows and slopes, where it is not one
-    /// of the last ones: queries over the text of another sequence, or the depths of a tree. With
-    /// causal and a mask or parents, none may be before the last position before the step. NULL
-    /// (default): the last ones.
+    /// \[queries\]: the position of each query, for the causal rule, windows and slopes, where it
+    /// is not one of the last ones: queries over the text of another sequence, or the depths of a
+    /// tree. In causal attention with a mask of new tokens (BITS or PARENTS), none may be before
+    /// the last position before the step. NULL (default): the last ones.
     pub query_positions: *const i64,
 }
+sized!(pkv_attention_sequences);
+
+/// Which positions each query sees, besides what the causal rule and the window say.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_mask {
+    /// sizeof(pkv_mask): the caller sets it.
+    pub struct_size: u32,
+    /// What data is.
+    pub kind: pkv_mask_kind,
+    /// Only read.
+    pub data: *const c_void,
+    /// BITS: words per row, at most 2^26; 64 bits of each must reach the new tokens of every
+    /// session. BYTES: bytes from row to row; 0: all queries of a sequence have the same row.
+    /// PARENTS: 0.
+    pub row_stride: i64,
+    /// BYTES: bytes from sequence to sequence; 0: all have the same rows.
+    pub batch_stride: i64,
+    /// BYTES: they reach the last position of every sequence.
+    pub columns: u64,
+    /// BYTES: \[sequences\]: the position of column 0. A negative one is the number of first
+    /// columns that stand for no position, such as padding on the left. NULL: 0.
+    pub first_positions: *const i64,
+}
+sized!(pkv_mask);
+
+/// Which blocks queries read, in place of all of them (guide/chosen_blocks.md). Each query reads,
+/// for each KV head, the blocks that it chooses, the first and last ones, and those with tokens of
+/// the step. Windows, sinks and masks hide what they hide anyway. Not with ALiBi, or positions that
+/// the caller gives.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_chosen_blocks {
+    /// sizeof(pkv_chosen_blocks): the caller sets it.
+    pub struct_size: u32,
+    /// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
+    /// al. 2024), among those in which it sees a token. The bound of a block is the sum, over the
+    /// query heads of the KV head and over the dims, of the larger of q \* min and q \* max of its
+    /// keys. Needs a cache. 0: lists are given.
+    pub top: u32,
+    /// How many first blocks are read as well; 1 suits most models.
+    pub first: u32,
+    /// How many blocks before those of the step are read as well, likewise.
+    pub last: u32,
+    /// With top: 1: the new tokens of a session choose the same blocks, those with the highest sums
+    /// of their bounds, and read them together: for trees of speculative tokens, say. 0 (default):
+    /// each chooses its own.
+    pub together: u32,
+    /// 0.
+    pub reserved: u32,
+    /// \[rows\]\[kv_heads\]\[list_size\]: the blocks that each query reads for each KV head, in
+    /// place of top: their indices in the block table, rising, PKV_NO_BLOCK after the last. Blocks
+    /// that are read in any case may be among them. NULL: top is given.
+    pub lists: *const u32,
+    /// Indices per query and KV head.
+    pub list_size: u64,
+    /// Out, \[rows\]\[kv_heads\]\[top\]: what top chose, as lists, for another layer say. NULL
+    /// (default): not wanted.
+    pub chosen: *mut u32,
+}
+sized!(pkv_chosen_blocks);
+
+/// The attention mass of each entry of a block table: the sum of the weights (after the softmax)
+/// that the queries of the sequence give to the tokens of the block, 0 where they see none. A query
+/// has the mass 1 to give, less what a sink logit takes. It takes one more reading of the keys. Not
+/// for storage CONTIGUOUS, and not with chosen blocks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pkv_block_mass {
+    /// sizeof(pkv_block_mass): the caller sets it.
+    pub struct_size: u32,
+    /// Only this many last new tokens of each session count; 0 (default): all.
+    pub queries: u32,
+    /// Out, \[sequences\]\[query_heads\]\[size\]: the masses. Entries beyond the blocks of a
+    /// sequence, and those of one without queries, are left as they are.
+    pub masses: *mut f32,
+    /// Entries per query head: those of the longest sequence, or more.
+    pub size: u64,
+}
+sized!(pkv_block_mass);
 
 /// Which attention is computed. Variants combine freely. Lists of \[rows\] have the rows of all
 /// sequences, one after the other, also where tensors are padded.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_attention_params {
-    /// sizeof(pkv_attention_params): pkv_attention_params_init sets it.
+    /// sizeof(pkv_attention_params): the caller sets it.
     pub struct_size: u32,
     /// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
     pub scale: f32,
-    /// 1 (default): a query sees nothing after its position. 0: its whole sequence.
-    pub causal: u32,
-    /// A query sees its position and window - 1 before it; 0: all. Default PKV_WINDOW_OF_LAYER
-    /// (stateless: 0).
+    /// 0 (default): a query sees nothing after its position (causal). 1: its whole sequence.
+    pub bidirectional: u32,
+    /// A query sees its position and window - 1 before it. 0 (default): the window of the layer's
+    /// group; all positions if it has none.
     pub window: u32,
-    /// First positions that are seen whatever the window. Default PKV_SINKS_OF_LAYER (stateless:
-    /// 0).
+    /// First positions that are seen whatever the window. 0 (default): those of the layer's group;
+    /// PKV_NO_SINKS: none.
     pub sinks: u32,
     /// Bound of the scores, finite, not negative; 0 (default): none.
     pub softcap: f32,
+    /// \[kv_heads\]: the window of each KV head, in place of `window`: the queries that use the
+    /// head see only that far back. 0: that of the layer's group. NULL (default): `window`.
+    pub head_windows: *const u32,
+    /// \[kv_heads\]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`.
+    pub head_sinks: *const u32,
     /// \[query_heads\]: slopes of ALiBi. NULL (default): none.
     pub alibi_slopes: *const f32,
     /// \[query_heads\]: logits that take part in the softmax without a value (learned attention
     /// sinks). NULL (default): none.
     pub sink_logits: *const f32,
-    /// \[rows\]\[mask_words\]: which new tokens of its own session a new token sees, for trees of
-    /// speculative tokens. Bit j % 64 of word j / 64 stands for the session's new token j. Of the
-    /// new tokens just those are seen whose bit is set and which the window does not hide; what was
-    /// there before the step is seen by causal, window and sinks as without a mask. NULL (default):
-    /// no mask.
-    pub mask: *const u64,
-    /// Words per row, at most 2^26: 64 \* mask_words must reach the new tokens of every session.
-    pub mask_words: u64,
+    /// NULL (default): none.
+    pub mask: *const pkv_mask,
+    /// NULL (default): queries read all blocks.
+    pub chosen_blocks: *const pkv_chosen_blocks,
+    /// NULL (default): not wanted.
+    pub block_mass: *const pkv_block_mass,
     /// Out, \[rows\]\[query_heads\]: log of the sum of exp(score), sink_logits included. Where
     /// nothing was seen, it has the sink_logits alone, or is -infinity without them. NULL
     /// (default): not wanted.
     pub lse: *mut f32,
-    /// \[rows\]: the mask of a tree of speculative tokens by the parent of each new token: its
-    /// index among the new tokens of its session, lower than the token's own, or -1 for none. A new
-    /// token sees itself, its ancestors and, as without a mask, what was there before the step.
-    /// NULL (default): no tree. At most one of mask, parents and bool_mask is given.
-    pub parents: *const i32,
-    /// Which positions each query sees, in bytes: 0 hides; another byte shows what causal and the
-    /// window do not hide. That of query i of sequence s for column c is at bool_mask\[s \*
-    /// bool_mask_batch_stride + i \* bool_mask_row_stride + c\]; with first_rows (of
-    /// pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded
-    /// batch. Positions before the first column are seen as without a mask. NULL (default): no
-    /// mask.
-    pub bool_mask: *const u8,
-    /// They reach the last position of every sequence.
-    pub bool_mask_columns: u64,
-    /// 0 (default): all queries of a sequence have the same row.
-    pub bool_mask_row_stride: i64,
-    /// 0 (default): all sequences have the same rows.
-    pub bool_mask_batch_stride: i64,
-    /// \[sequences\]: the position of column 0. A negative one is the number of first columns that
-    /// stand for no position, such as padding on the left. NULL (default): 0.
-    pub bool_mask_first_positions: *const i64,
-    /// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
-    /// al. 2024), among those in which it sees a token. It reads these, the first_blocks, the
-    /// last_blocks and those with tokens of the step. The bound of a block is the sum, over the
-    /// query heads of the KV head and over the dims, of the larger of q \* min and q \* max of its
-    /// keys. 0 (default): none is chosen so. Needs a cache.
-    pub top_blocks: u32,
-    /// With chosen blocks: so many first blocks are read, too. Default 1.
-    pub first_blocks: u32,
-    /// With chosen blocks: so many blocks before those of the step are read, too. Default 1.
-    pub last_blocks: u32,
-    /// Of block_mass: only so many last new tokens of each session count; 0 (default): all.
-    pub block_mass_queries: u32,
-    /// \[rows\]\[kv_heads\]\[block_list_size\]: the blocks that each query reads for each KV head,
-    /// in place of top_blocks: their indices in the block table, rising, PKV_NO_BLOCK after the
-    /// last. Of those that are read in any case, it may name some. NULL (default): no list.
-    pub block_lists: *const u32,
-    /// Indices per query and KV head.
-    pub block_list_size: u64,
-    /// Out, \[rows\]\[kv_heads\]\[top_blocks\]: what top_blocks chose, as a block list, for another
-    /// layer say. NULL (default): not wanted.
-    pub chosen_blocks: *mut u32,
-    /// Out, \[sequences\]\[query_heads\]\[block_mass_size\]: the attention mass of each entry of a
-    /// block table: the sum of the weights (after the softmax) that the queries of the sequence
-    /// give to the tokens of the block, 0 where they see none. A query has the mass 1 to give, less
-    /// what a sink logit takes. Entries beyond the blocks of a sequence, and those of one without
-    /// queries, are left as they are. It takes one more reading of the keys. Not for storage
-    /// CONTIGUOUS, and not with chosen blocks. NULL (default): not wanted.
-    pub block_mass: *mut f32,
-    /// Entries per query head: those of the longest sequence, or more.
-    pub block_mass_size: u64,
-    /// \[kv_heads\]: the window of each KV head, in place of `window`: the queries that use the
-    /// head see so far back. 0: all; PKV_WINDOW_OF_LAYER: that of the layer. NULL (default):
-    /// `window`.
-    pub head_windows: *const u32,
-    /// \[kv_heads\]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`.
-    pub head_sinks: *const u32,
-    /// Of top_blocks: 1: the new tokens of a session choose the same blocks, those with the highest
-    /// sums of their bounds, and read them together: for trees of speculative tokens, say. 0
-    /// (default): each chooses its own.
-    pub choose_together: u32,
-    /// 0.
-    pub reserved: u32,
 }
+sized!(pkv_attention_params);
 
 /// What pkv_pool_create makes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_pool_config {
-    /// sizeof(pkv_pool_config): pkv_pool_config_init sets it.
+    /// sizeof(pkv_pool_config): the caller sets it.
     pub struct_size: u32,
     /// How many blocks; 1 to 2^31 - 1. No default.
     pub blocks: u32,
-    /// Slots (tokens) per block; 1 to 256. Default 16.
+    /// Slots (tokens) per block; 1 to 256; 0 (default): 16.
     pub block_size: u32,
     /// 0.
     pub reserved: u32,
     /// Copied; what it points to must outlive the pool. NULL (default): the system's.
     pub allocator: *const pkv_allocator,
 }
+sized!(pkv_pool_config);
 
 /// The state of one block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_block_state {
-    /// sizeof(pkv_block_state): set it before the call.
+    /// sizeof(pkv_block_state): the caller sets it.
     pub struct_size: u32,
     /// The block id.
     pub id: u32,
@@ -990,17 +1031,16 @@ pub struct pkv_block_state {
     /// 1: read only.
     pub sealed: u32,
 }
+sized!(pkv_block_state);
 
 /// What a session has from its beginning.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_config {
-    /// sizeof(pkv_session_config): pkv_session_config_init sets it.
+    /// sizeof(pkv_session_config): the caller sets it.
     pub struct_size: u32,
     /// pkv_batch_choose_victims chooses higher ones last. Default 0.
     pub priority: i32,
-    /// Makes room at once, as pkv_session_reserve. Default 0.
-    pub reserve_tokens: u64,
     /// Default SHARE.
     pub prefix: pkv_prefix_use,
     /// Of blocks that it uses and stores; the highest of all users counts.
@@ -1011,12 +1051,13 @@ pub struct pkv_session_config {
     /// Up to 256.
     pub salt_size: u64,
 }
+sized!(pkv_session_config);
 
 /// What a session holds now.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_session_info {
-    /// sizeof(pkv_session_info): set it before the call.
+    /// sizeof(pkv_session_info): the caller sets it.
     pub struct_size: u32,
     /// That of the session's config, or set since.
     pub priority: i32,
@@ -1033,12 +1074,13 @@ pub struct pkv_session_info {
     /// Of these, held by nobody else: a suspend or a close frees them.
     pub exclusive_blocks: u64,
 }
+sized!(pkv_session_info);
 
 /// One stream. Only the fields of its kind are looked at.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_stream {
-    /// sizeof(pkv_stream): pkv_stream_init sets it.
+    /// sizeof(pkv_stream): the caller sets it.
     pub struct_size: u32,
     /// Where the bytes come from or go to.
     pub kind: pkv_stream_kind,
@@ -1061,12 +1103,13 @@ pub struct pkv_stream {
     /// CALLBACKS: passed to both functions.
     pub user: *mut c_void,
 }
+sized!(pkv_stream);
 
 /// What goes with saving and with loading.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_file_config {
-    /// sizeof(pkv_file_config): pkv_file_config_init sets it.
+    /// sizeof(pkv_file_config): the caller sets it.
     pub struct_size: u32,
     /// 1: with the prefix index, as far as the cache has one. Default 0.
     pub prefix_index: u32,
@@ -1075,9 +1118,9 @@ pub struct pkv_file_config {
     /// chooses to which tenant's index they go. Texts without a salt are taken either way: load no
     /// file that others can write without a key. Saving does not look at it.
     pub trust_salts: u32,
-    /// Saving to PATH: 1 (default) waits for the disk. With 0 a power cut may lose the old file and
+    /// Saving to PATH: 0 (default) waits for the disk. With 1 a power cut may lose the old file and
     /// the new one; a killed process loses neither.
-    pub durable: u32,
+    pub skip_fsync: u32,
     /// Names the model (a hash of its weights, say); a file with another one is a MISMATCH. NULL:
     /// none.
     pub fingerprint: *const c_void,
@@ -1089,6 +1132,7 @@ pub struct pkv_file_config {
     /// Its bytes, 16 to 64.
     pub key_size: u64,
 }
+sized!(pkv_file_config);
 
 /// One sequence to save: a session or a snapshot. This struct is pinned: it will not grow.
 #[repr(C)]
@@ -1106,7 +1150,7 @@ pub struct pkv_file_item {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_file_info {
-    /// sizeof(pkv_file_info): set it before the call.
+    /// sizeof(pkv_file_info): the caller sets it.
     pub struct_size: u32,
     /// Version of the format: 1 without a key, 2 with one.
     pub version: u32,
@@ -1137,12 +1181,13 @@ pub struct pkv_file_info {
     /// What the saver named the model by.
     pub fingerprint: [u8; 64],
 }
+sized!(pkv_file_info);
 
 /// Figures of one salt's share of the index, or of all of it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_prefix_stats {
-    /// sizeof(pkv_prefix_stats): set it before the call.
+    /// sizeof(pkv_prefix_stats): the caller sets it.
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
@@ -1169,6 +1214,7 @@ pub struct pkv_prefix_stats {
     /// Of these, pinned.
     pub pinned_blocks: u64,
 }
+sized!(pkv_prefix_stats);
 
 /// What happened to one block position. A match of a text ends after the last of its positions that
 /// were stored and have not gone. Without windows a position is stored after the one that precedes
@@ -1211,7 +1257,7 @@ pub struct pkv_store_item {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_store {
-    /// sizeof(pkv_store): set it before the call.
+    /// sizeof(pkv_store): the caller sets it.
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
@@ -1228,13 +1274,14 @@ pub struct pkv_store {
     /// Closes the store; no call follows.
     pub close: Option<unsafe extern "C" fn(*mut c_void)>,
 }
+sized!(pkv_store);
 
 /// The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix index
 /// has one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_store_config {
-    /// sizeof(pkv_store_config): pkv_store_config_init sets it.
+    /// sizeof(pkv_store_config): the caller sets it.
     pub struct_size: u32,
     /// How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of
     /// their text. Default 0: they take what is in memory.
@@ -1256,12 +1303,13 @@ pub struct pkv_store_config {
     /// written. 0 (default): a quarter of the blocks.
     pub queue_blocks: u64,
 }
+sized!(pkv_store_config);
 
 /// What a tier has done so far. An item is a block of one layer group.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_store_stats {
-    /// sizeof(pkv_store_stats): set it before the call.
+    /// sizeof(pkv_store_stats): the caller sets it.
     pub struct_size: u32,
     /// 1: the store failed lately and is left alone for a while.
     pub down: u32,
@@ -1286,6 +1334,7 @@ pub struct pkv_store_stats {
     /// Calls that the store failed.
     pub failures: u64,
 }
+sized!(pkv_store_stats);
 
 /// A directory of files, one for each item. It survives restarts, and several processes of one user
 /// may use it at once. The files belong to that user, and nobody else may read them (mode 0600).
@@ -1299,7 +1348,7 @@ pub struct pkv_store_stats {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_directory_config {
-    /// sizeof(pkv_directory_config): pkv_directory_config_init sets it.
+    /// sizeof(pkv_directory_config): the caller sets it.
     pub struct_size: u32,
     /// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
     /// empty, which are misses.
@@ -1312,6 +1361,7 @@ pub struct pkv_directory_config {
     /// processes left go first.
     pub capacity_bytes: u64,
 }
+sized!(pkv_directory_config);
 
 /// Hands the list of all functions to a macro: linked and opened at run time they are
 /// the same ones.
@@ -1329,18 +1379,6 @@ macro_rules! for_each_function {
             /// belongs to the library and stays valid until the next failing call on the same
             /// thread. Since 0.1.
             fn pkv_last_error() -> *const c_char;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_cache_config) as the caller compiled it.
-            fn pkv_cache_config_init(config: *mut pkv_cache_config, struct_size: usize) ->
-                pkv_status;
-            /// Fills a layer group with defaults: values as wide as keys, F32, no window. Statuses:
-            /// INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `group`: The layer group.
-            /// - `struct_size`: sizeof(pkv_layer_group) as the caller compiled it.
-            fn pkv_layer_group_init(group: *mut pkv_layer_group, struct_size: usize) -> pkv_status;
             /// Tells what a cache of this config would take; allocates nothing. Statuses:
             /// INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a
             /// store that the storage cannot have). Since 0.1.
@@ -1410,12 +1448,6 @@ macro_rules! for_each_function {
             ///
             /// - `isa`: The instruction set; for an unknown value the name is "unknown".
             fn pkv_isa_name(isa: pkv_isa) -> *const c_char;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_compute_config) as the caller compiled it.
-            fn pkv_compute_config_init(config: *mut pkv_compute_config, struct_size: usize) ->
-                pkv_status;
             /// Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), NO_MEMORY. Since
             /// 0.1.
             ///
@@ -1446,14 +1478,14 @@ macro_rules! for_each_function {
             fn pkv_openmp_runner(out: *mut pkv_runner) -> pkv_status;
             /// Tells where one layer of a paged cache is in memory, for engines with kernels of
             /// their own. Read only. The addresses stay valid as long as the cache;
-            /// pkv_session_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE
-            /// (layer), UNSUPPORTED (not PAGED; a layer with a rotation, which the caller's headers
-            /// do not know). Since 0.1.
+            /// pkv_session_get_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE
+            /// (layer), UNSUPPORTED (not PAGED). Since 0.1.
             ///
             /// - `cache`: The cache.
             /// - `layer`: The layer of the model.
             /// - `out`: The view.
-            fn pkv_cache_kv_view(cache: pkv_cache, layer: u32, out: *mut pkv_kv_view) -> pkv_status;
+            fn pkv_cache_get_kv_view(cache: pkv_cache, layer: u32, out: *mut pkv_kv_view) ->
+                pkv_status;
             /// Lays out K and V of one layer in a run of memory of the caller's, as a cache of the
             /// same layout has them: fills in the strides of a view and tells its size. Allocates
             /// and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
@@ -1504,15 +1536,9 @@ macro_rules! for_each_function {
             /// - `v`: Values, \[queries\]\[kv_heads\]\[value_dim\]. NULL if V is in the dims of K.
             fn pkv_kv_write(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
                 pkv_attention_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
-            /// Fills params with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `params`: The params.
-            /// - `struct_size`: sizeof(pkv_attention_params) as the caller compiled it.
-            fn pkv_attention_params_init(params: *mut pkv_attention_params, struct_size: usize) ->
-                pkv_status;
             /// Computes attention without a cache: over a view and block tables that the caller
             /// owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
-            /// UNSUPPORTED (top_blocks), OVERFLOW, NO_MEMORY. Since 0.1.
+            /// UNSUPPORTED (top), OVERFLOW, NO_MEMORY. Since 0.1.
             ///
             /// - `compute`: What it runs on. NULL: all processors.
             /// - `kv`: The memory of K and V.
@@ -1541,14 +1567,9 @@ macro_rules! for_each_function {
             /// - `dim`: Head dim of the results.
             /// - `merged`: The merged result, \[rows\]\[heads\]\[dim\].
             /// - `merged_lse`: Its lse, \[rows\]\[heads\]. May be NULL.
-            fn pkv_merge_states(compute: pkv_compute, count: usize, outs: *const pkv_tensor, lse:
+            fn pkv_attention_merge(compute: pkv_compute, count: usize, outs: *const pkv_tensor, lse:
                 *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor,
                 merged_lse: *mut f32) -> pkv_status;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_pool_config) as the caller compiled it.
-            fn pkv_pool_config_init(config: *mut pkv_pool_config, struct_size: usize) -> pkv_status;
             /// Makes a pool with every block free. Statuses: INVALID_ARGUMENT, TOO_LARGE,
             /// NO_MEMORY. Since 0.1.
             ///
@@ -1612,7 +1633,7 @@ macro_rules! for_each_function {
             /// - `pool`: The pool.
             /// - `id`: The block id.
             /// - `out`: The state.
-            fn pkv_pool_block_state(pool: pkv_pool, id: u32, out: *mut pkv_block_state) ->
+            fn pkv_pool_get_block_state(pool: pkv_pool, id: u32, out: *mut pkv_block_state) ->
                 pkv_status;
             /// Tells the counts of a pool; exact while no other call is under way. Statuses: none
             /// of its own. Since 0.1.
@@ -1626,12 +1647,6 @@ macro_rules! for_each_function {
             ///
             /// - `pool`: The pool.
             fn pkv_pool_validate(pool: pkv_pool) -> pkv_status;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_session_config) as the caller compiled it.
-            fn pkv_session_config_init(config: *mut pkv_session_config, struct_size: usize) ->
-                pkv_status;
             /// Opens an empty session. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1.
             ///
             /// - `cache`: The cache.
@@ -1649,14 +1664,14 @@ macro_rules! for_each_function {
             ///
             /// - `session`: The session.
             /// - `tokens`: The length in tokens.
-            fn pkv_session_length(session: pkv_session, tokens: *mut u64) -> pkv_status;
+            fn pkv_session_get_length(session: pkv_session, tokens: *mut u64) -> pkv_status;
             /// Tells of how many tokens one layer holds K and V: more than the length while a step
             /// is in flight and the layer was written. Statuses: OUT_OF_RANGE. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `layer`: The layer of the model.
             /// - `tokens`: The number of tokens.
-            fn pkv_session_layer_length(session: pkv_session, layer: u32, tokens: *mut u64) ->
+            fn pkv_session_get_layer_length(session: pkv_session, layer: u32, tokens: *mut u64) ->
                 pkv_status;
             /// Copies the token ids of positions \[first, first + n): committed ones, and those
             /// that pkv_session_suspend remembered. Statuses: OUT_OF_RANGE. Since 0.1.
@@ -1665,12 +1680,12 @@ macro_rules! for_each_function {
             /// - `first`: The first position.
             /// - `n`: How many.
             /// - `tokens`: \[n\]: the ids; PKV_NO_TOKEN where none was told.
-            fn pkv_session_tokens(session: pkv_session, first: u64, n: usize, tokens: *mut i32) ->
-                pkv_status;
-            /// Tells the ids of positions that were committed without them (by pkv_session_prefill
-            /// or pkv_session_push). If forks that share a block are told different ids, the prefix
-            /// index caches it as one of the texts only. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT
-            /// (a position that has another id already). Since 0.1.
+            fn pkv_session_get_tokens(session: pkv_session, first: u64, n: usize, tokens: *mut i32)
+                -> pkv_status;
+            /// Tells the ids of positions that were committed without them (by pkv_session_append).
+            /// If forks that share a block are told different ids, the prefix index caches it as
+            /// one of the texts only. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has
+            /// another id already). Since 0.1.
             ///
             /// - `session`: The session.
             /// - `first`: The first position.
@@ -1680,46 +1695,38 @@ macro_rules! for_each_function {
                 i32) -> pkv_status;
             /// Makes room in all groups or in none, so that later steps up to there cannot run out
             /// of blocks, however they are cut and whatever other sessions take. Never shrinks. The
-            /// room lasts until the session is that long, or pkv_session_trim, pkv_session_prefill,
-            /// pkv_session_suspend or pkv_session_close gives it back. It has no blocks for copies
-            /// of what the session shares later: after pkv_session_fork, pkv_snapshot_take or
-            /// pkv_file_save, call it again. A state that others shared would not come back, so
-            /// until the room ends the prefix index gets the session's last full block only if the
-            /// states there are checkpoints. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY.
-            /// Since 0.1.
+            /// room lasts until the session is that long, or pkv_session_trim, pkv_session_suspend
+            /// or pkv_session_close gives it back. It has no blocks for copies of what the session
+            /// shares later: after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it
+            /// again. A state that others shared would not come back, so until the room ends the
+            /// prefix index gets the session's last full block only if the states there are
+            /// checkpoints. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `total_tokens`: Tokens to have room for, those that it holds included.
             fn pkv_session_reserve(session: pkv_session, total_tokens: u64) -> pkv_status;
-            /// Replaces what a session holds, one layer per call, without a batch. The first call
-            /// begins a step; the old content is gone from then on. When every layer was given
-            /// once, the step is committed and the length is n. pkv_session_trim (to any length up
-            /// to pkv_session_length) ends an unfinished step. for (layer = 0; layer \< layers;
-            /// layer++) pkv_session_prefill(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS,
-            /// TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the
-            /// step's), UNSUPPORTED (storage NONE), BUSY. Since 0.1.
+            /// Appends n tokens to a session, one layer per call, without a batch. The first call
+            /// begins a step. When every layer was given once, the step is committed and the
+            /// session is n tokens longer. pkv_session_trim (to any length up to
+            /// pkv_session_get_length) ends an unfinished step; trim to 0 first to replace what the
+            /// session holds. for (layer = 0; layer \< layers; layer++) pkv_session_append(session,
+            /// layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE
+            /// (layer), INVALID_ARGUMENT (another n than the step's), UNSUPPORTED (storage NONE),
+            /// BUSY, SUSPENDED. Since 0.1.
             ///
             /// - `session`: The session.
-            /// - `layer`: The layer of the model; in any order, each once.
+            /// - `layer`: The layer of the model; in any order. Until the step is complete a layer
+            /// may be given again.
             /// - `n`: How many tokens; the same in every call of a step.
             /// - `k`: Keys, \[n\]\[kv_heads\]\[key_dim\].
             /// - `v`: Values, \[n\]\[kv_heads\]\[value_dim\]. NULL in a latent group.
-            fn pkv_session_prefill(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor,
+            fn pkv_session_append(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor,
                 v: *const pkv_tensor) -> pkv_status;
-            /// Appends one token, one layer per call, as pkv_session_prefill does. Statuses: as
-            /// pkv_session_prefill. Since 0.1.
-            ///
-            /// - `session`: The session.
-            /// - `layer`: The layer of the model; in any order, each once.
-            /// - `k`: Its key, \[1\]\[kv_heads\]\[key_dim\].
-            /// - `v`: Its value, \[1\]\[kv_heads\]\[value_dim\]. NULL in a latent group.
-            fn pkv_session_push(session: pkv_session, layer: u32, k: *const pkv_tensor, v: *const
-                pkv_tensor) -> pkv_status;
             /// Keeps the first tokens of a session and gives back every block beyond them, reserved
-            /// ones too. Ends an unfinished pkv_session_prefill or pkv_session_push. Statuses:
-            /// OUT_OF_RANGE (longer than the session is, a group with a window no longer has what
-            /// it needs, one with states has none there, or the next token would go into a dropped
-            /// block; see pkv_session_last_trim), BUSY. Since 0.1.
+            /// ones too. Ends an unfinished pkv_session_append. Statuses: OUT_OF_RANGE (longer than
+            /// the session is, a group with a window no longer has what it needs, one with states
+            /// has none there, or the next token would go into a dropped block; see
+            /// pkv_session_get_last_trim), BUSY. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `length`: How many tokens to keep.
@@ -1731,7 +1738,7 @@ macro_rules! for_each_function {
             /// - `limit`: The longest length that is of use.
             /// - `length`: The longest one, up to limit and to the length of the session, that
             /// pkv_session_trim can keep; 0 if there is no other.
-            fn pkv_session_last_trim(session: pkv_session, limit: u64, length: *mut u64) ->
+            fn pkv_session_get_last_trim(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
             /// Tells about how long after a session its text is expected to go on in another one: a
             /// tool is running, say, or the user reads the answer. Set it before the session is
@@ -1747,14 +1754,14 @@ macro_rules! for_each_function {
             fn pkv_session_set_return_hint(session: pkv_session, after: u32) -> pkv_status;
             /// Forgets blocks in the middle of a session: gives them back, in one layer group. What
             /// is left keeps its positions; later tokens do not see the tokens of these blocks (as
-            /// if masked), and neither do slots, indices and materialize. Layers of other groups
-            /// still see them. From the first block dropped on, the session no longer shares its
-            /// blocks through the prefix index: what only this session used there is taken from the
-            /// index, and later tokens are not published. A resume after pkv_session_suspend brings
-            /// the whole text back, to be computed again. Forks, snapshots and files lack what was
-            /// dropped. Statuses: OUT_OF_RANGE (group; a block that is not full of tokens),
-            /// INVALID_ARGUMENT (not rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY,
-            /// SUSPENDED. Since 0.1.
+            /// if masked), and neither do slot mappings, KV indices and pkv_session_read. Layers of
+            /// other groups still see them. From the first block dropped on, the session no longer
+            /// shares its blocks through the prefix index: what only this session used there is
+            /// taken from the index, and later tokens are not published. A resume after
+            /// pkv_session_suspend brings the whole text back, to be computed again. Forks,
+            /// snapshots and files lack what was dropped. Statuses: OUT_OF_RANGE (group; a block
+            /// that is not full of tokens), INVALID_ARGUMENT (not rising), UNSUPPORTED (CONTIGUOUS;
+            /// a group with states), BUSY, SUSPENDED. Since 0.1.
             ///
             /// - `session`: The session.
             /// - `group`: The index of the group.
@@ -1775,21 +1782,20 @@ macro_rules! for_each_function {
             /// - `out`: The new session.
             fn pkv_session_fork(session: pkv_session, out: *mut pkv_session) -> pkv_status;
             /// Gives back every block that nobody else holds (preemption) and remembers the token
-            /// ids. The session is empty then, and its length is 0. Until it is resumed, trimmed or
-            /// prefilled anew, calls that would add to it return PKV_SUSPENDED. Needs no memory.
-            /// Suspending twice is OK. Ends an unfinished pkv_session_prefill or pkv_session_push.
-            /// Statuses: BUSY. Since 0.1.
+            /// ids. The session is empty then, and its length is 0. Until it is resumed or trimmed,
+            /// calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice
+            /// is OK. Ends an unfinished pkv_session_append. Statuses: BUSY. Since 0.1.
             ///
             /// - `session`: The session.
             fn pkv_session_suspend(session: pkv_session) -> pkv_status;
             /// Ends a suspension: reserves the blocks that the remembered tokens need, all or none
             /// (in groups with a window: those of one window; with states: those for batches of any
             /// size or, where there can never be as many, for one batch), and says which K and V
-            /// must be computed again: those of positions \[\*length, \*total). pkv_session_tokens
-            /// tells the ids of these positions. Prefill them by batches of any size, which may go
-            /// beyond total; a commit without ids takes the remembered ones, one with other ids is
-            /// refused. A trim, or pkv_session_prefill, forgets what is remembered. For a session
-            /// that is not suspended the call is OK and tells its length and what it remembers.
+            /// must be computed again: those of positions \[\*length, \*total).
+            /// pkv_session_get_tokens tells the ids of these positions. Prefill them by batches of
+            /// any size, which may go beyond total; a commit without ids takes the remembered ones,
+            /// one with other ids is refused. A trim forgets what is remembered. For a session that
+            /// is not suspended the call is OK and tells its length and what it remembers.
             /// Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended),
             /// BUSY. Since 0.1.
             ///
@@ -1820,30 +1826,8 @@ macro_rules! for_each_function {
             /// - `ids`: \[capacity\]: block ids; PKV_NO_BLOCK where the block left the window (one
             /// step late: see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
             /// - `count`: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_session_block_table(session: pkv_session, group: u32, capacity: usize, ids: *mut
-                u32, count: *mut usize) -> pkv_status;
-            /// Tells the slots of positions \[first, first + n) in one group, up to the end of the
-            /// last block held. Statuses: OUT_OF_RANGE, UNSUPPORTED (CONTIGUOUS). Since 0.1.
-            ///
-            /// - `session`: The session.
-            /// - `group`: The index of the group.
-            /// - `first`: The first position.
-            /// - `n`: How many.
-            /// - `slots`: \[n\]: block id \* block_size + offset; -1 where the block left the
-            /// window or was dropped.
-            fn pkv_session_slot_mapping(session: pkv_session, group: u32, first: u64, n: usize,
-                slots: *mut i64) -> pkv_status;
-            /// Tells the slots that attention reads now in one group, in token order: those of
-            /// committed tokens and of the step in flight that the window still holds and that were
-            /// not dropped. Statuses: as pkv_session_block_table. Since 0.1.
-            ///
-            /// - `session`: The session.
-            /// - `group`: The index of the group.
-            /// - `capacity`: Entries that slots has room for.
-            /// - `slots`: \[capacity\]: the slots. May be NULL if capacity is 0.
-            /// - `count`: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_session_kv_indices(session: pkv_session, group: u32, capacity: usize, slots: *mut
-                i64, count: *mut usize) -> pkv_status;
+            fn pkv_session_get_block_table(session: pkv_session, group: u32, capacity: usize, ids:
+                *mut u32, count: *mut usize) -> pkv_status;
             /// Reads K and V of positions \[first, first + n) of one layer back as rows. Positions
             /// of a step in flight are there once the layer was written. Statuses: OUT_OF_RANGE
             /// (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
@@ -1854,8 +1838,8 @@ macro_rules! for_each_function {
             /// - `n`: How many.
             /// - `k`: Keys, \[n\]\[kv_heads\]\[key_dim\]. NULL: not wanted.
             /// - `v`: Values, \[n\]\[kv_heads\]\[value_dim\]. NULL: not wanted.
-            fn pkv_session_materialize(session: pkv_session, layer: u32, first: u64, n: usize, k:
-                *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_session_read(session: pkv_session, layer: u32, first: u64, n: usize, k: *const
+                pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             /// Copies the state of one layer of a group with states. Held are those after the last
             /// token, after the last full block and at checkpoints. Statuses: OUT_OF_RANGE (layer;
             /// this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the layer keeps K and
@@ -1907,12 +1891,6 @@ macro_rules! for_each_function {
             fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const
                 pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session,
                 victim_count: *mut usize) -> pkv_status;
-            /// Tells how many rows a batch has: the sum of new_tokens. Statuses: none of its own.
-            /// Since 0.1.
-            ///
-            /// - `batch`: The batch.
-            /// - `rows`: The number of rows.
-            fn pkv_batch_rows(batch: pkv_batch, rows: *mut usize) -> pkv_status;
             /// Tells where the rows of each session begin in the tensors of pkv_batch_write and
             /// pkv_batch_attend, for batches that are padded on the left or have gaps. Statuses:
             /// none of its own. Since 0.1.
@@ -1982,14 +1960,14 @@ macro_rules! for_each_function {
             /// - `capacity`: Entries that slots has room for.
             /// - `slots`: \[capacity\]: one slot per row. May be NULL if capacity is 0.
             /// - `count`: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_slot_mapping(batch: pkv_batch, group: u32, capacity: usize, slots: *mut
+            fn pkv_batch_get_slot_mapping(batch: pkv_batch, group: u32, capacity: usize, slots: *mut
                 i64, count: *mut usize) -> pkv_status;
             /// Tells the blocks that begin replaced in one group because they were shared and
             /// part-filled: the step writes to block to\[i\] in the place of from\[i\]. Where all
             /// sessions that hold such a block are in the batch and write to it, one of them keeps
             /// it: n of them take n - 1 new blocks. Storage PAGED has copied the bytes already;
             /// with storage NONE the engine makes all copies of the batch before it writes the
-            /// first row. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+            /// first row. Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
             ///
             /// - `batch`: The batch.
             /// - `group`: The index of the group.
@@ -1997,16 +1975,16 @@ macro_rules! for_each_function {
             /// - `from`: \[capacity\]: the shared blocks. May be NULL if capacity is 0.
             /// - `to`: \[capacity\]: the blocks in their place. May be NULL if capacity is 0.
             /// - `count`: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_block_copies(batch: pkv_batch, group: u32, capacity: usize, from: *mut u32,
-                to: *mut u32, count: *mut usize) -> pkv_status;
+            fn pkv_batch_get_block_copies(batch: pkv_batch, group: u32, capacity: usize, from: *mut
+                u32, to: *mut u32, count: *mut usize) -> pkv_status;
             /// Gives the states of one layer of a group with state_bytes: where the engine reads
             /// the state before its new tokens, and where it writes the one after them. A session
             /// with new tokens always gets a place for the state after the last of them. A step
             /// that reaches past a checkpoint (checkpoint_tokens) gets places for the states there
             /// and after the last full block, too, and a step of at most draft_tokens new tokens a
             /// place after each: the state after a token of a draft is that of the token and what
-            /// precedes it in its branch. Which ones these are, pkv_batch_state_indices tells. The
-            /// engine writes all of `after` before the commit; their bytes are undefined until
+            /// precedes it in its branch. Which ones these are, pkv_batch_get_state_blocks tells.
+            /// The engine writes all of `after` before the commit; their bytes are undefined until
             /// then. Nobody else sees them before the commit, and what `before` points to does not
             /// change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED
             /// (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
@@ -2019,39 +1997,31 @@ macro_rules! for_each_function {
             /// - `capacity`: Entries that after has room for.
             /// - `after`: \[capacity\]: where to write. May be NULL if capacity is 0.
             /// - `count`: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_states(batch: pkv_batch, layer: u32, before: *mut *const c_void, capacity:
-                usize, after: *mut *mut c_void, count: *mut usize) -> pkv_status;
-            /// Tells after which new tokens of each session a group with states keeps a state:
-            /// session i those from tokens\[indptr\[i\]\] to tokens\[indptr\[i + 1\] - 1\].
-            /// Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V).
-            /// Since 0.1.
+            fn pkv_batch_get_states(batch: pkv_batch, layer: u32, before: *mut *const c_void,
+                capacity: usize, after: *mut *mut c_void, count: *mut usize) -> pkv_status;
+            /// Tells which states a step keeps in a group, and in which blocks they are. The states
+            /// that session i keeps are those after its new tokens tokens\[indptr\[i\]\] to
+            /// tokens\[indptr\[i + 1\] - 1\]. An engine with memory of its own (storage NONE), or
+            /// with kernels that take block ids, reads the state in before\[i\] and writes those in
+            /// after; with storage PAGED pkv_batch_get_states gives addresses. Statuses:
+            /// OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
             ///
             /// - `batch`: The batch.
             /// - `group`: The index of the group.
+            /// - `before`: \[sessions\]: the block with the state that each session has;
+            /// PKV_NO_BLOCK: it has no token yet. May be NULL.
             /// - `indptr`: \[sessions + 1\]: where the states of each session begin, and the end.
-            /// - `capacity`: Entries that tokens has room for.
+            /// - `capacity`: Entries that tokens and after have room for.
             /// - `tokens`: \[capacity\]: indices among the session's new tokens, 0 the first,
             /// rising. May be NULL if capacity is 0.
+            /// - `after`: \[capacity\]: the blocks to write. May be NULL.
             /// - `count`: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_state_indices(batch: pkv_batch, group: u32, indptr: *mut usize, capacity:
-                usize, tokens: *mut u32, count: *mut usize) -> pkv_status;
-            /// Tells in which blocks the states of a group are, for engines with bytes of their own
-            /// (storage NONE) or with kernels that take ids. Statuses: as pkv_batch_state_indices.
-            /// Since 0.1.
-            ///
-            /// - `batch`: The batch.
-            /// - `group`: The index of the group.
-            /// - `before`: \[sessions\]: the block of the state that each session has;
-            /// PKV_NO_BLOCK: it has no token yet.
-            /// - `capacity`: Entries that after has room for.
-            /// - `after`: \[capacity\]: the blocks to write, in the order of
-            /// pkv_batch_state_indices. May be NULL if capacity is 0.
-            /// - `count`: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
-            fn pkv_batch_state_blocks(batch: pkv_batch, group: u32, before: *mut u32, capacity:
-                usize, after: *mut u32, count: *mut usize) -> pkv_status;
+            fn pkv_batch_get_state_blocks(batch: pkv_batch, group: u32, before: *mut u32, indptr:
+                *mut usize, capacity: usize, tokens: *mut u32, after: *mut u32, count: *mut usize)
+                -> pkv_status;
             /// Gives forward metadata as compressed rows: session i reads indices\[indptr\[i\]\] to
             /// indices\[indptr\[i + 1\] - 1\], in token order, the new tokens included and what
-            /// left the window left out. Statuses: as pkv_batch_slot_mapping. Since 0.1.
+            /// left the window left out. Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
             ///
             /// - `batch`: The batch.
             /// - `group`: The index of the group.
@@ -2063,9 +2033,9 @@ macro_rules! for_each_function {
             /// - `count`: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
             /// - `last_block_length`: \[sessions\]: how many tokens the last block of each session
             /// holds. May be NULL.
-            fn pkv_batch_kv_indices(batch: pkv_batch, group: u32, unit: pkv_index_unit, indptr: *mut
-                i64, capacity: usize, indices: *mut i64, count: *mut usize, last_block_length: *mut
-                u32) -> pkv_status;
+            fn pkv_batch_get_kv_indices(batch: pkv_batch, group: u32, unit: pkv_index_unit, indptr:
+                *mut i64, capacity: usize, indices: *mut i64, count: *mut usize, last_block_length:
+                *mut u32) -> pkv_status;
             /// Freezes what a session holds now. The snapshot outlives the session. Storage
             /// CONTIGUOUS copies. Besides tokens, the snapshot has what pkv_session_fork passes on,
             /// for sessions opened from it. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS
@@ -2082,27 +2052,11 @@ macro_rules! for_each_function {
             /// - `out`: The session.
             fn pkv_snapshot_open(cache: pkv_cache, snapshot: pkv_snapshot, out: *mut pkv_session) ->
                 pkv_status;
-            /// Tells how many tokens a snapshot holds. Statuses: none of its own. Since 0.1.
-            ///
-            /// - `snapshot`: The snapshot.
-            /// - `tokens`: The number of its tokens.
-            fn pkv_snapshot_length(snapshot: pkv_snapshot, tokens: *mut u64) -> pkv_status;
             /// Closes a snapshot and drops its references. Sessions that were opened from it keep
             /// theirs. Statuses: STALE_HANDLE, BUSY. Since 0.1.
             ///
             /// - `snapshot`: The snapshot. NULL is OK.
             fn pkv_snapshot_close(snapshot: pkv_snapshot) -> pkv_status;
-            /// Fills a stream with zeros and its struct_size. Statuses: INVALID_ARGUMENT. Since
-            /// 0.1.
-            ///
-            /// - `stream`: The stream.
-            /// - `struct_size`: sizeof(pkv_stream) as the caller compiled it.
-            fn pkv_stream_init(stream: *mut pkv_stream, struct_size: usize) -> pkv_status;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_file_config) as the caller compiled it.
-            fn pkv_file_config_init(config: *mut pkv_file_config, struct_size: usize) -> pkv_status;
             /// Saves sequences of a cache and, if the config says so, its prefix index: tokens, K
             /// and V as they are stored, what a window has left, priorities, uses of the prefix
             /// index, retentions, salts, tokens remembered by a suspension. Storage NONE saves
@@ -2160,12 +2114,6 @@ macro_rules! for_each_function {
             /// - `out`: The answer.
             fn pkv_file_inspect(config: *const pkv_file_config, from: *const pkv_stream, out: *mut
                 pkv_file_info) -> pkv_status;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_prefix_config) as the caller compiled it.
-            fn pkv_prefix_config_init(config: *mut pkv_prefix_config, struct_size: usize) ->
-                pkv_status;
             /// Gives an empty session the longest cached beginning of a text: it holds K and V of
             /// tokens \[0, \*matched) then, and \*matched is its length. A session that was
             /// suspended takes what is cached of its own text when it is resumed. Statuses:
@@ -2276,12 +2224,6 @@ macro_rules! for_each_function {
             /// - `hashes`: \[n / block_size\]: the hashes.
             fn pkv_prefix_hash_blocks(salt: *const c_void, salt_size: usize, block_size: u32, n:
                 usize, tokens: *const i32, hashes: *mut u64) -> pkv_status;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_store_config) as the caller compiled it.
-            fn pkv_store_config_init(config: *mut pkv_store_config, struct_size: usize) ->
-                pkv_status;
             /// Begins to read what the store has of a text into the prefix index, beyond what is in
             /// memory, and returns. Call it when a request begins to wait for its turn; a later
             /// pkv_session_match_prefix finds what has come. Only blocks that are free or evictable
@@ -2295,12 +2237,6 @@ macro_rules! for_each_function {
             /// - `tokens`: \[n\]: the ids of the text.
             fn pkv_store_prefetch(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
                 tokens: *const i32) -> pkv_status;
-            /// Begins to read what a suspended session is going to compute again, as
-            /// pkv_store_prefetch does. For one that is not suspended there is nothing to read.
-            /// Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt), BUSY. Since 0.1.
-            ///
-            /// - `session`: The session.
-            fn pkv_store_prefetch_session(session: pkv_session) -> pkv_status;
             /// Waits for the prefetches of a text, and of texts that agree with it as far as both
             /// go, until all are done or given up. Statuses: UNSUPPORTED (the cache has no store),
             /// TOO_LARGE (salt). Since 0.1.
@@ -2343,12 +2279,6 @@ macro_rules! for_each_function {
             /// - `cache`: The cache.
             /// - `out`: The figures.
             fn pkv_store_get_stats(cache: pkv_cache, out: *mut pkv_store_stats) -> pkv_status;
-            /// Fills a config with defaults. Statuses: INVALID_ARGUMENT. Since 0.1.
-            ///
-            /// - `config`: The config.
-            /// - `struct_size`: sizeof(pkv_directory_config) as the caller compiled it.
-            fn pkv_directory_config_init(config: *mut pkv_directory_config, struct_size: usize) ->
-                pkv_status;
             /// Opens a directory as a store. Deletes what killed processes left unfinished in it.
             /// Statuses: IO (the errno in the sentence is EPERM where the directory is another
             /// user's or other users may write to it, ELOOP for a symbolic link). Since 0.1.

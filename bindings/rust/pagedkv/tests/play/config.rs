@@ -73,11 +73,8 @@ fn layers_of(group: &Value) -> Vec<usize> {
     }
 }
 
-/// The groups of a config; where there are none the config is one.
-fn groups(config: &Value) -> Vec<&Value> {
-    config
-        .get("groups")
-        .map_or(vec![config], |groups| groups.as_array().expect("groups").iter().collect())
+fn groups(config: &Value) -> &[Value] {
+    config["groups"].as_array().expect("groups")
 }
 
 pub fn shapes(config: &Value) -> Vec<Shape> {
@@ -97,7 +94,7 @@ pub fn shapes(config: &Value) -> Vec<Shape> {
     shapes.into_iter().map(|(_, shape)| shape).collect()
 }
 
-fn layer_group(fields: &Value, in_config: bool) -> LayerGroup {
+fn layer_group(fields: &Value) -> LayerGroup {
     let model =
         ["layers", "query_heads", "kv_heads", "key_dim"].map(|name| number(&fields[name]) as u32);
     let mut group = LayerGroup::new(model[0], model[1], model[2], model[3]);
@@ -112,8 +109,7 @@ fn layer_group(fields: &Value, in_config: bool) -> LayerGroup {
             "value_dtype" => group.value_dtype(dtype(value)),
             "window" => group.window(number(value) as u32),
             "sinks" => group.sinks(number(value) as u32),
-            "blocks" if !in_config => group.blocks(number(value)),
-            _ if in_config => group,
+            "blocks" => group.blocks(number(value)),
             _ => panic!("{name} of a layer group"),
         };
     }
@@ -133,14 +129,10 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
 }
 
 pub fn cache_config(fields: &Value) -> CacheConfig {
-    let in_config = fields.get("groups").is_none();
-    let mut config = CacheConfig::with_groups(
-        groups(fields).into_iter().map(|group| layer_group(group, in_config)),
-    );
+    let mut config = CacheConfig::with_groups(groups(fields).iter().map(layer_group));
     for (name, value) in fields.as_object().expect("a config") {
         config = match name.as_str() {
-            "groups" | "layers" | "query_heads" | "kv_heads" | "key_dim" | "value_dim"
-            | "dtype" | "value_dtype" | "window" | "sinks" => config,
+            "groups" => config,
             "storage" => config.storage(storage(value)),
             "layout" => config.layout(layout(value)),
             "block_size" => config.block_size(number(value) as u32),
@@ -176,7 +168,7 @@ pub fn attention_params<'a>(
             "softcap" => params.softcap(value.as_f64().expect("a softcap") as f32),
             "window" => params.window(number(value) as u32),
             "sinks" => params.sinks(number(value) as u32),
-            "causal" if number(value) == 0 => params.not_causal(),
+            "bidirectional" if number(value) == 1 => params.bidirectional(),
             "alibi_slopes" => params.alibi_slopes(slopes.as_deref().expect("slopes")),
             "sink_logits" => params.sink_logits(logits.as_deref().expect("logits")),
             _ => panic!("{name} of attention parameters"),

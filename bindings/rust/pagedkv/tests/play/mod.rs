@@ -138,7 +138,6 @@ impl Player {
             "open" | "fork" | "open_snapshot" => self.open(step),
             "step" => self.forward(step),
             "table" => self.table(step),
-            "slots" => self.slots(step),
             "read" => self.read(step),
             "plan" | "info" | "stats" | "prefix_stats" => self.figures(step),
             "victims" => self.victims(step),
@@ -169,11 +168,6 @@ impl Player {
                 self.snapshots.insert(text(step, "into").into(), snapshot);
                 Ok(())
             }
-            "snapshot_length" => same(
-                "length",
-                self.snapshots[text(step, "snapshot")].length()?,
-                number(&step["length"]),
-            ),
             "close_snapshot" => {
                 let name = text(step, "snapshot");
                 self.closed
@@ -267,20 +261,6 @@ impl Player {
         Ok(())
     }
 
-    fn slots(&mut self, step: &Value) -> Played {
-        let block_size = u64::from(self.cache.info()?.block_size);
-        let (group, first, count) =
-            (number(&step["group"]) as u32, number(&step["first"]), number(&step["count"]));
-        let session = self.session(step);
-        let (slots, table) =
-            (session.slot_mapping(group, first..first + count)?, session.block_table(group)?);
-        let slot = |position: u64| match table[(position / block_size) as usize] {
-            NO_BLOCK => -1,
-            id => (u64::from(id) * block_size + position % block_size) as i64,
-        };
-        same("slots", slots, (first..first + count).map(slot).collect())
-    }
-
     fn read(&mut self, step: &Value) -> Played {
         let (layer, first, count) =
             (number(&step["layer"]), number(&step["first"]), number(&step["count"]));
@@ -289,7 +269,7 @@ impl Player {
         let tolerance = self.tolerance;
         let mut k = vec![0f32; (count * shape.kv_heads * shape.key_dim) as usize];
         let mut v = vec![0f32; (count * shape.kv_heads * shape.value_dim) as usize];
-        self.session(step).materialize(layer as u32, first..first + count, &mut k, &mut v)?;
+        self.session(step).read(layer as u32, first..first + count, &mut k, &mut v)?;
         for value in step["values"].as_array().expect("values") {
             let [position, head, dim] = [1, 2, 3].map(|i| number(&value[i]));
             let (rows, dims) =

@@ -66,7 +66,7 @@ fn begin(player: &Player, step: &Value) -> Status {
 fn of_session(session: sys::pkv_session, step: &Value) -> Status {
     let (mut length, mut other) = (0, null_mut());
     match text(step, "do") {
-        "length" => unsafe { sys::pkv_session_length(session, &mut length) },
+        "length" => unsafe { sys::pkv_session_get_length(session, &mut length) },
         "trim" => unsafe { sys::pkv_session_trim(session, super::number(&step["length"])) },
         "fork" => unsafe { sys::pkv_session_fork(session, &mut other) },
         "suspend" => unsafe { sys::pkv_session_suspend(session) },

@@ -1,0 +1,107 @@
+// Structs of the C interface with their defaults, and with what they point to in the same object.
+#pragma once
+
+#include <pagedkv/pagedkv.h>
+
+// Returns a struct with its defaults: zeros and the size.
+template <class Struct>
+Struct made() {
+  Struct value{};
+  value.struct_size = sizeof value;
+  return value;
+}
+
+// The config of a cache whose model is one group, which lies in this object. (A copy of the base
+// alone would keep the address of the group.)
+struct ModelConfig : pkv_cache_config {
+  pkv_layer_group model = made<pkv_layer_group>();
+
+  ModelConfig() : pkv_cache_config(made<pkv_cache_config>()) { groups = &model; }
+  ModelConfig(const ModelConfig& other) : pkv_cache_config(other), model(other.model) {
+    adopt(other);
+  }
+  ModelConfig& operator=(const ModelConfig& other) {
+    static_cast<pkv_cache_config&>(*this) = other;
+    model = other.model;
+    adopt(other);
+    return *this;
+  }
+
+ private:
+  void adopt(const ModelConfig& other) {
+    if (groups == &other.model) groups = &model;
+  }
+};
+
+// Attention parameters, with the structs that they point to in this object.
+struct AttentionParams : pkv_attention_params {
+  pkv_mask own_mask = made<pkv_mask>();
+  pkv_chosen_blocks own_blocks = made<pkv_chosen_blocks>();
+  pkv_block_mass own_mass = made<pkv_block_mass>();
+
+  AttentionParams() : pkv_attention_params(made<pkv_attention_params>()) {}
+  AttentionParams(const AttentionParams& other)
+      : pkv_attention_params(other),
+        own_mask(other.own_mask),
+        own_blocks(other.own_blocks),
+        own_mass(other.own_mass) {
+    adopt(other);
+  }
+  AttentionParams& operator=(const AttentionParams& other) {
+    static_cast<pkv_attention_params&>(*this) = other;
+    own_mask = other.own_mask;
+    own_blocks = other.own_blocks;
+    own_mass = other.own_mass;
+    adopt(other);
+    return *this;
+  }
+
+  // A mask of new tokens in words.
+  void see_bits(const uint64_t* words, int64_t row_stride) {
+    see(PKV_MASK_BITS, words).row_stride = row_stride;
+  }
+  // A tree of new tokens.
+  void see_tree(const int32_t* parents) { see(PKV_MASK_PARENTS, parents); }
+  // A mask of bytes, whose strides and columns the caller sets.
+  pkv_mask& see_bytes(const uint8_t* bytes) { return see(PKV_MASK_BYTES, bytes); }
+  // Queries choose `top` blocks; one first and one last block are read, too.
+  pkv_chosen_blocks& choose(uint32_t top) {
+    pkv_chosen_blocks& blocks = read_blocks();
+    blocks.top = top;
+    return blocks;
+  }
+  // Queries read the blocks of lists; one first and one last block are read, too.
+  pkv_chosen_blocks& choose(const uint32_t* lists, uint64_t list_size) {
+    pkv_chosen_blocks& blocks = read_blocks();
+    blocks.lists = lists;
+    blocks.list_size = list_size;
+    return blocks;
+  }
+  pkv_block_mass& weigh(float* masses, uint64_t size) {
+    own_mass = made<pkv_block_mass>();
+    own_mass.masses = masses;
+    own_mass.size = size;
+    block_mass = &own_mass;
+    return own_mass;
+  }
+
+ private:
+  pkv_mask& see(pkv_mask_kind kind, const void* data) {
+    own_mask = made<pkv_mask>();
+    own_mask.kind = kind;
+    own_mask.data = data;
+    mask = &own_mask;
+    return own_mask;
+  }
+  pkv_chosen_blocks& read_blocks() {
+    own_blocks = made<pkv_chosen_blocks>();
+    own_blocks.first = own_blocks.last = 1;
+    chosen_blocks = &own_blocks;
+    return own_blocks;
+  }
+  void adopt(const AttentionParams& other) {
+    if (mask == &other.own_mask) mask = &own_mask;
+    if (chosen_blocks == &other.own_blocks) chosen_blocks = &own_blocks;
+    if (block_mass == &other.own_mass) block_mass = &own_mass;
+  }
+};
