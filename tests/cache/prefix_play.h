@@ -36,7 +36,7 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 24, 6},
     {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32},
     {"tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22, 0, true},
-    {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 32, 12, true},
+    {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 27, 12, true},
     {"shared", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22, 0, false, true},
     {"shared_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 26, 0, false,
      true},
