@@ -81,12 +81,12 @@ def _open_first() -> tuple[str, ctypes.CDLL]:
 
 
 def _check_version(path: str, text: str) -> None:
-    """While the major version is 0 a library may have more than this package knows, not less."""
+    """Before 1.0 a minor version may change anything; from then on, later ones only add."""
     found, needed = ([int(part) for part in version.split(".")[:2]] for version in (text, VERSION))
-    if found[0] != needed[0] or found[1] < needed[1]:
+    if found != needed and (needed[0] == 0 or found[0] != needed[0] or found[1] < needed[1]):
+        later = f" or a later {needed[0]}.x" if needed[0] > 0 else ""
         raise LibraryNotFoundError(
-            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]} or a later "
-            f"{needed[0]}.x"
+            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]}{later}"
         )
 
 
