@@ -1,10 +1,9 @@
-/* pagedkv: pkv_cache, the KV memory of a model: layers in groups, blocks, and the kernels that read
- * them.
+/* pagedkv: pkv_cache, the KV memory of a model: its layer groups, blocks and kernels.
  *
- * Threads: create, plan and the getters may be called from any thread. Different sessions of a
- * cache may be used from different threads at once. pkv_cache_destroy closes everything that the
- * cache handed out; it returns PKV_BUSY while a call on any of it is under way in another thread,
- * and calls that come while it tries return PKV_BUSY, too.
+ * Threads: create, plan and the getters may be called from any thread. Different threads may use
+ * different sessions of a cache at once. pkv_cache_destroy closes everything that belongs to the
+ * cache. It returns PKV_BUSY while another thread is inside a call on any of it; calls that begin
+ * while it runs return PKV_BUSY, too.
  */
 #ifndef PAGEDKV_CACHE_H
 #define PAGEDKV_CACHE_H
@@ -20,40 +19,39 @@ extern "C" {
 typedef struct pkv_cache_t* pkv_cache;
 
 /**
- * Where keys and values live. All kinds give the same results; comparing the first two shows what
- * paging buys.
+ * Where keys and values are stored. All kinds give the same results; compare the first two to see
+ * what paging is worth.
  */
 typedef enum pkv_storage PKV_ENUM {
-  /** Fixed-size blocks of one slab, shared between sessions, copied on write (default). */
+  /** Blocks of fixed size, shared between sessions and copied on write (default). */
   PKV_STORAGE_PAGED = 0,
-  /** One growing tensor per session and layer; a fork or a snapshot copies. */
+  /** One growing tensor per session and layer; a fork or a snapshot copies it. */
   PKV_STORAGE_CONTIGUOUS = 1,
-  /** Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED. */
+  /** Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED. */
   PKV_STORAGE_NONE = 2
 } pkv_storage;
 
-/** How the bytes of a paged cache are arranged. */
+/** The layout of the bytes of a paged cache. */
 typedef enum pkv_layout PKV_ENUM {
   /**
-   * Block-major, made for this library's kernels (default). A block holds [layer][tile][kv head][K
-   * tile | V tile], with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is 16
-   * tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1
-   * otherwise, element (token t, dim d) of a tile is at
+   * Block-major, for this library's kernels (default). A block holds [layer][tile][kv head][K tile
+   * | V tile], or with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is 16
+   * tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types. Element (token t,
+   * dim d) of a tile is at
    *
    *   K: ((d / p) * 16 + t) * p + d % p
    *   V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)
    *      (p = 1: t * value_dim + d)
    *
-   * in units of an element (INT4: nibble i is in byte i / 2, the even one lower). After the
-   * elements come the scales, INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded
-   * to a multiple of 64 bytes.
+   * in units of an element (INT4: nibble i is in byte i / 2, even i in the lower half). The scales
+   * follow the elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a
+   * multiple of 64 bytes.
    */
   PKV_LAYOUT_PACKED = 0,
   /**
-   * Layer-major, made for engines with kernels of their own: per layer one K tensor
-   * [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
-   * Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
-   * elements followed by its scales.
+   * Layer-major, for engines with their own kernels: per layer one K tensor [block][block_size][kv
+   * head][key_dim] and one V tensor [block][block_size][kv head][value_dim]. They can also be read
+   * by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements followed by its scales.
    */
   PKV_LAYOUT_PLAIN = 1
 } pkv_layout;
@@ -63,133 +61,134 @@ typedef enum pkv_layout PKV_ENUM {
  * AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
  */
 typedef enum pkv_isa PKV_ENUM {
-  PKV_ISA_AUTO = 0,        /**< The fastest that this processor has. */
+  PKV_ISA_AUTO = 0,        /**< The fastest that this CPU has. */
   PKV_ISA_SCALAR = 1,      /**< Plain C++. */
-  PKV_ISA_SSE2 = 2,        /**< Every x86-64 processor has it. */
+  PKV_ISA_SSE2 = 2,        /**< Every x86-64 CPU has it. */
   PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */
   PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
   PKV_ISA_AVX512_VNNI = 5, /**< AVX512 with VNNI. */
   PKV_ISA_AVX512_BF16 = 6, /**< AVX512 with BF16 and VNNI. */
   /**
-   * AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
-   * which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
+   * AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for this
+   * permission, also with AUTO; it raises the minimum size of signal stacks (guide/threads.md).
    */
   PKV_ISA_AMX = 7,
-  PKV_ISA_NEON = 8,      /**< Every Arm64 processor has it. */
+  PKV_ISA_NEON = 8,      /**< Every Arm64 CPU has it. */
   PKV_ISA_NEON_DOT = 9,  /**< NEON with DotProd. */
   PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
 } pkv_isa;
 
 /**
- * How rows of K and V are rotated before they are stored. Queries are rotated as K, and outputs
- * back from V, so that callers see no rotation: scores stay the same, and a few large dims are
- * spread over all others, which is what types of few bits need (guide/quality.md).
+ * How rows of K and V are rotated before they are stored. A rotation spreads a few large dims over
+ * all others, which makes types of few bits more exact (guide/quality.md). Queries are rotated like
+ * K, and outputs are rotated back, so scores stay the same and callers see no rotation.
  *
- * The rotation is computed in fp32 and fused into write, attend and read. What is stored is
- * rotated: blocks, files and items of stores. Reading rows back undoes it up to the rounding of
- * fp32, also for types that otherwise return what was written. A NaN or an infinity spreads to all
- * dims that are rotated together.
+ * The rotation is computed in fp32, in write, attend and read. Blocks, files and items of stores
+ * hold rotated rows. Reading rows back undoes the rotation up to fp32 rounding, also for types that
+ * otherwise return exactly what was written. A NaN or an infinity spreads to all dims that are
+ * rotated together.
  */
 typedef enum pkv_rotation PKV_ENUM {
   PKV_ROTATION_NONE = 0, /**< Rows are stored as they are (default). */
   /**
-   * Each run of n dims, the largest power of two that divides the head dim, is multiplied by
-   * 1 / sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard (Sylvester's). The
-   * sign of dim d is minus where bit d of the fraction of pi is 1: the bits are those of 0x243F6A88
-   * 0x85A308D3 ..., the highest first. Of latent groups, V is rotated with the runs of K, and
-   * value_dim is a multiple of n.
+   * Each run of n dims, where n is the largest power of two that divides the head dim, is
+   * multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
+   * (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits of
+   * 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the runs of K,
+   * and value_dim must be a multiple of n.
    */
   PKV_ROTATION_HADAMARD = 1,
-  /** A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or both. */
+  /**
+   * Rows are multiplied by an orthogonal matrix that the caller gives, for K, for V or for both.
+   */
   PKV_ROTATION_MATRIX = 2
 } pkv_rotation;
 
-/** What to ask of the operating system for the slab. */
+/** Huge pages for the memory of K and V. */
 typedef enum pkv_huge_pages PKV_ENUM {
-  PKV_HUGE_PAGES_ADVISE = 0, /**< Transparent huge pages where the system offers them (default). */
-  PKV_HUGE_PAGES_OFF = 1,    /**< Pages of the normal size. */
-  PKV_HUGE_PAGES_REQUIRE = 2 /**< Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY. */
+  PKV_HUGE_PAGES_ADVISE = 0, /**< Transparent huge pages if the system has them (default). */
+  PKV_HUGE_PAGES_OFF = 1,    /**< Normal pages. */
+  PKV_HUGE_PAGES_REQUIRE = 2 /**< Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY. */
 } pkv_huge_pages;
 
 /**
  * A group of layers with the same shape.
  *
- * A plain model is one group. Hybrid models have several, for example one of full and one of
- * sliding-window layers.
+ * A plain model is one group. A hybrid model has several, for example one for its full and one for
+ * its sliding-window layers.
  */
 typedef struct pkv_layer_group {
   uint32_t struct_size; /**< sizeof(pkv_layer_group): the caller sets it. */
-  uint32_t layers;      /**< How many layers. */
+  uint32_t layers;      /**< The number of layers. */
   /**
-   * [layers]: which layers of the model. NULL (default): those after the last of the previous
-   * group.
+   * [layers]: indices of the layers in the model. NULL (default): the layers after the last one of
+   * the previous group.
    */
   const uint32_t* layer_indices;
   uint32_t query_heads;  /**< A multiple of kv_heads. */
   uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
-  pkv_dtype dtype;       /**< Type of stored keys, and of values; 0 (default): PKV_F32. */
-  pkv_dtype value_dtype; /**< Type of stored values, if another one; 0 (default): dtype. */
+  pkv_dtype dtype;       /**< Type of stored keys and values; 0 (default): PKV_F32. */
+  pkv_dtype value_dtype; /**< Type of stored values; 0 (default): dtype. */
   /**
-   * A token sees itself and window - 1 tokens before it; 0 (default): all of them.
+   * A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
    *
-   * Blocks that leave the window are given back one step late, so that what a trim to the length
-   * before the last step needs is still there. Where blocks are short, pkv_batch_begin and
-   * pkv_session_reserve give them back at once, so that a session needs no more than its window
-   * and its new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
+   * Blocks that leave the window are freed one step late, so that the session can still be trimmed
+   * to its length before the last step. If blocks are short, pkv_batch_begin and
+   * pkv_session_reserve free them at once, so that a session needs only its window and its new
+   * tokens; neither an abort nor OUT_OF_BLOCKS restores them.
    */
   uint32_t window;
-  /** With a window: this many first tokens stay visible and in memory for ever (Xiao et al. 2023).
+  /** With a window: how many first tokens always stay visible and in memory (Xiao et al. 2023).
    */
   uint32_t sinks;
-  /**
-   * 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
-   */
+  /** 1: V is the first value_dim dims of K and is not stored again (the absorbed form of MLA). */
   uint32_t latent;
   pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
   /**
-   * Rotation MATRIX: [key_dim][key_dim], the matrix of K and of queries. Its rows have length 1 and
-   * are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations: NULL.
+   * Rotation MATRIX: [key_dim][key_dim], the matrix for K and queries. Its rows must have length 1
+   * and be orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations: NULL.
    */
   const float* key_rotation;
   /**
-   * Rotation MATRIX: [value_dim][value_dim], the matrix of V and of outputs. NULL: V is not
-   * rotated, nor may it be in a latent group.
+   * Rotation MATRIX: [value_dim][value_dim], the matrix for V and outputs. NULL: V is not rotated.
+   * Must be NULL in a latent group.
    */
   const float* value_rotation;
   /**
-   * The layers keep a state of this many bytes each, in place of K and V (linear attention, state
-   * spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
-   * window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
+   * Each layer keeps a state of this many bytes instead of K and V (linear attention, state spaces,
+   * short convolutions); 0 (default): layers keep K and V. With states, heads, dims, dtypes,
+   * window, sinks and latent must be 0. A block holds one state of each layer. Not with storage
    * CONTIGUOUS. See pkv_batch_get_states.
    */
   uint64_t state_bytes;
   /**
-   * With states: a step that reaches past a multiple of this many tokens keeps the state there, for
-   * as long as the session has that token. A multiple of block_size; 0 (default): no such
-   * checkpoints.
+   * With states: a step that reaches past a multiple of this many tokens keeps the state at that
+   * multiple (a checkpoint), as long as the session has that token. A multiple of block_size; 0
+   * (default): no checkpoints.
    */
   uint32_t checkpoint_tokens;
   /**
-   * With states: a step of at most this many new tokens of a session keeps the state after each of
-   * them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+   * With states: if a session has at most this many new tokens in a step, the state after each of
+   * them is kept until the commit, so that pkv_batch_accept can end at any of them; up to 256.
+   * Default 0.
    */
   uint32_t draft_tokens;
-  uint64_t blocks; /**< Blocks of this group; 0 (default): those of the config. */
+  uint64_t blocks; /**< Blocks of this group; 0 (default): as in the config. */
 } pkv_layer_group;
 
 /**
- * Which cached blocks that nobody uses are evicted first, the ends of texts before their
- * beginnings.
+ * Which unused cached blocks are evicted first. The end of a sequence goes before its beginning.
  */
 typedef enum pkv_eviction PKV_ENUM {
   /**
-   * Those that earn the fewest hits for their room, as learned from when blocks like them return.
+   * Blocks with the fewest expected hits for their size, learned from when similar blocks were used
+   * again.
    */
   PKV_EVICTION_LEARNED = 0,
-  PKV_EVICTION_LRU = 1, /**< Those that were not used for longest. */
-  /** Those matched least often since they were stored; among these, as LRU. */
+  PKV_EVICTION_LRU = 1, /**< The least recently used blocks. */
+  /** The blocks matched least often since they were stored; among equals, as LRU. */
   PKV_EVICTION_LFU = 2
 } pkv_eviction;
 
@@ -198,32 +197,32 @@ typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< sizeof(pkv_prefix_config): the caller sets it. */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
-   * The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
+   * The most block positions that can be pinned at once (pkv_prefix_pin); 0 (default): a quarter of
    * the blocks of the largest group.
    */
   uint64_t pinned_blocks;
   /**
-   * The most block positions that are cached of one salt, unless pkv_prefix_set_quota says
-   * otherwise; 0 (default): no limit.
+   * The most block positions that each salt may have cached, unless pkv_prefix_set_quota sets
+   * another limit; 0 (default): no limit.
    */
   uint64_t salt_blocks;
   /** How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
   uint32_t events;
   /**
-   * Depth in tokens at which computing a token takes twice as long as at the beginning of a text,
-   * since it attends to all before it: about w / (2 l h) for a model of w weights (those used for a
-   * token) with l layers of h query heads times head dim. LEARNED then weighs a block by the time
-   * that its hit saves. 0 (default): all blocks weigh the same.
+   * The position at which computing a token takes twice as long as at position 0, because it
+   * attends to all tokens before it: about w / (2 l h) for a model with w weights used per token
+   * and l layers, where h is query heads times head dim. LEARNED then weighs a block by the time
+   * that a hit on it saves. 0 (default): all blocks weigh the same.
    */
   uint32_t doubling_depth;
 } pkv_prefix_config;
 
 /**
- * What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
+ * Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended sessions,
  * and the caller's hooks.
  *
- * What pointers lead to is copied; hooks themselves must outlive the cache. A plain model is one
- * group:
+ * The library copies what pointers lead to, but the hooks themselves must outlive the cache. A
+ * plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
  *                            .kv_heads = 8, .key_dim = 128};
@@ -233,112 +232,116 @@ typedef struct pkv_cache_config {
   uint32_t struct_size; /**< sizeof(pkv_cache_config): the caller sets it. */
 
   /* The model. */
-  uint32_t group_count; /**< How many groups; 0 (default): 1. */
-  /** [group_count]: groups, each of groups[0].struct_size bytes. */
+  uint32_t group_count; /**< The number of groups; 0 (default): 1. */
+  /** [group_count]: the groups, each of groups[0].struct_size bytes. */
   const pkv_layer_group* groups;
 
   /* Its memory. */
   pkv_storage storage; /**< Default PAGED. */
-  pkv_layout layout;   /**< Default PACKED. Only storage PAGED has a layout. */
+  pkv_layout layout;   /**< Default PACKED. Only for storage PAGED. */
   uint32_t block_size; /**< Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16. */
   /**
-   * 1: the groups share memory_bytes, so that what one of them does not use another can. It is cut
-   * into pages, each of which has blocks of one group at a time (guide/shared_memory.md). Needs
-   * layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default): each
-   * group has a pool of its own.
+   * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
+   * cut into pages; each holds blocks of one group at a time (guide/shared_memory.md). Needs
+   * memory_bytes instead of numbers of blocks, and layout PACKED; not with storage CONTIGUOUS. 0
+   * (default): each group has its own memory.
    */
   uint32_t shared_memory;
-  uint64_t blocks; /**< Capacity in blocks per group. Give this or memory_bytes. */
+  uint64_t blocks; /**< Blocks per group. Set this or memory_bytes. */
   /**
-   * Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit; or,
-   * with shared_memory, as many as it needs at the time.
+   * Bytes for K and V. Every group gets the same number of blocks, as many as fit; with
+   * shared_memory, as many as it needs at the time.
    */
   uint64_t memory_bytes;
   /**
-   * Blocks of each group that only sessions which hold tokens may take. What begins (a first step,
-   * a resume, room reserved for an empty session) leaves this many free, so that running sessions
-   * can finish. A session that grew into them and was suspended cannot be resumed, even alone.
-   * Exact while one thread begins. Default 0.
+   * Blocks of each group that only sessions with tokens may take, so that running sessions can
+   * finish. A first step, a resume, or a reserve for an empty session leaves this many blocks free.
+   * A session that grew into these blocks and was suspended cannot be resumed, even if it is the
+   * only one. Exact while only one thread makes such calls. Default 0.
    */
   uint32_t watermark;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
   /**
-   * 1: create touches all memory, in parallel, so that no later call meets a page fault. Default 0.
+   * 1: create touches all memory, in parallel, so that later calls cause no page faults. Default 0.
    */
   uint32_t prefault;
-  uint32_t reserved; /**< 0. */
+  uint32_t reserved; /**< Must be 0. */
   /**
-   * K and V, and states, live in a file in this directory, of which the system keeps in memory what
-   * it has room for: for texts that are larger than memory and read by chosen blocks
-   * (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-   * encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-   * since an error later ends the process with SIGBUS or brings older bytes back. Neither children
-   * of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages REQUIRE;
-   * ADVISE has no effect, and the allocator is not asked for it. Copied by the call. NULL: memory.
+   * A directory for a file that holds K, V and states instead of memory. The system keeps as much
+   * of it in memory as fits: for sequences larger than memory, read with chosen blocks
+   * (guide/slow_tier.md). The file has no name once it is mapped, only its owner can read it, it is
+   * not encrypted, and it ends with the cache. All of its disk space is taken at once. The device
+   * must be reliable: a later I/O error ends the process with SIGBUS or brings back older bytes.
+   * Children of fork() and core dumps do not have this memory. Needs storage PAGED; not with
+   * huge_pages REQUIRE. huge_pages ADVISE has no effect, and the allocator is not called for this
+   * memory. Copied by the call. NULL (default): memory.
    */
   const char* memory_directory;
 
   /* The threads that compute attention, and the kernels they run. */
-  /** How many, the caller's included, at most one per CPU; 0 (default): that many. */
+  /**
+   * The number of threads, including the caller's, at most one per CPU; 0 (default): one per CPU.
+   */
   uint32_t threads;
-  /** AUTO (default): the best this CPU has. Another: that one or UNSUPPORTED. */
+  /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
   pkv_isa isa;
 
   /* What is kept of ended sessions. */
   /**
-   * Keeps it for new sessions that begin alike; NULL (default): off. Not with storage CONTIGUOUS.
+   * The prefix index, for new sessions that begin alike; NULL (default): none. Not with storage
+   * CONTIGUOUS.
    */
   const pkv_prefix_config* prefix;
   /**
-   * Where blocks go when memory is short (store.h); NULL (default): nowhere. Needs storage PAGED
-   * and a prefix index.
+   * A store for blocks outside memory (store.h); NULL (default): none. Needs storage PAGED and a
+   * prefix index.
    */
   const struct pkv_store_config* store;
 
   /* Hooks. */
-  /** Memory for keys and values, pools, tokens and block tables; NULL (default): the system's. */
+  /** Allocates keys and values, pools, tokens and block tables; NULL (default): the system does. */
   const pkv_allocator* allocator;
-  const pkv_runner* runner; /**< The caller's threads; threads must be 0 then. NULL: oneTBB's. */
-  /** Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence. */
+  const pkv_runner* runner; /**< The caller's threads; then threads must be 0. NULL: oneTBB's. */
+  /** Receives messages about what works badly (guide/diagnose.md). NULL (default): no log. */
   const pkv_logger* logger;
 } pkv_cache_config;
 
-/** Sizes of K and V, of one layer group or of all. */
+/** Sizes of K and V, for one layer group or all of them. */
 typedef struct pkv_cache_plan {
   uint32_t struct_size;     /**< sizeof(pkv_cache_plan): the caller sets it. */
-  uint32_t groups;          /**< How many groups these sizes are of. */
+  uint32_t groups;          /**< The number of groups that these sizes cover. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
-  uint64_t bytes_per_block; /**< block_size times that, or a state of every layer. */
-  /** Blocks, summed over groups; with shared_memory those that all of it would be, of each. */
+  uint64_t bytes_per_block; /**< block_size times that, or a state of each layer. */
+  /** Blocks, summed over groups; with shared_memory, each group counts as if it had all of it. */
   uint64_t blocks;
   /**
-   * Tokens that fit: the smallest over groups with neither a window nor states (over all, if there
-   * is none).
+   * Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
+   * if there is none.
    */
   uint64_t tokens;
   uint64_t total_bytes;       /**< Bytes of all K and V memory. */
-  uint64_t bookkeeping_bytes; /**< What the allocator's own tables take beside it. */
+  uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
 } pkv_cache_plan;
 
-/** group of pkv_cache_compute_plan: all of them. */
+/** group of pkv_cache_compute_plan: all groups. */
 #define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
 
 /**
- * Tells what a cache of this config would take; allocates nothing.
+ * Computes the sizes that a cache of this config would have. Allocates nothing.
  *
  * @param[in]  config  The config.
  * @param      group   The index of one group, or PKV_ALL_GROUPS.
  * @param[out] out     The sizes.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a
- * store that the storage cannot have). Since 0.1.
+ * store with a storage that cannot have it). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
                                           pkv_cache_plan* out);
 
 /**
- * Makes a cache. Memory is reserved now; it is touched as blocks are first used, unless prefault is
- * set.
+ * Creates a cache. Memory is reserved now, and touched when blocks are first used, unless prefault
+ * is set.
  *
  * @param[in]  config  The config.
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
@@ -349,7 +352,7 @@ PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 
 /**
- * Closes a cache with its sessions, batches and snapshots: their handles are stale from now on.
+ * Closes a cache and its sessions, batches and snapshots. Their handles are stale from then on.
  *
  * @param cache  The cache. NULL is OK.
  *
@@ -357,56 +360,56 @@ PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* o
  */
 PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
 
-/** What a cache was made with, defaults filled in. */
+/** The options of a cache, with defaults filled in. */
 typedef struct pkv_cache_info {
   uint32_t struct_size; /**< sizeof(pkv_cache_info): the caller sets it. */
-  pkv_storage storage;  /**< Where K and V live. */
-  pkv_layout layout;    /**< How the bytes of a block are arranged. */
+  pkv_storage storage;  /**< Where K and V are stored. */
+  pkv_layout layout;    /**< The layout of the bytes. */
   uint32_t block_size;  /**< Tokens per block. */
-  uint32_t groups;      /**< How many layer groups. */
-  uint32_t layers;      /**< Over all groups. */
+  uint32_t groups;      /**< The number of layer groups. */
+  uint32_t layers;      /**< Layers of all groups. */
   uint32_t threads;     /**< Threads that compute attention. */
-  pkv_isa isa;          /**< The one whose kernels run. */
+  pkv_isa isa;          /**< The instruction set of the kernels that run. */
 } pkv_cache_info;
 
 /**
- * Tells what a cache was made with.
+ * Returns the options of a cache.
  *
  * @param      cache  The cache.
- * @param[out] out    The answer.
+ * @param[out] out    The options.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
 
 /**
- * Tells the counts of a cache over all groups. Exact while no other thread uses the cache.
+ * Returns the statistics of a cache over all groups. Exact while no other thread uses the cache.
  *
  * @param      cache  The cache.
- * @param[out] out    The counts.
+ * @param[out] out    The statistics.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
 
 /**
- * Tells the counts of the pool of one group.
+ * Returns the statistics of the pool of one group.
  *
  * @param      cache  The cache.
  * @param      group  The index of the group.
- * @param[out] out    The counts.
+ * @param[out] out    The statistics.
  *
  * Statuses: OUT_OF_RANGE. Since 0.1.
  */
 PKV_API pkv_status pkv_cache_get_pool_stats(pkv_cache cache, uint32_t group, pkv_pool_stats* out);
 
 /**
- * Writes the figures of a cache as text in the exposition format of Prometheus, ready to be served:
+ * Writes the metrics of a cache as text in Prometheus' exposition format, ready to be served:
  * gauges of blocks by group and state, of memory and of open objects; counters of tokens, steps,
  * suspensions, copies and of the prefix index (over all salts).
  *
  * @param      cache     The cache.
- * @param      capacity  Bytes that text has room for. The text grows while others use the cache:
+ * @param      capacity  Bytes that text has room for. The text grows while the cache is in use:
  *                       leave some room.
  * @param[out] text      [capacity]: the text with a final NUL. May be NULL if capacity is 0.
  * @param[out] size      Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
@@ -418,18 +421,18 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
 
 /**
  * Checks every invariant: those of the pools, and that the references of all sessions, snapshots
- * and batches are just those that the pools count. Call it while no other thread uses the cache.
+ * and batches equal the counts of the pools. Call it while no other thread uses the cache.
  *
  * @param cache  The cache.
  *
- * Statuses: INTERNAL (the sentence has what does not hold). Since 0.1.
+ * Statuses: INTERNAL (the error message says which invariant is broken). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
 
 /**
- * Tells whether this build has kernels for an instruction set and this processor can run them.
+ * Reports whether this build has kernels for an instruction set and this CPU can run them.
  *
- * @param      isa  The instruction set. AUTO is always there.
+ * @param      isa  The instruction set. AUTO is always supported.
  * @param[out] out  1 if so, else 0.
  *
  * Statuses: INVALID_ARGUMENT. Since 0.1.
@@ -437,7 +440,7 @@ PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
 PKV_API pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out);
 
 /**
- * Gives the name of an instruction set, "avx512".
+ * Returns the name of an instruction set, such as "avx512".
  *
  * @param isa  The instruction set; for an unknown value the name is "unknown".
  *

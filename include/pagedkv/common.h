@@ -1,4 +1,4 @@
-/* pagedkv: what every other header uses: statuses, element types, tensors, hooks. */
+/* pagedkv: statuses, element types, tensors and hooks, which every other header uses. */
 #ifndef PAGEDKV_COMMON_H
 #define PAGEDKV_COMMON_H
 
@@ -11,7 +11,7 @@
 #define PKV_API
 #endif
 
-/* Every enum has int behind it, so that C++ may hold a value that its header does not know yet. */
+/* Every enum is an int, so that C++ may hold values that its headers do not know yet. */
 #if defined(__cplusplus)
 #define PKV_ENUM : int
 #else
@@ -24,53 +24,53 @@ extern "C" {
 
 /* ---- Statuses -------------------------------------------------------------------------------
  *
- * Every function that can fail returns a pkv_status. Results come through pointers, which are
- * untouched unless the function returns PKV_OK. A call that fails changes nothing.
+ * Every function that can fail returns a pkv_status. Results are written through pointers, and only
+ * if the function returns PKV_OK. A call that fails changes nothing.
  *
  * The hundreds digit of a status is its family: 1 misuse (correct the call), 2 exhaustion (free
- * something, then try again; the two TOO_LARGE say that this cannot help), 3 corruption (the data
- * is bad), 4 system (the sentence has the errno), 5 a bug in the library. Values are pinned: none
- * changes, and none is used again for something else.
+ * something, then try again; with the two TOO_LARGE this cannot help), 3 corruption (the data is
+ * bad), 4 system (the error message has the errno), 5 a bug in the library. Values never change and
+ * are never reused.
  */
 
-/** How a call ended: PKV_OK, or why it failed. */
+/** The result of a call: PKV_OK, or why it failed. */
 typedef enum pkv_status PKV_ENUM {
-  PKV_OK = 0, /**< The call has done what it was asked for. */
+  PKV_OK = 0, /**< The call succeeded. */
 
-  PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a zero size. */
-  PKV_OUT_OF_RANGE = 101,     /**< An index, layer, token position or block id beyond the end. */
-  PKV_OVERFLOW = 102,         /**< Sizes whose product or sum no process could hold: 2^56 bytes. */
-  PKV_BUFFER_TOO_SMALL = 103, /**< The count that is needed is in the count pointer. */
-  PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never given out. */
+  PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a size of 0. */
+  PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
+  PKV_OVERFLOW = 102,         /**< Sizes whose product or sum is too large: 2^56 bytes. */
+  PKV_BUFFER_TOO_SMALL = 103, /**< The count pointer has the count that is needed. */
+  PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
   PKV_DOUBLE_FREE = 105,      /**< A block was released more often than it was held. */
   PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
   PKV_BUSY = 107,             /**< Another call or an open batch uses the object. */
-  PKV_REENTRANT = 108,        /**< A call from inside one of the caller's own hooks. */
+  PKV_REENTRANT = 108,        /**< A call from inside one of the caller's hooks. */
   PKV_FORKED = 109,           /**< A handle inherited by fork(): the child may only close it. */
   PKV_BLOCK_SEALED = 110,     /**< A write to a block that is sealed. */
-  PKV_UNSUPPORTED = 111,      /**< Not available for this storage kind, layout or processor. */
-  PKV_INCOMPLETE = 112,       /**< A layer was not written yet in this step. */
+  PKV_UNSUPPORTED = 111,      /**< Not available for this storage, layout or CPU. */
+  PKV_INCOMPLETE = 112,       /**< A layer was not yet written in this step. */
   PKV_SUSPENDED = 113,        /**< The session is suspended: resume it first. */
 
-  PKV_OUT_OF_BLOCKS = 200, /**< Not enough free blocks; the sentence says how many are short. */
-  PKV_TOO_LARGE = 201,     /**< More than the whole cache could ever hold: refuse the request. */
-  PKV_NO_MEMORY = 202,     /**< The allocator refused. */
+  PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks; the error message says how many are short. */
+  PKV_TOO_LARGE = 201,     /**< More than the whole cache can hold: refuse the request. */
+  PKV_NO_MEMORY = 202,     /**< The allocator returned no memory. */
   PKV_REF_LIMIT = 203,     /**< The reference count of a block is at its limit. */
-  PKV_BLOCK_FULL = 204,    /**< Every slot of the block is taken. */
-  /** Each session fits, but never all of the batch at once: begin fewer of them at a time. */
+  PKV_BLOCK_FULL = 204,    /**< Every slot of the block is used. */
+  /** Each session fits, but all of the batch at once never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 205,
 
-  PKV_CORRUPT = 300,  /**< Bytes are damaged, cut short, or authenticated with another key. */
-  PKV_VERSION = 301,  /**< A file has a format that this library does not know. */
-  PKV_MISMATCH = 302, /**< A file has shapes, dtypes or a fingerprint other than the cache's. */
+  PKV_CORRUPT = 300,  /**< Data is damaged, cut short, or authenticated with another key. */
+  PKV_VERSION = 301,  /**< A file has a format version that this library does not know. */
+  PKV_MISMATCH = 302, /**< Shapes, dtypes or the fingerprint of a file are not the cache's. */
 
-  PKV_IO = 400, /**< The operating system or a server refused; the sentence has its reason. */
+  PKV_IO = 400, /**< The system or a server refused; the error message says why. */
 
-  PKV_INTERNAL = 500 /**< An invariant of the library does not hold: please report it. */
+  PKV_INTERNAL = 500 /**< An invariant of the library is broken: please report it. */
 } pkv_status;
 
 /**
- * Gives the name of a status, "PKV_OUT_OF_BLOCKS". Any thread.
+ * Returns the name of a status, such as "PKV_OUT_OF_BLOCKS". Any thread.
  *
  * @param status  The status; for an unknown value the name is "PKV_UNKNOWN_STATUS".
  *
@@ -79,11 +79,11 @@ typedef enum pkv_status PKV_ENUM {
 PKV_API const char* pkv_status_string(pkv_status status);
 
 /**
- * Tells in one sentence, with its numbers, why the last failed call on this thread failed: "begin
- * needs 12 blocks in group 0, 3 are free (9 short)".
+ * Returns the error message of the last failed call on this thread: one sentence, with the numbers,
+ * such as "begin needs 12 blocks in group 0, 3 are free (9 short)".
  *
- * Never NULL; "" when nothing failed yet. Calls that succeed leave the sentence alone. The text
- * belongs to the library and stays valid until the next failing call on the same thread. Since 0.1.
+ * Never NULL; "" if no call failed yet. Calls that succeed do not change it. The text belongs to
+ * the library and stays valid until the next failing call on the same thread. Since 0.1.
  */
 PKV_API const char* pkv_last_error(void);
 
@@ -92,13 +92,13 @@ PKV_API const char* pkv_last_error(void);
 /**
  * Element types, in native byte order.
  *
- * F32, F16 and BF16 are the types of the rows that a caller passes and of stored keys and values;
- * the others are only stored. Conversions round to nearest even.
+ * Rows that a caller passes are F32, F16 or BF16. Keys and values can be stored in any type.
+ * Conversions round to nearest even.
  *
- * INT8 and INT4 get their scale when a row is stored, from that row alone: what was stored before
- * never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4), elements are
- * off by at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them makes all of
- * them NaN. Where m is below 1e-30 they are stored as 0.
+ * The scales of INT8 and INT4 are computed when a row is stored, from only that row, so rows stored
+ * earlier never change. If m is the largest magnitude of a row (INT8) or of 32 dims (INT4), the
+ * error of an element is at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them
+ * makes all of them NaN. If m is below 1e-30, they are stored as 0.
  */
 typedef enum pkv_dtype PKV_ENUM {
   PKV_F32 = 1,  /**< IEEE binary32. */
@@ -112,7 +112,7 @@ typedef enum pkv_dtype PKV_ENUM {
   PKV_INT4 = 5,
   /** OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN. */
   PKV_FP8_E4M3 = 6,
-  /** OCP E5M2 without a scale, up to 57344; larger finite numbers become that, infinities stay. */
+  /** OCP E5M2 without a scale, up to 57344; larger finite numbers become 57344, infinities stay. */
   PKV_FP8_E5M2 = 7
 } pkv_dtype;
 
@@ -120,102 +120,102 @@ typedef enum pkv_dtype PKV_ENUM {
  * Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
  * head_stride + dim].
  *
- * Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct is
- * pinned: it will not grow.
+ * Strides are in elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct will
+ * never grow.
  *
- * Functions that take rows of several sequences take padded batches as well (in others batch_rows
- * is 0). batch_rows is then the stride from the first row of a sequence to that of the next,
- * counted in rows: row i of sequence s is row s * batch_rows + i of the tensor.
+ * Functions that take rows of several sequences also take padded batches: batch_rows is the
+ * distance, in rows, from the first row of a sequence to that of the next, so row i of sequence s
+ * is row s * batch_rows + i of the tensor. In other functions batch_rows is 0.
  *
  *   [batch][n][heads][dim]   batch_rows n, the other strides dense;
  *   [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
  */
 typedef struct pkv_tensor {
-  void* data;          /**< The caller's memory; only read where the parameter is [in]. */
+  void* data;          /**< The caller's memory; only read if the parameter is [in]. */
   pkv_dtype dtype;     /**< F32, F16 or BF16. */
-  uint32_t batch_rows; /**< Rows per sequence of a padded batch; 0: they follow each other. */
-  int64_t row_stride;  /**< Elements from row to row; 0, or at least what one row holds. */
+  uint32_t batch_rows; /**< Rows per sequence of a padded batch; 0: not padded. */
+  int64_t row_stride;  /**< Elements from row to row; 0, or at least those of one row. */
   int64_t head_stride; /**< Elements from head to head; 0, or at least dim. */
 } pkv_tensor;
 
 /* ---- Hooks ----------------------------------------------------------------------------------
  *
- * A hook is a function of the caller that the library calls. It must not call the library back
- * (PKV_REENTRANT) and must not throw or longjmp. Hooks are called by these threads:
+ * A hook is a function of the caller that the library calls. It must not call the library
+ * (PKV_REENTRANT) and must not throw or longjmp. These threads call hooks:
  *
- *   allocator  the thread that calls the library. A cache with a store has two threads of its own
- *              (store.h), which allocate and free as well: its allocator must work on any thread,
- *              and for several at once.
- *   store      those two threads; close: the thread in pkv_cache_destroy.
- *   logger     the thread in pkv_cache_create, those that take blocks or suspend a session, and
- *              the two threads of a store: it must work on any thread, and for several at once.
+ *   allocator  the thread that calls the library. A cache with a store also has two threads of its
+ *              own (store.h), which allocate and free: then the allocator must work on any thread,
+ *              and on several at once.
+ *   store      these two threads; close: the thread in pkv_cache_destroy.
+ *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and
+ *              the two threads of a store: it must work on any thread, and on several at once.
  *   runner     run: the thread that calls the library. Its tasks call no hook.
  *   stream     read and write: the thread that saves or loads.
  *
- * Two threads that use one cache at once also call its allocator and its runner at once.
+ * If two threads use one cache at once, they may also call its allocator and its runner at once.
  */
 
 /**
  * Memory supplied by the caller.
  *
- * Memory that is not aligned as asked goes back to free at once, and the call returns
- * PKV_NO_MEMORY.
+ * If alloc returns memory with the wrong alignment, the library frees it at once and the call
+ * returns PKV_NO_MEMORY.
  */
 typedef struct pkv_allocator {
   /** Returns size bytes at a multiple of alignment (a power of two), or NULL: PKV_NO_MEMORY. */
   void* (*alloc)(void* user, size_t size, size_t alignment);
-  /** Takes memory back; size and alignment are those of its alloc. */
+  /** Frees memory; size and alignment are those passed to alloc. */
   void (*free)(void* user, void* memory, size_t size, size_t alignment);
   void* user; /**< Passed to both functions. */
 } pkv_allocator;
 
-/** How serious a line of the log is. */
+/** The severity of a log message. */
 typedef enum pkv_log_level PKV_ENUM {
   PKV_LOG_WARNING = 1, /**< Something is wrong, or slower than it could be. */
-  PKV_LOG_INFO = 2     /**< Something normal: evictions begin, a store is back. */
+  PKV_LOG_INFO = 2     /**< Something normal: evictions begin, a store works again. */
 } pkv_log_level;
 
-/** Receives what the library has to say. The library itself never prints. */
+/** Receives the library's log messages. The library itself never prints. */
 typedef struct pkv_logger {
-  /** Takes one line without a newline; the message is valid during the call. */
+  /** Receives one line without a newline; message is valid only during the call. */
   void (*log)(void* user, pkv_log_level level, const char* message);
   void* user; /**< Passed to log. */
 } pkv_logger;
 
 /**
- * Threads supplied by the caller, in the place of the library's own. Results do not depend on how
- * tasks are spread over them.
+ * Threads supplied by the caller, used instead of the library's own. Results do not depend on which
+ * thread runs a task.
  *
- * A runner that leaves a task out, asks for one twice (it runs once) or for one that does not exist
- * makes the call that used it return PKV_INVALID_ARGUMENT. What the call was to write is undefined
- * then, and a step in flight is as far as it was before.
+ * If a runner skips a task, calls one twice (it runs once) or calls one that does not exist, the
+ * call that used it returns PKV_INVALID_ARGUMENT. The outputs of that call are then undefined, and
+ * a step in progress is as it was before the call.
  */
 typedef struct pkv_runner {
   /**
    * Calls task(context, i, worker) once for every i in [0, n), on any threads and in any order, and
-   * returns when all of them have returned. worker is below threads, and no two calls at once have
-   * the same worker. task does not throw.
+   * returns when all calls have returned. worker must be below threads, and calls that run at the
+   * same time must have different workers. task does not throw.
    */
   void (*run)(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker),
               void* context);
   void* user;        /**< Passed to run. */
-  uint32_t threads;  /**< How many workers there are; 1 or more. */
-  uint32_t reserved; /**< 0. */
+  uint32_t threads;  /**< The number of workers; 1 or more. */
+  uint32_t reserved; /**< Must be 0. */
 } pkv_runner;
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * A config, stats or view struct begins with struct_size, which the caller sets to the sizeof of
- * the struct, whether the library reads the struct or fills it. Every other field may be 0, which
- * stands for its default:
+ * A config, stats or view struct begins with struct_size. The caller sets it to the sizeof of the
+ * struct, whether the library reads the struct or fills it. Any other field may be 0, which means
+ * its default:
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *
- * Any other size is PKV_INVALID_ARGUMENT, and nothing is read or written. From version 1.0 on,
- * fields are only added at the end: a library takes the sizes of all headers since 1.0 up to its
- * own, and the fields that older headers lack have their defaults. A larger size is that of newer
- * headers or a mistake, and is refused, since fields that the caller has set would be ignored. So
- * run a program with the library of its headers, or a newer one.
+ * For any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. From
+ * version 1.0 on, fields are only added at the end: a library accepts the struct sizes of all
+ * headers from 1.0 to its own, and fields that older headers lack have their defaults. It refuses a
+ * larger size, because it would ignore fields that the caller has set. So run a program with the
+ * library of its headers, or with a newer one.
  */
 
 #ifdef __cplusplus

@@ -1,9 +1,8 @@
 /* pagedkv: pkv_session, one sequence: its tokens and its block tables (one per layer group).
  *
- * Threads: a session is used by one thread at a time; several threads may read it at once. A second
- * thread that changes it, or reads it while it is changed, gets PKV_BUSY. While a batch holds a
- * session, calls that change it return PKV_BUSY; the getters work from the thread that drives the
- * batch and see the step in flight.
+ * Threads: one thread at a time may change a session, or several may read it. A call that conflicts
+ * with a running one returns PKV_BUSY. While a batch has the session, calls that change it return
+ * PKV_BUSY; the getters work from the thread that drives the batch, and see the step in progress.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -26,24 +25,24 @@ typedef enum pkv_prefix_use PKV_ENUM {
 } pkv_prefix_use;
 
 /**
- * How long the prefix index keeps what a session leaves behind: all blocks of a lower retention are
- * evicted before any of a higher one.
+ * How long the prefix index keeps the blocks of a session: all blocks of lower retention are
+ * evicted before any of higher retention.
  */
 typedef enum pkv_retention PKV_ENUM {
-  PKV_RETENTION_LOW = -1,   /**< For a text that will hardly return: a batch job, an evaluation. */
-  PKV_RETENTION_NORMAL = 0, /**< For a text like any other (default). */
-  PKV_RETENTION_HIGH = 1    /**< For a text that must stay fast, even if it comes seldom. */
+  PKV_RETENTION_LOW = -1,   /**< For a prompt that is unlikely to come again: a batch job, an evaluation. */
+  PKV_RETENTION_NORMAL = 0, /**< For any other prompt (default). */
+  PKV_RETENTION_HIGH = 1    /**< For a prompt that must stay fast, even if it is rare. */
 } pkv_retention;
 
-/** What a session has from its beginning. */
+/** Options for pkv_session_open. */
 typedef struct pkv_session_config {
   uint32_t struct_size;  /**< sizeof(pkv_session_config): the caller sets it. */
   int32_t priority;      /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
   pkv_prefix_use prefix; /**< Default SHARE. */
-  /** Of blocks that it uses and stores; the highest of all users counts. */
+  /** Retention of the blocks that the session uses. A block has the highest of all its users. */
   pkv_retention retention;
   /**
-   * salt_size bytes, copied: only sessions with the same salt share prefixes. NULL (default): none.
+   * salt_size bytes, copied. Only sessions with the same salt share prefixes. NULL (default): none.
    */
   const void* salt;
   uint64_t salt_size; /**< Up to 256. */
@@ -62,7 +61,7 @@ PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* c
                                     pkv_session* out);
 
 /**
- * Closes a session and gives back every block that nobody else holds.
+ * Closes a session and frees the blocks that nothing else holds.
  *
  * @param session  The session. NULL is OK.
  *
@@ -71,7 +70,7 @@ PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* c
 PKV_API pkv_status pkv_session_close(pkv_session session);
 
 /**
- * Tells how many tokens are committed; 0 while the session is suspended.
+ * Returns how many tokens are committed; 0 while the session is suspended.
  *
  * @param      session  The session.
  * @param[out] tokens   The length in tokens.
@@ -81,8 +80,8 @@ PKV_API pkv_status pkv_session_close(pkv_session session);
 PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens);
 
 /**
- * Tells of how many tokens one layer holds K and V: more than the length while a step is in flight
- * and the layer was written.
+ * Returns how many tokens have K and V in a layer: more than the length once the layer was written
+ * in a step in progress.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
@@ -93,17 +92,17 @@ PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens)
 PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t layer,
                                                 uint64_t* tokens);
 
-/** Stands for a token whose id was never told. */
+/** A token whose id the library does not know. */
 #define PKV_NO_TOKEN (-1)
 
 /**
  * Copies the token ids of positions [first, first + n): committed ones, and those that
- * pkv_session_suspend remembered.
+ * pkv_session_suspend kept.
  *
  * @param      session  The session.
  * @param      first    The first position.
  * @param      n        How many.
- * @param[out] tokens   [n]: the ids; PKV_NO_TOKEN where none was told.
+ * @param[out] tokens   [n]: the ids; PKV_NO_TOKEN where an id is unknown.
  *
  * Statuses: OUT_OF_RANGE. Since 0.1.
  */
@@ -111,31 +110,31 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
                                           int32_t* tokens);
 
 /**
- * Tells the ids of positions that were committed without them (by pkv_session_append). If forks
- * that share a block are told different ids, the prefix index caches it as one of the texts only.
+ * Sets the ids of tokens that were committed without ids (by pkv_session_append). If forks that
+ * share a block set different ids, the prefix index caches the block for only one of the sequences.
  *
  * @param     session  The session.
  * @param     first    The first position.
  * @param     n        How many.
  * @param[in] tokens   [n]: the ids.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position that has another id already). Since 0.1.
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position already has another id). Since 0.1.
  */
 PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n,
                                           const int32_t* tokens);
 
 /**
- * Makes room in all groups or in none, so that later steps up to there cannot run out of blocks,
- * however they are cut and whatever other sessions take. Never shrinks.
+ * Reserves blocks for total_tokens tokens, in all groups or in none. Later steps up to that length
+ * cannot run out of blocks, however large they are and whatever other sessions take. Never shrinks.
  *
- * The room lasts until the session is that long, or pkv_session_trim, pkv_session_suspend or
- * pkv_session_close gives it back. It has no blocks for copies of what the session shares later:
- * after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it again. A state that others
- * shared would not come back, so until the room ends the prefix index gets the session's last full
- * block only if the states there are checkpoints.
+ * The reservation lasts until the session is that long, or until pkv_session_trim,
+ * pkv_session_suspend or pkv_session_close frees it. It has no blocks to copy what the session
+ * shares later: call it again after pkv_session_fork, pkv_snapshot_take or pkv_file_save. With
+ * states, the prefix index gets only checkpoints of the session until the reservation ends, because
+ * a shared state would not be free again for later steps.
  *
  * @param session       The session.
- * @param total_tokens  Tokens to have room for, those that it holds included.
+ * @param total_tokens  The length to reserve, including the tokens that the session has.
  *
  * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
  */
@@ -144,103 +143,104 @@ PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_token
 /**
  * Appends n tokens to a session, one layer per call, without a batch.
  *
- * The first call begins a step. When every layer was given once, the step is committed and the
+ * The first call begins a step. When every layer was written once, the step is committed and the
  * session is n tokens longer. pkv_session_trim (to any length up to pkv_session_get_length) ends an
- * unfinished step; trim to 0 first to replace what the session holds.
+ * unfinished step. To replace the contents of a session, trim it to 0 first.
  *
  *   for (layer = 0; layer < layers; layer++) pkv_session_append(session, layer, n, &k, &v);
  *
  * @param     session  The session.
- * @param     layer    The layer of the model; in any order. Until the step is complete a layer may
- * be given again.
+ * @param     layer    The layer of the model, in any order. A layer may be written again until the
+ *                     step is complete.
  * @param     n        How many tokens; the same in every call of a step.
  * @param[in] k        Keys, [n][kv_heads][key_dim].
  * @param[in] v        Values, [n][kv_heads][value_dim]. NULL in a latent group.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n
- * than the step's), UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (n is not
+ * that of the step), UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_append(pkv_session session, uint32_t layer, size_t n,
                                       const pkv_tensor* k, const pkv_tensor* v);
 
 /**
- * Keeps the first tokens of a session and gives back every block beyond them, reserved ones too.
- * Ends an unfinished pkv_session_append.
+ * Removes the last tokens of a session and releases their blocks, including reserved ones. Ends an
+ * unfinished pkv_session_append.
  *
  * @param session  The session.
  * @param length   How many tokens to keep.
  *
- * Statuses: OUT_OF_RANGE (longer than the session is, a group with a window no longer has what it
- * needs, one with states has none there, or the next token would go into a dropped block; see
- * pkv_session_get_last_trim), BUSY. Since 0.1.
+ * Statuses: OUT_OF_RANGE (length is above the session's, a group with a window no longer has the
+ * blocks it needs, a group with states has none there, or the next token would go into a dropped
+ * block; see pkv_session_get_last_trim), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
 /**
- * Tells to which length a session can be trimmed: with a window or with states not to every one.
+ * Returns the longest length, up to a limit, to which a session can be trimmed. With windows,
+ * states or dropped blocks, not every length is possible.
  *
  * @param      session  The session.
- * @param      limit    The longest length that is of use.
- * @param[out] length   The longest one, up to limit and to the length of the session, that
- *                      pkv_session_trim can keep; 0 if there is no other.
+ * @param      limit    The longest length wanted.
+ * @param[out] length   The longest length, up to limit and to the session's, that pkv_session_trim
+ *                      accepts; 0 if there is no other.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
 
-/** after of pkv_session_set_return_hint: nothing is known (default). */
+/** after of pkv_session_set_return_hint: unknown (default). */
 #define PKV_RETURN_UNKNOWN 0u
-/** after of pkv_session_set_return_hint: its text will not go on. */
+/** after of pkv_session_set_return_hint: the text will not continue. */
 #define PKV_RETURN_NEVER UINT32_MAX
 
 /**
- * Tells about how long after a session its text is expected to go on in another one: a tool is
- * running, say, or the user reads the answer. Set it before the session is closed, suspended or
- * trimmed; it stays until it is set again, and forks and snapshots inherit it.
+ * Sets how long after this session its text will probably continue in another one, for example
+ * because a tool runs or the user reads the answer. Call it before the session is closed, suspended
+ * or trimmed. The hint stays until it is set again; forks and snapshots inherit it.
  *
- * The eviction policy LEARNED learns when texts with such a hint do return, by powers of two of it.
- * So its unit is the caller's, if it is always the same, and a hint that is wrong costs little.
- * Where blocks are shared with other texts, how often they are used counts instead. Other policies,
- * and sessions that do not use the prefix index, take no notice.
+ * The eviction policy LEARNED measures when texts really return, for each power of two of the hint.
+ * So any unit works if it is always the same, and a wrong hint costs little. For blocks that other
+ * texts share, it uses how often they are used instead. Other policies, and sessions that do not
+ * use the prefix index, ignore the hint.
  *
  * @param session  The session.
- * @param after    How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+ * @param after    How long, for example in seconds; or PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
  *
  * Statuses: BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t after);
 
 /**
- * Forgets blocks in the middle of a session: gives them back, in one layer group. What is left
- * keeps its positions; later tokens do not see the tokens of these blocks (as if masked), and
- * neither do slot mappings, KV indices and pkv_session_read. Layers of other groups still see them.
+ * Releases blocks anywhere in a session, in one layer group. Other tokens keep their positions.
+ * Later tokens do not see the tokens of these blocks, as if they were masked; slot mappings, KV
+ * indices and pkv_session_read do not have them either. Layers of other groups still see them.
  *
- * From the first block dropped on, the session no longer shares its blocks through the prefix
- * index: what only this session used there is taken from the index, and later tokens are not
- * published. A resume after pkv_session_suspend brings the whole text back, to be computed again.
- * Forks, snapshots and files lack what was dropped.
+ * From the first dropped block on, the session shares no blocks through the prefix index: blocks
+ * that only this session used leave the index, and later tokens are not published. A resume after
+ * pkv_session_suspend brings back the whole sequence, to be computed again. Forks, snapshots and
+ * files lack the dropped blocks.
  *
  * @param     session  The session.
  * @param     group    The index of the group.
  * @param     count    How many blocks.
- * @param[in] blocks   [count]: their indices in the block table, rising; each full of tokens.
- *                     Those that were dropped already, or left the window, may be among them.
+ * @param[in] blocks   [count]: their indices in the block table, ascending; each must be full.
+ *                     Blocks that were already dropped or left the window are allowed.
  *
- * Statuses: OUT_OF_RANGE (group; a block that is not full of tokens), INVALID_ARGUMENT (not
- * rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_RANGE (group; a block that is not full), INVALID_ARGUMENT (not ascending),
+ * UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
                                            const uint32_t* blocks);
 
 /**
- * Opens a session with the same tokens. Blocks are shared, the part-filled last one too; whoever
- * writes to it first copies that one block. Storage CONTIGUOUS copies everything.
+ * Opens a session with the same tokens. It shares all blocks, even the last one if it is not full;
+ * the first session to write to that block copies it. Storage CONTIGUOUS copies everything.
  *
- * The new session has the priority, the use of the prefix index, the salt, the retention and the
- * return hint of the old one. Reserved blocks stay with the old one, and so do tokens that it
- * remembers since pkv_session_suspend and has not computed again.
+ * The new session inherits priority, use of the prefix index, salt, retention and return hint. It
+ * does not get reserved blocks, nor tokens that the old one kept in pkv_session_suspend and has not
+ * computed again.
  *
- * @param      session  The session; it goes on unchanged.
+ * @param      session  The session; it does not change.
  * @param[out] out      The new session.
  *
  * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
@@ -248,11 +248,11 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
 /**
- * Gives back every block that nobody else holds (preemption) and remembers the token ids.
+ * Frees the blocks that nothing else holds (preemption) and keeps the token ids.
  *
- * The session is empty then, and its length is 0. Until it is resumed or trimmed,
- * calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Ends an
- * unfinished pkv_session_append.
+ * The session is then empty and its length is 0. Until it is resumed or trimmed, calls that would
+ * add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Ends an unfinished
+ * pkv_session_append.
  *
  * @param session  The session.
  *
@@ -261,30 +261,30 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
 /**
- * Ends a suspension: reserves the blocks that the remembered tokens need, all or none (in groups
- * with a window: those of one window; with states: those for batches of any size or, where there
- * can never be as many, for one batch), and says which K and V must be computed again: those of
- * positions [*length, *total).
+ * Ends a suspension: reserves all blocks that the kept tokens need, or none, and returns which K
+ * and V must be computed again: those of positions [*length, *total). Groups with a window reserve
+ * the blocks of one window; groups with states reserve those for batches of any size, or for one
+ * batch if there can never be as many.
  *
- * pkv_session_get_tokens tells the ids of these positions. Prefill them by batches of any size,
- * which may go beyond total; a commit without ids takes the remembered ones, one with other ids is
- * refused. A trim forgets what is remembered. For a session that is not
- * suspended the call is OK and tells its length and what it remembers.
+ * pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
+ * which may go beyond total. A commit without ids uses the kept ones; a commit with other ids is
+ * refused. A trim drops the kept ids. If the session is not suspended, the call returns PKV_OK, its
+ * length, and the total with any kept tokens.
  *
  * @param      session       The session.
- * @param[out] length        Tokens whose K and V are there.
- * @param[out] total         Tokens with the remembered ones.
- * @param[out] blocks_short  How many blocks must be freed before the same call can work; written on
- *                           OUT_OF_BLOCKS only. May be NULL.
+ * @param[out] length        Tokens that have K and V.
+ * @param[out] total         Tokens including the kept ones.
+ * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
+ *                           only on OUT_OF_BLOCKS. May be NULL.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended), BUSY.
- * Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (after these three the session is still suspended),
+ * BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total,
                                       uint64_t* blocks_short);
 
 /**
- * Changes the priority that pkv_session_config gave.
+ * Changes the priority of a session.
  *
  * @param session   The session.
  * @param priority  pkv_batch_choose_victims chooses higher ones last.
@@ -293,38 +293,37 @@ PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uin
  */
 PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priority);
 
-/** What a session holds now. */
+/** The current state of a session. */
 typedef struct pkv_session_info {
   uint32_t struct_size;      /**< sizeof(pkv_session_info): the caller sets it. */
-  int32_t priority;          /**< That of the session's config, or set since. */
+  int32_t priority;          /**< From the session's config, or set later. */
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
-  uint32_t reserved;         /**< 0. */
+  uint32_t reserved;         /**< Must be 0. */
   uint64_t length;           /**< Committed tokens. */
-  uint64_t total;            /**< With remembered ones that are to be computed again. */
-  uint64_t blocks;           /**< Blocks held, over all groups, reserved ones too. */
-  uint64_t exclusive_blocks; /**< Of these, held by nobody else: a suspend or a close frees them. */
+  uint64_t total;            /**< Also tokens that are to be computed again. */
+  uint64_t blocks;           /**< Blocks held, over all groups, including reserved ones. */
+  uint64_t exclusive_blocks; /**< Blocks held by nothing else: suspend or close frees them. */
 } pkv_session_info;
 
 /**
- * Tells what a session holds.
+ * Returns the current state of a session.
  *
  * @param      session  The session.
- * @param[out] out      The answer.
+ * @param[out] out      The state.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* out);
 
 /**
- * Tells the block ids of one group: ids[i] is logical block i (tokens i * block_size and on),
- * reserved blocks included.
+ * Returns the block table of one group: ids[i] is the block of tokens i * block_size and on. It
+ * includes reserved blocks.
  *
  * @param      session   The session.
  * @param      group     The index of the group.
  * @param      capacity  Entries that ids has room for.
- * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one
- *                       step late: see pkv_layer_group) or was dropped. May be NULL if capacity
- *                       is 0.
+ * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK if the block left the window (one step
+ *                       late: see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
  * @param[out] count     How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
@@ -333,8 +332,8 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
                                                uint32_t* ids, size_t* count);
 
 /**
- * Reads K and V of positions [first, first + n) of one layer back as rows. Positions of a step in
- * flight are there once the layer was written.
+ * Copies K and V of positions [first, first + n) of one layer, as rows. This includes positions of
+ * a step in progress once the layer was written.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
@@ -343,23 +342,23 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
  * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
- * Statuses: OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
+ * Statuses: OUT_OF_RANGE (also: left the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
  */
 PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
                                     const pkv_tensor* k, const pkv_tensor* v);
 
 /**
- * Copies the state of one layer of a group with states. Held are those after the last token, after
- * the last full block and at checkpoints.
+ * Copies a state of one layer of a group with states. A session holds the states after its last
+ * token, after its last full block and at checkpoints.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
- * @param      tokens   After how many committed tokens.
+ * @param      tokens   The number of committed tokens before the state.
  * @param      size     Bytes that state has room for: state_bytes of the group.
  * @param[out] state    [size]: the state.
  *
- * Statuses: OUT_OF_RANGE (layer; this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the
- * layer keeps K and V; NONE). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),
+ * UNSUPPORTED (the layer keeps K and V; NONE). Since 0.1.
  */
 PKV_API pkv_status pkv_session_read_state(pkv_session session, uint32_t layer, uint64_t tokens,
                                           size_t size, void* state);
