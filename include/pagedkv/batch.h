@@ -1,14 +1,14 @@
 /* pagedkv: pkv_batch, one forward pass over many sessions.
  *
- * The pass is ragged: each session brings as many new tokens as it likes, prefill chunks and decode
- * steps mixed. Rows are stacked in the order of the sessions, new tokens of a session in order. A
+ * Each session brings any number of new tokens, so one pass can mix prefill chunks and decode
+ * steps. Rows are in the order of the sessions, and within a session in the order of its tokens. A
  * full step:
  *
  *   pkv_batch batch;
  *   uint64_t short_by;
  *   pkv_status s = pkv_batch_begin(cache, n, sessions, new_tokens, &short_by, &batch);
  *   if (s == PKV_OUT_OF_BLOCKS) {
- *     suspend what pkv_batch_choose_victims names, and try again with the others
+ *     ... suspend the sessions that pkv_batch_choose_victims names; try again with the others ...
  *   }
  *   for (layer = 0; layer < layers; layer++) {
  *     ... q, k, v = projections of the rows at this layer ...
@@ -18,11 +18,11 @@
  *   }
  *   pkv_batch_commit(batch, tokens);
  *
- * Until the commit only this batch sees the new tokens; pkv_batch_abort leaves every session as it
+ * Until the commit only this batch sees the new tokens. pkv_batch_abort leaves every session as it
  * was before begin.
  *
- * Threads: a batch is driven by one thread at a time (another gets PKV_BUSY); batches over
- * different sessions run at once and share no lock.
+ * Threads: one thread at a time may use a batch; others get PKV_BUSY. Batches over different
+ * sessions may run at once and share no lock.
  */
 #ifndef PAGEDKV_BATCH_H
 #define PAGEDKV_BATCH_H
@@ -34,54 +34,53 @@
 extern "C" {
 #endif
 
-/** A step that is begun and not yet committed. */
+/** A step in progress, from begin to commit or abort. */
 typedef struct pkv_batch_t* pkv_batch;
 
 /**
- * Begins a step: reserves the blocks of all new tokens in all groups, for every session or for
+ * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
  * none.
  *
  * @param      cache         The cache of the sessions.
  * @param      count         How many sessions.
  * @param[in]  sessions      [count]: the sessions, each once.
  * @param[in]  new_tokens    [count]: how many new tokens each session brings; 0 is OK.
- * @param[out] blocks_short  How many blocks must be freed before the same call can work; written on
- *                           OUT_OF_BLOCKS only. May be NULL.
+ * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
+ *                           only on OUT_OF_BLOCKS. May be NULL.
  * @param[out] out           The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
- * Statuses: OUT_OF_BLOCKS (suspend what pkv_batch_choose_victims names), TOO_LARGE (one of the
- * sessions can never get its blocks), BATCH_TOO_LARGE (each can, but not all at once; also: more
- * sessions than can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch
- * already, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
+ * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but not all at once;
+ * also: more sessions than can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is
+ * already in a batch, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                                    const uint32_t* new_tokens, uint64_t* blocks_short,
                                    pkv_batch* out);
 
 /**
- * Names sessions to suspend (or close) so that pkv_batch_begin with the rest of this list gets its
- * blocks.
+ * Chooses sessions to suspend (or close) so that pkv_batch_begin gets its blocks for the other
+ * sessions of the list.
  *
- * Victims are those of the lowest priority, and among these the ones that were opened last.
- * Sessions of the list may be among them, but never the first in rank. Sessions that another call
- * or batch uses, and those that hold no block, are left out. What victims share counts as freed
- * once all its holders are victims. The answer holds until something else takes or gives back
- * blocks.
+ * Victims are the sessions of lowest priority, and among equals those opened last. Sessions of the
+ * list may be victims, except the one that would be chosen last. Sessions that another call or
+ * batch uses, or that hold no block, are never victims. A shared block counts as freed once all its
+ * holders are victims. The result is valid until something else takes or frees blocks.
  *
- * This is for the thread that schedules: it looks at every session, and calls that would change one
- * meanwhile return BUSY.
+ * Call it from the thread that schedules: it looks at every session, and calls that would change a
+ * session meanwhile return BUSY.
  *
  * @param      cache         The cache of the sessions.
- * @param      count         How many sessions the list has.
+ * @param      count         How many sessions are in the list.
  * @param[in]  sessions      [count]: the sessions of the step, each once.
  * @param[in]  new_tokens    [count]: how many new tokens each session brings.
  * @param      capacity      Entries that victims has room for.
  * @param[out] victims       [capacity]: the sessions to suspend. May be NULL if capacity is 0.
- * @param[out] victim_count  How many victims there are; 0: begin needs none. Written on PKV_OK and
- *                           on BUFFER_TOO_SMALL.
+ * @param[out] victim_count  The number of victims; 0: begin needs none. Written on PKV_OK and on
+ *                           BUFFER_TOO_SMALL.
  *
- * Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BATCH_TOO_LARGE (only: more
- * sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE,
+ * Statuses: OUT_OF_BLOCKS (even if all others are suspended), TOO_LARGE, BATCH_TOO_LARGE (only:
+ * more sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE,
  * NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
@@ -90,13 +89,12 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
                                             size_t* victim_count);
 
 /**
- * Tells where the rows of each session begin in the tensors of pkv_batch_write and
- * pkv_batch_attend, for batches that are padded on the left or have gaps.
+ * Sets where the rows of each session begin in the tensors of pkv_batch_write and pkv_batch_attend,
+ * for batches that are padded on the left or have gaps.
  *
  * @param     batch       The batch.
  * @param[in] first_rows  [sessions]: as first_rows of pkv_attention_sequences. NULL: as without
- *                        this call, rows follow each other, or begin with the entries of a padded
- *                        batch.
+ *                        this call, rows follow each other, or are padded on the right.
  *
  * Statuses: none of its own. Since 0.1.
  */
@@ -116,15 +114,15 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
                                    const pkv_tensor* v);
 
 /**
- * Computes attention of all rows over their sessions, the new tokens included.
+ * Computes attention of all rows over their sessions, including the new tokens.
  *
- * Where a row of q of a head is not finite, its result is what IEEE 754 says, or NaN where K is
- * INT8 or INT4; results of other rows are not touched. Where V is INT4, an element of it that is
- * not finite makes NaN of the results that see it, of its 32 dims or of all.
+ * If a row of q of a head is not finite, its result is what IEEE 754 says, or NaN if K is INT8 or
+ * INT4; results of other rows are not affected. If V is INT4, an element that is not finite makes
+ * the results that see it NaN, in its 32 dims or in all.
  *
  * @param      batch   The batch.
  * @param      layer   The layer of the model; it must be written.
- * @param[in]  params  Which attention. NULL: defaults.
+ * @param[in]  params  The kind of attention. NULL: defaults.
  * @param[in]  q       Queries, [rows][query_heads][key_dim].
  * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
  *
@@ -137,33 +135,33 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_tensor* out);
 
 /**
- * Ends a step: every session is longer by its new tokens, full blocks are sealed, and the batch is
- * closed. If the call fails, the batch is still open.
+ * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If the
+ * call fails, the batch is still open.
  *
  * @param     batch   The batch.
  * @param[in] tokens  [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
  *                    pkv_session_suspend remembered.
  *
- * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (another
- * id than the remembered one), NO_MEMORY. Since 0.1.
+ * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id is
+ * not the remembered one), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 
 /**
  * Keeps only some of the new tokens of one session: the accepted path of a tree of speculative
- * tokens. May be called once per session, after every layer was written; then only commit and abort
- * are left.
+ * tokens. May be called once per session, after every layer was written. After it, no layer of the
+ * batch can be written or attended.
  *
- * The keys and values of these tokens move together, bit by bit, to where a commit of just these
- * tokens has them. The tokens of pkv_batch_commit stay [rows].
+ * The keys and values of these tokens are moved, bit by bit, to where they would be if the step had
+ * only these tokens. The tokens of pkv_batch_commit are still [rows].
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.
  * @param     count  How many tokens to keep.
- * @param[in] kept   [count]: indices among the session's new tokens, 0 the first, rising.
+ * @param[in] kept   [count]: indices among the session's new tokens, from 0, ascending.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE, UNSUPPORTED
- * (NONE), NO_MEMORY. Since 0.1.
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or the second call), INCOMPLETE,
+ * UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 
@@ -177,14 +175,14 @@ PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, con
 PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
 
 /**
- * Tells the slots of all new tokens in one group: where an engine with bytes of its own writes
+ * Returns the slots of all new tokens in one group, where an engine with its own memory writes
  * them.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
  * @param      capacity  Entries that slots has room for.
  * @param[out] slots     [capacity]: one slot per row. May be NULL if capacity is 0.
- * @param[out] count     How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] count     The number of slots; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
@@ -192,19 +190,19 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
                                               int64_t* slots, size_t* count);
 
 /**
- * Tells the blocks that begin replaced in one group because they were shared and part-filled: the
- * step writes to block to[i] in the place of from[i].
+ * Returns the blocks of one group that begin replaced because they were shared and not full: the
+ * step writes to block to[i] instead of from[i].
  *
- * Where all sessions that hold such a block are in the batch and write to it, one of them keeps it:
- * n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with storage NONE
- * the engine makes all copies of the batch before it writes the first row.
+ * If all sessions that hold such a block are in the batch and write to it, one of them keeps it: n
+ * sessions take n - 1 new blocks. With storage PAGED the bytes are already copied; with storage
+ * NONE the engine makes all copies of the batch before it writes the first row.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
  * @param      capacity  Entries that from and to have room for.
  * @param[out] from      [capacity]: the shared blocks. May be NULL if capacity is 0.
- * @param[out] to        [capacity]: the blocks in their place. May be NULL if capacity is 0.
- * @param[out] count     How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] to        [capacity]: the blocks that replace them. May be NULL if capacity is 0.
+ * @param[out] count     The number of pairs; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
  */
@@ -212,25 +210,26 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
                                               uint32_t* from, uint32_t* to, size_t* count);
 
 /**
- * Gives the states of one layer of a group with state_bytes: where the engine reads the state
- * before its new tokens, and where it writes the one after them.
+ * Returns addresses of states of one layer in a group with states: where the engine reads the state
+ * before the new tokens of each session, and where it writes the states after them.
  *
- * A session with new tokens always gets a place for the state after the last of them. A step that
- * reaches past a checkpoint (checkpoint_tokens) gets places for the states there and after the last
- * full block, too, and a step of at most draft_tokens new tokens a place after each: the state
- * after a token of a draft is that of the token and what precedes it in its branch. Which ones
- * these are, pkv_batch_get_state_blocks tells.
+ * A session with new tokens always gets a place for the state after the last of them. If it reaches
+ * past a checkpoint (checkpoint_tokens), it also gets places for the states at the checkpoint and
+ * after its last full block. If it has at most draft_tokens new tokens, it gets a place after each
+ * of them; in a tree, the state after a token is that of the token and its ancestors.
+ * pkv_batch_get_state_blocks returns which tokens these are.
  *
- * The engine writes all of `after` before the commit; their bytes are undefined until then. Nobody
- * else sees them before the commit, and what `before` points to does not change in the step.
+ * The engine must write all of `after` before the commit; these bytes are undefined until it does.
+ * Other sessions do not see them before the commit. What `before` points to does not change during
+ * the step.
  *
  * @param      batch     The batch.
- * @param      layer     The layer of the model. It counts as written from now on.
- * @param[out] before    [sessions]: the state that each session has, state_bytes bytes at a
- * multiple of 64; NULL: it has no token yet.
+ * @param      layer     The layer of the model. It counts as written after this call.
+ * @param[out] before    [sessions]: the state of each session, state_bytes bytes at a multiple of
+ *                       64; NULL: the session has no token yet.
  * @param      capacity  Entries that after has room for.
  * @param[out] after     [capacity]: where to write. May be NULL if capacity is 0.
- * @param[out] count     How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] count     The number of entries of after; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE),
  * INVALID_ARGUMENT (after pkv_batch_accept). Since 0.1.
@@ -239,23 +238,23 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
                                         size_t capacity, void** after, size_t* count);
 
 /**
- * Tells which states a step keeps in a group, and in which blocks they are. The states that session
- * i keeps are those after its new tokens tokens[indptr[i]] to tokens[indptr[i + 1] - 1].
+ * Returns which states a step keeps in a group, and their blocks. Session i keeps the states after
+ * its new tokens tokens[indptr[i]] to tokens[indptr[i + 1] - 1].
  *
- * An engine with memory of its own (storage NONE), or with kernels that take block ids, reads the
- * state in before[i] and writes those in after; with storage PAGED pkv_batch_get_states gives
- * addresses.
+ * An engine with its own memory (storage NONE), or with kernels that take block ids, reads the
+ * state in block before[i] and writes those in the blocks of after. With storage PAGED,
+ * pkv_batch_get_states returns addresses.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
- * @param[out] before    [sessions]: the block with the state that each session has; PKV_NO_BLOCK:
- * it has no token yet. May be NULL.
+ * @param[out] before    [sessions]: the block with the state of each session; PKV_NO_BLOCK: the
+ *                       session has no token yet. May be NULL.
  * @param[out] indptr    [sessions + 1]: where the states of each session begin, and the end.
  * @param      capacity  Entries that tokens and after have room for.
- * @param[out] tokens    [capacity]: indices among the session's new tokens, 0 the first, rising.
- * May be NULL if capacity is 0.
+ * @param[out] tokens    [capacity]: indices among the session's new tokens, from 0, ascending. May
+ *                       be NULL if capacity is 0.
  * @param[out] after     [capacity]: the blocks to write. May be NULL.
- * @param[out] count     How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] count     The number of states; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
  */
@@ -263,25 +262,25 @@ PKV_API pkv_status pkv_batch_get_state_blocks(pkv_batch batch, uint32_t group, u
                                               size_t* indptr, size_t capacity, uint32_t* tokens,
                                               uint32_t* after, size_t* count);
 
-/** What an index list of pkv_batch_get_kv_indices counts. */
+/** The unit of the indices of pkv_batch_get_kv_indices. */
 typedef enum pkv_index_unit PKV_ENUM {
-  PKV_INDEX_BLOCKS = 1, /**< Ids of blocks. */
+  PKV_INDEX_BLOCKS = 1, /**< Block ids. */
   PKV_INDEX_SLOTS = 2   /**< Slots: block id * block size + offset in the block. */
 } pkv_index_unit;
 
 /**
- * Gives forward metadata as compressed rows: session i reads indices[indptr[i]] to indices[indptr[i
- * + 1] - 1], in token order, the new tokens included and what left the window left out.
+ * Returns what each session reads, in compressed rows: session i reads indices[indptr[i]] to
+ * indices[indptr[i + 1] - 1], in token order, including its new tokens and without what left the
+ * window.
  *
  * @param      batch              The batch.
  * @param      group              The index of the group.
- * @param      unit               What indices are: block ids or slots.
+ * @param      unit               The unit of indices: block ids or slots.
  * @param[out] indptr             [sessions + 1]: where the indices of each session begin, and the
  *                                end of the last.
  * @param      capacity           Entries that indices has room for.
  * @param[out] indices            [capacity]: block ids or slots. May be NULL if capacity is 0.
- * @param[out] count              How many indices there are; written on PKV_OK and on
- *                                BUFFER_TOO_SMALL.
+ * @param[out] count              The number of indices; written on PKV_OK and on BUFFER_TOO_SMALL.
  * @param[out] last_block_length  [sessions]: how many tokens the last block of each session holds.
  *                                May be NULL.
  *

@@ -29,7 +29,8 @@ typedef enum pkv_prefix_use PKV_ENUM {
  * evicted before any of higher retention.
  */
 typedef enum pkv_retention PKV_ENUM {
-  PKV_RETENTION_LOW = -1,   /**< For a prompt that is unlikely to come again: a batch job, an evaluation. */
+  PKV_RETENTION_LOW =
+      -1, /**< For a prompt that is unlikely to come again: a batch job, an evaluation. */
   PKV_RETENTION_NORMAL = 0, /**< For any other prompt (default). */
   PKV_RETENTION_HIGH = 1    /**< For a prompt that must stay fast, even if it is rare. */
 } pkv_retention;
@@ -97,7 +98,7 @@ PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t la
 
 /**
  * Copies the token ids of positions [first, first + n): committed ones, and those that
- * pkv_session_suspend kept.
+ * pkv_session_suspend remembered.
  *
  * @param      session  The session.
  * @param      first    The first position.
@@ -129,9 +130,9 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  *
  * The reservation lasts until the session is that long, or until pkv_session_trim,
  * pkv_session_suspend or pkv_session_close frees it. It has no blocks to copy what the session
- * shares later: call it again after pkv_session_fork, pkv_snapshot_take or pkv_file_save. With
- * states, the prefix index gets only checkpoints of the session until the reservation ends, because
- * a shared state would not be free again for later steps.
+ * shares later: call it again after pkv_session_fork, pkv_snapshot_take or pkv_file_save. Until the
+ * reservation ends, the prefix index gets the session's last full block only if its states are
+ * checkpoints, because another state would not be free again for later steps once it is shared.
  *
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
@@ -200,7 +201,7 @@ PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit
  *
  * The eviction policy LEARNED measures when texts really return, for each power of two of the hint.
  * So any unit works if it is always the same, and a wrong hint costs little. For blocks that other
- * texts share, it uses how often they are used instead. Other policies, and sessions that do not
+ * texts share, it counts how often they are used instead. Other policies, and sessions that do not
  * use the prefix index, ignore the hint.
  *
  * @param session  The session.
@@ -237,8 +238,8 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * the first session to write to that block copies it. Storage CONTIGUOUS copies everything.
  *
  * The new session inherits priority, use of the prefix index, salt, retention and return hint. It
- * does not get reserved blocks, nor tokens that the old one kept in pkv_session_suspend and has not
- * computed again.
+ * does not get reserved blocks, nor tokens that the old one remembers since pkv_session_suspend and
+ * has not computed again.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.
@@ -248,7 +249,7 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
 /**
- * Frees the blocks that nothing else holds (preemption) and keeps the token ids.
+ * Frees the blocks that nothing else holds (preemption) and remembers the token ids.
  *
  * The session is then empty and its length is 0. Until it is resumed or trimmed, calls that would
  * add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Ends an unfinished
@@ -261,19 +262,19 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
 /**
- * Ends a suspension: reserves all blocks that the kept tokens need, or none, and returns which K
- * and V must be computed again: those of positions [*length, *total). Groups with a window reserve
- * the blocks of one window; groups with states reserve those for batches of any size, or for one
- * batch if there can never be as many.
+ * Ends a suspension: reserves all blocks that the remembered tokens need, or none, and returns
+ * which K and V must be computed again: those of positions [*length, *total). Groups with a window
+ * reserve the blocks of one window; groups with states reserve those for batches of any size, or
+ * for one batch if there can never be as many.
  *
  * pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
- * which may go beyond total. A commit without ids uses the kept ones; a commit with other ids is
- * refused. A trim drops the kept ids. If the session is not suspended, the call returns PKV_OK, its
- * length, and the total with any kept tokens.
+ * which may go beyond total. A commit without ids uses the remembered ones; a commit with other ids
+ * is refused. A trim drops the remembered ids. If the session is not suspended, the call returns
+ * PKV_OK, its length, and the total with any remembered tokens.
  *
  * @param      session       The session.
  * @param[out] length        Tokens that have K and V.
- * @param[out] total         Tokens including the kept ones.
+ * @param[out] total         Tokens including the remembered ones.
  * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
  *                           only on OUT_OF_BLOCKS. May be NULL.
  *
@@ -298,7 +299,7 @@ typedef struct pkv_session_info {
   uint32_t struct_size;      /**< sizeof(pkv_session_info): the caller sets it. */
   int32_t priority;          /**< From the session's config, or set later. */
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
-  uint32_t reserved;         /**< Must be 0. */
+  uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */
   uint64_t total;            /**< Also tokens that are to be computed again. */
   uint64_t blocks;           /**< Blocks held, over all groups, including reserved ones. */
