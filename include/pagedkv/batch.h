@@ -270,8 +270,8 @@ typedef enum pkv_index_unit PKV_ENUM {
 
 /**
  * Returns what each session reads, in compressed rows: session i reads indices[indptr[i]] to
- * indices[indptr[i + 1] - 1], in token order, including its new tokens and without what left the
- * window.
+ * indices[indptr[i + 1] - 1], in token order, including its new tokens and without blocks that left
+ * the window or were dropped.
  *
  * @param      batch              The batch.
  * @param      group              The index of the group.

@@ -98,9 +98,7 @@ typedef enum pkv_rotation PKV_ENUM {
    * and value_dim must be a multiple of n.
    */
   PKV_ROTATION_HADAMARD = 1,
-  /**
-   * Rows are multiplied by an orthogonal matrix that the caller gives, for K, for V or for both.
-   */
+  /** Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both. */
   PKV_ROTATION_MATRIX = 2
 } pkv_rotation;
 
@@ -135,13 +133,12 @@ typedef struct pkv_layer_group {
    * A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
    *
    * Blocks that leave the window are freed one step late, so that the session can still be trimmed
-   * to its length before the last step. If blocks are short, pkv_batch_begin and
+   * to its length before the last step. If the pool is short of blocks, pkv_batch_begin and
    * pkv_session_reserve free them at once, so that a session needs only its window and its new
    * tokens; neither an abort nor OUT_OF_BLOCKS restores them.
    */
   uint32_t window;
-  /** With a window: how many first tokens always stay visible and in memory (Xiao et al. 2023).
-   */
+  /** With a window: this many first tokens stay visible and in memory (Xiao et al. 2023). */
   uint32_t sinks;
   /** 1: V is the first value_dim dims of K and is not stored again (the absorbed form of MLA). */
   uint32_t latent;
@@ -221,7 +218,7 @@ typedef struct pkv_prefix_config {
  * Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended sessions,
  * and the caller's hooks.
  *
- * The library copies what pointers lead to, but the hooks themselves must outlive the cache. A
+ * The library copies what pointers point to, but the hooks themselves must outlive the cache. A
  * plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
@@ -267,12 +264,12 @@ typedef struct pkv_cache_config {
   uint32_t prefault;
   uint32_t reserved; /**< Must be 0. */
   /**
-   * A directory for a file that holds K, V and states instead of memory. The system keeps as much
-   * of it in memory as fits: for sequences larger than memory, read with chosen blocks
-   * (guide/slow_tier.md). The file has no name once it is mapped, only its owner can read it, it is
-   * not encrypted, and it ends with the cache. All of its disk space is taken at once. The device
-   * must be reliable: a later I/O error ends the process with SIGBUS or brings back older bytes.
-   * Children of fork() and core dumps do not have this memory. Needs storage PAGED; not with
+   * Keeps K, V and states in a file in this directory instead of in memory, for sequences that are
+   * larger than memory and read with chosen blocks (guide/slow_tier.md). The system keeps in memory
+   * what fits of the file. The file has no name once it is mapped, only its owner can read it, it
+   * is not encrypted, and it ends with the cache. All of its disk space is taken at once. The
+   * device must be reliable: a later I/O error ends the process with SIGBUS or brings back older
+   * bytes. Children of fork() and core dumps do not have this memory. Needs storage PAGED; not with
    * huge_pages REQUIRE. huge_pages ADVISE has no effect, and the allocator is not called for this
    * memory. Copied by the call. NULL (default): memory.
    */

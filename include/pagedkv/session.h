@@ -29,10 +29,9 @@ typedef enum pkv_prefix_use PKV_ENUM {
  * evicted before any of higher retention.
  */
 typedef enum pkv_retention PKV_ENUM {
-  PKV_RETENTION_LOW =
-      -1, /**< For a prompt that is unlikely to come again: a batch job, an evaluation. */
-  PKV_RETENTION_NORMAL = 0, /**< For any other prompt (default). */
-  PKV_RETENTION_HIGH = 1    /**< For a prompt that must stay fast, even if it is rare. */
+  PKV_RETENTION_LOW = -1,   /**< Prompts that hardly come again: batch jobs, evaluations. */
+  PKV_RETENTION_NORMAL = 0, /**< Any other prompt (default). */
+  PKV_RETENTION_HIGH = 1    /**< Prompts that must stay fast, even if they are rare. */
 } pkv_retention;
 
 /** Options for pkv_session_open. */
@@ -164,15 +163,15 @@ PKV_API pkv_status pkv_session_append(pkv_session session, uint32_t layer, size_
                                       const pkv_tensor* k, const pkv_tensor* v);
 
 /**
- * Removes the last tokens of a session and releases their blocks, including reserved ones. Ends an
+ * Removes the last tokens of a session and frees their blocks, including reserved ones. Ends an
  * unfinished pkv_session_append.
  *
  * @param session  The session.
  * @param length   How many tokens to keep.
  *
  * Statuses: OUT_OF_RANGE (length is above the session's, a group with a window no longer has the
- * blocks it needs, a group with states has none there, or the next token would go into a dropped
- * block; see pkv_session_get_last_trim), BUSY. Since 0.1.
+ * blocks it needs, a group with states has no state there, or the next token would go into a
+ * dropped block; see pkv_session_get_last_trim), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
@@ -212,9 +211,9 @@ PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit
 PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t after);
 
 /**
- * Releases blocks anywhere in a session, in one layer group. Other tokens keep their positions.
- * Later tokens do not see the tokens of these blocks, as if they were masked; slot mappings, KV
- * indices and pkv_session_read do not have them either. Layers of other groups still see them.
+ * Frees blocks anywhere in a session, in one layer group. Other tokens keep their positions. Later
+ * tokens do not see the tokens of these blocks, as if they were masked; slot mappings, KV indices
+ * and pkv_session_read do not have them either. Layers of other groups still see them.
  *
  * From the first dropped block on, the session shares no blocks through the prefix index: blocks
  * that only this session used leave the index, and later tokens are not published. A resume after
@@ -265,7 +264,7 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * Ends a suspension: reserves all blocks that the remembered tokens need, or none, and returns
  * which K and V must be computed again: those of positions [*length, *total). Groups with a window
  * reserve the blocks of one window; groups with states reserve those for batches of any size, or
- * for one batch if there can never be as many.
+ * for one batch if the cache can never have that many.
  *
  * pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
  * which may go beyond total. A commit without ids uses the remembered ones; a commit with other ids
@@ -301,7 +300,7 @@ typedef struct pkv_session_info {
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */
-  uint64_t total;            /**< Also tokens that are to be computed again. */
+  uint64_t total;            /**< Committed tokens and those to be computed again. */
   uint64_t blocks;           /**< Blocks held, over all groups, including reserved ones. */
   uint64_t exclusive_blocks; /**< Blocks held by nothing else: suspend or close frees them. */
 } pkv_session_info;
