@@ -51,7 +51,8 @@
  *
  * OWNERSHIP. The caller owns what parameters point to, and the library does not keep those pointers
  * after the call. It copies what a config points to, except where the config says "must outlive".
- * Whoever gets a handle closes it; pkv_cache_destroy closes all handles that its cache returned.
+ * The caller closes the handles it gets; pkv_cache_destroy closes all handles that its cache
+ * returned.
  *
  * PARAMETERS. [in] is read, [out] is written and [in,out] is both. None may be NULL unless its text
  * says so. Outputs are untouched unless a function returns PKV_OK, except where their text says
