@@ -1,8 +1,8 @@
-/* pagedkv: pkv_compute, what calls over the caller's own memory run on: threads, kernels, and
- * working memory that is kept from call to call. A cache has all of this itself.
+/* pagedkv: pkv_compute, the threads, kernels and working memory of calls over the caller's own
+ * memory. Working memory is kept from call to call. A cache has its own threads and memory.
  *
- * Functions that take a pkv_compute take NULL as well: they run on all processors then, with the
- * best instruction set, and working memory comes from the system and is kept for the process.
+ * Where a function takes a pkv_compute, NULL means all CPUs and the best instruction set. Working
+ * memory then comes from the system and is kept for the life of the process.
  *
  * Threads: every function may be called from any thread, and any number of threads may use a
  * pkv_compute at once. pkv_compute_destroy returns PKV_BUSY while another thread is inside a call
@@ -20,34 +20,34 @@ extern "C" {
 /** Threads and kernels, without a cache. */
 typedef struct pkv_compute_t* pkv_compute;
 
-/** What pkv_compute_create makes. Hooks must outlive the pkv_compute. */
+/** Options for pkv_compute_create. Hooks must outlive the pkv_compute. */
 typedef struct pkv_compute_config {
   uint32_t struct_size; /**< sizeof(pkv_compute_config): the caller sets it. */
-  /** How many, the caller's included, at most one per processor; 0 (default): that many. */
+  /** Threads, including the caller's: at most one per CPU. 0 (default): one per CPU. */
   uint32_t threads;
-  /** AUTO (default): the best this processor has. Another: that one or UNSUPPORTED. */
+  /** AUTO (default): the best that this CPU has. If it lacks another one: UNSUPPORTED. */
   pkv_isa isa;
   uint32_t reserved;              /**< 0. */
-  const pkv_allocator* allocator; /**< Working memory of calls; NULL (default): the system's. */
+  const pkv_allocator* allocator; /**< For working memory. NULL (default): the system's. */
   /**
-   * The caller's threads, with the priority and the processors that the caller gave them; threads
-   * must be 0 then. NULL (default): oneTBB's.
+   * Runs calls on the caller's threads, with the priority and CPUs that the caller gave them;
+   * threads must then be 0. NULL (default): threads of oneTBB.
    */
   const pkv_runner* runner;
 } pkv_compute_config;
 
 /**
- * Makes a pkv_compute.
+ * Creates a pkv_compute.
  *
  * @param[in]  config  The config. NULL: defaults.
- * @param[out] out     The pkv_compute, to be destroyed by pkv_compute_destroy.
+ * @param[out] out     The pkv_compute. Destroy it with pkv_compute_destroy.
  *
  * Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_compute* out);
 
 /**
- * Ends the threads of a pkv_compute and gives back its working memory.
+ * Ends the threads of a pkv_compute and frees its working memory.
  *
  * @param compute  The pkv_compute. NULL is OK.
  *
@@ -55,34 +55,34 @@ PKV_API pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_comp
  */
 PKV_API pkv_status pkv_compute_destroy(pkv_compute compute);
 
-/** What a pkv_compute runs on. */
+/** The threads and instruction set of a pkv_compute. */
 typedef struct pkv_compute_info {
   uint32_t struct_size; /**< sizeof(pkv_compute_info): the caller sets it. */
-  uint32_t threads;     /**< The caller's included. */
-  pkv_isa isa;          /**< The one whose kernels run. */
+  uint32_t threads;     /**< Threads, including the caller's. */
+  pkv_isa isa;          /**< The instruction set of its kernels. */
   uint32_t reserved;    /**< 0. */
 } pkv_compute_info;
 
 /**
- * Tells what a pkv_compute runs on.
+ * Returns the threads and instruction set of a pkv_compute.
  *
- * @param      compute  The pkv_compute. NULL: the process's default.
- * @param[out] out      The answer.
+ * @param      compute  The pkv_compute. NULL: the default of the process.
+ * @param[out] out      The result.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* out);
 
 /**
- * Gives the OpenMP threads of the process as a runner: those that a host's own matrix products run
- * on, such as PyTorch's. A call then wakes no threads beside them, and has their number and the
- * processors that they are bound to. For the config of a pkv_compute or a cache.
+ * Returns a runner over the OpenMP threads of the process, for example those on which PyTorch
+ * multiplies matrices. Calls then start no threads of their own and keep to the CPUs to which these
+ * are bound. Use it in the config of a pkv_compute or a cache.
  *
- * libgomp, libomp and libiomp5 will do. The library is looked up among the symbols that all of the
- * process sees: where it was loaded with another one, before it or by RTLD_GLOBAL. A forked child
- * whose parent computed on them has no such threads: there the calling thread does all tasks.
+ * It finds libgomp, libomp or libiomp5 if its symbols are visible to the whole process: linked into
+ * the program, preloaded, or loaded with RTLD_GLOBAL. In a forked child whose parent computed on
+ * these threads they do not exist: there the calling thread runs all tasks.
  *
- * @param[out] out  The runner. Its threads are as many as omp_get_max_threads() tells now.
+ * @param[out] out  The runner, with as many threads as omp_get_max_threads() returns now.
  *
  * Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since 0.1.
  */

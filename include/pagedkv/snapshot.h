@@ -1,4 +1,4 @@
-/* pagedkv: pkv_snapshot, a frozen sequence: references to its blocks, not copies.
+/* pagedkv: pkv_snapshot, a frozen session: references to its blocks, not copies.
  *
  * Threads: a snapshot never changes; any number of threads may open sessions from it at once.
  */
@@ -11,15 +11,15 @@
 extern "C" {
 #endif
 
-/** What a session held at one moment, and how it used the cache. */
+/** The content of a session at one moment, and how the session used the cache. */
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**
- * Freezes what a session holds now. The snapshot outlives the session. Storage CONTIGUOUS copies.
- * Besides tokens, the snapshot has what pkv_session_fork passes on, for sessions opened from it.
+ * Takes a snapshot of a session, which outlives the session. With storage CONTIGUOUS it copies.
+ * Sessions opened from it get all that pkv_session_fork passes on.
  *
- * @param      session  The session; it goes on unchanged.
- * @param[out] out      The snapshot, to be closed by pkv_snapshot_close.
+ * @param      session  The session; it does not change.
+ * @param[out] out      The snapshot. Close it with pkv_snapshot_close.
  *
  * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight),
  * SUSPENDED. Since 0.1.
@@ -27,10 +27,10 @@ typedef struct pkv_snapshot_t* pkv_snapshot;
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 
 /**
- * Opens a new session with the frozen content.
+ * Opens a new session with the content of a snapshot.
  *
  * @param      cache     The cache of the snapshot.
- * @param      snapshot  The snapshot; it can be opened any number of times.
+ * @param      snapshot  The snapshot. Any number of sessions can be opened from it.
  * @param[out] out       The session.
  *
  * Statuses: WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
@@ -38,7 +38,7 @@ PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 PKV_API pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out);
 
 /**
- * Closes a snapshot and drops its references. Sessions that were opened from it keep theirs.
+ * Closes a snapshot and drops its references. Sessions opened from it keep theirs.
  *
  * @param snapshot  The snapshot. NULL is OK.
  *

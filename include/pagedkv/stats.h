@@ -1,4 +1,4 @@
-/* pagedkv: counters that pools and caches report. */
+/* pagedkv: statistics of pools and caches. */
 #ifndef PAGEDKV_STATS_H
 #define PAGEDKV_STATS_H
 
@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /**
- * Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache.
+ * Statistics of a pkv_pool, or of one layer group of a cache.
  *
  * blocks = free + used + retired.
  */
@@ -17,43 +17,43 @@ typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< sizeof(pkv_pool_stats): the caller sets it. */
   uint32_t block_size;  /**< Slots (tokens) per block. */
   /**
-   * Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
+   * Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
    */
   uint64_t blocks;
-  uint64_t free; /**< Blocks that nobody holds. */
+  uint64_t free; /**< Blocks without references. */
   uint64_t used; /**< Blocks with at least one reference. */
   /**
-   * The most blocks in use at once so far. With 4096 blocks or more it is an estimate where several
-   * threads took blocks at the same moment.
+   * The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
+   * threads took blocks at the same time.
    */
   uint64_t used_peak;
   uint64_t shared;       /**< Blocks with more than one reference. */
-  uint64_t retired;      /**< Blocks out of service because their generation ran out. */
+  uint64_t retired;      /**< Blocks no longer used because their generation reached its limit. */
   uint64_t references;   /**< References to all blocks. */
-  uint64_t slots_filled; /**< Slots that hold a token; those of a shared block count once. */
+  uint64_t slots_filled; /**< Slots that hold a token; a shared block counts once. */
 } pkv_pool_stats;
 
-/** Counts of a cache over all layer groups. Since 0.1. */
+/** Statistics of a cache over all layer groups. Since 0.1. */
 typedef struct pkv_cache_stats {
   uint32_t struct_size;        /**< sizeof(pkv_cache_stats): the caller sets it. */
   uint32_t sessions;           /**< Open sessions. */
   uint32_t snapshots;          /**< Open snapshots. */
-  uint32_t batches;            /**< Batches begun and neither committed nor aborted. */
+  uint32_t batches;            /**< Batches in progress: neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
   /**
-   * Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that groups
+   * Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
    * have now.
    */
   uint64_t blocks;
   uint64_t free_blocks;      /**< Blocks that are free. */
   uint64_t used_blocks;      /**< Blocks in use; a shared block counts once. */
   uint64_t used_blocks_peak; /**< The most blocks in use at once so far. */
-  /** Used blocks that only the prefix index holds: begin takes them where free ones are short. */
+  /** Used blocks that only the prefix index holds. They are evicted when free blocks run out. */
   uint64_t evictable_blocks;
-  uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each. */
-  /** Slots that hold a token, over all groups; shared ones count once. */
+  uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
+  /** Slots that hold a token, over all groups; a shared block counts once. */
   uint64_t slots_filled;
-  uint64_t slots_reserved;   /**< Slots of blocks in use; slots_filled of them are utilized. */
+  uint64_t slots_reserved;   /**< Slots of blocks in use, filled or not. */
   uint64_t bytes_reserved;   /**< Bytes of K and V memory that the cache has mapped or allocated. */
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */
@@ -63,7 +63,7 @@ typedef struct pkv_cache_stats {
   /* With shared_memory in the config, else 0: */
   uint64_t page_bytes; /**< Bytes of a page. */
   uint64_t pages;      /**< Pages in all. */
-  uint64_t free_pages; /**< Pages that belong to no group now. */
+  uint64_t free_pages; /**< Pages of no group now. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

@@ -9,17 +9,18 @@
 extern "C" {
 #endif
 
-/** Version of these headers. While the major version is 0 the interface may still change. */
+/** Version of these headers. While the major version is 0, the interface may change. */
 #define PKV_VERSION_MAJOR 0
 #define PKV_VERSION_MINOR 1
 #define PKV_VERSION_PATCH 0
 
 /**
- * Version of the loaded library as major * 1000000 + minor * 1000 + patch. Any thread. Since 0.1.
+ * Returns the version of the loaded library: major * 1000000 + minor * 1000 + patch. Any thread.
+ * Since 0.1.
  */
 PKV_API uint32_t pkv_version(void);
 
-/** Version of the loaded library as text, "0.1.0". Static storage. Any thread. Since 0.1. */
+/** Returns the version of the loaded library, "0.1.0". Static storage. Any thread. Since 0.1. */
 PKV_API const char* pkv_version_string(void);
 
 #ifdef __cplusplus
