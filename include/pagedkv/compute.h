@@ -25,7 +25,7 @@ typedef struct pkv_compute_config {
   uint32_t struct_size; /**< sizeof(pkv_compute_config): the caller sets it. */
   /** Threads, including the caller's: at most one per CPU. 0 (default): one per CPU. */
   uint32_t threads;
-  /** AUTO (default): the best that this CPU has. If it lacks another one: UNSUPPORTED. */
+  /** AUTO (default): the best of this CPU. Another: UNSUPPORTED if this CPU lacks it. */
   pkv_isa isa;
   uint32_t reserved;              /**< 0. */
   const pkv_allocator* allocator; /**< For working memory. NULL (default): the system's. */

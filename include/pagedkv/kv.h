@@ -58,8 +58,7 @@ typedef struct pkv_kv_view {
    */
   pkv_rotation rotation;
   uint32_t reserved; /**< 0. */
-  /** MATRIX: [key_dim][key_dim]. Must be orthogonal, which is not checked. NULL: K is not rotated.
-   */
+  /** MATRIX: [key_dim][key_dim]. Must be orthogonal (not checked). NULL: K is not rotated. */
   const float* key_rotation;
   const float* value_rotation; /**< MATRIX: [value_dim][value_dim]. NULL: V is not rotated. */
 } pkv_kv_view;
@@ -83,8 +82,9 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  * Lays out K and V of one layer in contiguous memory of the caller, as a cache of the same layout
  * does: fills in the strides of a view and returns its size. Allocates and touches no memory.
  *
- * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim (0:
- * key_dim), dtype, value_dtype, blocks, rotation and its matrices. The call sets the rest.
+ * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
+ *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices. The
+ *                        call sets the rest.
  * @param         latent  1: V is the first value_dim dims of K; 0: V has its own memory.
  * @param[out]    memory  The memory for K and V, best at a multiple of 64; this call does not touch
  *                        it. NULL: only strides and size are computed; k and v become NULL.

@@ -1,18 +1,18 @@
 /* pagedkv: pkv_pool, a lock-free allocator of reference-counted block ids.
  *
- * A pool holds ids only: an engine that keeps the bytes elsewhere (on a GPU, say) uses it alone. A
- * pkv_cache has one pool of its own per layer group, with the same rules.
+ * A pool holds only ids: an engine that keeps the bytes elsewhere, for example on a GPU, can use a
+ * pool without a cache. A pkv_cache has its own pool for each layer group, with the same rules.
  *
- * A block's life: free -> owned (one reference, filling) -> sealed (full or finished; read only) ->
+ * A block's life: free -> owned (one reference, filling) -> sealed (full or finished; read-only) ->
  * shared (more than one reference) -> free when the last reference is released.
  *
- * Threads: every function here may be called from any thread at any time on the same pool, except
- * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads release or alloc
- * during an alloc, it may report PKV_OUT_OF_BLOCKS although blocks are about to be free, or become
- * free where it does not look at that moment; never when no other call is under way. In a pool of
- * 4096 blocks or more, threads that meet part ways: each continues in a range of ids of its own,
- * and takes from the others when its range is empty. Destroying a pool while calls on it are under
- * way returns PKV_BUSY; so may, at that moment, a call that begins.
+ * Threads: any number of threads may call the functions here on the same pool at any time, except
+ * pkv_pool_destroy. alloc, retain and release are lock-free. While other threads release or alloc,
+ * an alloc may miss blocks that they are just freeing and return PKV_OUT_OF_BLOCKS; it never does
+ * so when no other call is in progress. In a pool of 4096 blocks or more, threads that compete for
+ * the same ids move to ranges of their own, and take ids from other ranges when theirs is empty.
+ * Destroying a pool while calls on it are in progress returns PKV_BUSY; a call that begins at that
+ * moment may return PKV_BUSY, too.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H
@@ -24,38 +24,38 @@
 extern "C" {
 #endif
 
-/** Block ids that are given out and taken back. */
+/** An allocator of block ids. */
 typedef struct pkv_pool_t* pkv_pool;
 
 /**
- * A reference to one block: the id in the low 32 bits, the generation of that id in the high 32.
+ * A reference to one block: its id in the low 32 bits, the generation of that id in the high 32.
  *
- * A fresh pool gives one thread 0, 1, 2, ... When a block is freed its generation rises, so that a
- * stale reference is told from the block's next life.
+ * A new pool returns 0, 1, 2, ... to a single thread. Freeing a block raises its generation, so
+ * that a stale reference is recognised after the id is allocated again.
  */
 typedef uint64_t pkv_block;
 
-/** The block id of a pkv_block: what block tables and slots are made of. */
+/** The block id of a pkv_block, as in block tables and slots. */
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
-/** Stands in a block table for a block that was given back (it left a sliding window). */
+/** The entry in a block table for a block that was freed because it left a sliding window. */
 #define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
 
-/** What pkv_pool_create makes. */
+/** Options for pkv_pool_create. */
 typedef struct pkv_pool_config {
   uint32_t struct_size; /**< sizeof(pkv_pool_config): the caller sets it. */
-  uint32_t blocks;      /**< How many blocks; 1 to 2^31 - 1. No default. */
-  uint32_t block_size;  /**< Slots (tokens) per block; 1 to 256; 0 (default): 16. */
+  uint32_t blocks;      /**< The number of blocks, 1 to 2^31 - 1. No default. */
+  uint32_t block_size;  /**< Slots (tokens) per block, 1 to 256. 0 (default): 16. */
   uint32_t reserved;    /**< 0. */
   /** Copied; what it points to must outlive the pool. NULL (default): the system's. */
   const pkv_allocator* allocator;
 } pkv_pool_config;
 
 /**
- * Makes a pool with every block free.
+ * Creates a pool whose blocks are all free.
  *
- * @param[in]  config  How many blocks, and of what size.
- * @param[out] out     The pool, to be destroyed by pkv_pool_destroy.
+ * @param[in]  config  The number of blocks and their size.
+ * @param[out] out     The pool. Destroy it with pkv_pool_destroy.
  *
  * Statuses: INVALID_ARGUMENT, TOO_LARGE, NO_MEMORY. Since 0.1.
  */
@@ -66,19 +66,19 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out)
  *
  * @param pool  The pool. NULL is OK.
  *
- * Statuses: STALE_HANDLE, BUSY (a call is under way). Since 0.1.
+ * Statuses: STALE_HANDLE, BUSY (a call is in progress). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
 
 /**
- * Takes n blocks, all or none, each with one reference, no slot filled, not sealed. The lowest free
- * ids near the caller's last one come first.
+ * Allocates n blocks, all or none, each with one reference, no slot filled, not sealed. Prefers the
+ * lowest free ids near the last one that the thread got.
  *
  * @param      pool    The pool.
- * @param      n       How many blocks; 0 is OK.
+ * @param      n       The number of blocks; 0 is OK.
  * @param[out] blocks  [n]: the blocks.
  *
- * Statuses: OUT_OF_BLOCKS (nothing is taken), TOO_LARGE (n exceeds the pool). Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (nothing is allocated), TOO_LARGE (n exceeds the pool). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
 
@@ -86,36 +86,36 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
  * Adds one reference to each of n blocks, to all or to none.
  *
  * @param     pool    The pool.
- * @param     n       How many entries the list has.
- * @param[in] blocks  [n]: the blocks. One may stand in the list more than once.
+ * @param     n       The number of entries in the list.
+ * @param[in] blocks  [n]: the blocks. The same block may be in the list more than once.
  *
  * Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
 
 /**
- * Drops one reference of each of n blocks. A block whose last reference goes is free, its slots
- * empty.
+ * Releases one reference to each of n blocks. A block without references is free, and its slots
+ * are empty.
  *
  * @param     pool    The pool.
- * @param     n       How many entries the list has.
- * @param[in] blocks  [n]: the blocks, each once. All are checked before anything is released.
+ * @param     n       The number of entries in the list.
+ * @param[in] blocks  [n]: the blocks, each once. All are checked before any is released.
  *
- * Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free, freed and given out again, or twice in the
- * list), NO_MEMORY (lists of more than 64 blocks need scratch). Since 0.1.
+ * Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free, freed and allocated again, or twice in the
+ * list), NO_MEMORY (a list of more than 64 blocks needs working memory). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* blocks);
 
 /**
- * Claims the next n free slots of a block for writing. Only the owner of a block that nobody shares
- * writes to it.
+ * Claims the next n free slots of a block for writing. Only the owner of a block that is not shared
+ * may write to it.
  *
  * @param      pool    The pool.
  * @param      block   The block.
- * @param      n       How many slots.
- * @param[out] offset  The offset in the block of the first slot.
+ * @param      n       The number of slots.
+ * @param[out] offset  The offset of the first slot in the block.
  *
- * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_FULL (fewer than n slots are left),
+ * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_FULL (fewer than n slots are free),
  * BUSY (shared). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_claim(pkv_pool pool, pkv_block block, uint32_t n, uint32_t* offset);
@@ -131,7 +131,7 @@ PKV_API pkv_status pkv_pool_claim(pkv_pool pool, pkv_block block, uint32_t n, ui
 PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
 
 /**
- * Empties and unseals a block that only the caller holds.
+ * Empties and unseals a block that has one reference.
  *
  * @param pool   The pool.
  * @param block  The block.
@@ -144,14 +144,14 @@ PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 typedef struct pkv_block_state {
   uint32_t struct_size; /**< sizeof(pkv_block_state): the caller sets it. */
   uint32_t id;          /**< The block id. */
-  uint32_t generation;  /**< How often this id has been freed. */
+  uint32_t generation;  /**< The number of times that this id was freed. */
   uint32_t references;  /**< 0: free. */
   uint32_t filled;      /**< Slots claimed, 0 to block_size. */
-  uint32_t sealed;      /**< 1: read only. */
+  uint32_t sealed;      /**< 1: read-only. */
 } pkv_block_state;
 
 /**
- * Tells the state of a block now, free or not.
+ * Returns the current state of a block, free or not.
  *
  * @param      pool  The pool.
  * @param      id    The block id.
@@ -162,22 +162,22 @@ typedef struct pkv_block_state {
 PKV_API pkv_status pkv_pool_get_block_state(pkv_pool pool, uint32_t id, pkv_block_state* out);
 
 /**
- * Tells the counts of a pool; exact while no other call is under way.
+ * Returns the statistics of a pool. They are exact if no other call is in progress.
  *
  * @param      pool  The pool.
- * @param[out] out   The counts.
+ * @param[out] out   The statistics.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_pool_get_stats(pkv_pool pool, pkv_pool_stats* out);
 
 /**
- * Checks every invariant of a pool (free bits, counter, references, fill). Call it while no other
- * call is under way.
+ * Checks every invariant of a pool (free bits, counter, references, fill). Call it when no other
+ * call is in progress.
  *
  * @param pool  The pool.
  *
- * Statuses: INTERNAL (the sentence has the equation that does not hold). Since 0.1.
+ * Statuses: INTERNAL (the error message has the equation that does not hold). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_validate(pkv_pool pool);
 

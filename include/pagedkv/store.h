@@ -1,20 +1,20 @@
-/* pagedkv: stores, the tier behind a cache's memory. What sessions leave in the prefix index when
- * they end or are suspended is written to a store, and comes back when a later text begins alike:
- * after its memory was needed for others, after a restart, on another machine. A directory of files
- * is one store, Redis another (pagedkv/redis.h), and any table of functions can be one.
+/* pagedkv: stores, a place for cached blocks outside the cache's memory. When a session ends or is
+ * suspended, its blocks in the prefix index are written to the store. A later prompt with the same
+ * prefix gets them back: after eviction, after a restart, or on another machine. Stores are a
+ * directory of files, Redis (pagedkv/redis.h), or any table of functions.
  *
- * Blocks are stored one by one under content keys: BLAKE2b of the model's shape, dtypes and
- * fingerprint, the salt, and all tokens up to the end of the block. So caches that differ in any of
- * these share nothing, and those that agree share everything, whoever computed it. With a key,
- * items are encrypted and authenticated by AES-256-GCM; a store then sees names that tell nothing,
- * sizes, and which items are used when. What comes back is checked (name, tokens, checksum or tag).
- * What is not as it was written is a miss, and counted.
+ * Each block is stored under a key computed from its content: BLAKE2b of the model's shape, dtypes
+ * and fingerprint, the salt, and all tokens up to the end of the block. So caches share blocks if
+ * and only if all of these are the same. With a secret key in the config, items are encrypted and
+ * authenticated by AES-256-GCM; the store then sees only meaningless names, sizes, and which items
+ * are used when. Items are checked when they come back (name, tokens, checksum or tag). A changed
+ * item is a miss, and is counted.
  *
- * Threads: every function may be called from any thread. A cache with a store has two threads of
- * its own that call the store, one that writes and one that reads, each from its first use on. The
- * one that writes has a low priority, and works a tenth of the time while steps end and nobody
- * waits for pkv_store_flush. No decode step waits for them or for the store: a store that is slow,
- * full or gone costs hits, never an error.
+ * Threads: every function may be called from any thread. A cache with a store starts two threads
+ * when they are first needed: one writes to the store, one reads. The writer has a low priority,
+ * and works a tenth of the time while steps run and no thread waits in pkv_store_flush. No decode
+ * step waits for these threads or for the store: a store that is slow, full or unreachable costs
+ * hits but causes no errors.
  */
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H
@@ -27,83 +27,82 @@ extern "C" {
 
 /** One block of one layer group, as a store keeps it. This struct is pinned: it will not grow. */
 typedef struct pkv_store_item {
-  unsigned char key[32]; /**< Its name. */
-  /** put: size bytes to store, only read. get: room for size bytes. probe and drop: NULL. */
+  unsigned char key[32]; /**< The name of the item. */
+  /** put: size bytes to store, read-only. get: a buffer of size bytes. probe, drop: NULL. */
   void* data;
   /**
-   * get and probe set it to the bytes under the key, 0 for none; get copies as many as have room.
+   * get and probe set it to the size of the stored item, or 0 if there is none. get copies as many
+   * bytes as fit.
    */
   uint64_t size;
 } pkv_store_item;
 
 /**
- * A store: functions that a cache calls, one call at a time from each of its two threads (put from
- * one, the others from both). They are hooks: see common.h.
+ * A store: functions that a cache calls from its two threads, put from one and the others from
+ * both. Each thread makes one call at a time. The functions are hooks: see common.h.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
- * negative errno where the store cannot be reached; then the cache leaves it alone for a while.
+ * negative errno if the store cannot be reached. The cache then makes no calls for a while.
  */
 typedef struct pkv_store {
   uint32_t struct_size; /**< sizeof(pkv_store): the caller sets it. */
   uint32_t reserved;    /**< 0. */
   void* user;           /**< Passed to all functions. */
   /**
-   * Stores items; one that is there already may be left as it is. Items may be lost at any time.
+   * Stores items. An item that exists may be left as it is. A store may lose items at any time.
    */
   int64_t (*put)(void* user, size_t n, const pkv_store_item* items);
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
-  /** Sets the sizes of items as get does, without their bytes. */
+  /** Sets the sizes of items, as get does, but copies no bytes. */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
-  /** Forgets items: what they held was not what had been put. */
+  /** Deletes items whose bytes are not those that were put. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
-  /** Closes the store; no call follows. */
+  /** Closes the store. No call follows. */
   void (*close)(void* user);
 } pkv_store;
 
 /**
- * The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix index
- * has one.
+ * How a cache uses a store: see pkv_cache_config.store. Needs storage PAGED and a prefix index.
  */
 typedef struct pkv_store_config {
   uint32_t struct_size; /**< sizeof(pkv_store_config): the caller sets it. */
   /**
-   * How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
-   * text. Default 0: they take what is in memory.
+   * How long pkv_session_match_prefix and pkv_session_resume wait for blocks from the store, in
+   * milliseconds. Default 0: they take only what is in memory.
    */
   uint32_t wait_ms;
-  /** Copied. pkv_cache_destroy closes it; if pkv_cache_create fails, it is still the caller's. */
+  /** Copied. pkv_cache_destroy closes it. If pkv_cache_create fails, the caller closes it. */
   const pkv_store* store;
   const void* fingerprint;   /**< Names the model (a hash of its weights, say). NULL: none. */
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
-  /** Secret bytes that encrypt and authenticate what is stored. NULL: checksums only. */
+  /** Secret bytes that encrypt and authenticate items. NULL: only checksums. */
   const void* key;
   uint64_t key_size; /**< Its bytes, 16 to 64. */
   /**
-   * Memory of each of the two threads for bytes on their way; 0 (default): 4 MiB. At least one
-   * block, at most as many as the cache has.
+   * The buffer of each of the two threads. 0 (default): 4 MiB. Raised to one block, and limited to
+   * all blocks of the cache.
    */
   uint64_t buffer_bytes;
   /**
-   * The most block positions that wait to be written; what ends while so many wait is not written.
-   * 0 (default): a quarter of the blocks.
+   * The most block positions that wait to be written; others that end meanwhile are not written. 0
+   * (default): a quarter of the blocks.
    */
   uint64_t queue_blocks;
 } pkv_store_config;
 
 /**
- * Begins to read what the store has of a text into the prefix index, beyond what is in memory, and
- * returns. Call it when a request begins to wait for its turn; a later pkv_session_match_prefix
- * finds what has come.
+ * Starts to read blocks of a prompt that are in the store, but not in memory, into the prefix
+ * index, and returns. Call it when a request is queued; a later pkv_session_match_prefix finds the
+ * blocks that have arrived.
  *
- * Only blocks that are free or evictable are taken. At most 64 texts wait; then the oldest is given
- * up.
+ * It uses only free and evictable blocks. At most 64 prefetches wait; one more cancels the oldest.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.
  * @param     salt_size  Bytes of the salt.
- * @param     n          How many tokens the text has.
- * @param[in] tokens     [n]: the ids of the text.
+ * @param     n          The number of tokens in the prompt.
+ * @param[in] tokens     [n]: the token ids of the prompt.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
@@ -111,18 +110,18 @@ PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t 
                                       const int32_t* tokens);
 
 /**
- * Waits for the prefetches of a text, and of texts that agree with it as far as both go, until all
- * are done or given up.
+ * Waits for the prefetches of a prompt, and of prompts that are a prefix of it or begin with it,
+ * until all are done or cancelled.
  *
  * @param      cache       The cache.
  * @param[in]  salt        The salt. NULL with size 0: none.
  * @param      salt_size   Bytes of the salt.
- * @param      n           How many tokens the text has.
- * @param[in]  tokens      [n]: the ids of the text.
- * @param      timeout_ms  How long to wait at most.
- * @param[out] cached      How many tokens of the text are in memory now, in whole blocks.
- * @param[out] pending     How many of these prefetches are not done: 0, unless the time was over
- *                         first. May be NULL.
+ * @param      n           The number of tokens in the prompt.
+ * @param[in]  tokens      [n]: the token ids of the prompt.
+ * @param      timeout_ms  The longest time to wait, in milliseconds.
+ * @param[out] cached      The number of tokens of the prompt in memory now, in whole blocks.
+ * @param[out] pending     The number of these prefetches that are not done: 0, unless the time ran
+ *                         out. May be NULL.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
@@ -131,15 +130,14 @@ PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt
                                   uint64_t* pending);
 
 /**
- * Gives up the prefetches that pkv_store_wait would wait for. If the store is just being read for
- * one, what this read brings may still be added to the cache after this call, and no pkv_store_wait
- * waits for that.
+ * Cancels the prefetches that pkv_store_wait would wait for. Blocks of a read already in progress
+ * may still be added to the cache after this call; pkv_store_wait does not wait for them.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.
  * @param     salt_size  Bytes of the salt.
- * @param     n          How many tokens the text has.
- * @param[in] tokens     [n]: the ids of the text.
+ * @param     n          The number of tokens in the prompt.
+ * @param[in] tokens     [n]: the token ids of the prompt.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
@@ -147,85 +145,84 @@ PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t sa
                                     const int32_t* tokens);
 
 /**
- * Waits until what ended before is written. pkv_cache_destroy does the same without a limit, for as
- * long as the store takes what it is given.
+ * Waits until the blocks of sessions that ended before are written. pkv_cache_destroy does the same
+ * without a time limit, for as long as the store accepts items.
  *
  * @param      cache       The cache.
- * @param      timeout_ms  How long to wait at most.
- * @param[out] queued      How many block positions still wait to be written.
+ * @param      timeout_ms  The longest time to wait, in milliseconds.
+ * @param[out] queued      The number of block positions that still wait to be written.
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
  */
 PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued);
 
-/** What a tier has done so far. An item is a block of one layer group. */
+/** Statistics of a cache's store. An item is one block of one layer group. */
 typedef struct pkv_store_stats {
   uint32_t struct_size;   /**< sizeof(pkv_store_stats): the caller sets it. */
-  uint32_t down;          /**< 1: the store failed lately and is left alone for a while. */
+  uint32_t down;          /**< 1: the store failed recently, and gets no calls for a while. */
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
   /** Block positions not written: the queue was full, memory was needed, or the store failed. */
   uint64_t dropped_blocks;
-  uint64_t written_items; /**< Items that the store took. */
+  uint64_t written_items; /**< Items that the store accepted. */
   uint64_t written_bytes; /**< Bytes of these items. */
-  uint64_t known_items;   /**< Items not written because the store had them already. */
-  uint64_t asked_items;   /**< Items that were looked for in the store. */
-  uint64_t read_items;    /**< Items that the store gave back. */
+  uint64_t known_items;   /**< Items not written because the store had them. */
+  uint64_t asked_items;   /**< Items looked for in the store. */
+  uint64_t read_items;    /**< Items that the store returned. */
   uint64_t read_bytes;    /**< Bytes of these items. */
-  uint64_t corrupt_items; /**< Items that were not as they had been put: misses. */
-  uint64_t failures;      /**< Calls that the store failed. */
+  uint64_t corrupt_items; /**< Items with changed bytes: misses. */
+  uint64_t failures;      /**< Calls of the store that failed. */
 } pkv_store_stats;
 
 /**
- * Tells what the tier of a cache has done so far.
+ * Returns statistics of a cache's store.
  *
  * @param      cache  The cache.
- * @param[out] out    The figures.
+ * @param[out] out    The statistics.
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
  */
 PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
 
 /**
- * A directory of files, one for each item. It survives restarts, and several processes of one user
- * may use it at once. The files belong to that user, and nobody else may read them (mode 0600).
+ * A directory with one file per item. It survives restarts, and several processes of one user may
+ * use it at once. The files belong to that user, and other users cannot read them (mode 0600).
  *
- * The directory must belong to the effective user, and no other user may write to it, not even
- * where it is sticky; the same holds for the 256 folders that the store makes in it. A symbolic
- * link is not followed, neither to the directory nor inside it.
+ * The directory must belong to the effective user, and other users must not be able to write to it,
+ * even if it is sticky. The same holds for the 256 folders that the store creates in it. Symbolic
+ * links are not followed, neither to the directory nor inside it.
  *
- * Only what the store itself makes is read, counted and deleted: in folders named 00 to ff, regular
- * files of that user that are named by 62 hexadecimal digits and ".kv", and temporary files (see
- * file.h). Whatever else is there is left alone; where it takes the place of a folder or a file of
- * the store, what belongs there cannot be stored.
+ * The store reads, counts and deletes only its own files: in folders named 00 to ff, regular files
+ * of that user whose names are 62 hexadecimal digits and ".kv", and temporary files (see file.h).
+ * Other files are left alone; if one has the name of a folder or file of the store, the items that
+ * belong there cannot be stored.
  */
 typedef struct pkv_directory_config {
   uint32_t struct_size; /**< sizeof(pkv_directory_config): the caller sets it. */
   /**
-   * 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
-   * empty, which are misses.
+   * 1: put returns when its files are on disk. Default 0: after a power failure, some files may be
+   * missing or empty; these are misses.
    */
   uint32_t durable;
   /**
-   * Made if it is not there, with mode 0700; the directory above it must be there. In a directory
-   * of another user, name a new one.
+   * Created with mode 0700 if it does not exist; its parent must exist. In another user's
+   * directory, such as /tmp, name a new one.
    */
   const char* path;
   /**
-   * Bytes of all files; beyond that, those that were not used for longest are deleted. 0 (default):
-   * no limit. Temporary files that are being written count; those that killed processes left go
-   * first.
+   * The most bytes of all files; beyond that, the least recently used files are deleted. 0
+   * (default): no limit. Temporary files in use count; those of killed processes are deleted first.
    */
   uint64_t capacity_bytes;
 } pkv_directory_config;
 
 /**
- * Opens a directory as a store. Deletes what killed processes left unfinished in it.
+ * Opens a directory as a store. Deletes unfinished files of killed processes in it.
  *
  * @param[in]  config  The config.
  * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
  *
- * Statuses: IO (the errno in the sentence is EPERM where the directory is another user's or other
- * users may write to it, ELOOP for a symbolic link). Since 0.1.
+ * Statuses: IO (the errno in the error message is EPERM if the directory belongs to another user or
+ * other users may write to it, ELOOP for a symbolic link). Since 0.1.
  */
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
 
