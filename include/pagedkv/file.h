@@ -1,21 +1,20 @@
-/* pagedkv: sessions in files. What sessions, snapshots and the prefix index hold is written to a
- * path, a descriptor, a buffer or a caller's functions, and read back into a cache of the same
- * model.
+/* pagedkv: sessions in files. Saves sessions, snapshots and the prefix index to a path, a
+ * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
- * The reader may be another process and have another block size, layout, storage kind or
- * instruction set, and between F32, F16 and BF16 another dtype; other stored types come back bit
- * for bit. What sessions share is written once and shared again after loading.
- * src/engine/file/FORMAT.md has every byte.
+ * The loading cache may be in another process and have another block size, layout, storage kind or
+ * instruction set. F32, F16 and BF16 are converted to each other; other stored types come back bit
+ * for bit. Blocks that sessions share are written once, and shared again after loading.
+ * src/engine/file/FORMAT.md describes every byte.
  *
  * All content is checked by XXH3 checksums or, with a key, encrypted and authenticated by
- * AES-256-GCM: then a file tells its size, that it is one of pagedkv's, and nothing else. Loading
- * is a transaction: it gives all sessions of the file, or an error and a cache as before.
+ * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. Loading is a transaction:
+ * it returns all sessions of the file, or an error and an unchanged cache.
  *
- * Threads: every function may be called from any thread. Saving freezes what it saves first, as
- * pkv_snapshot_take does; then the sessions may be used again while bytes are still being written
- * (storage CONTIGUOUS: they are read, and PKV_BUSY for writers, until the call returns). The thread
- * that calls is the one that reads or writes the stream, and the only one that waits for it: a pipe
- * that nobody drains stops no step of the cache.
+ * Threads: every function may be called from any thread. A save first takes snapshots of what it
+ * saves; then the sessions may be used again while bytes are still being written. (With storage
+ * CONTIGUOUS, they can only be read until the call returns; writers get PKV_BUSY.) Only the calling
+ * thread reads or writes the stream and waits for it: a pipe that nobody reads delays no step of
+ * the cache.
  */
 #ifndef PAGEDKV_FILE_H
 #define PAGEDKV_FILE_H
@@ -27,117 +26,118 @@
 extern "C" {
 #endif
 
-/** Where bytes come from or go to. */
+/** Where the bytes of a file come from or go to. */
 typedef enum pkv_stream_kind PKV_ENUM {
   /**
-   * A regular file by its path. Saving writes a new file in the same directory and gives it the
-   * name when it is complete and on disk (fsync of the file, rename, fsync of its directory): at
-   * every moment, and after a crash, the path has the old file or the new one.
+   * A regular file by its path. A save writes a new file in the same directory and renames it when
+   * it is complete and on disk (fsync of the file, rename, fsync of its directory): at any time,
+   * even after a crash, the path is the old file or the new one.
    *
-   * Only its owner, the effective user, can read and write a new file (mode 0600). One that
-   * replaces a file keeps the permissions of that file if nobody else can have put it there: it
-   * belongs to the effective user and has no second name (hard link), its directory belongs to that
-   * user or to root, and nobody else may write to that directory, or it is sticky. Set-id bits are
-   * never kept, access control lists neither. Permissions of other users are kept only together
-   * with the Unix group of the old file, and not where it had an access control list.
+   * A new file can be read and written only by its owner, the effective user (mode 0600). A file
+   * that replaces another keeps its permissions if nobody else can have put that one there: it
+   * belongs to the effective user and has no second hard link, its directory belongs to that user
+   * or to root, and other users cannot write to that directory, or it is sticky. Set-id bits and
+   * access control lists are never kept. Permissions of other users are kept only if the Unix group
+   * of the old file is kept, too, and the old file had no access control list.
    *
    * A path that ends in a symbolic link, a directory, a FIFO, a socket or a device is refused
-   * (PKV_IO). Links before the last name are followed: the directory is the caller's choice, and
-   * whoever may write to it, or rename it, can replace or delete what was saved. A load does not
-   * ask whose a file is: only a key tells that nobody else wrote it.
+   * (PKV_IO). Links earlier in the path are followed: the caller chooses the directory, and anyone
+   * who can write to it or rename it can replace or delete saved files. A load does not check the
+   * owner of a file: only a key proves that nobody else wrote it.
    *
-   * What a killed process leaves has no name on file systems with O_TMPFILE. Where it has, and for
-   * the moment of a rename, its name is ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock
-   * on it (flock), and later saves in the directory remove those of the effective user that nobody
-   * has locked. (On a network file system whose locks other machines do not see, save from one
-   * machine at a time.)
+   * On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename,
+   * its name is ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock on it (flock). Later
+   * saves in the directory delete unlocked ones of the effective user, which killed processes left.
+   * (If a network file system does not share locks between machines, save from one machine at a
+   * time.)
    */
   PKV_STREAM_PATH = 1,
   /**
-   * An open, blocking descriptor, from where it stands. It stays open, and what follows the file in
-   * it is left alone. A save that fails leaves what it has written.
+   * An open, blocking descriptor, from its current position. It stays open; bytes after the file
+   * are not touched. A failed save leaves the bytes that it wrote.
    */
   PKV_STREAM_DESCRIPTOR = 2,
   PKV_STREAM_BUFFER = 3, /**< The caller's memory. */
-  /** The caller's functions. A load asks for no byte beyond the file. */
+  /** The caller's functions. A load reads no byte after the file. */
   PKV_STREAM_CALLBACKS = 4
 } pkv_stream_kind;
 
-/** One stream. Only the fields of its kind are looked at. */
+/** A stream. Only the fields of its kind are used. */
 typedef struct pkv_stream {
   uint32_t struct_size; /**< sizeof(pkv_stream): the caller sets it. */
-  pkv_stream_kind kind; /**< Where the bytes come from or go to. */
+  pkv_stream_kind kind; /**< Which of the fields below are used. */
   const char* path;     /**< PATH: the file. */
   int32_t descriptor;   /**< DESCRIPTOR: the descriptor. */
   uint32_t reserved;    /**< 0. */
-  void* data;           /**< BUFFER: the memory; a save writes it, others only read it. */
-  uint64_t size;        /**< BUFFER: its bytes; of a load, just those of the file. */
+  void* data;           /**< BUFFER: the memory; only a save writes to it. */
+  uint64_t size;        /**< BUFFER: its bytes; for a load, exactly those of the file. */
   /**
-   * CALLBACKS: moves up to n bytes to the library; returns how many, or a negative errno. 0 ends
-   * the file. A hook: see common.h.
+   * CALLBACKS: copies up to n bytes to `to`. Returns how many, or a negative errno; 0 is the end of
+   * the stream. A hook: see common.h.
    */
   int64_t (*read)(void* user, void* to, uint64_t n);
   /**
-   * CALLBACKS: takes up to n bytes from the library; returns how many, or a negative errno. 0 is an
+   * CALLBACKS: writes up to n bytes from `from`. Returns how many, or a negative errno; 0 is an
    * error. A hook: see common.h.
    */
   int64_t (*write)(void* user, const void* from, uint64_t n);
   void* user; /**< CALLBACKS: passed to both functions. */
 } pkv_stream;
 
-/** What goes with saving and with loading. */
+/** Options for saving and loading. */
 typedef struct pkv_file_config {
   uint32_t struct_size;  /**< sizeof(pkv_file_config): the caller sets it. */
-  uint32_t prefix_index; /**< 1: with the prefix index, as far as the cache has one. Default 0. */
+  uint32_t prefix_index; /**< 1: includes the prefix index, if the cache has one. Default 0. */
   /**
-   * Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0:
-   * such a file is a MISMATCH if it has texts under a salt, since whoever can write it chooses to
-   * which tenant's index they go. Texts without a salt are taken either way: load no file that
-   * others can write without a key. Saving does not look at it.
+   * For loading into a cache with a prefix index. 1: accepts salts from a file without a key.
+   * Default 0: a file without a key but with salts is a MISMATCH, since anyone who can write it
+   * chooses which tenants find its sequences. Sequences without a salt are accepted in both cases:
+   * without a key, do not load a file that others can write. Not used for saving.
    */
   uint32_t trust_salts;
   /**
-   * Saving to PATH: 0 (default) waits for the disk. With 1 a power cut may lose the old file and
-   * the new one; a killed process loses neither.
+   * For saving to PATH. 0 (default): waits for the disk. 1: a power failure may destroy the old
+   * file and the new one; a killed process destroys neither.
    */
   uint32_t skip_fsync;
   /**
-   * Names the model (a hash of its weights, say); a file with another one is a MISMATCH. NULL:
-   * none.
+   * Names the model (a hash of its weights, say). A file with another fingerprint is a MISMATCH.
+   * NULL: none.
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /**
-   * Secret bytes that encrypt and authenticate the file. NULL: checksums, which tell accidents
-   * only.
+   * Secret bytes that encrypt and authenticate the file. NULL: checksums, which detect only
+   * accidental changes.
    */
   const void* key;
   uint64_t key_size; /**< Its bytes, 16 to 64. */
 } pkv_file_config;
 
-/** One sequence to save: a session or a snapshot. This struct is pinned: it will not grow. */
+/** A session or a snapshot to save. This struct is pinned: it will not grow. */
 typedef struct pkv_file_item {
-  pkv_session session;   /**< NULL where there is a snapshot. */
-  pkv_snapshot snapshot; /**< NULL where there is a session. */
-  uint64_t label;        /**< The caller's name for it, which pkv_file_load gives back. */
+  pkv_session session;   /**< NULL if there is a snapshot. */
+  pkv_snapshot snapshot; /**< NULL if there is a session. */
+  uint64_t label;        /**< The caller's name for it, returned by pkv_file_load. */
 } pkv_file_item;
 
 /**
- * Saves sequences of a cache and, if the config says so, its prefix index: tokens, K and V as they
- * are stored, what a window has left, priorities, uses of the prefix index, retentions, salts,
- * tokens remembered by a suspension. Storage NONE saves tokens and tables only. Reserved blocks and
- * return hints are not saved. A snapshot is saved with what the session had when it was taken.
+ * Saves sessions and snapshots and, if the config says so, the prefix index of a cache: tokens, K
+ * and V as stored (of a group with a window, what it still has), priorities, uses of the prefix
+ * index, retentions, salts, and the tokens that suspended sessions remember. Storage NONE saves
+ * only tokens and tables. Reserved blocks and return hints are not saved. A snapshot is saved with
+ * all that its session had when it was taken.
  *
- * Sequences stay in use until the call returns. The prefix index does not: steps evict from it as
- * ever, and a text whose blocks they take before these were written is shorter in the file.
+ * The items are held until the call returns. The prefix index is not: steps may evict its blocks
+ * before they are written, and their sequences are then shorter in the file.
  *
  * @param      cache   The cache.
- * @param      n       How many sequences; 0 is OK.
- * @param[in]  items   [n]: the sequences.
+ * @param      n       The number of items; 0 is OK.
+ * @param[in]  items   [n]: the sessions and snapshots.
  * @param[in]  config  The config. NULL: defaults.
- * @param[in]  to      Where the file goes. The data of a buffer may be NULL if its size is 0.
- * @param[out] bytes   The size of the file; written on PKV_OK and, for a buffer, on
- *                     BUFFER_TOO_SMALL. May be NULL.
+ * @param[in]  to      The stream to write. The data of a buffer may be NULL if its size is 0.
+ * @param[out] bytes   The size of the file; set on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL.
+ *                     May be NULL.
  *
  * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a
  * build without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
@@ -147,62 +147,62 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
                                  uint64_t* bytes);
 
 /**
- * Opens every sequence of a file as a session of the cache, in the order of pkv_file_save.
+ * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
- * - Layers, KV heads, dims, windows and sinks must be those of the cache. Blocks may have any size,
- *   except that what a group with a window holds must fill whole blocks (it does if the new size
- *   divides the old one). A path or a buffer must end where the file ends.
- * - Blocks are taken as by pkv_batch_begin, cached ones that nobody uses included. Those are
- *   evicted only after all of the file was checked or, where a stream cannot be read twice (a pipe,
- *   callbacks), as soon as its tables were checked.
- * - Of the prefix index, entries that the cache has already are not loaded twice. Entries for which
- *   there is no memory are left out, and so are those used longest ago of a file whose entries
- *   would fill the cache more than 64 times. Pins, quotas and what the cache has learned of reuse
- *   are not saved.
+ * - Layers, KV heads, dims, windows and sinks must be those of the cache. The block size may
+ * differ, but the tokens that a group with a window holds must fill whole blocks (they do if the
+ * new size divides the old one). A path or a buffer must end where the file ends.
+ * - Blocks are allocated as by pkv_batch_begin, which may evict unused cached blocks. It evicts
+ * only after the whole file was checked or, if the stream cannot be read twice (a pipe, callbacks),
+ *   after its tables were checked.
+ * - Entries of the prefix index that the cache has are not loaded again. Entries that do not fit
+ * into memory are left out. If the entries of a file would fill the cache more than 64 times, the
+ * least recently used are left out, too. Pins, quotas and what the cache has learned about reuse
+ * are not in files.
  *
  * @param      cache     The cache.
  * @param[in]  config    The config. NULL: defaults.
- * @param[in]  from      Where the file comes from.
- * @param      capacity  Entries that sessions and labels have room for.
- * @param[out] sessions  [capacity]: the sessions, to be closed by the caller. May be NULL if
- *                       capacity is 0.
+ * @param[in]  from      The stream to read.
+ * @param      capacity  The number of entries that fit into sessions and labels.
+ * @param[out] sessions  [capacity]: the sessions, which the caller closes. May be NULL if capacity
+ *                       is 0.
  * @param[out] labels    [capacity]: the label of each session. May be NULL.
- * @param[out] count     How many sequences the file has; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] count     The number of items in the file; set on PKV_OK and BUFFER_TOO_SMALL.
  *
  * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), VERSION, MISMATCH (another model,
- * fingerprint, dtype or storage; a key where there is none in the file, or none given where there
- * is; salts without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as
+ * fingerprint, dtype or storage; a key for a file without one, or none for a file with one; salts
+ * without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as
  * pkv_file_save), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
                                  const pkv_stream* from, size_t capacity, pkv_session* sessions,
                                  uint64_t* labels, size_t* count);
 
-/** What a file says of itself. */
+/** The properties of a file. */
 typedef struct pkv_file_info {
   uint32_t struct_size;          /**< sizeof(pkv_file_info): the caller sets it. */
   uint32_t version;              /**< Version of the format: 1 without a key, 2 with one. */
   uint64_t bytes;                /**< Size of the file. */
-  uint64_t kv_bytes;             /**< Of these, keys and values. */
-  uint64_t sessions;             /**< Sequences. */
-  uint64_t tokens;               /**< Tokens of all sequences; shared ones count in each. */
+  uint64_t kv_bytes;             /**< Of these, bytes of K and V. */
+  uint64_t sessions;             /**< Sessions and snapshots. */
+  uint64_t tokens;               /**< Tokens of all of these; shared ones count in each. */
   uint64_t stored_tokens;        /**< Positions whose K and V are stored; shared ones count once. */
-  uint64_t prefix_entries;       /**< Texts of the prefix index. */
+  uint64_t prefix_entries;       /**< Entries of the prefix index. */
   uint32_t block_size;           /**< Tokens per block of the cache that was saved. */
   uint32_t groups;               /**< Layer groups. */
   uint32_t layers;               /**< Layers over all groups. */
   uint32_t has_kv;               /**< 0: saved with storage NONE. */
   uint32_t authenticated;        /**< 1: saved with a key, so encrypted and authenticated. */
   uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
-  unsigned char fingerprint[64]; /**< What the saver named the model by. */
+  unsigned char fingerprint[64]; /**< The fingerprint. */
 } pkv_file_info;
 
 /**
- * Reads the tables of a file, not its K and V, and tells what it holds. Needs no cache.
+ * Returns the properties of a file. Reads its tables, but not its K and V. Needs no cache.
  *
- * @param[in]  config  Its key is used, and its fingerprint compared. NULL: neither.
- * @param[in]  from    Where the file comes from.
- * @param[out] out     The answer.
+ * @param[in]  config  For the key and the fingerprint, which is compared. NULL: neither.
+ * @param[in]  from    The stream to read.
+ * @param[out] out     The properties.
  *
  * Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED, TOO_LARGE. Since 0.1.
  */

@@ -1,35 +1,34 @@
-/* pagedkv: a store (store.h) in Redis or Valkey, one server or a cluster. It is a library of its
- * own, libpagedkv-redis (pkg-config: pagedkv-redis), so that libpagedkv needs no client library;
- * this one needs hiredis, and OpenSSL for TLS.
+/* pagedkv: a store (store.h) in Redis or Valkey, one server or a cluster. It is a separate library,
+ * libpagedkv-redis (pkg-config: pagedkv-redis), so that libpagedkv needs no client library. This
+ * one needs hiredis, and OpenSSL for TLS.
  *
- * What it keeps is one string per item, under the key prefix followed by the item's 32 bytes. The
- * server should have a limit (maxmemory) and a policy that evicts (allkeys-lru), or entries a time
- * to live. Its user needs a right to the commands SET, GETRANGE, STRLEN, DEL and PING on keys with
- * the prefix, and to CLUSTER SLOTS and ASKING in a cluster: in an ACL "+set +getrange +strlen +del
- * +ping +cluster|slots +asking ~pagedkv:*".
+ * Each item is a string under the key prefix followed by the item's 32 bytes. Give the server a
+ * limit (maxmemory) and a policy that evicts (allkeys-lru), or set ttl_seconds. Its user needs the
+ * commands SET, GETRANGE, STRLEN, DEL and PING on keys with the prefix and, in a cluster, CLUSTER
+ * SLOTS and ASKING. As an ACL: "+set +getrange +strlen +del +ping +cluster|slots +asking
+ * ~pagedkv:*".
  *
- * What goes wrong costs hits. A connection ends at the first bytes that are not the protocol's, at
- * more bytes than were asked for, after a time-out, or when the server ends it; the next call
- * connects again, but not before a pause of 100 ms, doubled by every failure up to 10 s. In the
- * meantime calls return -ENOTCONN at once. An item that the server refuses (out of memory, a
- * replica, still loading) is not counted; where no server that was asked answered, the call returns
- * a negative errno.
+ * Failures cost hits. A connection is closed at the first bytes that violate the protocol, if more
+ * bytes arrive than were requested, after a time-out, or when the server closes it. The next call
+ * connects again after a pause of 100 ms, which doubles with each failure up to 10 s; until then,
+ * calls return -ENOTCONN at once. An item that the server refuses (out of memory, a replica, still
+ * loading) is not counted. If none of the servers asked answers, the call returns a negative errno.
  *
- * In a cluster a server that is down costs its keys only; keys that move are followed. Credentials
- * go to the configured servers, and to those that CLUSTER SLOTS of a configured server names: a
- * redirection to another one, or from a server that says it is no cluster, is a miss. So configure
- * several servers of a cluster: the others are not asked who has which keys.
+ * In a cluster, a server that is down costs only hits on its keys, and keys that move are found.
+ * Credentials go to the configured servers and to those that CLUSTER SLOTS of a configured server
+ * names. A redirection to any other server, or from a server that is not in cluster mode, is a
+ * miss. Configure several servers of a cluster: only these are asked which server has which keys.
  *
- * Secrets: the user and the password are kept until the store is closed, to connect again, and
- * their memory is wiped then (what the caller passed in is the caller's to wipe). No sentence
- * repeats them, nor any text of a server. What stands where a host stands is repeated.
+ * Secrets: the store keeps the user and the password to connect again, and wipes them from memory
+ * when it is closed. (The caller wipes its own copies.) No error message contains them or text from
+ * a server. They do repeat what is in the place of a host name.
  *
- * Threads: every function, and those of a store, may be called from any thread. put has connections
- * of its own: get, probe and drop do not wait for it. After fork() they return -ECHILD in the
- * child, which may only close the store. pthread_cancel() of a thread inside a call takes effect
- * after the call. No signal is raised or handled, nothing is printed. Memory is the system's, not
- * that of the cache's allocator; where it is refused the connection ends, and the call returns
- * -ENOMEM.
+ * Threads: every function here, and those of a store, may be called from any thread. put has its
+ * own connections, so get, probe and drop do not wait for it. In the child of a fork(), they return
+ * -ECHILD; the child may only close the store. pthread_cancel() of a thread in a call takes effect
+ * after the call. No signals are raised or handled, and nothing is printed. Memory comes from the
+ * system, not from the cache's allocator; if there is none, the connection is closed and the call
+ * returns -ENOMEM.
  */
 #ifndef PAGEDKV_REDIS_H
 #define PAGEDKV_REDIS_H
@@ -47,91 +46,92 @@
 extern "C" {
 #endif
 
-/** Where the servers are, what is kept there and for how long, and how connections are made. */
+/** Options for pkv_redis_open: servers, names and lifetime of items, time-outs and TLS. */
 typedef struct pkv_redis_config {
   uint32_t struct_size; /**< sizeof(pkv_redis_config): the caller sets it. */
-  uint32_t ttl_seconds; /**< How long an item is kept; 0 (default): until the server evicts it. */
+  uint32_t ttl_seconds; /**< Lifetime of an item. 0 (default): until the server evicts it. */
 
   /* The servers. */
   /**
    * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also
-   * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password %XX stands for
-   * any byte, and for / ? # @ [ ] and spaces it must. NULL (default): "127.0.0.1:6379".
+   * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password, %XX is any
+   * byte; / ? # @ [ ] and spaces must be written so. NULL (default): "127.0.0.1:6379".
    *
-   * A cluster is recognised by itself, and some of its servers are enough; without a cluster the
-   * first server that answers serves all.
+   * A cluster is detected, and a few of its servers are enough. Without a cluster, the first server
+   * that answers is used for all items.
    */
   const char* servers;
   const char* user;     /**< NULL (default): the URL's, or Redis' default user. */
   const char* password; /**< NULL (default): the URL's, or none. */
 
-  /** Of every item's name; up to 64 bytes, "" for none. NULL (default): "pagedkv:". */
+  /** The prefix of item names, up to 64 bytes; "" for none. NULL (default): "pagedkv:". */
   const char* key_prefix;
 
   /* The calls. */
   /**
-   * Bytes of K and V sent or asked for at once, if that is more than one item; 64 KiB to 1 GiB; 0
-   * (default): 8 MiB.
+   * The most bytes of K and V sent or requested at once, except that a larger item is sent alone;
+   * 64 KiB to 1 GiB. 0 (default): 8 MiB.
    */
   uint64_t pipeline_bytes;
   /**
-   * Milliseconds to connect, with TLS's handshake, and to authenticate; up to 3,600,000; 0
-   * (default): 500. A call waits so long for each configured server that does not answer, but not
-   * again during its pause. Looking up a name takes as long as the system's resolver tries
-   * (resolv.conf; usually 5 s twice for each name server), and closing waits for that: prefer
+   * Milliseconds to connect, including the TLS handshake, and authenticate; up to 3,600,000. 0
+   * (default): 500. A call waits this long for each configured server that does not answer, but not
+   * during that server's pause. Looking up a name takes as long as the system's resolver tries
+   * (resolv.conf; usually twice 5 s per name server), and closing the store waits for it: prefer
    * addresses.
    */
   uint32_t connect_timeout_ms;
   /**
-   * Milliseconds for what is sent at once (pipeline_bytes), until all its answers are there; up to
-   * 3,600,000; 0 (default): 1000.
+   * Milliseconds to send up to pipeline_bytes and receive all answers; up to 3,600,000. 0
+   * (default): 1000.
    */
   uint32_t command_timeout_ms;
-  uint32_t connect_later; /**< 1: open succeeds without a server; calls look for it. Default 0. */
+  uint32_t connect_later; /**< 1: open succeeds without a server; calls connect. Default 0. */
 
   /* TLS. */
   /**
-   * 1: TLS, as rediss:// has it. Default 0; then none of the fields below may be given.
+   * 1: TLS, as with rediss://. Default 0. Without TLS, the fields below must be 0 or NULL.
    *
-   * With TLS (1.2 or later) each server has to show a certificate that one of the CAs below has
-   * signed, that is valid today, and that names the host as servers has it (CLUSTER SLOTS, for the
-   * others of a cluster): a name among its DNS names, an address among its IP addresses. Nobody
-   * asks whether it was revoked.
+   * With TLS (1.2 or later), each server must have a certificate that is signed by one of the CAs
+   * below, is valid now, and names the host as in servers (or, for other servers of a cluster, as
+   * in CLUSTER SLOTS): a name among its DNS names, an address among its IP addresses. Revocation is
+   * not checked.
    */
   uint32_t tls;
-  const char* tls_ca_file;      /**< CAs, PEM. NULL, as the next (default): the system's. */
-  const char* tls_ca_directory; /**< CAs in files that are named by hash (openssl rehash). */
+  const char* tls_ca_file; /**< CAs, PEM. If this and the next are NULL (default): the system's. */
+  const char* tls_ca_directory; /**< CAs in files named by hash (openssl rehash). */
   /** The client's certificate and its chain, PEM. Default NULL. */
   const char* tls_certificate_file;
-  const char* tls_key_file; /**< The key of that certificate, PEM, no password. Default NULL. */
-  /** What each server's certificate must name, and is asked for (SNI). NULL (default): its host. */
+  const char* tls_key_file; /**< Its private key, PEM, without a password. Default NULL. */
+  /** The name in each server's certificate, also sent as SNI. NULL (default): its host. */
   const char* tls_server_name;
   /**
-   * 1: believe any certificate. Whoever is between here and the server can then read and change all
-   * of it, and has the password. Default 0.
+   * 1: accepts any certificate. Anyone between this machine and the server can then read and change
+   * all data and learn the password. Default 0.
    */
   uint32_t tls_insecure_no_verify;
   uint32_t reserved; /**< 0. */
 } pkv_redis_config;
 
 /**
- * Connects to the servers as a store.
+ * Connects to the servers and returns them as a store.
  *
- * @param[in]  config  The config. What it points to is not kept.
+ * @param[in]  config  The config. Its strings are copied.
  * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
  *
- * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library that is built without), IO (no server
- * answers, or it refuses the password or a command, or its certificate is refused, or a file cannot
- * be read: the sentence has address or path, reason and errno), NO_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library built without it), IO (no server
+ * answers, a server refuses the password or a command, its certificate is refused, or a file cannot
+ * be read; the error message has the address or path, the reason and the errno), NO_MEMORY. Since
+ * 0.1.
  */
 PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);
 
 /**
- * Tells why the last failed call of this header on this thread failed, as pkv_last_error() does for
- * libpagedkv.
+ * Returns the error message of the last failed call of this header on this thread, as
+ * pkv_last_error() does for libpagedkv.
  *
- * It has one of its own because nothing but C functions lies between the two libraries, so that one
- * may be newer than the other, or opened at run time. Since 0.1.
+ * It is separate so that the two libraries share only C functions: one may be newer than the other,
+ * or loaded at run time. Since 0.1.
  */
 PKV_REDIS_API const char* pkv_redis_last_error(void);
 

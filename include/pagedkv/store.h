@@ -56,7 +56,7 @@ typedef struct pkv_store {
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
   /** Sets the sizes of items, as get does, but copies no bytes. */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
-  /** Deletes items whose bytes are not those that were put. */
+  /** Deletes items. Called for items whose bytes are not those that were put. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
   /** Closes the store. No call follows. */
   void (*close)(void* user);
