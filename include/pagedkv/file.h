@@ -122,7 +122,7 @@ typedef struct pkv_file_item {
 } pkv_file_item;
 
 /**
- * Saves sessions and snapshots and, if the config says so, the prefix index of a cache: tokens, K
+ * Saves sessions, snapshots and, if the config says so, the prefix index of a cache: tokens, K
  * and V as stored (of a group with a window, what it still has), priorities, uses of the prefix
  * index, retentions, salts, and the tokens that suspended sessions remember. Storage NONE saves
  * only tokens and tables. Reserved blocks and return hints are not saved. A snapshot is saved with
@@ -150,15 +150,15 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
  * - Layers, KV heads, dims, windows and sinks must be those of the cache. The block size may
- * differ, but the tokens that a group with a window holds must fill whole blocks (they do if the
- * new size divides the old one). A path or a buffer must end where the file ends.
- * - Blocks are allocated as by pkv_batch_begin, which may evict unused cached blocks. It evicts
- * only after the whole file was checked or, if the stream cannot be read twice (a pipe, callbacks),
- *   after its tables were checked.
+ *   differ, but the tokens that a group with a window holds must fill whole blocks (they do if the
+ *   new size divides the old one). A path or a buffer must end where the file ends.
+ * - Blocks are allocated as by pkv_batch_begin, which may evict unused cached blocks. Nothing is
+ *   evicted before the whole file was checked or, if the stream cannot be read twice (a pipe,
+ *   callbacks), before its tables were checked.
  * - Entries of the prefix index that the cache has are not loaded again. Entries that do not fit
- * into memory are left out. If the entries of a file would fill the cache more than 64 times, the
- * least recently used are left out, too. Pins, quotas and what the cache has learned about reuse
- * are not in files.
+ *   into memory are left out. If the entries of a file would fill the cache more than 64 times, the
+ *   least recently used are left out, too. Pins, quotas and what the cache has learned about reuse
+ *   are not in files.
  *
  * @param      cache     The cache.
  * @param[in]  config    The config. NULL: defaults.

@@ -1,6 +1,6 @@
-/* pagedkv: the C interface for C++17 and later. Objects own their handles and are moved, lists are
- * spans, and what fails throws. Header only: it needs nothing but the C headers and the library.
- * (Over 800 lines: one file is easier to include, and most of its lines forward one call.)
+/* pagedkv: the C interface for C++17 and later. Objects own their handles and can be moved, lists
+ * are spans, and failed calls throw. Header-only: it needs only the C headers and the library.
+ * (Over 800 lines: one file is easier to include, and most functions forward one call.)
  *
  *   pagedkv::LayerGroup model;                          fields as in pkv_layer_group
  *   model.layers = 2;                                   ...
@@ -15,22 +15,22 @@
  *   }
  *   batch.commit(tokens);
  *
- * Names follow the C interface: pkv_session_trim(session, n) is session.trim(n), what a get
- * function tells is returned by session.length(), and the documentation there holds here. Structs
- * that may grow have a type here whose constructor sets struct_size and leaves the defaults, 0,
- * elsewhere. Lists whose length the library tells are returned as vectors.
+ * Names follow the C interface: pkv_session_trim(session, n) is session.trim(n), and
+ * pkv_session_get_length is session.length(). The documentation of the C functions applies. Structs
+ * that may grow have a type here whose constructor sets struct_size, and all other fields to 0, the
+ * default. Lists whose length the library determines are returned as vectors.
  *
  * OWNERSHIP. The destructor of an object closes its handle; a Batch that was not committed is
- * aborted. Objects of a cache may outlive it: their handles are stale then, and calls on them throw
- * PKV_STALE_HANDLE. A handle that another thread is using cannot be closed: where that may happen,
- * call close() and look at its status. It is closed with its cache.
+ * aborted. Objects may outlive their cache: their handles are then stale, and calls on them throw
+ * PKV_STALE_HANDLE. A handle cannot be closed while another thread uses it: if that may happen,
+ * call close() and check its status. Such a handle is closed with its cache.
  *
- * ERRORS. A status other than PKV_OK is thrown as an Error: its status, and the sentence of
- * pkv_last_error(). Running out of blocks is part of an engine's day: try_begin, try_resume and
- * close() return it. An object is also its handle, so that any function of the C interface takes it
- * and returns its status: pkv_session_trim(session, n) throws nothing.
+ * ERRORS. A status other than PKV_OK is thrown as an Error, with the message of pkv_last_error().
+ * Engines expect to run out of blocks: try_begin and try_resume return nothing instead of throwing.
+ * close() returns its status. An object converts to its handle, so you can also pass it to any C
+ * function, which returns its status and throws nothing: pkv_session_trim(session, n).
  *
- * Threads: as in the C interface. An Error is made on the thread whose call failed.
+ * Threads: as in the C interface. An Error is thrown on the thread whose call failed.
  */
 #ifndef PAGEDKV_HPP
 #define PAGEDKV_HPP
@@ -57,24 +57,24 @@ namespace pagedkv {
 
 /* ---- Errors ---------------------------------------------------------------------------------*/
 
-/** A call that failed: its status, and why in one sentence. */
+/** The status and error message of a failed call. */
 class Error : public std::runtime_error {
  public:
-  /** Takes the status and the sentence of a call that failed. */
+  /** Takes the status and error message of a failed call. */
   Error(pkv_status status, const std::string& sentence)
       : std::runtime_error(sentence), status_(status) {}
 
-  /** What the call returned. */
+  /** Returns the status of the call. */
   pkv_status status() const noexcept { return status_; }
 
-  /** The name of the status, "PKV_OUT_OF_BLOCKS". */
+  /** Returns the name of the status, "PKV_OUT_OF_BLOCKS". */
   const char* name() const noexcept { return pkv_status_string(status_); }
 
  private:
   pkv_status status_;
 };
 
-/** Throws an Error. Where exceptions are switched off, the program ends. */
+/** Throws an Error. If exceptions are disabled, aborts the program. */
 [[noreturn]] inline void fail(pkv_status status, const std::string& sentence) {
 #if defined(__cpp_exceptions)
   throw Error(status, sentence);
@@ -84,7 +84,7 @@ class Error : public std::runtime_error {
 #endif
 }
 
-/** Throws what a call of the C interface returned on this thread, unless it is PKV_OK. */
+/** Throws an Error unless the status, of the last C call on this thread, is PKV_OK. */
 inline void check(pkv_status status) {
   if (status != PKV_OK) fail(status, pkv_last_error());
 }
@@ -92,9 +92,9 @@ inline void check(pkv_status status) {
 /* ---- Lists and rows -------------------------------------------------------------------------*/
 
 /**
- * A list in the caller's memory, as std::span of C++20 is: of anything that has data() and size(),
- * and, where it is only read, of a braced list that lives during the call. It is the same type in
- * every version of C++, so that parts of a program may be compiled by different ones.
+ * A list in the caller's memory, like std::span of C++20: made from anything with data() and size()
+ * and, if its elements are const, from a braced list that lives during the call. It is the same
+ * type in every version of C++, so parts of a program may be compiled for different versions.
  */
 template <class T>
 class Span {
@@ -107,19 +107,19 @@ class Span {
   /** An empty list. */
   constexpr Span() noexcept = default;
 
-  /** size elements from data on. */
+  /** A list of size elements at data. */
   constexpr Span(T* data, size_t size) noexcept : data_(data), size_(size) {}
 
-  /** An array. */
+  /** The elements of an array. */
   template <size_t N>
   constexpr Span(T (&array)[N]) noexcept : data_(array), size_(N) {}
 
-  /** A vector, an array, a std::span, a string. */
+  /** The elements of a vector, a std::array, a std::span or a string. */
   template <class List, class = std::enable_if_t<same<Element<List>>>,
             class = decltype(std::declval<List&>().size())>
   constexpr Span(List&& list) noexcept : data_(list.data()), size_(list.size()) {}
 
-  /** A braced list, which has to live as long as the span: for arguments of calls. */
+  /** A braced list, which must live as long as the span: for arguments of calls. */
   template <class U = T, class = std::enable_if_t<std::is_const_v<U>>>
   constexpr Span(std::initializer_list<std::remove_const_t<U>> list) noexcept
       : Span(list.begin(), list.size()) {}
@@ -137,8 +137,8 @@ class Span {
 };
 
 /**
- * The element type of rows in memory. Types of 16 bits that C++17 does not have are made known by
- * a specialisation: template <> inline constexpr pkv_dtype pagedkv::dtype_of<half> = PKV_F16;
+ * The pkv_dtype of a C++ type. Specialise it for 16-bit types, which C++17 does not have:
+ * template <> inline constexpr pkv_dtype pagedkv::dtype_of<half> = PKV_F16;
  */
 template <class T>
 inline constexpr pkv_dtype dtype_of = pkv_dtype(0);
@@ -148,37 +148,37 @@ inline constexpr pkv_dtype dtype_of<float> = PKV_F32;
 
 namespace detail {
 
-/** What an array of arrays is made of. */
+/** The element type of an array of arrays. */
 template <class T>
 using Element = std::remove_const_t<std::remove_all_extents_t<T>>;
 
 template <class T>
 inline constexpr bool is_element = dtype_of<Element<T>> != pkv_dtype(0);
 
-/** What a list has, const where it is only read. */
+/** The element type of a list; const if it is read-only. */
 template <class List>
 using ElementOf = std::remove_pointer_t<decltype(std::declval<List&>().data())>;
 
 }  // namespace detail
 
-/** Rows that are only read, dense unless strides are given: see pkv_tensor. */
+/** Rows to read, dense unless strides are given: see pkv_tensor. */
 class ConstTensor {
  public:
-  /** Dense rows from data on, also of an array of arrays. */
+  /** Dense rows at data, or an array of arrays. */
   template <class T, class = std::enable_if_t<detail::is_element<T>>>
   ConstTensor(const T* data) : ConstTensor(data, dtype_of<detail::Element<T>>) {}
 
-  /** Dense rows in a vector, an array, a std::span. */
+  /** Dense rows in a vector, a std::array or a std::span. */
   template <class List, class T = detail::ElementOf<const List>,
             class = std::enable_if_t<detail::is_element<T>>>
   ConstTensor(const List& list) : ConstTensor(list.data(), dtype_of<detail::Element<T>>) {}
 
-  /** Rows of any type that the library takes; strides count elements. */
+  /** Rows of any pkv_dtype; strides count elements. */
   ConstTensor(const void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
               uint32_t batch_rows = 0)
       : tensor_{const_cast<void*>(data), dtype, batch_rows, row_stride, head_stride} {}
 
-  /** As the C interface has it. */
+  /** Rows described by a pkv_tensor. */
   explicit ConstTensor(const pkv_tensor& tensor) : tensor_(tensor) {}
 
   const pkv_tensor* get() const noexcept { return &tensor_; }
@@ -187,27 +187,27 @@ class ConstTensor {
   pkv_tensor tensor_;
 };
 
-/** Rows that are written, dense unless strides are given: see pkv_tensor. */
+/** Rows to write, dense unless strides are given: see pkv_tensor. */
 class Tensor {
  public:
-  /** Dense rows from data on, also of an array of arrays. */
+  /** Dense rows at data, or an array of arrays. */
   template <class T, class = std::enable_if_t<detail::is_element<T> && !std::is_const_v<T>>>
   Tensor(T* data) : Tensor(data, dtype_of<detail::Element<T>>) {}
 
-  /** Dense rows in a vector, an array, a std::span. */
+  /** Dense rows in a vector, a std::array or a std::span. */
   template <class List, class T = detail::ElementOf<List>,
             class = std::enable_if_t<detail::is_element<T> && !std::is_const_v<T>>>
   Tensor(List&& list) : Tensor(list.data(), dtype_of<T>) {}
 
-  /** Rows of any type that the library takes; strides count elements. */
+  /** Rows of any pkv_dtype; strides count elements. */
   Tensor(void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
          uint32_t batch_rows = 0)
       : tensor_{data, dtype, batch_rows, row_stride, head_stride} {}
 
-  /** As the C interface has it. */
+  /** Rows described by a pkv_tensor. */
   explicit Tensor(const pkv_tensor& tensor) : tensor_(tensor) {}
 
-  /** What can be written can be read. */
+  /** Converts to rows to read. */
   operator ConstTensor() const { return ConstTensor(tensor_); }
 
   const pkv_tensor* get() const noexcept { return &tensor_; }
@@ -218,16 +218,16 @@ class Tensor {
 
 /* ---- Configs --------------------------------------------------------------------------------*/
 
-/** What the classes below are made of. */
+/** Parts of the classes below. */
 namespace detail {
 
-/** A struct that may grow, with its size and its defaults, which are 0. */
+/** A struct that may grow, with its struct_size set; all other fields are 0, the default. */
 template <class T>
 struct Config : T {
   Config() : T() { T::struct_size = sizeof(T); }
 };
 
-/** Returns what the library fills in. */
+/** Returns a struct that a call fills in. */
 template <class T, class Call>
 T filled(Call call) {
   Config<T> out;
@@ -235,7 +235,7 @@ T filled(Call call) {
   return out;
 }
 
-/** Returns what the library tells through a pointer. */
+/** Returns a value that a call writes through a pointer. */
 template <class T, class Call>
 T told(Call call) {
   T out{};
@@ -243,7 +243,7 @@ T told(Call call) {
   return out;
 }
 
-/** Returns a list whose length the library tells, asking again where it has grown meanwhile. */
+/** Returns a list whose length the call determines; calls again if it has grown meanwhile. */
 template <class T, class Call>
 std::vector<T> listed(Call call) {
   std::vector<T> list(16);
@@ -256,14 +256,14 @@ std::vector<T> listed(Call call) {
   return list;
 }
 
-/** Refuses lists of different lengths, which the C interface cannot know. */
+/** Throws if two lists differ in length, which the C interface cannot check. */
 inline void same_size(const char* what, size_t size, size_t expected) {
   if (size != expected)
     fail(PKV_INVALID_ARGUMENT, std::string(what) + ": " + std::to_string(size) +
                                    " entries are given, not " + std::to_string(expected));
 }
 
-/** Returns a list of n elements for a call to fill, unless no call takes so many. */
+/** Returns a list of n elements for a call to fill. Throws if no call takes this many. */
 template <class T>
 std::vector<T> room_for(const char* what, size_t n) {
   if (n > UINT32_MAX)
@@ -272,7 +272,7 @@ std::vector<T> room_for(const char* what, size_t n) {
   return std::vector<T>(n);
 }
 
-/** Owns a handle, which is closed once. Converts to the handle for calls of the C interface. */
+/** Owns a handle and closes it once. Converts to the handle, for C calls. */
 template <class Handle, pkv_status (*close_handle)(Handle)>
 class Owner {
  public:
@@ -287,15 +287,15 @@ class Owner {
   Owner(const Owner&) = delete;
   Owner& operator=(const Owner&) = delete;
 
-  /** The handle; NULL after a move, release() or close(). */
+  /** Returns the handle; NULL after a move, release() or close(). */
   Handle get() const noexcept { return handle_; }
   operator Handle() const& noexcept { return handle_; }
   operator Handle() const&& = delete;
 
-  /** Gives the handle away: it is the caller's to close. */
+  /** Returns the handle, which the caller must then close. */
   [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, nullptr); }
 
-  /** Closes the handle now and tells how that went. The object has none afterwards. */
+  /** Closes the handle and returns the status. The object then has no handle. */
   pkv_status close() noexcept {
     Handle handle = release();
     return handle == nullptr ? PKV_OK : close_handle(handle);
@@ -325,7 +325,7 @@ using PrefixConfig = detail::Config<pkv_prefix_config>;
 using SessionConfig = detail::Config<pkv_session_config>;
 using StoreConfig = detail::Config<pkv_store_config>;
 
-/** Which blocks queries read: the first and the last one as well, unless it says otherwise. */
+/** Which blocks queries read. By default these include the first and the last block. */
 struct ChosenBlocks : detail::Config<pkv_chosen_blocks> {
   ChosenBlocks() { first = last = 1; }
 };
@@ -334,18 +334,18 @@ struct ChosenBlocks : detail::Config<pkv_chosen_blocks> {
 
 class Snapshot;
 
-/** What pkv_session_resume tells: K and V of positions [length, total) must be computed again. */
+/** What pkv_session_resume returns: compute K and V of positions [length, total) again. */
 struct Resumed {
-  uint64_t length = 0; /**< Tokens whose K and V are there. */
-  uint64_t total = 0;  /**< Tokens with the remembered ones. */
+  uint64_t length = 0; /**< Tokens that have K and V. */
+  uint64_t total = 0;  /**< All tokens, including the remembered ones. */
 };
 
 /** One sequence: see session.h. */
 class Session : public detail::Owner<pkv_session, pkv_session_close> {
  public:
-  /** No session: something to move one into. */
+  /** No session, until one is moved here. */
   Session() noexcept = default;
-  /** Owns a handle of the C interface from now on. */
+  /** Takes a handle of the C interface. */
   explicit Session(pkv_session handle) noexcept : Owner(handle) {}
 
   uint64_t length() const {
@@ -363,7 +363,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   void tokens(uint64_t first, Span<int32_t> ids) const {
     check(pkv_session_get_tokens(handle_, first, ids.size(), ids.data()));
   }
-  /** All ids: committed ones, and those that suspend() remembered. */
+  /** Returns all ids: of committed tokens, and those that suspend() remembered. */
   std::vector<int32_t> tokens() const {
     std::vector<int32_t> ids(info().total);
     if (!ids.empty()) tokens(0, ids);
@@ -386,7 +386,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
   }
 
-  /** Copies state_bytes bytes. */
+  /** Copies a state, state_bytes bytes. */
   void read_state(uint32_t layer, uint64_t tokens, Span<unsigned char> state) const {
     check(pkv_session_read_state(handle_, layer, tokens, state.size(), state.data()));
   }
@@ -400,7 +400,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     return Session(
         detail::told<pkv_session>([&](auto* out) { return pkv_session_fork(handle_, out); }));
   }
-  /** Freezes what it holds: pkv_snapshot_take. */
+  /** Takes a snapshot: pkv_snapshot_take. */
   Snapshot snapshot() const;
 
   void suspend() { check(pkv_session_suspend(handle_)); }
@@ -409,7 +409,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     check(pkv_session_resume(handle_, &resumed.length, &resumed.total, nullptr));
     return resumed;
   }
-  /** As resume(); nothing where blocks are short, and how many. */
+  /** As resume(). Out of blocks: returns nothing, and sets how many are missing. */
   std::optional<Resumed> try_resume(uint64_t* blocks_short = nullptr) {
     Resumed resumed;
     const pkv_status status =
@@ -419,7 +419,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     return resumed;
   }
 
-  /** Takes over the longest cached beginning of a text, and tells its length. */
+  /** Takes the longest cached prefix of a prompt, and returns its length. */
   uint64_t match_prefix(Span<const int32_t> ids) {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_session_match_prefix(handle_, ids.size(), ids.data(), out); });
@@ -432,12 +432,12 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
 };
 
-/** A frozen sequence: see snapshot.h. */
+/** A frozen session: see snapshot.h. */
 class Snapshot : public detail::Owner<pkv_snapshot, pkv_snapshot_close> {
  public:
-  /** No snapshot: something to move one into. */
+  /** No snapshot, until one is moved here. */
   Snapshot() noexcept = default;
-  /** Owns a handle of the C interface from now on. */
+  /** Takes a handle of the C interface. */
   explicit Snapshot(pkv_snapshot handle) noexcept : Owner(handle) {}
 };
 
@@ -449,37 +449,37 @@ inline Snapshot Session::snapshot() const {
 /** One forward pass over many sessions: see batch.h. Its destructor aborts it. */
 class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
  public:
-  /** What kv_indices() tells. */
+  /** What kv_indices() returns. */
   struct Indices {
-    std::vector<int64_t> indptr;  /**< Where those of each session begin, and the end. */
+    std::vector<int64_t> indptr;  /**< Where the indices of each session begin, and the end. */
     std::vector<int64_t> indices; /**< Block ids or slots. */
     std::vector<uint32_t> last_block_lengths; /**< Tokens in the last block of each session. */
   };
 
-  /** What states() tells. */
+  /** What states() returns. */
   struct States {
-    std::vector<const void*> before; /**< By session: the state it has; null: no token yet. */
-    std::vector<void*> after;        /**< Where to write those of state_blocks(). */
+    std::vector<const void*> before; /**< The current state of each session; null: no token yet. */
+    std::vector<void*> after;        /**< Where to write the states of state_blocks(). */
   };
-  /** What state_blocks() tells. */
+  /** What state_blocks() returns. */
   struct StateBlocks {
-    std::vector<uint32_t> before; /**< By session: its block; PKV_NO_BLOCK: no token yet. */
-    std::vector<size_t> indptr;   /**< Where the kept ones of each session begin, and the end. */
-    std::vector<uint32_t> tokens; /**< After which of its new tokens a state is kept. */
+    std::vector<uint32_t> before; /**< The block of each session; PKV_NO_BLOCK: no token yet. */
+    std::vector<size_t> indptr;   /**< Where the kept states of each session begin, and the end. */
+    std::vector<uint32_t> tokens; /**< The new token after which each state is kept. */
     std::vector<uint32_t> after;  /**< The blocks of these states. */
   };
 
-  /** No batch: something to move one into. */
+  /** No batch, until one is moved here. */
   Batch() noexcept = default;
-  /** Owns the handle of a batch from now on, which has so many new tokens of each session. */
+  /** Takes the handle of a batch, and the number of new tokens of each session. */
   Batch(pkv_batch handle, Span<const uint32_t> new_tokens) noexcept
       : Owner(handle), sessions_(new_tokens.size()) {
     for (uint32_t n : new_tokens) rows_ += n;
   }
 
-  /** How many sessions take part. */
+  /** Returns the number of sessions. */
   size_t sessions() const noexcept { return sessions_; }
-  /** How many new tokens they have. */
+  /** Returns the number of new tokens of all sessions. */
   size_t rows() const noexcept { return rows_; }
   void set_first_rows(Span<const uint32_t> first_rows) {
     if (!first_rows.empty()) detail::same_size("set_first_rows", first_rows.size(), sessions_);
@@ -501,7 +501,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     check(pkv_batch_attend(handle_, layer, &params, q.get(), out.get()));
   }
 
-  /** Addresses in the memory of the cache, until the batch ends. */
+  /** Returns addresses in the cache's memory, valid until the batch ends. */
   States states(uint32_t layer) {
     States out;
     out.before.resize(sessions_);
@@ -531,7 +531,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     detail::same_size("commit", tokens.size(), rows_);
     end(pkv_batch_commit(handle_, tokens.data()));
   }
-  /** Ends the step without telling ids. */
+  /** Ends the step without ids. */
   void commit() { end(pkv_batch_commit(handle_, nullptr)); }
   /** Ends the step as if it had never begun. */
   void abort() { end(pkv_batch_abort(handle_)); }
@@ -541,7 +541,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
       return pkv_batch_get_slot_mapping(handle_, group, capacity, slots, count);
     });
   }
-  /** Pairs of a shared block and the one in its place. */
+  /** Returns pairs of a shared block and the block that replaces it. */
   std::vector<std::pair<uint32_t, uint32_t>> block_copies(uint32_t group = 0) const {
     std::vector<uint32_t> to;
     const auto from = detail::listed<uint32_t>([&](size_t capacity, auto* blocks, size_t* count) {
@@ -574,12 +574,12 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
 
 /* ---- Stores and files -----------------------------------------------------------------------*/
 
-/** A store, until a cache takes it over: see store.h. pkv_redis_open makes one as well. */
+/** A store, until a cache takes it: see store.h. pkv_redis_open opens one, too. */
 class Store {
  public:
-  /** No store: something to move one into. */
+  /** No store, until one is moved here. */
   Store() noexcept = default;
-  /** Owns a store of the C interface from now on. */
+  /** Takes a store of the C interface. */
   explicit Store(const pkv_store& store) noexcept : store_(store) {}
   /** Opens a directory: pkv_store_open_directory. */
   explicit Store(const DirectoryConfig& config)
@@ -597,7 +597,7 @@ class Store {
   }
 
   const pkv_store* get() const noexcept { return &store_; }
-  /** Gives the store away: it is the caller's to close. */
+  /** Returns the store, which the caller must then close. */
   [[nodiscard]] pkv_store release() noexcept { return std::exchange(store_, {}); }
 
  private:
@@ -606,13 +606,13 @@ class Store {
 
 /** Where the bytes of a file come from or go to: see pkv_stream. */
 struct Stream : detail::Config<pkv_stream> {
-  /** A file by its path; the text has to live as long as the stream. */
+  /** A file by its path, a string that must live as long as the stream. */
   static Stream file(const char* path) {
     Stream stream;
     stream.kind = PKV_STREAM_PATH, stream.path = path;
     return stream;
   }
-  /** A file by its path. */
+  /** A file by its path, a string that must live as long as the stream. */
   static Stream file(const std::string& path) { return file(path.c_str()); }
   /** An open descriptor. */
   static Stream fd(int descriptor) {
@@ -620,25 +620,25 @@ struct Stream : detail::Config<pkv_stream> {
     stream.kind = PKV_STREAM_DESCRIPTOR, stream.descriptor = descriptor;
     return stream;
   }
-  /** Memory that a save writes. */
+  /** Memory to save to. */
   static Stream to_buffer(Span<unsigned char> bytes) {
     Stream stream;
     stream.kind = PKV_STREAM_BUFFER, stream.data = bytes.data(), stream.size = bytes.size();
     return stream;
   }
-  /** Memory that a load reads. */
+  /** Memory to load from. */
   static Stream from_buffer(Span<const unsigned char> bytes) {
     return to_buffer({const_cast<unsigned char*>(bytes.data()), bytes.size()});
   }
 };
 
-/** A session that was loaded, and the label that it was saved with. */
+/** A loaded session, and the label with which it was saved. */
 struct Loaded {
   Session session;    /**< The session. */
   uint64_t label = 0; /**< Its label. */
 };
 
-/** Tells what a file holds. */
+/** Returns the properties of a file. */
 inline pkv_file_info inspect(const pkv_stream& from, const FileConfig& config = {}) {
   return detail::filled<pkv_file_info>(
       [&](auto* out) { return pkv_file_inspect(&config, &from, out); });
@@ -646,18 +646,18 @@ inline pkv_file_info inspect(const pkv_stream& from, const FileConfig& config = 
 
 /* ---- Caches ---------------------------------------------------------------------------------*/
 
-/** The KV memory of a model: see cache.h. Salts are bytes; an empty one is none. */
+/** The KV cache of a model: see cache.h. Salts are bytes; an empty salt is none. */
 class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
  public:
-  /** No cache: something to move one into. */
+  /** No cache, until one is moved here. */
   Cache() noexcept = default;
-  /** Owns a handle of the C interface from now on. */
+  /** Takes a handle of the C interface. */
   explicit Cache(pkv_cache handle) noexcept : Owner(handle) {}
-  /** Makes a cache. */
+  /** Creates a cache. */
   explicit Cache(const pkv_cache_config& config) { check(pkv_cache_create(&config, &handle_)); }
   /**
-   * Makes a cache with a store, which it takes over; needs config.prefix. If it throws, the store
-   * is still the caller's.
+   * Creates a cache with a store, which it takes; needs config.prefix. If it throws, the caller
+   * still has the store.
    */
   Cache(pkv_cache_config config, Store&& store, StoreConfig store_config = {}) {
     store_config.store = store.get();
@@ -666,7 +666,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     static_cast<void>(store.release());
   }
 
-  /** Tells what a cache of this config would take. */
+  /** Returns the sizes of a cache with this config. */
   static pkv_cache_plan plan(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
     return detail::filled<pkv_cache_plan>(
         [&](auto* out) { return pkv_cache_compute_plan(&config, group, out); });
@@ -684,7 +684,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     return detail::filled<pkv_pool_stats>(
         [&](auto* out) { return pkv_cache_get_pool_stats(handle_, group, out); });
   }
-  /** The figures as Prometheus reads them. */
+  /** Returns the statistics in Prometheus's text format. */
   std::string metrics() const {
     const auto text = detail::listed<char>([&](size_t capacity, auto* bytes, size_t* size) {
       return pkv_cache_format_metrics(handle_, capacity, bytes, size);
@@ -706,7 +706,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     return Session(detail::told<pkv_session>(
         [&](auto* out) { return pkv_session_open(handle_, &config, out); }));
   }
-  /** Opens a session with what a snapshot holds. */
+  /** Opens a session with the content of a snapshot. */
   Session open(const Snapshot& snapshot) {
     return Session(detail::told<pkv_session>(
         [&](auto* out) { return pkv_snapshot_open(handle_, snapshot.get(), out); }));
@@ -721,7 +721,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
                  }),
                  new_tokens);
   }
-  /** As begin(); nothing where blocks are short, and how many. */
+  /** As begin(). Out of blocks: returns nothing, and sets how many are missing. */
   std::optional<Batch> try_begin(Span<const pkv_session> sessions, Span<const uint32_t> new_tokens,
                                  uint64_t* blocks_short = nullptr) {
     detail::same_size("try_begin", new_tokens.size(), sessions.size());
@@ -732,7 +732,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     check(status);
     return std::make_optional<Batch>(batch, new_tokens);
   }
-  /** Names sessions to suspend so that begin() with the others of this list gets its blocks. */
+  /** Returns sessions to suspend so that begin() with the others gets its blocks. */
   std::vector<pkv_session> choose_victims(Span<const pkv_session> sessions,
                                           Span<const uint32_t> new_tokens) const {
     detail::same_size("choose_victims", new_tokens.size(), sessions.size());
@@ -752,7 +752,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   uint64_t unpin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
     return of_text(pkv_prefix_unpin, ids, salt);
   }
-  /** Of all salts. */
+  /** For all salts. */
   pkv_prefix_stats prefix_stats() const {
     return detail::filled<pkv_prefix_stats>(
         [&](auto* out) { return pkv_prefix_get_stats(handle_, nullptr, PKV_ALL_SALTS, out); });
@@ -761,7 +761,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     return detail::filled<pkv_prefix_stats>(
         [&](auto* out) { return pkv_prefix_get_stats(handle_, bytes(salt), salt.size(), out); });
   }
-  /** Of all salts. */
+  /** For all salts. */
   void clear_prefixes() { check(pkv_prefix_clear(handle_, nullptr, PKV_ALL_SALTS)); }
   void clear_prefixes(std::string_view salt) {
     check(pkv_prefix_clear(handle_, bytes(salt), salt.size()));
@@ -769,7 +769,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   void set_prefix_quota(std::string_view salt, uint64_t blocks) {
     check(pkv_prefix_set_quota(handle_, bytes(salt), salt.size(), blocks));
   }
-  /** Fills events from number next on, which rises, and tells how many were written. */
+  /** Copies events from number next on, advances next, and returns how many were copied. */
   size_t read_prefix_events(uint64_t& next, Span<pkv_prefix_event> events,
                             uint64_t* lost = nullptr) {
     size_t n = events.size();
@@ -777,7 +777,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     return n;
   }
 
-  /** The store behind the memory: see store.h. */
+  /** The store of the cache: see store.h. */
   pkv_store_stats store_stats() const {
     return detail::filled<pkv_store_stats>(
         [&](auto* out) { return pkv_store_get_stats(handle_, out); });
@@ -785,7 +785,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   void prefetch(Span<const int32_t> ids, std::string_view salt = {}) {
     check(pkv_store_prefetch(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
   }
-  /** Waits for prefetches of a text, and tells how many of its tokens are in memory. */
+  /** Waits for prefetches of a prompt, and returns how many of its tokens are in memory. */
   uint64_t wait(Span<const int32_t> ids, uint32_t timeout_ms, std::string_view salt = {}) {
     return detail::told<uint64_t>([&](auto* out) {
       return pkv_store_wait(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), timeout_ms,
@@ -795,27 +795,27 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   void cancel(Span<const int32_t> ids, std::string_view salt = {}) {
     check(pkv_store_cancel(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
   }
-  /** Waits until what ended before is written, and tells how many block positions are not. */
+  /** Waits for blocks to be written, and returns how many block positions still are not. */
   uint64_t flush(uint32_t timeout_ms) {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_store_flush(handle_, timeout_ms, out); });
   }
 
-  /** Saves sequences, and the prefix index if the config says so; tells the size of the file. */
+  /** Saves items and, if the config says so, the prefix index. Returns the file's size. */
   uint64_t save(const pkv_stream& to, Span<const pkv_file_item> items,
                 const FileConfig& config = {}) {
     return detail::told<uint64_t>([&](auto* out) {
       return pkv_file_save(handle_, items.size(), items.data(), &config, &to, out);
     });
   }
-  /** Saves sessions, whose labels are their places in the list. */
+  /** Saves sessions. Their labels are their indices in the list. */
   uint64_t save(const pkv_stream& to, Span<const pkv_session> sessions,
                 const FileConfig& config = {}) {
     std::vector<pkv_file_item> items;
     for (pkv_session session : sessions) items.push_back({session, nullptr, items.size()});
     return save(to, items, config);
   }
-  /** Opens every sequence of a file. A stream that cannot be read twice needs a capacity. */
+  /** Opens every item of a file. A stream that cannot be read twice needs a capacity. */
   std::vector<Loaded> load(const pkv_stream& from, const FileConfig& config = {},
                            size_t capacity = 16) {
     auto sessions = detail::room_for<pkv_session>("load", capacity);
@@ -852,16 +852,16 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
 
 /* ---- Without a cache ------------------------------------------------------------------------*/
 
-/** Block ids alone: see pool.h. */
+/** An allocator of block ids: see pool.h. */
 class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
  public:
-  /** No pool: something to move one into. */
+  /** No pool, until one is moved here. */
   Pool() noexcept = default;
-  /** Owns a handle of the C interface from now on. */
+  /** Takes a handle of the C interface. */
   explicit Pool(pkv_pool handle) noexcept : Owner(handle) {}
-  /** Makes a pool. */
+  /** Creates a pool. */
   explicit Pool(const pkv_pool_config& config) { check(pkv_pool_create(&config, &handle_)); }
-  /** Makes a pool of so many blocks of so many slots. */
+  /** Creates a pool of this many blocks, with this many slots each. */
   explicit Pool(uint32_t blocks, uint32_t block_size = 16) {
     PoolConfig config;
     config.blocks = blocks, config.block_size = block_size;
@@ -879,11 +879,11 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
   void retain(Span<const pkv_block> blocks) {
     check(pkv_pool_retain(handle_, blocks.size(), blocks.data()));
   }
-  /** Drops a reference of each block: pkv_pool_release. (release() gives the handle away.) */
+  /** Releases a reference to each block: pkv_pool_release. (release() returns the handle.) */
   void free(Span<const pkv_block> blocks) {
     check(pkv_pool_release(handle_, blocks.size(), blocks.data()));
   }
-  /** Claims slots, and tells the offset of the first one. */
+  /** Claims slots, and returns the offset of the first one. */
   uint32_t claim(pkv_block block, uint32_t n) {
     return detail::told<uint32_t>(
         [&](auto* out) { return pkv_pool_claim(handle_, block, n, out); });
@@ -901,14 +901,14 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
   void validate() const { check(pkv_pool_validate(handle_)); }
 };
 
-/** What the functions below run on: see compute.h. Where they take NULL, all processors. */
+/** Threads and kernels of the functions below: see compute.h. NULL instead: all CPUs. */
 class Compute : public detail::Owner<pkv_compute, pkv_compute_destroy> {
  public:
-  /** Makes one with the defaults. */
+  /** Creates one with the defaults. */
   Compute() { check(pkv_compute_create(nullptr, &handle_)); }
-  /** Owns a handle of the C interface from now on. */
+  /** Takes a handle of the C interface. */
   explicit Compute(pkv_compute handle) noexcept : Owner(handle) {}
-  /** Makes one. */
+  /** Creates one. */
   explicit Compute(const pkv_compute_config& config) {
     check(pkv_compute_create(&config, &handle_));
   }
@@ -919,35 +919,35 @@ class Compute : public detail::Owner<pkv_compute, pkv_compute_destroy> {
   }
 };
 
-/** The OpenMP threads of the process as a runner. */
+/** Returns a runner over the OpenMP threads of the process. */
 inline pkv_runner openmp_runner() {
   return detail::told<pkv_runner>([](auto* out) { return pkv_openmp_runner(out); });
 }
 
-/** K and V of one layer in memory of the caller's: see kv.h. */
+/** K and V of one layer in the caller's memory: see kv.h. */
 struct KvView : detail::Config<pkv_kv_view> {
-  /** Fills in the rest for memory of its own (NULL: for none yet), and tells its size in bytes. */
+  /** Lays out the view in this memory (NULL: only computes), and returns its size in bytes. */
   uint64_t plan(void* memory = nullptr, bool latent = false) {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_kv_view_plan(this, latent ? 1 : 0, memory, out); });
   }
 };
 
-/** Attention over memory of the caller's. */
+/** Computes attention over the caller's memory. */
 inline void attention(pkv_compute compute, const pkv_kv_view& kv,
                       const pkv_attention_sequences& sequences, const ConstTensor& q,
                       const Tensor& out, const pkv_attention_params& params = AttentionParams()) {
   check(pkv_attention(compute, &kv, &sequences, &params, q.get(), out.get()));
 }
 
-/** Stores rows at the last positions of sequences, or at their query_positions. */
+/** Writes rows to the last positions of sequences, or to their query_positions. */
 inline void kv_write(pkv_compute compute, const pkv_kv_view& kv,
                      const pkv_attention_sequences& sequences, const ConstTensor& k,
                      const ConstTensor& v) {
   check(pkv_kv_write(compute, &kv, &sequences, k.get(), v.get()));
 }
 
-/** Stores rows in slots. */
+/** Writes rows to slots. */
 inline void kv_write_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const int64_t> slots,
                            const ConstTensor& k, const ConstTensor& v) {
   check(pkv_kv_write_slots(compute, &kv, slots.size(), slots.data(), k.get(), v.get()));
@@ -959,7 +959,7 @@ inline void kv_read_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const
   check(pkv_kv_read_slots(compute, &kv, slots.size(), slots.data(), k.get(), v.get()));
 }
 
-/** Combines results over the same queries and different positions; merged_lse may be NULL. */
+/** Merges results of the same queries over different positions; merged_lse may be NULL. */
 inline void attention_merge(pkv_compute compute, Span<const ConstTensor> outs,
                             Span<const float* const> lse, size_t rows, uint32_t heads, uint32_t dim,
                             const Tensor& merged, float* merged_lse = nullptr) {
@@ -970,7 +970,7 @@ inline void attention_merge(pkv_compute compute, Span<const ConstTensor> outs,
                             merged.get(), merged_lse));
 }
 
-/** The hashes that prefix events have for the whole blocks of a text. */
+/** Returns the hashes that prefix events have for the whole blocks of a prompt. */
 inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block_size,
                                          std::string_view salt = {}) {
   if (block_size == 0) fail(PKV_INVALID_ARGUMENT, "hash_blocks: block_size is 0");
@@ -980,7 +980,7 @@ inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block
   return hashes;
 }
 
-/** Whether this build and this processor have an instruction set. */
+/** Returns whether this build and this CPU have an instruction set. */
 inline bool isa_supported(pkv_isa isa) {
   return detail::told<int32_t>([&](auto* out) { return pkv_isa_supported(isa, out); }) != 0;
 }
