@@ -104,7 +104,7 @@ class Step {
   pkv_batch batch_;
 };
 
-// Queries choose so many blocks that they read one of `part` blocks in all.
+// Queries choose blocks such that they read one of `part` blocks in all.
 inline pkv_chosen_blocks chosen_part(const Geometry& geometry, uint32_t part) {
   auto chosen = made<pkv_chosen_blocks>();
   chosen.first = chosen.last = 1;

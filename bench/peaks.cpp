@@ -123,7 +123,7 @@ Units units() {
   return {run_quad, 4};
 }
 
-// Operations per second where every round of each thread does so many.
+// Returns the operations per second; each round of a thread does `operations` of them.
 double rate(unsigned threads, void (*run)(size_t), double operations, size_t rounds) {
   return operations * static_cast<double>(rounds) * threads /
          seconds_of(threads, [&](unsigned) { run(rounds); });

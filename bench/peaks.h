@@ -10,7 +10,7 @@ unsigned processors();
 // Memory in huge pages where the system offers them, touched; never given back.
 unsigned char* big_buffer(size_t bytes);
 
-// Seconds in which the threads read their shares of so many bytes, which the caches do not hold.
+// Returns in how many seconds the threads read their shares of `bytes`, which no cache holds.
 // At most largest_read bytes.
 inline constexpr size_t largest_read = size_t{1} << 30;
 double read_seconds(size_t bytes, unsigned threads = processors());

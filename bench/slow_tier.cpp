@@ -34,7 +34,7 @@ double bytes_read() {
   return static_cast<double>(bytes);
 }
 
-// part: one of so many blocks is read.
+// part: one of this many blocks is read.
 void slow_tier(benchmark::State& state, const Geometry& geometry, uint32_t part, bool dropped) {
   Filled filled(geometry);
   void* const memory = begin_of(filled.cache());

@@ -28,7 +28,7 @@ std::vector<int32_t> text(uint32_t number, uint32_t tokens) {
 class Served {
  public:
   struct Shape {
-    uint32_t layers, tokens, sessions;  // room for so many sessions of so many tokens
+    uint32_t layers, tokens, sessions;  // room for `sessions` of `tokens` each
     uint32_t group = 4, kv_heads = 8, dim = 128;
     bool keyed = false;  // what the store has is encrypted
     uint32_t query_heads() const { return group * kv_heads; }

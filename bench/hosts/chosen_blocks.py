@@ -21,7 +21,7 @@ from pagedkv import transformers as host
 
 BLOCK_SIZES = (16, 32, 64)
 PARTS = (16, 8, 4)
-EVERY = 16  # the second table takes one of so many tokens: NumPy is slow
+EVERY = 16  # the second table takes every 16th token: NumPy is slow
 
 
 def top_blocks(length, block_size, part):

@@ -13,7 +13,7 @@ import numpy as np
 
 import engine
 
-BATCH, ROOM = 2048, 2048  # tokens of a batch; at least so many for each sequence
+BATCH, ROOM = 2048, 2048  # tokens of a batch; at least this many for each sequence
 
 
 def _common(sequences):

@@ -142,7 +142,7 @@ def fetch(store: Any, numbers: list[int]) -> tuple[float, int]:
 
 
 def loopback(size: int) -> float:
-    """Seconds of so many bytes through a connection of this process."""
+    """Returns how many seconds `size` bytes take through a connection of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sends = socket.create_connection(listener.getsockname())
         receives = listener.accept()[0]

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct Head {
   enum Kind : uint32_t { ask, rows, token } kind;
   uint32_t request;
-  uint32_t count, layer;  // rows: of so many positions, in this layer
+  uint32_t count, layer;  // rows: how many positions, and the layer
   uint64_t first;         // rows: the first position; ask: how many tokens are cached there
 };
 

@@ -101,7 +101,7 @@ void add_options(CLI::App& app, Options& o) {
       ->group("Requests");
   app.add_option(
          "--requests", o.requests,
-         "At most so many (default: all of the trace; 300 generated, or 3,000 and more with "
+         "At most this many (default: all of the trace; 300 generated, or 3,000 and more with "
          "--policies)")
       ->type_name("N")
       ->check(positive)
@@ -109,7 +109,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--seed", o.seed, "Of the generator and of texts (1)")
       ->type_name("N")
       ->group("Requests");
-  app.add_option("--time-scale", o.time_scale, "Requests come so many times as fast (1)")
+  app.add_option("--time-scale", o.time_scale, "Requests come this many times as fast (1)")
       ->type_name("X")
       ->check(time)
       ->group("Requests");
@@ -189,12 +189,12 @@ void add_options(CLI::App& app, Options& o) {
 
   auto* prefill =
       app.add_option("--prefill", o.prefill,
-                     "Real time: so many processes compute prompts, --decode others decode, and "
+                     "Real time: N processes compute prompts, --decode others decode, and "
                      "keys and values go over sockets; beside as many that do both")
           ->type_name("N")
           ->check(between(1u, 64u))
           ->group("Engine");
-  auto* decode = app.add_option("--decode", o.decode, "... and so many decode")
+  auto* decode = app.add_option("--decode", o.decode, "... and this many decode")
                      ->type_name("M")
                      ->check(between(1u, 64u))
                      ->group("Engine");

@@ -34,9 +34,9 @@ uint64_t Server::missing(const Sequence& q, uint64_t held) const {
   return wanted - std::min(wanted, blocks_of(std::max(held, q.room), options_.block_size));
 }
 
-// Whether so many blocks are left beside the watermark and what the running sessions are still
-// going to take for what they know. The statistics of a large pool take a while: where all fits
-// even if no block is shared, they are not asked for.
+// Returns whether this many blocks are left besides the watermark and what the running sessions
+// will still take for the tokens they know. Statistics of a large pool take a while: they are not
+// asked for where everything fits even if no block is shared.
 bool Server::has_room(uint64_t blocks, const Sequence& candidate) const {
   uint64_t pending = cache_.watermark() + blocks,
            held = blocks_of(candidate.held, options_.block_size);

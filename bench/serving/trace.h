@@ -10,7 +10,7 @@
 
 namespace pkv::serve {
 
-// So many tokens that are a function of the id: equal ids, equal text.
+// Tokens that are a function of the id: equal ids have equal tokens.
 struct Segment {
   uint64_t id;
   uint32_t length;
@@ -22,7 +22,7 @@ struct Request {
   double arrival = 0;  // seconds
   uint32_t input = 0, output = 0;
   std::vector<Segment> prompt;  // input tokens in all
-  size_t hashed = 0;            // so many leading segments are hash ids of the trace
+  size_t hashed = 0;            // this many leading segments are hash ids of the trace
   uint64_t answer = 0;          // id of the answer's text
   uint64_t tenant = 0;          // requests of one user have the same
   // Seconds until its text is expected to go on, as an engine knows when the answer ends; 0: not

@@ -43,9 +43,9 @@ type LayerGroup struct {
 // Prefix.
 type PrefixConfig struct {
 	Eviction Eviction // What goes first when memory is needed.
-	// At most so many block positions are pinned at once; 0: a quarter of the largest group.
+	// At most this many block positions are pinned at once; 0: a quarter of the largest group.
 	PinnedBlocks uint64
-	// At most so many are cached of one salt, where Prefix.SetQuota says nothing else; 0: no limit.
+	// At most this many are cached of one salt, unless Prefix.SetQuota sets another limit; 0: none.
 	SaltBlocks uint64
 	Events     int // How many events are kept for Prefix.Events; 0: none.
 	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text:

@@ -16,7 +16,7 @@ type Family int32
 
 // The families of statuses.
 const (
-	ErrMisuse    Family = 1 // Mend the call.
+	ErrMisuse    Family = 1 // Fix the call.
 	ErrExhausted Family = 2 // Free something, then try again; not with ErrTooLarge.
 	ErrCorrupted Family = 3 // The data is bad.
 	ErrSystem    Family = 4 // See the sentence.
@@ -79,7 +79,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is tells of the cause; errors.Is finds the status by Unwrap.
+// Is reports whether the cause is target; errors.Is finds the status by Unwrap.
 func (e *Error) Is(target error) bool { return e.Cause != nil && errors.Is(e.Cause, target) }
 
 // Unwrap gives the status, which errors.Is compares.

@@ -22,7 +22,7 @@ type Logger func(level LogLevel, message string)
 // the library's default.
 type Runner func(tasks int, run func(task, worker int))
 
-// Goroutines is a Runner of so many workers: attention is then computed on the threads of Go's
+// Goroutines is a Runner with this many workers: it computes attention on the threads of Go's
 // scheduler.
 func Goroutines(workers int) Runner {
 	return func(tasks int, run func(task, worker int)) {

@@ -306,7 +306,7 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 
 // Plan lays out K and V in one run of memory, as a cache of the same Layout has them: it sets the
 // strides, and ValueDim and ValueDType where they are 0, and gives how many bytes K and V take.
-// With a slice of so many bytes it sets K and V, too.
+// With a slice of that many bytes it sets K and V, too.
 func (v *KVView) Plan(memory []byte) (int, error) {
 	const op = "plan"
 	var (

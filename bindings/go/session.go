@@ -127,7 +127,7 @@ func (s *Session) SetTokens(begin int, tokens []int32) error {
 	})
 }
 
-// Reserve makes room for so many tokens in all: a later step up to there cannot run out of blocks.
+// Reserve reserves blocks for a length of `tokens`: steps up to there cannot run out of blocks.
 func (s *Session) Reserve(tokens int) error {
 	const op = "reserve"
 	total, err := unsigned64(op, "tokens", tokens)
@@ -283,7 +283,7 @@ func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
 	})
 }
 
-// ReadState copies the state of one layer after so many committed tokens into state, which is as
+// ReadState copies the state of one layer after `tokens` committed tokens into state, which is as
 // long as the states of the layer. Held are those after the last token, after the last full block
 // and at checkpoints (LayerGroup.CheckpointTokens).
 func (s *Session) ReadState(layer, tokens int, state []byte) error {

@@ -28,7 +28,7 @@ type StoreConfig struct {
 	Key Secret
 	// Memory of each of the two threads for bytes on their way; 0: 4 MiB.
 	BufferBytes uint64
-	// What ends while so many block positions wait is not written. 0: a quarter of the blocks.
+	// What ends while this many block positions wait is not written. 0: a quarter of the blocks.
 	QueueBlocks uint64
 }
 

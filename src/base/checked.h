@@ -28,7 +28,7 @@ inline uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
 // system's. A caller that claims more has miscounted, so nothing at such an address is read.
 inline constexpr uint64_t max_process_bytes = uint64_t{1} << 56;
 
-// Returns the bytes of `count` elements in a caller's memory; throws if no process has so many.
+// Returns the bytes of `count` elements in a caller's memory; throws if no process has that many.
 inline uint64_t checked_bytes(uint64_t count, uint64_t element, const char* what) {
   const uint64_t bytes = checked_mul(count, element, what);
   if (bytes > max_process_bytes)

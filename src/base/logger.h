@@ -10,7 +10,7 @@
 
 namespace pkv {
 
-// Says at most one line in so many seconds, whichever threads try at once.
+// Lets at most one line through per interval, however many threads try at once.
 class LogInterval {
  public:
   explicit LogInterval(std::chrono::seconds seconds) : interval_(seconds) {}

@@ -19,7 +19,7 @@ namespace pkv::kernels {
 // Floats from one row of queries to the next. It is a constant so that one register addresses all
 // rows of a register tile.
 inline constexpr uint32_t query_stride = max_dim;
-// The same for scores: at most so many tokens are unpacked at a time.
+// The same for scores: at most this many tokens are unpacked at a time.
 inline constexpr uint32_t score_stride = 128;
 
 // True if the instruction set has a dot product of bf16.

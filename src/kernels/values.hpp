@@ -4,7 +4,7 @@
 //
 //   ValueTile<Isa, dtype>
 //     max_tiles    how many tiles are worth taking in one step
-//     linear_dims  with up to so many dims one row is multiplied in the order of memory
+//     linear_dims  with up to this many dims one row is multiplied in the order of memory
 //     accumulate<rows, tiles>(at, next, weights, dim, out)
 //                  weights of row r and tile i are at weights[i * rows + r]
 //                  rows of out are dim floats apart

@@ -107,7 +107,7 @@ struct AttendTask {
   uint32_t queries;
   const QueryView* query;
   uint64_t begin, end;
-  uint64_t sinks;  // so many positions from 0 on are seen whatever QueryView::begin is
+  uint64_t sinks;  // this many positions from 0 on are seen whatever QueryView::begin is
   ScoreTransform transform;
   const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
   // The scale that q was multiplied by. A row that was bf16 before may be multiplied as bf16 again.
@@ -119,7 +119,7 @@ struct AttendTask {
   unsigned char* scratch;  // Table::attend_scratch_bytes() of memory, aligned to 64 bytes
 };
 
-// With so many rows per KV head or more, K and V are unpacked once for all rows and multiplied as
+// With this many rows per KV head or more, K and V are unpacked once for all rows and multiplied as
 // matrices. With fewer they are multiplied as they lie in their tiles.
 inline constexpr uint32_t min_matmul_rows = 16;
 

@@ -32,7 +32,7 @@ class PrefixKeep : public Prefix {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
     CHECK(pkv_cache_validate(cache_));
   }
-  // Takes so many blocks of each group and gives them back. Whatever can be evicted for them is
+  // Takes `blocks` blocks of each group and releases them. Whatever can be evicted for them is
   // evicted.
   void press(uint64_t blocks) {
     Session session = open(cache_);

@@ -43,7 +43,7 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"shared_tier_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 24, 26, 12, true,
      true}};
 
-// The memory of so many blocks in each group becomes one memory that they share.
+// The memory of the blocks of all groups becomes one memory that they share.
 inline void share_memory(pkv_cache_config& config) {
   config.memory_bytes = plan_of(config).total_bytes;
   config.blocks = 0;

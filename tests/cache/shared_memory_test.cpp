@@ -17,8 +17,7 @@ constexpr uint32_t block_size = 16, window = 64, full = 0, sliding = 1;
 // Returns the bytes of a block of the full group.
 uint64_t full_block_bytes() { return plan_of(config_of(Model{1, 1, 1, 16}, 1)).bytes_per_block; }
 
-// A cache whose groups share the memory of so many pages, each of five full blocks or a sliding
-// one.
+// A cache whose groups share `pages` pages. A page holds five full blocks or one sliding block.
 Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint32_t watermark = 0,
                     bool with_prefix = false) {
   pkv_layer_group groups[2];
@@ -227,7 +226,7 @@ TEST(SharedMemory, ManyThreadsMovePages) {
   CHECK(pkv_cache_validate(cache));
   EXPECT_EQ(0u, stats_of(cache).used_blocks);
   EXPECT_GT(steps, 300u);
-  // All of it can be had again by either group.
+  // Either group can take all of it again.
   Session session = open(cache);
   for (int i = 0; i < 18 * 5; i++) grow(cache, session, block_size);
 }

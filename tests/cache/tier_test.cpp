@@ -568,7 +568,7 @@ TEST_F(TierTest, APrefetchTakesNothingThatIsInUse) {
   store_away(whole);
   Session holder = open(cache_);
   CHECK(pkv_session_reserve(holder, 5 * 16));
-  EXPECT_EQ(0u, fetch(whole)) << "six blocks at once are not to be had";
+  EXPECT_EQ(0u, fetch(whole)) << "six blocks at once cannot be taken";
   config_.buffer_bytes = 1;  // Blocks are read one by one.
   holder.close();
   make(8);

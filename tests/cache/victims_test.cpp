@@ -12,7 +12,7 @@ const Model model{1, 1, 1, 16};
 
 class Victims : public testing::Test {
  protected:
-  // Opens a session of so many tokens.
+  // Opens a session with `tokens` tokens.
   pkv_session add(uint32_t tokens, int32_t priority = 0) {
     sessions_.push_back(open(cache_));
     CHECK(pkv_session_set_priority(sessions_.back(), priority));

@@ -158,7 +158,7 @@ TEST(Memory, GroupsWithWindows) {
 
 // A cache with worker threads is made, and then come the first calls that need the threads. oneTBB
 // starts once per process, and the test lets it start before. If memory is refused there, it
-// throws, and the next call spins in it for ever, which no caller can mend.
+// throws, and the next call spins in it for ever, which no caller can fix.
 TEST(Memory, ThreadsThatBegin) {
   for (uint64_t k = 1; k <= 40; k++)
     EXPECT_EQ(

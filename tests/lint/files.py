@@ -4,7 +4,6 @@ name."""
 
 import pathlib
 import re
-import subprocess
 
 import harness
 
@@ -15,29 +14,6 @@ REASON = re.compile(r"Over 800 lines: \w+")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 PATH_OF_A_MACHINE = re.compile(r"(?<![\w./\-])/(work|root|home)/")
 NOT_NOUNS = {"common", "pagedkv", "redis", "stats", "version"}
-
-
-def committed(root):
-    """The files git knows, or would take; in a tree without git, all but hidden ones and build
-    directories.
-    """
-    git = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    if git.returncode == 0 and (root / ".git").exists():
-        paths = [root / name for name in git.stdout.decode().split("\0") if name]
-    else:
-        paths = [
-            p
-            for p in root.rglob("*")
-            if not any(
-                part.startswith((".", "build")) or part == "__pycache__"
-                for part in p.relative_to(root).parts
-            )
-        ]
-    return sorted(p for p in paths if p.is_file() and not p.is_symlink())
 
 
 def check_text(path, text):
@@ -75,7 +51,7 @@ def check_nouns(root):
 
 def check(root):
     found = check_nouns(root)
-    for path in committed(root):
+    for path in harness.committed(root):
         data = path.read_bytes()
         if b"\0" not in data:
             found += check_text(path.relative_to(root).as_posix(), data.decode(errors="replace"))

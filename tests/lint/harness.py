@@ -4,6 +4,7 @@ that cannot fail shows nothing."""
 
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -37,6 +38,29 @@ def run(check, samples, *extra):
         "the tree"
     )
     sys.exit(1 if bad else 0)
+
+
+def committed(root):
+    """The files git knows, or would take; in a tree without git, all but hidden ones and build
+    directories.
+    """
+    git = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    if git.returncode == 0 and (root / ".git").exists():
+        paths = [root / name for name in git.stdout.decode().split("\0") if name]
+    else:
+        paths = [
+            p
+            for p in root.rglob("*")
+            if not any(
+                part.startswith((".", "build")) or part == "__pycache__"
+                for part in p.relative_to(root).parts
+            )
+        ]
+    return sorted(p for p in paths if p.is_file() and not p.is_symlink())
 
 
 def sources(root, *folders):

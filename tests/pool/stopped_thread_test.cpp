@@ -110,7 +110,7 @@ class StoppedThread : public testing::Test {
   bool stopped_inside_ = true;
 };
 
-// Pools with so many shards, if they have as many words.
+// Pools with this many shards, if they have as many words.
 class StoppedThreadInShards : public StoppedThread, public testing::WithParamInterface<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Shards, StoppedThreadInShards, testing::Values(1, 2, 4));
 
@@ -160,7 +160,7 @@ TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
     std::vector<Block> others;
     const pkv_status status = stopped(
         [&] {
-          // Whatever is counted as free can be had, however far the release has come.
+          // Every block that is counted as free can be taken, however far the release has come.
           others = alloc(pool, pool.free_count());
           for (Block block : others)
             EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
@@ -262,7 +262,7 @@ TEST_P(StoppedThreadInShards, GatherMeetsGather) {
     const std::vector<Block>& got = taken ? mine : others;
     for (Block block : got) EXPECT_EQ(pool.references(block_id(block)), 1u);
     EXPECT_EQ(pool.release(3, got.data()), PKV_OK);
-    EXPECT_EQ(alloc(pool, 4).size(), 4u) << "at rest all four can be had";
+    EXPECT_EQ(alloc(pool, 4).size(), 4u) << "at rest all four can be taken";
     EXPECT_EQ(pool.stats().used_peak, 130u);
     pool.validate();
   });

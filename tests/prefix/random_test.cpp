@@ -37,7 +37,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     Text text;
   };
 
-  // Texts have up to eight blocks, each of which is one of two, so many texts begin alike.
+  // Texts have up to eight blocks, each of which is one of two. Many texts begin alike.
   Text random_text() {
     Text text;
     for (auto blocks = random_() % 9; blocks > 0; blocks--)

@@ -37,7 +37,7 @@ class FakeServer {
     return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" +
            std::to_string(listener_.port()) + "\r\n";
   }
-  // Sends an answer once half a command of at least so many bytes has arrived, and reads nothing
+  // Sends an answer once half a command of at least `bytes` has arrived, and reads nothing
   // more then.
   void answer_early(size_t bytes, std::string answer) {
     early_answer_ = std::move(answer);

@@ -14,9 +14,9 @@ class Proxy {
       : server_port_(server_port), listener_([this](int client) { serve(client); }) {}
 
   std::string address() const { return listener_.address(); }
-  // Passes on so many of the server's bytes, counted from now on. Nothing more comes after them.
+  // Passes on `bytes` of the server's bytes, counted from now on. Nothing more comes after them.
   void pass(uint64_t bytes) { left_ = bytes; }
-  // Sends so many bytes at once.
+  // Sends `bytes` bytes at once.
   void cut(size_t bytes) { step_ = bytes; }
   uint64_t passed() const { return passed_; }
 

@@ -1,7 +1,7 @@
 // A model checker for the block allocator: see README.md.
 //
 //   schedules                   checks itself, then every small case
-//   schedules --long SECONDS    the long cases; each is cut off after so many seconds and says so
+//   schedules --long SECONDS    the long cases; each is cut off after SECONDS and says so
 //   schedules --hunt [SECONDS]  the small cases up to the first finding, then random ones for so
 //                               long (0: none)
 //   schedules --case NAME       one case

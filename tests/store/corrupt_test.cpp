@@ -187,7 +187,7 @@ void expect_mismatch(const Plan& from, const Plan& to) {
   EXPECT_EQ(0u, stats_of(b).used_blocks);
 }
 
-// Keys are rotated by a matrix that moves each of 16 dims by so many.
+// Keys are rotated by a matrix that moves each of 16 dims by `places`.
 void rotate_by(Model& model, size_t places) {
   static std::vector<float> matrices[16];
   std::vector<float>& matrix = matrices[places];

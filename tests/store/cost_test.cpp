@@ -258,7 +258,7 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
              (unsigned long long)inspect.peak);
   }
   // A session has its text, whoever it shares it with, and a list of its own. So each session that
-  // the caller wants may cost so many bytes.
+  // the caller wants may cost this many bytes.
   const bool sessions_fit = std::string(GetParam().name) == "sessions_that_fit";
   expect_linear("work of a load", loads, sizes, sessions_fit ? 8000 * 16384 : bounded_by_the_cache);
   expect_linear("memory of a load", load_peaks, sizes, sessions_fit ? 8000 * 8192 : usual);

@@ -91,7 +91,7 @@ int opened(int directory, const char* path, int flags, mode_t mode) {
 
 const char* seen(const char* path) { return stat_instead != nullptr ? stat_instead : path; }
 
-// Changes what a device tells of its room.
+// Changes how much room a device reports.
 template <class Status>
 int changed(int result, Status* status) {
   if (result == 0 && room_is_for_root) status->f_bavail = 0;

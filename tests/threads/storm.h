@@ -51,7 +51,7 @@ class Clock {
   const std::chrono::steady_clock::time_point end_;
 };
 
-// Runs body(thread number, its random numbers) in so many threads. Returns the first failure, or
+// Runs body(thread number, its random numbers) in `threads` threads. Returns the first failure or
 // "".
 inline std::string run(unsigned threads, const std::function<void(unsigned, std::mt19937&)>& body) {
   std::mutex mutex;

@@ -53,7 +53,7 @@ bool has_own_stripe() {
   return entry.own;
 }
 
-// How many of so many threads at once have a stripe of their own.
+// Returns how many of `threads` threads at once have a stripe of their own.
 unsigned own_among(unsigned threads) {
   std::atomic<unsigned> own{0};
   std::barrier<> all(threads);

@@ -10,7 +10,7 @@ namespace pkv::serve {
 namespace {
 
 // One block of the library stands for one of the trace. It has as many tokens, up to the longest
-// block there is, because the index evicts so many tokens at once and not so many blocks.
+// block there is, because the index evicts a number of tokens at once, not of blocks.
 uint32_t library_tokens(const Blocks& blocks) { return std::min(blocks.tokens, 256u); }
 
 pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {

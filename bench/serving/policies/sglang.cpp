@@ -28,7 +28,7 @@ class SglangTree {
     remove(*locked_);
     return found;
   }
-  // Evicts whole leaves until there is room for so many more blocks.
+  // Evicts whole leaves until there is room for `wanted` more blocks.
   void make_room(size_t wanted) {
     while (size_ + wanted > capacity_ && !leaves_.empty()) {
       TreeNode& node = *std::get<3>(*leaves_.begin());

@@ -256,7 +256,7 @@ static void observe(scheduler* s) {
   pkv_pool_stats pool = {.struct_size = sizeof pool};
   const pkv_cache_stats stats = cache_stats(s);
   engine_check(e, e->lib->cache_get_pool_stats(e->cache, 0, &pool), "stats");
-  /* What is cached and used by nobody is memory that can be had: it does not count. */
+  /* Cached blocks that no session uses do not count: they can be evicted. */
   const pkv_prefix_stats prefix = prefix_stats(s);
   const uint64_t used = stats.used_blocks - stats.evictable_blocks;
   const uint64_t saved = pool.references - prefix.cached_blocks - used;

@@ -35,7 +35,7 @@ typedef struct tokenizer {
 void tokenizer_open(tokenizer* t, const char* path, size_t vocabulary);
 void tokenizer_close(tokenizer* t);
 
-/* The most tokens that tokenizer_encode writes for a text of so many bytes. */
+/* Returns the most tokens that tokenizer_encode writes for a text of `bytes` bytes. */
 size_t tokenizer_bound(size_t bytes);
 
 /* Writes the tokens of a text and returns how many. `begins`: it begins a sequence, so TOKEN_BEGIN

@@ -4,7 +4,7 @@
  *
  * usage: pkv-step TOKENS STEPS THREADS
  *
- * Does so many steps with TOKENS tokens in each session. Prints, in microseconds, the median of the
+ * Does STEPS steps with TOKENS tokens in each session. Prints, in microseconds, the median of the
  * calling thread's processor time, which other programs disturb least, and the shortest time on the
  * clock. THREADS 0: one per processor.
  */

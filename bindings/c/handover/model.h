@@ -28,7 +28,7 @@ typedef struct machine {
   bool lost; /* the other end is gone */
 } machine;
 
-/* So many layers go into one frame; 0: all of them. */
+/* group: how many layers go into one frame; 0: all of them. */
 void machine_open(machine* m, const char* library, const char* model, uint32_t group);
 void machine_close(machine* m);
 

@@ -153,7 +153,7 @@ func (f *file) tensor(name string, layer, rows, columns int) ([]float32, error) 
 	unpack, found := types[info.Type]
 	if !found {
 		return nil, fmt.Errorf(
-			"the model %s: %s is stored as %v; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are known", f.path,
+			"the model %s: %s is stored as %v; it must be F32, F16, BF16, Q8_0, Q4_0 or Q4_1", f.path,
 			name, info.Type,
 		)
 	}
@@ -174,7 +174,7 @@ func (f *file) tensor(name string, layer, rows, columns int) ([]float32, error) 
 	return tensor, nil
 }
 
-// stored is a type of tensors: blocks of so many elements in so many bytes.
+// stored is a type of tensors: each block has this many elements in this many bytes.
 type stored struct {
 	elements, bytes int
 	block           func(out []float32, data []byte)

@@ -112,7 +112,7 @@ cache.close()
 
 # %% How fast decode steps read K and V
 def bandwidth(dtype: pagedkv.Dtype, tokens: int) -> float:
-    """GB/s of 4 sessions of so many tokens: the best of some steps."""
+    """Returns the GB/s of 4 sessions with `tokens` tokens each: the best of some steps."""
     shape = pagedkv.CacheConfig(
         layers=1, query_heads=8, kv_heads=8, key_dim=128, dtype=dtype, blocks=4 * (tokens // 16 + 1)
     )

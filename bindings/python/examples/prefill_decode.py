@@ -111,9 +111,7 @@ class Engine:
 
 
 class RowSender:
-    """Sends rows of a request: each layer as it is computed, so many of them to a frame, or all at
-    the end.
-    """
+    """Sends rows of a request: layers as they are computed, a few to a frame, or all at the end."""
 
     def __init__(self, channel: Channel, request: int, first: int, engine: Engine, group: int):
         self.channel, self.request, self.first, self.engine = channel, request, first, engine
@@ -315,7 +313,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
             print(f"decode: goes on alone: {error}", flush=True)
     asked = 0
     while any(len(text.tokens) < options.tokens for text in texts):
-        # A request comes every so many seconds; without another process it waits for its turn.
+        # A request comes every `every` seconds; without another process it waits for its turn.
         while asked < len(texts) and time.perf_counter() - begun >= asked * options.every:
             texts[asked].asked = time.perf_counter()
             if receiver:

@@ -5,7 +5,7 @@ usage: router.py [TRACE] [--requests N] [--workers N] [--blocks N] [--speed X]
 
 TRACE has JSON lines as of Mooncake; without one, chats are made up. Hits are those of real caches
 (ids only). Times come from a model: a worker computes one prompt after the other, 8 ms and 0.02 ms
-for each token that was not cached; --speed lets requests come so many times as fast.
+for each token that was not cached; with --speed X requests come X times as fast.
 """
 
 from __future__ import annotations

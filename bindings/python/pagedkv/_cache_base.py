@@ -208,9 +208,7 @@ class CacheBase(Handle):
         return found.value
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
-        """At most so many block positions are cached of one salt; 0: no limit, None: what the
-        config says.
-        """
+        """Caches at most `blocks` block positions of one salt; 0: no limit; None: the config's."""
         limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
         library().check(library().prefix_set_quota(self._handle, *_salt(salt, False), limit))
 

@@ -1,6 +1,5 @@
-"""Reads what an object tells of its memory by DLPack (dmlc.github.io/dlpack), which has bfloat16
-where NumPy has not.
-"""
+"""Reads an object's memory through DLPack (dmlc.github.io/dlpack). It has bfloat16, which NumPy
+lacks."""
 
 from __future__ import annotations
 

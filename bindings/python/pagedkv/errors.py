@@ -22,7 +22,7 @@ class PagedKVError(Exception):
 
 
 class MisuseError(PagedKVError, ValueError):
-    """1xx: mend the call."""
+    """1xx: fix the call."""
 
 
 class ExhaustedError(PagedKVError):

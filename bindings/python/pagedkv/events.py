@@ -261,7 +261,7 @@ class FollowedCache(Uncopied):
         self._published.clear()
 
     def _look_at_all(self) -> None:
-        """After events were lost: asks the cache what it has of the texts that are known."""
+        """After events were lost: asks the cache what it has of the known texts."""
         self._forget()
         self._idle.update(dict.fromkeys(self._blocks))
         inner = {block.parent for block in self._blocks.values()}

@@ -145,7 +145,7 @@ class _Staging:
         self._address = 0
 
     def take(self, client: Any, sizes: Sequence[int]) -> list[int]:
-        """Addresses for so many bytes each."""
+        """Returns an address for each size, with room for that many bytes."""
         total = sum(sizes)
         if self._memory is None or len(self._memory) < total:
             if self._memory is not None:

@@ -95,9 +95,7 @@ class Session(CacheMember):
         return _count(library().session_match_prefix, self._handle, len(ids), address(ids))
 
     def reserve(self, total_tokens: int) -> None:
-        """Makes room for so many tokens in all: a later step up to there cannot run out
-        of blocks.
-        """
+        """Reserves blocks for this length: steps up to there cannot run out of blocks."""
         library().check(
             library().session_reserve(self._handle, unsigned(total_tokens, 64, "total_tokens"))
         )
@@ -140,7 +138,7 @@ class Session(CacheMember):
         )
 
     def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
-        """A copy of the state of a layer after so many tokens, by default after all."""
+        """Returns a copy of the state of a layer after `tokens` tokens, by default after all."""
         state = np.empty(self.cache.layer_shape(layer).state_bytes, np.uint8)
         after = len(self) if tokens is None else unsigned(tokens, 64, "tokens")
         library().check(

@@ -274,7 +274,7 @@ def rows(request: int, count: int, first: int, layer: int, layers: int, floats: 
 
 
 def bad_rows(one: int) -> list[bytes]:
-    """Answers that are none; a row has so many floats."""
+    """Returns invalid answers; a row has `one` floats."""
     return [
         b"nothing of this kind" * 4,
         head(3, 2**60),

@@ -25,7 +25,7 @@ IN_THE_WAY = (pagedkv.Status.BUSY, pagedkv.Status.STALE_HANDLE)
 
 
 def together(work: Callable[[int], None], times: int = 30) -> None:
-    """Runs work(i) in thread i, all threads at once, so many times each."""
+    """Runs work(i) `times` times in thread i, all threads at once."""
     start, failures = threading.Barrier(THREADS), list[BaseException]()
 
     def run(i: int) -> None:

@@ -165,7 +165,7 @@ static void start(server* s, uint64_t blocks, uint32_t watermark, uint32_t budge
   s->budget = budget;
   pkv_cache_config config = toy_config();
   config.blocks = blocks;
-  config.watermark = watermark; /* so many blocks are for requests that run already */
+  config.watermark = watermark; /* this many blocks are for requests that run already */
   check(pkv_cache_create(&config, &s->cache));
 }
 

@@ -1,6 +1,6 @@
 /* More sessions than memory: those that do not fit are suspended, and say the same in the end.
  *
- * usage: suspend [BLOCKS [WATERMARK]]   compares a cache of so many blocks with one of plenty */
+ * usage: suspend [BLOCKS [WATERMARK]]   compares a cache of BLOCKS with one of plenty */
 #include "toy.h"
 
 enum { SESSIONS = 6, LENGTH = 120 };

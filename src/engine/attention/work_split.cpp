@@ -142,8 +142,8 @@ void WorkSplit::split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, u
   }
 }
 
-// Adds the splits of a shared prefix. So many chunks read it together that their rows still fit
-// into the L2 cache; if there are more chunks, it is read several times.
+// Adds the splits of a shared prefix. As many chunks read it together as have rows that fit into
+// the L2 cache; if there are more chunks, it is read several times.
 void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end) {
   for (size_t first = 0, last; first < chunks.size(); first = last) {
     uint64_t rows = 0;

@@ -11,8 +11,8 @@
 
 namespace pkv {
 
-// Returns how many blocks must be free, by group, so that so many can be taken: `watermark` more
-// where some are needed.
+// Returns how many blocks must be free in each group before `counts` can be taken: `watermark`
+// more than the count, or 0 where the count is 0.
 std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t watermark);
 
 class Reservation {

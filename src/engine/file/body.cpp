@@ -63,7 +63,7 @@ void BodyReader::read_piece(unsigned char* to, size_t n) {
 
 void BodyReader::refill() {
   const size_t n = static_cast<size_t>(std::min<uint64_t>(left_, piece_bytes));
-  if (n == 0) fail(PKV_CORRUPT, "the tables of the file tell of more bytes than it has");
+  if (n == 0) fail(PKV_CORRUPT, "the tables of the file need more bytes than it has");
   piece_.resize(n + tag_bytes);
   at_ = 0;
   read_piece(piece_.data(), n);

@@ -68,7 +68,7 @@ void get_sizes(ByteReader& in, Header& header) {
   header.kv_bytes = in.get<uint64_t>();
   header.lengths_bytes = in.get<uint64_t>();
   if (std::max({header.table_bytes, header.kv_bytes, header.lengths_bytes}) > max_body_bytes)
-    fail(PKV_CORRUPT, "the header of the file tells of more bytes than any file has");
+    fail(PKV_CORRUPT, "the header of the file gives more bytes than any file has");
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Header parse_header(std::span<const unsigned char> bytes) {
     const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
     std::copy(random.begin(), random.end(), header.random.begin());
     if (header.body_bytes > max_body_bytes || header.body_bytes < sizes_bytes)
-      fail(PKV_CORRUPT, "the header of the file tells of %llu bytes",
+      fail(PKV_CORRUPT, "the header of the file gives %llu bytes",
            (unsigned long long)header.body_bytes);
   } else {
     get_sizes(in, header);

@@ -26,7 +26,7 @@ struct Header {
   uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
   uint64_t body_bytes = 0;
   bool encrypted = false;
-  // True if the tables tell of rotations and states of layer groups, and of dropped blocks.
+  // True if the tables list rotations and states of layer groups, and dropped blocks.
   bool extended = false;
   std::array<unsigned char, 24> random{};  // of an encrypted file, different in each
   uint32_t version() const {

@@ -348,11 +348,11 @@ OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
   }
   if (kv_bytes != header.kv_bytes)
     fail(PKV_CORRUPT,
-         "the tables of the file tell of %llu bytes of keys and values, its header of %llu",
+         "the tables of the file have %llu bytes of keys and values, its header gives %llu",
          (unsigned long long)kv_bytes, (unsigned long long)header.kv_bytes);
   if (header.lengths_bytes != 0 &&
       (!tables.has_kv || header.lengths_bytes != tables.lengths_bytes()))
-    fail(PKV_CORRUPT, "the header of the file tells of %llu bytes of lengths; %zu chains have %llu",
+    fail(PKV_CORRUPT, "the header of the file gives %llu bytes of lengths; %zu chains have %llu",
          (unsigned long long)header.lengths_bytes, tables.chains.size(),
          (unsigned long long)tables.lengths_bytes());
 }

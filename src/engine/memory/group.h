@@ -67,7 +67,7 @@ struct Group {
   bool sparse() const { return shape.window != 0 || has_states(); }
   // Returns how many blocks directly before a token it needs at most, if sparse().
   uint64_t blocks_seen() const { return has_states() ? 1 : blocks_for(shape.window); }
-  // Returns whether a session of a group of states keeps the state after so many tokens for ever.
+  // Returns whether a session of a group of states keeps the state after `tokens` tokens for ever.
   bool is_checkpoint(uint64_t tokens) const {
     return shape.checkpoint_tokens != 0 && tokens % shape.checkpoint_tokens == 0;
   }

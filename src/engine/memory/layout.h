@@ -36,8 +36,8 @@ struct Shape {
 
   // The layers keep a state each instead of K and V; the fields above, but layers, are 0 then.
   uint64_t state_bytes;        // of one layer; 0: the layers keep K and V
-  uint32_t checkpoint_tokens;  // a state is kept every so many tokens; 0: none is kept for that
-  uint32_t draft_tokens;       // a step of at most so many tokens keeps the state after each
+  uint32_t checkpoint_tokens;  // a state is kept at each multiple of it; 0: no checkpoints
+  uint32_t draft_tokens;       // a step of at most this many tokens keeps the state after each
 };
 
 // Returns the bytes that a state of one layer takes in a block. Throws OVERFLOW.

@@ -150,7 +150,7 @@ void Pages::count_references(std::span<std::vector<uint64_t>> references) const 
     }
 }
 
-// ---- What could be had --------------------------------------------------------------------------
+// ---- What could be taken ------------------------------------------------------------------------
 
 PageForecast::PageForecast(const Pages& pages)
     : cut_(pages.cut_), busy_(cut_.pages), loose_(cut_.per_page.size()) {

@@ -28,12 +28,12 @@ struct PageCut {
   std::vector<uint32_t> per_page;
 
   uint64_t stride(size_t group) const { return page_bytes / per_page[group]; }
-  // Returns how many pages so many blocks of each group need, where nothing is shared.
+  // Returns how many pages `blocks` blocks of each group need, where nothing is shared.
   uint64_t pages_for(std::span<const uint64_t> blocks) const;
 };
 
-// Cuts a memory into pages for blocks of so many bytes each, by group. Throws TOO_LARGE if it has
-// not a page for each group.
+// Cuts a memory into pages for blocks of `block_bytes[group]` bytes. Throws TOO_LARGE if it has
+// less than one page per group.
 PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes);
 
 class Pages {
@@ -48,7 +48,7 @@ class Pages {
   // Adds the next group. Its pool has pages * per_page blocks, all of them free.
   void add_group(Pool& pool);
 
-  // Gives pages to groups until each pool has so many free blocks. Returns false if there are not
+  // Gives pages to groups until each pool has `wanted` free blocks. Returns false if there are not
   // enough; what was given stays there. Takes the lock only if a pool has too few.
   bool provide(std::span<const uint64_t> wanted) noexcept;
   // Returns how many pages belong to no group.
@@ -80,7 +80,7 @@ class PageForecast {
   explicit PageForecast(const Pages& pages);
   // A block that is in use becomes free.
   void free(size_t group, uint32_t id);
-  // Returns whether each group can have so many blocks.
+  // Returns whether there are pages for `wanted` blocks of each group.
   bool fits(std::span<const uint64_t> wanted) const;
 
  private:

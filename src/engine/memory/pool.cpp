@@ -301,7 +301,7 @@ BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size,
   if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size ||
       first_generation == retired_generation || max_shards > shard_limit)
     fail(PKV_INVALID_ARGUMENT,
-         "a pool of %u blocks of %u slots: 1 to %d blocks of 1 to %u slots can be had", blocks,
+         "a pool of %u blocks of %u slots; it must have 1 to %d blocks of 1 to %u slots", blocks,
          block_size, INT32_MAX, max_block_size);
   // Atomics cannot be moved, so the tables are constructed at their full size and swapped in.
   std::pmr::vector<atomic<uint64_t>>(blocks, memory).swap(states_);

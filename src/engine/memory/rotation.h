@@ -13,7 +13,7 @@
 namespace pkv::memory {
 
 struct RotationMatrices {
-  // [dim][dim]; empty if that side is not rotated, and where a file tells of the digest alone.
+  // [dim][dim]; empty if that side is not rotated, or if only the digest is known, from a file.
   std::vector<float> key, value;
   std::array<uint64_t, 2> digest;  // of both
 };

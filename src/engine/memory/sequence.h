@@ -38,7 +38,7 @@
 
 namespace pkv::memory {
 
-// A state that a step writes: the one after so many of its new tokens.
+// A state that a step writes: the one after this many of its new tokens.
 struct NewState {
   uint32_t tokens;
   Block block;
@@ -206,7 +206,7 @@ class Sequence {
 
   // ---- Groups of states -------------------------------------------------------------------------
 
-  // Returns the block with the state after so many tokens; no_block if it is not held, or none.
+  // Returns the block with the state after `tokens` tokens; no_block if it is not held, or none.
   Block state_block(uint64_t tokens) const;
   // Returns the state of one layer in a block. Not to be called for storage NONE.
   unsigned char* state(Block block, uint32_t layer) const {

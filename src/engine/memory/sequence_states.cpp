@@ -161,7 +161,7 @@ void Sequence::commit_states(uint64_t length, uint64_t end,
   release_spares(states_to_reserve(end, reserved_tokens_));
 }
 
-// Takes over a block as the state after so many tokens.
+// Takes over a block as the state after `tokens` tokens.
 void Sequence::put_state(uint64_t tokens, Block block) noexcept {
   const uint64_t i = group_->block_of(tokens - 1);
   assert(blocks_[i] == no_block);
@@ -172,7 +172,7 @@ void Sequence::put_state(uint64_t tokens, Block block) noexcept {
   assert(status == PKV_OK);
 }
 
-// Drops the state after so many tokens from the table, if it is held.
+// Drops the state after `tokens` tokens from the table, if it is held.
 void Sequence::drop_entry(uint64_t tokens, uint64_t spares) noexcept {
   if (tokens == 0) return;
   const uint64_t i = group_->block_of(tokens - 1);

@@ -29,8 +29,8 @@ class Claims {
   void move(Claim& claim, Node& node) noexcept;
   // Gives up the path of a claim beyond `end`, a node on it.
   void give_up(Claim& claim, Node& end) noexcept;
-  // Gives up the path beyond so many blocks. This may have to split a node; without the memory for
-  // it the whole node is given up.
+  // Releases the path beyond the first `blocks` blocks. This may have to split a node; without the
+  // memory for that, the whole node is released.
   void shorten(Claim& claim, uint32_t blocks) noexcept;
 
   // Makes evictable what nobody but the index refers to any more, in one group or in all.

@@ -12,10 +12,10 @@ class Eviction {
  public:
   Eviction(Contents& contents, Claims& claims) : contents_(contents), claims_(claims) {}
 
-  // Evicts until a group has so many free blocks. Returns false, and evicts nothing, if there are
+  // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
   bool make_free(size_t group, uint64_t blocks) noexcept;
-  // Evicts until pages have so many blocks of each group. Returns false, and evicts nothing, if
+  // Evicts until pages have `wanted` blocks of each group. Returns false, and evicts nothing, if
   // there are not enough evictable ones.
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   // Marks all evictable blocks as free. Throws bad_alloc.

@@ -58,7 +58,7 @@ class Index {
     // Of when the text goes on after this claim: see hint_of.
     uint8_t hint() const { return claim_.hint; }
     void set_hint(uint8_t hint) { claim_.hint = hint; }
-    // Gives up the path beyond so many blocks; without the memory to split a node, somewhat more.
+    // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
     // Does the same and takes from the index what nobody else uses of the path beyond.
     void withdraw(uint32_t blocks) noexcept;
@@ -88,10 +88,10 @@ class Index {
   // cannot be stored for want of memory is stored by a later call.
   void publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, bool wait) noexcept;
 
-  // Evicts until a group has so many free blocks. Returns false, and evicts nothing, if there are
+  // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
   bool make_free(size_t group, uint64_t blocks) noexcept;
-  // Evicts until pages have so many blocks of each group. Returns false, and evicts nothing, if
+  // Evicts until pages have `wanted` blocks of each group. Returns false, and evicts nothing, if
   // there are not enough evictable ones.
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   // Marks all evictable blocks as free. Throws bad_alloc.
@@ -107,7 +107,7 @@ class Index {
   // Takes back the longest pin of a beginning of the text; returns how many blocks it had. Throws
   // DOUBLE_FREE if there is none.
   uint32_t unpin(std::string_view salt, Tokens text);
-  // Caches at most so many blocks of a salt from now on. 0: no limit; nothing: the limit of all
+  // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nothing: the limit of all
   // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
 

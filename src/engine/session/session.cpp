@@ -426,7 +426,7 @@ void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) cons
   }
 }
 
-// Throws OUT_OF_RANGE if a group does not hold what the token after so many others needs.
+// Throws OUT_OF_RANGE if a group does not hold what the token after the new length needs.
 void Session::check_trim(size_t g, uint64_t new_length) const {
   const memory::Sequence& sequence = content_.sequences()[g];
   if (sequence.can_trim(new_length)) return;

@@ -137,7 +137,7 @@ class Session {
   // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
   void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
                    const pkv_tensor* v) const;
-  // Copies the state of one layer after so many tokens. Throws OUT_OF_RANGE if it is not held,
+  // Copies the state of one layer after `tokens` tokens. Throws OUT_OF_RANGE if it is not held,
   // UNSUPPORTED, INVALID_ARGUMENT if it has another size.
   void read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const;
 

@@ -17,7 +17,7 @@
 
 namespace pkv::kernels {
 
-// The elements of int8 and int4 are multiplied as so many times their numbers.
+// Elements of int8 and int4 are multiplied as this many times their values.
 static inline constexpr float times_number(pkv_dtype dtype) { return dtype == PKV_INT4 ? 16 : 1; }
 
 // The 32-bit words of a lane that hold 8 of its elements.

@@ -121,8 +121,8 @@ func add(x, y []float32) {
 	}
 }
 
-// matmul computes out[row][column] = x[row] . w[column] for rows of so many inputs, columns shared
-// among the processors.
+// matmul computes out[row][column] = x[row] . w[column] for rows of `inputs` values; the CPUs
+// share the columns.
 func matmul(out, x, w []float32, inputs int) {
 	columns := len(w) / inputs
 	parts := runtime.GOMAXPROCS(0)

@@ -37,7 +37,7 @@ func (s *Sizes) check() error {
 	return nil
 }
 
-// Matmul computes out[row][column] = x[row] . w[column] for rows of so many inputs.
+// Matmul computes out[row][column] = x[row] . w[column] for rows of `inputs` values.
 type Matmul func(out, x, w []float32, inputs int)
 
 // Tensor reads the tensor of a name (a field of the weights below, or embedding, final_norm,

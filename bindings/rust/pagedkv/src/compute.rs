@@ -18,7 +18,7 @@ unsafe impl Send for Compute {}
 unsafe impl Sync for Compute {}
 
 impl Compute {
-    /// So many threads (0: one per processor) with an instruction set (`AUTO`: the best).
+    /// Computes on `threads` threads (0: one per CPU) with an instruction set (`AUTO`: the best).
     pub fn new(threads: u32, isa: Isa) -> Result<Self> {
         ensure_library()?;
         let raw = sys::pkv_compute_config { threads, isa, ..Default::default() };

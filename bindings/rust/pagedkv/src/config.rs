@@ -68,7 +68,7 @@ impl LayerGroup {
         }
     }
 
-    /// Layers that keep a state of so many bytes each, in place of keys and values (linear
+    /// Layers that keep a state of this many bytes each, in place of keys and values (linear
     /// attention, state spaces, short convolutions): see [`Batch::states`](crate::Batch::states).
     /// They have no heads, dims, types, window or sinks. Not with storage `CONTIGUOUS`.
     pub fn states(layers: u32, state_bytes: u64) -> Self {
@@ -124,7 +124,7 @@ impl LayerGroup {
         self
     }
 
-    /// With states: a step that reaches past a multiple of so many tokens keeps the state there,
+    /// With states: a step that reaches past a multiple of this many tokens keeps the state there,
     /// for as long as the session has that token. A multiple of the block size. Default: no such
     /// checkpoints.
     pub fn checkpoint_tokens(mut self, tokens: u32) -> Self {
@@ -132,9 +132,9 @@ impl LayerGroup {
         self
     }
 
-    /// With states: a step of at most so many new tokens of a session keeps the state after each of
-    /// them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end at any; up to
-    /// 256. Default: none.
+    /// With states: a step of at most this many new tokens of a session keeps the state after each
+    /// of them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end at any;
+    /// up to 256. Default: none.
     pub fn draft_tokens(mut self, tokens: u32) -> Self {
         self.draft_tokens = tokens;
         self
@@ -243,15 +243,15 @@ impl PrefixConfig {
         self
     }
 
-    /// At most so many block positions are pinned at once. Default: a quarter of the blocks of the
-    /// largest group.
+    /// At most this many block positions are pinned at once. Default: a quarter of the blocks of
+    /// the largest group.
     pub fn pinned_blocks(mut self, blocks: u64) -> Self {
         self.pinned_blocks = blocks;
         self
     }
 
-    /// At most so many are cached of one salt, where
-    /// [`Prefix::set_quota`](crate::Prefix::set_quota) says nothing else. Default: no limit.
+    /// At most this many are cached of one salt, unless
+    /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
     pub fn salt_blocks(mut self, blocks: u64) -> Self {
         self.salt_blocks = blocks;
         self

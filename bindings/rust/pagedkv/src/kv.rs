@@ -199,7 +199,7 @@ unsafe impl Send for KvMemory {}
 unsafe impl Sync for KvMemory {}
 
 impl KvMemory {
-    /// Memory of zeros for so many `blocks` of `block_size` tokens, with `kv_heads` heads for keys
+    /// Memory of zeros for `blocks` blocks of `block_size` tokens, with `kv_heads` heads for keys
     /// and values of one dim: `[blocks, block_size, kv_heads, dim]`.
     pub fn new(layout: Layout, dtype: Dtype, sizes: [u32; 4]) -> Result<Self> {
         Self::with_rotation(layout, dtype, sizes, Rotation::NONE)

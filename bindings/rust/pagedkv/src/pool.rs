@@ -34,7 +34,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// So many blocks of 16 slots.
+    /// A pool of this many blocks of 16 slots.
     pub fn new(blocks: u32) -> Self {
         Self { blocks, block_size: 0, hooks: Hooks::default() }
     }

@@ -43,7 +43,7 @@ pub enum Quota {
     OfConfig,
     /// No limit.
     Unlimited,
-    /// So many block positions; 1 or more.
+    /// At most this many block positions; 1 or more.
     Blocks(u64),
 }
 

@@ -43,7 +43,7 @@ elements!(half::f16 => F16, half::bf16 => BF16);
 #[cfg_attr(not(feature = "ndarray"), allow(dead_code))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extent {
-    /// So many elements, one after the other.
+    /// This many elements, one after the other.
     Elements(usize),
     /// An array of this shape; false where its strides are none that C knows.
     Array([usize; 3], bool),
@@ -220,7 +220,7 @@ macro_rules! rows {
                 Self { tensor, extent: Extent::Elements(data.len()), memory: PhantomData }
             }
 
-            /// As C takes it, once it is clear that the memory holds so many rows.
+            /// Returns the C struct after checking that the memory holds this many rows.
             #[inline]
             pub(crate) fn tensor(
                 &self,

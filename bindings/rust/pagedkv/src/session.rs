@@ -177,7 +177,7 @@ impl Session {
         })
     }
 
-    /// Makes room for so many tokens in all: a later step up to there cannot run out of blocks.
+    /// Reserves blocks for a length of `total_tokens`: steps up to there cannot run out of blocks.
     pub fn reserve(&mut self, total_tokens: u64) -> Result<()> {
         call(|| unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
     }
@@ -316,7 +316,7 @@ impl Session {
         self.read_rows(layer, positions, None, Some(v.into()))
     }
 
-    /// Copies the state of one layer after so many committed tokens; `state` is as long as the
+    /// Copies the state of one layer after `tokens` committed tokens; `state` is as long as the
     /// states of the layer. Held are those after the last token, after the last full block and at
     /// [checkpoints](crate::LayerGroup::checkpoint_tokens).
     pub fn read_state(&self, layer: u32, tokens: u64, state: &mut [u8]) -> Result<()> {

@@ -125,7 +125,7 @@ impl StoreConfig {
         self
     }
 
-    /// What ends while so many block positions wait to be written is not written. Default: a
+    /// What ends while this many block positions wait to be written is not written. Default: a
     /// quarter of the blocks.
     pub fn queue_blocks(mut self, blocks: u64) -> Self {
         self.queue_blocks = blocks;

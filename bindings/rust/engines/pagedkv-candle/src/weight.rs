@@ -29,9 +29,9 @@ pub(crate) enum Weight {
     Quantised(Arc<QTensor>),
 }
 
-/// Up to so many rows, candle's products of one row are faster than dequantised weights.
+/// Up to this many rows, candle's products of one row are faster than dequantised weights.
 const QUANTISED_ROWS: usize = 16;
-/// Up to so many rows, dot products on all threads are faster than candle's matmul, which takes
+/// Up to this many rows, dot products on all threads are faster than candle's matmul, which takes
 /// single rows on one.
 const DOT_ROWS: usize = 4;
 

@@ -1,0 +1,86 @@
+"""Prose and comments are in plain English: some phrases are refused in each text file."""
+
+import re
+
+import harness
+
+SUFFIXES = set(".md .h .hpp .cpp .c .py .go .rs .js .java .lua .sh".split())
+SUFFIXES |= {""}  # scripts
+# Folders by name, files by path.
+LEFT_OUT = {"generated", "corpus", "subprojects", "tests/lint/words.py"}
+
+REFUSED = {
+    r"so many": "this many, or at most n",
+    r"(tell|tells|telling) of": "gives, lists, has",
+    r"of late": "recently",
+    # The tests of Redis have a function of this name.
+    r"(mend|mends|mended|mending)(?!\()": "fix",
+    r"(can|could|to) be had": "must be, or can be taken",
+    r"(is|are) had": "has, keeps",
+    r"\w*\d and \w*\d are known": "must be a or b",
+    r"\d (and|to) %\w+ are known": "must be 0 to n",
+    r"%\w+ to %\w+ are known": "must be a to b",
+}
+# Words may be on two lines, with the marks of a comment or the quotes of a string between them.
+GAP = r"""(?:[\s"'*/#!;]+)"""
+PATTERNS = [
+    (re.compile(r"(?<!\w)" + phrase.replace(" ", GAP) + r"\b", re.I), better)
+    for phrase, better in REFUSED.items()
+]
+
+
+def is_prose(path):
+    if path.as_posix() in LEFT_OUT or not LEFT_OUT.isdisjoint(path.parts[:-1]):
+        return False
+    return path.suffix in SUFFIXES or path.name == "meson.build"
+
+
+def check_text(name, text):
+    for pattern, better in PATTERNS:
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            words = " ".join(re.split(GAP, match[0]))
+            yield f"{name}:{line}: '{words}'; write: {better}"
+
+
+def check(root):
+    found = []
+    for path in harness.committed(root):
+        name = path.relative_to(root)
+        if is_prose(name):
+            found += check_text(name, path.read_text(errors="replace"))
+    return found
+
+
+harness.run(
+    check,
+    [
+        ("a.md:2: 'so many'", {"a.md": "# A\nA session of so many tokens.\n"}),
+        ("a.h:1: 'So many'", {"a.h": "// The splits. So\n// many chunks read it.\n"}),
+        ("a.h:2: 'tells of'", {"a.h": "/**\n * Tells\n * of how many.\n */\n".lower()}),
+        ("'tell of'", {"a.cpp": 'fail("the tables tell "\n     "of %d bytes", n);\n'}),
+        ("'of late'", {"a/b.py": '"""The traffic of late."""\n'}),
+        ("'mend'", {"b.go": "const A = 1 // mend the call.\n"}),
+        ("'Mended'", {"b.rs": "/// Mended.\n"}),
+        ("'mending'", {"b.lua": "-- without the mending\n"}),
+        ("'mends'", {"b.js": "// What mends it.\n"}),
+        ("'can be had'", {"b.c": 'fail("1 to %d blocks can be had");\n'}),
+        ("'is had'", {"b.java": "// What is had.\n"}),
+        ("'0 and 1 are known'", {"b.hpp": 'fail("%d; 0 and 1 are known");\n'}),
+        ("'Q4_0 and Q4_1 are known'", {"b.go": 'Errorf("%v; Q4_0 and Q4_1 are known")\n'}),
+        ("'0 to %zu are known'", {"b.cpp": 'fail("%u; 0 to %zu "\n  "are known");\n'}),
+        ("'%u to %d are known'", {"b.cpp": 'fail("%u to %d are known");\n'}),
+        ("'so many'", {"meson.build": "# so many\n"}),
+        ("'so many'", {"tests/run": "#!/usr/bin/env bash\n# so many\n"}),
+        (
+            None,
+            {
+                "a.md": "Also many tokens, many of them latent; amend it.\nIt can have this.\n",
+                "a.cpp": "void mend() { cluster_.mend(); }\n// The rest are known by name.\n",
+                "generated/a.go": "// Tells of so many.\n",
+                "corpus/a.c": "so many",
+                "a.json": '{"doc": "so many"}',
+            },
+        ),
+    ],
+)
