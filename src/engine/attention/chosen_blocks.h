@@ -1,8 +1,8 @@
 // Attention over chosen blocks: each query reads, for each KV head, some blocks of its sequence. To
 // the kernels this is a sequence of its own, whose block table has these blocks only, and whose
-// window and mask are those of the whole sequence without the blocks that are left out. That is all
-// there is to it, since neither a score nor a weight depends on where a key lies (what does, is
-// refused: see check_params). Queries of a step that read the same blocks are in one sequence.
+// window and mask are those of the whole sequence without the blocks that are left out. This
+// suffices because no score or weight depends on where a key lies; parameters for which one does
+// are rejected (see check_params). Queries of a step that read the same blocks are in one sequence.
 #pragma once
 
 #include <memory_resource>

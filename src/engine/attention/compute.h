@@ -1,4 +1,4 @@
-// What attention runs on where there is no cache: threads, kernels and working memory.
+// The threads, kernels and working memory of attention without a cache.
 #pragma once
 
 #include <pagedkv/compute.h>

@@ -1,4 +1,4 @@
-// Rows written to slots of memory that the caller owns, and read from them.
+// Writes rows to slots of the caller's memory, and reads them from there.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Which blocks of a sequence some of its queries see, and what they see of a sequence that has only
-// some of these blocks.
+// Finds which blocks of a sequence its queries see, and what they see in a sequence that has only
+// some of its blocks.
 #pragma once
 
 #include <span>

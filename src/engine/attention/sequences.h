@@ -1,4 +1,4 @@
-// The sequences that a caller describes over memory of its own, checked.
+// Checks the sequences that a caller describes in its own memory.
 #pragma once
 
 #include <pagedkv/kv.h>

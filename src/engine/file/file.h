@@ -1,6 +1,6 @@
-// Saves sessions, snapshots and the prefix index into a file, loads them from it, and reads what a
-// file contains: the interface of this directory to the API. Saving first freezes the sequences.
-// Loading builds everything apart and makes it visible only when it is complete.
+// Saves sessions, snapshots and the prefix index to a file, loads them, and lists what a file
+// contains. The API uses this directory only through this header. Saving first freezes the
+// sequences. Loading builds everything separately and makes it visible only when it is complete.
 #pragma once
 
 #include <memory>

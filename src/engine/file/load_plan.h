@@ -1,6 +1,6 @@
-// What a cache would have of the texts of a file: which blocks of it, and whether these are all
-// that a text needs. A load decides so before it takes a block. A save asks the same of its own
-// tables, so that it never writes what cannot be loaded.
+// Plans a load: which blocks of a file a cache would take for each text, and whether a text has all
+// blocks that it needs. A load makes the plan before it takes a block. A save makes the same plan
+// for its own tables, so that it never writes a file that cannot be loaded.
 #pragma once
 
 #include "engine/cache/cache.h"
@@ -88,7 +88,7 @@ class LoadPlan {
   std::vector<Text> sessions_, entries_;
   std::vector<bool> needed_;            // by chain
   std::vector<Segment> segments_;       // by chain, then group
-  std::vector<uint64_t> saved_tokens_;  // by chain; empty until a file has told them
+  std::vector<uint64_t> saved_tokens_;  // by chain; empty until set_saved_tokens()
 };
 
 }  // namespace pkv::file

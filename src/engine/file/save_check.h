@@ -1,5 +1,5 @@
-// Checks what a save writes by the rules of a load, before it takes the place of an older file. A
-// file that is refused here is a fault of the library, and would be one that nobody ever loads.
+// Checks a saved file by the rules of a load, before it replaces an older file. A file that fails
+// this check could never be loaded; a failure is a bug in the library.
 #pragma once
 
 #include "engine/file/file.h"

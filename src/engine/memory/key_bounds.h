@@ -1,11 +1,12 @@
 // Bounds of the keys of full blocks: for each block, layer and KV head the largest and the smallest
 // value of each dim, by which attention chooses the blocks that may matter to a query (Tang et al.
-// 2024). They are those of the stored keys, rotated if these are, and are rounded outwards to bf16.
+// 2024). They bound the keys as stored (rotated, if the group rotates) and are rounded outwards to
+// bf16.
 //
 // They are computed from the stored keys when they are first needed, so it does not matter how the
 // keys came: written, loaded, or copied by a kernel of the caller's. Bounds belong to a generation
-// of a block, and no longer hold when the block is given to somebody else. Who writes to a block
-// again that was full, after a trim, calls forget().
+// of a block and become invalid when the block is allocated again. Code that writes again to a
+// block that was full, after a trim, must call forget().
 //
 // They lie as [layer][KV head][block][largest, smallest][dim].
 #pragma once
@@ -28,20 +29,20 @@ class KeyBounds {
   KeyBounds(const Layout& layout, const Shape& shape, uint32_t block_size, uint32_t blocks,
             HookMemory& memory, pkv_huge_pages huge_pages);
 
-  // The bounds of all blocks in one layer, for one KV head: those of block b begin at b * 2 * dim.
+  // Returns the bounds of all blocks in one layer for one KV head; block b begins at b * 2 * dim.
   const uint16_t* of(uint32_t layer, uint32_t head) const { return at(layer, head, 0); }
   uint64_t bytes() const { return slab_.size(); }
 
-  // Returns true if the caller is to compute() the bounds of a block in a layer; false if they are
-  // there, or if another thread computes them now.
+  // Returns true if the caller must compute() the bounds of a block in a layer; false if they
+  // exist, or if another thread is computing them.
   bool claim(Block block, uint32_t layer) noexcept;
   // Computes the bounds of a block that was claimed. `keys` has room for block_size * key_dim.
   void compute(const kernels::Table& kernels, unsigned char* slab, Block block, uint32_t layer,
                float* keys) noexcept;
-  // Gives a claim up again, unless the bounds are computed.
+  // Releases a claim, unless the bounds are computed.
   void give_up(Block block, uint32_t layer) noexcept;
   bool has(Block block, uint32_t layer) const noexcept;
-  // Forgets the bounds of a block that is written to, and that nobody else references.
+  // Forgets the bounds of a block that is about to be written and has no other references.
   void forget(uint32_t id) noexcept;
 
  private:

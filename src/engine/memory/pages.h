@@ -1,12 +1,13 @@
-// One memory that all layer groups of a cache draw from, so that what one group does not use
-// another can. It is cut into pages of one size. A page belongs to one group at a time, which cuts
-// it into blocks of its own size, or to none: then the pools of all groups hold back the blocks
-// that the page would be.
+// One memory that all layer groups of a cache share, so that a group can use what another one does
+// not. It is cut into pages of equal size. A page belongs to at most one group at a time, which
+// cuts it into blocks of its own size. While a page belongs to no group, the pool of every group
+// holds back the blocks that the page would give it.
 //
 //   ids of group g   [page 0: per_page(g) blocks][page 1: per_page(g) blocks] ...
 //
-// A step allocates from the pool of its group, without a lock. Only who finds it empty takes pages,
-// under a lock: first those of no group, then those in which another group has only free blocks.
+// A step allocates from the pool of its group, without a lock. A thread that finds its pool empty
+// takes pages, under a lock: first those of no group, then those in which another group has only
+// free blocks.
 #pragma once
 
 #include <memory>
@@ -72,13 +73,13 @@ class Pages {
   uint32_t next_ = 0;             // where the search for a page of nobody begins
 };
 
-// Which blocks groups could have if some that are in use became free. It starts from the pools as
-// they are.
+// Forecasts which blocks the groups could get if some used blocks became free. It starts from the
+// current state of the pools.
 class PageForecast {
  public:
   // Throws bad_alloc.
   explicit PageForecast(const Pages& pages);
-  // A block that is in use becomes free.
+  // Counts a block that is in use as free.
   void free(size_t group, uint32_t id);
   // Returns whether there are pages for `wanted` blocks of each group.
   bool fits(std::span<const uint64_t> wanted) const;

@@ -1,4 +1,4 @@
-// The rotation of the rows of a layer group, and the matrices that a caller gave for it.
+// The rotation of the rows of a layer group, and the caller's matrices for it.
 #pragma once
 
 #include <pagedkv/cache.h>

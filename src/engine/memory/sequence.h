@@ -17,13 +17,14 @@
 //
 // In a group of states (sequence_states.cpp) a step leaves the table alone until it commits: its
 // new states are in blocks beside the table, one for each state that the step keeps. So nothing is
-// ever copied, and a state is never written to by two. A block is filled to where its state stands;
-// most entries are no_block, since only checkpoints, the last full block and the tail are held.
+// ever copied, and two sequences never write to one state. A block counts as filled up to the token
+// of its state; most entries are no_block, since only checkpoints, the last full block and the tail
+// are held.
 //
-// What is reserved for later steps are entries at the end of the table, and spare blocks beside it:
-// for the states of these steps, or for the copy of a shared tail. step_need() counts what one step
-// takes of them, and spares_needed() the most that any steps up to some length take; a commit keeps
-// that many.
+// Blocks reserved for later steps are entries at the end of the table, and spare blocks beside it:
+// for the states of these steps, or for the copy of a shared tail. step_need() returns how many
+// spare blocks one step takes, and spares_needed() the most that any steps up to some length take;
+// a commit keeps that many.
 //
 // Only release() and release_from() release the blocks of table entries.
 #pragma once
@@ -52,10 +53,10 @@ struct StepNeed {
   bool begins = false;  // true if they are the first ones of the sequence
 };
 
-// By block id: how many references to a shared block a forecast takes for gone.
+// By block id: how many references to a shared block a forecast counts as dropped.
 using DroppedCounts = std::unordered_map<uint32_t, uint32_t>;
 
-// Returns how many references to a block are left. NULL: none is dropped.
+// Returns how many references to a block are left. dropped: NULL if none are.
 inline uint32_t references_left(const Pool& pool, uint32_t id, const DroppedCounts* dropped) {
   const uint32_t all = pool.references(id);
   if (dropped == nullptr) return all;
@@ -89,7 +90,7 @@ class Sequence {
   // Returns what a step of positions [length, end) needs. `copies`: it replaces a shared tail by a
   // copy.
   StepNeed step_need(uint64_t length, uint64_t end, bool copies) const;
-  // Returns what is needed so that steps up to end need nothing else, however they are cut.
+  // Returns what to reserve so that steps up to `end` need no more blocks, however they are cut.
   StepNeed reserve_need(uint64_t length, uint64_t end) const;
   // Returns the part-filled last block, into which a step writes; no_block if the step begins with
   // a new block.
@@ -149,7 +150,8 @@ class Sequence {
   // would without the dropped references. The first `taken` ones are not among them.
   std::span<const Block> expired_spares(uint64_t length, uint64_t taken,
                                         const DroppedCounts* dropped = nullptr) const;
-  // Releases all of these already, because blocks are short. Returns false if there are none.
+  // Releases expired entries and spares early, because blocks are short. Returns false if there are
+  // none.
   bool release_expired(uint64_t length, uint64_t taken) noexcept;
 
   // Returns whether a sequence cut to `length` would still hold all that its next token sees.
@@ -225,7 +227,7 @@ class Sequence {
                          const DroppedCounts* dropped = nullptr) const;
   // Returns a spare block, or the first one of `fresh` if there is none.
   Block take_block(std::span<const Block>& fresh) noexcept;
-  // Gives an unshared block up, or keeps it as a spare one if there are fewer than `spares`.
+  // Releases an unshared block, or keeps it as a spare if there are fewer than `spares`.
   void drop_block(Block block, uint64_t spares) noexcept;
   // Releases spare blocks but the first `keep`.
   void release_spares(size_t keep) noexcept;

@@ -1,5 +1,5 @@
-// What a prefix index contains: the tree, the spaces of its salts, the candidates for eviction, the
-// counts that follow from these, and who is told of changes. The roles that work on it (claims.h,
+// The data of a prefix index: the tree, the spaces of its salts, the candidates for eviction, the
+// counts derived from these, the event log and the images. The classes that work on it (claims.h,
 // matcher.h, publisher.h, eviction.h, pins.h) share it under the lock of the index.
 #pragma once
 
@@ -22,13 +22,13 @@ struct Contents {
 
   uint32_t block_size() const { return tree.block_size(); }
 
-  // A node becomes a candidate for eviction, or is one no longer.
+  // Adds a node to the candidates for eviction, or removes it.
   void add_candidate(Node& node) noexcept;
   void remove_candidate(Node& node) noexcept;
-  // A node was added to a space.
+  // Counts a node that was added to a space.
   void count_node(Space& space) noexcept { nodes++, space.nodes++; }
-  // The index took a reference to a block for a position of a node. passing: it came alone, as
-  // blocks do while a text is generated.
+  // Records that the index took a reference to a block for a position of a node. passing: the block
+  // came by itself, as blocks do while a text is generated.
   void add_block(size_t group, memory::Block block, Node& node, uint32_t position,
                  bool passing) noexcept;
   // Drops the index's references to blocks of a group.
@@ -42,19 +42,19 @@ struct Contents {
     return windows.has(group) ? windows.contains(group, block)
                               : full.owner(group, block) != nullptr;
   }
-  // Returns true if the index has a block and gives its reference up when the block is needed.
+  // Returns true if the index has a block and releases its reference when the block is needed.
   bool gives_up(size_t group, memory::Block block) const {
     return windows.has(group) ? windows.gives_up(group, block) : full.gives_up(group, block);
   }
-  // Sets ends[i] to 1 if a match can end after block number `from` + i of a node, since every group
-  // has what it needs, or else to 0.
+  // Sets ends[i] to 1 if a match can end after block number `from` + i of a node, because every
+  // group has the blocks it needs there, and to 0 otherwise.
   void find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept;
-  // To be called after blocks of a node came or went, at `from` or behind it, `last` being the last
-  // of them (both are counted from the beginning of the node). Records an event for each position
-  // after which a match can end now and could not before, or the other way round (`lost` says why).
+  // Records an event for each position after which a match can end now and could not before, or the
+  // other way round (`lost` says why). Call it after blocks of a node in [from, last] were added or
+  // removed; both are counted from the beginning of the node.
   void record_changes(Node& node, uint32_t from, uint32_t last,
                       pkv_prefix_event_kind lost) noexcept;
-  // Records that the blocks of a node from block number `from` of it on go.
+  // Records that the blocks of a node from its block number `from` on are removed.
   void record_removed(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
 
   const std::span<const std::unique_ptr<memory::Group>> groups;
@@ -65,8 +65,8 @@ struct Contents {
   EventLog events;
   Images images;
   size_t nodes = 0;
-  uint64_t clock = 0;  // blocks that claims gave up so far
-  // How often a node was split, or blocks went: what was found before may be gone.
+  uint64_t clock = 0;  // blocks that claims released so far
+  // How often a node was split or blocks were removed; an earlier match may then be outdated.
   uint64_t removals = 0;
   FullBlocks full;
   WindowBlocks windows;

@@ -1,5 +1,5 @@
-// The last events of blocks that were stored and removed, in a ring. Events are numbered, and
-// readers go on from the number after the last event they read.
+// A ring of the last events of stored and removed blocks. Events are numbered; a reader continues
+// with the number after the last event it read.
 #pragma once
 
 #include <pagedkv/prefix.h>
@@ -20,8 +20,8 @@ class EventLog {
     ring_[next_ % ring_.size()] = {next_, hash, parent, position, kind, 0};
     next_++;
   }
-  // Copies the events from number `next` on, as many as there are and fit, and returns how many.
-  // next becomes the number after them; lost: how many events after `next` were overwritten before.
+  // Copies events from number `next` on, as many as exist and fit, and returns how many. Sets next
+  // to the number after them, and lost to how many events from `next` on had been overwritten.
   size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// How blocks leave the index: for room in a pool, for the quota of a salt, or because they are
-// cleared.
+// Removes blocks from the index: to free blocks of a pool, to keep the quota of a salt, or because
+// they are cleared.
 #pragma once
 
 #include <optional>
@@ -20,15 +20,15 @@ class Eviction {
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
-  // How many of the wanted blocks fit into the quota of a space, after it has lost blocks that
-  // nobody uses, those used longest ago first.
+  // Evicts unused blocks of a space, least recently used first, to fit `wanted` blocks into its
+  // quota. Returns how many of them fit.
   uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
   // See Index::set_quota.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
-  // Drops what nobody uses of one space, or of all.
+  // Drops all unused blocks of one space, or of all.
   void clear(Space& space) noexcept;
   void clear() noexcept;
-  // Drops the path from a node up to `above`, as far as nobody claims it and no other path is on
+  // Drops the path from a node up to `above`, as far as it has no claims and no other path shares
   // it.
   void withdraw(Node& node, const Node& above) noexcept;
 

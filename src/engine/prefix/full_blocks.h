@@ -1,13 +1,14 @@
-// The cached blocks of layer groups that see the whole text. A match needs all of them from the
-// beginning on, so they leave the index from the ends of texts only. For each block id this tells
-// which node has the block, and it counts what is evictable:
+// The cached blocks of layer groups without a window or states. A match needs all of these blocks
+// from the beginning of the text, so only blocks at the ends of texts are evicted. The class maps
+// each block id to its node and counts the evictable blocks:
 //
-//   evictable = blocks of nodes that nobody claims - loose blocks
+//   evictable = blocks of nodes without claims - loose blocks
 //
-// A block is loose if nobody claims its node and yet somebody besides the index refers to it: a
-// session that was trimmed into it or that dropped blocks before it, or a fork of before the block
-// was cached. Evicting it frees no memory, but makes what lies before it the end of a text. Such
-// references end without the index's knowing; review() finds those that did.
+// A block is loose if its node has no claims but something besides the index references the block:
+// a session that was trimmed into it or that dropped blocks before it, or a fork made before the
+// block was cached. Evicting a loose block frees no memory, but makes the block before it the end
+// of a text. The index does not notice when such a reference ends; review() looks for those that
+// ended.
 #pragma once
 
 #include <memory>
@@ -26,18 +27,18 @@ class FullBlocks {
 
   bool has(size_t group) const { return !groups_[group]->sparse(); }
 
-  // The index took a reference to a block for a position of a node that is claimed.
+  // Records that the index took a reference to a block for a position of a claimed node.
   void add(size_t group, memory::Block block, Node& node, uint32_t position) noexcept;
-  // The index is about to give up its reference to a block of a node that nobody claims.
+  // Records that the index is about to release its reference to a block of a node without claims.
   void remove(size_t group, memory::Block block) noexcept;
-  // The upper part of a node became a node of its own.
+  // Records that the upper part of a node became a node of its own.
   void split(Node& upper) noexcept;
-  // The last claim on a node ended.
+  // Records that the last claim on a node ended.
   void unclaim(Node& node) noexcept;
-  // The first claim on a node begins.
+  // Records that the first claim on a node begins.
   void claim(Node& node) noexcept;
-  // Finds loose blocks of a group to which nobody but the index refers any more. Calls visit(node)
-  // for each position of a node that has no loose block left.
+  // Finds loose blocks of a group that only the index references now. Calls visit(node) for each
+  // position of a node that has no loose block left.
   template <class Visit>
   void review(size_t group, const Visit& visit) noexcept {
     for (size_t i = loose_[group].size(); i-- > 0;) {
@@ -77,15 +78,15 @@ class FullBlocks {
   template <class Visit>
   void for_each_block(const Node& node, const Visit& visit) const noexcept;
   bool has_loose(const Node& node, uint32_t position) const noexcept;
-  // A block gets loose.
+  // Makes a block loose.
   void loosen(size_t group, uint32_t id) noexcept;
-  // A block is loose no longer. Returns true if it was the last one of its position.
+  // Makes a block not loose. Returns true if it was the last loose one of its position.
   bool tighten(size_t group, uint32_t id) noexcept;
 
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   ByGroup<Slot> slots_;              // by block id
   ByGroup<uint32_t> loose_;          // ids
-  std::vector<uint64_t> unclaimed_;  // blocks of nodes that nobody claims, by group
+  std::vector<uint64_t> unclaimed_;  // blocks of nodes without claims, by group
 };
 
 }  // namespace pkv::prefix

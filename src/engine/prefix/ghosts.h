@@ -1,4 +1,5 @@
-// What is remembered of blocks that were evicted, so that one that comes back is no stranger.
+// Remembers the history of evicted blocks, so that a block that is cached again gets its history
+// back.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@ class Ghosts {
   Ghosts(uint64_t capacity, std::pmr::memory_resource& memory)
       : sets_(std::min(capacity * per_block / ways, max_sets)), table_(&memory) {}
   void remember(uint64_t hash, History history) noexcept;
-  // Returns what is known of a block that comes back, and forgets it.
+  // Returns the history of a block that is cached again, and forgets it.
   History recall(uint64_t hash) noexcept;
   void prefetch(uint64_t hash) const noexcept {
     if (!table_.empty()) __builtin_prefetch(&table_[set(hash)]);

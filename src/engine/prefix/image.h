@@ -1,6 +1,6 @@
-// A copy of what a prefix index contains at one moment, for somebody who saves it while the index
-// goes on. The image keeps nothing in use: a step that needs blocks takes them from the index as
-// ever, and the index tells its images. What goes before it was read is missing in what is saved.
+// A copy of the contents of a prefix index at one moment, for saving them while the index continues
+// to change. The image keeps no blocks in use: a step that needs blocks still evicts them, and the
+// index marks them as gone in its images. A block that goes before it was read is not saved.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class Images {
   // Throws bad_alloc.
   void add(Image& image);
   void remove(Image& image) noexcept;
-  // The index is about to release blocks of a group.
+  // Marks blocks of a group as gone in all images, before the index releases them.
   void lose(size_t group, std::span<const memory::Block> blocks) noexcept;
 
  private:
@@ -45,10 +45,10 @@ class Image {
     uint8_t retention = 0;
     std::vector<int32_t> tokens;        // in whole blocks
     std::vector<memory::Block> blocks;  // by position, then by group; no_block where a window group
-                                        // has let a block go
+                                        // has evicted the block
   };
 
-  // An empty image, which the index fills. pool_sizes: blocks by group. Throws bad_alloc.
+  // Makes an empty image, which the index fills. pool_sizes: blocks by group. Throws bad_alloc.
   Image(Images& images, std::span<const uint32_t> pool_sizes);
   ~Image() { images_.remove(*this); }
   Image(const Image&) = delete;
@@ -57,10 +57,10 @@ class Image {
   std::vector<Part> parts;
   std::vector<std::string> salts;
 
-  // The caller holds these blocks of a group for as long as the image lives, so that they stay.
+  // Notes that the caller holds these blocks of a group while the image lives, so they cannot go.
   void hold(size_t group, std::span<const uint32_t> ids);
-  // Calls visit() while the block stays what it was; returns false if it has gone. Several threads
-  // may read at once.
+  // Calls visit() while the block cannot go, and returns true; returns false if it is gone. Several
+  // threads may read at once.
   template <class Visit>
   bool read(size_t group, uint32_t id, const Visit& visit) {
     while (losing_.load(std::memory_order_relaxed) > 0)
@@ -70,7 +70,7 @@ class Image {
     visit();
     return true;
   }
-  // The index is about to release blocks of a group.
+  // Marks blocks of a group as gone, before the index releases them.
   void lose(size_t group, std::span<const memory::Block> blocks) noexcept;
 
  private:

@@ -1,16 +1,15 @@
-// The prefix index of a cache: which texts are cached, in which blocks, and what goes when room is
-// needed. This is the part that the other rooms see; it takes the lock that guards all of it, and
-// hands the work to one class per role:
+// The prefix index of a cache: it knows which texts are cached in which blocks, and chooses what to
+// evict. Other directories of the engine use only this header. The class takes the lock that
+// protects the whole index, and leaves the work to one class per role:
 //
-//   Matcher    what a session takes over          Claims    who uses what, and what is evictable
-//   Publisher  what a session adds                Pins      what is kept though nobody uses it
-//   Eviction   what is given up                   Contents  the tree and all that is counted
+//   Matcher    what a session takes over          Claims    what is in use, and what is evictable
+//   Publisher  what a session adds                Pins      unused texts that stay cached
+//   Eviction   what is removed                    Contents  the tree and all counts
 //
-// The index holds one reference to each of its blocks. Each block of a pool is free, pinned,
-// referred to by somebody besides the index (a session, a snapshot, a step, the queue of a tier),
-// or evictable:
-//   all = free + pinned or referred to + evictable
-// So a step can have all blocks that nobody refers to and no pin keeps.
+// The index holds one reference to each of its blocks. Each block of a pool is free, pinned, in use
+// (referenced by a session, a snapshot, a step or the queue of a tier), or evictable:
+//   all = free + pinned or in use + evictable
+// So a step can take every block that is neither pinned nor in use.
 #pragma once
 
 #include <pagedkv/prefix.h>
@@ -38,8 +37,8 @@ class Index {
   Index(const pkv_prefix_config& config, uint32_t block_size,
         std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory);
 
-  // A claim on a path of the index that ends with the object. It is moved, copied (as another
-  // claim) and dropped under the index's lock. An empty one claims nothing.
+  // A claim on a path of the index, which ends with the object. It is moved, copied (as another
+  // claim) and dropped under the lock of the index. An empty hold claims nothing.
   class Hold {
    public:
     Hold() = default;
@@ -55,12 +54,12 @@ class Index {
     uint32_t depth() const { return claim_.depth; }  // blocks of the path
     std::string salt() const;
     uint8_t retention() const { return claim_.retention; }
-    // Of when the text goes on after this claim: see hint_of.
+    // When the text is expected to continue after this claim: see hint_of.
     uint8_t hint() const { return claim_.hint; }
     void set_hint(uint8_t hint) { claim_.hint = hint; }
     // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
-    // Does the same and takes from the index what nobody else uses of the path beyond.
+    // Does the same, and removes from the index what no other claim uses of the path beyond.
     void withdraw(uint32_t blocks) noexcept;
 
    private:
@@ -72,20 +71,20 @@ class Index {
   };
   using Tail = prefix::Tail;
 
-  // The sequences, one by group and empty, take over the blocks of the longest cached beginning of
-  // a text. Returns how many blocks. tail: gets the block after them, if it begins like the rest of
-  // the text, for the caller to copy and release; nullptr if the caller does not copy. Throws
-  // bad_alloc and REF_LIMIT; nothing has changed then.
+  // Puts the blocks of the longest cached beginning of a text into the sequences, which are empty,
+  // one per group. Returns how many blocks. tail: gets the block after them if it begins like the
+  // rest of the text; the caller copies its rows and releases it. nullptr: the caller does not
+  // copy. Throws bad_alloc and REF_LIMIT; nothing has changed then.
   uint32_t match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail);
   void release(Tail& tail) noexcept;
-  // How many blocks a match would find. Changes nothing.
+  // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
-  // Adds a match to the figures of a salt.
+  // Adds a match to the statistics of a salt.
   void count_matched(const Hold& hold, uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
 
   // Caches the blocks of a text beyond the hold. If another session has cached the same text, the
-  // sequences take over its blocks. wait: false gives up if another thread has the lock. What
-  // cannot be stored for want of memory is stored by a later call.
+  // sequences take over its blocks. wait: if false, does nothing while another thread has the lock.
+  // What cannot be stored for lack of memory is stored by a later call.
   void publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, bool wait) noexcept;
 
   // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
@@ -97,17 +96,17 @@ class Index {
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
-  // By group and position, true where a block of the sequences is the index's as well, which no pin
-  // keeps: it becomes evictable when nobody else refers to it.
+  // Returns, by group and position, true where the index also has the block of the sequences and no
+  // pin keeps it: it becomes evictable when only the index references it.
   std::vector<std::vector<bool>> gives_up(std::span<const memory::Sequence> sequences) const;
 
-  // Keeps what is cached of a text, though nobody uses it; returns how many blocks. Throws
+  // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
   // OUT_OF_BLOCKS beyond the quota of pins, REF_LIMIT and bad_alloc.
   uint32_t pin(std::string_view salt, Tokens text);
-  // Takes back the longest pin of a beginning of the text; returns how many blocks it had. Throws
+  // Removes the longest pin on a beginning of the text; returns how many blocks it had. Throws
   // DOUBLE_FREE if there is none.
   uint32_t unpin(std::string_view salt, Tokens text);
-  // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nothing: the limit of all
+  // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nullopt: the limit of all
   // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
 
@@ -117,11 +116,11 @@ class Index {
 
   Figures figures(std::string_view salt);
   Figures figures();
-  // Drops what nobody uses, of one salt or (nullptr) of all.
+  // Drops all unused blocks of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
 
-  // An image of all that is cached, which is told what goes for as long as it lives. Throws
-  // bad_alloc.
+  // Returns an image of all that is cached. While it lives, blocks that are evicted are marked in
+  // it as gone. Throws bad_alloc.
   std::unique_ptr<Image> freeze();
 
   // Checks the equations of the index, and adds the references that it holds by group and id.

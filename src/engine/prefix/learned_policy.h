@@ -1,5 +1,5 @@
-// The policy that a cache has by default: the block goes that has the fewest hits to expect for the
-// time that it is held, as learned from when blocks like it return (return_time.h).
+// The default policy of a cache: it evicts the block with the fewest expected hits per time that it
+// is held, as learned from when similar blocks were used again (return_time.h).
 #pragma once
 
 #include "engine/prefix/ghosts.h"

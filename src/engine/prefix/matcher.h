@@ -1,4 +1,4 @@
-// How a session takes over the longest cached beginning of its text.
+// Gives a session the longest cached beginning of its text.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace pkv::prefix {
 
-// The block after a match, if it begins like the rest of the text. The caller copies the rows that
-// are the same and gives it back.
+// The block after a match, if it begins like the rest of the text. The caller copies the equal rows
+// and releases it.
 struct Tail {
   std::vector<memory::Block> blocks;  // by group, each with a reference; empty: there is no tail
-  uint32_t tokens = 0;                // how many of its tokens are the same
+  uint32_t tokens = 0;                // how many of its tokens are equal
   Node* node = nullptr;               // claimed, so that the block is not evicted for its own copy
 };
 
-// What the index has of a text, as far as a session can use it.
+// The part of a text that is cached and that a session can use.
 struct Finding {
   Tree::Match match;
   uint64_t removals;  // of the tree when it was searched
@@ -30,7 +30,7 @@ class Matcher {
   Matcher(Contents& contents, Claims& claims, std::pmr::memory_resource& memory)
       : contents_(contents), claims_(claims), memory_(memory) {}
 
-  // A match takes three steps, so that little of it is under the exclusive lock.
+  // A match takes three steps, so that little of it needs the exclusive lock.
   // 1. Finds what is cached of a text. Changes nothing. Throws bad_alloc.
   Finding find(const Space& space, Tokens text) const;
   // 2. Moves a claim from the beginning of the text to the end of what was found, and retains the
@@ -43,7 +43,7 @@ class Matcher {
   void retain(const Finding& found) const;
   void release(Tail& tail) noexcept;
 
-  // How many blocks of what was found a session can use.
+  // Returns how many of the found blocks a session can use.
   uint32_t usable(const Tree::Match& found) const;
 
  private:

@@ -1,5 +1,5 @@
-// A binary heap of nodes, with the first one to go on top. Nodes know their places in it, so that
-// any of them can be removed.
+// A binary heap of nodes, with the next one to evict on top. Each node stores its place in the
+// heap, so that any node can be removed.
 #pragma once
 
 #include <algorithm>

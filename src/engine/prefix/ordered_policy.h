@@ -1,5 +1,5 @@
-// Policies with a fixed order: the least recently used node goes first, or the least frequently
-// matched one and among equals the least recently used.
+// Policies with a fixed order: they evict the least recently used node first, or the least
+// frequently matched one and among equals the least recently used.
 #pragma once
 
 #include "engine/prefix/node_heap.h"

@@ -1,4 +1,4 @@
-// Pins: uses of a path that no session has, which keep a text cached.
+// Pins keep a text cached without a session: each pin is a use of the path to the end of the text.
 #pragma once
 
 #include "engine/prefix/matcher.h"
@@ -10,8 +10,8 @@ class Pins {
   Pins(Contents& contents, Claims& claims, Matcher& matcher, uint64_t max_blocks)
       : contents_(contents), claims_(claims), matcher_(matcher), max_blocks_(max_blocks) {}
 
-  // How many pins a salt has at most. Nodes count their users in 32 bits: these pins, and sessions
-  // and snapshots, of which memory bounds the number to far less than the other half.
+  // The most pins of a salt. Nodes count their users in 32 bits: pins take at most half of that
+  // range, and memory limits sessions and snapshots to far less than the other half.
   static constexpr uint32_t max_pins = uint32_t{1} << 31;
 
   // See Index::pin and Index::unpin.

@@ -1,4 +1,4 @@
-// How blocks of a session come into the index.
+// Adds blocks of sessions to the index.
 #pragma once
 
 #include "engine/memory/sequence.h"
@@ -19,7 +19,7 @@ class Publisher {
 
   // Caches the blocks of a text beyond a claim, and moves the claim to their end. If another
   // session has cached the same text, the sequences take over its blocks. Throws bad_alloc; the
-  // claim then ends where it got to.
+  // claim then ends after the last block that was cached.
   void publish(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
 
  private:
@@ -33,7 +33,7 @@ class Publisher {
   Claims& claims_;
   Eviction& eviction_;
 
-  // Of the run that is being stored; kept for their room.
+  // The run that is being stored. These are members so that their memory is reused.
   std::pmr::vector<memory::Block> blocks_;
   std::pmr::vector<BlockHash> hashes_;
   std::pmr::vector<History> histories_;

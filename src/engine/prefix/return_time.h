@@ -1,16 +1,15 @@
-// The learned order evicts the block that will return last, judging by what is known of blocks
-// like it. It has nothing to configure, and its only clock is the number of blocks that sessions
-// gave up.
+// The learned order evicts the block that will probably be used again last, as learned from similar
+// blocks. It has no options, and its only clock is the number of blocks that sessions released.
 //
-//   kinds    blocks are told apart by how often they were used, and by how much was new in the last
-//            text that used them; or by what the engine said of when their text goes on
+//   kinds    a kind of blocks is how often they were used, with how much was new in the last text
+//            that used them; or the engine's hint of when their text continues
 //   returns  a sample of the blocks is watched until each is used again, cached or not. From that
 //            follows, for each kind and age, the probability that a block returns at that age: hits
 //            over those still waiting (the estimator of Kaplan and Meier)
-//   index    the hits to expect of a block per time that it is held, for the best time to hold it
-//            (the index of Gittins): lowest goes first
-//   ghosts   a table remembers how often evicted blocks were used, so that one that comes back is
-//            of the right kind
+//   index    the expected hits of a block per time that it is held, for the best time to hold it
+//            (the Gittins index): the lowest is evicted first
+//   ghosts   a table remembers how often evicted blocks were used, so that a block that is cached
+//            again gets the right kind
 //
 // Before much was seen, a kind returns the more the more often its blocks were used, and all kinds
 // together the less the longer they were away (Lindy's law). Classes and ages as the unit of

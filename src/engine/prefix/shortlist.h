@@ -1,6 +1,6 @@
-// The candidates for eviction that were worth least of those that were looked at. Each choice looks
-// at some random candidates and at the shortlist of the choices before it, which is about as good
-// as looking at all of them. (Redis has such a pool.)
+// The least valuable candidates for eviction seen so far. Each choice compares some random
+// candidates with the shortlist of earlier choices, which is about as good as comparing all
+// candidates. (Redis has such a pool.)
 #pragma once
 
 #include <array>

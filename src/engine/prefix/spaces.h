@@ -1,4 +1,4 @@
-// What is cached under each salt: a tree of its own, its figures, and its quota.
+// The part of the index of each salt: its own tree, its statistics and its quota.
 #pragma once
 
 #include <map>

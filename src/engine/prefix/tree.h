@@ -1,9 +1,9 @@
-// A radix tree over tokens, in whole blocks: which prefixes are cached, and in which blocks. It is
-// not for several threads at once.
+// A radix tree over tokens, in whole blocks: it maps cached prefixes to blocks. It is not
+// thread-safe; the lock of the index protects it.
 //
-// A node is a run of blocks that were always used together and, as far as is known, equally often
-// before that. If a text leaves a node in its middle, the node is split, so that a claim always
-// ends where a node ends, and a node is either claimed as a whole or not at all:
+// A node is a run of blocks that were always used together and, as far as the index remembers,
+// equally often before that. If a text leaves a node in its middle, the node is split, so that a
+// claim always ends where a node ends, and a node is either claimed as a whole or not at all:
 //   users(node) = claims on it and on all below it
 // Children begin with different first blocks and are ordered by them, so that the child with the
 // longest common beginning is a neighbour of the place where a text would stand.

@@ -1,16 +1,15 @@
 // The cached blocks of layer groups with a window or with states. A match needs only the last
-// window before its end, or the state there, so these blocks are given up one by one, while the
-// positions that they belong to stay cached in the other groups. Each of them is in one list of its
-// group:
+// window before its end, or the state there, so these blocks are evicted one by one, while their
+// positions stay cached in the other groups. Each block is in one list of its group:
 //
-//   held   somebody besides the index refers to it, or did at the last review; or a pin keeps it
+//   held   something besides the index references it, or did at the last review; or a pin keeps it
 //   inner  only a match that ends inside of a node needs it
 //   edge   a match that ends where a node ends needs it, or it holds sinks
 //
-// Blocks of the last two are evictable, whether their node is in use or not. Those that were used
-// longest ago come first. A node ends where a text ended or where texts went different ways, so
-// inner blocks are given up before anything else. Before them go inner states that a text left as
-// it grew block by block: another text hardly ever ends there, while it may end where a prompt did.
+// Blocks of the last two lists are evictable, whether their node is in use or not, least recently
+// used first. A node ends where a text ended or where texts diverged, so inner blocks are evicted
+// before all others. The first of them are inner states that a text left as it grew block by block:
+// other texts hardly ever end there, but may well end where a prompt did.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@
 
 namespace pkv {
 
-// The lists of the caller's that pkv_batch_get_state_blocks fills; before and after may be NULL.
+// The caller's lists that pkv_batch_get_state_blocks fills; before and after may be NULL.
 struct StateBlocks {
   uint32_t* before;  // [sessions]
   size_t* indptr;    // [sessions + 1]
@@ -25,9 +25,9 @@ struct StateBlocks {
 
 class Batch : public Step {
  public:
-  // Begins a step in every session. The sessions belong to `cache`, are listed once each and are in
-  // no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by to
-  // the number of blocks that are missing, unless it is NULL), TOO_LARGE, BATCH_TOO_LARGE,
+  // Begins a step in every session. The sessions must belong to `cache`, be listed once each and be
+  // in no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by
+  // to the number of blocks that are missing, unless it is NULL), TOO_LARGE, BATCH_TOO_LARGE,
   // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
         uint64_t* short_by);
@@ -42,7 +42,7 @@ class Batch : public Step {
   // True when all layers are written.
   bool complete() const { return first_unwritten() == written_.size(); }
 
-  // Says where the rows of each session begin in tensors; NULL: one session after the other.
+  // Sets where the rows of each session begin in tensors; NULL: one session after the other.
   void set_first_rows(const uint32_t* first_rows);
   // Stores K and V of the new tokens in one layer. Throws OUT_OF_RANGE, UNSUPPORTED,
   // INVALID_ARGUMENT, OVERFLOW; then nothing is written.
@@ -59,14 +59,14 @@ class Batch : public Step {
   // or is NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then the step is still open.
   void commit(const int32_t* tokens);
 
-  // Gives the states of one layer: before[i] is the one that session i has, NULL if it has no token
-  // yet; `after` gets those that the step keeps, in the order of state_blocks(), if they fit. The
-  // layer counts as written from now on. Returns how many `after` there are. Throws OUT_OF_RANGE,
-  // UNSUPPORTED, INVALID_ARGUMENT.
+  // Writes pointers to the states of one layer: before[i] to the state of session i, NULL if it has
+  // no token yet; `after` to those that the step keeps, in the order of state_blocks(), if they
+  // fit. The layer counts as written from then on. Returns how many states the step keeps. Throws
+  // OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT.
   size_t states(uint32_t layer, const void** before, std::span<void*> after);
 
   // The queries below throw OUT_OF_RANGE for an unknown group, and UNSUPPORTED where storage is
-  // contiguous or where the group has none of what is asked for.
+  // contiguous or where the group does not have what they return.
 
   // Writes which states of a group the step keeps, if the lists have room. Returns how many there
   // are.

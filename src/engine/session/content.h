@@ -31,14 +31,14 @@ class Content {
   prefix::Index::Hold& hold() { return hold_; }
   const prefix::Index::Hold& hold() const { return hold_; }
 
-  // The first position that was dropped while the session had it; UINT64_MAX: none. What comes
-  // after it is no beginning for other texts: tokens are missing, and later ones did not see them.
+  // The first position that was dropped while the session had it; UINT64_MAX: none. Other texts
+  // cannot share what comes after it: its tokens were computed without the dropped ones.
   uint64_t forgotten_from() const { return forgotten_from_; }
   void set_forgotten_from(uint64_t position) { forgotten_from_ = position; }
 
   // Calls visit(group, entry, references) for every block held, by its place in the block table. A
-  // reference of the prefix index is not counted unless a pin keeps it, since the index gives its
-  // other blocks up when they are needed. Blocks that are reserved for states are in no table, and
+  // reference of the prefix index is not counted unless a pin keeps it, since the index releases
+  // its other blocks when they are needed. Blocks that are reserved for states are in no table, and
   // not visited.
   template <class Visit>
   void for_each_block(const Visit& visit) const {
@@ -57,8 +57,8 @@ class Content {
   Content fork() const;
 
  private:
-  // By group and position, true where the prefix index has a reference, too, and gives it up when
-  // the block is needed. Empty without a hold.
+  // Returns, by group and position, true where the prefix index also has a reference and releases
+  // it when the block is needed. Empty without a hold.
   std::vector<std::vector<bool>> cached_blocks() const {
     return hold_ ? cache_->prefix()->gives_up(sequences_) : std::vector<std::vector<bool>>{};
   }
@@ -79,9 +79,9 @@ struct Attributes {
   bool publishes = true;  // full blocks go into the prefix index if the content has a hold on it
 };
 
-// Checks every pool and that its references are those of `contents`, of the prefix index and of
-// nobody else; so `contents` must be all that there are. Throws INTERNAL with the first equation
-// that does not hold.
+// Checks every pool, and that `contents` and the prefix index hold all of its references; so
+// `contents` must be all contents of the cache. Throws INTERNAL with the first equation that does
+// not hold.
 void validate(const Cache& cache, std::span<const Content* const> contents);
 
 }  // namespace pkv

@@ -1,5 +1,4 @@
-// The blocks that a step takes from the pools. Batch and choose_victims() add them up in the same
-// way.
+// Counts the blocks that a step takes from the pools, for Batch and for choose_victims().
 #pragma once
 
 #include <map>
@@ -19,14 +18,14 @@ class Needs {
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
-  // Takes back what the i-th add() added. Its session must write to nothing that sessions share.
+  // Subtracts what the i-th add() added. Its session must write to nothing that sessions share.
   void remove(size_t i);
-  // Throws BATCH_TOO_LARGE if no pool could ever give the blocks of all steps at once, though each
-  // session alone could get its own.
+  // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
+  // session by itself would fit.
   void check_fits_together(const char* who) const;
-  // To be called after the last add(). Where everybody who holds a tail also writes to it, one of
-  // them keeps it without a copy: it is the only holder once the others have copied. That is the
-  // longest one, so that an abort finds all rows of the others as they were.
+  // Call this after the last add(). Where every holder of a shared tail also writes to it, one of
+  // them needs no copy: it is the only holder once the others have copied. The longest session is
+  // chosen, so that an abort finds all rows of the others unchanged.
   void spare_last_copies();
 
   // Returns whether a session that was added writes to this block, which others share.

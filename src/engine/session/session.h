@@ -113,10 +113,10 @@ class Session {
   // bad_alloc.
   void reserve_more_ids(uint64_t count) { reserve_more(content_.tokens(), count); }
   // Releases blocks that left the window and were kept so that a trim can reach back to before the
-  // last step, and spare blocks that neither `needs` nor later steps take. To be called where
-  // blocks are short. Returns false if there are none.
+  // last step, and spare blocks that neither `needs` nor later steps take. Call it when blocks are
+  // short. Returns false if there are none.
   bool release_expired(std::span<const memory::StepNeed> needs) noexcept;
-  // Gives up the shared blocks that copies replaced. The step can then only be committed.
+  // Releases the shared blocks that copies replaced. The step can then only be committed.
   void drop_originals() noexcept;
   // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none
   // is known; for a PKV_NO_TOKEN the session takes the id that it remembers. The driver counts the

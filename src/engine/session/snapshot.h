@@ -13,7 +13,7 @@ class Snapshot {
   Snapshot(Content content, const Attributes& attributes)
       : content_(std::move(content)), attributes_(attributes) {}
   const Content& content() const { return content_; }
-  // Those that the session had.
+  // The attributes of the session that it was taken from.
   const Attributes& attributes() const { return attributes_; }
 
  private:

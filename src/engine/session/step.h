@@ -1,6 +1,6 @@
-// A step in flight as the sessions in it see it. It is a batch, or an append to one session;
-// sessions include only this interface, because a batch in turn knows its sessions.
-// Destroying a step that was not committed aborts it.
+// The interface of a step in flight for the sessions in it. A step is a batch, or an append to one
+// session. Sessions include only this header, since batch.h includes session.h. Destroying a step
+// that was not committed aborts it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Calls a caller's store for the tier, counts failures, and does not call a store that failed for a
-// while.
+// Calls the caller's store for the tier and counts failures. After a failure it does not call the
+// store for a while.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -15,7 +15,7 @@ namespace pkv::tier {
 // failure in a row.
 class StoreCalls {
  public:
-  // The logger hears of a store that fails and of one that works again; it must outlive the object.
+  // Logs when the store fails and when it works again. The logger must outlive the object.
   StoreCalls(const pkv_store& store, const Logger& logger) : store_(store), logger_(logger) {}
   ~StoreCalls();  // closes the store if it is owned
   // Takes over the store.

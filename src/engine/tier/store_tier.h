@@ -1,10 +1,10 @@
-// The tier that keeps blocks in a pkv_store: what sessions leave in the prefix index is written to
-// the store, and read back when a text is asked for. One thread writes and another one reads, so
-// that no step waits for the store.
+// The tier that keeps blocks in a pkv_store. It writes what sessions leave in the prefix index to
+// the store, and reads it back when a text is requested. One thread writes and another one reads,
+// so that no step waits for the store.
 //
-// A session that ends or is suspended hands its content over. Until that is written, its blocks
-// stay referenced, so that blocks that were not written yet are evicted last. If the cache runs out
-// of blocks all the same, give_way() releases all of them at once.
+// A session that ends or is suspended passes its content to the tier. The tier references its
+// blocks until they are written, so that blocks that were not written yet are evicted last. If the
+// cache runs out of blocks nevertheless, give_way() releases all of them at once.
 #pragma once
 
 #include <atomic>
@@ -57,7 +57,7 @@ class StoreTier final : public Tier {
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
 
  private:
-  // A text that the reader is to bring into the cache.
+  // A text that the reader thread must read into the cache.
   struct ReadRequest {
     std::string salt;
     std::vector<int32_t> text;
@@ -114,7 +114,7 @@ class StoreTier final : public Tier {
 
   Cache& cache_;
   const Secret secret_;
-  ContentKey model_;  // a secret too: with it anybody can compute the keys of texts
+  ContentKey model_;  // also secret: with it, the keys of texts can be computed
   const std::chrono::milliseconds max_wait_;
   const uint64_t max_queued_;         // block positions
   std::vector<uint64_t> item_bytes_;  // size of an item, by group
@@ -130,7 +130,7 @@ class StoreTier final : public Tier {
   std::list<Content> writes_;
   uint64_t queued_blocks_ = 0, writing_blocks_ = 0;
   std::list<ReadRequest> reads_;              // the reader works on the first one
-  std::unordered_set<uint64_t> stored_keys_;  // prefixes of keys that the store is known to have
+  std::unordered_set<uint64_t> stored_keys_;  // key prefixes of items seen in the store
 
   // A thread that locks several mutexes locks reader_mutex_ first, then queue_mutex_, then
   // writer_mutex_. The reader allocates blocks while it holds reader_mutex_, and that may call
