@@ -58,7 +58,7 @@ class FrozenItems {
   std::vector<file::FrozenSequence> frozen_;
 };
 
-// Makes handles that nobody can use until they are opened.
+// Makes handles that cannot be used until they are opened.
 std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>> sessions,
                                        uint64_t cache) {
   std::vector<NewHandle> handles;

@@ -1,8 +1,8 @@
 // Handles, which lead to objects by an index and a generation, and leases, which keep an object
 // from being closed while a call uses it.
 //
-// A handle's index names a slot. The slot's word holds its generation and who uses the object now:
-// nobody, several readers, one writer, or a batch. One compare-and-swap checks the generation and
+// A handle's index names a slot. The slot's word holds its generation and what uses the object now:
+// nothing, several readers, one writer, or a batch. One compare-and-swap checks the generation and
 // takes the lease. So a stale or forged handle is found before any pointer is followed, and no
 // object is closed while a call uses it. Pools and caches are read by many threads at once, which
 // would all write to one word; their readers count themselves in stripes of the slot instead. Slots
@@ -72,7 +72,7 @@ class Lease {
   Stripes::Entry entry_;  // where this reader of an object with stripes is counted
 };
 
-// A handle that nobody can use or find until open() is called, which cannot fail. Code that makes
+// A handle that cannot be used or found until open() is called, which cannot fail. Code that makes
 // several handles prepares all of them before it opens the first, so that it hands out all or none.
 // A handle that is destroyed before it is opened has no effect.
 class NewHandle {

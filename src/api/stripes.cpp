@@ -70,7 +70,7 @@ StripeOwners::Key StripeOwners::key_;
 
 namespace {
 
-// Whether plain stores can be made visible. Whoever decides it first decides it for all.
+// Whether plain stores can be made visible. The first thread to decide it decides for all.
 enum class Plain { undecided, possible, impossible };
 std::atomic<Plain> plain{Plain::undecided};
 

@@ -1,16 +1,16 @@
 // Counts of the calls that use a pool or a cache, which keep it from being closed meanwhile. Many
 // threads use such an object at once, so the count is split in stripes.
 //
-// Each of up to own_stripes threads has a stripe of its own, to which nobody else writes: it enters
-// and leaves by plain stores, where an atomic addition would take several times as long. The other
-// threads share stripes and change them by atomic additions.
+// Each of up to own_stripes threads has a stripe of its own, to which no other thread writes: it
+// enters and leaves by plain stores, where an atomic addition would take several times as long. The
+// other threads share stripes and change them by atomic additions.
 //
-// A call enters and then reads the mark of whoever wants to close the object. The closing call sets
-// the mark and then reads the counts. One of the two has to see the other, so neither may read
-// before its store is visible. Atomic additions are seq_cst and see to that themselves. For plain
-// stores the closing call does, between its store and its loads: it makes all threads of the
-// process execute a barrier. If a thread's store comes before its barrier, the closing call sees
-// the count; if it comes after, the thread then sees the mark.
+// A call enters and then reads the mark that a closing call sets. The closing call sets the mark
+// and then reads the counts. One of the two must see the other, so neither may read before its
+// store is visible. Atomic additions are seq_cst and see to that themselves. For plain stores the
+// closing call does, between its store and its loads: it makes all threads of the process execute a
+// barrier. If a thread's store comes before its barrier, the closing call sees the count; if it
+// comes after, the thread then sees the mark.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class Stripes {
     calls.fetch_add(1, std::memory_order_seq_cst);
     return {&calls, false};
   }
-  // Release: makes what the call did to the object visible to whoever closes it.
+  // Release: makes what the call did to the object visible to the call that closes it.
   static void leave(Entry entry) noexcept {
     if (entry.own)
       entry.calls->store(entry.calls->load(std::memory_order_relaxed) - 1,

@@ -21,7 +21,7 @@ class BlockMass {
   BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
             const AttendCall& call, const WorkSplit& work);
 
-  // Writes AttendParams::block_mass. To be called once the lse of all queries is there.
+  // Writes AttendParams::block_mass. Call it once the lse of all queries is computed.
   void write();
 
  private:

@@ -26,7 +26,7 @@ class Reservation {
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
               uint64_t* short_by, const char* who, const std::function<bool()>& give_up = {},
               const char* advice = "");
-  // Gives back the blocks that were not disowned.
+  // Releases the blocks that were not disowned.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
@@ -35,7 +35,8 @@ class Reservation {
   std::span<const memory::Block> next(size_t group, uint64_t n) const {
     return std::span(blocks_[group]).subspan(disowned_[group], n);
   }
-  // Marks the next n blocks of a group as owned by somebody else: the destructor leaves them alone.
+  // Marks the next n blocks of a group as owned by other code: the destructor does not release
+  // them.
   void disown(size_t group, uint64_t n) { disowned_[group] += n; }
 
  private:

@@ -12,9 +12,9 @@ namespace pkv::file {
 // chains. Texts that are added must outlive the builder.
 //
 // Two texts share nodes up to the last block that both have, and no others. A block has one
-// history: whoever has it got it from the one who computed it, and with it all that was computed
-// before. Equal tokens show no such thing: texts of two salts, or one with other blocks dropped,
-// may have the same tokens and other keys, values and states.
+// history: every holder of a block also shares all blocks that were computed before it. Equal
+// tokens do not prove a shared history: texts of two salts, or texts with different dropped blocks,
+// may have the same tokens but different keys, values and states.
 class ChainBuilder {
  public:
   explicit ChainBuilder(const Cache& cache);

@@ -10,7 +10,7 @@
 namespace pkv::memory {
 
 using Block = pkv_block;
-// In place of a block that a window group has given back, and of one that the caller has dropped.
+// Stand for a block that a window group has released, and for one that the caller has dropped.
 inline constexpr Block no_block = ~Block{0};
 inline constexpr Block dropped_block = no_block - (Block{1} << 32);
 
@@ -44,7 +44,7 @@ constexpr uint64_t pack(const BlockState& state) {
          uint64_t{state.sealed} << 9 | state.filled;
 }
 
-// What a word with one more reference is larger by.
+// The increment that adds one reference to a word.
 inline constexpr uint64_t one_reference = uint64_t{1} << 10;
 
 constexpr BlockState unpack(uint64_t word) {

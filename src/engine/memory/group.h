@@ -63,7 +63,7 @@ struct Group {
   }
 
   bool has_states() const { return shape.state_bytes != 0; }
-  // Returns whether sequences let go of blocks that their next token does not need.
+  // Returns whether sequences release blocks that their next token does not need.
   bool sparse() const { return shape.window != 0 || has_states(); }
   // Returns how many blocks directly before a token it needs at most, if sparse().
   uint64_t blocks_seen() const { return has_states() ? 1 : blocks_for(shape.window); }

@@ -108,7 +108,7 @@ bool Pages::provide(std::span<const uint64_t> wanted) noexcept {
   return give(wanted);
 }
 
-// Gives pages of nobody.
+// Gives the groups pages that belong to no group.
 bool Pages::give(std::span<const uint64_t> wanted) noexcept {
   for (uint32_t g = 0; g < pools_.size(); g++) {
     const uint32_t per_page = cut_.per_page[g];
@@ -123,8 +123,8 @@ bool Pages::give(std::span<const uint64_t> wanted) noexcept {
   return true;
 }
 
-// Takes back every page without blocks in use, so that whoever allocates next takes the blocks of
-// other pages first.
+// Takes back every page without used blocks, so that the next allocation takes blocks of other
+// pages first.
 void Pages::collect() noexcept {
   for (uint32_t page = 0; page < cut_.pages; page++) {
     if (owners_[page] == nobody) continue;

@@ -69,8 +69,8 @@ class Pages {
   mutable std::mutex mutex_;
   std::vector<Pool*> pools_;
   std::vector<uint32_t> owners_;  // by page
-  uint32_t free_ = 0;             // pages of nobody
-  uint32_t next_ = 0;             // where the search for a page of nobody begins
+  uint32_t free_ = 0;             // pages of no group
+  uint32_t next_ = 0;             // where the search for a free page begins
 };
 
 // Forecasts which blocks the groups could get if some used blocks became free. It starts from the

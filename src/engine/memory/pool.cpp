@@ -410,9 +410,9 @@ pkv_status BasicPool<Atomics>::release_held(size_t n, const Block* blocks,
   return first;
 }
 
-// Adds a reference to a block that somebody holds. So the generation is the current one, and
-// instead of a compare-and-swap an addition will do, which takes less time. It is made only far
-// below the limit: 2^21 threads would have to be between the load and the addition to pass it.
+// Adds a reference to a block that is held. So its generation is current, and an addition suffices,
+// which is faster than a compare-and-swap. It is made only far below the limit: to pass it, 2^21
+// threads would have to be between the load and the addition.
 template <class Atomics>
 pkv_status BasicPool<Atomics>::retain_held(Block block) noexcept {
   atomic<uint64_t>& word = states_[block_id(block)];

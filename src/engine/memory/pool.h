@@ -86,9 +86,9 @@ class BasicPool {
   // returns the status of the first one, whose index is *failed_at.
   pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
-  // Adds a reference to each entry of a block table that is a block, or to none. Somebody has
-  // to hold the blocks meanwhile, so that none of them is freed. Returns REF_LIMIT if it cannot,
-  // and *failed_at is the index of the entry.
+  // Adds a reference to each entry of a block table that is a block, or to none. The caller makes
+  // sure that the blocks are held meanwhile, so that none is freed. Returns REF_LIMIT if a block
+  // has too many references, and sets *failed_at to the index of its entry.
   pkv_status retain_table(std::span<const Block> table, size_t* failed_at) noexcept;
   // Removes a reference from each entry that is a block, as release_held() does.
   pkv_status release_table(std::span<const Block> table) noexcept;

@@ -1,7 +1,7 @@
-// The interface of an eviction policy: which cached blocks go first when room is needed.
-// Candidates are the nodes that nobody uses and that have no children. The chosen node loses blocks
-// from its end. Nodes of a lower retention go before all nodes of a higher one. What a policy knows
-// of a node changes only while the node is no candidate.
+// The interface of an eviction policy, which chooses the cached blocks to evict. Candidates are
+// unused nodes without children. The chosen node loses blocks from its end. Nodes of a lower
+// retention are evicted before all nodes of a higher one. The data by which a policy orders a node
+// changes only while the node is not a candidate.
 #pragma once
 
 #include <pagedkv/session.h>
@@ -16,8 +16,7 @@
 
 namespace pkv::prefix {
 
-// What is known of when a text goes on: 0 (nothing), 1 and the power of two of how long after, or
-// never.
+// Encodes when a text is expected to continue: 0 (unknown), the bit width of `after`, or never.
 constexpr uint8_t hint_never = 17;
 inline uint8_t hint_of(uint32_t after) {
   if (after == PKV_RETURN_UNKNOWN) return 0;
@@ -37,7 +36,7 @@ class Policy {
   // The candidates by retention; a policy that keeps them in one list returns only the first.
   static constexpr size_t retentions = 3;
   virtual std::array<std::span<Node* const>, retentions> candidates() const = 0;
-  // The candidate that loses blocks next; nullptr if there is none.
+  // Returns the candidate that loses blocks next; nullptr if there is none.
   virtual Node* victim() noexcept = 0;
   // Checks what the policy keeps against the nodes. Throws INTERNAL.
   virtual void validate() const = 0;
@@ -46,8 +45,8 @@ class Policy {
   // in how they were used before, as far as it remembers.
   virtual void inserted(std::span<const BlockHash> /*hashes*/,
                         std::span<History> /*histories*/) noexcept {}
-  // A use of the path to `end` is over, and the path beyond its first `from` blocks is given up.
-  // hint: see hint_of. now: how many blocks were given up so far.
+  // A use of the path to `end` is over, and the path beyond its first `from` blocks is released.
+  // hint: see hint_of. now: how many blocks were released so far.
   virtual void used(Node& /*end*/, uint32_t /*from*/, uint8_t /*hint*/, uint64_t /*now*/) noexcept {
   }
   // A candidate is about to lose its last `count` blocks.

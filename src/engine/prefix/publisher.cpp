@@ -124,9 +124,9 @@ void Publisher::retain_run(Claim& claim, std::span<memory::Sequence> sequences) 
   }
 }
 
-// Takes a reference to a block that the index does not have yet. It may have it as another text:
-// sessions share blocks whose ids nobody knows, and each can be told other ids. Returns false then,
-// and for a reference too many.
+// Takes a reference to a block that the index does not have yet. It may have it under another text:
+// sessions can share blocks whose token ids are unknown, and then set different ids. Returns false
+// in that case, and if the block has too many references.
 bool Publisher::retain(size_t group, memory::Block block) noexcept {
   return !contents_.has(group, block) && contents_.groups[group]->pool.retain(block) == PKV_OK;
 }

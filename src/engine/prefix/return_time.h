@@ -11,8 +11,8 @@
 //   ghosts   a table remembers how often evicted blocks were used, so that a block that is cached
 //            again gets the right kind
 //
-// Before much was seen, a kind returns the more the more often its blocks were used, and all kinds
-// together the less the longer they were away (Lindy's law). Classes and ages as the unit of
+// Until there is enough data, kinds that were used more often are assumed to return more often, and
+// all kinds the less the longer they were away (Lindy's law). Classes and ages as the unit of
 // statistics, and a few random candidates in the place of a queue, are as in LHD (Beckmann, Chen
 // and Cidon, NSDI 2018).
 #pragma once
@@ -34,7 +34,7 @@ class ReturnTimes {
   // capacity: blocks of the cache, the measure of all times. Throws bad_alloc.
   ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory);
 
-  // The hits to expect of a block of a kind at an age, per time that it is held.
+  // Returns the expected hits of a block of a kind at an age, per time that it is held.
   float worth(uint8_t kind, uint64_t age) const { return worth_[kind][bucket(age)]; }
   // Blocks were used once more, and belong to this kind now.
   void used(std::span<const BlockHash> hashes, uint8_t kind, uint64_t now) noexcept;

@@ -65,8 +65,8 @@ struct Node {
   uint32_t loose = 0;     // positions with loose blocks: see full_blocks.h
   void* owner = nullptr;  // the Space, the same for all nodes below a root
 
-  // For the eviction policy: what is known of each of its blocks.
-  uint64_t last_use = 0;  // in blocks given up before
+  // For the eviction policy: the history of its blocks.
+  uint64_t last_use = 0;  // in blocks released before
   uint32_t matches = 0;
   uint32_t place = no_place;      // among the candidates
   uint32_t own_place = no_place;  // among those of its salt, where that has a quota

@@ -77,8 +77,8 @@ void check_window_block(const Contents& contents, const Node& node, size_t group
          position, references);
 }
 
-// Returns true if a step must be able to have a block: nobody but the index refers to it, and no
-// pin keeps it. The claims on its node do not matter.
+// Returns true if a step must be able to take a block: only the index references it, and no pin
+// keeps it. The claims on its node do not matter.
 bool is_spare(const Contents& contents, const Node& node, size_t group, uint32_t position,
               uint32_t references) {
   if (references != 1) return false;

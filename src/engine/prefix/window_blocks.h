@@ -46,11 +46,11 @@ class WindowBlocks {
 
   // See Contents::add_block.
   void add(size_t group, memory::Block block, Node& node, uint32_t position, bool passing) noexcept;
-  // The index is about to give up its reference to a block.
+  // Records that the index is about to release its reference to a block.
   void remove(size_t group, memory::Block block) noexcept;
-  // Somebody takes a reference to a block.
+  // Records that something besides the index takes a reference to a block.
   void hold(size_t group, memory::Block block) noexcept;
-  // Makes evictable what nobody but the index refers to any more.
+  // Makes blocks evictable that only the index references now.
   void review(size_t group) noexcept;
   // The upper part of a node became a node of its own.
   void split(Node& upper) noexcept;

@@ -260,8 +260,8 @@ void Batch::commit(const int32_t* tokens) {
 }
 
 // Computes the bounds of the keys of the blocks that the step filled, where K and V are in a file:
-// the keys are still in memory, and would have to be read when somebody chooses. What fails here is
-// tried again then.
+// the keys are still in memory now, and would have to be read when blocks are chosen. Bounds that
+// cannot be computed here are computed then.
 void Batch::compute_bounds() noexcept {
   try {
     for (size_t g = 0; g < cache_.groups().size(); g++) {

@@ -208,8 +208,8 @@ void Session::write_to_tier() noexcept {
   }
 }
 
-// Gives up tokens, blocks and the hold. The hold goes last: what the index then counts as evictable
-// has no other references.
+// Releases tokens, blocks and the hold. The hold is released last: the blocks that the index then
+// counts as evictable have no other references.
 void Session::clear() noexcept {
   content_.tokens().clear();
   update_token_count();

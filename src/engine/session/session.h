@@ -53,9 +53,9 @@ class Session {
   void trim(uint64_t length);
   // Returns the longest length, up to `limit`, that trim() can cut to.
   uint64_t last_trim(uint64_t limit) const;
-  // Gives back blocks of one group, by their entries in its block table, in rising order; what is
-  // not in their place is not seen by later tokens. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block
-  // that the session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is given back.
+  // Releases blocks of one group, given by their entries in its block table in rising order; later
+  // tokens do not see their positions. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block that the
+  // session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is released.
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
   // See pkv_session_set_return_hint.
   void set_return_hint(uint32_t after) noexcept {
@@ -64,7 +64,7 @@ class Session {
   // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;
 
-  // Gives back all blocks but remembers the token ids.
+  // Releases all blocks but remembers the token ids.
   void suspend() noexcept;
   // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
   // the caller computes positions [length(), total()) again. Throws BUSY, OUT_OF_BLOCKS (and sets
@@ -73,14 +73,15 @@ class Session {
   bool suspended() const { return suspended_; }
   // Returns length(), or the number of remembered tokens if that is larger.
   uint64_t total() const { return std::max<uint64_t>(length(), remembered_tokens_.size()); }
-  // The id that a position had before the session was suspended, or PKV_NO_TOKEN.
+  // Returns the id that a position had before the session was suspended, or PKV_NO_TOKEN.
   int32_t remembered_token(uint64_t position) const {
     return position < remembered_tokens_.size() ? remembered_tokens_[position] : PKV_NO_TOKEN;
   }
-  // The ids of before a suspension, from position 0 on. Empty once length() has reached them.
+  // Returns the ids from before a suspension, from position 0 on. Empty once length() has reached
+  // their number.
   std::span<const int32_t> remembered_tokens() const { return remembered_tokens_; }
-  // Gives a new session the remembered tokens of another one, and whether it is suspended. Throws
-  // bad_alloc; then nothing has changed.
+  // Sets the remembered tokens of a new session to those of another one, and whether it is
+  // suspended. Throws bad_alloc; then nothing has changed.
   void remember(std::span<const int32_t> tokens, bool suspended);
   // Publishes the full blocks to the prefix index, and those of later commits, too.
   void start_publishing() noexcept;
