@@ -4,20 +4,20 @@ package pagedkv
 
 import raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 
-// Status: How a call ended: PKV_OK, or why it failed.
+// Status: The result of a call: PKV_OK, or why it failed.
 type Status int32
 
 // Values of Status.
 const (
-	// NULL, an unknown enum or flag, a bad struct_size, a zero size.
+	// NULL, an unknown enum or flag, a bad struct_size, a size of 0.
 	ErrInvalidArgument Status = 100
-	// An index, layer, token position or block id beyond the end.
+	// An index, layer, position or block id past the end.
 	ErrOutOfRange Status = 101
-	// Sizes whose product or sum no process could hold: 2^56 bytes.
+	// Sizes whose product or sum no process can hold: 2^56 bytes.
 	ErrOverflow Status = 102
-	// The count that is needed is in the count pointer.
+	// The count pointer has the count that is needed.
 	ErrBufferTooSmall Status = 103
-	// The handle or block was closed, released or never given out.
+	// The handle or block was closed, released or never valid.
 	ErrStaleHandle Status = 104
 	// A block was released more often than it was held.
 	ErrDoubleFree Status = 105
@@ -25,39 +25,39 @@ const (
 	ErrWrongCache Status = 106
 	// Another call or an open batch uses the object.
 	ErrBusy Status = 107
-	// A call from inside one of the caller's own hooks.
+	// A call from inside one of the caller's hooks.
 	ErrReentrant Status = 108
 	// A handle inherited by fork(): the child may only close it.
 	ErrForked Status = 109
 	// A write to a block that is sealed.
 	ErrBlockSealed Status = 110
-	// Not available for this storage kind, layout or processor.
+	// Not available for this storage, layout or CPU.
 	ErrUnsupported Status = 111
-	// A layer was not written yet in this step.
+	// A layer was not yet written in this step.
 	ErrIncomplete Status = 112
 	// The session is suspended: resume it first.
 	ErrSuspended Status = 113
-	// Not enough free blocks; the sentence says how many are short.
+	// Too few free blocks; the error message says how many are short.
 	ErrOutOfBlocks Status = 200
-	// More than the whole cache could ever hold: refuse the request.
+	// More than the whole cache can hold: refuse the request.
 	ErrTooLarge Status = 201
-	// The allocator refused.
+	// The allocator returned no memory.
 	ErrNoMemory Status = 202
 	// The reference count of a block is at its limit.
 	ErrRefLimit Status = 203
-	// Every slot of the block is taken.
+	// Every slot of the block is used.
 	ErrBlockFull Status = 204
-	// Each session fits, but never all of the batch at once: begin fewer of them at a time.
+	// Each session fits, but all of the batch at once never does: begin with fewer sessions.
 	ErrBatchTooLarge Status = 205
-	// Bytes are damaged, cut short, or authenticated with another key.
+	// Data is damaged, cut short, or authenticated with another key.
 	ErrCorrupt Status = 300
-	// A file has a format that this library does not know.
+	// A file has a format version that this library does not know.
 	ErrVersion Status = 301
-	// A file has shapes, dtypes or a fingerprint other than the cache's.
+	// Shapes, dtypes or the fingerprint of a file are not the cache's.
 	ErrMismatch Status = 302
-	// The operating system or a server refused; the sentence has its reason.
+	// The system or a server refused; the error message says why.
 	ErrIO Status = 400
-	// An invariant of the library does not hold: please report it.
+	// An invariant of the library is broken: please report it.
 	ErrInternal Status = 500
 )
 
@@ -90,12 +90,12 @@ var statusNames = map[Status]string{
 	500: "PKV_INTERNAL",
 }
 
-// DType: Element types, in native byte order. F32, F16 and BF16 are the types of the rows that a
-// caller passes and of stored keys and values; the others are only stored. Conversions round to
-// nearest even. INT8 and INT4 get their scale when a row is stored, from that row alone: what was
-// stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
-// elements are off by at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them
-// makes all of them NaN. Where m is below 1e-30 they are stored as 0.
+// DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
+// and values can be stored in any type. Conversions round to nearest even. The scales of INT8 and
+// INT4 are computed when a row is stored, from only that row, so rows stored earlier never change.
+// If m is the largest magnitude of a row (INT8) or of 32 dims (INT4), the error of an element is at
+// most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them makes all of them NaN. If
+// m is below 1e-30, they are stored as 0.
 type DType int32
 
 // Values of DType.
@@ -113,52 +113,52 @@ const (
 	Int4 DType = 5
 	// OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN.
 	FP8E4M3 DType = 6
-	// OCP E5M2 without a scale, up to 57344; larger finite numbers become that, infinities stay.
+	// OCP E5M2 without a scale, up to 57344; larger finite numbers become 57344, infinities stay.
 	FP8E5M2 DType = 7
 )
 
-// LogLevel: How serious a line of the log is.
+// LogLevel: The severity of a log message.
 type LogLevel int32
 
 // Values of LogLevel.
 const (
 	// Something is wrong, or slower than it could be.
 	LogWarning LogLevel = 1
-	// Something normal: evictions begin, a store is back.
+	// Something normal: evictions begin, a store works again.
 	LogInfo LogLevel = 2
 )
 
-// Storage: Where keys and values live. All kinds give the same results; comparing the first two
-// shows what paging buys.
+// Storage: Where keys and values are stored. All kinds give the same results; compare the first two
+// to see what paging is worth.
 type Storage int32
 
 // Values of Storage.
 const (
-	// Fixed-size blocks of one slab, shared between sessions, copied on write (default).
+	// Blocks of fixed size, shared between sessions and copied on write (default).
 	StoragePaged Storage = 0
-	// One growing tensor per session and layer; a fork or a snapshot copies.
+	// One growing tensor per session and layer; a fork or a snapshot copies it.
 	StorageContiguous Storage = 1
-	// Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED.
+	// Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED.
 	StorageNone Storage = 2
 )
 
-// Layout: How the bytes of a paged cache are arranged.
+// Layout: The layout of the bytes of a paged cache.
 type Layout int32
 
 // Values of Layout.
 const (
-	// Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
-	// head][K tile | V tile], with memory_directory [layer][kv head][tile][K tile | V tile]; a tile
-	// is 16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t,
-	// dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p +
-	// (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4:
-	// nibble i is in byte i / 2, the even one lower). After the elements come the scales, INT8 [16
-	// tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
+	// Block-major, for this library's kernels (default). A block holds [layer][tile][kv head][K
+	// tile | V tile], or with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is
+	// 16 tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types. Element (token
+	// t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p
+	// + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4:
+	// nibble i is in byte i / 2, even i in the lower half). The scales follow the elements: INT8
+	// [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
 	LayoutPacked Layout = 0
-	// Layer-major, made for engines with kernels of their own: per layer one K tensor
+	// Layer-major, for engines with their own kernels: per layer one K tensor
 	// [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv
-	// head][value_dim]. Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of
-	// INT8 or INT4 is its elements followed by its scales.
+	// head][value_dim]. They can also be read by slot, as [slot][kv head][dim]. A row of INT8 or
+	// INT4 is its elements followed by its scales.
 	LayoutPlain Layout = 1
 )
 
@@ -168,11 +168,11 @@ type ISA int32
 
 // Values of ISA.
 const (
-	// The fastest that this processor has.
+	// The fastest that this CPU has.
 	ISAAuto ISA = 0
 	// Plain C++.
 	ISAScalar ISA = 1
-	// Every x86-64 processor has it.
+	// Every x86-64 CPU has it.
 	ISASSE2 ISA = 2
 	// With FMA and F16C.
 	ISAAVX2 ISA = 3
@@ -182,10 +182,10 @@ const (
 	ISAAVX512VNNI ISA = 5
 	// AVX512 with BF16 and VNNI.
 	ISAAVX512BF16 ISA = 6
-	// AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
-	// which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
+	// AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for this
+	// permission, also with AUTO; it raises the minimum size of signal stacks (guide/threads.md).
 	ISAAmx ISA = 7
-	// Every Arm64 processor has it.
+	// Every Arm64 CPU has it.
 	ISANEON ISA = 8
 	// NEON with DotProd.
 	ISANEONDot ISA = 9
@@ -193,75 +193,55 @@ const (
 	ISANEONBF16 ISA = 10
 )
 
-// Rotation: How rows of K and V are rotated before they are stored. Queries are rotated as K, and
-// outputs back from V, so that callers see no rotation: scores stay the same, and a few large dims
-// are spread over all others, which is what types of few bits need (guide/quality.md). The rotation
-// is computed in fp32 and fused into write, attend and read. What is stored is rotated: blocks,
-// files and items of stores. Reading rows back undoes it up to the rounding of fp32, also for types
-// that otherwise return what was written. A NaN or an infinity spreads to all dims that are rotated
-// together.
+// Rotation: How rows of K and V are rotated before they are stored. A rotation spreads a few large
+// dims over all others, which makes types of few bits more exact (guide/quality.md). Queries are
+// rotated like K, and outputs are rotated back, so scores stay the same and callers see no
+// rotation. The rotation is computed in fp32, in write, attend and read. Blocks, files and items of
+// stores hold rotated rows. Reading rows back undoes the rotation up to fp32 rounding, also for
+// types that otherwise return exactly what was written. A NaN or an infinity spreads to all dims
+// that are rotated together.
 type Rotation int32
 
 // Values of Rotation.
 const (
 	// Rows are stored as they are (default).
 	RotationNone Rotation = 0
-	// Each run of n dims, the largest power of two that divides the head dim, is multiplied by 1 /
-	// sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard (Sylvester's). The
-	// sign of dim d is minus where bit d of the fraction of pi is 1: the bits are those of
-	// 0x243F6A88 0x85A308D3 ..., the highest first. Of latent groups, V is rotated with the runs of
-	// K, and value_dim is a multiple of n.
+	// Each run of n dims, where n is the largest power of two that divides the head dim, is
+	// multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
+	// (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits of
+	// 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the runs of K,
+	// and value_dim must be a multiple of n.
 	RotationHadamard Rotation = 1
-	// A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or both.
+	// Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both.
 	RotationMatrix Rotation = 2
 )
 
-// HugePages: What to ask of the operating system for the slab.
+// HugePages: Huge pages for the memory of K and V.
 type HugePages int32
 
 // Values of HugePages.
 const (
-	// Transparent huge pages where the system offers them (default).
+	// Transparent huge pages if the system has them (default).
 	HugePagesAdvise HugePages = 0
-	// Pages of the normal size.
+	// Normal pages.
 	HugePagesOff HugePages = 1
-	// Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY.
+	// Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY.
 	HugePagesRequire HugePages = 2
 )
 
-// Eviction: Which cached blocks that nobody uses are evicted first, the ends of texts before their
-// beginnings.
+// Eviction: Which unused cached blocks are evicted first. The end of a sequence goes before its
+// beginning.
 type Eviction int32
 
 // Values of Eviction.
 const (
-	// Those that earn the fewest hits for their room, as learned from when blocks like them return.
+	// Blocks with the fewest expected hits for their size, learned from when similar blocks were
+	// used again.
 	EvictionLearned Eviction = 0
-	// Those that were not used for longest.
+	// The least recently used blocks.
 	EvictionLRU Eviction = 1
-	// Those matched least often since they were stored; among these, as LRU.
+	// The blocks matched least often since they were stored; among equals, as LRU.
 	EvictionLFU Eviction = 2
-)
-
-// MaskKind: What the data of a pkv_mask are.
-type MaskKind int32
-
-// Values of MaskKind.
-const (
-	// uint64_t [rows][row_stride]: bit j % 64 of word j / 64 says whether the row sees new token j
-	// of its own session. Of the new tokens, those are seen whose bit is set and which the window
-	// does not hide; what was there before the step is seen as without a mask.
-	MaskBits MaskKind = 1
-	// int32_t [rows]: a tree of speculative tokens by the parent of each new token: its index among
-	// the new tokens of its session, lower than the token's own, or -1 for none. A new token sees
-	// itself, its ancestors and, as without a mask, what was there before the step.
-	MaskParents MaskKind = 2
-	// uint8_t, for positions: 0 hides; any other byte shows what the causal rule and the window do
-	// not hide. The byte of query i of sequence s for column c is data[s * batch_stride + i *
-	// row_stride + c]; with first_rows (of pkv_attention_sequences, or pkv_batch_set_first_rows), i
-	// counts the rows of the padded batch. Positions before the first column are seen as without a
-	// mask.
-	MaskBytes MaskKind = 3
 )
 
 // PrefixUse: What a session does with the prefix index of its cache, if there is one.
@@ -277,61 +257,50 @@ const (
 	PrefixOff PrefixUse = 2
 )
 
-// Retention: How long the prefix index keeps what a session leaves behind: all blocks of a lower
-// retention are evicted before any of a higher one.
+// Retention: How long the prefix index keeps the blocks of a session: all blocks of lower retention
+// are evicted before any of higher retention.
 type Retention int32
 
 // Values of Retention.
 const (
-	// For a text that will hardly return: a batch job, an evaluation.
+	// Prompts that hardly come again: batch jobs, evaluations.
 	RetentionLow Retention = -1
-	// For a text like any other (default).
+	// Any other prompt (default).
 	RetentionNormal Retention = 0
-	// For a text that must stay fast, even if it comes seldom.
+	// Prompts that must stay fast, even if they are rare.
 	RetentionHigh Retention = 1
 )
 
-// IndexUnit: What an index list of pkv_batch_get_kv_indices counts.
+// MaskKind: The kind of data of a pkv_mask.
+type MaskKind int32
+
+// Values of MaskKind.
+const (
+	// uint64_t [rows][row_stride]: if bit j % 64 of word j / 64 is set, the row sees new token j of
+	// its own session, unless the window hides it. Tokens from before the step are seen as without
+	// a mask.
+	MaskBits MaskKind = 1
+	// int32_t [rows]: a tree of speculative tokens, as the parent of each new token: an index among
+	// the new tokens of the session, lower than the token's own, or -1 for none. A new token sees
+	// itself, its ancestors and, as without a mask, the tokens from before the step.
+	MaskParents MaskKind = 2
+	// uint8_t, one per position: 0 hides the position; any other byte shows it, unless the causal
+	// rule or the window hides it. The byte of query i of sequence s for column c is data[s *
+	// batch_stride + i * row_stride + c]; with first_rows (of pkv_attention_sequences, or
+	// pkv_batch_set_first_rows), i counts the rows of the padded batch. Positions before the first
+	// column are seen as without a mask.
+	MaskBytes MaskKind = 3
+)
+
+// IndexUnit: The unit of the indices of pkv_batch_get_kv_indices.
 type IndexUnit int32
 
 // Values of IndexUnit.
 const (
-	// Ids of blocks.
+	// Block ids.
 	IndexBlocks IndexUnit = 1
 	// Slots: block id * block size + offset in the block.
 	IndexSlots IndexUnit = 2
-)
-
-// StreamKind: Where bytes come from or go to.
-type StreamKind int32
-
-// Values of StreamKind.
-const (
-	// A regular file by its path. Saving writes a new file in the same directory and gives it the
-	// name when it is complete and on disk (fsync of the file, rename, fsync of its directory): at
-	// every moment, and after a crash, the path has the old file or the new one. Only its owner,
-	// the effective user, can read and write a new file (mode 0600). One that replaces a file keeps
-	// the permissions of that file if nobody else can have put it there: it belongs to the
-	// effective user and has no second name (hard link), its directory belongs to that user or to
-	// root, and nobody else may write to that directory, or it is sticky. Set-id bits are never
-	// kept, access control lists neither. Permissions of other users are kept only together with
-	// the Unix group of the old file, and not where it had an access control list. A path that ends
-	// in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links
-	// before the last name are followed: the directory is the caller's choice, and whoever may
-	// write to it, or rename it, can replace or delete what was saved. A load does not ask whose a
-	// file is: only a key tells that nobody else wrote it. What a killed process leaves has no name
-	// on file systems with O_TMPFILE. Where it has, and for the moment of a rename, its name is
-	// ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock on it (flock), and later saves in
-	// the directory remove those of the effective user that nobody has locked. (On a network file
-	// system whose locks other machines do not see, save from one machine at a time.)
-	StreamPath StreamKind = 1
-	// An open, blocking descriptor, from where it stands. It stays open, and what follows the file
-	// in it is left alone. A save that fails leaves what it has written.
-	StreamDescriptor StreamKind = 2
-	// The caller's memory.
-	StreamBuffer StreamKind = 3
-	// The caller's functions. A load asks for no byte beyond the file.
-	StreamCallbacks StreamKind = 4
 )
 
 // PrefixEventKind: What happened to a block position.
@@ -339,32 +308,64 @@ type PrefixEventKind int32
 
 // Values of PrefixEventKind.
 const (
-	// A match can end after it now.
+	// A match can now end after it.
 	PrefixStored PrefixEventKind = 1
-	// It, or what a match that ends after it needs, made room.
+	// It, or a block that such a match needs, was evicted.
 	PrefixEvicted PrefixEventKind = 2
-	// It went because its salt's quota was full.
+	// It was removed because its salt's quota was full.
 	PrefixExpelled PrefixEventKind = 3
-	// It went by pkv_prefix_clear.
+	// It was removed by pkv_prefix_clear.
 	PrefixCleared PrefixEventKind = 4
 )
 
-// CachePlan: Sizes of K and V, of one layer group or of all.
+// StreamKind: Where the bytes of a file come from or go to.
+type StreamKind int32
+
+// Values of StreamKind.
+const (
+	// A regular file by its path. A save writes a new file in the same directory and renames it
+	// when it is complete and on disk (fsync of the file, rename, fsync of its directory): at any
+	// time, even after a crash, the path is the old file or the new one. A new file can be read and
+	// written only by its owner, the effective user (mode 0600). A file that replaces another keeps
+	// its permissions if nobody else can have put that one there: it belongs to the effective user
+	// and has no second hard link, its directory belongs to that user or to root, and other users
+	// cannot write to that directory, or it is sticky. Set-id bits and access control lists are
+	// never kept. Permissions of other users are kept only if the Unix group of the old file is
+	// kept, too, and the old file had no access control list. A path that ends in a symbolic link,
+	// a directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier in the path are
+	// followed: the caller chooses the directory, and anyone who can write to it or rename it can
+	// replace or delete saved files. A load does not check the owner of a file: only a key proves
+	// that nobody else wrote it. On file systems with O_TMPFILE, an unfinished file has no name.
+	// Otherwise, and during a rename, its name is ".pagedkv-", 16 digits and ".tmp". Its writer
+	// holds a lock on it (flock). Later saves in the directory delete unlocked ones of the
+	// effective user, which killed processes left. (If a network file system does not share locks
+	// between machines, save from one machine at a time.)
+	StreamPath StreamKind = 1
+	// An open, blocking descriptor, from its current position. It stays open; bytes after the file
+	// are not touched. A failed save leaves the bytes that it wrote.
+	StreamDescriptor StreamKind = 2
+	// The caller's memory.
+	StreamBuffer StreamKind = 3
+	// The caller's functions. A load reads no byte after the file.
+	StreamCallbacks StreamKind = 4
+)
+
+// CachePlan: Sizes of K and V, for one layer group or all of them.
 type CachePlan struct {
-	// How many groups these sizes are of.
+	// The number of groups that these sizes cover.
 	Groups uint32
 	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
-	// block_size times that, or a state of every layer.
+	// block_size times that, or a state of each layer.
 	BytesPerBlock uint64
-	// Blocks, summed over groups; with shared_memory those that all of it would be, of each.
+	// Blocks, summed over groups; with shared_memory, each group counts as if it had all of it.
 	Blocks uint64
-	// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
-	// there is none).
+	// Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
+	// if there is none.
 	Tokens uint64
 	// Bytes of all K and V memory.
 	TotalBytes uint64
-	// What the allocator's own tables take beside it.
+	// Bytes of the pools' own tables.
 	BookkeepingBytes uint64
 }
 
@@ -380,21 +381,21 @@ func cachePlanOf(r *raw.CachePlan) CachePlan {
 	}
 }
 
-// CacheInfo: What a cache was made with, defaults filled in.
+// CacheInfo: The options of a cache, with defaults filled in.
 type CacheInfo struct {
-	// Where K and V live.
+	// Where K and V are stored.
 	Storage Storage
-	// How the bytes of a block are arranged.
+	// The layout of the bytes.
 	Layout Layout
 	// Tokens per block.
 	BlockSize uint32
-	// How many layer groups.
+	// The number of layer groups.
 	Groups uint32
-	// Over all groups.
+	// Layers of all groups.
 	Layers uint32
 	// Threads that compute attention.
 	Threads uint32
-	// The one whose kernels run.
+	// The instruction set of the kernels that run.
 	ISA ISA
 }
 
@@ -410,18 +411,18 @@ func cacheInfoOf(r *raw.CacheInfo) CacheInfo {
 	}
 }
 
-// CacheStats: Counts of a cache over all layer groups. Since 0.1.
+// CacheStats: Statistics of a cache over all layer groups. Since 0.1.
 type CacheStats struct {
 	// Open sessions.
 	Sessions uint32
 	// Open snapshots.
 	Snapshots uint32
-	// Batches begun and neither committed nor aborted.
+	// Batches in progress: neither committed nor aborted.
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
-	// groups have now.
+	// Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
+	// have now.
 	Blocks uint64
 	// Blocks that are free.
 	FreeBlocks uint64
@@ -429,13 +430,13 @@ type CacheStats struct {
 	UsedBlocks uint64
 	// The most blocks in use at once so far.
 	UsedBlocksPeak uint64
-	// Used blocks that only the prefix index holds: begin takes them where free ones are short.
+	// Used blocks that only the prefix index holds. They are evicted when free blocks run out.
 	EvictableBlocks uint64
-	// Committed tokens of all sessions; shared ones count in each.
+	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
-	// Slots that hold a token, over all groups; shared ones count once.
+	// Slots that hold a token, over all groups; a shared block counts once.
 	SlotsFilled uint64
-	// Slots of blocks in use; slots_filled of them are utilized.
+	// Slots of blocks in use, filled or not.
 	SlotsReserved uint64
 	// Bytes of K and V memory that the cache has mapped or allocated.
 	BytesReserved uint64
@@ -453,7 +454,7 @@ type CacheStats struct {
 	PageBytes uint64
 	// Pages in all.
 	Pages uint64
-	// Pages that belong to no group now.
+	// Pages of no group now.
 	FreePages uint64
 }
 
@@ -483,27 +484,27 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 	}
 }
 
-// PoolStats: Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks =
-// free + used + retired.
+// PoolStats: Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used +
+// retired.
 type PoolStats struct {
 	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
+	// Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
 	Blocks uint64
-	// Blocks that nobody holds.
+	// Blocks without references.
 	Free uint64
 	// Blocks with at least one reference.
 	Used uint64
-	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-	// several threads took blocks at the same moment.
+	// The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
+	// threads took blocks at the same time.
 	UsedPeak uint64
 	// Blocks with more than one reference.
 	Shared uint64
-	// Blocks out of service because their generation ran out.
+	// Blocks no longer used because their generation reached its limit.
 	Retired uint64
 	// References to all blocks.
 	References uint64
-	// Slots that hold a token; those of a shared block count once.
+	// Slots that hold a token; a shared block counts once.
 	SlotsFilled uint64
 }
 
@@ -521,19 +522,19 @@ func poolStatsOf(r *raw.PoolStats) PoolStats {
 	}
 }
 
-// SessionInfo: What a session holds now.
+// SessionInfo: The current state of a session.
 type SessionInfo struct {
-	// That of the session's config, or set since.
+	// From the session's config, or set later.
 	Priority int32
 	// 1: between pkv_session_suspend and pkv_session_resume.
 	Suspended bool
 	// Committed tokens.
 	Length uint64
-	// With remembered ones that are to be computed again.
+	// Committed tokens and those to be computed again.
 	Total uint64
-	// Blocks held, over all groups, reserved ones too.
+	// Blocks held, over all groups, including reserved ones.
 	Blocks uint64
-	// Of these, held by nobody else: a suspend or a close frees them.
+	// Blocks held by nothing else: suspend or close frees them.
 	ExclusiveBlocks uint64
 }
 
@@ -552,13 +553,13 @@ func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 type BlockState struct {
 	// The block id.
 	ID uint32
-	// How often this id has been freed.
+	// The number of times that this id was freed.
 	Generation uint32
 	// 0: free.
 	References uint32
 	// Slots claimed, 0 to block_size.
 	Filled uint32
-	// 1: read only.
+	// 1: read-only.
 	Sealed bool
 }
 
@@ -572,17 +573,17 @@ func blockStateOf(r *raw.BlockState) BlockState {
 	}
 }
 
-// PrefixStats: Figures of one salt's share of the index, or of all of it.
+// PrefixStats: Statistics of the index, for one salt or all.
 type PrefixStats struct {
 	// Calls of pkv_session_match_prefix, and resumes.
 	Matches uint64
-	// Tokens asked for.
+	// Tokens looked for.
 	AskedTokens uint64
 	// Tokens found.
 	MatchedTokens uint64
 	// Whole block positions found.
 	MatchedBlocks uint64
-	// Block positions stored so far.
+	// Block positions cached so far.
 	PublishedBlocks uint64
 	// Block positions removed so far because memory was needed.
 	EvictedBlocks uint64
@@ -590,9 +591,9 @@ type PrefixStats struct {
 	ExpelledBlocks uint64
 	// Block positions removed so far by pkv_prefix_clear.
 	ClearedBlocks uint64
-	// Block positions stored now.
+	// Block positions cached now.
 	CachedBlocks uint64
-	// Of these, used by nobody and not pinned.
+	// Of these, unused and not pinned.
 	EvictableBlocks uint64
 	// Of these, pinned.
 	PinnedBlocks uint64
@@ -614,16 +615,16 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	}
 }
 
-// PrefixEvent: What happened to one block position. A match of a text ends after the last of its
-// positions that were stored and have not gone. Without windows a position is stored after the one
-// that precedes it, and goes before it; where a group has a window, positions before it may have
-// gone. This struct is pinned: it will not grow.
+// PrefixEvent: A change of one block position. A match of a prompt ends after the last of its
+// positions that were stored and not removed since. Without windows, a position is stored after the
+// one before it and removed before it; if a group has a window, positions before it may be missing.
+// This struct is pinned: it will not grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64
 	// Hash of the block and all before it: see pkv_prefix_hash_blocks.
 	Hash uint64
-	// Hash of the block before it; of the first block, hash of the salt.
+	// Hash of the block before it; for the first block, of the salt.
 	Parent uint64
 	// Position of its first token.
 	Position uint64
@@ -641,21 +642,21 @@ func prefixEventOf(r *raw.PrefixEvent) PrefixEvent {
 	}
 }
 
-// FileInfo: What a file says of itself.
+// FileInfo: The properties of a file.
 type FileInfo struct {
 	// Version of the format: 1 without a key, 2 with one.
 	Version uint32
 	// Size of the file.
 	Bytes uint64
-	// Of these, keys and values.
+	// Of these, bytes of K and V.
 	KVBytes uint64
-	// Sequences.
+	// Sessions and snapshots.
 	Sessions uint64
-	// Tokens of all sequences; shared ones count in each.
+	// Tokens of all of these; shared ones count in each.
 	Tokens uint64
 	// Positions whose K and V are stored; shared ones count once.
 	StoredTokens uint64
-	// Texts of the prefix index.
+	// Entries of the prefix index.
 	PrefixEntries uint64
 	// Tokens per block of the cache that was saved.
 	BlockSize uint32
@@ -669,7 +670,7 @@ type FileInfo struct {
 	Authenticated bool
 	// Bytes of the fingerprint; 0: the file has none.
 	FingerprintSize uint32
-	// What the saver named the model by.
+	// The fingerprint.
 	Fingerprint [64]byte
 }
 
@@ -692,29 +693,29 @@ func fileInfoOf(r *raw.FileInfo) FileInfo {
 	}
 }
 
-// StoreStats: What a tier has done so far. An item is a block of one layer group.
+// StoreStats: Statistics of a cache's store. An item is one block of one layer group.
 type StoreStats struct {
-	// 1: the store failed lately and is left alone for a while.
+	// 1: the store failed recently, and gets no calls for a while.
 	Down bool
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
 	// Block positions not written: the queue was full, memory was needed, or the store failed.
 	DroppedBlocks uint64
-	// Items that the store took.
+	// Items that the store accepted.
 	WrittenItems uint64
 	// Bytes of these items.
 	WrittenBytes uint64
-	// Items not written because the store had them already.
+	// Items not written because the store had them.
 	KnownItems uint64
-	// Items that were looked for in the store.
+	// Items looked for in the store.
 	AskedItems uint64
-	// Items that the store gave back.
+	// Items that the store returned.
 	ReadItems uint64
 	// Bytes of these items.
 	ReadBytes uint64
-	// Items that were not as they had been put: misses.
+	// Items with changed bytes: misses.
 	CorruptItems uint64
-	// Calls that the store failed.
+	// Calls of the store that failed.
 	Failures uint64
 }
 
@@ -734,11 +735,11 @@ func storeStatsOf(r *raw.StoreStats) StoreStats {
 	}
 }
 
-// ComputeInfo: What a pkv_compute runs on.
+// ComputeInfo: The threads and instruction set of a pkv_compute.
 type ComputeInfo struct {
-	// The caller's included.
+	// Threads, including the caller's.
 	Threads uint32
-	// The one whose kernels run.
+	// The instruction set of its kernels.
 	ISA ISA
 }
 

@@ -65,21 +65,22 @@
 #ifndef PAGEDKV_H
 #define PAGEDKV_H
 
-/* clang-format off: in the order of the tour. */
-#include <pagedkv/attention.h>
-#include <pagedkv/batch.h>
-#include <pagedkv/cache.h>
-#include <pagedkv/common.h>
-#include <pagedkv/compute.h>
-#include <pagedkv/file.h>
-#include <pagedkv/kv.h>
-#include <pagedkv/pool.h>
-#include <pagedkv/prefix.h>
-#include <pagedkv/session.h>
-#include <pagedkv/snapshot.h>
-#include <pagedkv/stats.h>
-#include <pagedkv/store.h>
+/* In the order of the tour. */
+/* clang-format off */
 #include <pagedkv/version.h>
+#include <pagedkv/common.h>
+#include <pagedkv/cache.h>
+#include <pagedkv/session.h>
+#include <pagedkv/batch.h>
+#include <pagedkv/snapshot.h>
+#include <pagedkv/prefix.h>
+#include <pagedkv/file.h>
+#include <pagedkv/store.h>
+#include <pagedkv/pool.h>
+#include <pagedkv/stats.h>
+#include <pagedkv/kv.h>
+#include <pagedkv/attention.h>
+#include <pagedkv/compute.h>
 /* clang-format on */
 
 #endif

@@ -30,6 +30,12 @@ static const char* go_pkv_status_string(int status) {
 static const char* go_pkv_last_error(void) {
   return pkv_last_error();
 }
+static uint32_t go_pkv_version(void) {
+  return pkv_version();
+}
+static const char* go_pkv_version_string(void) {
+  return pkv_version_string();
+}
 static int go_pkv_cache_compute_plan(pkv_cache_config* config, uint32_t group, pkv_cache_plan* out)
     {
   return pkv_cache_compute_plan(config, group, out);
@@ -60,51 +66,6 @@ static int go_pkv_isa_supported(int isa, int32_t* out) {
 }
 static const char* go_pkv_isa_name(int isa) {
   return pkv_isa_name((pkv_isa)isa);
-}
-static int go_pkv_compute_create(pkv_compute_config* config, uintptr_t* out) {
-  return pkv_compute_create(config, (pkv_compute *)(void*)out);
-}
-static int go_pkv_compute_destroy(uintptr_t compute) {
-  return pkv_compute_destroy((pkv_compute)compute);
-}
-static int go_pkv_compute_get_info(uintptr_t compute, pkv_compute_info* out) {
-  return pkv_compute_get_info((pkv_compute)compute, out);
-}
-static int go_pkv_openmp_runner(pkv_runner* out) {
-  return pkv_openmp_runner(out);
-}
-static int go_pkv_cache_get_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
-  return pkv_cache_get_kv_view((pkv_cache)cache, layer, out);
-}
-static int go_pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint64_t* bytes) {
-  return pkv_kv_view_plan(kv, latent, memory, bytes);
-}
-static int go_pkv_kv_write_slots(uintptr_t compute, pkv_kv_view kv, int kv_given, size_t rows,
-    int64_t* slots, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
-  return pkv_kv_write_slots((pkv_compute)compute, kv_given ? &kv : NULL, rows, slots, k_given ? &k :
-      NULL, v_given ? &v : NULL);
-}
-static int go_pkv_kv_read_slots(uintptr_t compute, pkv_kv_view kv, int kv_given, size_t rows,
-    int64_t* slots, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
-  return pkv_kv_read_slots((pkv_compute)compute, kv_given ? &kv : NULL, rows, slots, k_given ? &k :
-      NULL, v_given ? &v : NULL);
-}
-static int go_pkv_kv_write(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
-    sequences, int sequences_given, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
-  return pkv_kv_write((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
-      NULL, k_given ? &k : NULL, v_given ? &v : NULL);
-}
-static int go_pkv_attention(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
-    sequences, int sequences_given, go_pkv_attention_params params, pkv_tensor q, int q_given,
-    pkv_tensor out, int out_given) {
-  return pkv_attention((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
-      NULL, go_pkv_attention_params_of(&params), q_given ? &q : NULL, out_given ? &out : NULL);
-}
-static int go_pkv_attention_merge(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse,
-    size_t rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float*
-    merged_lse) {
-  return pkv_attention_merge((pkv_compute)compute, count, outs, (const float *const *)lse, rows,
-      heads, dim, merged_given ? &merged : NULL, merged_lse);
 }
 static int go_pkv_pool_create(pkv_pool_config* config, uintptr_t* out) {
   return pkv_pool_create(config, (pkv_pool *)(void*)out);
@@ -209,6 +170,51 @@ static int go_pkv_session_read_state(uintptr_t session, uint32_t layer, uint64_t
     size, void* state) {
   return pkv_session_read_state((pkv_session)session, layer, tokens, size, state);
 }
+static int go_pkv_compute_create(pkv_compute_config* config, uintptr_t* out) {
+  return pkv_compute_create(config, (pkv_compute *)(void*)out);
+}
+static int go_pkv_compute_destroy(uintptr_t compute) {
+  return pkv_compute_destroy((pkv_compute)compute);
+}
+static int go_pkv_compute_get_info(uintptr_t compute, pkv_compute_info* out) {
+  return pkv_compute_get_info((pkv_compute)compute, out);
+}
+static int go_pkv_openmp_runner(pkv_runner* out) {
+  return pkv_openmp_runner(out);
+}
+static int go_pkv_cache_get_kv_view(uintptr_t cache, uint32_t layer, pkv_kv_view* out) {
+  return pkv_cache_get_kv_view((pkv_cache)cache, layer, out);
+}
+static int go_pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint64_t* bytes) {
+  return pkv_kv_view_plan(kv, latent, memory, bytes);
+}
+static int go_pkv_kv_write_slots(uintptr_t compute, pkv_kv_view kv, int kv_given, size_t rows,
+    int64_t* slots, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
+  return pkv_kv_write_slots((pkv_compute)compute, kv_given ? &kv : NULL, rows, slots, k_given ? &k :
+      NULL, v_given ? &v : NULL);
+}
+static int go_pkv_kv_read_slots(uintptr_t compute, pkv_kv_view kv, int kv_given, size_t rows,
+    int64_t* slots, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
+  return pkv_kv_read_slots((pkv_compute)compute, kv_given ? &kv : NULL, rows, slots, k_given ? &k :
+      NULL, v_given ? &v : NULL);
+}
+static int go_pkv_kv_write(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
+    sequences, int sequences_given, pkv_tensor k, int k_given, pkv_tensor v, int v_given) {
+  return pkv_kv_write((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
+      NULL, k_given ? &k : NULL, v_given ? &v : NULL);
+}
+static int go_pkv_attention(uintptr_t compute, pkv_kv_view kv, int kv_given, pkv_attention_sequences
+    sequences, int sequences_given, go_pkv_attention_params params, pkv_tensor q, int q_given,
+    pkv_tensor out, int out_given) {
+  return pkv_attention((pkv_compute)compute, kv_given ? &kv : NULL, sequences_given ? &sequences :
+      NULL, go_pkv_attention_params_of(&params), q_given ? &q : NULL, out_given ? &out : NULL);
+}
+static int go_pkv_attention_merge(uintptr_t compute, size_t count, pkv_tensor* outs, void* lse,
+    size_t rows, uint32_t heads, uint32_t dim, pkv_tensor merged, int merged_given, float*
+    merged_lse) {
+  return pkv_attention_merge((pkv_compute)compute, count, outs, (const float *const *)lse, rows,
+      heads, dim, merged_given ? &merged : NULL, merged_lse);
+}
 static int go_pkv_batch_begin(uintptr_t cache, size_t count, uintptr_t* sessions, uint32_t*
     new_tokens, uint64_t* blocks_short, uintptr_t* out) {
   return pkv_batch_begin((pkv_cache)cache, count, (const pkv_session *)(void*)sessions, new_tokens,
@@ -272,20 +278,6 @@ static int go_pkv_snapshot_open(uintptr_t cache, uintptr_t snapshot, uintptr_t* 
 static int go_pkv_snapshot_close(uintptr_t snapshot) {
   return pkv_snapshot_close((pkv_snapshot)snapshot);
 }
-static int go_pkv_file_save(uintptr_t cache, size_t n, pkv_file_item* items, pkv_file_config config,
-    int config_given, pkv_stream to, int to_given, uint64_t* bytes) {
-  return pkv_file_save((pkv_cache)cache, n, items, config_given ? &config : NULL, to_given ? &to :
-      NULL, bytes);
-}
-static int go_pkv_file_load(uintptr_t cache, pkv_file_config config, int config_given, pkv_stream
-    from, int from_given, size_t capacity, uintptr_t* sessions, uint64_t* labels, size_t* count) {
-  return pkv_file_load((pkv_cache)cache, config_given ? &config : NULL, from_given ? &from : NULL,
-      capacity, (pkv_session *)(void*)sessions, labels, count);
-}
-static int go_pkv_file_inspect(pkv_file_config config, int config_given, pkv_stream from, int
-    from_given, pkv_file_info* out) {
-  return pkv_file_inspect(config_given ? &config : NULL, from_given ? &from : NULL, out);
-}
 static int go_pkv_session_match_prefix(uintptr_t session, size_t n, int32_t* tokens, uint64_t*
     matched) {
   return pkv_session_match_prefix((pkv_session)session, n, tokens, matched);
@@ -320,6 +312,20 @@ static int go_pkv_prefix_hash_blocks(void* salt, size_t salt_size, uint32_t bloc
     int32_t* tokens, uint64_t* hashes) {
   return pkv_prefix_hash_blocks(salt, salt_size, block_size, n, tokens, hashes);
 }
+static int go_pkv_file_save(uintptr_t cache, size_t n, pkv_file_item* items, pkv_file_config config,
+    int config_given, pkv_stream to, int to_given, uint64_t* bytes) {
+  return pkv_file_save((pkv_cache)cache, n, items, config_given ? &config : NULL, to_given ? &to :
+      NULL, bytes);
+}
+static int go_pkv_file_load(uintptr_t cache, pkv_file_config config, int config_given, pkv_stream
+    from, int from_given, size_t capacity, uintptr_t* sessions, uint64_t* labels, size_t* count) {
+  return pkv_file_load((pkv_cache)cache, config_given ? &config : NULL, from_given ? &from : NULL,
+      capacity, (pkv_session *)(void*)sessions, labels, count);
+}
+static int go_pkv_file_inspect(pkv_file_config config, int config_given, pkv_stream from, int
+    from_given, pkv_file_info* out) {
+  return pkv_file_inspect(config_given ? &config : NULL, from_given ? &from : NULL, out);
+}
 static int go_pkv_store_prefetch(uintptr_t cache, void* salt, size_t salt_size, size_t n, int32_t*
     tokens) {
   return pkv_store_prefetch((pkv_cache)cache, salt, salt_size, n, tokens);
@@ -341,12 +347,6 @@ static int go_pkv_store_get_stats(uintptr_t cache, pkv_store_stats* out) {
 static int go_pkv_store_open_directory(pkv_directory_config config, int config_given, pkv_store*
     out) {
   return pkv_store_open_directory(config_given ? &config : NULL, out);
-}
-static uint32_t go_pkv_version(void) {
-  return pkv_version();
-}
-static const char* go_pkv_version_string(void) {
-  return pkv_version_string();
 }
 */
 import "C"
@@ -438,25 +438,37 @@ func attentionParamsValue(pointer *AttentionParams) (all C.go_pkv_attention_para
 	return all
 }
 
-// StatusString is pkv_status_string. Gives the name of a status, "PKV_OUT_OF_BLOCKS". Any thread.
-// Static storage. Since 0.1.
+// StatusString is pkv_status_string. Returns the name of a status, such as "PKV_OUT_OF_BLOCKS". Any
+// thread. Static storage. Since 0.1.
 //
 //   - status: The status; for an unknown value the name is "PKV_UNKNOWN_STATUS".
 func StatusString(status int32) string {
 	return C.GoString(C.go_pkv_status_string(C.int(status)))
 }
 
-// LastError is pkv_last_error. Tells in one sentence, with its numbers, why the last failed call on
-// this thread failed: "begin needs 12 blocks in group 0, 3 are free (9 short)". Never NULL; "" when
-// nothing failed yet. Calls that succeed leave the sentence alone. The text belongs to the library
-// and stays valid until the next failing call on the same thread. Since 0.1.
+// LastError is pkv_last_error. Returns the error message of the last failed call on this thread:
+// one sentence, with the numbers, such as "begin needs 12 blocks in group 0, 3 are free (9 short)".
+// Never NULL; "" if no call failed yet. Calls that succeed do not change it. The text belongs to
+// the library and stays valid until the next failing call on the same thread. Since 0.1.
 func LastError() string {
 	return C.GoString(C.go_pkv_last_error())
 }
 
-// CacheComputePlan is pkv_cache_compute_plan. Tells what a cache of this config would take;
-// allocates nothing. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED
-// (isa; an index or a store that the storage cannot have). Since 0.1.
+// Version is pkv_version. Returns the version of the loaded library: major * 1000000 + minor * 1000
+// + patch. Any thread. Since 0.1.
+func Version() uint32 {
+	return uint32(C.go_pkv_version())
+}
+
+// VersionString is pkv_version_string. Returns the version of the loaded library, "0.1.0". Static
+// storage. Any thread. Since 0.1.
+func VersionString() string {
+	return C.GoString(C.go_pkv_version_string())
+}
+
+// CacheComputePlan is pkv_cache_compute_plan. Computes the sizes that a cache of this config would
+// have. Allocates nothing. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE,
+// UNSUPPORTED (isa; an index or a store with a storage that cannot have it). Since 0.1.
 //
 //   - config: The config.
 //   - group: The index of one group, or PKV_ALL_GROUPS.
@@ -468,7 +480,7 @@ func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status 
 	))
 }
 
-// CacheCreate is pkv_cache_create. Makes a cache. Memory is reserved now; it is touched as blocks
+// CacheCreate is pkv_cache_create. Creates a cache. Memory is reserved now, and touched when blocks
 // are first used, unless prefault is set. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices),
 // OVERFLOW, TOO_LARGE, NO_MEMORY, UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory).
 // Since 0.1.
@@ -481,55 +493,55 @@ func CacheCreate(config *CacheConfig, out *Cache) Status {
 	))
 }
 
-// CacheDestroy is pkv_cache_destroy. Closes a cache with its sessions, batches and snapshots: their
-// handles are stale from now on. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+// CacheDestroy is pkv_cache_destroy. Closes a cache and its sessions, batches and snapshots. Their
+// handles are stale from then on. Statuses: STALE_HANDLE, BUSY. Since 0.1.
 //
 //   - cache: The cache. NULL is OK.
 func CacheDestroy(cache Cache) Status {
 	return Status(C.go_pkv_cache_destroy(C.uintptr_t(cache)))
 }
 
-// CacheGetInfo is pkv_cache_get_info. Tells what a cache was made with. Statuses: none of its own.
+// CacheGetInfo is pkv_cache_get_info. Returns the options of a cache. Statuses: none of its own.
 // Since 0.1.
 //
 //   - cache: The cache.
-//   - out: The answer.
+//   - out: The options.
 func CacheGetInfo(cache Cache, out *CacheInfo) Status {
 	return Status(C.go_pkv_cache_get_info(
 		C.uintptr_t(cache), (*C.pkv_cache_info)(unsafe.Pointer(out)),
 	))
 }
 
-// CacheGetStats is pkv_cache_get_stats. Tells the counts of a cache over all groups. Exact while no
-// other thread uses the cache. Statuses: none of its own. Since 0.1.
+// CacheGetStats is pkv_cache_get_stats. Returns the statistics of a cache over all groups. Exact
+// while no other thread uses the cache. Statuses: none of its own. Since 0.1.
 //
 //   - cache: The cache.
-//   - out: The counts.
+//   - out: The statistics.
 func CacheGetStats(cache Cache, out *CacheStats) Status {
 	return Status(C.go_pkv_cache_get_stats(
 		C.uintptr_t(cache), (*C.pkv_cache_stats)(unsafe.Pointer(out)),
 	))
 }
 
-// CacheGetPoolStats is pkv_cache_get_pool_stats. Tells the counts of the pool of one group.
+// CacheGetPoolStats is pkv_cache_get_pool_stats. Returns the statistics of the pool of one group.
 // Statuses: OUT_OF_RANGE. Since 0.1.
 //
 //   - cache: The cache.
 //   - group: The index of the group.
-//   - out: The counts.
+//   - out: The statistics.
 func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
 	return Status(C.go_pkv_cache_get_pool_stats(
 		C.uintptr_t(cache), C.uint32_t(group), (*C.pkv_pool_stats)(unsafe.Pointer(out)),
 	))
 }
 
-// CacheFormatMetrics is pkv_cache_format_metrics. Writes the figures of a cache as text in the
-// exposition format of Prometheus, ready to be served: gauges of blocks by group and state, of
-// memory and of open objects; counters of tokens, steps, suspensions, copies and of the prefix
-// index (over all salts). Statuses: BUFFER_TOO_SMALL. Since 0.1.
+// CacheFormatMetrics is pkv_cache_format_metrics. Writes the metrics of a cache as text in
+// Prometheus' exposition format, ready to be served: gauges of blocks by group and state, of memory
+// and of open objects; counters of tokens, steps, suspensions, copies and of the prefix index (over
+// all salts). Statuses: BUFFER_TOO_SMALL. Since 0.1.
 //
 //   - cache: The cache.
-//   - capacity: Bytes that text has room for. The text grows while others use the cache: leave
+//   - capacity: Bytes that text has room for. The text grows while the cache is in use: leave
 //     some room.
 //   - text: [capacity]: the text with a final NUL. May be NULL if capacity is 0.
 //   - size: Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
@@ -541,235 +553,37 @@ func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) 
 }
 
 // CacheValidate is pkv_cache_validate. Checks every invariant: those of the pools, and that the
-// references of all sessions, snapshots and batches are just those that the pools count. Call it
-// while no other thread uses the cache. Statuses: INTERNAL (the sentence has what does not hold).
-// Since 0.1.
+// references of all sessions, snapshots and batches equal the counts of the pools. Call it while no
+// other thread uses the cache. Statuses: INTERNAL (the error message says which invariant is
+// broken). Since 0.1.
 //
 //   - cache: The cache.
 func CacheValidate(cache Cache) Status {
 	return Status(C.go_pkv_cache_validate(C.uintptr_t(cache)))
 }
 
-// ISASupported is pkv_isa_supported. Tells whether this build has kernels for an instruction set
-// and this processor can run them. Statuses: INVALID_ARGUMENT. Since 0.1.
+// ISASupported is pkv_isa_supported. Reports whether this build has kernels for an instruction set
+// and this CPU can run them. Statuses: INVALID_ARGUMENT. Since 0.1.
 //
-//   - isa: The instruction set. AUTO is always there.
+//   - isa: The instruction set. AUTO is always supported.
 //   - out: 1 if so, else 0.
 func ISASupported(isa int32, out *int32) Status {
 	return Status(C.go_pkv_isa_supported(C.int(isa), (*C.int32_t)(unsafe.Pointer(out))))
 }
 
-// ISAName is pkv_isa_name. Gives the name of an instruction set, "avx512". Static storage. Since
-// 0.1.
+// ISAName is pkv_isa_name. Returns the name of an instruction set, such as "avx512". Static
+// storage. Since 0.1.
 //
 //   - isa: The instruction set; for an unknown value the name is "unknown".
 func ISAName(isa int32) string {
 	return C.GoString(C.go_pkv_isa_name(C.int(isa)))
 }
 
-// ComputeCreate is pkv_compute_create. Makes a pkv_compute. Statuses: INVALID_ARGUMENT, UNSUPPORTED
-// (isa), NO_MEMORY. Since 0.1.
+// PoolCreate is pkv_pool_create. Creates a pool whose blocks are all free. Statuses:
+// INVALID_ARGUMENT, TOO_LARGE, NO_MEMORY. Since 0.1.
 //
-//   - config: The config. NULL: defaults.
-//   - out: The pkv_compute, to be destroyed by pkv_compute_destroy.
-func ComputeCreate(config *ComputeConfig, out *Compute) Status {
-	return Status(C.go_pkv_compute_create(
-		(*C.pkv_compute_config)(unsafe.Pointer(config)), (*C.uintptr_t)(unsafe.Pointer(out)),
-	))
-}
-
-// ComputeDestroy is pkv_compute_destroy. Ends the threads of a pkv_compute and gives back its
-// working memory. Statuses: STALE_HANDLE, BUSY. Since 0.1.
-//
-//   - compute: The pkv_compute. NULL is OK.
-func ComputeDestroy(compute Compute) Status {
-	return Status(C.go_pkv_compute_destroy(C.uintptr_t(compute)))
-}
-
-// ComputeGetInfo is pkv_compute_get_info. Tells what a pkv_compute runs on. Statuses: none of its
-// own. Since 0.1.
-//
-//   - compute: The pkv_compute. NULL: the process's default.
-//   - out: The answer.
-func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
-	return Status(C.go_pkv_compute_get_info(
-		C.uintptr_t(compute), (*C.pkv_compute_info)(unsafe.Pointer(out)),
-	))
-}
-
-// OpenmpRunner is pkv_openmp_runner. Gives the OpenMP threads of the process as a runner: those
-// that a host's own matrix products run on, such as PyTorch's. A call then wakes no threads beside
-// them, and has their number and the processors that they are bound to. For the config of a
-// pkv_compute or a cache. libgomp, libomp and libiomp5 will do. The library is looked up among the
-// symbols that all of the process sees: where it was loaded with another one, before it or by
-// RTLD_GLOBAL. A forked child whose parent computed on them has no such threads: there the calling
-// thread does all tasks. Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since
-// 0.1.
-//
-//   - out: The runner. Its threads are as many as omp_get_max_threads() tells now.
-func OpenmpRunner(out *Runner) Status {
-	return Status(C.go_pkv_openmp_runner((*C.pkv_runner)(unsafe.Pointer(out))))
-}
-
-// CacheGetKVView is pkv_cache_get_kv_view. Tells where one layer of a paged cache is in memory, for
-// engines with kernels of their own. Read only. The addresses stay valid as long as the cache;
-// pkv_session_get_block_table tells which blocks hold what. Statuses: OUT_OF_RANGE (layer),
-// UNSUPPORTED (not PAGED). Since 0.1.
-//
-//   - cache: The cache.
-//   - layer: The layer of the model.
-//   - out: The view.
-func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
-	return Status(C.go_pkv_cache_get_kv_view(
-		C.uintptr_t(cache), C.uint32_t(layer), (*C.pkv_kv_view)(unsafe.Pointer(out)),
-	))
-}
-
-// KVViewPlan is pkv_kv_view_plan. Lays out K and V of one layer in a run of memory of the caller's,
-// as a cache of the same layout has them: fills in the strides of a view and tells its size.
-// Allocates and touches nothing. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
-//
-//   - kv: Filled in by the caller: layout, block_size, kv_heads, key_dim, value_dim (0:
-//     key_dim), dtype, value_dtype, blocks, rotation and its matrices. Filled in by the call:
-//     the rest.
-//   - latent: 1: V is the first value_dim dims of K; 0: it has memory of its own.
-//   - memory: Where K and V are to lie, best at a multiple of 64; this call does not touch it.
-//     NULL: only the strides and the size are wanted; k and v become NULL.
-//   - bytes: The size of K and V.
-func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
-	return Status(C.go_pkv_kv_view_plan(
-		(*C.pkv_kv_view)(unsafe.Pointer(kv)), C.uint32_t(latent), memory,
-		(*C.uint64_t)(unsafe.Pointer(bytes)),
-	))
-}
-
-// KVWriteSlots is pkv_kv_write_slots. Stores rows of K and V in memory of the caller's, converted,
-// quantised and packed as a cache stores them. Any thread. Slot s is in block s / block_size, at s
-// % block_size. Of several rows with the same slot the last one stays. Memory of slots that are not
-// in the list does not change. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW,
-// NO_MEMORY. Since 0.1.
-//
-//   - compute: What it runs on. NULL: all processors.
-//   - kv: The memory of K and V. Its slots may not overlap.
-//   - rows: How many rows.
-//   - slots: [rows]: a slot for each row, or PKV_NO_SLOT.
-//   - k: Keys, [rows][kv_heads][key_dim].
-//   - v: Values, [rows][kv_heads][value_dim]. NULL if V is in the dims of K.
-func KVWriteSlots(
-	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
-) Status {
-	kvValue, kvGiven := kVViewValue(kv)
-	kValue, kGiven := tensorValue(k)
-	vValue, vGiven := tensorValue(v)
-	return Status(C.go_pkv_kv_write_slots(
-		C.uintptr_t(compute), kvValue, kvGiven, C.size_t(rows), (*C.int64_t)(unsafe.Pointer(slots)),
-		kValue, kGiven, vValue, vGiven,
-	))
-}
-
-// KVReadSlots is pkv_kv_read_slots. Copies K and V of some slots to dense rows, converted to their
-// dtype. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since
-// 0.1.
-//
-//   - compute: What it runs on. NULL: all processors.
-//   - kv: The memory of K and V.
-//   - rows: How many rows.
-//   - slots: [rows]: a slot for each row, or PKV_NO_SLOT: the row stays as it is.
-//   - k: Keys, [rows][kv_heads][key_dim]. NULL: not wanted.
-//   - v: Values, [rows][kv_heads][value_dim]. NULL: not wanted.
-func KVReadSlots(
-	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
-) Status {
-	kvValue, kvGiven := kVViewValue(kv)
-	kValue, kGiven := tensorValue(k)
-	vValue, vGiven := tensorValue(v)
-	return Status(C.go_pkv_kv_read_slots(
-		C.uintptr_t(compute), kvValue, kvGiven, C.size_t(rows), (*C.int64_t)(unsafe.Pointer(slots)),
-		kValue, kGiven, vValue, vGiven,
-	))
-}
-
-// KVWrite is pkv_kv_write. Stores rows of K and V of the queries' own positions, as
-// pkv_kv_write_slots. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or
-// a position), OVERFLOW, NO_MEMORY. Since 0.1.
-//
-//   - compute: What it runs on. NULL: all processors.
-//   - kv: The memory of K and V. Its slots may not overlap.
-//   - sequences: The sequences. Row i of a sequence goes to its position query_positions[i], or
-//     to the last ones in order.
-//   - k: Keys, [queries][kv_heads][key_dim].
-//   - v: Values, [queries][kv_heads][value_dim]. NULL if V is in the dims of K.
-func KVWrite(
-	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
-) Status {
-	kvValue, kvGiven := kVViewValue(kv)
-	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
-	kValue, kGiven := tensorValue(k)
-	vValue, vGiven := tensorValue(v)
-	return Status(C.go_pkv_kv_write(
-		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven, kValue, kGiven,
-		vValue, vGiven,
-	))
-}
-
-// Attention is pkv_attention. Computes attention without a cache: over a view and block tables that
-// the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
-// UNSUPPORTED (top), OVERFLOW, NO_MEMORY. Since 0.1.
-//
-//   - compute: What it runs on. NULL: all processors.
-//   - kv: The memory of K and V.
-//   - sequences: The sequences; rows of q and out are theirs, one after the other or in a
-//     padded batch.
-//   - params: Which attention. NULL: defaults.
-//   - q: Queries, [sum of query_lengths][query_heads][key_dim].
-//   - out: Results, [sum of query_lengths][query_heads][value_dim].
-func Attention(
-	compute Compute, kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor,
-	out *Tensor,
-) Status {
-	kvValue, kvGiven := kVViewValue(kv)
-	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
-	qValue, qGiven := tensorValue(q)
-	outValue, outGiven := tensorValue(out)
-	return Status(C.go_pkv_attention(
-		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven,
-		attentionParamsValue(params), qValue, qGiven, outValue, outGiven,
-	))
-}
-
-// AttentionMerge is pkv_attention_merge. Combines the results of several attention calls over the
-// same queries and different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
-// thread. Sink logits belong into one of the calls only. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
-// OVERFLOW, NO_MEMORY. Since 0.1.
-//
-//   - compute: Whose instruction set it uses, on the calling thread. NULL: the best.
-//   - count: How many results.
-//   - outs: [count]: results, each [rows][heads][dim].
-//   - lse: [count]: their lse, each [rows][heads]. A result with -infinity counts for nothing,
-//     and so does one with +infinity, which FlashAttention 2 gives where nothing was seen. If
-//     none counts, the merged result is 0 and its lse -infinity. NaN makes both NaN.
-//   - rows: Rows of each result.
-//   - heads: Query heads.
-//   - dim: Head dim of the results.
-//   - merged: The merged result, [rows][heads][dim].
-//   - mergedLSE: Its lse, [rows][heads]. May be NULL.
-func AttentionMerge(
-	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
-	dim uint32, merged *Tensor, mergedLSE *float32,
-) Status {
-	mergedValue, mergedGiven := tensorValue(merged)
-	return Status(C.go_pkv_attention_merge(
-		C.uintptr_t(compute), C.size_t(count), (*C.pkv_tensor)(unsafe.Pointer(outs)), lse,
-		C.size_t(rows), C.uint32_t(heads), C.uint32_t(dim), mergedValue, mergedGiven,
-		(*C.float)(unsafe.Pointer(mergedLSE)),
-	))
-}
-
-// PoolCreate is pkv_pool_create. Makes a pool with every block free. Statuses: INVALID_ARGUMENT,
-// TOO_LARGE, NO_MEMORY. Since 0.1.
-//
-//   - config: How many blocks, and of what size.
-//   - out: The pool, to be destroyed by pkv_pool_destroy.
+//   - config: The number of blocks and their size.
+//   - out: The pool. Destroy it with pkv_pool_destroy.
 func PoolCreate(config *PoolConfig, out *Pool) Status {
 	return Status(C.go_pkv_pool_create(
 		(*C.pkv_pool_config)(unsafe.Pointer(config)), (*C.uintptr_t)(unsafe.Pointer(out)),
@@ -777,19 +591,19 @@ func PoolCreate(config *PoolConfig, out *Pool) Status {
 }
 
 // PoolDestroy is pkv_pool_destroy. Frees a pool; its blocks become stale. Statuses: STALE_HANDLE,
-// BUSY (a call is under way). Since 0.1.
+// BUSY (a call is in progress). Since 0.1.
 //
 //   - pool: The pool. NULL is OK.
 func PoolDestroy(pool Pool) Status {
 	return Status(C.go_pkv_pool_destroy(C.uintptr_t(pool)))
 }
 
-// PoolAlloc is pkv_pool_alloc. Takes n blocks, all or none, each with one reference, no slot
-// filled, not sealed. The lowest free ids near the caller's last one come first. Statuses:
-// OUT_OF_BLOCKS (nothing is taken), TOO_LARGE (n exceeds the pool). Since 0.1.
+// PoolAlloc is pkv_pool_alloc. Allocates n blocks, all or none, each with one reference, no slot
+// filled, not sealed. Prefers the lowest free ids near the last one that the thread got. Statuses:
+// OUT_OF_BLOCKS (nothing is allocated), TOO_LARGE (n exceeds the pool). Since 0.1.
 //
 //   - pool: The pool.
-//   - n: How many blocks; 0 is OK.
+//   - n: The number of blocks; 0 is OK.
 //   - blocks: [n]: the blocks.
 func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 	return Status(C.go_pkv_pool_alloc(
@@ -801,22 +615,22 @@ func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
 // Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), REF_LIMIT. Since 0.1.
 //
 //   - pool: The pool.
-//   - n: How many entries the list has.
-//   - blocks: [n]: the blocks. One may stand in the list more than once.
+//   - n: The number of entries in the list.
+//   - blocks: [n]: the blocks. The same block may be in the list more than once.
 func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
 	return Status(C.go_pkv_pool_retain(
 		C.uintptr_t(pool), C.size_t(n), (*C.uint64_t)(unsafe.Pointer(blocks)),
 	))
 }
 
-// PoolRelease is pkv_pool_release. Drops one reference of each of n blocks. A block whose last
-// reference goes is free, its slots empty. Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free, freed
-// and given out again, or twice in the list), NO_MEMORY (lists of more than 64 blocks need
-// scratch). Since 0.1.
+// PoolRelease is pkv_pool_release. Releases one reference to each of n blocks. A block without
+// references is free, and its slots are empty. Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free,
+// freed and allocated again, or twice in the list), NO_MEMORY (a list of more than 64 blocks needs
+// working memory). Since 0.1.
 //
 //   - pool: The pool.
-//   - n: How many entries the list has.
-//   - blocks: [n]: the blocks, each once. All are checked before anything is released.
+//   - n: The number of entries in the list.
+//   - blocks: [n]: the blocks, each once. All are checked before any is released.
 func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 	return Status(C.go_pkv_pool_release(
 		C.uintptr_t(pool), C.size_t(n), (*C.uint64_t)(unsafe.Pointer(blocks)),
@@ -824,13 +638,13 @@ func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
 }
 
 // PoolClaim is pkv_pool_claim. Claims the next n free slots of a block for writing. Only the owner
-// of a block that nobody shares writes to it. Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED,
-// BLOCK_FULL (fewer than n slots are left), BUSY (shared). Since 0.1.
+// of a block that is not shared may write to it. Statuses: OUT_OF_RANGE, STALE_HANDLE,
+// BLOCK_SEALED, BLOCK_FULL (fewer than n slots are free), BUSY (shared). Since 0.1.
 //
 //   - pool: The pool.
 //   - block: The block.
-//   - n: How many slots.
-//   - offset: The offset in the block of the first slot.
+//   - n: The number of slots.
+//   - offset: The offset of the first slot in the block.
 func PoolClaim(pool Pool, block uint64, n uint32, offset *uint32) Status {
 	return Status(C.go_pkv_pool_claim(
 		C.uintptr_t(pool), C.uint64_t(block), C.uint32_t(n), (*C.uint32_t)(unsafe.Pointer(offset)),
@@ -846,7 +660,7 @@ func PoolSeal(pool Pool, block uint64) Status {
 	return Status(C.go_pkv_pool_seal(C.uintptr_t(pool), C.uint64_t(block)))
 }
 
-// PoolReset is pkv_pool_reset. Empties and unseals a block that only the caller holds. Statuses:
+// PoolReset is pkv_pool_reset. Empties and unseals a block that has one reference. Statuses:
 // OUT_OF_RANGE, STALE_HANDLE, BUSY (shared). Since 0.1.
 //
 //   - pool: The pool.
@@ -855,7 +669,7 @@ func PoolReset(pool Pool, block uint64) Status {
 	return Status(C.go_pkv_pool_reset(C.uintptr_t(pool), C.uint64_t(block)))
 }
 
-// PoolGetBlockState is pkv_pool_get_block_state. Tells the state of a block now, free or not.
+// PoolGetBlockState is pkv_pool_get_block_state. Returns the current state of a block, free or not.
 // Statuses: OUT_OF_RANGE. Since 0.1.
 //
 //   - pool: The pool.
@@ -867,11 +681,11 @@ func PoolGetBlockState(pool Pool, id uint32, out *BlockState) Status {
 	))
 }
 
-// PoolGetStats is pkv_pool_get_stats. Tells the counts of a pool; exact while no other call is
-// under way. Statuses: none of its own. Since 0.1.
+// PoolGetStats is pkv_pool_get_stats. Returns the statistics of a pool. They are exact if no other
+// call is in progress. Statuses: none of its own. Since 0.1.
 //
 //   - pool: The pool.
-//   - out: The counts.
+//   - out: The statistics.
 func PoolGetStats(pool Pool, out *PoolStats) Status {
 	return Status(C.go_pkv_pool_get_stats(
 		C.uintptr_t(pool), (*C.pkv_pool_stats)(unsafe.Pointer(out)),
@@ -879,8 +693,8 @@ func PoolGetStats(pool Pool, out *PoolStats) Status {
 }
 
 // PoolValidate is pkv_pool_validate. Checks every invariant of a pool (free bits, counter,
-// references, fill). Call it while no other call is under way. Statuses: INTERNAL (the sentence has
-// the equation that does not hold). Since 0.1.
+// references, fill). Call it when no other call is in progress. Statuses: INTERNAL (the error
+// message has the equation that does not hold). Since 0.1.
 //
 //   - pool: The pool.
 func PoolValidate(pool Pool) Status {
@@ -900,15 +714,15 @@ func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
 	))
 }
 
-// SessionClose is pkv_session_close. Closes a session and gives back every block that nobody else
-// holds. Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
+// SessionClose is pkv_session_close. Closes a session and frees the blocks that nothing else holds.
+// Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
 //
 //   - session: The session. NULL is OK.
 func SessionClose(session Session) Status {
 	return Status(C.go_pkv_session_close(C.uintptr_t(session)))
 }
 
-// SessionGetLength is pkv_session_get_length. Tells how many tokens are committed; 0 while the
+// SessionGetLength is pkv_session_get_length. Returns how many tokens are committed; 0 while the
 // session is suspended. Statuses: none of its own. Since 0.1.
 //
 //   - session: The session.
@@ -919,8 +733,8 @@ func SessionGetLength(session Session, tokens *uint64) Status {
 	))
 }
 
-// SessionGetLayerLength is pkv_session_get_layer_length. Tells of how many tokens one layer holds K
-// and V: more than the length while a step is in flight and the layer was written. Statuses:
+// SessionGetLayerLength is pkv_session_get_layer_length. Returns how many tokens have K and V in a
+// layer: more than the length once the layer was written in a step in progress. Statuses:
 // OUT_OF_RANGE. Since 0.1.
 //
 //   - session: The session.
@@ -938,17 +752,17 @@ func SessionGetLayerLength(session Session, layer uint32, tokens *uint64) Status
 //   - session: The session.
 //   - first: The first position.
 //   - n: How many.
-//   - tokens: [n]: the ids; PKV_NO_TOKEN where none was told.
+//   - tokens: [n]: the ids; PKV_NO_TOKEN where an id is unknown.
 func SessionGetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
 	return Status(C.go_pkv_session_get_tokens(
 		C.uintptr_t(session), C.uint64_t(first), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)),
 	))
 }
 
-// SessionSetTokens is pkv_session_set_tokens. Tells the ids of positions that were committed
-// without them (by pkv_session_append). If forks that share a block are told different ids, the
-// prefix index caches it as one of the texts only. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a
-// position that has another id already). Since 0.1.
+// SessionSetTokens is pkv_session_set_tokens. Sets the ids of tokens that were committed without
+// ids (by pkv_session_append). If forks that share a block set different ids, the prefix index
+// caches the block for only one of the sequences. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a
+// position already has another id). Since 0.1.
 //
 //   - session: The session.
 //   - first: The first position.
@@ -960,32 +774,33 @@ func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) St
 	))
 }
 
-// SessionReserve is pkv_session_reserve. Makes room in all groups or in none, so that later steps
-// up to there cannot run out of blocks, however they are cut and whatever other sessions take.
-// Never shrinks. The room lasts until the session is that long, or pkv_session_trim,
-// pkv_session_suspend or pkv_session_close gives it back. It has no blocks for copies of what the
-// session shares later: after pkv_session_fork, pkv_snapshot_take or pkv_file_save, call it again.
-// A state that others shared would not come back, so until the room ends the prefix index gets the
-// session's last full block only if the states there are checkpoints. Statuses: OUT_OF_BLOCKS,
-// TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
+// SessionReserve is pkv_session_reserve. Reserves blocks for total_tokens tokens, in all groups or
+// in none. Later steps up to that length cannot run out of blocks, however large they are and
+// whatever other sessions take. Never shrinks. The reservation lasts until the session is that
+// long, or until pkv_session_trim, pkv_session_suspend or pkv_session_close frees it. It has no
+// blocks to copy what the session shares later: call it again after pkv_session_fork,
+// pkv_snapshot_take or pkv_file_save. Until the reservation ends, the prefix index gets the
+// session's last full block only if its states are checkpoints, because another state would not be
+// free again for later steps once it is shared. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY,
+// BUSY. Since 0.1.
 //
 //   - session: The session.
-//   - totalTokens: Tokens to have room for, those that it holds included.
+//   - totalTokens: The length to reserve, including the tokens that the session has.
 func SessionReserve(session Session, totalTokens uint64) Status {
 	return Status(C.go_pkv_session_reserve(C.uintptr_t(session), C.uint64_t(totalTokens)))
 }
 
 // SessionAppend is pkv_session_append. Appends n tokens to a session, one layer per call, without a
-// batch. The first call begins a step. When every layer was given once, the step is committed and
+// batch. The first call begins a step. When every layer was written once, the step is committed and
 // the session is n tokens longer. pkv_session_trim (to any length up to pkv_session_get_length)
-// ends an unfinished step; trim to 0 first to replace what the session holds. for (layer = 0; layer
-// < layers; layer++) pkv_session_append(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS,
-// TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (another n than the step's),
-// UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
+// ends an unfinished step. To replace the contents of a session, trim it to 0 first. for (layer =
+// 0; layer < layers; layer++) pkv_session_append(session, layer, n, &k , &v ); Statuses:
+// OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (n is not that of the
+// step), UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session.
-//   - layer: The layer of the model; in any order. Until the step is complete a layer may be
-//     given again.
+//   - layer: The layer of the model, in any order. A layer may be written again until the step
+//     is complete.
 //   - n: How many tokens; the same in every call of a step.
 //   - k: Keys, [n][kv_heads][key_dim].
 //   - v: Values, [n][kv_heads][value_dim]. NULL in a latent group.
@@ -997,11 +812,11 @@ func SessionAppend(session Session, layer uint32, n uint64, k *Tensor, v *Tensor
 	))
 }
 
-// SessionTrim is pkv_session_trim. Keeps the first tokens of a session and gives back every block
-// beyond them, reserved ones too. Ends an unfinished pkv_session_append. Statuses: OUT_OF_RANGE
-// (longer than the session is, a group with a window no longer has what it needs, one with states
-// has none there, or the next token would go into a dropped block; see pkv_session_get_last_trim),
-// BUSY. Since 0.1.
+// SessionTrim is pkv_session_trim. Removes the last tokens of a session and frees their blocks,
+// including reserved ones. Ends an unfinished pkv_session_append. Statuses: OUT_OF_RANGE (length is
+// above the session's, a group with a window no longer has the blocks it needs, a group with states
+// has no state there, or the next token would go into a dropped block; see
+// pkv_session_get_last_trim), BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - length: How many tokens to keep.
@@ -1009,49 +824,50 @@ func SessionTrim(session Session, length uint64) Status {
 	return Status(C.go_pkv_session_trim(C.uintptr_t(session), C.uint64_t(length)))
 }
 
-// SessionGetLastTrim is pkv_session_get_last_trim. Tells to which length a session can be trimmed:
-// with a window or with states not to every one. Statuses: none of its own. Since 0.1.
+// SessionGetLastTrim is pkv_session_get_last_trim. Returns the longest length, up to a limit, to
+// which a session can be trimmed. With windows, states or dropped blocks, not every length is
+// possible. Statuses: none of its own. Since 0.1.
 //
 //   - session: The session.
-//   - limit: The longest length that is of use.
-//   - length: The longest one, up to limit and to the length of the session, that
-//     pkv_session_trim can keep; 0 if there is no other.
+//   - limit: The longest length wanted.
+//   - length: The longest length, up to limit and to the session's, that pkv_session_trim
+//     accepts; 0 if there is no other.
 func SessionGetLastTrim(session Session, limit uint64, length *uint64) Status {
 	return Status(C.go_pkv_session_get_last_trim(
 		C.uintptr_t(session), C.uint64_t(limit), (*C.uint64_t)(unsafe.Pointer(length)),
 	))
 }
 
-// SessionSetReturnHint is pkv_session_set_return_hint. Tells about how long after a session its
-// text is expected to go on in another one: a tool is running, say, or the user reads the answer.
-// Set it before the session is closed, suspended or trimmed; it stays until it is set again, and
-// forks and snapshots inherit it. The eviction policy LEARNED learns when texts with such a hint do
-// return, by powers of two of it. So its unit is the caller's, if it is always the same, and a hint
-// that is wrong costs little. Where blocks are shared with other texts, how often they are used
-// counts instead. Other policies, and sessions that do not use the prefix index, take no notice.
+// SessionSetReturnHint is pkv_session_set_return_hint. Sets how long after this session its text
+// will probably continue in another one, for example because a tool runs or the user reads the
+// answer. Call it before the session is closed, suspended or trimmed. The hint stays until it is
+// set again; forks and snapshots inherit it. The eviction policy LEARNED measures when texts really
+// return, for each power of two of the hint. So any unit works if it is always the same, and a
+// wrong hint costs little. For blocks that other texts share, it counts how often they are used
+// instead. Other policies, and sessions that do not use the prefix index, ignore the hint.
 // Statuses: BUSY. Since 0.1.
 //
 //   - session: The session.
-//   - after: How long, in seconds for example; PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+//   - after: How long, for example in seconds; or PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
 func SessionSetReturnHint(session Session, after uint32) Status {
 	return Status(C.go_pkv_session_set_return_hint(C.uintptr_t(session), C.uint32_t(after)))
 }
 
-// SessionDropBlocks is pkv_session_drop_blocks. Forgets blocks in the middle of a session: gives
-// them back, in one layer group. What is left keeps its positions; later tokens do not see the
-// tokens of these blocks (as if masked), and neither do slot mappings, KV indices and
-// pkv_session_read. Layers of other groups still see them. From the first block dropped on, the
-// session no longer shares its blocks through the prefix index: what only this session used there
-// is taken from the index, and later tokens are not published. A resume after pkv_session_suspend
-// brings the whole text back, to be computed again. Forks, snapshots and files lack what was
-// dropped. Statuses: OUT_OF_RANGE (group; a block that is not full of tokens), INVALID_ARGUMENT
-// (not rising), UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+// SessionDropBlocks is pkv_session_drop_blocks. Frees blocks anywhere in a session, in one layer
+// group. Other tokens keep their positions. Later tokens do not see the tokens of these blocks, as
+// if they were masked; slot mappings, KV indices and pkv_session_read do not have them either.
+// Layers of other groups still see them. From the first dropped block on, the session shares no
+// blocks through the prefix index: blocks that only this session used leave the index, and later
+// tokens are not published. A resume after pkv_session_suspend brings back the whole sequence, to
+// be computed again. Forks, snapshots and files lack the dropped blocks. Statuses: OUT_OF_RANGE
+// (group; a block that is not full), INVALID_ARGUMENT (not ascending), UNSUPPORTED (CONTIGUOUS; a
+// group with states), BUSY, SUSPENDED. Since 0.1.
 //
 //   - session: The session.
 //   - group: The index of the group.
 //   - count: How many blocks.
-//   - blocks: [count]: their indices in the block table, rising; each full of tokens. Those
-//     that were dropped already, or left the window, may be among them.
+//   - blocks: [count]: their indices in the block table, ascending; each must be full. Blocks
+//     that were already dropped or left the window are allowed.
 func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint32) Status {
 	return Status(C.go_pkv_session_drop_blocks(
 		C.uintptr_t(session), C.uint32_t(group), C.size_t(count),
@@ -1059,22 +875,22 @@ func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint
 	))
 }
 
-// SessionFork is pkv_session_fork. Opens a session with the same tokens. Blocks are shared, the
-// part-filled last one too; whoever writes to it first copies that one block. Storage CONTIGUOUS
-// copies everything. The new session has the priority, the use of the prefix index, the salt, the
-// retention and the return hint of the old one. Reserved blocks stay with the old one, and so do
-// tokens that it remembers since pkv_session_suspend and has not computed again. Statuses:
-// NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
+// SessionFork is pkv_session_fork. Opens a session with the same tokens. It shares all blocks, even
+// the last one if it is not full; the first session to write to that block copies it. Storage
+// CONTIGUOUS copies everything. The new session inherits priority, use of the prefix index, salt,
+// retention and return hint. It does not get reserved blocks, nor tokens that the old one remembers
+// since pkv_session_suspend and has not computed again. Statuses: NO_MEMORY, REF_LIMIT,
+// OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
 //
-//   - session: The session; it goes on unchanged.
+//   - session: The session; it does not change.
 //   - out: The new session.
 func SessionFork(session Session, out *Session) Status {
 	return Status(C.go_pkv_session_fork(C.uintptr_t(session), (*C.uintptr_t)(unsafe.Pointer(out))))
 }
 
-// SessionSuspend is pkv_session_suspend. Gives back every block that nobody else holds (preemption)
-// and remembers the token ids. The session is empty then, and its length is 0. Until it is resumed
-// or trimmed, calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is
+// SessionSuspend is pkv_session_suspend. Frees the blocks that nothing else holds (preemption) and
+// remembers the token ids. The session is then empty and its length is 0. Until it is resumed or
+// trimmed, calls that would add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is
 // OK. Ends an unfinished pkv_session_append. Statuses: BUSY. Since 0.1.
 //
 //   - session: The session.
@@ -1082,21 +898,21 @@ func SessionSuspend(session Session) Status {
 	return Status(C.go_pkv_session_suspend(C.uintptr_t(session)))
 }
 
-// SessionResume is pkv_session_resume. Ends a suspension: reserves the blocks that the remembered
-// tokens need, all or none (in groups with a window: those of one window; with states: those for
-// batches of any size or, where there can never be as many, for one batch), and says which K and V
-// must be computed again: those of positions [*length, *total). pkv_session_get_tokens tells the
-// ids of these positions. Prefill them by batches of any size, which may go beyond total; a commit
-// without ids takes the remembered ones, one with other ids is refused. A trim forgets what is
-// remembered. For a session that is not suspended the call is OK and tells its length and what it
-// remembers. Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (with these three it stays suspended),
-// BUSY. Since 0.1.
+// SessionResume is pkv_session_resume. Ends a suspension: reserves all blocks that the remembered
+// tokens need, or none, and returns which K and V must be computed again: those of positions
+// [*length, *total). Groups with a window reserve the blocks of one window; groups with states
+// reserve those for batches of any size, or for one batch if the cache can never have that many.
+// pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
+// which may go beyond total. A commit without ids uses the remembered ones; a commit with other ids
+// is refused. A trim drops the remembered ids. If the session is not suspended, the call returns
+// PKV_OK, its length, and the total with any remembered tokens. Statuses: OUT_OF_BLOCKS, TOO_LARGE,
+// NO_MEMORY (after these three the session is still suspended), BUSY. Since 0.1.
 //
 //   - session: The session.
-//   - length: Tokens whose K and V are there.
-//   - total: Tokens with the remembered ones.
-//   - blocksShort: How many blocks must be freed before the same call can work; written on
-//     OUT_OF_BLOCKS only. May be NULL.
+//   - length: Tokens that have K and V.
+//   - total: Tokens including the remembered ones.
+//   - blocksShort: How many blocks must be freed before the same call can succeed; written only
+//     on OUT_OF_BLOCKS. May be NULL.
 func SessionResume(session Session, length *uint64, total *uint64, blocksShort *uint64) Status {
 	return Status(C.go_pkv_session_resume(
 		C.uintptr_t(session), (*C.uint64_t)(unsafe.Pointer(length)),
@@ -1104,8 +920,8 @@ func SessionResume(session Session, length *uint64, total *uint64, blocksShort *
 	))
 }
 
-// SessionSetPriority is pkv_session_set_priority. Changes the priority that pkv_session_config
-// gave. Statuses: BUSY. Since 0.1.
+// SessionSetPriority is pkv_session_set_priority. Changes the priority of a session. Statuses:
+// BUSY. Since 0.1.
 //
 //   - session: The session.
 //   - priority: pkv_batch_choose_victims chooses higher ones last.
@@ -1113,26 +929,26 @@ func SessionSetPriority(session Session, priority int32) Status {
 	return Status(C.go_pkv_session_set_priority(C.uintptr_t(session), C.int32_t(priority)))
 }
 
-// SessionGetInfo is pkv_session_get_info. Tells what a session holds. Statuses: none of its own.
-// Since 0.1.
+// SessionGetInfo is pkv_session_get_info. Returns the current state of a session. Statuses: none of
+// its own. Since 0.1.
 //
 //   - session: The session.
-//   - out: The answer.
+//   - out: The state.
 func SessionGetInfo(session Session, out *SessionInfo) Status {
 	return Status(C.go_pkv_session_get_info(
 		C.uintptr_t(session), (*C.pkv_session_info)(unsafe.Pointer(out)),
 	))
 }
 
-// SessionGetBlockTable is pkv_session_get_block_table. Tells the block ids of one group: ids[i] is
-// logical block i (tokens i * block_size and on), reserved blocks included. Statuses: OUT_OF_RANGE,
-// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+// SessionGetBlockTable is pkv_session_get_block_table. Returns the block table of one group: ids[i]
+// is the block of tokens i * block_size and on. It includes reserved blocks. Statuses:
+// OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
 //
 //   - session: The session.
 //   - group: The index of the group.
 //   - capacity: Entries that ids has room for.
-//   - ids: [capacity]: block ids; PKV_NO_BLOCK where the block left the window (one step late:
-//     see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
+//   - ids: [capacity]: block ids; PKV_NO_BLOCK if the block left the window (one step late: see
+//     pkv_layer_group) or was dropped. May be NULL if capacity is 0.
 //   - count: How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
 func SessionGetBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
@@ -1143,9 +959,9 @@ func SessionGetBlockTable(
 	))
 }
 
-// SessionRead is pkv_session_read. Reads K and V of positions [first, first + n) of one layer back
-// as rows. Positions of a step in flight are there once the layer was written. Statuses:
-// OUT_OF_RANGE (also: gone from the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
+// SessionRead is pkv_session_read. Copies K and V of positions [first, first + n) of one layer, as
+// rows. This includes positions of a step in progress once the layer was written. Statuses:
+// OUT_OF_RANGE (also: left the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
@@ -1164,14 +980,14 @@ func SessionRead(
 	))
 }
 
-// SessionReadState is pkv_session_read_state. Copies the state of one layer of a group with states.
-// Held are those after the last token, after the last full block and at checkpoints. Statuses:
-// OUT_OF_RANGE (layer; this state is not held), INVALID_ARGUMENT (size), UNSUPPORTED (the layer
-// keeps K and V; NONE). Since 0.1.
+// SessionReadState is pkv_session_read_state. Copies a state of one layer of a group with states. A
+// session holds the states after its last token, after its last full block and at checkpoints.
+// Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),
+// UNSUPPORTED (the layer keeps K and V; NONE). Since 0.1.
 //
 //   - session: The session.
 //   - layer: The layer of the model.
-//   - tokens: After how many committed tokens.
+//   - tokens: The number of committed tokens before the state.
 //   - size: Bytes that state has room for: state_bytes of the group.
 //   - state: [size]: the state.
 func SessionReadState(
@@ -1182,19 +998,214 @@ func SessionReadState(
 	))
 }
 
-// BatchBegin is pkv_batch_begin. Begins a step: reserves the blocks of all new tokens in all
-// groups, for every session or for none. Statuses: OUT_OF_BLOCKS (suspend what
+// ComputeCreate is pkv_compute_create. Creates a pkv_compute. Statuses: INVALID_ARGUMENT,
+// UNSUPPORTED (isa), NO_MEMORY. Since 0.1.
+//
+//   - config: The config. NULL: defaults.
+//   - out: The pkv_compute. Destroy it with pkv_compute_destroy.
+func ComputeCreate(config *ComputeConfig, out *Compute) Status {
+	return Status(C.go_pkv_compute_create(
+		(*C.pkv_compute_config)(unsafe.Pointer(config)), (*C.uintptr_t)(unsafe.Pointer(out)),
+	))
+}
+
+// ComputeDestroy is pkv_compute_destroy. Ends the threads of a pkv_compute and frees its working
+// memory. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+//
+//   - compute: The pkv_compute. NULL is OK.
+func ComputeDestroy(compute Compute) Status {
+	return Status(C.go_pkv_compute_destroy(C.uintptr_t(compute)))
+}
+
+// ComputeGetInfo is pkv_compute_get_info. Returns the threads and instruction set of a pkv_compute.
+// Statuses: none of its own. Since 0.1.
+//
+//   - compute: The pkv_compute. NULL: the default of the process.
+//   - out: The result.
+func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
+	return Status(C.go_pkv_compute_get_info(
+		C.uintptr_t(compute), (*C.pkv_compute_info)(unsafe.Pointer(out)),
+	))
+}
+
+// OpenmpRunner is pkv_openmp_runner. Returns a runner over the OpenMP threads of the process, for
+// example those on which PyTorch multiplies matrices. Calls then start no threads of their own and
+// keep to the CPUs to which these are bound. Use it in the config of a pkv_compute or a cache. It
+// finds libgomp, libomp or libiomp5 if its symbols are visible to the whole process: linked into
+// the program, preloaded, or loaded with RTLD_GLOBAL. In a forked child whose parent computed on
+// these threads they do not exist: there the calling thread runs all tasks. Statuses: UNSUPPORTED
+// (the process has loaded no OpenMP library). Since 0.1.
+//
+//   - out: The runner, with as many threads as omp_get_max_threads() returns now.
+func OpenmpRunner(out *Runner) Status {
+	return Status(C.go_pkv_openmp_runner((*C.pkv_runner)(unsafe.Pointer(out))))
+}
+
+// CacheGetKVView is pkv_cache_get_kv_view. Returns where one layer of a paged cache is in memory,
+// for engines with their own kernels. The memory is read-only. The addresses stay valid as long as
+// the cache. pkv_session_get_block_table returns the blocks of each session. Statuses: OUT_OF_RANGE
+// (layer), UNSUPPORTED (not PAGED). Since 0.1.
+//
+//   - cache: The cache.
+//   - layer: The layer of the model.
+//   - out: The view.
+func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
+	return Status(C.go_pkv_cache_get_kv_view(
+		C.uintptr_t(cache), C.uint32_t(layer), (*C.pkv_kv_view)(unsafe.Pointer(out)),
+	))
+}
+
+// KVViewPlan is pkv_kv_view_plan. Lays out K and V of one layer in contiguous memory of the caller,
+// as a cache of the same layout does: fills in the strides of a view and returns its size.
+// Allocates and touches no memory. Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
+//
+//   - kv: The caller sets layout, block_size, kv_heads, key_dim, value_dim (0: key_dim), dtype,
+//     value_dtype, blocks, rotation and its matrices. The call sets the rest.
+//   - latent: 1: V is the first value_dim dims of K; 0: V has its own memory.
+//   - memory: The memory for K and V, best at a multiple of 64; this call does not touch it.
+//     NULL: only strides and size are computed; k and v become NULL.
+//   - bytes: The size of K and V.
+func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
+	return Status(C.go_pkv_kv_view_plan(
+		(*C.pkv_kv_view)(unsafe.Pointer(kv)), C.uint32_t(latent), memory,
+		(*C.uint64_t)(unsafe.Pointer(bytes)),
+	))
+}
+
+// KVWriteSlots is pkv_kv_write_slots. Writes rows of K and V to slots of the caller's memory,
+// converted, quantised and packed as in a cache. Any thread. Slot s is in block s / block_size, at
+// s % block_size. If several rows have the same slot, the last one stays. Other slots do not
+// change. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - compute: Threads and kernels. NULL: all CPUs.
+//   - kv: The memory of K and V. Its slots may not overlap.
+//   - rows: The number of rows.
+//   - slots: [rows]: the slot of each row, or PKV_NO_SLOT.
+//   - k: Keys, [rows][kv_heads][key_dim].
+//   - v: Values, [rows][kv_heads][value_dim]. NULL if V is part of K.
+func KVWriteSlots(
+	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	kValue, kGiven := tensorValue(k)
+	vValue, vGiven := tensorValue(v)
+	return Status(C.go_pkv_kv_write_slots(
+		C.uintptr_t(compute), kvValue, kvGiven, C.size_t(rows), (*C.int64_t)(unsafe.Pointer(slots)),
+		kValue, kGiven, vValue, vGiven,
+	))
+}
+
+// KVReadSlots is pkv_kv_read_slots. Copies K and V from slots to rows, converted to the dtype of
+// these. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since
+// 0.1.
+//
+//   - compute: Threads and kernels. NULL: all CPUs.
+//   - kv: The memory of K and V.
+//   - rows: The number of rows.
+//   - slots: [rows]: the slot of each row. PKV_NO_SLOT: the row is not changed.
+//   - k: Keys, [rows][kv_heads][key_dim]. NULL: not copied.
+//   - v: Values, [rows][kv_heads][value_dim]. NULL: not copied.
+func KVReadSlots(
+	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	kValue, kGiven := tensorValue(k)
+	vValue, vGiven := tensorValue(v)
+	return Status(C.go_pkv_kv_read_slots(
+		C.uintptr_t(compute), kvValue, kvGiven, C.size_t(rows), (*C.int64_t)(unsafe.Pointer(slots)),
+		kValue, kGiven, vValue, vGiven,
+	))
+}
+
+// KVWrite is pkv_kv_write. Writes rows of K and V to the positions of the queries, as
+// pkv_kv_write_slots does. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a
+// length or a position), OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - compute: Threads and kernels. NULL: all CPUs.
+//   - kv: The memory of K and V. Its slots may not overlap.
+//   - sequences: The sequences. The rows of a sequence go to its query_positions, or else to
+//     its last positions, in order.
+//   - k: Keys, [queries][kv_heads][key_dim].
+//   - v: Values, [queries][kv_heads][value_dim]. NULL if V is part of K.
+func KVWrite(
+	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
+	kValue, kGiven := tensorValue(k)
+	vValue, vGiven := tensorValue(v)
+	return Status(C.go_pkv_kv_write(
+		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven, kValue, kGiven,
+		vValue, vGiven,
+	))
+}
+
+// Attention is pkv_attention. Computes attention without a cache, over a view and block tables that
+// the caller owns. Any thread. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length),
+// UNSUPPORTED (top), OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - compute: The threads and kernels. NULL: all CPUs.
+//   - kv: The memory of K and V.
+//   - sequences: The sequences. q and out have their rows, one sequence after the other or in a
+//     padded batch.
+//   - params: The kind of attention. NULL: defaults.
+//   - q: Queries, [sum of query_lengths][query_heads][key_dim].
+//   - out: Results, [sum of query_lengths][query_heads][value_dim].
+func Attention(
+	compute Compute, kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor,
+	out *Tensor,
+) Status {
+	kvValue, kvGiven := kVViewValue(kv)
+	sequencesValue, sequencesGiven := attentionSequencesValue(sequences)
+	qValue, qGiven := tensorValue(q)
+	outValue, outGiven := tensorValue(out)
+	return Status(C.go_pkv_attention(
+		C.uintptr_t(compute), kvValue, kvGiven, sequencesValue, sequencesGiven,
+		attentionParamsValue(params), qValue, qGiven, outValue, outGiven,
+	))
+}
+
+// AttentionMerge is pkv_attention_merge. Merges the results of attention calls with the same
+// queries over different positions: merged = sum_i exp(lse[i]) outs[i] / sum_i exp(lse[i]). Any
+// thread. Set sink logits in only one of the calls. Statuses: INVALID_ARGUMENT, OUT_OF_RANGE,
+// OVERFLOW, NO_MEMORY. Since 0.1.
+//
+//   - compute: Its instruction set is used, on the calling thread. NULL: the fastest.
+//   - count: The number of results.
+//   - outs: [count]: results, each [rows][heads][dim].
+//   - lse: [count]: their lse, each [rows][heads]. Results with -infinity are ignored, and so
+//     are those with +infinity, which FlashAttention 2 returns if nothing was seen. If all are
+//     ignored, the merged result is 0 and its lse is -infinity. NaN makes both NaN.
+//   - rows: Rows of each result.
+//   - heads: Query heads.
+//   - dim: Head dim of the results.
+//   - merged: The merged result, [rows][heads][dim].
+//   - mergedLSE: Its lse, [rows][heads]. May be NULL.
+func AttentionMerge(
+	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
+	dim uint32, merged *Tensor, mergedLSE *float32,
+) Status {
+	mergedValue, mergedGiven := tensorValue(merged)
+	return Status(C.go_pkv_attention_merge(
+		C.uintptr_t(compute), C.size_t(count), (*C.pkv_tensor)(unsafe.Pointer(outs)), lse,
+		C.size_t(rows), C.uint32_t(heads), C.uint32_t(dim), mergedValue, mergedGiven,
+		(*C.float)(unsafe.Pointer(mergedLSE)),
+	))
+}
+
+// BatchBegin is pkv_batch_begin. Begins a step: reserves the blocks for all new tokens in all
+// groups, for every session or for none. Statuses: OUT_OF_BLOCKS (suspend the sessions that
 // pkv_batch_choose_victims names), TOO_LARGE (one of the sessions can never get its blocks),
 // BATCH_TOO_LARGE (each can, but not all at once; also: more sessions than can be open, 2^22),
-// OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is in a batch already, or twice in the list),
+// OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is already in a batch, or twice in the list),
 // SUSPENDED, STALE_HANDLE. Since 0.1.
 //
 //   - cache: The cache of the sessions.
 //   - count: How many sessions.
 //   - sessions: [count]: the sessions, each once.
 //   - newTokens: [count]: how many new tokens each session brings; 0 is OK.
-//   - blocksShort: How many blocks must be freed before the same call can work; written on
-//     OUT_OF_BLOCKS only. May be NULL.
+//   - blocksShort: How many blocks must be freed before the same call can succeed; written only
+//     on OUT_OF_BLOCKS. May be NULL.
 //   - out: The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, blocksShort *uint64,
@@ -1207,24 +1218,24 @@ func BatchBegin(
 	))
 }
 
-// BatchChooseVictims is pkv_batch_choose_victims. Names sessions to suspend (or close) so that
-// pkv_batch_begin with the rest of this list gets its blocks. Victims are those of the lowest
-// priority, and among these the ones that were opened last. Sessions of the list may be among them,
-// but never the first in rank. Sessions that another call or batch uses, and those that hold no
-// block, are left out. What victims share counts as freed once all its holders are victims. The
-// answer holds until something else takes or gives back blocks. This is for the thread that
-// schedules: it looks at every session, and calls that would change one meanwhile return BUSY.
-// Statuses: OUT_OF_BLOCKS (even with all others suspended), TOO_LARGE, BATCH_TOO_LARGE (only: more
-// sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE,
-// NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+// BatchChooseVictims is pkv_batch_choose_victims. Chooses sessions to suspend (or close) so that
+// pkv_batch_begin gets its blocks for the other sessions of the list. Victims are the sessions of
+// lowest priority, and among equals those opened last. Sessions of the list may be victims, except
+// the one that would be chosen last. Sessions that another call or batch uses, or that hold no
+// block, are never victims. A shared block counts as freed once all its holders are victims. The
+// result is valid until something else takes or frees blocks. Call it from the thread that
+// schedules: it looks at every session, and calls that would change a session meanwhile return
+// BUSY. Statuses: OUT_OF_BLOCKS (even if all others are suspended), TOO_LARGE, BATCH_TOO_LARGE
+// (only: more sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL,
+// WRONG_CACHE, NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
 //
 //   - cache: The cache of the sessions.
-//   - count: How many sessions the list has.
+//   - count: How many sessions are in the list.
 //   - sessions: [count]: the sessions of the step, each once.
 //   - newTokens: [count]: how many new tokens each session brings.
 //   - capacity: Entries that victims has room for.
 //   - victims: [capacity]: the sessions to suspend. May be NULL if capacity is 0.
-//   - victimCount: How many victims there are; 0: begin needs none. Written on PKV_OK and on
+//   - victimCount: The number of victims; 0: begin needs none. Written on PKV_OK and on
 //     BUFFER_TOO_SMALL.
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
@@ -1237,13 +1248,13 @@ func BatchChooseVictims(
 	))
 }
 
-// BatchSetFirstRows is pkv_batch_set_first_rows. Tells where the rows of each session begin in the
+// BatchSetFirstRows is pkv_batch_set_first_rows. Sets where the rows of each session begin in the
 // tensors of pkv_batch_write and pkv_batch_attend, for batches that are padded on the left or have
 // gaps. Statuses: none of its own. Since 0.1.
 //
 //   - batch: The batch.
 //   - firstRows: [sessions]: as first_rows of pkv_attention_sequences. NULL: as without this
-//     call, rows follow each other, or begin with the entries of a padded batch.
+//     call, rows follow each other, or are padded on the right.
 func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
 	return Status(C.go_pkv_batch_set_first_rows(
 		C.uintptr_t(batch), (*C.uint32_t)(unsafe.Pointer(firstRows)),
@@ -1265,17 +1276,16 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	))
 }
 
-// BatchAttend is pkv_batch_attend. Computes attention of all rows over their sessions, the new
-// tokens included. Where a row of q of a head is not finite, its result is what IEEE 754 says, or
-// NaN where K is INT8 or INT4; results of other rows are not touched. Where V is INT4, an element
-// of it that is not finite makes NaN of the results that see it, of its 32 dims or of all.
-// Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
-// group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), NO_MEMORY. Since
-// 0.1.
+// BatchAttend is pkv_batch_attend. Computes attention of all rows over their sessions, including
+// the new tokens. If a row of q of a head is not finite, its result is what IEEE 754 says, or NaN
+// if K is INT8 or INT4; results of other rows are not affected. If V is INT4, an element that is
+// not finite makes the results that see it NaN, in its 32 dims or in all. Statuses: INCOMPLETE (the
+// layer was not written), OUT_OF_RANGE (layer, a window larger than the group's, or a block list),
+// UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), NO_MEMORY. Since 0.1.
 //
 //   - batch: The batch.
 //   - layer: The layer of the model; it must be written.
-//   - params: Which attention. NULL: defaults.
+//   - params: The kind of attention. NULL: defaults.
 //   - q: Queries, [rows][query_heads][key_dim].
 //   - out: Results, [rows][query_heads][value_dim]. May not overlap q.
 func BatchAttend(
@@ -1289,10 +1299,10 @@ func BatchAttend(
 	))
 }
 
-// BatchCommit is pkv_batch_commit. Ends a step: every session is longer by its new tokens, full
-// blocks are sealed, and the batch is closed. If the call fails, the batch is still open. Statuses:
-// INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (another id than
-// the remembered one), NO_MEMORY. Since 0.1.
+// BatchCommit is pkv_batch_commit. Ends a step: adds the new tokens to every session, seals full
+// blocks and closes the batch. If the call fails, the batch is still open. Statuses: INCOMPLETE (a
+// layer was not written; not with storage NONE), INVALID_ARGUMENT (an id is not the remembered
+// one), NO_MEMORY. Since 0.1.
 //
 //   - batch: The batch.
 //   - tokens: [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
@@ -1303,15 +1313,15 @@ func BatchCommit(batch Batch, tokens *int32) Status {
 
 // BatchAccept is pkv_batch_accept. Keeps only some of the new tokens of one session: the accepted
 // path of a tree of speculative tokens. May be called once per session, after every layer was
-// written; then only commit and abort are left. The keys and values of these tokens move together,
-// bit by bit, to where a commit of just these tokens has them. The tokens of pkv_batch_commit stay
-// [rows]. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not rising, or a second time), INCOMPLETE,
-// UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+// written. After it, no layer of the batch can be written or attended. The keys and values of these
+// tokens are moved, bit by bit, to where they would be if the step had only these tokens. The
+// tokens of pkv_batch_commit are still [rows]. Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not
+// ascending, or the second call), INCOMPLETE, UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
 //
 //   - batch: The batch.
 //   - i: The index of the session in the list of begin.
 //   - count: How many tokens to keep.
-//   - kept: [count]: indices among the session's new tokens, 0 the first, rising.
+//   - kept: [count]: indices among the session's new tokens, from 0, ascending.
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	return Status(C.go_pkv_batch_accept(
 		C.uintptr_t(batch), C.size_t(i), C.size_t(count), (*C.uint32_t)(unsafe.Pointer(kept)),
@@ -1326,15 +1336,15 @@ func BatchAbort(batch Batch) Status {
 	return Status(C.go_pkv_batch_abort(C.uintptr_t(batch)))
 }
 
-// BatchGetSlotMapping is pkv_batch_get_slot_mapping. Tells the slots of all new tokens in one
-// group: where an engine with bytes of its own writes them. Statuses: OUT_OF_RANGE,
-// BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+// BatchGetSlotMapping is pkv_batch_get_slot_mapping. Returns the slots of all new tokens in one
+// group, where an engine with its own memory writes them. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
+// UNSUPPORTED (CONTIGUOUS). Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
 //   - capacity: Entries that slots has room for.
 //   - slots: [capacity]: one slot per row. May be NULL if capacity is 0.
-//   - count: How many slots there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - count: The number of slots; written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchGetSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
@@ -1344,10 +1354,10 @@ func BatchGetSlotMapping(
 	))
 }
 
-// BatchGetBlockCopies is pkv_batch_get_block_copies. Tells the blocks that begin replaced in one
-// group because they were shared and part-filled: the step writes to block to[i] in the place of
-// from[i]. Where all sessions that hold such a block are in the batch and write to it, one of them
-// keeps it: n of them take n - 1 new blocks. Storage PAGED has copied the bytes already; with
+// BatchGetBlockCopies is pkv_batch_get_block_copies. Returns the blocks of one group that begin
+// replaced because they were shared and not full: the step writes to block to[i] instead of
+// from[i]. If all sessions that hold such a block are in the batch and write to it, one of them
+// keeps it: n sessions take n - 1 new blocks. With storage PAGED the bytes are already copied; with
 // storage NONE the engine makes all copies of the batch before it writes the first row. Statuses:
 // as pkv_batch_get_slot_mapping. Since 0.1.
 //
@@ -1355,8 +1365,8 @@ func BatchGetSlotMapping(
 //   - group: The index of the group.
 //   - capacity: Entries that from and to have room for.
 //   - from: [capacity]: the shared blocks. May be NULL if capacity is 0.
-//   - to: [capacity]: the blocks in their place. May be NULL if capacity is 0.
-//   - count: How many pairs there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - to: [capacity]: the blocks that replace them. May be NULL if capacity is 0.
+//   - count: The number of pairs; written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchGetBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
@@ -1367,25 +1377,25 @@ func BatchGetBlockCopies(
 	))
 }
 
-// BatchGetStates is pkv_batch_get_states. Gives the states of one layer of a group with
-// state_bytes: where the engine reads the state before its new tokens, and where it writes the one
-// after them. A session with new tokens always gets a place for the state after the last of them. A
-// step that reaches past a checkpoint (checkpoint_tokens) gets places for the states there and
-// after the last full block, too, and a step of at most draft_tokens new tokens a place after each:
-// the state after a token of a draft is that of the token and what precedes it in its branch. Which
-// ones these are, pkv_batch_get_state_blocks tells. The engine writes all of `after` before the
-// commit; their bytes are undefined until then. Nobody else sees them before the commit, and what
-// `before` points to does not change in the step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL,
-// UNSUPPORTED (the layer keeps K and V; NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since
-// 0.1.
+// BatchGetStates is pkv_batch_get_states. Returns addresses of states of one layer in a group with
+// states: where the engine reads the state before the new tokens of each session, and where it
+// writes the states after them. A session with new tokens always gets a place for the state after
+// the last of them. If it reaches past a checkpoint (checkpoint_tokens), it also gets places for
+// the states at the checkpoint and after its last full block. If it has at most draft_tokens new
+// tokens, it gets a place after each of them; in a tree, the state after a token is that of the
+// token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are. The engine
+// must write all of `after` before the commit; these bytes are undefined until it does. Other
+// sessions do not see them before the commit. What `before` points to does not change during the
+// step. Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V;
+// NONE), INVALID_ARGUMENT (after pkv_batch_accept). Since 0.1.
 //
 //   - batch: The batch.
-//   - layer: The layer of the model. It counts as written from now on.
-//   - before: [sessions]: the state that each session has, state_bytes bytes at a multiple of
-//     64; NULL: it has no token yet.
+//   - layer: The layer of the model. It counts as written after this call.
+//   - before: [sessions]: the state of each session, state_bytes bytes at a multiple of 64;
+//     NULL: the session has no token yet.
 //   - capacity: Entries that after has room for.
 //   - after: [capacity]: where to write. May be NULL if capacity is 0.
-//   - count: How many entries after has; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - count: The number of entries of after; written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchGetStates(
 	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
 	count *uint64,
@@ -1396,23 +1406,23 @@ func BatchGetStates(
 	))
 }
 
-// BatchGetStateBlocks is pkv_batch_get_state_blocks. Tells which states a step keeps in a group,
-// and in which blocks they are. The states that session i keeps are those after its new tokens
-// tokens[indptr[i]] to tokens[indptr[i + 1] - 1]. An engine with memory of its own (storage NONE),
-// or with kernels that take block ids, reads the state in before[i] and writes those in after; with
-// storage PAGED pkv_batch_get_states gives addresses. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
+// BatchGetStateBlocks is pkv_batch_get_state_blocks. Returns which states a step keeps in a group,
+// and their blocks. Session i keeps the states after its new tokens tokens[indptr[i]] to
+// tokens[indptr[i + 1] - 1]. An engine with its own memory (storage NONE), or with kernels that
+// take block ids, reads the state in block before[i] and writes those in the blocks of after. With
+// storage PAGED, pkv_batch_get_states returns addresses. Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL,
 // UNSUPPORTED (the group keeps K and V). Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
-//   - before: [sessions]: the block with the state that each session has; PKV_NO_BLOCK: it has
-//     no token yet. May be NULL.
+//   - before: [sessions]: the block with the state of each session; PKV_NO_BLOCK: the session
+//     has no token yet. May be NULL.
 //   - indptr: [sessions + 1]: where the states of each session begin, and the end.
 //   - capacity: Entries that tokens and after have room for.
-//   - tokens: [capacity]: indices among the session's new tokens, 0 the first, rising. May be
+//   - tokens: [capacity]: indices among the session's new tokens, from 0, ascending. May be
 //     NULL if capacity is 0.
 //   - after: [capacity]: the blocks to write. May be NULL.
-//   - count: How many states there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - count: The number of states; written on PKV_OK and on BUFFER_TOO_SMALL.
 func BatchGetStateBlocks(
 	batch Batch, group uint32, before *uint32, indptr *uint64, capacity uint64, tokens *uint32,
 	after *uint32, count *uint64,
@@ -1425,17 +1435,18 @@ func BatchGetStateBlocks(
 	))
 }
 
-// BatchGetKVIndices is pkv_batch_get_kv_indices. Gives forward metadata as compressed rows: session
-// i reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, the new tokens included
-// and what left the window left out. Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
+// BatchGetKVIndices is pkv_batch_get_kv_indices. Returns what each session reads, in compressed
+// rows: session i reads indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, including
+// its new tokens and without blocks that left the window or were dropped. Statuses: as
+// pkv_batch_get_slot_mapping. Since 0.1.
 //
 //   - batch: The batch.
 //   - group: The index of the group.
-//   - unit: What indices are: block ids or slots.
+//   - unit: The unit of indices: block ids or slots.
 //   - indptr: [sessions + 1]: where the indices of each session begin, and the end of the last.
 //   - capacity: Entries that indices has room for.
 //   - indices: [capacity]: block ids or slots. May be NULL if capacity is 0.
-//   - count: How many indices there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - count: The number of indices; written on PKV_OK and on BUFFER_TOO_SMALL.
 //   - lastBlockLength: [sessions]: how many tokens the last block of each session holds. May be
 //     NULL.
 func BatchGetKVIndices(
@@ -1449,22 +1460,22 @@ func BatchGetKVIndices(
 	))
 }
 
-// SnapshotTake is pkv_snapshot_take. Freezes what a session holds now. The snapshot outlives the
-// session. Storage CONTIGUOUS copies. Besides tokens, the snapshot has what pkv_session_fork passes
-// on, for sessions opened from it. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY
-// (a step is in flight), SUSPENDED. Since 0.1.
+// SnapshotTake is pkv_snapshot_take. Takes a snapshot of a session, which outlives the session.
+// With storage CONTIGUOUS it copies. Sessions opened from it get all that pkv_session_fork passes
+// on. Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight),
+// SUSPENDED. Since 0.1.
 //
-//   - session: The session; it goes on unchanged.
-//   - out: The snapshot, to be closed by pkv_snapshot_close.
+//   - session: The session; it does not change.
+//   - out: The snapshot. Close it with pkv_snapshot_close.
 func SnapshotTake(session Session, out *Snapshot) Status {
 	return Status(C.go_pkv_snapshot_take(C.uintptr_t(session), (*C.uintptr_t)(unsafe.Pointer(out))))
 }
 
-// SnapshotOpen is pkv_snapshot_open. Opens a new session with the frozen content. Statuses:
+// SnapshotOpen is pkv_snapshot_open. Opens a new session with the content of a snapshot. Statuses:
 // WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
 //
 //   - cache: The cache of the snapshot.
-//   - snapshot: The snapshot; it can be opened any number of times.
+//   - snapshot: The snapshot. Any number of sessions can be opened from it.
 //   - out: The session.
 func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	return Status(C.go_pkv_snapshot_open(
@@ -1472,31 +1483,190 @@ func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
 	))
 }
 
-// SnapshotClose is pkv_snapshot_close. Closes a snapshot and drops its references. Sessions that
-// were opened from it keep theirs. Statuses: STALE_HANDLE, BUSY. Since 0.1.
+// SnapshotClose is pkv_snapshot_close. Closes a snapshot and drops its references. Sessions opened
+// from it keep theirs. Statuses: STALE_HANDLE, BUSY. Since 0.1.
 //
 //   - snapshot: The snapshot. NULL is OK.
 func SnapshotClose(snapshot Snapshot) Status {
 	return Status(C.go_pkv_snapshot_close(C.uintptr_t(snapshot)))
 }
 
-// FileSave is pkv_file_save. Saves sequences of a cache and, if the config says so, its prefix
-// index: tokens, K and V as they are stored, what a window has left, priorities, uses of the prefix
-// index, retentions, salts, tokens remembered by a suspension. Storage NONE saves tokens and tables
-// only. Reserved blocks and return hints are not saved. A snapshot is saved with what the session
-// had when it was taken. Sequences stay in use until the call returns. The prefix index does not:
-// steps evict from it as ever, and a text whose blocks they take before these were written is
-// shorter in the file. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO,
-// UNSUPPORTED (a key, in a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key),
-// REF_LIMIT. Since 0.1.
+// SessionMatchPrefix is pkv_session_match_prefix. Finds the longest cached prefix of a prompt and
+// gives it to an empty session, which then has K and V of tokens [0, *matched) and the length
+// *matched. A suspended session needs no match: a resume takes what is cached of its own tokens.
+// Statuses: INVALID_ARGUMENT (the session has or remembers tokens or has reserved blocks, even if
+// there is no index; or an id is PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
+//
+//   - session: The session.
+//   - n: The number of tokens to look for. Leave out the last one of a prompt if its output is
+//     needed.
+//   - tokens: [n]: the token ids of the prompt.
+//   - matched: The number of tokens found; 0 if none, if the cache has no index, or if the
+//     session does not use it.
+func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
+	return Status(C.go_pkv_session_match_prefix(
+		C.uintptr_t(session), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)),
+		(*C.uint64_t)(unsafe.Pointer(matched)),
+	))
+}
+
+// PrefixGetStats is pkv_prefix_get_stats. Returns statistics of the index, for one salt or all.
+// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
 //
 //   - cache: The cache.
-//   - n: How many sequences; 0 is OK.
-//   - items: [n]: the sequences.
+//   - salt: The salt. NULL with size 0: sessions without one.
+//   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
+//   - out: The statistics.
+func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
+	return Status(C.go_pkv_prefix_get_stats(
+		C.uintptr_t(cache), salt, C.size_t(saltSize), (*C.pkv_prefix_stats)(unsafe.Pointer(out)),
+	))
+}
+
+// PrefixClear is pkv_prefix_clear. Removes every cached block that is unused and not pinned, of one
+// salt or of all. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: sessions without one.
+//   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
+func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
+	return Status(C.go_pkv_prefix_clear(C.uintptr_t(cache), salt, C.size_t(saltSize)))
+}
+
+// PrefixProbe is pkv_prefix_probe. Returns how much of a prompt is cached in memory. Needs no
+// session, changes no statistics, holds no blocks, and does not change which blocks are evicted
+// next. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
+//   - cached: The number of tokens that a match would find now, in whole blocks. It may also
+//     find a part of the next block, and blocks that only a store has.
+func PrefixProbe(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
+) Status {
+	return Status(C.go_pkv_prefix_probe(
+		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
+		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(cached)),
+	))
+}
+
+// PrefixPin is pkv_prefix_pin. Pins the whole cached blocks of a prompt: they stay cached, even if
+// unused, until they are unpinned as often as pinned. Compute a system prompt once, close its
+// session, then pin it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (more
+// than pinned_blocks: nothing is pinned), REF_LIMIT. Since 0.1.
+//
+//   - cache: The cache; pinned_blocks of its prefix config limits all pins together.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
+//   - pinned: The number of tokens pinned, in whole blocks; 0 if nothing is cached.
+func PrefixPin(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
+) Status {
+	return Status(C.go_pkv_prefix_pin(
+		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
+		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(pinned)),
+	))
+}
+
+// PrefixUnpin is pkv_prefix_unpin. Removes one pin: the longest one on a prefix of a prompt.
+// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), DOUBLE_FREE (no prefix of the prompt is
+// pinned). Since 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
+//   - unpinned: The number of tokens of that pin.
+func PrefixUnpin(
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
+) Status {
+	return Status(C.go_pkv_prefix_unpin(
+		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
+		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(unpinned)),
+	))
+}
+
+// PrefixSetQuota is pkv_prefix_set_quota. Limits what one salt may have cached from now on. When
+// the quota is full, the salt's own unused blocks are removed, least recently used first; if all
+// are in use, new blocks of its sessions are not cached. Unused blocks that are already over the
+// quota are removed at once. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), NO_MEMORY. Since
+// 0.1.
+//
+//   - cache: The cache.
+//   - salt: The salt. NULL with size 0: sessions without one.
+//   - saltSize: Bytes of the salt.
+//   - blocks: The most block positions. 0: no limit; PKV_DEFAULT_QUOTA: the limit in the
+//     config.
+func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
+	return Status(C.go_pkv_prefix_set_quota(
+		C.uintptr_t(cache), salt, C.size_t(saltSize), C.uint64_t(blocks),
+	))
+}
+
+// PrefixReadEvents is pkv_prefix_read_events. Copies the events of all salts, in order. Several
+// readers may each keep their own number. Statuses: UNSUPPORTED (no index, or events is 0 in its
+// config). Since 0.1.
+//
+//   - cache: The cache.
+//   - next: In: the number of the first event to read, 0 at first. Out: the number of the next
+//     one.
+//   - n: In: the entries that fit into events. Out: the number written.
+//   - events: [*n], as passed in: the events.
+//   - lost: The number of events from *next on that were overwritten, since the cache keeps
+//     only recent ones. If it is not 0, find out in another way what is cached. May be NULL.
+func PrefixReadEvents(
+	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
+) Status {
+	return Status(C.go_pkv_prefix_read_events(
+		C.uintptr_t(cache), (*C.uint64_t)(unsafe.Pointer(next)), (*C.size_t)(unsafe.Pointer(n)),
+		(*C.pkv_prefix_event)(unsafe.Pointer(events)), (*C.uint64_t)(unsafe.Pointer(lost)),
+	))
+}
+
+// PrefixHashBlocks is pkv_prefix_hash_blocks. Computes the hashes that events have for the whole
+// blocks of a prompt. Equal hashes are a hint that a prompt is cached, no proof. The hash of a
+// block is XXH3 (64 bits) of its token ids (int32, native byte order), with the hash of the block
+// before it as seed. The seed of the first block is XXH3 of the salt's bytes, without a seed.
+// Statuses: TOO_LARGE (salt). Since 0.1.
+//
+//   - salt: The salt. NULL with size 0: none.
+//   - saltSize: Bytes of the salt.
+//   - blockSize: Tokens per block: a multiple of 16, 16 to 256.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
+//   - hashes: [n / block_size]: the hashes.
+func PrefixHashBlocks(
+	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
+) Status {
+	return Status(C.go_pkv_prefix_hash_blocks(
+		salt, C.size_t(saltSize), C.uint32_t(blockSize), C.size_t(n),
+		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(hashes)),
+	))
+}
+
+// FileSave is pkv_file_save. Saves sessions, snapshots and, if the config says so, the prefix index
+// of a cache: tokens, K and V as stored (of a group with a window, what it still has), priorities,
+// uses of the prefix index, retentions, salts, and the tokens that suspended sessions remember.
+// Storage NONE saves only tokens and tables. Reserved blocks and return hints are not saved. A
+// snapshot is saved with all that its session had when it was taken. The items are held until the
+// call returns. The prefix index is not: steps may evict its blocks before they are written, and
+// their sequences are then shorter in the file. Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a
+// step is in flight), IO, UNSUPPORTED (a key, in a build without libsodium or libcrypto), TOO_LARGE
+// (fingerprint, key), REF_LIMIT. Since 0.1.
+//
+//   - cache: The cache.
+//   - n: The number of items; 0 is OK.
+//   - items: [n]: the sessions and snapshots.
 //   - config: The config. NULL: defaults.
-//   - to: Where the file goes. The data of a buffer may be NULL if its size is 0.
-//   - bytes: The size of the file; written on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL.
-//     May be NULL.
+//   - to: The stream to write. The data of a buffer may be NULL if its size is 0.
+//   - bytes: The size of the file; set on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL. May be
+//     NULL.
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
@@ -1508,28 +1678,28 @@ func FileSave(
 	))
 }
 
-// FileLoad is pkv_file_load. Opens every sequence of a file as a session of the cache, in the order
-// of pkv_file_save. - Layers, KV heads, dims, windows and sinks must be those of the cache. Blocks
-// may have any size, except that what a group with a window holds must fill whole blocks (it does
+// FileLoad is pkv_file_load. Opens every item of a file as a session of the cache, in the order of
+// pkv_file_save. - Layers, KV heads, dims, windows and sinks must be those of the cache. The block
+// size may differ, but the tokens that a group with a window holds must fill whole blocks (they do
 // if the new size divides the old one). A path or a buffer must end where the file ends. - Blocks
-// are taken as by pkv_batch_begin, cached ones that nobody uses included. Those are evicted only
-// after all of the file was checked or, where a stream cannot be read twice (a pipe, callbacks), as
-// soon as its tables were checked. - Of the prefix index, entries that the cache has already are
-// not loaded twice. Entries for which there is no memory are left out, and so are those used
-// longest ago of a file whose entries would fill the cache more than 64 times. Pins, quotas and
-// what the cache has learned of reuse are not saved. Statuses: BUFFER_TOO_SMALL, CORRUPT (also a
-// wrong key), VERSION, MISMATCH (another model, fingerprint, dtype or storage; a key where there is
-// none in the file, or none given where there is; salts without a key, see trust_salts), IO,
-// OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as pkv_file_save), REF_LIMIT. Since 0.1.
+// are allocated as by pkv_batch_begin, which may evict unused cached blocks. Nothing is evicted
+// before the whole file was checked or, if the stream cannot be read twice (a pipe, callbacks),
+// before its tables were checked. - Entries of the prefix index that the cache has are not loaded
+// again. Entries that do not fit into memory are left out. If the entries of a file would fill the
+// cache more than 64 times, the least recently used are left out, too. Pins, quotas and what the
+// cache has learned about reuse are not in files. Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong
+// key), VERSION, MISMATCH (another model, fingerprint, dtype or storage; a key for a file without
+// one, or none for a file with one; salts without a key, see trust_salts), IO, OUT_OF_BLOCKS,
+// TOO_LARGE, UNSUPPORTED (as pkv_file_save), REF_LIMIT. Since 0.1.
 //
 //   - cache: The cache.
 //   - config: The config. NULL: defaults.
-//   - from: Where the file comes from.
-//   - capacity: Entries that sessions and labels have room for.
-//   - sessions: [capacity]: the sessions, to be closed by the caller. May be NULL if capacity
-//     is 0.
+//   - from: The stream to read.
+//   - capacity: The number of entries that fit into sessions and labels.
+//   - sessions: [capacity]: the sessions, which the caller closes. May be NULL if capacity is
+//     0.
 //   - labels: [capacity]: the label of each session. May be NULL.
-//   - count: How many sequences the file has; written on PKV_OK and on BUFFER_TOO_SMALL.
+//   - count: The number of items in the file; set on PKV_OK and BUFFER_TOO_SMALL.
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
@@ -1543,13 +1713,13 @@ func FileLoad(
 	))
 }
 
-// FileInspect is pkv_file_inspect. Reads the tables of a file, not its K and V, and tells what it
-// holds. Needs no cache. Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED,
-// TOO_LARGE. Since 0.1.
+// FileInspect is pkv_file_inspect. Returns the properties of a file. Reads its tables, but not its
+// K and V. Needs no cache. Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO,
+// UNSUPPORTED, TOO_LARGE. Since 0.1.
 //
-//   - config: Its key is used, and its fingerprint compared. NULL: neither.
-//   - from: Where the file comes from.
-//   - out: The answer.
+//   - config: For the key and the fingerprint, which is compared. NULL: neither.
+//   - from: The stream to read.
+//   - out: The properties.
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	configValue, configGiven := fileConfigValue(config)
 	fromValue, fromGiven := streamValue(from)
@@ -1558,175 +1728,17 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	))
 }
 
-// SessionMatchPrefix is pkv_session_match_prefix. Gives an empty session the longest cached
-// beginning of a text: it holds K and V of tokens [0, *matched) then, and *matched is its length. A
-// session that was suspended takes what is cached of its own text when it is resumed. Statuses:
-// INVALID_ARGUMENT (the session holds or remembers tokens, or has reserved blocks, also where there
-// is no index; or PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
-//
-//   - session: The session.
-//   - n: How many tokens are asked for; leave out the last one of a text if its output is
-//     needed.
-//   - tokens: [n]: the ids of the text.
-//   - matched: How many tokens were found; 0 if none, if the cache has no index, or if the
-//     session does not use it.
-func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
-	return Status(C.go_pkv_session_match_prefix(
-		C.uintptr_t(session), C.size_t(n), (*C.int32_t)(unsafe.Pointer(tokens)),
-		(*C.uint64_t)(unsafe.Pointer(matched)),
-	))
-}
-
-// PrefixGetStats is pkv_prefix_get_stats. Tells the figures of one salt, or of the whole index.
-// Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
-//
-//   - cache: The cache.
-//   - salt: The salt. NULL with size 0: sessions without one.
-//   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
-//   - out: The figures.
-func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
-	return Status(C.go_pkv_prefix_get_stats(
-		C.uintptr_t(cache), salt, C.size_t(saltSize), (*C.pkv_prefix_stats)(unsafe.Pointer(out)),
-	))
-}
-
-// PrefixClear is pkv_prefix_clear. Drops every cached block that nobody uses and that is not
-// pinned, of one salt or of all. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
-//
-//   - cache: The cache.
-//   - salt: The salt. NULL with size 0: sessions without one.
-//   - saltSize: Bytes of the salt, or PKV_ALL_SALTS.
-func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	return Status(C.go_pkv_prefix_clear(C.uintptr_t(cache), salt, C.size_t(saltSize)))
-}
-
-// PrefixProbe is pkv_prefix_probe. Tells how much of a text is cached in memory, without a session:
-// nothing is matched, counted or held, and what is evicted next does not change. Statuses:
-// UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+// StorePrefetch is pkv_store_prefetch. Starts to read blocks of a prompt that are in the store, but
+// not in memory, into the prefix index, and returns. Call it when a request is queued; a later
+// pkv_session_match_prefix finds the blocks that have arrived. It uses only free and evictable
+// blocks. At most 64 prefetches wait; one more cancels the oldest. Statuses: UNSUPPORTED (the cache
+// has no store), TOO_LARGE (salt). Since 0.1.
 //
 //   - cache: The cache.
 //   - salt: The salt. NULL with size 0: none.
 //   - saltSize: Bytes of the salt.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
-//   - cached: How many tokens a match would find now, in whole blocks; it may find some more in
-//     the block after them, and blocks that only a store has.
-func PrefixProbe(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
-) Status {
-	return Status(C.go_pkv_prefix_probe(
-		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
-		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(cached)),
-	))
-}
-
-// PrefixPin is pkv_prefix_pin. Pins what is cached of a text: its whole blocks stay cached, though
-// nobody uses them, until they are unpinned as often. Compute a system prompt once, close its
-// session, pin it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond
-// pinned_blocks: nothing is pinned), REF_LIMIT. Since 0.1.
-//
-//   - cache: The cache; pinned_blocks of its prefix config bounds what is pinned in all.
-//   - salt: The salt. NULL with size 0: none.
-//   - saltSize: Bytes of the salt.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
-//   - pinned: How many tokens are pinned, in whole blocks; 0 where nothing is cached.
-func PrefixPin(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, pinned *uint64,
-) Status {
-	return Status(C.go_pkv_prefix_pin(
-		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
-		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(pinned)),
-	))
-}
-
-// PrefixUnpin is pkv_prefix_unpin. Takes back the longest pin of a beginning of a text. Statuses:
-// UNSUPPORTED (no index), TOO_LARGE (salt), DOUBLE_FREE (no beginning of the text is pinned). Since
-// 0.1.
-//
-//   - cache: The cache.
-//   - salt: The salt. NULL with size 0: none.
-//   - saltSize: Bytes of the salt.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
-//   - unpinned: How many tokens that pin had.
-func PrefixUnpin(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
-) Status {
-	return Status(C.go_pkv_prefix_unpin(
-		C.uintptr_t(cache), salt, C.size_t(saltSize), C.size_t(n),
-		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(unpinned)),
-	))
-}
-
-// PrefixSetQuota is pkv_prefix_set_quota. Bounds what is cached of one salt from now on. Where a
-// salt is full, those of its own blocks that nobody uses make room, the ones that were not used for
-// longest first; where all are in use, what its sessions compute is not cached. What is over the
-// quota already goes at once if nobody uses it. Statuses: UNSUPPORTED (no index), TOO_LARGE (salt),
-// NO_MEMORY. Since 0.1.
-//
-//   - cache: The cache.
-//   - salt: The salt. NULL with size 0: sessions without one.
-//   - saltSize: Bytes of the salt.
-//   - blocks: The most block positions; 0: no limit; PKV_DEFAULT_QUOTA: that of the config
-//     again.
-func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	return Status(C.go_pkv_prefix_set_quota(
-		C.uintptr_t(cache), salt, C.size_t(saltSize), C.uint64_t(blocks),
-	))
-}
-
-// PrefixReadEvents is pkv_prefix_read_events. Copies events in their order, those of all salts.
-// Several readers may each keep a number of their own. Statuses: UNSUPPORTED (no index, or its
-// config keeps no events). Since 0.1.
-//
-//   - cache: The cache.
-//   - next: The number of the first event wanted, 0 at first; afterwards that of the next one.
-//   - n: Entries that events has room for; afterwards how many were written.
-//   - events: [*n] as given: the events.
-//   - lost: How many of those wanted were overwritten, since the cache keeps only the last
-//     ones; if any were, learn by another way what is cached. May be NULL.
-func PrefixReadEvents(
-	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
-) Status {
-	return Status(C.go_pkv_prefix_read_events(
-		C.uintptr_t(cache), (*C.uint64_t)(unsafe.Pointer(next)), (*C.size_t)(unsafe.Pointer(n)),
-		(*C.pkv_prefix_event)(unsafe.Pointer(events)), (*C.uint64_t)(unsafe.Pointer(lost)),
-	))
-}
-
-// PrefixHashBlocks is pkv_prefix_hash_blocks. Computes the hashes that events have for the whole
-// blocks of a text. They say where a text is likely cached, never what is the same. The hash of a
-// block is XXH3 (64 bits) of its token ids (int32, native byte order) with the hash of the block
-// before it as seed; that of the first block has XXH3 of the salt's bytes (without a seed) as seed.
-// Statuses: TOO_LARGE (salt). Since 0.1.
-//
-//   - salt: The salt. NULL with size 0: none.
-//   - saltSize: Bytes of the salt.
-//   - blockSize: Tokens per block: a multiple of 16, 16 to 256.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
-//   - hashes: [n / block_size]: the hashes.
-func PrefixHashBlocks(
-	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
-) Status {
-	return Status(C.go_pkv_prefix_hash_blocks(
-		salt, C.size_t(saltSize), C.uint32_t(blockSize), C.size_t(n),
-		(*C.int32_t)(unsafe.Pointer(tokens)), (*C.uint64_t)(unsafe.Pointer(hashes)),
-	))
-}
-
-// StorePrefetch is pkv_store_prefetch. Begins to read what the store has of a text into the prefix
-// index, beyond what is in memory, and returns. Call it when a request begins to wait for its turn;
-// a later pkv_session_match_prefix finds what has come. Only blocks that are free or evictable are
-// taken. At most 64 texts wait; then the oldest is given up. Statuses: UNSUPPORTED (the cache has
-// no store), TOO_LARGE (salt). Since 0.1.
-//
-//   - cache: The cache.
-//   - salt: The salt. NULL with size 0: none.
-//   - saltSize: Bytes of the salt.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
 func StorePrefetch(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
@@ -1736,18 +1748,18 @@ func StorePrefetch(
 	))
 }
 
-// StoreWait is pkv_store_wait. Waits for the prefetches of a text, and of texts that agree with it
-// as far as both go, until all are done or given up. Statuses: UNSUPPORTED (the cache has no
-// store), TOO_LARGE (salt). Since 0.1.
+// StoreWait is pkv_store_wait. Waits for the prefetches of a prompt, and of prompts that are a
+// prefix of it or begin with it, until all are done or cancelled. Statuses: UNSUPPORTED (the cache
+// has no store), TOO_LARGE (salt). Since 0.1.
 //
 //   - cache: The cache.
 //   - salt: The salt. NULL with size 0: none.
 //   - saltSize: Bytes of the salt.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
-//   - timeoutMs: How long to wait at most.
-//   - cached: How many tokens of the text are in memory now, in whole blocks.
-//   - pending: How many of these prefetches are not done: 0, unless the time was over first.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
+//   - timeoutMs: The longest time to wait, in milliseconds.
+//   - cached: The number of tokens of the prompt in memory now, in whole blocks.
+//   - pending: The number of these prefetches that are not done: 0, unless the time ran out.
 //     May be NULL.
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
@@ -1760,16 +1772,16 @@ func StoreWait(
 	))
 }
 
-// StoreCancel is pkv_store_cancel. Gives up the prefetches that pkv_store_wait would wait for. If
-// the store is just being read for one, what this read brings may still be added to the cache after
-// this call, and no pkv_store_wait waits for that. Statuses: UNSUPPORTED (the cache has no store),
-// TOO_LARGE (salt). Since 0.1.
+// StoreCancel is pkv_store_cancel. Cancels the prefetches that pkv_store_wait would wait for.
+// Blocks of a read already in progress may still be added to the cache after this call;
+// pkv_store_wait does not wait for them. Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE
+// (salt). Since 0.1.
 //
 //   - cache: The cache.
 //   - salt: The salt. NULL with size 0: none.
 //   - saltSize: Bytes of the salt.
-//   - n: How many tokens the text has.
-//   - tokens: [n]: the ids of the text.
+//   - n: The number of tokens in the prompt.
+//   - tokens: [n]: the token ids of the prompt.
 func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
@@ -1779,34 +1791,34 @@ func StoreCancel(
 	))
 }
 
-// StoreFlush is pkv_store_flush. Waits until what ended before is written. pkv_cache_destroy does
-// the same without a limit, for as long as the store takes what it is given. Statuses: UNSUPPORTED
-// (the cache has no store). Since 0.1.
+// StoreFlush is pkv_store_flush. Waits until the blocks of sessions that ended before are written.
+// pkv_cache_destroy does the same without a time limit, for as long as the store accepts items.
+// Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
 //
 //   - cache: The cache.
-//   - timeoutMs: How long to wait at most.
-//   - queued: How many block positions still wait to be written.
+//   - timeoutMs: The longest time to wait, in milliseconds.
+//   - queued: The number of block positions that still wait to be written.
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	return Status(C.go_pkv_store_flush(
 		C.uintptr_t(cache), C.uint32_t(timeoutMs), (*C.uint64_t)(unsafe.Pointer(queued)),
 	))
 }
 
-// StoreGetStats is pkv_store_get_stats. Tells what the tier of a cache has done so far. Statuses:
+// StoreGetStats is pkv_store_get_stats. Returns statistics of a cache's store. Statuses:
 // UNSUPPORTED (the cache has no store). Since 0.1.
 //
 //   - cache: The cache.
-//   - out: The figures.
+//   - out: The statistics.
 func StoreGetStats(cache Cache, out *StoreStats) Status {
 	return Status(C.go_pkv_store_get_stats(
 		C.uintptr_t(cache), (*C.pkv_store_stats)(unsafe.Pointer(out)),
 	))
 }
 
-// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store. Deletes what killed
-// processes left unfinished in it. Statuses: IO (the errno in the sentence is EPERM where the
-// directory is another user's or other users may write to it, ELOOP for a symbolic link). Since
-// 0.1.
+// StoreOpenDirectory is pkv_store_open_directory. Opens a directory as a store. Deletes unfinished
+// files of killed processes in it. Statuses: IO (the errno in the error message is EPERM if the
+// directory belongs to another user or other users may write to it, ELOOP for a symbolic link).
+// Since 0.1.
 //
 //   - config: The config.
 //   - out: The store. Close it with out->close(out->user), unless a cache does.
@@ -1815,16 +1827,4 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	return Status(C.go_pkv_store_open_directory(
 		configValue, configGiven, (*C.pkv_store)(unsafe.Pointer(out)),
 	))
-}
-
-// Version is pkv_version. Version of the loaded library as major * 1000000 + minor * 1000 + patch.
-// Any thread. Since 0.1.
-func Version() uint32 {
-	return uint32(C.go_pkv_version())
-}
-
-// VersionString is pkv_version_string. Version of the loaded library as text, "0.1.0". Static
-// storage. Any thread. Since 0.1.
-func VersionString() string {
-	return C.GoString(C.go_pkv_version_string())
 }

@@ -10,32 +10,32 @@ import "unsafe"
 // HeaderVersion is the version of the headers this was made of.
 const HeaderVersion = "0.1.0"
 
-// sinks value: no sinks, though the layer's group has some.
+// sinks of pkv_attention_params: none, even if the layer's group has some.
 const NoSinks = 0xFFFFFFFF
 
-// group of pkv_cache_compute_plan: all of them.
+// group of pkv_cache_compute_plan: all groups.
 const AllGroups = 0xFFFFFFFF
 
-// Slot of a row that is padding: nothing is written or read for it.
+// The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
 
-// Stands in a block table for a block that was given back (it left a sliding window).
+// The entry in a block table for a block that was freed because it left a sliding window.
 const NoBlock = 0xFFFFFFFF
 
-// salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Other functions take it for
-// the size that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
+// The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
+// INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// blocks of pkv_prefix_set_quota: what the config says.
+// The blocks of pkv_prefix_set_quota for the limit in the config.
 const DefaultQuota = 0xFFFFFFFFFFFFFFFF
 
-// Stands for a token whose id was never told.
+// A token whose id the library does not know.
 const NoToken = -1
 
-// after of pkv_session_set_return_hint: nothing is known (default).
+// after of pkv_session_set_return_hint: unknown (default).
 const ReturnUnknown = 0
 
-// after of pkv_session_set_return_hint: its text will not go on.
+// after of pkv_session_set_return_hint: the text will not continue.
 const ReturnNever = 0xFFFFFFFF
 
 // Status is pkv_status.
@@ -51,96 +51,95 @@ const (
 // Handles: an index and a generation, never an address.
 type (
 	Cache    uintptr
-	Compute  uintptr
 	Pool     uintptr
 	Session  uintptr
+	Compute  uintptr
 	Batch    uintptr
 	Snapshot uintptr
 )
 
 // Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
-// head_stride + dim]. Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment
-// works. This struct is pinned: it will not grow. Functions that take rows of several sequences
-// take padded batches as well (in others batch_rows is 0). batch_rows is then the stride from the
-// first row of a sequence to that of the next, counted in rows: row i of sequence s is row s *
-// batch_rows + i of the tensor. [batch][n][heads][dim]   batch_rows n, the other strides dense;
+// head_stride + dim]. Strides are in elements; 0 means dense, [rows][heads][dim]. Any alignment
+// works. This struct will never grow. Functions that take rows of several sequences also take
+// padded batches: batch_rows is the distance, in rows, from the first row of a sequence to that of
+// the next, so row i of sequence s is row s * batch_rows + i of the tensor. In other functions
+// batch_rows is 0. [batch][n][heads][dim]   batch_rows n, the other strides dense;
 // [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
 type Tensor struct {
-	// The caller's memory; only read where the parameter is [in].
+	// The caller's memory; only read if the parameter is [in].
 	Data unsafe.Pointer
 	// F32, F16 or BF16.
 	DType int32
-	// Rows per sequence of a padded batch; 0: they follow each other.
+	// Rows per sequence of a padded batch; 0: not padded.
 	BatchRows uint32
-	// Elements from row to row; 0, or at least what one row holds.
+	// Elements from row to row; 0, or at least those of one row.
 	RowStride int64
 	// Elements from head to head; 0, or at least dim.
 	HeadStride int64
 }
 
-// Memory supplied by the caller. Memory that is not aligned as asked goes back to free at once, and
-// the call returns PKV_NO_MEMORY.
+// Memory supplied by the caller. If alloc returns memory with the wrong alignment, the library
+// frees it at once and the call returns PKV_NO_MEMORY.
 type Allocator struct {
 	// Returns size bytes at a multiple of alignment (a power of two), or NULL: PKV_NO_MEMORY.
 	Alloc uintptr
-	// Takes memory back; size and alignment are those of its alloc.
+	// Frees memory; size and alignment are those passed to alloc.
 	Free uintptr
 	// Passed to both functions.
 	User uintptr
 }
 
-// Receives what the library has to say. The library itself never prints.
+// Receives the library's log messages. The library itself never prints.
 type Logger struct {
-	// Takes one line without a newline; the message is valid during the call.
+	// Receives one line without a newline; message is valid only during the call.
 	Log uintptr
 	// Passed to log.
 	User uintptr
 }
 
-// Threads supplied by the caller, in the place of the library's own. Results do not depend on how
-// tasks are spread over them. A runner that leaves a task out, asks for one twice (it runs once) or
-// for one that does not exist makes the call that used it return PKV_INVALID_ARGUMENT. What the
-// call was to write is undefined then, and a step in flight is as far as it was before.
+// Threads supplied by the caller, used instead of the library's own. Results do not depend on which
+// thread runs a task. If a runner skips a task, calls one twice (it runs once) or calls one that
+// does not exist, the call that used it returns PKV_INVALID_ARGUMENT. The outputs of that call are
+// then undefined, and a step in progress is as it was before the call.
 type Runner struct {
 	// Calls task(context, i, worker) once for every i in [0, n), on any threads and in any order,
-	// and returns when all of them have returned. worker is below threads, and no two calls at once
-	// have the same worker. task does not throw.
+	// and returns when all calls have returned. worker must be below threads, and calls that run at
+	// the same time must have different workers. task does not throw.
 	Run uintptr
 	// Passed to run.
 	User uintptr
-	// How many workers there are; 1 or more.
+	// The number of workers; 1 or more.
 	Threads uint32
-	// 0.
+	// Must be 0.
 	Reserved uint32
 }
 
-// Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free + used
-// + retired.
+// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used + retired.
 type PoolStats struct {
 	// sizeof(pkv_pool_stats): the caller sets it.
 	StructSize uint32
 	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now.
+	// Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
 	Blocks uint64
-	// Blocks that nobody holds.
+	// Blocks without references.
 	Free uint64
 	// Blocks with at least one reference.
 	Used uint64
-	// The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-	// several threads took blocks at the same moment.
+	// The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
+	// threads took blocks at the same time.
 	UsedPeak uint64
 	// Blocks with more than one reference.
 	Shared uint64
-	// Blocks out of service because their generation ran out.
+	// Blocks no longer used because their generation reached its limit.
 	Retired uint64
 	// References to all blocks.
 	References uint64
-	// Slots that hold a token; those of a shared block count once.
+	// Slots that hold a token; a shared block counts once.
 	SlotsFilled uint64
 }
 
-// Counts of a cache over all layer groups. Since 0.1.
+// Statistics of a cache over all layer groups. Since 0.1.
 type CacheStats struct {
 	// sizeof(pkv_cache_stats): the caller sets it.
 	StructSize uint32
@@ -148,12 +147,12 @@ type CacheStats struct {
 	Sessions uint32
 	// Open snapshots.
 	Snapshots uint32
-	// Batches begun and neither committed nor aborted.
+	// Batches in progress: neither committed nor aborted.
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
-	// groups have now.
+	// Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
+	// have now.
 	Blocks uint64
 	// Blocks that are free.
 	FreeBlocks uint64
@@ -161,13 +160,13 @@ type CacheStats struct {
 	UsedBlocks uint64
 	// The most blocks in use at once so far.
 	UsedBlocksPeak uint64
-	// Used blocks that only the prefix index holds: begin takes them where free ones are short.
+	// Used blocks that only the prefix index holds. They are evicted when free blocks run out.
 	EvictableBlocks uint64
-	// Committed tokens of all sessions; shared ones count in each.
+	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
-	// Slots that hold a token, over all groups; shared ones count once.
+	// Slots that hold a token, over all groups; a shared block counts once.
 	SlotsFilled uint64
-	// Slots of blocks in use; slots_filled of them are utilized.
+	// Slots of blocks in use, filled or not.
 	SlotsReserved uint64
 	// Bytes of K and V memory that the cache has mapped or allocated.
 	BytesReserved uint64
@@ -185,19 +184,19 @@ type CacheStats struct {
 	PageBytes uint64
 	// Pages in all.
 	Pages uint64
-	// Pages that belong to no group now.
+	// Pages of no group now.
 	FreePages uint64
 }
 
-// A group of layers with the same shape. A plain model is one group. Hybrid models have several,
-// for example one of full and one of sliding-window layers.
+// A group of layers with the same shape. A plain model is one group. A hybrid model has several,
+// for example one for its full and one for its sliding-window layers.
 type LayerGroup struct {
 	// sizeof(pkv_layer_group): the caller sets it.
 	StructSize uint32
-	// How many layers.
+	// The number of layers.
 	Layers uint32
-	// [layers]: which layers of the model. NULL (default): those after the last of the previous
-	// group.
+	// [layers]: indices of the layers in the model. NULL (default): the layers after the last one
+	// of the previous group.
 	LayerIndices *uint32
 	// A multiple of kv_heads.
 	QueryHeads uint32
@@ -207,42 +206,43 @@ type LayerGroup struct {
 	KeyDim uint32
 	// Head dim of values and outputs; 0 (default): key_dim.
 	ValueDim uint32
-	// Type of stored keys, and of values; 0 (default): PKV_F32.
+	// Type of stored keys and values; 0 (default): PKV_F32.
 	DType int32
-	// Type of stored values, if another one; 0 (default): dtype.
+	// Type of stored values; 0 (default): dtype.
 	ValueDType int32
-	// A token sees itself and window - 1 tokens before it; 0 (default): all of them. Blocks that
-	// leave the window are given back one step late, so that what a trim to the length before the
-	// last step needs is still there. Where blocks are short, pkv_batch_begin and
-	// pkv_session_reserve give them back at once, so that a session needs no more than its window
-	// and its new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
+	// A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
+	// Blocks that leave the window are freed one step late, so that the session can still be
+	// trimmed to its length before the last step. If the pool is short of blocks, pkv_batch_begin
+	// and pkv_session_reserve free them at once, so that a session needs only its window and its
+	// new tokens; neither an abort nor OUT_OF_BLOCKS restores them.
 	Window uint32
-	// With a window: this many first tokens stay visible and in memory for ever (Xiao et al. 2023).
+	// With a window: this many first tokens stay visible and in memory (Xiao et al. 2023).
 	Sinks uint32
-	// 1: V is the first value_dim dims of K and is stored once, with it (the absorbed form of MLA).
+	// 1: V is the first value_dim dims of K and is not stored again (the absorbed form of MLA).
 	Latent uint32
 	// How rows are rotated before they are stored. Default NONE.
 	Rotation int32
-	// Rotation MATRIX: [key_dim][key_dim], the matrix of K and of queries. Its rows have length 1
-	// and are orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations:
+	// Rotation MATRIX: [key_dim][key_dim], the matrix for K and queries. Its rows must have length
+	// 1 and be orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations:
 	// NULL.
 	KeyRotation *float32
-	// Rotation MATRIX: [value_dim][value_dim], the matrix of V and of outputs. NULL: V is not
-	// rotated, nor may it be in a latent group.
+	// Rotation MATRIX: [value_dim][value_dim], the matrix for V and outputs. NULL: V is not
+	// rotated. Must be NULL in a latent group.
 	ValueRotation *float32
-	// The layers keep a state of this many bytes each, in place of K and V (linear attention, state
-	// spaces, short convolutions); 0 (default): they keep K and V. With it heads, dims, dtypes,
-	// window, sinks and latent stay 0. A block holds one state of all layers. Not with storage
-	// CONTIGUOUS. See pkv_batch_get_states.
+	// Each layer keeps a state of this many bytes instead of K and V (linear attention, state
+	// spaces, short convolutions); 0 (default): layers keep K and V. With states, heads, dims,
+	// dtypes, window, sinks and latent must be 0. A block holds one state of each layer. Not with
+	// storage CONTIGUOUS. See pkv_batch_get_states.
 	StateBytes uint64
-	// With states: a step that reaches past a multiple of this many tokens keeps the state there,
-	// for as long as the session has that token. A multiple of block_size; 0 (default): no such
-	// checkpoints.
+	// With states: a step that reaches past a multiple of this many tokens keeps the state at that
+	// multiple (a checkpoint), as long as the session has that token. A multiple of block_size; 0
+	// (default): no checkpoints.
 	CheckpointTokens uint32
-	// With states: a step of at most this many new tokens of a session keeps the state after each
-	// of them until its commit, so that pkv_batch_accept can end at any; up to 256. Default 0.
+	// With states: if a session has at most this many new tokens in a step, the state after each of
+	// them is kept until the commit, so that pkv_batch_accept can end at any of them; up to 256.
+	// Default 0.
 	DraftTokens uint32
-	// Blocks of this group; 0 (default): those of the config.
+	// Blocks of this group; 0 (default): as in the config.
 	Blocks uint64
 }
 
@@ -252,355 +252,136 @@ type PrefixConfig struct {
 	StructSize uint32
 	// Which blocks are evicted first. Default LEARNED.
 	Eviction int32
-	// The most block positions that are pinned at once (pkv_prefix_pin); 0 (default): a quarter of
-	// the blocks of the largest group.
+	// The most block positions that can be pinned at once (pkv_prefix_pin); 0 (default): a quarter
+	// of the blocks of the largest group.
 	PinnedBlocks uint64
-	// The most block positions that are cached of one salt, unless pkv_prefix_set_quota says
-	// otherwise; 0 (default): no limit.
+	// The most block positions that each salt may have cached, unless pkv_prefix_set_quota sets
+	// another limit; 0 (default): no limit.
 	SaltBlocks uint64
 	// How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0.
 	Events uint32
-	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text,
-	// since it attends to all before it: about w / (2 l h) for a model of w weights (those used for
-	// a token) with l layers of h query heads times head dim. LEARNED then weighs a block by the
-	// time that its hit saves. 0 (default): all blocks weigh the same.
+	// The position at which computing a token takes twice as long as at position 0, because it
+	// attends to all tokens before it: about w / (2 l h) for a model with w weights used per token
+	// and l layers, where h is query heads times head dim. LEARNED then weighs a block by the time
+	// that a hit on it saves. 0 (default): all blocks weigh the same.
 	DoublingDepth uint32
 }
 
-// What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended sessions,
-// and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive the cache.
-// A plain model is one group: pkv_layer_group model = {.struct_size = sizeof model, .layers = 32,
-// .query_heads = 32, .kv_heads = 8, .key_dim = 128}; pkv_cache_config config = {.struct_size =
-// sizeof config, .groups = &model , .blocks = 4096};
+// Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended sessions,
+// and the caller's hooks. The library copies what pointers point to, but the hooks themselves must
+// outlive the cache. A plain model is one group: pkv_layer_group model = {.struct_size = sizeof
+// model, .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128}; pkv_cache_config config =
+// {.struct_size = sizeof config, .groups = &model , .blocks = 4096};
 type CacheConfig struct {
 	// sizeof(pkv_cache_config): the caller sets it.
 	StructSize uint32
-	// How many groups; 0 (default): 1.
+	// The number of groups; 0 (default): 1.
 	GroupCount uint32
-	// [group_count]: groups, each of groups[0].struct_size bytes.
+	// [group_count]: the groups, each of groups[0].struct_size bytes.
 	Groups *LayerGroup
 	// Default PAGED.
 	Storage int32
-	// Default PACKED. Only storage PAGED has a layout.
+	// Default PACKED. Only for storage PAGED.
 	Layout int32
 	// Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16.
 	BlockSize uint32
-	// 1: the groups share memory_bytes, so that what one of them does not use another can. It is
-	// cut into pages, each of which has blocks of one group at a time (guide/shared_memory.md).
-	// Needs layout PACKED, and not storage CONTIGUOUS; no numbers of blocks are given. 0 (default):
-	// each group has a pool of its own.
+	// 1: the groups share memory_bytes, so that one can use what another does not need. The memory
+	// is cut into pages; each holds blocks of one group at a time (guide/shared_memory.md). Needs
+	// memory_bytes instead of numbers of blocks, and layout PACKED; not with storage CONTIGUOUS. 0
+	// (default): each group has its own memory.
 	SharedMemory uint32
-	// Capacity in blocks per group. Give this or memory_bytes.
+	// Blocks per group. Set this or memory_bytes.
 	Blocks uint64
-	// Capacity in bytes of K and V: every group gets the same number of blocks, as many as fit; or,
-	// with shared_memory, as many as it needs at the time.
+	// Bytes for K and V. Every group gets the same number of blocks, as many as fit; with
+	// shared_memory, as many as it needs at the time.
 	MemoryBytes uint64
-	// Blocks of each group that only sessions which hold tokens may take. What begins (a first
-	// step, a resume, room reserved for an empty session) leaves this many free, so that running
-	// sessions can finish. A session that grew into them and was suspended cannot be resumed, even
-	// alone. Exact while one thread begins. Default 0.
+	// Blocks of each group that only sessions with tokens may take, so that running sessions can
+	// finish. A first step, a resume, or a reserve for an empty session leaves this many blocks
+	// free. A session that grew into these blocks and was suspended cannot be resumed, even if it
+	// is the only one. Exact while only one thread makes such calls. Default 0.
 	Watermark uint32
 	// Default ADVISE.
 	HugePages int32
-	// 1: create touches all memory, in parallel, so that no later call meets a page fault. Default
+	// 1: create touches all memory, in parallel, so that later calls cause no page faults. Default
 	// 0.
 	Prefault uint32
-	// 0.
+	// Must be 0.
 	Reserved uint32
-	// K and V, and states, live in a file in this directory, of which the system keeps in memory
-	// what it has room for: for texts that are larger than memory and read by chosen blocks
-	// (guide/slow_tier.md). Once mapped, the file has no name; it is the owner's alone, is not
-	// encrypted and ends with the cache. All of its room is taken at once; its device has to work,
-	// since an error later ends the process with SIGBUS or brings older bytes back. Neither
-	// children of fork() nor core dumps have this memory. Needs storage PAGED, and not huge_pages
-	// REQUIRE; ADVISE has no effect, and the allocator is not asked for it. Copied by the call.
-	// NULL: memory.
+	// Keeps K, V and states in a file in this directory instead of in memory, for sequences that
+	// are larger than memory and read with chosen blocks (guide/slow_tier.md). The system keeps in
+	// memory what fits of the file. The file has no name once it is mapped, only its owner can read
+	// it, it is not encrypted, and it ends with the cache. All of its disk space is taken at once.
+	// The device must be reliable: a later I/O error ends the process with SIGBUS or brings back
+	// older bytes. Children of fork() and core dumps do not have this memory. Needs storage PAGED;
+	// not with huge_pages REQUIRE. huge_pages ADVISE has no effect, and the allocator is not called
+	// for this memory. Copied by the call. NULL (default): memory.
 	MemoryDirectory *byte
-	// How many, the caller's included, at most one per CPU; 0 (default): that many.
+	// The number of threads, including the caller's, at most one per CPU; 0 (default): one per CPU.
 	Threads uint32
-	// AUTO (default): the best this CPU has. Another: that one or UNSUPPORTED.
+	// AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED.
 	ISA int32
-	// Keeps it for new sessions that begin alike; NULL (default): off. Not with storage CONTIGUOUS.
+	// The prefix index, for new sessions that begin alike; NULL (default): none. Not with storage
+	// CONTIGUOUS.
 	Prefix *PrefixConfig
-	// Where blocks go when memory is short (store.h); NULL (default): nowhere. Needs storage PAGED
-	// and a prefix index.
+	// A store for blocks outside memory (store.h); NULL (default): none. Needs storage PAGED and a
+	// prefix index.
 	Store *StoreConfig
-	// Memory for keys and values, pools, tokens and block tables; NULL (default): the system's.
+	// Allocates keys and values, pools, tokens and block tables; NULL (default): the system does.
 	Allocator *Allocator
-	// The caller's threads; threads must be 0 then. NULL: oneTBB's.
+	// The caller's threads; then threads must be 0. NULL: oneTBB's.
 	Runner *Runner
-	// Hears of what works, but worse than it should (guide/diagnose.md). NULL (default): silence.
+	// Receives messages about what works badly (guide/diagnose.md). NULL (default): no log.
 	Logger *Logger
 }
 
-// Sizes of K and V, of one layer group or of all.
+// Sizes of K and V, for one layer group or all of them.
 type CachePlan struct {
 	// sizeof(pkv_cache_plan): the caller sets it.
 	StructSize uint32
-	// How many groups these sizes are of.
+	// The number of groups that these sizes cover.
 	Groups uint32
 	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
-	// block_size times that, or a state of every layer.
+	// block_size times that, or a state of each layer.
 	BytesPerBlock uint64
-	// Blocks, summed over groups; with shared_memory those that all of it would be, of each.
+	// Blocks, summed over groups; with shared_memory, each group counts as if it had all of it.
 	Blocks uint64
-	// Tokens that fit: the smallest over groups with neither a window nor states (over all, if
-	// there is none).
+	// Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
+	// if there is none.
 	Tokens uint64
 	// Bytes of all K and V memory.
 	TotalBytes uint64
-	// What the allocator's own tables take beside it.
+	// Bytes of the pools' own tables.
 	BookkeepingBytes uint64
 }
 
-// What a cache was made with, defaults filled in.
+// The options of a cache, with defaults filled in.
 type CacheInfo struct {
 	// sizeof(pkv_cache_info): the caller sets it.
 	StructSize uint32
-	// Where K and V live.
+	// Where K and V are stored.
 	Storage int32
-	// How the bytes of a block are arranged.
+	// The layout of the bytes.
 	Layout int32
 	// Tokens per block.
 	BlockSize uint32
-	// How many layer groups.
+	// The number of layer groups.
 	Groups uint32
-	// Over all groups.
+	// Layers of all groups.
 	Layers uint32
 	// Threads that compute attention.
 	Threads uint32
-	// The one whose kernels run.
+	// The instruction set of the kernels that run.
 	ISA int32
 }
 
-// What pkv_compute_create makes. Hooks must outlive the pkv_compute.
-type ComputeConfig struct {
-	// sizeof(pkv_compute_config): the caller sets it.
-	StructSize uint32
-	// How many, the caller's included, at most one per processor; 0 (default): that many.
-	Threads uint32
-	// AUTO (default): the best this processor has. Another: that one or UNSUPPORTED.
-	ISA int32
-	// 0.
-	Reserved uint32
-	// Working memory of calls; NULL (default): the system's.
-	Allocator *Allocator
-	// The caller's threads, with the priority and the processors that the caller gave them; threads
-	// must be 0 then. NULL (default): oneTBB's.
-	Runner *Runner
-}
-
-// What a pkv_compute runs on.
-type ComputeInfo struct {
-	// sizeof(pkv_compute_info): the caller sets it.
-	StructSize uint32
-	// The caller's included.
-	Threads uint32
-	// The one whose kernels run.
-	ISA int32
-	// 0.
-	Reserved uint32
-}
-
-// K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
-// Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
-// begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride +
-// h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
-// inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same
-// memory is token-flat: slot s begins at s * row_stride.
-type KVView struct {
-	// sizeof(pkv_kv_view): the caller sets it.
-	StructSize uint32
-	// How the bytes of a block are arranged.
-	Layout int32
-	// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
-	BlockSize uint32
-	// KV heads of this layer.
-	KVHeads uint32
-	// Dims of a row of K.
-	KeyDim uint32
-	// Dims of a row of V.
-	ValueDim uint32
-	// Type of K, and of V.
-	DType int32
-	// Type of V, if another one; 0: dtype.
-	ValueDType int32
-	// Blocks that the memory holds; no id at or above this is followed.
-	Blocks uint64
-	// Only pkv_kv_write and pkv_kv_write_slots write to it.
-	K unsafe.Pointer
-	// As k. NULL: V is the first value_dim dims of K.
-	V unsafe.Pointer
-	// K: from block to block.
-	KBlockStride int64
-	// K: from token to token; PACKED: from tile to tile.
-	KRowStride int64
-	// K: from KV head to KV head.
-	KHeadStride int64
-	// V: from block to block.
-	VBlockStride int64
-	// V: from token to token; PACKED: from tile to tile.
-	VRowStride int64
-	// V: from KV head to KV head.
-	VHeadStride int64
-	// How the rows in the memory are rotated (cache.h); those of callers never are. 0: NONE.
-	// Kernels of the caller's have to rotate queries and outputs themselves.
-	Rotation int32
-	// 0.
-	Reserved uint32
-	// MATRIX: [key_dim][key_dim]. It has to be orthogonal, which no call checks. NULL: none of K.
-	KeyRotation *float32
-	// MATRIX: [value_dim][value_dim]. NULL: none of V.
-	ValueRotation *float32
-}
-
-// A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry per
-// query have those of all sequences, one after the other, also where tensors are padded.
-type AttentionSequences struct {
-	// sizeof(pkv_attention_sequences): the caller sets it.
-	StructSize uint32
-	// A multiple of the view's kv_heads.
-	QueryHeads uint32
-	// How many sequences.
-	Count uint64
-	// [count]: query rows of each sequence; they are its last positions.
-	QueryLengths *uint32
-	// [count]: positions of each sequence, the queries' own included; at least query_lengths, or
-	// with query_positions at least 1.
-	KVLengths *uint64
-	// [count][block_table_stride]: block ids. Entries beyond kv_lengths, or before a window, are
-	// not read.
-	BlockTables *uint32
-	// Entries from one sequence's table to the next.
-	BlockTableStride uint64
-	// [count]: the first row of each sequence: in a padded batch the rows before it are padding, in
-	// other tensors it counts from the beginning (as the list of cumulative lengths of a packed
-	// batch). NULL (default): 0 in a padded batch; else rows follow each other.
-	FirstRows *uint32
-	// [queries]: the position of each query, for the causal rule, windows and slopes, where it is
-	// not one of the last ones: queries over the text of another sequence, or the depths of a tree.
-	// In causal attention with a mask of new tokens (BITS or PARENTS), none may be before the last
-	// position before the step. NULL (default): the last ones.
-	QueryPositions *int64
-}
-
-// Which positions each query sees, besides what the causal rule and the window say.
-type Mask struct {
-	// sizeof(pkv_mask): the caller sets it.
-	StructSize uint32
-	// What data is.
-	Kind int32
-	// Only read.
-	Data unsafe.Pointer
-	// BITS: words per row, at most 2^26; 64 bits of each must reach the new tokens of every
-	// session. BYTES: bytes from row to row; 0: all queries of a sequence have the same row.
-	// PARENTS: 0.
-	RowStride int64
-	// BYTES: bytes from sequence to sequence; 0: all have the same rows.
-	BatchStride int64
-	// BYTES: they reach the last position of every sequence.
-	Columns uint64
-	// BYTES: [sequences]: the position of column 0. A negative one is the number of first columns
-	// that stand for no position, such as padding on the left. NULL: 0.
-	FirstPositions *int64
-}
-
-// Which blocks queries read, in place of all of them (guide/chosen_blocks.md). Each query reads,
-// for each KV head, the blocks that it chooses, the first and last ones, and those with tokens of
-// the step. Windows, sinks and masks hide what they hide anyway. Not with ALiBi, or positions that
-// the caller gives.
-type ChosenBlocks struct {
-	// sizeof(pkv_chosen_blocks): the caller sets it.
-	StructSize uint32
-	// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
-	// al. 2024), among those in which it sees a token. The bound of a block is the sum, over the
-	// query heads of the KV head and over the dims, of the larger of q * min and q * max of its
-	// keys. Needs a cache. 0: lists are given.
-	Top uint32
-	// How many first blocks are read as well; 1 suits most models.
-	First uint32
-	// How many blocks before those of the step are read as well, likewise.
-	Last uint32
-	// With top: 1: the new tokens of a session choose the same blocks, those with the highest sums
-	// of their bounds, and read them together: for trees of speculative tokens, say. 0 (default):
-	// each chooses its own.
-	Together uint32
-	// 0.
-	Reserved uint32
-	// [rows][kv_heads][list_size]: the blocks that each query reads for each KV head, in place of
-	// top: their indices in the block table, rising, PKV_NO_BLOCK after the last. Blocks that are
-	// read in any case may be among them. NULL: top is given.
-	Lists *uint32
-	// Indices per query and KV head.
-	ListSize uint64
-	// Out, [rows][kv_heads][top]: what top chose, as lists, for another layer say. NULL (default):
-	// not wanted.
-	Chosen *uint32
-}
-
-// The attention mass of each entry of a block table: the sum of the weights (after the softmax)
-// that the queries of the sequence give to the tokens of the block, 0 where they see none. A query
-// has the mass 1 to give, less what a sink logit takes. It takes one more reading of the keys. Not
-// for storage CONTIGUOUS, and not with chosen blocks.
-type BlockMass struct {
-	// sizeof(pkv_block_mass): the caller sets it.
-	StructSize uint32
-	// Only this many last new tokens of each session count; 0 (default): all.
-	Queries uint32
-	// Out, [sequences][query_heads][size]: the masses. Entries beyond the blocks of a sequence, and
-	// those of one without queries, are left as they are.
-	Masses *float32
-	// Entries per query head: those of the longest sequence, or more.
-	Size uint64
-}
-
-// Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
-// sequences, one after the other, also where tensors are padded.
-type AttentionParams struct {
-	// sizeof(pkv_attention_params): the caller sets it.
-	StructSize uint32
-	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
-	Scale float32
-	// 0 (default): a query sees nothing after its position (causal). 1: its whole sequence.
-	Bidirectional uint32
-	// A query sees its position and window - 1 before it. 0 (default): the window of the layer's
-	// group; all positions if it has none.
-	Window uint32
-	// First positions that are seen whatever the window. 0 (default): those of the layer's group;
-	// PKV_NO_SINKS: none.
-	Sinks uint32
-	// Bound of the scores, finite, not negative; 0 (default): none.
-	Softcap float32
-	// [kv_heads]: the window of each KV head, in place of `window`: the queries that use the head
-	// see only that far back. 0: that of the layer's group. NULL (default): `window`.
-	HeadWindows *uint32
-	// [kv_heads]: the sinks of each KV head, in place of `sinks`. NULL (default): `sinks`.
-	HeadSinks *uint32
-	// [query_heads]: slopes of ALiBi. NULL (default): none.
-	ALiBiSlopes *float32
-	// [query_heads]: logits that take part in the softmax without a value (learned attention
-	// sinks). NULL (default): none.
-	SinkLogits *float32
-	// NULL (default): none.
-	Mask *Mask
-	// NULL (default): queries read all blocks.
-	ChosenBlocks *ChosenBlocks
-	// NULL (default): not wanted.
-	BlockMass *BlockMass
-	// Out, [rows][query_heads]: log of the sum of exp(score), sink_logits included. Where nothing
-	// was seen, it has the sink_logits alone, or is -infinity without them. NULL (default): not
-	// wanted.
-	LSE *float32
-}
-
-// What pkv_pool_create makes.
+// Options for pkv_pool_create.
 type PoolConfig struct {
 	// sizeof(pkv_pool_config): the caller sets it.
 	StructSize uint32
-	// How many blocks; 1 to 2^31 - 1. No default.
+	// The number of blocks, 1 to 2^31 - 1. No default.
 	Blocks uint32
-	// Slots (tokens) per block; 1 to 256; 0 (default): 16.
+	// Slots (tokens) per block, 1 to 256. 0 (default): 16.
 	BlockSize uint32
 	// 0.
 	Reserved uint32
@@ -614,17 +395,17 @@ type BlockState struct {
 	StructSize uint32
 	// The block id.
 	ID uint32
-	// How often this id has been freed.
+	// The number of times that this id was freed.
 	Generation uint32
 	// 0: free.
 	References uint32
 	// Slots claimed, 0 to block_size.
 	Filled uint32
-	// 1: read only.
+	// 1: read-only.
 	Sealed uint32
 }
 
-// What a session has from its beginning.
+// Options for pkv_session_open.
 type SessionConfig struct {
 	// sizeof(pkv_session_config): the caller sets it.
 	StructSize uint32
@@ -632,20 +413,20 @@ type SessionConfig struct {
 	Priority int32
 	// Default SHARE.
 	Prefix int32
-	// Of blocks that it uses and stores; the highest of all users counts.
+	// Retention of the blocks that the session uses. A block has the highest of all its users.
 	Retention int32
-	// salt_size bytes, copied: only sessions with the same salt share prefixes. NULL (default):
+	// salt_size bytes, copied. Only sessions with the same salt share prefixes. NULL (default):
 	// none.
 	Salt unsafe.Pointer
 	// Up to 256.
 	SaltSize uint64
 }
 
-// What a session holds now.
+// The current state of a session.
 type SessionInfo struct {
 	// sizeof(pkv_session_info): the caller sets it.
 	StructSize uint32
-	// That of the session's config, or set since.
+	// From the session's config, or set later.
 	Priority int32
 	// 1: between pkv_session_suspend and pkv_session_resume.
 	Suspended uint32
@@ -653,19 +434,289 @@ type SessionInfo struct {
 	Reserved uint32
 	// Committed tokens.
 	Length uint64
-	// With remembered ones that are to be computed again.
+	// Committed tokens and those to be computed again.
 	Total uint64
-	// Blocks held, over all groups, reserved ones too.
+	// Blocks held, over all groups, including reserved ones.
 	Blocks uint64
-	// Of these, held by nobody else: a suspend or a close frees them.
+	// Blocks held by nothing else: suspend or close frees them.
 	ExclusiveBlocks uint64
 }
 
-// One stream. Only the fields of its kind are looked at.
+// Options for pkv_compute_create. Hooks must outlive the pkv_compute.
+type ComputeConfig struct {
+	// sizeof(pkv_compute_config): the caller sets it.
+	StructSize uint32
+	// Threads, including the caller's: at most one per CPU. 0 (default): one per CPU.
+	Threads uint32
+	// AUTO (default): the best of this CPU. Another: UNSUPPORTED if this CPU lacks it.
+	ISA int32
+	// 0.
+	Reserved uint32
+	// For working memory. NULL (default): the system's.
+	Allocator *Allocator
+	// Runs calls on the caller's threads, with the priority and CPUs that the caller gave them;
+	// threads must then be 0. NULL (default): threads of oneTBB.
+	Runner *Runner
+}
+
+// The threads and instruction set of a pkv_compute.
+type ComputeInfo struct {
+	// sizeof(pkv_compute_info): the caller sets it.
+	StructSize uint32
+	// Threads, including the caller's.
+	Threads uint32
+	// The instruction set of its kernels.
+	ISA int32
+	// 0.
+	Reserved uint32
+}
+
+// K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
+// Strides count elements of the dtype, but bytes for INT8 and INT4, whose rows end in scales. Block
+// b begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride
+// + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
+// inside, see PKV_LAYOUT_PACKED. With PLAIN and block_stride == block_size * row_stride, slot s
+// begins at s * row_stride.
+type KVView struct {
+	// sizeof(pkv_kv_view): the caller sets it.
+	StructSize uint32
+	// How the bytes of a block are arranged.
+	Layout int32
+	// Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more.
+	BlockSize uint32
+	// KV heads of the layer.
+	KVHeads uint32
+	// Dims of K per head.
+	KeyDim uint32
+	// Dims of V per head.
+	ValueDim uint32
+	// Type of K; of V, too, if value_dtype is 0.
+	DType int32
+	// Type of V; 0: dtype.
+	ValueDType int32
+	// Blocks in the memory; ids must be lower than this.
+	Blocks uint64
+	// K. Only pkv_kv_write and pkv_kv_write_slots write to it.
+	K unsafe.Pointer
+	// V, as k. NULL: V is the first value_dim dims of K.
+	V unsafe.Pointer
+	// K: from block to block.
+	KBlockStride int64
+	// K: from token to token; PACKED: from tile to tile.
+	KRowStride int64
+	// K: from KV head to KV head.
+	KHeadStride int64
+	// V: from block to block.
+	VBlockStride int64
+	// V: from token to token; PACKED: from tile to tile.
+	VRowStride int64
+	// V: from KV head to KV head.
+	VHeadStride int64
+	// How the rows in the memory are rotated (cache.h); callers pass and get unrotated rows. 0:
+	// NONE. The caller's own kernels must rotate queries and outputs themselves.
+	Rotation int32
+	// 0.
+	Reserved uint32
+	// MATRIX: [key_dim][key_dim]. Must be orthogonal (not checked). NULL: K is not rotated.
+	KeyRotation *float32
+	// MATRIX: [value_dim][value_dim]. NULL: V is not rotated.
+	ValueRotation *float32
+}
+
+// Sequences of different lengths over one pkv_kv_view. A list with an entry per query has the
+// entries of all sequences, one sequence after the other, without padding even if tensors are
+// padded.
+type AttentionSequences struct {
+	// sizeof(pkv_attention_sequences): the caller sets it.
+	StructSize uint32
+	// A multiple of the view's kv_heads.
+	QueryHeads uint32
+	// The number of sequences.
+	Count uint64
+	// [count]: query rows of each sequence, by default its last positions.
+	QueryLengths *uint32
+	// [count]: positions of each sequence, including its queries; at least query_lengths, or at
+	// least 1 with query_positions.
+	KVLengths *uint64
+	// [count][block_table_stride]: block ids. Entries after kv_lengths or before a window are not
+	// read.
+	BlockTables *uint32
+	// Entries from one sequence's table to the next.
+	BlockTableStride uint64
+	// [count]: the first row of each sequence. In a padded batch, the rows before it are padding;
+	// in other tensors, it counts from the beginning of the tensor (like the cumulative lengths of
+	// a packed batch). NULL (default): 0 in a padded batch; otherwise the rows of one sequence
+	// follow those of the one before.
+	FirstRows *uint32
+	// [queries]: the position of each query, for the causal rule, windows and slopes. For queries
+	// that are not the last positions: over the keys of another sequence, or in a tree of drafts.
+	// In causal attention with a mask of new tokens (BITS or PARENTS), none may be lower than the
+	// last position before the new tokens. NULL (default): the last positions.
+	QueryPositions *int64
+}
+
+// A mask: which positions each query sees, in addition to the causal rule and the window.
+type Mask struct {
+	// sizeof(pkv_mask): the caller sets it.
+	StructSize uint32
+	// The kind of data.
+	Kind int32
+	// Only read.
+	Data unsafe.Pointer
+	// BITS: words of 64 bits per row, at most 2^26; they must cover the new tokens of every
+	// session. BYTES: bytes from row to row; 0: all queries of a sequence have the same row.
+	// PARENTS: 0.
+	RowStride int64
+	// BYTES: bytes from sequence to sequence; 0: all have the same rows.
+	BatchStride int64
+	// BYTES: must reach the last position of every sequence.
+	Columns uint64
+	// BYTES: [sequences]: the position of column 0. If it is -n, the first n columns have no
+	// position, such as padding on the left. NULL: 0.
+	FirstPositions *int64
+}
+
+// Lets queries read only some blocks (guide/chosen_blocks.md). For each KV head, each query reads
+// the blocks that it chooses, the first and last ones, and those with tokens of the step. Windows,
+// sinks and masks still apply. Not with ALiBi or query_positions.
+type ChosenBlocks struct {
+	// sizeof(pkv_chosen_blocks): the caller sets it.
+	StructSize uint32
+	// How many blocks each query chooses for each KV head: those with the highest bounds (Tang et
+	// al. 2024), among the blocks in which it sees a token. The bound of a block is the sum, over
+	// the query heads of the KV head and over the dims, of the larger of q * min and q * max of its
+	// keys. Needs a cache. 0: lists must be set.
+	Top uint32
+	// How many first blocks are also read; 1 suits most models.
+	First uint32
+	// How many blocks before those of the step are also read; likewise.
+	Last uint32
+	// With top: 1: the new tokens of a session choose the same blocks, by the highest sums of their
+	// bounds, and read them together, for example in trees of speculative tokens. 0 (default): each
+	// token chooses its own.
+	Together uint32
+	// Must be 0.
+	Reserved uint32
+	// [rows][kv_heads][list_size]: the blocks that each query reads for each KV head, instead of
+	// top: ascending indices in the block table, then PKV_NO_BLOCK after the last. Blocks that are
+	// read anyway are allowed. NULL: top must be set.
+	Lists *uint32
+	// Indices per query and KV head.
+	ListSize uint64
+	// Out, [rows][kv_heads][top]: the blocks that top chose, in the form of lists, for example for
+	// another layer. NULL (default): not wanted.
+	Chosen *uint32
+}
+
+// Asks for the attention mass of each entry of a block table: the sum of the weights (after the
+// softmax) that the queries of the sequence give to the tokens of the block; 0 if they see none of
+// them. The masses from one query sum to 1, less what a sink logit takes. This reads the keys once
+// more. Not for storage CONTIGUOUS, and not with chosen blocks.
+type BlockMass struct {
+	// sizeof(pkv_block_mass): the caller sets it.
+	StructSize uint32
+	// How many of the last new tokens of each session count; 0 (default): all.
+	Queries uint32
+	// Out, [sequences][query_heads][size]: the masses. Entries beyond the blocks of a sequence, and
+	// all entries of a sequence without queries, are not changed.
+	Masses *float32
+	// Entries per query head: at least the blocks of the longest sequence.
+	Size uint64
+}
+
+// The kind of attention. Variants combine freely, except where noted. Lists of [rows] have the rows
+// of all sequences, one after the other, even if tensors are padded.
+type AttentionParams struct {
+	// sizeof(pkv_attention_params): the caller sets it.
+	StructSize uint32
+	// Factor of the scores, finite; 0 (default): 1 / sqrt(key_dim).
+	Scale float32
+	// 0 (default): a query sees nothing after its position (causal). 1: its whole sequence.
+	Bidirectional uint32
+	// A query sees its position and the window - 1 positions before it. 0 (default): the window of
+	// the layer's group; all positions if it has none.
+	Window uint32
+	// How many first positions are seen whatever the window is. 0 (default): as in the layer's
+	// group; PKV_NO_SINKS: none.
+	Sinks uint32
+	// Bound of the scores, finite, not negative; 0 (default): none.
+	Softcap float32
+	// [kv_heads]: the window for each KV head and the query heads that use it, instead of `window`.
+	// 0: that of the layer's group. NULL (default): `window`.
+	HeadWindows *uint32
+	// [kv_heads]: the sinks of each KV head, instead of `sinks`. NULL (default): `sinks`.
+	HeadSinks *uint32
+	// [query_heads]: ALiBi slopes. NULL (default): none.
+	ALiBiSlopes *float32
+	// [query_heads]: logits that take part in the softmax without a value (learned attention
+	// sinks). NULL (default): none.
+	SinkLogits *float32
+	// NULL (default): none.
+	Mask *Mask
+	// NULL (default): queries read all blocks.
+	ChosenBlocks *ChosenBlocks
+	// NULL (default): not wanted.
+	BlockMass *BlockMass
+	// Out, [rows][query_heads]: log of the sum of exp(score), including sink_logits. If a query
+	// sees nothing, only the sink logit counts; without one, lse is -infinity. NULL (default): not
+	// wanted.
+	LSE *float32
+}
+
+// Statistics of the index, for one salt or all.
+type PrefixStats struct {
+	// sizeof(pkv_prefix_stats): the caller sets it.
+	StructSize uint32
+	// 0.
+	Reserved uint32
+	// Calls of pkv_session_match_prefix, and resumes.
+	Matches uint64
+	// Tokens looked for.
+	AskedTokens uint64
+	// Tokens found.
+	MatchedTokens uint64
+	// Whole block positions found.
+	MatchedBlocks uint64
+	// Block positions cached so far.
+	PublishedBlocks uint64
+	// Block positions removed so far because memory was needed.
+	EvictedBlocks uint64
+	// Block positions removed so far because their salt's quota was full.
+	ExpelledBlocks uint64
+	// Block positions removed so far by pkv_prefix_clear.
+	ClearedBlocks uint64
+	// Block positions cached now.
+	CachedBlocks uint64
+	// Of these, unused and not pinned.
+	EvictableBlocks uint64
+	// Of these, pinned.
+	PinnedBlocks uint64
+}
+
+// A change of one block position. A match of a prompt ends after the last of its positions that
+// were stored and not removed since. Without windows, a position is stored after the one before it
+// and removed before it; if a group has a window, positions before it may be missing. This struct
+// is pinned: it will not grow.
+type PrefixEvent struct {
+	// Counts from 0.
+	Number uint64
+	// Hash of the block and all before it: see pkv_prefix_hash_blocks.
+	Hash uint64
+	// Hash of the block before it; for the first block, of the salt.
+	Parent uint64
+	// Position of its first token.
+	Position uint64
+	// What happened.
+	Kind int32
+	// 0.
+	Reserved uint32
+}
+
+// A stream. Only the fields of its kind are used.
 type Stream struct {
 	// sizeof(pkv_stream): the caller sets it.
 	StructSize uint32
-	// Where the bytes come from or go to.
+	// Which of the fields below are used.
 	Kind int32
 	// PATH: the file.
 	Path *byte
@@ -673,57 +724,57 @@ type Stream struct {
 	Descriptor int32
 	// 0.
 	Reserved uint32
-	// BUFFER: the memory; a save writes it, others only read it.
+	// BUFFER: the memory; only a save writes to it.
 	Data unsafe.Pointer
-	// BUFFER: its bytes; of a load, just those of the file.
+	// BUFFER: its bytes; for a load, exactly those of the file.
 	Size uint64
-	// CALLBACKS: moves up to n bytes to the library; returns how many, or a negative errno. 0 ends
-	// the file. A hook: see common.h.
+	// CALLBACKS: copies up to n bytes to `to`. Returns how many, or a negative errno; 0 is the end
+	// of the stream. A hook: see common.h.
 	Read uintptr
-	// CALLBACKS: takes up to n bytes from the library; returns how many, or a negative errno. 0 is
-	// an error. A hook: see common.h.
+	// CALLBACKS: writes up to n bytes from `from`. Returns how many, or a negative errno; 0 is an
+	// error. A hook: see common.h.
 	Write uintptr
 	// CALLBACKS: passed to both functions.
 	User uintptr
 }
 
-// What goes with saving and with loading.
+// Options for saving and loading.
 type FileConfig struct {
 	// sizeof(pkv_file_config): the caller sets it.
 	StructSize uint32
-	// 1: with the prefix index, as far as the cache has one. Default 0.
+	// 1: includes the prefix index, if the cache has one. Default 0.
 	PrefixIndex uint32
-	// Loading into a cache with a prefix index: 1 takes salts from a file without a key. Default 0:
-	// such a file is a MISMATCH if it has texts under a salt, since whoever can write it chooses to
-	// which tenant's index they go. Texts without a salt are taken either way: load no file that
-	// others can write without a key. Saving does not look at it.
+	// For loading into a cache with a prefix index. 1: accepts salts from a file without a key.
+	// Default 0: a file without a key but with salts is a MISMATCH, since anyone who can write it
+	// chooses which tenants find its sequences. Sequences without a salt are accepted in both
+	// cases: without a key, do not load a file that others can write. Not used for saving.
 	TrustSalts uint32
-	// Saving to PATH: 0 (default) waits for the disk. With 1 a power cut may lose the old file and
-	// the new one; a killed process loses neither.
+	// For saving to PATH. 0 (default): waits for the disk. 1: a power failure may destroy the old
+	// file and the new one; a killed process destroys neither.
 	SkipFsync uint32
-	// Names the model (a hash of its weights, say); a file with another one is a MISMATCH. NULL:
-	// none.
+	// Names the model (a hash of its weights, say). A file with another fingerprint is a MISMATCH.
+	// NULL: none.
 	Fingerprint unsafe.Pointer
 	// Its bytes, up to 64.
 	FingerprintSize uint64
-	// Secret bytes that encrypt and authenticate the file. NULL: checksums, which tell accidents
-	// only.
+	// Secret bytes that encrypt and authenticate the file. NULL: checksums, which detect only
+	// accidental changes.
 	Key unsafe.Pointer
 	// Its bytes, 16 to 64.
 	KeySize uint64
 }
 
-// One sequence to save: a session or a snapshot. This struct is pinned: it will not grow.
+// A session or a snapshot to save. This struct is pinned: it will not grow.
 type FileItem struct {
-	// NULL where there is a snapshot.
+	// NULL if there is a snapshot.
 	Session Session
-	// NULL where there is a session.
+	// NULL if there is a session.
 	Snapshot Snapshot
-	// The caller's name for it, which pkv_file_load gives back.
+	// The caller's name for it, returned by pkv_file_load.
 	Label uint64
 }
 
-// What a file says of itself.
+// The properties of a file.
 type FileInfo struct {
 	// sizeof(pkv_file_info): the caller sets it.
 	StructSize uint32
@@ -731,15 +782,15 @@ type FileInfo struct {
 	Version uint32
 	// Size of the file.
 	Bytes uint64
-	// Of these, keys and values.
+	// Of these, bytes of K and V.
 	KVBytes uint64
-	// Sequences.
+	// Sessions and snapshots.
 	Sessions uint64
-	// Tokens of all sequences; shared ones count in each.
+	// Tokens of all of these; shared ones count in each.
 	Tokens uint64
 	// Positions whose K and V are stored; shared ones count once.
 	StoredTokens uint64
-	// Texts of the prefix index.
+	// Entries of the prefix index.
 	PrefixEntries uint64
 	// Tokens per block of the cache that was saved.
 	BlockSize uint32
@@ -753,73 +804,25 @@ type FileInfo struct {
 	Authenticated uint32
 	// Bytes of the fingerprint; 0: the file has none.
 	FingerprintSize uint32
-	// What the saver named the model by.
+	// The fingerprint.
 	Fingerprint [64]byte
-}
-
-// Figures of one salt's share of the index, or of all of it.
-type PrefixStats struct {
-	// sizeof(pkv_prefix_stats): the caller sets it.
-	StructSize uint32
-	// 0.
-	Reserved uint32
-	// Calls of pkv_session_match_prefix, and resumes.
-	Matches uint64
-	// Tokens asked for.
-	AskedTokens uint64
-	// Tokens found.
-	MatchedTokens uint64
-	// Whole block positions found.
-	MatchedBlocks uint64
-	// Block positions stored so far.
-	PublishedBlocks uint64
-	// Block positions removed so far because memory was needed.
-	EvictedBlocks uint64
-	// Block positions removed so far because their salt's quota was full.
-	ExpelledBlocks uint64
-	// Block positions removed so far by pkv_prefix_clear.
-	ClearedBlocks uint64
-	// Block positions stored now.
-	CachedBlocks uint64
-	// Of these, used by nobody and not pinned.
-	EvictableBlocks uint64
-	// Of these, pinned.
-	PinnedBlocks uint64
-}
-
-// What happened to one block position. A match of a text ends after the last of its positions that
-// were stored and have not gone. Without windows a position is stored after the one that precedes
-// it, and goes before it; where a group has a window, positions before it may have gone. This
-// struct is pinned: it will not grow.
-type PrefixEvent struct {
-	// Counts from 0.
-	Number uint64
-	// Hash of the block and all before it: see pkv_prefix_hash_blocks.
-	Hash uint64
-	// Hash of the block before it; of the first block, hash of the salt.
-	Parent uint64
-	// Position of its first token.
-	Position uint64
-	// What happened.
-	Kind int32
-	// 0.
-	Reserved uint32
 }
 
 // One block of one layer group, as a store keeps it. This struct is pinned: it will not grow.
 type StoreItem struct {
-	// Its name.
+	// The name of the item.
 	Key [32]byte
-	// put: size bytes to store, only read. get: room for size bytes. probe and drop: NULL.
+	// put: size bytes to store, read-only. get: a buffer of size bytes. probe, drop: NULL.
 	Data unsafe.Pointer
-	// get and probe set it to the bytes under the key, 0 for none; get copies as many as have room.
+	// get and probe set it to the size of the stored item, or 0 if there is none. get copies as
+	// many bytes as fit.
 	Size uint64
 }
 
-// A store: functions that a cache calls, one call at a time from each of its two threads (put from
-// one, the others from both). They are hooks: see common.h. put, get, probe and drop return how
-// many of the n items they stored, found or dropped, or a negative errno where the store cannot be
-// reached; then the cache leaves it alone for a while.
+// A store: functions that a cache calls from its two threads, put from one and the others from
+// both. Each thread makes one call at a time. The functions are hooks: see common.h. put, get,
+// probe and drop return how many of the n items they stored, found or dropped, or a negative errno
+// if the store cannot be reached. The cache then makes no calls for a while.
 type Store struct {
 	// sizeof(pkv_store): the caller sets it.
 	StructSize uint32
@@ -827,93 +830,91 @@ type Store struct {
 	Reserved uint32
 	// Passed to all functions.
 	User uintptr
-	// Stores items; one that is there already may be left as it is. Items may be lost at any time.
+	// Stores items. An item that exists may be left as it is. A store may lose items at any time.
 	Put uintptr
 	// Reads items.
 	Get uintptr
-	// Sets the sizes of items as get does, without their bytes.
+	// Sets the sizes of items, as get does, but copies no bytes.
 	Probe uintptr
-	// Forgets items: what they held was not what had been put.
+	// Deletes items. Called for items whose bytes are not those that were put.
 	Drop uintptr
-	// Closes the store; no call follows.
+	// Closes the store. No call follows.
 	Close uintptr
 }
 
-// The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix index
-// has one.
+// How a cache uses a store: see pkv_cache_config.store. Needs storage PAGED and a prefix index.
 type StoreConfig struct {
 	// sizeof(pkv_store_config): the caller sets it.
 	StructSize uint32
-	// How long pkv_session_match_prefix and pkv_session_resume wait for what the store has of their
-	// text. Default 0: they take what is in memory.
+	// How long pkv_session_match_prefix and pkv_session_resume wait for blocks from the store, in
+	// milliseconds. Default 0: they take only what is in memory.
 	WaitMs uint32
-	// Copied. pkv_cache_destroy closes it; if pkv_cache_create fails, it is still the caller's.
+	// Copied. pkv_cache_destroy closes it. If pkv_cache_create fails, the caller closes it.
 	Store *Store
 	// Names the model (a hash of its weights, say). NULL: none.
 	Fingerprint unsafe.Pointer
 	// Its bytes, up to 64.
 	FingerprintSize uint64
-	// Secret bytes that encrypt and authenticate what is stored. NULL: checksums only.
+	// Secret bytes that encrypt and authenticate items. NULL: only checksums.
 	Key unsafe.Pointer
 	// Its bytes, 16 to 64.
 	KeySize uint64
-	// Memory of each of the two threads for bytes on their way; 0 (default): 4 MiB. At least one
-	// block, at most as many as the cache has.
+	// The buffer of each of the two threads. 0 (default): 4 MiB. Raised to one block, and limited
+	// to all blocks of the cache.
 	BufferBytes uint64
-	// The most block positions that wait to be written; what ends while so many wait is not
-	// written. 0 (default): a quarter of the blocks.
+	// The most block positions that wait to be written; others that end meanwhile are not written.
+	// 0 (default): a quarter of the blocks.
 	QueueBlocks uint64
 }
 
-// What a tier has done so far. An item is a block of one layer group.
+// Statistics of a cache's store. An item is one block of one layer group.
 type StoreStats struct {
 	// sizeof(pkv_store_stats): the caller sets it.
 	StructSize uint32
-	// 1: the store failed lately and is left alone for a while.
+	// 1: the store failed recently, and gets no calls for a while.
 	Down uint32
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
 	// Block positions not written: the queue was full, memory was needed, or the store failed.
 	DroppedBlocks uint64
-	// Items that the store took.
+	// Items that the store accepted.
 	WrittenItems uint64
 	// Bytes of these items.
 	WrittenBytes uint64
-	// Items not written because the store had them already.
+	// Items not written because the store had them.
 	KnownItems uint64
-	// Items that were looked for in the store.
+	// Items looked for in the store.
 	AskedItems uint64
-	// Items that the store gave back.
+	// Items that the store returned.
 	ReadItems uint64
 	// Bytes of these items.
 	ReadBytes uint64
-	// Items that were not as they had been put: misses.
+	// Items with changed bytes: misses.
 	CorruptItems uint64
-	// Calls that the store failed.
+	// Calls of the store that failed.
 	Failures uint64
 }
 
-// A directory of files, one for each item. It survives restarts, and several processes of one user
-// may use it at once. The files belong to that user, and nobody else may read them (mode 0600). The
-// directory must belong to the effective user, and no other user may write to it, not even where it
-// is sticky; the same holds for the 256 folders that the store makes in it. A symbolic link is not
-// followed, neither to the directory nor inside it. Only what the store itself makes is read,
-// counted and deleted: in folders named 00 to ff, regular files of that user that are named by 62
-// hexadecimal digits and ".kv", and temporary files (see file.h). Whatever else is there is left
-// alone; where it takes the place of a folder or a file of the store, what belongs there cannot be
-// stored.
+// A directory with one file per item. It survives restarts, and several processes of one user may
+// use it at once. The files belong to that user, and other users cannot read them (mode 0600). The
+// directory must belong to the effective user, and other users must not be able to write to it,
+// even if it is sticky. The same holds for the 256 folders that the store creates in it. Symbolic
+// links are not followed, neither to the directory nor inside it. The store reads, counts and
+// deletes only its own files: in folders named 00 to ff, regular files of that user whose names are
+// 62 hexadecimal digits and ".kv", and temporary files (see file.h). Other files are left alone; if
+// one has the name of a folder or file of the store, the items that belong there cannot be stored.
 type DirectoryConfig struct {
 	// sizeof(pkv_directory_config): the caller sets it.
 	StructSize uint32
-	// 1: put returns when its files are on disk. Default 0: after a power cut some are missing or
-	// empty, which are misses.
+	// 1: put returns when its files are on disk. Default 0: after a power failure, some files may
+	// be missing or empty; these are misses.
 	Durable uint32
-	// Made if it is not there, with mode 0700; the directory above it must be there. In a directory
-	// of another user, name a new one.
+	// Created with mode 0700 if it does not exist; its parent must exist. In another user's
+	// directory, such as /tmp, name a new one.
 	Path *byte
-	// Bytes of all files; beyond that, those that were not used for longest are deleted. 0
-	// (default): no limit. Temporary files that are being written count; those that killed
-	// processes left go first.
+	// The most bytes of all files; beyond that, the least recently used files are deleted. 0
+	// (default): no limit. Temporary files in use count; those of killed processes are deleted
+	// first.
 	CapacityBytes uint64
 }
 

@@ -26,42 +26,42 @@ from typing import Any
 VERSION = "0.1.0"
 
 NO_SINKS = 0xFFFFFFFF
-"""sinks value: no sinks, though the layer's group has some."""
+"""sinks of pkv_attention_params: none, even if the layer's group has some."""
 ALL_GROUPS = 0xFFFFFFFF
-"""group of pkv_cache_compute_plan: all of them."""
+"""group of pkv_cache_compute_plan: all groups."""
 NO_SLOT = -1
-"""Slot of a row that is padding: nothing is written or read for it."""
+"""The slot of a padding row: nothing is written or read for it."""
 NO_BLOCK = 0xFFFFFFFF
-"""Stands in a block table for a block that was given back (it left a sliding window)."""
+"""The entry in a block table for a block that was freed because it left a sliding window."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""salt_size of pkv_prefix_get_stats and pkv_prefix_clear: every salt. Other functions take it for
-the size that it is: INVALID_ARGUMENT (salt NULL) or TOO_LARGE.
+"""The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
+INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""blocks of pkv_prefix_set_quota: what the config says."""
+"""The blocks of pkv_prefix_set_quota for the limit in the config."""
 NO_TOKEN = -1
-"""Stands for a token whose id was never told."""
+"""A token whose id the library does not know."""
 RETURN_UNKNOWN = 0
-"""after of pkv_session_set_return_hint: nothing is known (default)."""
+"""after of pkv_session_set_return_hint: unknown (default)."""
 RETURN_NEVER = 0xFFFFFFFF
-"""after of pkv_session_set_return_hint: its text will not go on."""
+"""after of pkv_session_set_return_hint: the text will not continue."""
 
 
 class Status(enum.IntEnum):
-    """How a call ended: PKV_OK, or why it failed."""
+    """The result of a call: PKV_OK, or why it failed."""
 
     OK = 0
-    """The call has done what it was asked for."""
+    """The call succeeded."""
     INVALID_ARGUMENT = 100
-    """NULL, an unknown enum or flag, a bad struct_size, a zero size."""
+    """NULL, an unknown enum or flag, a bad struct_size, a size of 0."""
     OUT_OF_RANGE = 101
-    """An index, layer, token position or block id beyond the end."""
+    """An index, layer, position or block id past the end."""
     OVERFLOW = 102
-    """Sizes whose product or sum no process could hold: 2^56 bytes."""
+    """Sizes whose product or sum no process can hold: 2^56 bytes."""
     BUFFER_TOO_SMALL = 103
-    """The count that is needed is in the count pointer."""
+    """The count pointer has the count that is needed."""
     STALE_HANDLE = 104
-    """The handle or block was closed, released or never given out."""
+    """The handle or block was closed, released or never valid."""
     DOUBLE_FREE = 105
     """A block was released more often than it was held."""
     WRONG_CACHE = 106
@@ -69,48 +69,48 @@ class Status(enum.IntEnum):
     BUSY = 107
     """Another call or an open batch uses the object."""
     REENTRANT = 108
-    """A call from inside one of the caller's own hooks."""
+    """A call from inside one of the caller's hooks."""
     FORKED = 109
     """A handle inherited by fork(): the child may only close it."""
     BLOCK_SEALED = 110
     """A write to a block that is sealed."""
     UNSUPPORTED = 111
-    """Not available for this storage kind, layout or processor."""
+    """Not available for this storage, layout or CPU."""
     INCOMPLETE = 112
-    """A layer was not written yet in this step."""
+    """A layer was not yet written in this step."""
     SUSPENDED = 113
     """The session is suspended: resume it first."""
     OUT_OF_BLOCKS = 200
-    """Not enough free blocks; the sentence says how many are short."""
+    """Too few free blocks; the error message says how many are short."""
     TOO_LARGE = 201
-    """More than the whole cache could ever hold: refuse the request."""
+    """More than the whole cache can hold: refuse the request."""
     NO_MEMORY = 202
-    """The allocator refused."""
+    """The allocator returned no memory."""
     REF_LIMIT = 203
     """The reference count of a block is at its limit."""
     BLOCK_FULL = 204
-    """Every slot of the block is taken."""
+    """Every slot of the block is used."""
     BATCH_TOO_LARGE = 205
-    """Each session fits, but never all of the batch at once: begin fewer of them at a time."""
+    """Each session fits, but all of the batch at once never does: begin with fewer sessions."""
     CORRUPT = 300
-    """Bytes are damaged, cut short, or authenticated with another key."""
+    """Data is damaged, cut short, or authenticated with another key."""
     VERSION = 301
-    """A file has a format that this library does not know."""
+    """A file has a format version that this library does not know."""
     MISMATCH = 302
-    """A file has shapes, dtypes or a fingerprint other than the cache's."""
+    """Shapes, dtypes or the fingerprint of a file are not the cache's."""
     IO = 400
-    """The operating system or a server refused; the sentence has its reason."""
+    """The system or a server refused; the error message says why."""
     INTERNAL = 500
-    """An invariant of the library does not hold: please report it."""
+    """An invariant of the library is broken: please report it."""
 
 
 class Dtype(enum.IntEnum):
-    """Element types, in native byte order. F32, F16 and BF16 are the types of the rows that a
-    caller passes and of stored keys and values; the others are only stored. Conversions round to
-    nearest even. INT8 and INT4 get their scale when a row is stored, from that row alone: what was
-    stored before never changes. With m the largest magnitude of a row (INT8) or of 32 dims (INT4),
-    elements are off by at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them
-    makes all of them NaN. Where m is below 1e-30 they are stored as 0.
+    """Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys and
+    values can be stored in any type. Conversions round to nearest even. The scales of INT8 and INT4
+    are computed when a row is stored, from only that row, so rows stored earlier never change. If m
+    is the largest magnitude of a row (INT8) or of 32 dims (INT4), the error of an element is at
+    most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them makes all of them NaN.
+    If m is below 1e-30, they are stored as 0.
     """
 
     F32 = 1
@@ -128,48 +128,50 @@ class Dtype(enum.IntEnum):
     FP8_E4M3 = 6
     """OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN."""
     FP8_E5M2 = 7
-    """OCP E5M2 without a scale, up to 57344; larger finite numbers become that, infinities stay."""
+    """OCP E5M2 without a scale, up to 57344; larger finite numbers become 57344, infinities
+    stay.
+    """
 
 
 class LogLevel(enum.IntEnum):
-    """How serious a line of the log is."""
+    """The severity of a log message."""
 
     WARNING = 1
     """Something is wrong, or slower than it could be."""
     INFO = 2
-    """Something normal: evictions begin, a store is back."""
+    """Something normal: evictions begin, a store works again."""
 
 
 class Storage(enum.IntEnum):
-    """Where keys and values live. All kinds give the same results; comparing the first two shows
-    what paging buys.
+    """Where keys and values are stored. All kinds give the same results; compare the first two to
+    see what paging is worth.
     """
 
     PAGED = 0
-    """Fixed-size blocks of one slab, shared between sessions, copied on write (default)."""
+    """Blocks of fixed size, shared between sessions and copied on write (default)."""
     CONTIGUOUS = 1
-    """One growing tensor per session and layer; a fork or a snapshot copies."""
+    """One growing tensor per session and layer; a fork or a snapshot copies it."""
     NONE = 2
-    """Block ids only: the engine keeps the bytes; write, attend and read are UNSUPPORTED."""
+    """Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED."""
 
 
 class Layout(enum.IntEnum):
-    """How the bytes of a paged cache are arranged."""
+    """The layout of the bytes of a paged cache."""
 
     PACKED = 0
-    """Block-major, made for this library's kernels (default). A block holds [layer][tile][kv
-    head][K tile | V tile], with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is
-    16 tokens. With p = 2 for BF16, 4 for INT8, 8 for INT4 and 1 otherwise, element (token t, dim d)
-    of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p) / 2
-    + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4: nibble i is in byte
-    i / 2, the even one lower). After the elements come the scales, INT8 [16 tokens], INT4 [ceil(dim
-    / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
+    """Block-major, for this library's kernels (default). A block holds [layer][tile][kv head][K
+    tile | V tile], or with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is 16
+    tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types. Element (token t, dim
+    d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p)
+    / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4: nibble i is in
+    byte i / 2, even i in the lower half). The scales follow the elements: INT8 [16 tokens], INT4
+    [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
     """
     PLAIN = 1
-    """Layer-major, made for engines with kernels of their own: per layer one K tensor
+    """Layer-major, for engines with their own kernels: per layer one K tensor
     [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
-    Read them as block tensors, or token-flat as [slot][kv head][dim]. A row of INT8 or INT4 is its
-    elements followed by its scales.
+    They can also be read by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements
+    followed by its scales.
     """
 
 
@@ -179,11 +181,11 @@ class Isa(enum.IntEnum):
     """
 
     AUTO = 0
-    """The fastest that this processor has."""
+    """The fastest that this CPU has."""
     SCALAR = 1
     """Plain C++."""
     SSE2 = 2
-    """Every x86-64 processor has it."""
+    """Every x86-64 CPU has it."""
     AVX2 = 3
     """With FMA and F16C."""
     AVX512 = 4
@@ -193,11 +195,11 @@ class Isa(enum.IntEnum):
     AVX512_BF16 = 6
     """AVX512 with BF16 and VNNI."""
     AMX = 7
-    """AVX512_BF16 with AMX-TILE and AMX-BF16, where the system permits them. The permission, for
-    which AUTO asks, too, makes the least size of signal stacks larger (guide/threads.md).
+    """AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for this
+    permission, also with AUTO; it raises the minimum size of signal stacks (guide/threads.md).
     """
     NEON = 8
-    """Every Arm64 processor has it."""
+    """Every Arm64 CPU has it."""
     NEON_DOT = 9
     """NEON with DotProd."""
     NEON_BF16 = 10
@@ -205,74 +207,52 @@ class Isa(enum.IntEnum):
 
 
 class Rotation(enum.IntEnum):
-    """How rows of K and V are rotated before they are stored. Queries are rotated as K, and outputs
-    back from V, so that callers see no rotation: scores stay the same, and a few large dims are
-    spread over all others, which is what types of few bits need (guide/quality.md). The rotation is
-    computed in fp32 and fused into write, attend and read. What is stored is rotated: blocks, files
-    and items of stores. Reading rows back undoes it up to the rounding of fp32, also for types that
-    otherwise return what was written. A NaN or an infinity spreads to all dims that are rotated
-    together.
+    """How rows of K and V are rotated before they are stored. A rotation spreads a few large dims
+    over all others, which makes types of few bits more exact (guide/quality.md). Queries are
+    rotated like K, and outputs are rotated back, so scores stay the same and callers see no
+    rotation. The rotation is computed in fp32, in write, attend and read. Blocks, files and items
+    of stores hold rotated rows. Reading rows back undoes the rotation up to fp32 rounding, also for
+    types that otherwise return exactly what was written. A NaN or an infinity spreads to all dims
+    that are rotated together.
     """
 
     NONE = 0
     """Rows are stored as they are (default)."""
     HADAMARD = 1
-    """Each run of n dims, the largest power of two that divides the head dim, is multiplied by 1 /
-    sqrt(n), by the signs of its dims, and by the n x n matrix of Hadamard (Sylvester's). The sign
-    of dim d is minus where bit d of the fraction of pi is 1: the bits are those of 0x243F6A88
-    0x85A308D3 ..., the highest first. Of latent groups, V is rotated with the runs of K, and
-    value_dim is a multiple of n.
+    """Each run of n dims, where n is the largest power of two that divides the head dim, is
+    multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
+    (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits of
+    0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the runs of K, and
+    value_dim must be a multiple of n.
     """
     MATRIX = 2
-    """A row becomes row times matrix; the caller gives an orthogonal one for K, for V, or both."""
+    """Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both."""
 
 
 class HugePages(enum.IntEnum):
-    """What to ask of the operating system for the slab."""
+    """Huge pages for the memory of K and V."""
 
     ADVISE = 0
-    """Transparent huge pages where the system offers them (default)."""
+    """Transparent huge pages if the system has them (default)."""
     OFF = 1
-    """Pages of the normal size."""
+    """Normal pages."""
     REQUIRE = 2
-    """Reserved 2 MiB pages (hugetlbfs) or PKV_NO_MEMORY."""
+    """Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY."""
 
 
 class Eviction(enum.IntEnum):
-    """Which cached blocks that nobody uses are evicted first, the ends of texts before their
-    beginnings.
+    """Which unused cached blocks are evicted first. The end of a sequence goes before its
+    beginning.
     """
 
     LEARNED = 0
-    """Those that earn the fewest hits for their room, as learned from when blocks like them
-    return.
+    """Blocks with the fewest expected hits for their size, learned from when similar blocks were
+    used again.
     """
     LRU = 1
-    """Those that were not used for longest."""
+    """The least recently used blocks."""
     LFU = 2
-    """Those matched least often since they were stored; among these, as LRU."""
-
-
-class MaskKind(enum.IntEnum):
-    """What the data of a pkv_mask are."""
-
-    BITS = 1
-    """uint64_t [rows][row_stride]: bit j % 64 of word j / 64 says whether the row sees new token j
-    of its own session. Of the new tokens, those are seen whose bit is set and which the window does
-    not hide; what was there before the step is seen as without a mask.
-    """
-    PARENTS = 2
-    """int32_t [rows]: a tree of speculative tokens by the parent of each new token: its index among
-    the new tokens of its session, lower than the token's own, or -1 for none. A new token sees
-    itself, its ancestors and, as without a mask, what was there before the step.
-    """
-    BYTES = 3
-    """uint8_t, for positions: 0 hides; any other byte shows what the causal rule and the window do
-    not hide. The byte of query i of sequence s for column c is data[s * batch_stride + i *
-    row_stride + c]; with first_rows (of pkv_attention_sequences, or pkv_batch_set_first_rows), i
-    counts the rows of the padded batch. Positions before the first column are seen as without a
-    mask.
-    """
+    """The blocks matched least often since they were stored; among equals, as LRU."""
 
 
 class PrefixUse(enum.IntEnum):
@@ -287,79 +267,101 @@ class PrefixUse(enum.IntEnum):
 
 
 class Retention(enum.IntEnum):
-    """How long the prefix index keeps what a session leaves behind: all blocks of a lower retention
-    are evicted before any of a higher one.
+    """How long the prefix index keeps the blocks of a session: all blocks of lower retention are
+    evicted before any of higher retention.
     """
 
     LOW = -1
-    """For a text that will hardly return: a batch job, an evaluation."""
+    """Prompts that hardly come again: batch jobs, evaluations."""
     NORMAL = 0
-    """For a text like any other (default)."""
+    """Any other prompt (default)."""
     HIGH = 1
-    """For a text that must stay fast, even if it comes seldom."""
+    """Prompts that must stay fast, even if they are rare."""
+
+
+class MaskKind(enum.IntEnum):
+    """The kind of data of a pkv_mask."""
+
+    BITS = 1
+    """uint64_t [rows][row_stride]: if bit j % 64 of word j / 64 is set, the row sees new token j of
+    its own session, unless the window hides it. Tokens from before the step are seen as without a
+    mask.
+    """
+    PARENTS = 2
+    """int32_t [rows]: a tree of speculative tokens, as the parent of each new token: an index among
+    the new tokens of the session, lower than the token's own, or -1 for none. A new token sees
+    itself, its ancestors and, as without a mask, the tokens from before the step.
+    """
+    BYTES = 3
+    """uint8_t, one per position: 0 hides the position; any other byte shows it, unless the causal
+    rule or the window hides it. The byte of query i of sequence s for column c is data[s *
+    batch_stride + i * row_stride + c]; with first_rows (of pkv_attention_sequences, or
+    pkv_batch_set_first_rows), i counts the rows of the padded batch. Positions before the first
+    column are seen as without a mask.
+    """
 
 
 class IndexUnit(enum.IntEnum):
-    """What an index list of pkv_batch_get_kv_indices counts."""
+    """The unit of the indices of pkv_batch_get_kv_indices."""
 
     BLOCKS = 1
-    """Ids of blocks."""
+    """Block ids."""
     SLOTS = 2
     """Slots: block id * block size + offset in the block."""
-
-
-class StreamKind(enum.IntEnum):
-    """Where bytes come from or go to."""
-
-    PATH = 1
-    """A regular file by its path. Saving writes a new file in the same directory and gives it the
-    name when it is complete and on disk (fsync of the file, rename, fsync of its directory): at
-    every moment, and after a crash, the path has the old file or the new one. Only its owner, the
-    effective user, can read and write a new file (mode 0600). One that replaces a file keeps the
-    permissions of that file if nobody else can have put it there: it belongs to the effective user
-    and has no second name (hard link), its directory belongs to that user or to root, and nobody
-    else may write to that directory, or it is sticky. Set-id bits are never kept, access control
-    lists neither. Permissions of other users are kept only together with the Unix group of the old
-    file, and not where it had an access control list. A path that ends in a symbolic link, a
-    directory, a FIFO, a socket or a device is refused (PKV_IO). Links before the last name are
-    followed: the directory is the caller's choice, and whoever may write to it, or rename it, can
-    replace or delete what was saved. A load does not ask whose a file is: only a key tells that
-    nobody else wrote it. What a killed process leaves has no name on file systems with O_TMPFILE.
-    Where it has, and for the moment of a rename, its name is ".pagedkv-", 16 digits and ".tmp". Its
-    writer holds a lock on it (flock), and later saves in the directory remove those of the
-    effective user that nobody has locked. (On a network file system whose locks other machines do
-    not see, save from one machine at a time.)
-    """
-    DESCRIPTOR = 2
-    """An open, blocking descriptor, from where it stands. It stays open, and what follows the file
-    in it is left alone. A save that fails leaves what it has written.
-    """
-    BUFFER = 3
-    """The caller's memory."""
-    CALLBACKS = 4
-    """The caller's functions. A load asks for no byte beyond the file."""
 
 
 class PrefixEventKind(enum.IntEnum):
     """What happened to a block position."""
 
     STORED = 1
-    """A match can end after it now."""
+    """A match can now end after it."""
     EVICTED = 2
-    """It, or what a match that ends after it needs, made room."""
+    """It, or a block that such a match needs, was evicted."""
     EXPELLED = 3
-    """It went because its salt's quota was full."""
+    """It was removed because its salt's quota was full."""
     CLEARED = 4
-    """It went by pkv_prefix_clear."""
+    """It was removed by pkv_prefix_clear."""
+
+
+class StreamKind(enum.IntEnum):
+    """Where the bytes of a file come from or go to."""
+
+    PATH = 1
+    """A regular file by its path. A save writes a new file in the same directory and renames it
+    when it is complete and on disk (fsync of the file, rename, fsync of its directory): at any
+    time, even after a crash, the path is the old file or the new one. A new file can be read and
+    written only by its owner, the effective user (mode 0600). A file that replaces another keeps
+    its permissions if nobody else can have put that one there: it belongs to the effective user and
+    has no second hard link, its directory belongs to that user or to root, and other users cannot
+    write to that directory, or it is sticky. Set-id bits and access control lists are never kept.
+    Permissions of other users are kept only if the Unix group of the old file is kept, too, and the
+    old file had no access control list. A path that ends in a symbolic link, a directory, a FIFO, a
+    socket or a device is refused (PKV_IO). Links earlier in the path are followed: the caller
+    chooses the directory, and anyone who can write to it or rename it can replace or delete saved
+    files. A load does not check the owner of a file: only a key proves that nobody else wrote it.
+    On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename,
+    its name is ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock on it (flock). Later
+    saves in the directory delete unlocked ones of the effective user, which killed processes left.
+    (If a network file system does not share locks between machines, save from one machine at a
+    time.)
+    """
+    DESCRIPTOR = 2
+    """An open, blocking descriptor, from its current position. It stays open; bytes after the file
+    are not touched. A failed save leaves the bytes that it wrote.
+    """
+    BUFFER = 3
+    """The caller's memory."""
+    CALLBACKS = 4
+    """The caller's functions. A load reads no byte after the file."""
 
 
 class Tensor(ctypes.Structure):
     """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
-    head_stride + dim]. Strides count elements; 0 means dense, [rows][heads][dim]. Any alignment
-    works. This struct is pinned: it will not grow. Functions that take rows of several sequences
-    take padded batches as well (in others batch_rows is 0). batch_rows is then the stride from the
-    first row of a sequence to that of the next, counted in rows: row i of sequence s is row s *
-    batch_rows + i of the tensor. [batch][n][heads][dim]   batch_rows n, the other strides dense;
+    head_stride + dim]. Strides are in elements; 0 means dense, [rows][heads][dim]. Any alignment
+    works. This struct will never grow. Functions that take rows of several sequences also take
+    padded batches: batch_rows is the distance, in rows, from the first row of a sequence to that of
+    the next, so row i of sequence s is row s * batch_rows + i of the tensor. In other functions
+    batch_rows is 0. [batch][n][heads][dim]   batch_rows n, the other strides dense;
     [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
     """
 
@@ -373,8 +375,8 @@ class Tensor(ctypes.Structure):
 
 
 class Allocator(ctypes.Structure):
-    """Memory supplied by the caller. Memory that is not aligned as asked goes back to free at once,
-    and the call returns PKV_NO_MEMORY.
+    """Memory supplied by the caller. If alloc returns memory with the wrong alignment, the library
+    frees it at once and the call returns PKV_NO_MEMORY.
     """
 
     _fields_ = [
@@ -385,7 +387,7 @@ class Allocator(ctypes.Structure):
 
 
 class Logger(ctypes.Structure):
-    """Receives what the library has to say. The library itself never prints."""
+    """Receives the library's log messages. The library itself never prints."""
 
     _fields_ = [
         ("log", _pointer),
@@ -394,10 +396,10 @@ class Logger(ctypes.Structure):
 
 
 class Runner(ctypes.Structure):
-    """Threads supplied by the caller, in the place of the library's own. Results do not depend on
-    how tasks are spread over them. A runner that leaves a task out, asks for one twice (it runs
-    once) or for one that does not exist makes the call that used it return PKV_INVALID_ARGUMENT.
-    What the call was to write is undefined then, and a step in flight is as far as it was before.
+    """Threads supplied by the caller, used instead of the library's own. Results do not depend on
+    which thread runs a task. If a runner skips a task, calls one twice (it runs once) or calls one
+    that does not exist, the call that used it returns PKV_INVALID_ARGUMENT. The outputs of that
+    call are then undefined, and a step in progress is as it was before the call.
     """
 
     _fields_ = [
@@ -409,8 +411,8 @@ class Runner(ctypes.Structure):
 
 
 class PoolStats(ctypes.Structure):
-    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free +
-    used + retired.
+    """Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used +
+    retired.
     """
 
     _fields_ = [
@@ -428,7 +430,7 @@ class PoolStats(ctypes.Structure):
 
 
 class CacheStats(ctypes.Structure):
-    """Counts of a cache over all layer groups. Since 0.1."""
+    """Statistics of a cache over all layer groups. Since 0.1."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -457,8 +459,8 @@ class CacheStats(ctypes.Structure):
 
 
 class LayerGroup(ctypes.Structure):
-    """A group of layers with the same shape. A plain model is one group. Hybrid models have
-    several, for example one of full and one of sliding-window layers.
+    """A group of layers with the same shape. A plain model is one group. A hybrid model has
+    several, for example one for its full and one for its sliding-window layers.
     """
 
     _fields_ = [
@@ -500,11 +502,11 @@ class PrefixConfig(ctypes.Structure):
 
 
 class CacheConfig(ctypes.Structure):
-    """What pkv_cache_create makes: the model, its memory, its threads, what is kept of ended
-    sessions, and the caller's hooks. What pointers lead to is copied; hooks themselves must outlive
-    the cache. A plain model is one group: pkv_layer_group model = {.struct_size = sizeof model,
-    .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128}; pkv_cache_config config =
-    {.struct_size = sizeof config, .groups = &model , .blocks = 4096};
+    """Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended
+    sessions, and the caller's hooks. The library copies what pointers point to, but the hooks
+    themselves must outlive the cache. A plain model is one group: pkv_layer_group model =
+    {.struct_size = sizeof model, .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128};
+    pkv_cache_config config = {.struct_size = sizeof config, .groups = &model , .blocks = 4096};
     """
 
     _fields_ = [
@@ -533,7 +535,7 @@ class CacheConfig(ctypes.Structure):
 
 
 class CachePlan(ctypes.Structure):
-    """Sizes of K and V, of one layer group or of all."""
+    """Sizes of K and V, for one layer group or all of them."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -548,7 +550,7 @@ class CachePlan(ctypes.Structure):
 
 
 class CacheInfo(ctypes.Structure):
-    """What a cache was made with, defaults filled in."""
+    """The options of a cache, with defaults filled in."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -562,8 +564,61 @@ class CacheInfo(ctypes.Structure):
     ]
 
 
+class PoolConfig(ctypes.Structure):
+    """Options for pkv_pool_create."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("blocks", _u32),
+        ("block_size", _u32),
+        ("reserved", _u32),
+        ("allocator", _pointer),
+    ]
+
+
+class BlockState(ctypes.Structure):
+    """The state of one block."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("id", _u32),
+        ("generation", _u32),
+        ("references", _u32),
+        ("filled", _u32),
+        ("sealed", _u32),
+    ]
+
+
+class SessionConfig(ctypes.Structure):
+    """Options for pkv_session_open."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("priority", _i32),
+        ("prefix", _int),
+        ("retention", _int),
+        ("salt", _pointer),
+        ("salt_size", _u64),
+    ]
+
+
+class SessionInfo(ctypes.Structure):
+    """The current state of a session."""
+
+    _fields_ = [
+        ("struct_size", _u32),
+        ("priority", _i32),
+        ("suspended", _u32),
+        ("reserved", _u32),
+        ("length", _u64),
+        ("total", _u64),
+        ("blocks", _u64),
+        ("exclusive_blocks", _u64),
+    ]
+
+
 class ComputeConfig(ctypes.Structure):
-    """What pkv_compute_create makes. Hooks must outlive the pkv_compute."""
+    """Options for pkv_compute_create. Hooks must outlive the pkv_compute."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -576,7 +631,7 @@ class ComputeConfig(ctypes.Structure):
 
 
 class ComputeInfo(ctypes.Structure):
-    """What a pkv_compute runs on."""
+    """The threads and instruction set of a pkv_compute."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -588,11 +643,11 @@ class ComputeInfo(ctypes.Structure):
 
 class KVView(ctypes.Structure):
     """K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
-    Strides count elements of the dtype; of INT8 and INT4, whose rows end in scales, bytes. Block b
-    begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t * row_stride
-    + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride;
-    inside, see PKV_LAYOUT_PACKED. Where block_stride == block_size * row_stride (PLAIN) the same
-    memory is token-flat: slot s begins at s * row_stride.
+    Strides count elements of the dtype, but bytes for INT8 and INT4, whose rows end in scales.
+    Block b begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t *
+    row_stride + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h *
+    head_stride; inside, see PKV_LAYOUT_PACKED. With PLAIN and block_stride == block_size *
+    row_stride, slot s begins at s * row_stride.
     """
 
     _fields_ = [
@@ -621,8 +676,9 @@ class KVView(ctypes.Structure):
 
 
 class AttentionSequences(ctypes.Structure):
-    """A ragged set of sequences over one pkv_kv_view, described by the caller. Lists with an entry
-    per query have those of all sequences, one after the other, also where tensors are padded.
+    """Sequences of different lengths over one pkv_kv_view. A list with an entry per query has the
+    entries of all sequences, one sequence after the other, without padding even if tensors are
+    padded.
     """
 
     _fields_ = [
@@ -639,7 +695,7 @@ class AttentionSequences(ctypes.Structure):
 
 
 class Mask(ctypes.Structure):
-    """Which positions each query sees, besides what the causal rule and the window say."""
+    """A mask: which positions each query sees, in addition to the causal rule and the window."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -653,10 +709,9 @@ class Mask(ctypes.Structure):
 
 
 class ChosenBlocks(ctypes.Structure):
-    """Which blocks queries read, in place of all of them (guide/chosen_blocks.md). Each query
-    reads, for each KV head, the blocks that it chooses, the first and last ones, and those with
-    tokens of the step. Windows, sinks and masks hide what they hide anyway. Not with ALiBi, or
-    positions that the caller gives.
+    """Lets queries read only some blocks (guide/chosen_blocks.md). For each KV head, each query
+    reads the blocks that it chooses, the first and last ones, and those with tokens of the step.
+    Windows, sinks and masks still apply. Not with ALiBi or query_positions.
     """
 
     _fields_ = [
@@ -673,10 +728,10 @@ class ChosenBlocks(ctypes.Structure):
 
 
 class BlockMass(ctypes.Structure):
-    """The attention mass of each entry of a block table: the sum of the weights (after the softmax)
-    that the queries of the sequence give to the tokens of the block, 0 where they see none. A query
-    has the mass 1 to give, less what a sink logit takes. It takes one more reading of the keys. Not
-    for storage CONTIGUOUS, and not with chosen blocks.
+    """Asks for the attention mass of each entry of a block table: the sum of the weights (after the
+    softmax) that the queries of the sequence give to the tokens of the block; 0 if they see none of
+    them. The masses from one query sum to 1, less what a sink logit takes. This reads the keys once
+    more. Not for storage CONTIGUOUS, and not with chosen blocks.
     """
 
     _fields_ = [
@@ -688,8 +743,8 @@ class BlockMass(ctypes.Structure):
 
 
 class AttentionParams(ctypes.Structure):
-    """Which attention is computed. Variants combine freely. Lists of [rows] have the rows of all
-    sequences, one after the other, also where tensors are padded.
+    """The kind of attention. Variants combine freely, except where noted. Lists of [rows] have the
+    rows of all sequences, one after the other, even if tensors are padded.
     """
 
     _fields_ = [
@@ -710,61 +765,45 @@ class AttentionParams(ctypes.Structure):
     ]
 
 
-class PoolConfig(ctypes.Structure):
-    """What pkv_pool_create makes."""
+class PrefixStats(ctypes.Structure):
+    """Statistics of the index, for one salt or all."""
 
     _fields_ = [
         ("struct_size", _u32),
-        ("blocks", _u32),
-        ("block_size", _u32),
         ("reserved", _u32),
-        ("allocator", _pointer),
+        ("matches", _u64),
+        ("asked_tokens", _u64),
+        ("matched_tokens", _u64),
+        ("matched_blocks", _u64),
+        ("published_blocks", _u64),
+        ("evicted_blocks", _u64),
+        ("expelled_blocks", _u64),
+        ("cleared_blocks", _u64),
+        ("cached_blocks", _u64),
+        ("evictable_blocks", _u64),
+        ("pinned_blocks", _u64),
     ]
 
 
-class BlockState(ctypes.Structure):
-    """The state of one block."""
+class PrefixEvent(ctypes.Structure):
+    """A change of one block position. A match of a prompt ends after the last of its positions that
+    were stored and not removed since. Without windows, a position is stored after the one before it
+    and removed before it; if a group has a window, positions before it may be missing. This struct
+    is pinned: it will not grow.
+    """
 
     _fields_ = [
-        ("struct_size", _u32),
-        ("id", _u32),
-        ("generation", _u32),
-        ("references", _u32),
-        ("filled", _u32),
-        ("sealed", _u32),
-    ]
-
-
-class SessionConfig(ctypes.Structure):
-    """What a session has from its beginning."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("priority", _i32),
-        ("prefix", _int),
-        ("retention", _int),
-        ("salt", _pointer),
-        ("salt_size", _u64),
-    ]
-
-
-class SessionInfo(ctypes.Structure):
-    """What a session holds now."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("priority", _i32),
-        ("suspended", _u32),
+        ("number", _u64),
+        ("hash", _u64),
+        ("parent", _u64),
+        ("position", _u64),
+        ("kind", _int),
         ("reserved", _u32),
-        ("length", _u64),
-        ("total", _u64),
-        ("blocks", _u64),
-        ("exclusive_blocks", _u64),
     ]
 
 
 class Stream(ctypes.Structure):
-    """One stream. Only the fields of its kind are looked at."""
+    """A stream. Only the fields of its kind are used."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -781,7 +820,7 @@ class Stream(ctypes.Structure):
 
 
 class FileConfig(ctypes.Structure):
-    """What goes with saving and with loading."""
+    """Options for saving and loading."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -796,7 +835,7 @@ class FileConfig(ctypes.Structure):
 
 
 class FileItem(ctypes.Structure):
-    """One sequence to save: a session or a snapshot. This struct is pinned: it will not grow."""
+    """A session or a snapshot to save. This struct is pinned: it will not grow."""
 
     _fields_ = [
         ("session", _pointer),
@@ -806,7 +845,7 @@ class FileItem(ctypes.Structure):
 
 
 class FileInfo(ctypes.Structure):
-    """What a file says of itself."""
+    """The properties of a file."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -827,43 +866,6 @@ class FileInfo(ctypes.Structure):
     ]
 
 
-class PrefixStats(ctypes.Structure):
-    """Figures of one salt's share of the index, or of all of it."""
-
-    _fields_ = [
-        ("struct_size", _u32),
-        ("reserved", _u32),
-        ("matches", _u64),
-        ("asked_tokens", _u64),
-        ("matched_tokens", _u64),
-        ("matched_blocks", _u64),
-        ("published_blocks", _u64),
-        ("evicted_blocks", _u64),
-        ("expelled_blocks", _u64),
-        ("cleared_blocks", _u64),
-        ("cached_blocks", _u64),
-        ("evictable_blocks", _u64),
-        ("pinned_blocks", _u64),
-    ]
-
-
-class PrefixEvent(ctypes.Structure):
-    """What happened to one block position. A match of a text ends after the last of its positions
-    that were stored and have not gone. Without windows a position is stored after the one that
-    precedes it, and goes before it; where a group has a window, positions before it may have gone.
-    This struct is pinned: it will not grow.
-    """
-
-    _fields_ = [
-        ("number", _u64),
-        ("hash", _u64),
-        ("parent", _u64),
-        ("position", _u64),
-        ("kind", _int),
-        ("reserved", _u32),
-    ]
-
-
 class StoreItem(ctypes.Structure):
     """One block of one layer group, as a store keeps it. This struct is pinned: it will not
     grow.
@@ -877,10 +879,10 @@ class StoreItem(ctypes.Structure):
 
 
 class Store(ctypes.Structure):
-    """A store: functions that a cache calls, one call at a time from each of its two threads (put
-    from one, the others from both). They are hooks: see common.h. put, get, probe and drop return
-    how many of the n items they stored, found or dropped, or a negative errno where the store
-    cannot be reached; then the cache leaves it alone for a while.
+    """A store: functions that a cache calls from its two threads, put from one and the others from
+    both. Each thread makes one call at a time. The functions are hooks: see common.h. put, get,
+    probe and drop return how many of the n items they stored, found or dropped, or a negative errno
+    if the store cannot be reached. The cache then makes no calls for a while.
     """
 
     _fields_ = [
@@ -896,8 +898,8 @@ class Store(ctypes.Structure):
 
 
 class StoreConfig(ctypes.Structure):
-    """The tier of a cache: give it to pkv_cache_config.store. Only storage PAGED with a prefix
-    index has one.
+    """How a cache uses a store: see pkv_cache_config.store. Needs storage PAGED and a prefix
+    index.
     """
 
     _fields_ = [
@@ -914,7 +916,7 @@ class StoreConfig(ctypes.Structure):
 
 
 class StoreStats(ctypes.Structure):
-    """What a tier has done so far. An item is a block of one layer group."""
+    """Statistics of a cache's store. An item is one block of one layer group."""
 
     _fields_ = [
         ("struct_size", _u32),
@@ -933,15 +935,15 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    """A directory of files, one for each item. It survives restarts, and several processes of one
-    user may use it at once. The files belong to that user, and nobody else may read them (mode
-    0600). The directory must belong to the effective user, and no other user may write to it, not
-    even where it is sticky; the same holds for the 256 folders that the store makes in it. A
-    symbolic link is not followed, neither to the directory nor inside it. Only what the store
-    itself makes is read, counted and deleted: in folders named 00 to ff, regular files of that user
-    that are named by 62 hexadecimal digits and ".kv", and temporary files (see file.h). Whatever
-    else is there is left alone; where it takes the place of a folder or a file of the store, what
-    belongs there cannot be stored.
+    """A directory with one file per item. It survives restarts, and several processes of one user
+    may use it at once. The files belong to that user, and other users cannot read them (mode 0600).
+    The directory must belong to the effective user, and other users must not be able to write to
+    it, even if it is sticky. The same holds for the 256 folders that the store creates in it.
+    Symbolic links are not followed, neither to the directory nor inside it. The store reads, counts
+    and deletes only its own files: in folders named 00 to ff, regular files of that user whose
+    names are 62 hexadecimal digits and ".kv", and temporary files (see file.h). Other files are
+    left alone; if one has the name of a folder or file of the store, the items that belong there
+    cannot be stored.
     """
 
     _fields_ = [
@@ -971,6 +973,8 @@ class Functions:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.status_string: _Text = _bind(library, "pkv_status_string", _text, _int)
         self.last_error: _Text = _bind(library, "pkv_last_error", _text)
+        self.version: _Call = _bind(library, "pkv_version", _u32)
+        self.version_string: _Text = _bind(library, "pkv_version_string", _text)
         self.cache_compute_plan: _Call = _bind(
             library, "pkv_cache_compute_plan", _int, _pointer, _u32, _pointer
         )
@@ -989,68 +993,6 @@ class Functions:
         self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
         self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
         self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
-        self.compute_create: _Call = _bind(library, "pkv_compute_create", _int, _pointer, _pointer)
-        self.compute_destroy: _Call = _bind(library, "pkv_compute_destroy", _int, _pointer)
-        self.compute_get_info: _Call = _bind(
-            library, "pkv_compute_get_info", _int, _pointer, _pointer
-        )
-        self.openmp_runner: _Call = _bind(library, "pkv_openmp_runner", _int, _pointer)
-        self.cache_get_kv_view: _Call = _bind(
-            library, "pkv_cache_get_kv_view", _int, _pointer, _u32, _pointer
-        )
-        self.kv_view_plan: _Call = _bind(
-            library, "pkv_kv_view_plan", _int, _pointer, _u32, _pointer, _pointer
-        )
-        self.kv_write_slots: _Call = _bind(
-            library,
-            "pkv_kv_write_slots",
-            _int,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.kv_read_slots: _Call = _bind(
-            library,
-            "pkv_kv_read_slots",
-            _int,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.kv_write: _Call = _bind(
-            library, "pkv_kv_write", _int, _pointer, _pointer, _pointer, _pointer, _pointer
-        )
-        self.attention: _Call = _bind(
-            library,
-            "pkv_attention",
-            _int,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.attention_merge: _Call = _bind(
-            library,
-            "pkv_attention_merge",
-            _int,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _size,
-            _u32,
-            _u32,
-            _pointer,
-            _pointer,
-        )
         self.pool_create: _Call = _bind(library, "pkv_pool_create", _int, _pointer, _pointer)
         self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
         self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
@@ -1117,6 +1059,68 @@ class Functions:
         )
         self.session_read_state: _Call = _bind(
             library, "pkv_session_read_state", _int, _pointer, _u32, _u64, _size, _pointer
+        )
+        self.compute_create: _Call = _bind(library, "pkv_compute_create", _int, _pointer, _pointer)
+        self.compute_destroy: _Call = _bind(library, "pkv_compute_destroy", _int, _pointer)
+        self.compute_get_info: _Call = _bind(
+            library, "pkv_compute_get_info", _int, _pointer, _pointer
+        )
+        self.openmp_runner: _Call = _bind(library, "pkv_openmp_runner", _int, _pointer)
+        self.cache_get_kv_view: _Call = _bind(
+            library, "pkv_cache_get_kv_view", _int, _pointer, _u32, _pointer
+        )
+        self.kv_view_plan: _Call = _bind(
+            library, "pkv_kv_view_plan", _int, _pointer, _u32, _pointer, _pointer
+        )
+        self.kv_write_slots: _Call = _bind(
+            library,
+            "pkv_kv_write_slots",
+            _int,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.kv_read_slots: _Call = _bind(
+            library,
+            "pkv_kv_read_slots",
+            _int,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.kv_write: _Call = _bind(
+            library, "pkv_kv_write", _int, _pointer, _pointer, _pointer, _pointer, _pointer
+        )
+        self.attention: _Call = _bind(
+            library,
+            "pkv_attention",
+            _int,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.attention_merge: _Call = _bind(
+            library,
+            "pkv_attention_merge",
+            _int,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _size,
+            _u32,
+            _u32,
+            _pointer,
+            _pointer,
         )
         self.batch_begin: _Call = _bind(
             library,
@@ -1211,24 +1215,6 @@ class Functions:
             library, "pkv_snapshot_open", _int, _pointer, _pointer, _pointer
         )
         self.snapshot_close: _Call = _bind(library, "pkv_snapshot_close", _int, _pointer)
-        self.file_save: _Call = _bind(
-            library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
-        )
-        self.file_load: _Call = _bind(
-            library,
-            "pkv_file_load",
-            _int,
-            _pointer,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.file_inspect: _Call = _bind(
-            library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
-        )
         self.session_match_prefix: _Call = _bind(
             library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer
         )
@@ -1271,6 +1257,24 @@ class Functions:
             _pointer,
             _pointer,
         )
+        self.file_save: _Call = _bind(
+            library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
+        )
+        self.file_load: _Call = _bind(
+            library,
+            "pkv_file_load",
+            _int,
+            _pointer,
+            _pointer,
+            _pointer,
+            _size,
+            _pointer,
+            _pointer,
+            _pointer,
+        )
+        self.file_inspect: _Call = _bind(
+            library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
+        )
         self.store_prefetch: _Call = _bind(
             library, "pkv_store_prefetch", _int, _pointer, _pointer, _size, _size, _pointer
         )
@@ -1297,5 +1301,3 @@ class Functions:
         self.store_open_directory: _Call = _bind(
             library, "pkv_store_open_directory", _int, _pointer, _pointer
         )
-        self.version: _Call = _bind(library, "pkv_version", _u32)
-        self.version_string: _Text = _bind(library, "pkv_version_string", _text)

@@ -13,47 +13,47 @@ from . import raw
 
 @dataclasses.dataclass(frozen=True)
 class PoolStats:
-    """Counts of one pool of blocks: of a pkv_pool, or of a layer group of a cache. blocks = free +
-    used + retired.
+    """Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used +
+    retired.
     """
 
     block_size: int
     """Slots (tokens) per block."""
     blocks: int
-    """Capacity in blocks; of a group with shared_memory the blocks of the pages that it has now."""
+    """Capacity in blocks. With shared_memory: blocks in the pages that the group has now."""
     free: int
-    """Blocks that nobody holds."""
+    """Blocks without references."""
     used: int
     """Blocks with at least one reference."""
     used_peak: int
-    """The most blocks in use at once so far. With 4096 blocks or more it is an estimate where
-    several threads took blocks at the same moment.
+    """The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
+    threads took blocks at the same time.
     """
     shared: int
     """Blocks with more than one reference."""
     retired: int
-    """Blocks out of service because their generation ran out."""
+    """Blocks no longer used because their generation reached its limit."""
     references: int
     """References to all blocks."""
     slots_filled: int
-    """Slots that hold a token; those of a shared block count once."""
+    """Slots that hold a token; a shared block counts once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CacheStats:
-    """Counts of a cache over all layer groups. Since 0.1."""
+    """Statistics of a cache over all layer groups. Since 0.1."""
 
     sessions: int
     """Open sessions."""
     snapshots: int
     """Open snapshots."""
     batches: int
-    """Batches begun and neither committed nor aborted."""
+    """Batches in progress: neither committed nor aborted."""
     suspended_sessions: int
     """Sessions suspended now."""
     blocks: int
-    """Capacity in blocks, summed over groups; with shared_memory the blocks of the pages that
-    groups have now.
+    """Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
+    have now.
     """
     free_blocks: int
     """Blocks that are free."""
@@ -62,13 +62,13 @@ class CacheStats:
     used_blocks_peak: int
     """The most blocks in use at once so far."""
     evictable_blocks: int
-    """Used blocks that only the prefix index holds: begin takes them where free ones are short."""
+    """Used blocks that only the prefix index holds. They are evicted when free blocks run out."""
     tokens: int
-    """Committed tokens of all sessions; shared ones count in each."""
+    """Committed tokens of all sessions; shared ones count in each session."""
     slots_filled: int
-    """Slots that hold a token, over all groups; shared ones count once."""
+    """Slots that hold a token, over all groups; a shared block counts once."""
     slots_reserved: int
-    """Slots of blocks in use; slots_filled of them are utilized."""
+    """Slots of blocks in use, filled or not."""
     bytes_reserved: int
     """Bytes of K and V memory that the cache has mapped or allocated."""
     copied_blocks: int
@@ -86,59 +86,49 @@ class CacheStats:
     pages: int
     """Pages in all."""
     free_pages: int
-    """Pages that belong to no group now."""
+    """Pages of no group now."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CachePlan:
-    """Sizes of K and V, of one layer group or of all."""
+    """Sizes of K and V, for one layer group or all of them."""
 
     groups: int
-    """How many groups these sizes are of."""
+    """The number of groups that these sizes cover."""
     bytes_per_token: int
     """K and V of one token in all layers; states have none."""
     bytes_per_block: int
-    """block_size times that, or a state of every layer."""
+    """block_size times that, or a state of each layer."""
     blocks: int
-    """Blocks, summed over groups; with shared_memory those that all of it would be, of each."""
+    """Blocks, summed over groups; with shared_memory, each group counts as if it had all of it."""
     tokens: int
-    """Tokens that fit: the smallest over groups with neither a window nor states (over all, if
-    there is none).
+    """Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
+    if there is none.
     """
     total_bytes: int
     """Bytes of all K and V memory."""
     bookkeeping_bytes: int
-    """What the allocator's own tables take beside it."""
+    """Bytes of the pools' own tables."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CacheInfo:
-    """What a cache was made with, defaults filled in."""
+    """The options of a cache, with defaults filled in."""
 
     storage: raw.Storage
-    """Where K and V live."""
+    """Where K and V are stored."""
     layout: raw.Layout
-    """How the bytes of a block are arranged."""
+    """The layout of the bytes."""
     block_size: int
     """Tokens per block."""
     groups: int
-    """How many layer groups."""
+    """The number of layer groups."""
     layers: int
-    """Over all groups."""
+    """Layers of all groups."""
     threads: int
     """Threads that compute attention."""
     isa: raw.Isa
-    """The one whose kernels run."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ComputeInfo:
-    """What a pkv_compute runs on."""
-
-    threads: int
-    """The caller's included."""
-    isa: raw.Isa
-    """The one whose kernels run."""
+    """The instruction set of the kernels that run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,51 +138,109 @@ class BlockState:
     id: int
     """The block id."""
     generation: int
-    """How often this id has been freed."""
+    """The number of times that this id was freed."""
     references: int
     """0: free."""
     filled: int
     """Slots claimed, 0 to block_size."""
     sealed: int
-    """1: read only."""
+    """1: read-only."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SessionInfo:
-    """What a session holds now."""
+    """The current state of a session."""
 
     priority: int
-    """That of the session's config, or set since."""
+    """From the session's config, or set later."""
     suspended: int
     """1: between pkv_session_suspend and pkv_session_resume."""
     length: int
     """Committed tokens."""
     total: int
-    """With remembered ones that are to be computed again."""
+    """Committed tokens and those to be computed again."""
     blocks: int
-    """Blocks held, over all groups, reserved ones too."""
+    """Blocks held, over all groups, including reserved ones."""
     exclusive_blocks: int
-    """Of these, held by nobody else: a suspend or a close frees them."""
+    """Blocks held by nothing else: suspend or close frees them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeInfo:
+    """The threads and instruction set of a pkv_compute."""
+
+    threads: int
+    """Threads, including the caller's."""
+    isa: raw.Isa
+    """The instruction set of its kernels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixStats:
+    """Statistics of the index, for one salt or all."""
+
+    matches: int
+    """Calls of pkv_session_match_prefix, and resumes."""
+    asked_tokens: int
+    """Tokens looked for."""
+    matched_tokens: int
+    """Tokens found."""
+    matched_blocks: int
+    """Whole block positions found."""
+    published_blocks: int
+    """Block positions cached so far."""
+    evicted_blocks: int
+    """Block positions removed so far because memory was needed."""
+    expelled_blocks: int
+    """Block positions removed so far because their salt's quota was full."""
+    cleared_blocks: int
+    """Block positions removed so far by pkv_prefix_clear."""
+    cached_blocks: int
+    """Block positions cached now."""
+    evictable_blocks: int
+    """Of these, unused and not pinned."""
+    pinned_blocks: int
+    """Of these, pinned."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefixEvent:
+    """A change of one block position. A match of a prompt ends after the last of its positions that
+    were stored and not removed since. Without windows, a position is stored after the one before it
+    and removed before it; if a group has a window, positions before it may be missing. This struct
+    is pinned: it will not grow.
+    """
+
+    number: int
+    """Counts from 0."""
+    hash: int
+    """Hash of the block and all before it: see pkv_prefix_hash_blocks."""
+    parent: int
+    """Hash of the block before it; for the first block, of the salt."""
+    position: int
+    """Position of its first token."""
+    kind: raw.PrefixEventKind
+    """What happened."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FileInfo:
-    """What a file says of itself."""
+    """The properties of a file."""
 
     version: int
     """Version of the format: 1 without a key, 2 with one."""
     bytes: int
     """Size of the file."""
     kv_bytes: int
-    """Of these, keys and values."""
+    """Of these, bytes of K and V."""
     sessions: int
-    """Sequences."""
+    """Sessions and snapshots."""
     tokens: int
-    """Tokens of all sequences; shared ones count in each."""
+    """Tokens of all of these; shared ones count in each."""
     stored_tokens: int
     """Positions whose K and V are stored; shared ones count once."""
     prefix_entries: int
-    """Texts of the prefix index."""
+    """Entries of the prefix index."""
     block_size: int
     """Tokens per block of the cache that was saved."""
     groups: int
@@ -206,80 +254,32 @@ class FileInfo:
     fingerprint_size: int
     """Bytes of the fingerprint; 0: the file has none."""
     fingerprint: builtins.bytes
-    """What the saver named the model by."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PrefixStats:
-    """Figures of one salt's share of the index, or of all of it."""
-
-    matches: int
-    """Calls of pkv_session_match_prefix, and resumes."""
-    asked_tokens: int
-    """Tokens asked for."""
-    matched_tokens: int
-    """Tokens found."""
-    matched_blocks: int
-    """Whole block positions found."""
-    published_blocks: int
-    """Block positions stored so far."""
-    evicted_blocks: int
-    """Block positions removed so far because memory was needed."""
-    expelled_blocks: int
-    """Block positions removed so far because their salt's quota was full."""
-    cleared_blocks: int
-    """Block positions removed so far by pkv_prefix_clear."""
-    cached_blocks: int
-    """Block positions stored now."""
-    evictable_blocks: int
-    """Of these, used by nobody and not pinned."""
-    pinned_blocks: int
-    """Of these, pinned."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PrefixEvent:
-    """What happened to one block position. A match of a text ends after the last of its positions
-    that were stored and have not gone. Without windows a position is stored after the one that
-    precedes it, and goes before it; where a group has a window, positions before it may have gone.
-    This struct is pinned: it will not grow.
-    """
-
-    number: int
-    """Counts from 0."""
-    hash: int
-    """Hash of the block and all before it: see pkv_prefix_hash_blocks."""
-    parent: int
-    """Hash of the block before it; of the first block, hash of the salt."""
-    position: int
-    """Position of its first token."""
-    kind: raw.PrefixEventKind
-    """What happened."""
+    """The fingerprint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreStats:
-    """What a tier has done so far. An item is a block of one layer group."""
+    """Statistics of a cache's store. An item is one block of one layer group."""
 
     down: int
-    """1: the store failed lately and is left alone for a while."""
+    """1: the store failed recently, and gets no calls for a while."""
     queued_blocks: int
     """Block positions that wait to be written."""
     dropped_blocks: int
     """Block positions not written: the queue was full, memory was needed, or the store failed."""
     written_items: int
-    """Items that the store took."""
+    """Items that the store accepted."""
     written_bytes: int
     """Bytes of these items."""
     known_items: int
-    """Items not written because the store had them already."""
+    """Items not written because the store had them."""
     asked_items: int
-    """Items that were looked for in the store."""
+    """Items looked for in the store."""
     read_items: int
-    """Items that the store gave back."""
+    """Items that the store returned."""
     read_bytes: int
     """Bytes of these items."""
     corrupt_items: int
-    """Items that were not as they had been put: misses."""
+    """Items with changed bytes: misses."""
     failures: int
-    """Calls that the store failed."""
+    """Calls of the store that failed."""

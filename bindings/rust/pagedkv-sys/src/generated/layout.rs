@@ -62,6 +62,15 @@ layout!(pkv_cache_plan, 56, 8,
 layout!(pkv_cache_info, 32, 4,
     struct_size 0 4, storage 4 4, layout 8 4, block_size 12 4, groups 16 4, layers 20 4, threads 24
     4, isa 28 4);
+layout!(pkv_pool_config, 24, 8,
+    struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
+layout!(pkv_block_state, 24, 4,
+    struct_size 0 4, id 4 4, generation 8 4, references 12 4, filled 16 4, sealed 20 4);
+layout!(pkv_session_config, 32, 8,
+    struct_size 0 4, priority 4 4, prefix 8 4, retention 12 4, salt 16 8, salt_size 24 8);
+layout!(pkv_session_info, 48, 8,
+    struct_size 0 4, priority 4 4, suspended 8 4, reserved 12 4, length 16 8, total 24 8, blocks 32
+    8, exclusive_blocks 40 8);
 layout!(pkv_compute_config, 32, 8,
     struct_size 0 4, threads 4 4, isa 8 4, reserved 12 4, allocator 16 8, runner 24 8);
 layout!(pkv_compute_info, 16, 4,
@@ -86,15 +95,12 @@ layout!(pkv_attention_params, 88, 8,
     struct_size 0 4, scale 4 4, bidirectional 8 4, window 12 4, sinks 16 4, softcap 20 4,
     head_windows 24 8, head_sinks 32 8, alibi_slopes 40 8, sink_logits 48 8, mask 56 8,
     chosen_blocks 64 8, block_mass 72 8, lse 80 8);
-layout!(pkv_pool_config, 24, 8,
-    struct_size 0 4, blocks 4 4, block_size 8 4, reserved 12 4, allocator 16 8);
-layout!(pkv_block_state, 24, 4,
-    struct_size 0 4, id 4 4, generation 8 4, references 12 4, filled 16 4, sealed 20 4);
-layout!(pkv_session_config, 32, 8,
-    struct_size 0 4, priority 4 4, prefix 8 4, retention 12 4, salt 16 8, salt_size 24 8);
-layout!(pkv_session_info, 48, 8,
-    struct_size 0 4, priority 4 4, suspended 8 4, reserved 12 4, length 16 8, total 24 8, blocks 32
-    8, exclusive_blocks 40 8);
+layout!(pkv_prefix_stats, 96, 8,
+    struct_size 0 4, reserved 4 4, matches 8 8, asked_tokens 16 8, matched_tokens 24 8,
+    matched_blocks 32 8, published_blocks 40 8, evicted_blocks 48 8, expelled_blocks 56 8,
+    cleared_blocks 64 8, cached_blocks 72 8, evictable_blocks 80 8, pinned_blocks 88 8);
+layout!(pkv_prefix_event, 40, 8,
+    number 0 8, hash 8 8, parent 16 8, position 24 8, kind 32 4, reserved 36 4);
 layout!(pkv_stream, 64, 8,
     struct_size 0 4, kind 4 4, path 8 8, descriptor 16 4, reserved 20 4, data 24 8, size 32 8, read
     40 8, write 48 8, user 56 8);
@@ -107,12 +113,6 @@ layout!(pkv_file_info, 144, 8,
     struct_size 0 4, version 4 4, bytes 8 8, kv_bytes 16 8, sessions 24 8, tokens 32 8,
     stored_tokens 40 8, prefix_entries 48 8, block_size 56 4, groups 60 4, layers 64 4, has_kv 68 4,
     authenticated 72 4, fingerprint_size 76 4, fingerprint 80 64);
-layout!(pkv_prefix_stats, 96, 8,
-    struct_size 0 4, reserved 4 4, matches 8 8, asked_tokens 16 8, matched_tokens 24 8,
-    matched_blocks 32 8, published_blocks 40 8, evicted_blocks 48 8, expelled_blocks 56 8,
-    cleared_blocks 64 8, cached_blocks 72 8, evictable_blocks 80 8, pinned_blocks 88 8);
-layout!(pkv_prefix_event, 40, 8,
-    number 0 8, hash 8 8, parent 16 8, position 24 8, kind 32 4, reserved 36 4);
 layout!(pkv_store_item, 48, 8,
     key 0 32, data 32 8, size 40 8);
 layout!(pkv_store, 56, 8,
