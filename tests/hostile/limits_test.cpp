@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "world.h"
 
@@ -48,6 +49,42 @@ void check_short(pkv_cache cache, std::vector<pkv_session>& holders,
   }
   OK(begin());
   OK(pkv_batch_abort(batch));
+}
+
+// Remembers the largest size that was asked for.
+class LargestSize {
+ public:
+  const pkv_allocator* allocator() const { return &allocator_; }
+  size_t largest = 0;
+
+ private:
+  static void* alloc(void* user, size_t size, size_t alignment) {
+    LargestSize& self = *static_cast<LargestSize*>(user);
+    self.largest = std::max(self.largest, size);
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  }
+  static void free(void*, void* memory, size_t, size_t) { std::free(memory); }
+
+  pkv_allocator allocator_{alloc, free, this};
+};
+
+// 2^30 tokens do not fit into the cache, which is found before 4 GiB are allocated for their ids.
+TEST(Limits, AnAppendBeyondTheCacheAllocatesNothingLarge) {
+  IN_CHILD({
+    LargestSize memory;
+    ModelConfig config = small_model(20);
+    config.allocator = memory.allocator();
+    pkv_cache cache = nullptr;
+    pkv_session session = nullptr;
+    OK(pkv_cache_create(&config, &cache));
+    OK(pkv_session_open(cache, nullptr, &session));
+    memory.largest = 0;
+    float row = 0;
+    const pkv_tensor rows = tensor(&row);
+    WANT(PKV_TOO_LARGE, pkv_session_append(session, 0, size_t{1} << 30, &rows, &rows));
+    HOSTILE_CHECK(memory.largest < 1 << 20, "%zu bytes at once", memory.largest);
+    OK(pkv_cache_destroy(cache));
+  });
 }
 
 TEST(Limits, BlocksShortIsExact) {

@@ -24,6 +24,10 @@ class Append final : public Batch {
 Append& find_or_begin(Session& session, uint32_t layer, uint32_t n) {
   std::unique_ptr<Step>& own = session.own_step();
   if (own == nullptr) {
+    session.check_ready("append");
+    // Before memory for their ids, which could be gigabytes.
+    for (const memory::Sequence& sequence : session.content().sequences())
+      sequence.check_fits(session.length(), session.length() + n, "append");
     session.reserve_more_ids(n);  // so that the commit cannot fail
     own = std::make_unique<Append>(session, n);
   }
