@@ -6,6 +6,7 @@ import machines
 import matplotlib
 
 matplotlib.use("Agg")
+import figure_file  # noqa: E402
 import matplotlib.pyplot as plt  # noqa: E402
 from limits import UNITS  # noqa: E402
 from table import fastest  # noqa: E402
@@ -13,20 +14,18 @@ from table import fastest  # noqa: E402
 # Okabe and Ito: told apart by colour-blind readers, too.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^"}
-STYLE = {
+STYLE = figure_file.STYLE | {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titleweight": "bold",
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
-    "svg.hashsalt": "peers",
 }
 
 
 def _save(figure, directory, name):
-    for suffix in ("png", "svg"):
-        figure.savefig(directory / f"{name}.{suffix}", dpi=150, bbox_inches="tight")
+    figure_file.save(figure, directory, name, bbox_inches="tight")
     plt.close(figure)
 
 

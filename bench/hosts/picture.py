@@ -3,6 +3,7 @@
 import matplotlib
 
 matplotlib.use("Agg")
+import figure_file  # noqa: E402
 import matplotlib.pyplot as plt  # noqa: E402
 from ways import WAYS  # noqa: E402
 
@@ -20,7 +21,13 @@ def _panel(axes, result):
             place, run["seconds"] - prompt, left=prompt, height=0.8,
             color=OURS if ours else THEIRS, alpha=0.5,
         )  # fmt: skip
-        axes.text(run["seconds"], place, f" {run['seconds']:.3g}", va="center", fontsize=8)
+        axes.text(
+            run["seconds"],
+            place,
+            f"\N{NO-BREAK SPACE}{run['seconds']:.3g}",
+            va="center",
+            fontsize=8,
+        )
     axes.set_yticks(range(len(shown)), [way.name for way in shown], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.15)
@@ -33,8 +40,8 @@ def draw(report, directory):
     results = report["results"]
     dtypes = list(dict.fromkeys(r["dtype"] for r in results))
     names = list(dict.fromkeys(r["workload"] for r in results))
-    plt.rcParams |= {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
-                     "svg.hashsalt": "engines"}  # fmt: skip
+    plt.rcParams |= figure_file.STYLE
+    plt.rcParams |= {"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left"}
     figure, grid = plt.subplots(
         len(names), len(dtypes), figsize=(6.2 * len(dtypes), 2.5 * len(names)),
         squeeze=False, layout="constrained",
@@ -48,6 +55,5 @@ def draw(report, directory):
         f"Blue: on pagedkv.\n{machine['family']}, {machine['threads']} threads, {report['date']}",
         fontsize=9,
     )
-    for suffix in ("png", "svg"):
-        figure.savefig(directory / f"engines.{suffix}", dpi=150)
+    figure_file.save(figure, directory, "engines")
     plt.close(figure)

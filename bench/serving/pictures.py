@@ -11,6 +11,9 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
+import figure_file  # noqa: E402
+
 # Okabe and Ito: told apart by colour-blind readers, too.
 BLUE, ORANGE, GREEN, SKY = "#0072B2", "#E69F00", "#009E73", "#56B4E9"
 RUNS = {
@@ -19,21 +22,18 @@ RUNS = {
     "contiguous, oracle": {"color": GREEN, "linestyle": ":"},
     "contiguous": {"color": ORANGE},
 }
-STYLE = {
+STYLE = figure_file.STYLE | {
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titleweight": "bold",
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "serve",
 }
 
 
 def save(figure, directory, name):
-    for suffix in ("png", "svg"):
-        figure.savefig(directory / f"{name}.{suffix}", dpi=150, bbox_inches="tight")
+    figure_file.save(figure, directory, name, bbox_inches="tight")
     plt.close(figure)
 
 
