@@ -1,7 +1,8 @@
-"""Makes DEPENDENCIES.md and pagedkv.spdx.json (SPDX 2.3) from dependencies.json.
+"""Makes DEPENDENCIES.md from dependencies.json, and a bill of materials (SPDX 2.3).
 
-usage: dependencies.py [--check]
---check writes nothing; it prints a diff and fails if a file is not what the list gives.
+usage: dependencies.py            writes DEPENDENCIES.md
+       dependencies.py --check    prints a diff and fails if that page is not what the list gives
+       dependencies.py --spdx     prints the bill of materials
 """
 
 import difflib
@@ -113,10 +114,9 @@ def table(listed):
     lines = [
         "# Dependencies",
         "",
-        "[dependencies.py](dependencies.py) makes this page and",
-        "[pagedkv.spdx.json](pagedkv.spdx.json) (SPDX 2.3) from",
-        "[dependencies.json](dependencies.json). It lists direct dependencies; licences are SPDX",
-        "identifiers.",
+        "[dependencies.py](dependencies.py) makes this page from",
+        "[dependencies.json](dependencies.json); with `--spdx` it prints the same as SPDX 2.3. The",
+        "page lists direct dependencies; licences are SPDX identifiers.",
         "",
     ]
     for use, meaning in listed["uses"].items():
@@ -138,24 +138,17 @@ def table(listed):
 
 def main():
     listed = json.loads((HERE / "dependencies.json").read_text())
-    made = {"DEPENDENCIES.md": table(listed), "pagedkv.spdx.json": spdx(listed)}
-    if sys.argv[1:] != ["--check"]:
-        for name, text in made.items():
-            (HERE / name).write_text(text)
-        return
-    diff = ""
-    for name, text in made.items():
-        old = (HERE / name).read_text() if (HERE / name).exists() else ""
-        diff += "".join(
-            difflib.unified_diff(
-                old.splitlines(True), text.splitlines(True), name, "what the list gives"
-            )
-        )
-    print(diff, end="")
-    if diff:
-        sys.exit(
-            "not what dependencies.json gives: python3 src/packaging/dependencies.py renews it"
-        )
+    page, made, bill = HERE / "DEPENDENCIES.md", table(listed), spdx(listed)
+    if sys.argv[1:] == ["--spdx"]:
+        print(bill, end="")
+    elif sys.argv[1:] == []:
+        page.write_text(made)
+    elif sys.argv[1:] != ["--check"]:
+        sys.exit(__doc__.partition("\n\n")[2])
+    elif made != page.read_text():
+        old = page.read_text().splitlines(True)
+        difference = difflib.unified_diff(old, made.splitlines(True), page.name, "the list")
+        sys.exit("".join(difference) + "python3 src/packaging/dependencies.py renews it")
 
 
 if __name__ == "__main__":
