@@ -1,53 +1,31 @@
-"""Describes the C interface of libpagedkv as data: api.json is to the headers what a generator of
-bindings needs to know of them.
+"""Describes the C interface of libpagedkv as data: what a generator of bindings has to know of the
+headers.
 
-usage: describe.py            renews api.json, and what every bindings/*/generate_raw.py makes of it
-       describe.py --check    says with a diff where a file is not what the headers say
+usage: describe.py            renews what every bindings/*/generate_raw.py makes of the description
+       describe.py --check    prints a diff where a file is not what the headers say, and fails
+       describe.py OUTPUT     writes the description, api.json: see README.md
 
-clang parses the headers (its syntax tree as JSON has declarations, types and documentation); a
-small program that it compiles tells what only a compiler knows: sizes, offsets and the values of
-macros.
+The headers are regular enough for regular expressions; a line that these leave over is an error.
+describe_test.py compares sizes, offsets and values with those of a C compiler.
 """
 
 import difflib
 import json
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 WIDTH = 130
 NOT_CONSTANTS = {"PKV_API", "PKV_ENUM"}
-SKIPPED = 77  # what meson takes for a skipped test
-
-
-def clang():
-    for name in ("clang-19", "clang"):
-        if path := shutil.which(name):
-            return path
-    print(
-        "describe.py: there is no clang-19 and no clang here: bash tests/install-deps everything",
-        file=sys.stderr,
-    )
-    sys.exit(SKIPPED)
-
-
-def run_clang(tree, *arguments):
-    header = tree / "include/pagedkv/pagedkv.h"
-    command = [clang(), "-x", "c", "-std=c99", f"-I{tree / 'include'}", *arguments, str(header)]
-    # ccache, under the name of clang, takes no header into account where nothing is compiled.
-    environment = os.environ | {"CCACHE_DISABLE": "1"}
-    return subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env=environment
-    ).stdout
-
 
 # ---- Types
+
+# Bytes, to which they are also aligned; those of 64 bit.
+BYTES = {"char": 1, "unsigned char": 1, "float": 4, "int": 4, "size_t": 8}
+BYTES |= {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
 def split_parameters(text):
@@ -61,17 +39,8 @@ def split_parameters(text):
 
 
 def parse_type(text):
-    """A C type as clang spells it, as data: see README.md."""
+    """A C type as data: see README.md."""
     text = text.strip()
-    if function := re.fullmatch(r"(.*?)\(\*\)\((.*)\)", text):
-        return {
-            "function": {
-                "returns": parse_type(function[1]),
-                "parameters": [parse_type(p) for p in split_parameters(function[2])],
-            }
-        }
-    if array := re.fullmatch(r"(.*)\[(\d+)\]", text):
-        return {"array": parse_type(array[1]), "length": int(array[2])}
     if text.endswith("*"):
         to = text[:-1].strip()
         constant = to.endswith("const") if "*" in to else to.startswith("const ")
@@ -79,242 +48,186 @@ def parse_type(text):
     return {"name": re.sub(r"\b(const|struct|enum) ", "", text)}
 
 
-# ---- The syntax tree
+def declared(text):
+    """(name, type) of a parameter or a field."""
+    text = " ".join(text.split())
+    if function := re.fullmatch(r"(.*?)\(\*(\w+)\)\((.*)\)", text):
+        parameters = [declared(p)[1] for p in split_parameters(function[3])]
+        returns = parse_type(function[1])
+        return function[2], {"function": {"returns": returns, "parameters": parameters}}
+    if array := re.fullmatch(r"(.*)\b(\w+)\[(\d+)\]", text):
+        return array[2], {"array": parse_type(array[1]), "length": int(array[3])}
+    kind, name = re.fullmatch(r"(.*[ *])(\w+)", text).groups()
+    return name, parse_type(kind)
 
 
-def headers_of(tree):
-    """{address of a top-level node: the file it stands in}. clang names a file only where it is
-    another than that of the place it printed before, wherever that was: so every place has to be
-    looked at, in the order of printing."""
-    found, current = {}, [None]
-
-    def visit(value):
-        if isinstance(value, list):
-            for item in value:
-                visit(item)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                if key == "file":
-                    current[0] = item
-                elif key not in ("includedFrom", "type", "referencedDecl"):
-                    visit(item)
-                if key == "loc" and "kind" in value:
-                    found[value["id"]] = current[0]
-
-    visit(tree)
-    return found
+def spelled(kind):
+    """A type as C writes it."""
+    if "function" in kind:
+        parameters = ", ".join(map(spelled, kind["function"]["parameters"])) or "void"
+        returns = spelled(kind["function"]["returns"])
+        return f"{returns}{'' if returns.endswith('*') else ' '}(*)({parameters})"
+    if "array" in kind:
+        return f"{spelled(kind['array'])}[{kind['length']}]"
+    if "name" in kind:
+        return kind["name"]
+    to = spelled(kind["pointer"])
+    if kind["const"]:
+        to = f"{to}const" if to.endswith("*") else f"const {to}"
+    return f"{to}*" if to.endswith("*") else f"{to} *"
 
 
-def text_of(comment):
-    own = [comment["text"].strip()] if comment["kind"] == "TextComment" else []
-    return own + [line for part in comment.get("inner", []) for line in text_of(part)]
+def measure(kind, known):
+    """(size, alignment) of a type. known: those of structs and other named types."""
+    if "array" in kind:
+        size, alignment = measure(kind["array"], known)
+        return size * kind["length"], alignment
+    return known[kind["name"]] if "name" in kind else (8, 8)
 
 
-def parts_of(node):
-    """The paragraphs of the comment of a declaration, and what it says of each parameter."""
-    for comment in node.get("inner", []):
-        if comment["kind"] == "FullComment":
-            return comment["inner"]
-    return []
+def lay_out(struct, known):
+    """Gives a struct and its fields the sizes and offsets that compilers give them."""
+    end, widest = 0, 1
+    for field in struct["fields"]:
+        size, alignment = measure(field["type"], known)
+        field["offset"], field["size"] = -(-end // alignment) * alignment, size
+        end, widest = field["offset"] + size, max(widest, alignment)
+    struct["size"], struct["alignment"] = -(-end // widest) * widest, widest
 
 
-def documentation(node):
-    """The text of the comment without its @param lines; empty lines between paragraphs."""
-    paragraphs = [text_of(p) for p in parts_of(node) if p["kind"] != "ParamCommandComment"]
-    texts = ["\n".join(line for line in lines if line) for lines in paragraphs]
-    return "\n\n".join(text for text in texts if text)
+# ---- Comments
 
 
-def documentation_of_parameters(node):
+def paragraphs(comment):
+    lines = [re.sub(r"^\s*\*?\s*", "", line).rstrip() for line in (comment or "").split("\n")]
+    return [text.strip() for text in re.split(r"\n\n+|\n(?=@param)", "\n".join(lines))]
+
+
+def documentation(comment):
+    """The text of a comment without its @param lines; empty lines between paragraphs."""
+    return "\n\n".join(p for p in paragraphs(comment) if p and not p.startswith("@param"))
+
+
+def documentation_of_parameters(comment):
     """{name of a parameter: what its @param line says}"""
-    return {
-        part["param"]: "\n".join(text_of(part)).strip()
-        for part in parts_of(node)
-        if part["kind"] == "ParamCommandComment"
-    }
-
-
-def typed(node):
-    c = node["type"]["qualType"]
-    return {"name": node["name"], "type": parse_type(c), "c": c}
-
-
-def constants_of(enum):
-    value, found = -1, []
-    for node in enum["inner"]:
-        if node["kind"] == "EnumConstantDecl":
-            given = [part for part in node.get("inner", []) if part["kind"] == "ConstantExpr"]
-            value = int(given[0]["value"]) if given else value + 1
-            found.append({"name": node["name"], "value": value, "doc": documentation(node)})
-    return found
-
-
-def function_of(node):
-    doc, of_parameters = documentation(node), documentation_of_parameters(node)
-    since = re.search(r"Since (\d+\.\d+)\.", doc)
-    returns = node["type"]["qualType"].split("(")[0].strip()
-    return {
-        "name": node["name"],
-        "since": since[1] if since else None,
-        "returns": parse_type(returns),
-        "c_returns": returns,
-        "parameters": [
-            typed(part) | {"doc": of_parameters.get(part["name"], "")}
-            for part in node.get("inner", [])
-            if part["kind"] == "ParmVarDecl"
-        ],
-        "doc": doc,
-    }
-
-
-def declarations(tree):
-    found = {"enums": [], "handles": [], "aliases": [], "structs": [], "functions": []}
-    headers = headers_of(tree)
-    for node in tree["inner"]:
-        if not node.get("name", "").startswith("pkv_"):
-            continue
-        header = pathlib.PurePath(headers[node["id"]]).name
-        named = {"name": node["name"], "header": header}
-        kind = node["kind"]
-        if kind == "EnumDecl":
-            found["enums"].append(
-                named | {"doc": documentation(node), "constants": constants_of(node)}
-            )
-        elif kind == "RecordDecl" and node.get("completeDefinition"):
-            fields = [
-                typed(part) | {"doc": documentation(part)}
-                for part in node["inner"]
-                if part["kind"] == "FieldDecl"
-            ]
-            found["structs"].append(named | {"doc": documentation(node), "fields": fields})
-        elif kind == "FunctionDecl":
-            found["functions"].append(named | function_of(node))
-        elif kind == "TypedefDecl":
-            c = node["type"]["qualType"]
-            if c == f"struct {node['name']}_t *":
-                found["handles"].append(named | {"doc": documentation(node)})
-            elif c.split()[0] not in ("struct", "enum"):
-                found["aliases"].append(
-                    named | {"type": parse_type(c), "c": c, "doc": documentation(node)}
-                )
-    return found
-
-
-# ---- Macros, sizes and offsets
-
-
-def macro_documentation(tree):
-    """{macro: (header, text)}: clang keeps no comments of macros, so the ones that stand right
-    above are read here.
-    """
     found = {}
-    for path in sorted((tree / "include/pagedkv").glob("*.h")):
-        for comment, name in re.findall(
-            r"(?:/\*\*((?:[^*]|\*(?!/))*)\*/\n)?#define (PKV_\w+)[ \t]", path.read_text()
-        ):
-            found[name] = (
-                path.name,
-                "\n".join(line.strip(" *") for line in comment.splitlines()).strip(),
-            )
+    for paragraph in paragraphs(comment):
+        if match := re.match(r"@param(?:\[[a-z,]+\])?\s+(\w+)\s+(.*)", paragraph, re.S):
+            found[match[1]] = match[2]
     return found
+
+
+# ---- Declarations
+
+TEXT = r"((?:[^*]|\*(?!/))*)\*/"
+BEFORE, BEHIND = rf"(?:/\*\*(?!<){TEXT}\s*)?", rf"(?: */\*\*<{TEXT})?"
+DECLARATIONS = {
+    "constants": rf"{BEFORE}#define (PKV_\w+) (.+)",
+    "enums": rf"{BEFORE}typedef enum (\w+)[^{{;]*\{{(.*?)^\}} \w+;",
+    "handles": rf"{BEFORE}typedef struct \w+_t\* (\w+);",
+    "aliases": rf"{BEFORE}typedef ([\w ]+) (\w+);",
+    "structs": rf"{BEFORE}typedef struct (\w+) \{{(.*?)^\}} \w+;",
+    "functions": rf"{BEFORE}PKV_API ([^;(]*[ *])(\w+)\(([^;]*)\);",
+}
+# What a header may have besides.
+REST = r"/\*.*?\*/|#(?:include|ifndef|endif|if|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
 
 
 def macro_type(value):
     """The type that a macro casts to, that of UINT64_MAX and its like, or int."""
-    cast, limit = re.match(r"\(*(\w+)\)", value), re.fullmatch(r"(U?INT\d+)_MAX", value)
+    cast, limit = re.match(r"\(\((\w+)\)", value), re.fullmatch(r"(U?INT\d+)_MAX", value)
     return cast[1] if cast else limit[1].lower() + "_t" if limit else "int"
 
 
-def constants(tree):
-    docs = macro_documentation(tree)
+def constant(doc, name, value):
+    kind = macro_type(value)
+    number = int(re.sub(r"\(\w+\)|[()u]", "", "-1" if value.endswith("_MAX") else value), 0)
+    value = number if kind == "int" else number % 2 ** (8 * BYTES[kind])
+    return {"name": name, "type": kind, "value": value, "doc": documentation(doc)}
+
+
+def enum(doc, name, body):
+    value, found = -1, []
+    for before, member, given, behind in re.findall(
+        rf"{BEFORE}(\w+)(?: = (-?\w+))?,?{BEHIND}", body
+    ):
+        value = int(given, 0) if given else value + 1
+        found.append({"name": member, "value": value, "doc": documentation(before or behind)})
+    return {"name": name, "doc": documentation(doc), "constants": found}
+
+
+def struct(doc, name, body):
     found = []
-    for name, value in re.findall(r"^#define (PKV_\w+) (.+)$", run_clang(tree, "-E", "-dM"), re.M):
-        if name not in NOT_CONSTANTS:
-            header, doc = docs[name]
-            found.append(
-                {
-                    "name": name,
-                    "header": header,
-                    "type": macro_type(value),
-                    "value": None,
-                    "doc": doc,
-                }
-            )
-    return sorted(found, key=lambda constant: list(docs).index(constant["name"]))
+    for before, text, behind in re.findall(rf"{BEFORE}([^;/]+);{BEHIND}", body):
+        member, kind = declared(text)
+        doc_of_field = documentation(before or behind)
+        found.append({"name": member, "type": kind, "c": spelled(kind), "doc": doc_of_field})
+    return {"name": name, "doc": documentation(doc), "fields": found}
 
 
-def probe(tree, structs, macros):
-    """What a compiled program says: sizes and alignments of structs, (offset, size) of fields,
-    values of macros.
-    """
-    lines = [
-        f'printf("%s %lld\\n", "{m["name"]}", '
-        f'({"long long" if m["type"] == "int" else "unsigned long long"}){m["name"]});'
-        for m in macros
+def handle(doc, name):
+    return {"name": name, "doc": documentation(doc)}
+
+
+def alias(doc, c, name):
+    return {"name": name, "type": parse_type(c), "c": c, "doc": documentation(doc)}
+
+
+def function(doc, returns, name, parameters):
+    docs, since = documentation_of_parameters(doc), re.search(r"Since (\d+\.\d+)\.", doc or "")
+    kind = parse_type(returns)
+    found = [
+        {"name": parameter, "type": kind, "c": spelled(kind), "doc": docs.get(parameter, "")}
+        for parameter, kind in map(declared, split_parameters(parameters))
     ]
-    for s in structs:
-        name = s["name"]
-        lines.append(f'printf("{name} %zu %zu\\n", sizeof({name}), _Alignof({name}));')
-        lines += [
-            f'printf("{name}.{f["name"]} %zu %zu\\n", '
-            f'offsetof({name}, {f["name"]}), sizeof((({name}*)0)->{f["name"]}));'
-            for f in s["fields"]
-        ]
-    source = (
-        "#include <pagedkv/pagedkv.h>\n#include <stdio.h>\nint main(void) {\n"
-        + "\n".join(lines)
-        + "\nreturn 0; }\n"
-    )
-    with tempfile.TemporaryDirectory() as directory:
-        program = pathlib.Path(directory) / "probe"
-        subprocess.run(
-            [
-                clang(),
-                "-x",
-                "c",
-                "-std=c11",
-                "-w",
-                f"-I{tree / 'include'}",
-                "-",
-                "-o",
-                str(program),
-            ],
-            input=source,
-            text=True,
-            check=True,
-        )
-        output = subprocess.run(
-            [str(program)], check=True, stdout=subprocess.PIPE, text=True
-        ).stdout
     return {
-        name: [int(number) for number in numbers]
-        for name, *numbers in map(str.split, output.splitlines())
+        "name": name,
+        "since": since[1] if since else None,
+        "returns": kind,
+        "c_returns": spelled(kind),
+        "parameters": found,
+        "doc": documentation(doc),
     }
+
+
+MAKERS = dict(zip(DECLARATIONS, (constant, enum, handle, alias, struct, function)))
+
+
+def headers(tree, name="pagedkv.h"):
+    """The headers that one includes, and itself, in the order in which a compiler reads them."""
+    found, text = {}, (tree / "include/pagedkv" / name).read_text()
+    for other in re.findall(r"^#include <pagedkv/(.*)>", text, re.M):
+        found |= headers(tree, other)
+    return found | {name: text}
 
 
 def describe(tree=TREE):
-    found = declarations(json.loads(run_clang(tree, "-fsyntax-only", "-Xclang", "-ast-dump=json")))
-    macros = constants(tree)
-    known = probe(tree, found["structs"], macros)
-    for macro in macros:
-        value = known[macro["name"]][0]
-        macro["value"] = (
-            value if macro["type"] == "int" else value % 2 ** (32 if "32" in macro["type"] else 64)
-        )
+    found = {kind: [] for kind in DECLARATIONS}
+    for header, text in headers(tree).items():
+        text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.M | re.S)
+        for kind, pattern in DECLARATIONS.items():
+            for match in re.finditer(pattern, text, re.M | re.S if "{" in pattern else re.M):
+                if match[2] not in NOT_CONSTANTS:
+                    made = MAKERS[kind](*match.groups())
+                    found[kind].append({"name": made.pop("name"), "header": header} | made)
+            text = re.sub(pattern, "", text, flags=re.M | re.S if "{" in pattern else re.M)
+        if rest := re.sub(REST, "", text, flags=re.M | re.S).split():
+            sys.exit(f"describe.py: what is this in {header}? {' '.join(rest)}")
+    known = {name: (size, size) for name, size in BYTES.items()}
+    known |= {enum["name"]: (4, 4) for enum in found["enums"]}
+    known |= {handle["name"]: (8, 8) for handle in found["handles"]}
+    known |= {alias["name"]: measure(alias["type"], known) for alias in found["aliases"]}
     for struct in found["structs"]:
-        struct["size"], struct["alignment"] = known[struct["name"]]
-        for field in struct["fields"]:
-            field["offset"], field["size"] = known[f"{struct['name']}.{field['name']}"]
+        lay_out(struct, known)
+        known[struct["name"]] = struct["size"], struct["alignment"]
     version = ".".join(
-        str(macro["value"]) for macro in macros if macro["name"].startswith("PKV_VERSION_")
+        str(macro["value"])
+        for macro in found["constants"]
+        if macro["name"].startswith("PKV_VERSION_")
     )
-    return {
-        "about": "The C interface, as bindings/api/describe.py reads it from include/pagedkv. "
-        "Sizes and offsets are those of 64 bit.",
-        "version": version,
-        "constants": macros,
-        **found,
-    }
+    about = "The C interface, as bindings/api/describe.py reads it from include/pagedkv. "
+    about += "Sizes and offsets are those of 64 bit."
+    return {"about": about, "version": version, **found}
 
 
 def undocumented(description):
@@ -332,7 +245,7 @@ def undocumented(description):
     return [name for name, thing in named + parts if not thing["doc"]]
 
 
-# ---- The file
+# ---- Files
 
 
 def pretty(value, indent=0):
@@ -370,23 +283,29 @@ def renew_or_check(path, text, check):
     return old == text
 
 
-def main():
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit("usage: describe.py [--check]")
-    check = sys.argv[1:] == ["--check"]
-    description = describe()
-    ok = renew_or_check(HERE / "api.json", pretty(description) + "\n", check)
-    if names := undocumented(description):
-        sys.exit(f"no comment in include/pagedkv: {', '.join(names)}")
+def run_generators(*arguments):
+    """Runs the generator of each language; True if all succeed."""
+    failed = []
     for generator in sorted(HERE.parent.glob("*/generate_raw.py")):
         print(f"{generator.parent.name}:", end=" ", flush=True)
-        result = subprocess.run([sys.executable, "-B", str(generator), *sys.argv[1:]])
+        result = subprocess.run([sys.executable, "-B", str(generator), *arguments])
         print("ok" if result.returncode == 0 else "FAILED", flush=True)
-        ok = ok and result.returncode == 0
-    if not ok:
+        failed += [generator] * (result.returncode != 0)
+    return not failed
+
+
+def main():
+    description, arguments = describe(), sys.argv[1:]
+    if names := undocumented(description):
+        sys.exit(f"no comment in include/pagedkv: {', '.join(names)}")
+    if len(arguments) == 1 and not arguments[0].startswith("-"):
+        pathlib.Path(arguments[0]).write_text(pretty(description) + "\n")
+    elif arguments not in ([], ["--check"]):
+        sys.exit("usage: describe.py [--check | OUTPUT]")
+    elif not run_generators(*arguments):
         sys.exit(
             "not what the headers say: python3 bindings/api/describe.py renews it"
-            if check
+            if arguments
             else "a generator failed"
         )
 

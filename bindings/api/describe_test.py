@@ -1,14 +1,21 @@
-"""describe.py on headers whose description is known, and on a file that is not what they say."""
+"""describe.py on headers whose description is known, and on a file that is not what they say. A C
+compiler has the sizes, offsets and values that are computed here.
+
+usage: describe_test.py CC..."""
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 
 import describe
 
 HEADER = """
+#ifndef PAGEDKV_H
+#define PAGEDKV_H
 #include <stdint.h>
 #include <stddef.h>
+#define PKV_API
 /** How many. */
 #define PKV_ALL ((uint32_t)-1)
 #define PKV_NONE (-2)
@@ -18,7 +25,11 @@ typedef struct pkv_thing_t* pkv_thing;
 /** A mark. */
 typedef uint64_t pkv_mark;
 /** Kinds. */
-typedef enum pkv_kind { PKV_A = 3, /**< First. */ PKV_B } pkv_kind;
+typedef enum pkv_kind {
+  PKV_A = 3, /**< First. */
+  PKV_B
+} pkv_kind;
+/* Not a description. */
 typedef struct pkv_box {
   uint32_t struct_size;
   int16_t sides[3]; /**< Three. */
@@ -34,21 +45,22 @@ typedef struct pkv_box {
  *
  * Since 0.7.
  */
-pkv_kind pkv_open(pkv_thing thing, const pkv_box* box);
+PKV_API pkv_kind pkv_open(pkv_thing thing, const pkv_box* box);
+#endif
 """
 
 TYPES = {
-    "uint32_t": {"name": "uint32_t"},
-    "const char *": {"pointer": {"name": "char"}, "const": True},
-    "struct pkv_box *": {"pointer": {"name": "pkv_box"}, "const": False},
-    "const float *const *": {
+    "uint32_t x": {"name": "uint32_t"},
+    "const char* x": {"pointer": {"name": "char"}, "const": True},
+    "struct pkv_box *x": {"pointer": {"name": "pkv_box"}, "const": False},
+    "const float* const* x": {
         "pointer": {"pointer": {"name": "float"}, "const": True},
         "const": True,
     },
-    "float *const *": {"pointer": {"pointer": {"name": "float"}, "const": False}, "const": True},
-    "int [4]": {"array": {"name": "int"}, "length": 4},
-    "void (*)(void)": {"function": {"returns": {"name": "void"}, "parameters": []}},
-    "void (*)(void (*)(int, long), int)": {
+    "float* const* x": {"pointer": {"pointer": {"name": "float"}, "const": False}, "const": True},
+    "int x[4]": {"array": {"name": "int"}, "length": 4},
+    "void (*x)(void)": {"function": {"returns": {"name": "void"}, "parameters": []}},
+    "void (*x)(void (*call)(int a, long b), int c)": {
         "function": {
             "returns": {"name": "void"},
             "parameters": [
@@ -72,7 +84,7 @@ def same(what, got, expected):
 
 def test_types():
     for text, expected in TYPES.items():
-        same(text, describe.parse_type(text), expected)
+        same(text, describe.declared(text), ("x", expected))
 
 
 def test_headers(tree):
@@ -137,8 +149,50 @@ def test_headers(tree):
     )
 
 
+def test_leftovers(tree):
+    header = tree / "include/pagedkv/pagedkv.h"
+    header.write_text(HEADER.replace("#endif", "int pkv_odd(void);\n#endif"))
+    try:
+        describe.describe(tree)
+    except SystemExit as error:
+        same("what is left over", "pkv_odd" in str(error), True)
+    else:
+        sys.exit("a declaration of another form was left out")
+    header.write_text(HEADER)
+
+
+def numbers(description):
+    """{an expression of C: its value}"""
+    found = {macro["name"]: macro["value"] for macro in description["constants"]}
+    for enum in description["enums"]:
+        found |= {constant["name"]: constant["value"] for constant in enum["constants"]}
+    for struct in description["structs"]:
+        name = struct["name"]
+        found |= {f"sizeof({name})": struct["size"], f"_Alignof({name})": struct["alignment"]}
+        for field in struct["fields"]:
+            found[f"offsetof({name}, {field['name']})"] = field["offset"]
+            found[f"sizeof((({name}*)0)->{field['name']})"] = field["size"]
+    return found
+
+
+def test_numbers(tree, compiler):
+    """Compiles an assertion of each number."""
+    assertions = [
+        f'_Static_assert({expression} == {value}{"u" * (value > 2**63)}, "{expression}");'
+        for expression, value in numbers(describe.describe(tree)).items()
+    ]
+    source = "\n".join(["#include <pagedkv/pagedkv.h>", "#include <stddef.h>", *assertions])
+    command = [*compiler, "-std=c11", "-w", "-fsyntax-only", f"-I{tree}/include", "-xc", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    wrong = subprocess.run(
+        command, input=source.replace(" == ", " == 1 + ", 1), text=True, stderr=subprocess.DEVNULL
+    )
+    same("a number that is off is noticed", wrong.returncode != 0, True)
+    return len(assertions)
+
+
 def test_check(tree):
-    path = tree / "api.json"
+    path = tree / "file"
     path.write_text("{}\n")
     same("a stale file", describe.renew_or_check(path, "{1}\n", check=True), False)
     same("nothing written", path.read_text(), "{}\n")
@@ -152,5 +206,8 @@ if __name__ == "__main__":
         (sample / "include/pagedkv/pagedkv.h").write_text(HEADER)
         test_types()
         test_headers(sample)
+        test_leftovers(sample)
         test_check(sample)
-    print("describe.py describes the sample as it is")
+        test_numbers(sample, sys.argv[1:])
+    count = test_numbers(describe.TREE, sys.argv[1:])
+    print(f"describe.py describes the sample as it is, and {count} numbers are those of C")

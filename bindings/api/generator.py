@@ -1,14 +1,11 @@
 """What the generators of all languages have in common."""
 
-import json
 import os
-import pathlib
 import re
 import sys
 
-from describe import renew_or_check
+from describe import describe, renew_or_check
 
-HERE = pathlib.Path(__file__).resolve().parent
 NOTE = "do not edit."
 LONG = 800  # tests/lint/files.py wants a reason from there on
 
@@ -47,11 +44,11 @@ def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):
 
 
 def main(folder, generate):
-    """generate: from api.json to {path in folder: text}. With --check, says what differs."""
+    """generate: from the description to {path in folder: text}. With --check, says what differs."""
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit("usage: generate_raw.py [--check]")
-    files = generate(json.loads((HERE / "api.json").read_text()))
+    files = generate(describe())
     check = bool(sys.argv[1:])
     same = [renew_or_check(folder / name, text, check) for name, text in files.items()]
     if not all(same):
-        sys.exit("not what api.json gives: python3 bindings/api/describe.py renews it")
+        sys.exit("not what the headers give: python3 bindings/api/describe.py renews it")

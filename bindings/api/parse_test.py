@@ -1,12 +1,13 @@
 """The headers are plain C: pycparser, which knows no extension of any compiler, reads what the C
-preprocessor makes of them, and finds the functions of api.json with as many parameters.
+preprocessor makes of them, and finds the functions that describe.py finds, with as many parameters.
 
 usage: parse_test.py CC..."""
 
-import json
 import pathlib
 import subprocess
 import sys
+
+import describe
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(
@@ -50,10 +51,7 @@ def functions(source, compiler):
 
 
 def main():
-    described = {
-        f["name"]: len(f["parameters"])
-        for f in json.loads((HERE / "api.json").read_text())["functions"]
-    }
+    described = {f["name"]: len(f["parameters"]) for f in describe.describe()["functions"]}
     found = functions("#include <pagedkv/pagedkv.h>\n", sys.argv[1:])
     assert found == described, f"differ: {sorted(found.items() ^ described.items())}"
     redis = functions("#include <pagedkv/redis.h>\n", sys.argv[1:])

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,21 +38,20 @@ func readJSON(t *testing.T, path string, into any) {
 	}
 }
 
-// enumValues are the values of C's enumerators, by name.
+// enumValues are the values of C's enumerators in the headers, by name.
 func enumValues(t *testing.T) map[string]int64 {
-	var api struct {
-		Enums []struct {
-			Constants []struct {
-				Name  string
-				Value int64
-			}
-		}
+	headers, err := filepath.Glob("../../include/pagedkv/*.h")
+	if err != nil || len(headers) == 0 {
+		t.Fatal("no headers: ", err)
 	}
-	readJSON(t, "../api/api.json", &api)
-	values := map[string]int64{}
-	for _, enum := range api.Enums {
-		for _, constant := range enum.Constants {
-			values[constant.Name] = constant.Value
+	values, enumerator := map[string]int64{}, regexp.MustCompile(`\b(PKV_\w+) = (-?\d+)`)
+	for _, header := range headers {
+		text, err := os.ReadFile(header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range enumerator.FindAllStringSubmatch(string(text), -1) {
+			values[found[1]], _ = strconv.ParseInt(found[2], 10, 64)
 		}
 	}
 	return values

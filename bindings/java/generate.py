@@ -1,13 +1,12 @@
 """Prints Pkv.java: the C interface for JNA, made from api.json. Structs are classes, lists are
 arrays of Java, handles and other addresses are Pointers.
 
-usage: generate.py [API_JSON] > Pkv.java"""
+usage: generate.py API_JSON > Pkv.java"""
 
 import json
 import pathlib
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
 BITS = {
     "int": "int",
     "int32_t": "int",
@@ -80,8 +79,7 @@ def function(each, types):
 
 
 def main():
-    path = sys.argv[1] if len(sys.argv) > 1 else HERE / "../api/api.json"
-    api = json.loads(pathlib.Path(path).read_text())
+    api = json.loads(pathlib.Path(sys.argv[1]).read_text())
     types = Types(api)
     print(
         "// Made by generate.py.",

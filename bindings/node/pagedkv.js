@@ -9,7 +9,7 @@ const koffi = require('koffi');
 
 const DESCRIPTIONS = [
   process.env.PAGEDKV_API,
-  path.join(__dirname, '../api/api.json'),
+  path.join(__dirname, '../../build/bindings/api.json'),
   '/usr/local/share/pagedkv/api.json',
   '/usr/share/pagedkv/api.json',
 ];

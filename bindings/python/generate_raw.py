@@ -1,4 +1,4 @@
-"""Makes pagedkv/generated of bindings/api/api.json: raw.py, the C interface for ctypes, and
+"""Makes pagedkv/generated from the headers of C: raw.py, the C interface for ctypes, and
 records.py, what its functions report.
 
 usage: generate_raw.py [--check]
@@ -27,7 +27,7 @@ CTYPES = {
 
 HEAD = '''"""The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from bindings/api/api.json: do not edit.
+Made by generate_raw.py from the headers of C: do not edit.
 
 Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
 arguments that are enums are c_int.
@@ -53,7 +53,7 @@ from typing import Any
 
 RECORDS = '''"""What the library reports: counts and sizes.
 
-Made by generate_raw.py from bindings/api/api.json: do not edit.
+Made by generate_raw.py from the headers of C: do not edit.
 """
 
 from __future__ import annotations

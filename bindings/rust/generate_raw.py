@@ -1,4 +1,4 @@
-"""Makes pagedkv-sys/src/generated of bindings/api/api.json: raw.rs, the C interface for Rust, and
+"""Makes pagedkv-sys/src/generated from the headers of C: raw.rs, the C interface for Rust, and
 layout.rs, a test of sizes and offsets.
 
 usage: generate_raw.py [--check]
@@ -34,7 +34,7 @@ KEYWORDS = {"in", "type", "ref", "match", "move", "use", "loop", "where", "final
 
 HEAD = """//! The C interface of libpagedkv.
 //!
-//! Made by generate_raw.py from bindings/api/api.json: do not edit.
+//! Made by generate_raw.py from the headers of C: do not edit.
 #![cfg_attr(rustfmt, rustfmt_skip)]
 """
 
@@ -227,7 +227,7 @@ def raw(api):
 
 LAYOUT = """//! Sizes and offsets are those that a C compiler gives.
 //!
-//! Made by generate_raw.py from bindings/api/api.json: do not edit.
+//! Made by generate_raw.py from the headers of C: do not edit.
 #![cfg_attr(rustfmt, rustfmt_skip)]
 use super::raw::*;
 use std::mem::{align_of, size_of, MaybeUninit};

@@ -1,4 +1,4 @@
-"""The pages of the site: every function, struct, field and constant that api.json knows is
+"""The pages of the site: every function, struct, field and constant of the headers is
 described at its own anchor; every document has its place in the table of contents; every link leads
 to a page and an anchor that are there; and comments name nothing that does not exist.
 
@@ -104,9 +104,11 @@ def left_out(tree, contents, documents):
 def main():
     tree = pathlib.Path(sys.argv[1]).resolve()
     sys.path.insert(0, str(tree / "include/site"))
+    sys.path.insert(0, str(tree / "bindings/api"))
+    import describe
     import pages
 
-    api = json.loads((tree / "bindings/api/api.json").read_text())
+    api = describe.describe()
     with tempfile.TemporaryDirectory() as directory:
         out = pathlib.Path(directory)
         program = tree / "include/site/pages.py"

@@ -1,6 +1,6 @@
 """Lists every number that the C interface takes, from its description, for numbers_test.cpp.
 
-usage: numbers.py bindings/api/api.json OUTPUT
+usage: numbers.py API_JSON OUTPUT
 
 A number is an integer or enum: a parameter, what a parameter points to, or a field of a struct that
 a parameter, or a field of such a struct, points to. So a new function, parameter or field is tested

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import json
 import os
 import pathlib
 import platform
@@ -24,7 +23,10 @@ import pagedkv
 from pagedkv.generated import raw as _raw
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-API = json.loads((ROOT.parent / "api/api.json").read_text())
+sys.path.append(str(ROOT.parent / "api"))
+import describe  # noqa: E402  (found through the line above)
+
+API = describe.describe()
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
 # For a hook that only C can serve, and for what the package fills in itself.
 OF_C = {"allocator"}

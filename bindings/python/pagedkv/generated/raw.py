@@ -1,6 +1,6 @@
 """The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: generated.
+Made by generate_raw.py from the headers of C: do not edit. Over 800 lines: generated.
 
 Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
 arguments that are enums are c_int.
@@ -25,26 +25,26 @@ from typing import Any
 
 VERSION = "0.1.0"
 
-NO_SINKS = 0xFFFFFFFF
-"""sinks of pkv_attention_params: none, even if the layer's group has some."""
 ALL_GROUPS = 0xFFFFFFFF
 """group of pkv_cache_compute_plan: all groups."""
-NO_SLOT = -1
-"""The slot of a padding row: nothing is written or read for it."""
 NO_BLOCK = 0xFFFFFFFF
 """The entry in a block table for a block that was freed because it left a sliding window."""
-ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
-INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
-"""
-DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""The blocks of pkv_prefix_set_quota for the limit in the config."""
 NO_TOKEN = -1
 """A token whose id the library does not know."""
 RETURN_UNKNOWN = 0
 """after of pkv_session_set_return_hint: unknown (default)."""
 RETURN_NEVER = 0xFFFFFFFF
 """after of pkv_session_set_return_hint: the text will not continue."""
+NO_SLOT = -1
+"""The slot of a padding row: nothing is written or read for it."""
+NO_SINKS = 0xFFFFFFFF
+"""sinks of pkv_attention_params: none, even if the layer's group has some."""
+ALL_SALTS = 0xFFFFFFFFFFFFFFFF
+"""The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
+INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
+"""
+DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
+"""The blocks of pkv_prefix_set_quota for the limit in the config."""
 
 
 class Status(enum.IntEnum):
@@ -506,7 +506,7 @@ class CacheConfig(ctypes.Structure):
     sessions, and the caller's hooks. The library copies what pointers point to, but the hooks
     themselves must outlive the cache. A plain model is one group: pkv_layer_group model =
     {.struct_size = sizeof model, .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128};
-    pkv_cache_config config = {.struct_size = sizeof config, .groups = &model , .blocks = 4096};
+    pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4096};
     """
 
     _fields_ = [

@@ -1,6 +1,6 @@
 """What the library reports: counts and sizes.
 
-Made by generate_raw.py from bindings/api/api.json: do not edit.
+Made by generate_raw.py from the headers of C: do not edit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 //! Sizes and offsets are those that a C compiler gives.
 //!
-//! Made by generate_raw.py from bindings/api/api.json: do not edit.
+//! Made by generate_raw.py from the headers of C: do not edit.
 #![cfg_attr(rustfmt, rustfmt_skip)]
 use super::raw::*;
 use std::mem::{align_of, size_of, MaybeUninit};

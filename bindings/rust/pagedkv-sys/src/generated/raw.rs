@@ -1,6 +1,6 @@
 //! The C interface of libpagedkv.
 //!
-//! Made by generate_raw.py from bindings/api/api.json: do not edit. Over 800 lines: generated.
+//! Made by generate_raw.py from the headers of C: do not edit. Over 800 lines: generated.
 #![cfg_attr(rustfmt, rustfmt_skip)]
 
 use std::os::raw::{c_char, c_int, c_void};
@@ -55,29 +55,29 @@ macro_rules! sized {
 
 /// The version of the headers that this was made from.
 pub const VERSION: &str = "0.1.0";
-/// sinks of pkv_attention_params: none, even if the layer's group has some.
-pub const PKV_NO_SINKS: u32 = u32::MAX;
+/// Version of these headers. While the major version is 0, the interface may change.
+pub const PKV_VERSION_MAJOR: c_int = 0;
+pub const PKV_VERSION_MINOR: c_int = 1;
+pub const PKV_VERSION_PATCH: c_int = 0;
 /// group of pkv_cache_compute_plan: all groups.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
-/// The slot of a padding row: nothing is written or read for it.
-pub const PKV_NO_SLOT: c_int = -1;
 /// The entry in a block table for a block that was freed because it left a sliding window.
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
-/// The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions
-/// return INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
-pub const PKV_ALL_SALTS: usize = usize::MAX;
-/// The blocks of pkv_prefix_set_quota for the limit in the config.
-pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
 /// A token whose id the library does not know.
 pub const PKV_NO_TOKEN: i32 = -1;
 /// after of pkv_session_set_return_hint: unknown (default).
 pub const PKV_RETURN_UNKNOWN: c_int = 0;
 /// after of pkv_session_set_return_hint: the text will not continue.
 pub const PKV_RETURN_NEVER: u32 = u32::MAX;
-/// Version of these headers. While the major version is 0, the interface may change.
-pub const PKV_VERSION_MAJOR: c_int = 0;
-pub const PKV_VERSION_MINOR: c_int = 1;
-pub const PKV_VERSION_PATCH: c_int = 0;
+/// The slot of a padding row: nothing is written or read for it.
+pub const PKV_NO_SLOT: c_int = -1;
+/// sinks of pkv_attention_params: none, even if the layer's group has some.
+pub const PKV_NO_SINKS: u32 = u32::MAX;
+/// The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions
+/// return INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
+pub const PKV_ALL_SALTS: usize = usize::MAX;
+/// The blocks of pkv_prefix_set_quota for the limit in the config.
+pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
 handle!(pkv_pool_t, pkv_pool);
@@ -636,7 +636,7 @@ sized!(pkv_prefix_config);
 /// sessions, and the caller's hooks. The library copies what pointers point to, but the hooks
 /// themselves must outlive the cache. A plain model is one group: pkv_layer_group model =
 /// {.struct_size = sizeof model, .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128};
-/// pkv_cache_config config = {.struct_size = sizeof config, .groups = &model , .blocks = 4096};
+/// pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4096};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct pkv_cache_config {
@@ -1592,7 +1592,7 @@ macro_rules! for_each_function {
             /// session is n tokens longer. pkv_session_trim (to any length up to
             /// pkv_session_get_length) ends an unfinished step. To replace the contents of a
             /// session, trim it to 0 first. for (layer = 0; layer \< layers; layer++)
-            /// pkv_session_append(session, layer, n, &k , &v ); Statuses: OUT_OF_BLOCKS, TOO_LARGE,
+            /// pkv_session_append(session, layer, n, &k, &v); Statuses: OUT_OF_BLOCKS, TOO_LARGE,
             /// NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (n is not that of the step),
             /// UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
             ///
