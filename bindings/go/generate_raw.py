@@ -32,10 +32,6 @@ SCALARS = {
 CAPITALS = "AVX2 AVX512 BF16 E4M3 E5M2 F16 F32 FP8 ID ISA KV LFU LRU NEON NONE SSE2 VNNI IO OK LSE"
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}
-# Parameters that are arrays though C's type could be a pointer to one.
-ARRAYS = {("pkv_attention_merge", "outs")}
-# Structs of parameters that point at other structs, which go with them by value.
-NESTED = ["pkv_attention_params"]
 FIGURES = [
     "pkv_cache_plan",
     "pkv_cache_info",
@@ -59,25 +55,58 @@ LAYOUT_TEST = """func TestLayoutsAreThoseOfC(t *testing.T) {
 		t.Fatal("no struct to compare")
 	}
 	for _, s := range layouts {
-		if len(s.here) != len(s.c) {
-			t.Fatalf("%s: %d numbers here, %d in C", s.name, len(s.here), len(s.c))
+		here := []uintptr{s.here.Size()}
+		for i := 0; i < s.here.NumField(); i++ {
+			here = append(here, s.here.Field(i).Offset, s.here.Field(i).Type.Size())
 		}
-		for i := range s.c {
-			if s.here[i] != s.c[i] {
-				t.Errorf(
-					"%s: number %d (size; offset, size of each field) is %d, in C %d",
-					s.name, i, s.here[i], s.c[i],
-				)
-			}
+		if !reflect.DeepEqual(here, s.c) {
+			t.Errorf("%s: size; offset, size of each field are %v, in C %v", s.here, here, s.c)
 		}
 	}
 }"""
-TEXT = """func text(address uintptr) string {
+CALL_OF_PUREGO = """import "github.com/ebitengine/purego"
+
+// Addresses of the functions, in the order of Names.
+var Addresses [len(Names)]uintptr
+
+// call passes arguments on to a function of Names.
+//
+//go:uintptrescapes
+func call(function int, arguments ...uintptr) uintptr {
+	result, _, _ := purego.SyscallN(Addresses[function], arguments...)
+	return result
+}"""
+CALL_OF_CGO = """
+// Functions get numbers and addresses alone, whose calling convention does not depend on how many
+// there are.
+static uintptr_t go_call(size_t f, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e,
+    uintptr_t g, uintptr_t h, uintptr_t i, uintptr_t j) {
+  typedef uintptr_t (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
+      uintptr_t, uintptr_t, uintptr_t);
+  return ((function)go_functions[f])(a, b, c, d, e, g, h, i, j);
+}
+*/
+import "C"
+
+// call passes arguments on to a function of Names.
+//
+//go:uintptrescapes
+func call(function int, arguments ...uintptr) uintptr {
+	var a [9]C.uintptr_t
+	for i, value := range arguments {
+		a[i] = C.uintptr_t(value)
+	}
+	return uintptr(C.go_call(
+		C.size_t(function), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8],
+	))
+}"""
+TEXT_OF_C = """
+func text(address uintptr) string {
 	// The address is C's: going through its own address is how vet is told that no object of Go's
 	// moves here.
 	return Text(*(*unsafe.Pointer)(unsafe.Pointer(&address)))
-}"""
-TEXT_OF_C = """
+}
+
 // Text copies a C string.
 func Text(address unsafe.Pointer) string {
 	length := 0
@@ -149,19 +178,6 @@ class Api:
     def resolve(self, kind):
         return self.aliases.get(kind.get("name"), kind)
 
-    def is_flat(self, name):
-        """A struct that points at plain data: passed to C by value, so that cgo's rules allow its
-        pointers into Go memory.
-        """
-        fields = [field["type"] for field in self.structs[name]["fields"]]
-        pointed = [self.resolve(kind["pointer"]) for kind in fields if "pointer" in kind]
-        return bool(pointed) and all(kind.get("name") in SCALARS | {"void": ""} for kind in pointed)
-
-    def nested(self, name):
-        """The fields of a struct that point at a struct, with the names of those."""
-        pointed = [(f["name"], f["type"].get("pointer", {})) for f in self.structs[name]["fields"]]
-        return [(field, to["name"]) for field, to in pointed if to.get("name") in self.structs]
-
     def go(self, kind):
         """The Go type of a field, a parameter or a result."""
         kind = self.resolve(kind)
@@ -192,7 +208,8 @@ def types_file(api):
     lines = [
         NOTE,
         "// Package generated is the C interface of libpagedkv as it is: its structs, handles and",
-        "// functions. The package internal/library opens the library.",
+        "// functions. The headers of C document them, and the package internal/library opens the",
+        "// library.",
         "package generated",
         "",
         'import "unsafe"',
@@ -207,13 +224,8 @@ def types_file(api):
     lines += ["", "// Handles: an index and a generation, never an address.", "type ("]
     lines += [f"\t{camel(name['name'])} uintptr" for name in api.data["handles"]] + [")"]
     for struct in api.data["structs"]:
-        lines += ["", *comment(struct["doc"]), f"type {camel(struct['name'])} struct {{"]
-        for field in struct["fields"]:
-            lines += [
-                *comment(field["doc"], "\t"),
-                f"\t{camel(field['name'])} {go_field(api, field)}",
-            ]
-        lines.append("}")
+        lines += ["", f"type {camel(struct['name'])} struct {{"]
+        lines += [f"\t{camel(f['name'])} {go_field(api, f)}" for f in struct["fields"]] + ["}"]
     return [*lines, TEXT_OF_C]
 
 
@@ -239,30 +251,22 @@ def layout_file(api):
         NOTE,
         "package generated",
         "",
-        'import (\n\t"testing"\n\t"unsafe"\n)',
+        'import (\n\t"reflect"\n\t"testing"\n)',
         "",
         LAYOUT_TEST,
         "",
-        "// size, then offset and size of every field, here and in C.",
+        "// size, then offset and size of every field.",
         "var layouts = []struct {",
-        "\tname    string",
-        "\there, c []uintptr",
+        "\there reflect.Type",
+        "\tc    []uintptr",
         "}{",
     ]
     for struct in api.data["structs"]:
-        name = camel(struct["name"])
         sizes = [str(struct["size"])] + [
             f"{field['offset']}, {field['size']}" for field in struct["fields"]
         ]
-        here = [f"unsafe.Sizeof({name}{{}})"]
-        for field in struct["fields"]:
-            member = f"{name}{{}}.{camel(field['name'])}"
-            here += [f"unsafe.Offsetof({member})", f"unsafe.Sizeof({member})"]
-        lines += [
-            f'\t{{"{struct["name"]}",',
-            *wrapped("[]uintptr{" + ", ".join(here) + "},", "\t\t", "\t\t\t"),
-            *wrapped("[]uintptr{" + ", ".join(sizes) + "}},", "\t\t", "\t\t\t"),
-        ]
+        row = f"{{reflect.TypeOf({camel(struct['name'])}{{}}), []uintptr{{{', '.join(sizes)}}}}},"
+        lines += wrapped(row, "\t", "\t\t")
     return [*lines, "}"]
 
 
@@ -283,191 +287,41 @@ def signature(api, function):
     return bracketed(head, parameters, f" {result_of(api, function)} {{")
 
 
-def documented(function):
-    text = function["doc"]
-    lines = comment(
-        f"{camel(function['name'])} is {function['name']}." + (f" {text}" if text else "")
-    )
-    described = [p for p in function["parameters"] if p["doc"]]
-    return (
-        lines
-        + ["//"] * bool(described)
-        + [line for p in described for line in item(f"{argument(p['name'])}: {p['doc']}")]
-    )
+def argument_of(api, parameter):
+    """A parameter as the number that a call passes on."""
+    name, kind = argument(parameter["name"]), api.go(parameter["type"])
+    if kind == "uintptr":
+        return name
+    return f"uintptr(unsafe.Pointer({name}))" if kind.startswith("*") else f"uintptr({name})"
 
 
-def purego_file(api):
+def functions_file(api):
     functions = api.data["functions"]
     lines = [
-        "//go:build !pagedkv_cgo\n",
         NOTE,
         "package generated",
         "",
-        'import (\n\t"unsafe"\n\n\t"github.com/ebitengine/purego"\n)',
+        'import "unsafe"',
         "",
-        "// Addresses of the functions, in the order of Names.",
-        "var Addresses [len(Names)]uintptr",
-        "",
-        "// Names of the functions.",
+        "// Names of the functions, whose numbers are those of call.",
         "var Names = [...]string{",
+        *wrapped(", ".join(f'"{function["name"]}"' for function in functions) + ",", "\t", "\t"),
+        "}",
     ]
-    lines += [f'\t"{function["name"]}",' for function in functions] + ["}", "", TEXT]
     for number, function in enumerate(functions):
-        arguments = [f"Addresses[{number}]"]
-        for parameter in function["parameters"]:
-            name, kind = argument(parameter["name"]), api.go(parameter["type"])
-            arguments.append(
-                f"uintptr(unsafe.Pointer({name}))"
-                if kind.startswith("*")
-                else name
-                if kind == "uintptr"
-                else f"uintptr({name})"
-            )
+        arguments = [str(number), *(argument_of(api, p) for p in function["parameters"])]
         result = result_of(api, function)
-        lines += ["", *documented(function), *signature(api, function)]
-        lines += bracketed("result, _, _ := purego.SyscallN", arguments, "", "\t")
-        lines += [f"\treturn {'text' if result == 'string' else result}(result)", "}"]
+        head = f"return {'text' if result == 'string' else result}(call"
+        lines += ["", *signature(api, function), *bracketed(head, arguments, ")", "\t"), "}"]
     return lines
 
 
-def c_parameter(api, function, parameter):
-    """(C type and argument of the shim, what the shim passes on, Go statement before, Go
-    arguments).
-    """
-    name, kind = parameter["name"], api.resolve(parameter["type"])
-    go_name = argument(name)
-    to = api.resolve(kind.get("pointer", {}))
-    if "pointer" not in kind:
-        type_name = kind["name"]
-        if type_name in api.handles:
-            return f"uintptr_t {name}", f"({type_name}){name}", "", f"C.uintptr_t({go_name})"
-        if type_name in api.enums:
-            return f"int {name}", f"({type_name}){name}", "", f"C.int({go_name})"
-        return f"{type_name} {name}", name, "", f"C.{type_name}({go_name})"
-    target = to.get("name")
-    if target in api.handles:
-        return (
-            f"uintptr_t* {name}",
-            f"({parameter['c']})(void*){name}",
-            "",
-            f"(*C.uintptr_t)(unsafe.Pointer({go_name}))",
-        )
-    if target in NESTED:
-        given = f"{argument(target)}Value({go_name})"
-        return f"go_{target} {name}", f"go_{target}_of(&{name})", "", given
-    if (
-        target in api.structs
-        and kind["const"]
-        and api.is_flat(target)
-        and (function["name"], name) not in ARRAYS
-    ):
-        local = f"{go_name}Value"
-        before = f"\t{local}, {go_name}Given := {argument(target)}Value({go_name})\n"
-        return (
-            f"{target} {name}, int {name}_given",
-            f"{name}_given ? &{name} : NULL",
-            before,
-            f"{local}, {go_name}Given",
-        )
-    if target is None or target == "void":
-        return f"void* {name}", name if target else f"({parameter['c']}){name}", "", go_name
-    return f"{target}* {name}", name, "", f"(*C.{target})(unsafe.Pointer({go_name}))"
-
-
-def shim(returns, name, parts):
-    """A C function that takes handles as numbers and small structs by value."""
-    parameters = ", ".join(part[0] for part in parts) or "void"
-    arguments = ", ".join(part[1] for part in parts)
-    head = f"static {returns} go_{name}({parameters}) {{"
-    call = f"return {name}({arguments});"
-    return [
-        *textwrap.wrap(head, WIDTH, subsequent_indent="    "),
-        *textwrap.wrap(call, WIDTH, initial_indent="  ", subsequent_indent="      "),
-        "}",
-    ]
-
-
-def nested_in_c(api, name):
-    """A C struct with all that the struct points at, and the function that puts it together."""
-    fields = api.nested(name)
-    return [
-        "typedef struct {",
-        f"  {name} value;",
-        *(f"  {kind} {field};" for field, kind in fields),
-        f"  int {', '.join(['given', *(f'{field}_given' for field, _ in fields)])};",
-        f"}} go_{name};",
-        f"static const {name}* go_{name}_of(go_{name}* all) {{",
-        *(
-            f"  all->value.{field} = all->{field}_given ? &all->{field} : NULL;"
-            for field, _ in fields
-        ),
-        "  return all->given ? &all->value : NULL;",
-        "}",
-    ]
-
-
-def nested_in_go(api, name):
-    """The function that fills in the C struct of nested_in_c."""
-    lines = [
-        "",
-        f"func {argument(name)}Value(pointer *{camel(name)}) (all C.go_{name}) {{",
-        "\tif pointer != nil {",
-        f"\t\tall.value, all.given = *(*C.{name})(unsafe.Pointer(pointer)), 1",
-    ]
-    for field, kind in api.nested(name):
-        lines += [
-            f"\t\tall.value.{field} = nil",
-            f"\t\tall.{field}, all.{field}_given = {argument(kind)}Value(pointer.{camel(field)})",
-        ]
-    return [*lines, "\t}", "\treturn all", "}"]
+def purego_file(api):
+    return ["//go:build !pagedkv_cgo\n", NOTE, "package generated", "", CALL_OF_PUREGO]
 
 
 def cgo_file(api):
-    shims, calls, values = [], [], []
-    for function in api.data["functions"]:
-        parts = [c_parameter(api, function, parameter) for parameter in function["parameters"]]
-        returns = (
-            "const char*"
-            if generator.is_text(function)
-            else "int"
-            if function["c_returns"] == "pkv_status"
-            else function["c_returns"]
-        )
-        shims += shim(returns, function["name"], parts)
-        result = result_of(api, function)
-        convert = "C.GoString" if result == "string" else result
-        head, arguments = f"return {convert}(C.go_{function['name']}", [part[3] for part in parts]
-        calls += [
-            "",
-            *documented(function),
-            *signature(api, function),
-            *"".join(part[2] for part in parts).splitlines(),
-            *bracketed(head, arguments, ")", "\t"),
-            "}",
-        ]
-    used = sorted(
-        {
-            re.match(r"\w+", part)[0]
-            for part in re.findall(r"(pkv_\w+)\s+\w+,\s+int\s+\w+_given", "\n".join(shims))
-        }
-        | {kind for name in NESTED for _, kind in api.nested(name)}
-    )
-    for name in used:
-        values += [
-            "",
-            *bracketed(
-                f"func {argument(name)}Value",
-                [f"pointer *{camel(name)}"],
-                f" (value C.{name}, given C.int) {{",
-            ),
-            "\tif pointer != nil {",
-            f"\t\tvalue, given = *(*C.{name})(unsafe.Pointer(pointer)), 1",
-            "\t}",
-            "\treturn value, given",
-            "}",
-        ]
-    values += [line for name in NESTED for line in nested_in_go(api, name)]
-    head = [
+    return [
         "//go:build pagedkv_cgo\n",
         NOTE,
         "package generated",
@@ -476,11 +330,17 @@ def cgo_file(api):
         "#cgo pkg-config: pagedkv",
         "#include <pagedkv/pagedkv.h>",
         "",
-        "// Structs that point into Go memory are passed by value: cgo then checks and holds what",
-        "// they point at.",
-        *(line for name in NESTED for line in nested_in_c(api, name)),
+        "typedef void (*go_function)(void);",
+        "static const go_function go_functions[] = {",
+        *textwrap.wrap(
+            ", ".join(f"(go_function){function['name']}" for function in api.data["functions"]),
+            WIDTH,
+            initial_indent="    ",
+            subsequent_indent="    ",
+        ),
+        "};",
+        CALL_OF_CGO,
     ]
-    return [*head, *shims, "*/", 'import "C"', "", 'import "unsafe"', *values, *calls]
 
 
 # ---- The package itself
@@ -617,8 +477,9 @@ def files(data):
     made = {
         "internal/generated/types.go": types_file(api),
         "internal/generated/layout_test.go": layout_file(api),
-        "internal/generated/functions_purego.go": purego_file(api),
-        "internal/generated/functions_cgo.go": cgo_file(api),
+        "internal/generated/functions.go": functions_file(api),
+        "internal/generated/call_purego.go": purego_file(api),
+        "internal/generated/call_cgo.go": cgo_file(api),
         "generated.go": package_file(api, module),
     }
     return {name: whole(lines) for name, lines in made.items()}
