@@ -19,7 +19,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
 WIDTH = 130
-NOT_CONSTANTS = {"PKV_API", "PKV_ENUM"}
+NOT_CONSTANTS = {"PKV_API", "PKV_ENUM", "PKV_REDIS_API"}
 
 # ---- Types
 
@@ -127,7 +127,7 @@ DECLARATIONS = {
     "handles": rf"{BEFORE}typedef struct \w+_t\* (\w+);",
     "aliases": rf"{BEFORE}typedef ([\w ]+) (\w+);",
     "structs": rf"{BEFORE}typedef struct (\w+) \{{(.*?)^\}} \w+;",
-    "functions": rf"{BEFORE}PKV_API ([^;(]*[ *])(\w+)\(([^;]*)\);",
+    "functions": rf"{BEFORE}PKV_(?:REDIS_)?API ([^;(]*[ *])(\w+)\(([^;]*)\);",
 }
 # What a header may have besides.
 REST = r"/\*.*?\*/|#(?:include|ifndef|endif|if|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
@@ -193,7 +193,7 @@ def function(doc, returns, name, parameters):
 MAKERS = dict(zip(DECLARATIONS, (constant, enum, handle, alias, struct, function)))
 
 
-def headers(tree, name="pagedkv.h"):
+def headers(tree, name):
     """The headers that one includes, and itself, in the order in which a compiler reads them."""
     found, text = {}, (tree / "include/pagedkv" / name).read_text()
     for other in re.findall(r"^#include <pagedkv/(.*)>", text, re.M):
@@ -201,9 +201,10 @@ def headers(tree, name="pagedkv.h"):
     return found | {name: text}
 
 
-def describe(tree=TREE):
+def describe(tree=TREE, name="pagedkv.h"):
+    """The description of a header and of those that it includes."""
     found = {kind: [] for kind in DECLARATIONS}
-    for header, text in headers(tree).items():
+    for header, text in headers(tree, name).items():
         text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.M | re.S)
         for kind, pattern in DECLARATIONS.items():
             for match in re.finditer(pattern, text, re.M | re.S if "{" in pattern else re.M):

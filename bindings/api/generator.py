@@ -37,6 +37,19 @@ def is_text(function):
     return function["returns"] == {"pointer": {"name": "char"}, "const": True}
 
 
+def plain(kind):
+    return "name" in kind or kind.get("array") == {"name": "unsigned char"}
+
+
+def reported(struct, api):
+    """A struct that the library fills with plain numbers: stats, plans and the like."""
+    out = {"pointer": {"name": struct["name"]}, "const": False}
+    parameters = (p for function in api["functions"] for p in function["parameters"])
+    return all(plain(field["type"]) for field in struct["fields"]) and any(
+        parameter["type"] == out for parameter in parameters
+    )
+
+
 def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):
     """The text of a file. A long one says at its top why it is long."""
     text = "\n".join(lines) + "\n"

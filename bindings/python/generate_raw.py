@@ -47,7 +47,7 @@ from ctypes import c_size_t as _size
 from ctypes import c_uint8 as _u8
 from ctypes import c_uint32 as _u32
 from ctypes import c_uint64 as _u64
-from ctypes import c_void_p as _pointer
+from ctypes import c_void_p as _p
 from typing import Any
 '''
 
@@ -69,10 +69,13 @@ _Call = Callable[..., int]
 _Text = Callable[..., bytes]
 
 
-def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(library, name)
-    function.restype, function.argtypes = result, arguments
-    return function
+def _bind(library: ctypes.CDLL, result: Any) -> Callable[..., Any]:
+    def bind(name: str, *arguments: Any) -> Any:
+        function = getattr(library, f"pkv_{name}")
+        function.restype, function.argtypes = result, arguments
+        return function
+
+    return bind
 
 
 class Functions:
@@ -81,7 +84,9 @@ class Functions:
     An AttributeError names one that the library does not have.
     """
 
-    def __init__(self, library: ctypes.CDLL) -> None:'''
+    def __init__(self, library: ctypes.CDLL) -> None:
+        call: Callable[..., _Call] = _bind(library, _int)
+        text: Callable[..., _Text] = _bind(library, _text)'''
 
 
 def camel(name):
@@ -105,7 +110,7 @@ def wrap(text, indent):
 
 def ctype(kind, api):
     if "pointer" in kind or "function" in kind:
-        return "_pointer"
+        return "_p"
     if "array" in kind:
         return f"{ctype(kind['array'], api)} * {kind['length']}"
     name = kind["name"]
@@ -114,7 +119,7 @@ def ctype(kind, api):
     if name in {enum["name"] for enum in api["enums"]}:
         return "_int"
     if name in {handle["name"] for handle in api["handles"]}:
-        return "_pointer"
+        return "_p"
     for alias in api["aliases"]:
         if alias["name"] == name:
             return ctype(alias["type"], api)
@@ -136,8 +141,6 @@ def struct_lines(struct, api):
         "",
         "",
         f"class {camel(struct['name'])}(ctypes.Structure):",
-        *wrap(struct["doc"], 4),
-        *([""] if struct["doc"] else []),
         "    _fields_ = [",
     ]
     lines += [
@@ -160,25 +163,13 @@ def call_lines(head, arguments, indent):
 def function_lines(api):
     lines = FUNCTIONS.splitlines()
     for function in api["functions"]:
-        text, name = generator.is_text(function), function["name"]
-        result, call = ("_text", "_Text") if text else (ctype(function["returns"], api), "_Call")
-        types = [result] + [ctype(parameter["type"], api) for parameter in function["parameters"]]
-        head = f"self.{name.removeprefix('pkv_')}: {call} = _bind"
-        lines += call_lines(head, ["library", f'"{name}"', *types], 8)
+        name, result = function["name"].removeprefix("pkv_"), ctype(function["returns"], api)
+        types = [ctype(parameter["type"], api) for parameter in function["parameters"]]
+        bind = "text" if generator.is_text(function) else "call"
+        if bind == "call" and result != "_int":
+            bind = f"_bind(library, {result})"
+        lines += call_lines(f"self.{name} = {bind}", [f'"{name}"', *types], 8)
     return lines
-
-
-def plain(kind):
-    return "name" in kind or kind.get("array") == {"name": "unsigned char"}
-
-
-def reported(struct, api):
-    """A struct that the library fills with plain numbers: stats, plans and the like."""
-    out = {"pointer": {"name": struct["name"]}, "const": False}
-    parameters = (p for function in api["functions"] for p in function["parameters"])
-    return all(plain(field["type"]) for field in struct["fields"]) and any(
-        parameter["type"] == out for parameter in parameters
-    )
 
 
 def record_lines(struct, api):
@@ -202,7 +193,7 @@ def record_lines(struct, api):
 
 
 def records(api):
-    structs = [struct for struct in api["structs"] if reported(struct, api)]
+    structs = [struct for struct in api["structs"] if generator.reported(struct, api)]
     return [RECORDS, *(line for struct in structs for line in record_lines(struct, api))]
 
 

@@ -11,7 +11,8 @@ import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "api"))
-import generator  # noqa: E402  (found through the line above)
+import describe  # noqa: E402  (found through the line above)
+import generator  # noqa: E402
 
 WIDTH = 100
 
@@ -157,15 +158,16 @@ def enum_lines(enum):
 
 
 def struct_lines(struct, api):
+    documented = documentation if generator.reported(struct, api) else lambda *text: []
     lines = [
         "",
-        *documentation(struct["doc"]),
+        *documented(struct["doc"]),
         "#[repr(C)]",
         "#[derive(Clone, Copy, Debug)]",
         f"pub struct {struct['name']} {{",
     ]
     for field in struct["fields"]:
-        lines += documentation(field["doc"], 4)
+        lines += documented(field["doc"], 4)
         declared = f"pub {safe(field['name'])}: {rust_type(field['type'], api)},"
         lines += wrapped(declared, " " * 4, " " * 8)
     lines.append("}")
@@ -189,11 +191,6 @@ def function_lines(api):
             for parameter in function["parameters"]
         )
         result = returns(function["returns"], api) or " -> ()"
-        lines += documentation(function["doc"], 12)
-        described = [parameter for parameter in function["parameters"] if parameter["doc"]]
-        lines += ["            ///"] * bool(described)
-        for parameter in described:
-            lines += documentation(f"- `{parameter['name']}`: {parameter['doc']}", 12)
         declared = f"fn {function['name']}({parameters}){result};"
         lines += wrapped(declared, " " * 12, " " * 16)
     return [*lines, "        }", "    };", "}", "pub(crate) use for_each_function;"]
@@ -257,7 +254,11 @@ macro_rules! layout {
 
 def layout(api):
     lines = [LAYOUT]
-    for struct in api["structs"]:
+    redis = describe.describe(name="redis.h")["structs"]
+    for struct in [*api["structs"], next(s for s in redis if s["name"] == "pkv_redis_config")]:
+        if struct["name"] == "pkv_redis_config":
+            lines += ['#[cfg(feature = "redis")]', "use crate::redis::pkv_redis_config;"]
+            lines.append('#[cfg(feature = "redis")]')
         lines.append(f"layout!({struct['name']}, {struct['size']}, {struct['alignment']},")
         fields = [
             f"{safe(field['name'])} {field['offset']} {field['size']}" for field in struct["fields"]

@@ -20,7 +20,7 @@ from ctypes import c_size_t as _size
 from ctypes import c_uint8 as _u8
 from ctypes import c_uint32 as _u32
 from ctypes import c_uint64 as _u64
-from ctypes import c_void_p as _pointer
+from ctypes import c_void_p as _p
 from typing import Any
 
 VERSION = "0.1.0"
@@ -356,17 +356,8 @@ class StreamKind(enum.IntEnum):
 
 
 class Tensor(ctypes.Structure):
-    """Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
-    head_stride + dim]. Strides are in elements; 0 means dense, [rows][heads][dim]. Any alignment
-    works. This struct will never grow. Functions that take rows of several sequences also take
-    padded batches: batch_rows is the distance, in rows, from the first row of a sequence to that of
-    the next, so row i of sequence s is row s * batch_rows + i of the tensor. In other functions
-    batch_rows is 0. [batch][n][heads][dim]   batch_rows n, the other strides dense;
-    [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
-    """
-
     _fields_ = [
-        ("data", _pointer),
+        ("data", _p),
         ("dtype", _int),
         ("batch_rows", _u32),
         ("row_stride", _i64),
@@ -375,46 +366,30 @@ class Tensor(ctypes.Structure):
 
 
 class Allocator(ctypes.Structure):
-    """Memory supplied by the caller. If alloc returns memory with the wrong alignment, the library
-    frees it at once and the call returns PKV_NO_MEMORY.
-    """
-
     _fields_ = [
-        ("alloc", _pointer),
-        ("free", _pointer),
-        ("user", _pointer),
+        ("alloc", _p),
+        ("free", _p),
+        ("user", _p),
     ]
 
 
 class Logger(ctypes.Structure):
-    """Receives the library's log messages. The library itself never prints."""
-
     _fields_ = [
-        ("log", _pointer),
-        ("user", _pointer),
+        ("log", _p),
+        ("user", _p),
     ]
 
 
 class Runner(ctypes.Structure):
-    """Threads supplied by the caller, used instead of the library's own. Results do not depend on
-    which thread runs a task. If a runner skips a task, calls one twice (it runs once) or calls one
-    that does not exist, the call that used it returns PKV_INVALID_ARGUMENT. The outputs of that
-    call are then undefined, and a step in progress is as it was before the call.
-    """
-
     _fields_ = [
-        ("run", _pointer),
-        ("user", _pointer),
+        ("run", _p),
+        ("user", _p),
         ("threads", _u32),
         ("reserved", _u32),
     ]
 
 
 class PoolStats(ctypes.Structure):
-    """Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used +
-    retired.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("block_size", _u32),
@@ -430,8 +405,6 @@ class PoolStats(ctypes.Structure):
 
 
 class CacheStats(ctypes.Structure):
-    """Statistics of a cache over all layer groups. Since 0.1."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("sessions", _u32),
@@ -459,14 +432,10 @@ class CacheStats(ctypes.Structure):
 
 
 class LayerGroup(ctypes.Structure):
-    """A group of layers with the same shape. A plain model is one group. A hybrid model has
-    several, for example one for its full and one for its sliding-window layers.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("layers", _u32),
-        ("layer_indices", _pointer),
+        ("layer_indices", _p),
         ("query_heads", _u32),
         ("kv_heads", _u32),
         ("key_dim", _u32),
@@ -477,8 +446,8 @@ class LayerGroup(ctypes.Structure):
         ("sinks", _u32),
         ("latent", _u32),
         ("rotation", _int),
-        ("key_rotation", _pointer),
-        ("value_rotation", _pointer),
+        ("key_rotation", _p),
+        ("value_rotation", _p),
         ("state_bytes", _u64),
         ("checkpoint_tokens", _u32),
         ("draft_tokens", _u32),
@@ -487,10 +456,6 @@ class LayerGroup(ctypes.Structure):
 
 
 class PrefixConfig(ctypes.Structure):
-    """The prefix index of a cache: see prefix.h. A block position is one block in each layer
-    group.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("eviction", _int),
@@ -502,17 +467,10 @@ class PrefixConfig(ctypes.Structure):
 
 
 class CacheConfig(ctypes.Structure):
-    """Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended
-    sessions, and the caller's hooks. The library copies what pointers point to, but the hooks
-    themselves must outlive the cache. A plain model is one group: pkv_layer_group model =
-    {.struct_size = sizeof model, .layers = 32, .query_heads = 32, .kv_heads = 8, .key_dim = 128};
-    pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4096};
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("group_count", _u32),
-        ("groups", _pointer),
+        ("groups", _p),
         ("storage", _int),
         ("layout", _int),
         ("block_size", _u32),
@@ -523,20 +481,18 @@ class CacheConfig(ctypes.Structure):
         ("huge_pages", _int),
         ("prefault", _u32),
         ("reserved", _u32),
-        ("memory_directory", _pointer),
+        ("memory_directory", _p),
         ("threads", _u32),
         ("isa", _int),
-        ("prefix", _pointer),
-        ("store", _pointer),
-        ("allocator", _pointer),
-        ("runner", _pointer),
-        ("logger", _pointer),
+        ("prefix", _p),
+        ("store", _p),
+        ("allocator", _p),
+        ("runner", _p),
+        ("logger", _p),
     ]
 
 
 class CachePlan(ctypes.Structure):
-    """Sizes of K and V, for one layer group or all of them."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("groups", _u32),
@@ -550,8 +506,6 @@ class CachePlan(ctypes.Structure):
 
 
 class CacheInfo(ctypes.Structure):
-    """The options of a cache, with defaults filled in."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("storage", _int),
@@ -565,20 +519,16 @@ class CacheInfo(ctypes.Structure):
 
 
 class PoolConfig(ctypes.Structure):
-    """Options for pkv_pool_create."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("blocks", _u32),
         ("block_size", _u32),
         ("reserved", _u32),
-        ("allocator", _pointer),
+        ("allocator", _p),
     ]
 
 
 class BlockState(ctypes.Structure):
-    """The state of one block."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("id", _u32),
@@ -590,21 +540,17 @@ class BlockState(ctypes.Structure):
 
 
 class SessionConfig(ctypes.Structure):
-    """Options for pkv_session_open."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("priority", _i32),
         ("prefix", _int),
         ("retention", _int),
-        ("salt", _pointer),
+        ("salt", _p),
         ("salt_size", _u64),
     ]
 
 
 class SessionInfo(ctypes.Structure):
-    """The current state of a session."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("priority", _i32),
@@ -618,21 +564,17 @@ class SessionInfo(ctypes.Structure):
 
 
 class ComputeConfig(ctypes.Structure):
-    """Options for pkv_compute_create. Hooks must outlive the pkv_compute."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("threads", _u32),
         ("isa", _int),
         ("reserved", _u32),
-        ("allocator", _pointer),
-        ("runner", _pointer),
+        ("allocator", _p),
+        ("runner", _p),
     ]
 
 
 class ComputeInfo(ctypes.Structure):
-    """The threads and instruction set of a pkv_compute."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("threads", _u32),
@@ -642,14 +584,6 @@ class ComputeInfo(ctypes.Structure):
 
 
 class KVView(ctypes.Structure):
-    """K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
-    Strides count elements of the dtype, but bytes for INT8 and INT4, whose rows end in scales.
-    Block b begins at b * block_stride. In it PLAIN   element (token t, head h, dim d) is at t *
-    row_stride + h * head_stride + d; PACKED  tile t / 16 begins at (t / 16) * row_stride + h *
-    head_stride; inside, see PKV_LAYOUT_PACKED. With PLAIN and block_stride == block_size *
-    row_stride, slot s begins at s * row_stride.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("layout", _int),
@@ -660,8 +594,8 @@ class KVView(ctypes.Structure):
         ("dtype", _int),
         ("value_dtype", _int),
         ("blocks", _u64),
-        ("k", _pointer),
-        ("v", _pointer),
+        ("k", _p),
+        ("v", _p),
         ("k_block_stride", _i64),
         ("k_row_stride", _i64),
         ("k_head_stride", _i64),
@@ -670,50 +604,38 @@ class KVView(ctypes.Structure):
         ("v_head_stride", _i64),
         ("rotation", _int),
         ("reserved", _u32),
-        ("key_rotation", _pointer),
-        ("value_rotation", _pointer),
+        ("key_rotation", _p),
+        ("value_rotation", _p),
     ]
 
 
 class AttentionSequences(ctypes.Structure):
-    """Sequences of different lengths over one pkv_kv_view. A list with an entry per query has the
-    entries of all sequences, one sequence after the other, without padding even if tensors are
-    padded.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("query_heads", _u32),
         ("count", _u64),
-        ("query_lengths", _pointer),
-        ("kv_lengths", _pointer),
-        ("block_tables", _pointer),
+        ("query_lengths", _p),
+        ("kv_lengths", _p),
+        ("block_tables", _p),
         ("block_table_stride", _u64),
-        ("first_rows", _pointer),
-        ("query_positions", _pointer),
+        ("first_rows", _p),
+        ("query_positions", _p),
     ]
 
 
 class Mask(ctypes.Structure):
-    """A mask: which positions each query sees, in addition to the causal rule and the window."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("kind", _int),
-        ("data", _pointer),
+        ("data", _p),
         ("row_stride", _i64),
         ("batch_stride", _i64),
         ("columns", _u64),
-        ("first_positions", _pointer),
+        ("first_positions", _p),
     ]
 
 
 class ChosenBlocks(ctypes.Structure):
-    """Lets queries read only some blocks (guide/chosen_blocks.md). For each KV head, each query
-    reads the blocks that it chooses, the first and last ones, and those with tokens of the step.
-    Windows, sinks and masks still apply. Not with ALiBi or query_positions.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("top", _u32),
@@ -721,32 +643,22 @@ class ChosenBlocks(ctypes.Structure):
         ("last", _u32),
         ("together", _u32),
         ("reserved", _u32),
-        ("lists", _pointer),
+        ("lists", _p),
         ("list_size", _u64),
-        ("chosen", _pointer),
+        ("chosen", _p),
     ]
 
 
 class BlockMass(ctypes.Structure):
-    """Asks for the attention mass of each entry of a block table: the sum of the weights (after the
-    softmax) that the queries of the sequence give to the tokens of the block; 0 if they see none of
-    them. The masses from one query sum to 1, less what a sink logit takes. This reads the keys once
-    more. Not for storage CONTIGUOUS, and not with chosen blocks.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("queries", _u32),
-        ("masses", _pointer),
+        ("masses", _p),
         ("size", _u64),
     ]
 
 
 class AttentionParams(ctypes.Structure):
-    """The kind of attention. Variants combine freely, except where noted. Lists of [rows] have the
-    rows of all sequences, one after the other, even if tensors are padded.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("scale", _f32),
@@ -754,20 +666,18 @@ class AttentionParams(ctypes.Structure):
         ("window", _u32),
         ("sinks", _u32),
         ("softcap", _f32),
-        ("head_windows", _pointer),
-        ("head_sinks", _pointer),
-        ("alibi_slopes", _pointer),
-        ("sink_logits", _pointer),
-        ("mask", _pointer),
-        ("chosen_blocks", _pointer),
-        ("block_mass", _pointer),
-        ("lse", _pointer),
+        ("head_windows", _p),
+        ("head_sinks", _p),
+        ("alibi_slopes", _p),
+        ("sink_logits", _p),
+        ("mask", _p),
+        ("chosen_blocks", _p),
+        ("block_mass", _p),
+        ("lse", _p),
     ]
 
 
 class PrefixStats(ctypes.Structure):
-    """Statistics of the index, for one salt or all."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("reserved", _u32),
@@ -786,12 +696,6 @@ class PrefixStats(ctypes.Structure):
 
 
 class PrefixEvent(ctypes.Structure):
-    """A change of one block position. A match of a prompt ends after the last of its positions that
-    were stored and not removed since. Without windows, a position is stored after the one before it
-    and removed before it; if a group has a window, positions before it may be missing. This struct
-    is pinned: it will not grow.
-    """
-
     _fields_ = [
         ("number", _u64),
         ("hash", _u64),
@@ -803,50 +707,42 @@ class PrefixEvent(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
-    """A stream. Only the fields of its kind are used."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("kind", _int),
-        ("path", _pointer),
+        ("path", _p),
         ("descriptor", _i32),
         ("reserved", _u32),
-        ("data", _pointer),
+        ("data", _p),
         ("size", _u64),
-        ("read", _pointer),
-        ("write", _pointer),
-        ("user", _pointer),
+        ("read", _p),
+        ("write", _p),
+        ("user", _p),
     ]
 
 
 class FileConfig(ctypes.Structure):
-    """Options for saving and loading."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("prefix_index", _u32),
         ("trust_salts", _u32),
         ("skip_fsync", _u32),
-        ("fingerprint", _pointer),
+        ("fingerprint", _p),
         ("fingerprint_size", _u64),
-        ("key", _pointer),
+        ("key", _p),
         ("key_size", _u64),
     ]
 
 
 class FileItem(ctypes.Structure):
-    """A session or a snapshot to save. This struct is pinned: it will not grow."""
-
     _fields_ = [
-        ("session", _pointer),
-        ("snapshot", _pointer),
+        ("session", _p),
+        ("snapshot", _p),
         ("label", _u64),
     ]
 
 
 class FileInfo(ctypes.Structure):
-    """The properties of a file."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("version", _u32),
@@ -867,48 +763,34 @@ class FileInfo(ctypes.Structure):
 
 
 class StoreItem(ctypes.Structure):
-    """One block of one layer group, as a store keeps it. This struct is pinned: it will not
-    grow.
-    """
-
     _fields_ = [
         ("key", _u8 * 32),
-        ("data", _pointer),
+        ("data", _p),
         ("size", _u64),
     ]
 
 
 class Store(ctypes.Structure):
-    """A store: functions that a cache calls from its two threads, put from one and the others from
-    both. Each thread makes one call at a time. The functions are hooks: see common.h. put, get,
-    probe and drop return how many of the n items they stored, found or dropped, or a negative errno
-    if the store cannot be reached. The cache then makes no calls for a while.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("reserved", _u32),
-        ("user", _pointer),
-        ("put", _pointer),
-        ("get", _pointer),
-        ("probe", _pointer),
-        ("drop", _pointer),
-        ("close", _pointer),
+        ("user", _p),
+        ("put", _p),
+        ("get", _p),
+        ("probe", _p),
+        ("drop", _p),
+        ("close", _p),
     ]
 
 
 class StoreConfig(ctypes.Structure):
-    """How a cache uses a store: see pkv_cache_config.store. Needs storage PAGED and a prefix
-    index.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("wait_ms", _u32),
-        ("store", _pointer),
-        ("fingerprint", _pointer),
+        ("store", _p),
+        ("fingerprint", _p),
         ("fingerprint_size", _u64),
-        ("key", _pointer),
+        ("key", _p),
         ("key_size", _u64),
         ("buffer_bytes", _u64),
         ("queue_blocks", _u64),
@@ -916,8 +798,6 @@ class StoreConfig(ctypes.Structure):
 
 
 class StoreStats(ctypes.Structure):
-    """Statistics of a cache's store. An item is one block of one layer group."""
-
     _fields_ = [
         ("struct_size", _u32),
         ("down", _u32),
@@ -935,21 +815,10 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    """A directory with one file per item. It survives restarts, and several processes of one user
-    may use it at once. The files belong to that user, and other users cannot read them (mode 0600).
-    The directory must belong to the effective user, and other users must not be able to write to
-    it, even if it is sticky. The same holds for the 256 folders that the store creates in it.
-    Symbolic links are not followed, neither to the directory nor inside it. The store reads, counts
-    and deletes only its own files: in folders named 00 to ff, regular files of that user whose
-    names are 62 hexadecimal digits and ".kv", and temporary files (see file.h). Other files are
-    left alone; if one has the name of a folder or file of the store, the items that belong there
-    cannot be stored.
-    """
-
     _fields_ = [
         ("struct_size", _u32),
         ("durable", _u32),
-        ("path", _pointer),
+        ("path", _p),
         ("capacity_bytes", _u64),
     ]
 
@@ -958,10 +827,13 @@ _Call = Callable[..., int]
 _Text = Callable[..., bytes]
 
 
-def _bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(library, name)
-    function.restype, function.argtypes = result, arguments
-    return function
+def _bind(library: ctypes.CDLL, result: Any) -> Callable[..., Any]:
+    def bind(name: str, *arguments: Any) -> Any:
+        function = getattr(library, f"pkv_{name}")
+        function.restype, function.argtypes = result, arguments
+        return function
+
+    return bind
 
 
 class Functions:
@@ -971,333 +843,99 @@ class Functions:
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self.status_string: _Text = _bind(library, "pkv_status_string", _text, _int)
-        self.last_error: _Text = _bind(library, "pkv_last_error", _text)
-        self.version: _Call = _bind(library, "pkv_version", _u32)
-        self.version_string: _Text = _bind(library, "pkv_version_string", _text)
-        self.cache_compute_plan: _Call = _bind(
-            library, "pkv_cache_compute_plan", _int, _pointer, _u32, _pointer
+        call: Callable[..., _Call] = _bind(library, _int)
+        text: Callable[..., _Text] = _bind(library, _text)
+        self.status_string = text("status_string", _int)
+        self.last_error = text("last_error")
+        self.version = _bind(library, _u32)("version")
+        self.version_string = text("version_string")
+        self.cache_compute_plan = call("cache_compute_plan", _p, _u32, _p)
+        self.cache_create = call("cache_create", _p, _p)
+        self.cache_destroy = call("cache_destroy", _p)
+        self.cache_get_info = call("cache_get_info", _p, _p)
+        self.cache_get_stats = call("cache_get_stats", _p, _p)
+        self.cache_get_pool_stats = call("cache_get_pool_stats", _p, _u32, _p)
+        self.cache_format_metrics = call("cache_format_metrics", _p, _size, _p, _p)
+        self.cache_validate = call("cache_validate", _p)
+        self.isa_supported = call("isa_supported", _int, _p)
+        self.isa_name = text("isa_name", _int)
+        self.pool_create = call("pool_create", _p, _p)
+        self.pool_destroy = call("pool_destroy", _p)
+        self.pool_alloc = call("pool_alloc", _p, _size, _p)
+        self.pool_retain = call("pool_retain", _p, _size, _p)
+        self.pool_release = call("pool_release", _p, _size, _p)
+        self.pool_claim = call("pool_claim", _p, _u64, _u32, _p)
+        self.pool_seal = call("pool_seal", _p, _u64)
+        self.pool_reset = call("pool_reset", _p, _u64)
+        self.pool_get_block_state = call("pool_get_block_state", _p, _u32, _p)
+        self.pool_get_stats = call("pool_get_stats", _p, _p)
+        self.pool_validate = call("pool_validate", _p)
+        self.session_open = call("session_open", _p, _p, _p)
+        self.session_close = call("session_close", _p)
+        self.session_get_length = call("session_get_length", _p, _p)
+        self.session_get_layer_length = call("session_get_layer_length", _p, _u32, _p)
+        self.session_get_tokens = call("session_get_tokens", _p, _u64, _size, _p)
+        self.session_set_tokens = call("session_set_tokens", _p, _u64, _size, _p)
+        self.session_reserve = call("session_reserve", _p, _u64)
+        self.session_append = call("session_append", _p, _u32, _size, _p, _p)
+        self.session_trim = call("session_trim", _p, _u64)
+        self.session_get_last_trim = call("session_get_last_trim", _p, _u64, _p)
+        self.session_set_return_hint = call("session_set_return_hint", _p, _u32)
+        self.session_drop_blocks = call("session_drop_blocks", _p, _u32, _size, _p)
+        self.session_fork = call("session_fork", _p, _p)
+        self.session_suspend = call("session_suspend", _p)
+        self.session_resume = call("session_resume", _p, _p, _p, _p)
+        self.session_set_priority = call("session_set_priority", _p, _i32)
+        self.session_get_info = call("session_get_info", _p, _p)
+        self.session_get_block_table = call("session_get_block_table", _p, _u32, _size, _p, _p)
+        self.session_read = call("session_read", _p, _u32, _u64, _size, _p, _p)
+        self.session_read_state = call("session_read_state", _p, _u32, _u64, _size, _p)
+        self.compute_create = call("compute_create", _p, _p)
+        self.compute_destroy = call("compute_destroy", _p)
+        self.compute_get_info = call("compute_get_info", _p, _p)
+        self.openmp_runner = call("openmp_runner", _p)
+        self.cache_get_kv_view = call("cache_get_kv_view", _p, _u32, _p)
+        self.kv_view_plan = call("kv_view_plan", _p, _u32, _p, _p)
+        self.kv_write_slots = call("kv_write_slots", _p, _p, _size, _p, _p, _p)
+        self.kv_read_slots = call("kv_read_slots", _p, _p, _size, _p, _p, _p)
+        self.kv_write = call("kv_write", _p, _p, _p, _p, _p)
+        self.attention = call("attention", _p, _p, _p, _p, _p, _p)
+        self.attention_merge = call("attention_merge", _p, _size, _p, _p, _size, _u32, _u32, _p, _p)
+        self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p, _p)
+        self.batch_choose_victims = call("batch_choose_victims", _p, _size, _p, _p, _size, _p, _p)
+        self.batch_set_first_rows = call("batch_set_first_rows", _p, _p)
+        self.batch_write = call("batch_write", _p, _u32, _p, _p)
+        self.batch_attend = call("batch_attend", _p, _u32, _p, _p, _p)
+        self.batch_commit = call("batch_commit", _p, _p)
+        self.batch_accept = call("batch_accept", _p, _size, _size, _p)
+        self.batch_abort = call("batch_abort", _p)
+        self.batch_get_slot_mapping = call("batch_get_slot_mapping", _p, _u32, _size, _p, _p)
+        self.batch_get_block_copies = call("batch_get_block_copies", _p, _u32, _size, _p, _p, _p)
+        self.batch_get_states = call("batch_get_states", _p, _u32, _p, _size, _p, _p)
+        self.batch_get_state_blocks = call(
+            "batch_get_state_blocks", _p, _u32, _p, _p, _size, _p, _p, _p
         )
-        self.cache_create: _Call = _bind(library, "pkv_cache_create", _int, _pointer, _pointer)
-        self.cache_destroy: _Call = _bind(library, "pkv_cache_destroy", _int, _pointer)
-        self.cache_get_info: _Call = _bind(library, "pkv_cache_get_info", _int, _pointer, _pointer)
-        self.cache_get_stats: _Call = _bind(
-            library, "pkv_cache_get_stats", _int, _pointer, _pointer
+        self.batch_get_kv_indices = call(
+            "batch_get_kv_indices", _p, _u32, _int, _p, _size, _p, _p, _p
         )
-        self.cache_get_pool_stats: _Call = _bind(
-            library, "pkv_cache_get_pool_stats", _int, _pointer, _u32, _pointer
-        )
-        self.cache_format_metrics: _Call = _bind(
-            library, "pkv_cache_format_metrics", _int, _pointer, _size, _pointer, _pointer
-        )
-        self.cache_validate: _Call = _bind(library, "pkv_cache_validate", _int, _pointer)
-        self.isa_supported: _Call = _bind(library, "pkv_isa_supported", _int, _int, _pointer)
-        self.isa_name: _Text = _bind(library, "pkv_isa_name", _text, _int)
-        self.pool_create: _Call = _bind(library, "pkv_pool_create", _int, _pointer, _pointer)
-        self.pool_destroy: _Call = _bind(library, "pkv_pool_destroy", _int, _pointer)
-        self.pool_alloc: _Call = _bind(library, "pkv_pool_alloc", _int, _pointer, _size, _pointer)
-        self.pool_retain: _Call = _bind(library, "pkv_pool_retain", _int, _pointer, _size, _pointer)
-        self.pool_release: _Call = _bind(
-            library, "pkv_pool_release", _int, _pointer, _size, _pointer
-        )
-        self.pool_claim: _Call = _bind(
-            library, "pkv_pool_claim", _int, _pointer, _u64, _u32, _pointer
-        )
-        self.pool_seal: _Call = _bind(library, "pkv_pool_seal", _int, _pointer, _u64)
-        self.pool_reset: _Call = _bind(library, "pkv_pool_reset", _int, _pointer, _u64)
-        self.pool_get_block_state: _Call = _bind(
-            library, "pkv_pool_get_block_state", _int, _pointer, _u32, _pointer
-        )
-        self.pool_get_stats: _Call = _bind(library, "pkv_pool_get_stats", _int, _pointer, _pointer)
-        self.pool_validate: _Call = _bind(library, "pkv_pool_validate", _int, _pointer)
-        self.session_open: _Call = _bind(
-            library, "pkv_session_open", _int, _pointer, _pointer, _pointer
-        )
-        self.session_close: _Call = _bind(library, "pkv_session_close", _int, _pointer)
-        self.session_get_length: _Call = _bind(
-            library, "pkv_session_get_length", _int, _pointer, _pointer
-        )
-        self.session_get_layer_length: _Call = _bind(
-            library, "pkv_session_get_layer_length", _int, _pointer, _u32, _pointer
-        )
-        self.session_get_tokens: _Call = _bind(
-            library, "pkv_session_get_tokens", _int, _pointer, _u64, _size, _pointer
-        )
-        self.session_set_tokens: _Call = _bind(
-            library, "pkv_session_set_tokens", _int, _pointer, _u64, _size, _pointer
-        )
-        self.session_reserve: _Call = _bind(library, "pkv_session_reserve", _int, _pointer, _u64)
-        self.session_append: _Call = _bind(
-            library, "pkv_session_append", _int, _pointer, _u32, _size, _pointer, _pointer
-        )
-        self.session_trim: _Call = _bind(library, "pkv_session_trim", _int, _pointer, _u64)
-        self.session_get_last_trim: _Call = _bind(
-            library, "pkv_session_get_last_trim", _int, _pointer, _u64, _pointer
-        )
-        self.session_set_return_hint: _Call = _bind(
-            library, "pkv_session_set_return_hint", _int, _pointer, _u32
-        )
-        self.session_drop_blocks: _Call = _bind(
-            library, "pkv_session_drop_blocks", _int, _pointer, _u32, _size, _pointer
-        )
-        self.session_fork: _Call = _bind(library, "pkv_session_fork", _int, _pointer, _pointer)
-        self.session_suspend: _Call = _bind(library, "pkv_session_suspend", _int, _pointer)
-        self.session_resume: _Call = _bind(
-            library, "pkv_session_resume", _int, _pointer, _pointer, _pointer, _pointer
-        )
-        self.session_set_priority: _Call = _bind(
-            library, "pkv_session_set_priority", _int, _pointer, _i32
-        )
-        self.session_get_info: _Call = _bind(
-            library, "pkv_session_get_info", _int, _pointer, _pointer
-        )
-        self.session_get_block_table: _Call = _bind(
-            library, "pkv_session_get_block_table", _int, _pointer, _u32, _size, _pointer, _pointer
-        )
-        self.session_read: _Call = _bind(
-            library, "pkv_session_read", _int, _pointer, _u32, _u64, _size, _pointer, _pointer
-        )
-        self.session_read_state: _Call = _bind(
-            library, "pkv_session_read_state", _int, _pointer, _u32, _u64, _size, _pointer
-        )
-        self.compute_create: _Call = _bind(library, "pkv_compute_create", _int, _pointer, _pointer)
-        self.compute_destroy: _Call = _bind(library, "pkv_compute_destroy", _int, _pointer)
-        self.compute_get_info: _Call = _bind(
-            library, "pkv_compute_get_info", _int, _pointer, _pointer
-        )
-        self.openmp_runner: _Call = _bind(library, "pkv_openmp_runner", _int, _pointer)
-        self.cache_get_kv_view: _Call = _bind(
-            library, "pkv_cache_get_kv_view", _int, _pointer, _u32, _pointer
-        )
-        self.kv_view_plan: _Call = _bind(
-            library, "pkv_kv_view_plan", _int, _pointer, _u32, _pointer, _pointer
-        )
-        self.kv_write_slots: _Call = _bind(
-            library,
-            "pkv_kv_write_slots",
-            _int,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.kv_read_slots: _Call = _bind(
-            library,
-            "pkv_kv_read_slots",
-            _int,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.kv_write: _Call = _bind(
-            library, "pkv_kv_write", _int, _pointer, _pointer, _pointer, _pointer, _pointer
-        )
-        self.attention: _Call = _bind(
-            library,
-            "pkv_attention",
-            _int,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.attention_merge: _Call = _bind(
-            library,
-            "pkv_attention_merge",
-            _int,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _size,
-            _u32,
-            _u32,
-            _pointer,
-            _pointer,
-        )
-        self.batch_begin: _Call = _bind(
-            library,
-            "pkv_batch_begin",
-            _int,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.batch_choose_victims: _Call = _bind(
-            library,
-            "pkv_batch_choose_victims",
-            _int,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-        )
-        self.batch_set_first_rows: _Call = _bind(
-            library, "pkv_batch_set_first_rows", _int, _pointer, _pointer
-        )
-        self.batch_write: _Call = _bind(
-            library, "pkv_batch_write", _int, _pointer, _u32, _pointer, _pointer
-        )
-        self.batch_attend: _Call = _bind(
-            library, "pkv_batch_attend", _int, _pointer, _u32, _pointer, _pointer, _pointer
-        )
-        self.batch_commit: _Call = _bind(library, "pkv_batch_commit", _int, _pointer, _pointer)
-        self.batch_accept: _Call = _bind(
-            library, "pkv_batch_accept", _int, _pointer, _size, _size, _pointer
-        )
-        self.batch_abort: _Call = _bind(library, "pkv_batch_abort", _int, _pointer)
-        self.batch_get_slot_mapping: _Call = _bind(
-            library, "pkv_batch_get_slot_mapping", _int, _pointer, _u32, _size, _pointer, _pointer
-        )
-        self.batch_get_block_copies: _Call = _bind(
-            library,
-            "pkv_batch_get_block_copies",
-            _int,
-            _pointer,
-            _u32,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.batch_get_states: _Call = _bind(
-            library,
-            "pkv_batch_get_states",
-            _int,
-            _pointer,
-            _u32,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-        )
-        self.batch_get_state_blocks: _Call = _bind(
-            library,
-            "pkv_batch_get_state_blocks",
-            _int,
-            _pointer,
-            _u32,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.batch_get_kv_indices: _Call = _bind(
-            library,
-            "pkv_batch_get_kv_indices",
-            _int,
-            _pointer,
-            _u32,
-            _int,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.snapshot_take: _Call = _bind(library, "pkv_snapshot_take", _int, _pointer, _pointer)
-        self.snapshot_open: _Call = _bind(
-            library, "pkv_snapshot_open", _int, _pointer, _pointer, _pointer
-        )
-        self.snapshot_close: _Call = _bind(library, "pkv_snapshot_close", _int, _pointer)
-        self.session_match_prefix: _Call = _bind(
-            library, "pkv_session_match_prefix", _int, _pointer, _size, _pointer, _pointer
-        )
-        self.prefix_get_stats: _Call = _bind(
-            library, "pkv_prefix_get_stats", _int, _pointer, _pointer, _size, _pointer
-        )
-        self.prefix_clear: _Call = _bind(
-            library, "pkv_prefix_clear", _int, _pointer, _pointer, _size
-        )
-        self.prefix_probe: _Call = _bind(
-            library, "pkv_prefix_probe", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
-        )
-        self.prefix_pin: _Call = _bind(
-            library, "pkv_prefix_pin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
-        )
-        self.prefix_unpin: _Call = _bind(
-            library, "pkv_prefix_unpin", _int, _pointer, _pointer, _size, _size, _pointer, _pointer
-        )
-        self.prefix_set_quota: _Call = _bind(
-            library, "pkv_prefix_set_quota", _int, _pointer, _pointer, _size, _u64
-        )
-        self.prefix_read_events: _Call = _bind(
-            library,
-            "pkv_prefix_read_events",
-            _int,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.prefix_hash_blocks: _Call = _bind(
-            library,
-            "pkv_prefix_hash_blocks",
-            _int,
-            _pointer,
-            _size,
-            _u32,
-            _size,
-            _pointer,
-            _pointer,
-        )
-        self.file_save: _Call = _bind(
-            library, "pkv_file_save", _int, _pointer, _size, _pointer, _pointer, _pointer, _pointer
-        )
-        self.file_load: _Call = _bind(
-            library,
-            "pkv_file_load",
-            _int,
-            _pointer,
-            _pointer,
-            _pointer,
-            _size,
-            _pointer,
-            _pointer,
-            _pointer,
-        )
-        self.file_inspect: _Call = _bind(
-            library, "pkv_file_inspect", _int, _pointer, _pointer, _pointer
-        )
-        self.store_prefetch: _Call = _bind(
-            library, "pkv_store_prefetch", _int, _pointer, _pointer, _size, _size, _pointer
-        )
-        self.store_wait: _Call = _bind(
-            library,
-            "pkv_store_wait",
-            _int,
-            _pointer,
-            _pointer,
-            _size,
-            _size,
-            _pointer,
-            _u32,
-            _pointer,
-            _pointer,
-        )
-        self.store_cancel: _Call = _bind(
-            library, "pkv_store_cancel", _int, _pointer, _pointer, _size, _size, _pointer
-        )
-        self.store_flush: _Call = _bind(library, "pkv_store_flush", _int, _pointer, _u32, _pointer)
-        self.store_get_stats: _Call = _bind(
-            library, "pkv_store_get_stats", _int, _pointer, _pointer
-        )
-        self.store_open_directory: _Call = _bind(
-            library, "pkv_store_open_directory", _int, _pointer, _pointer
-        )
+        self.snapshot_take = call("snapshot_take", _p, _p)
+        self.snapshot_open = call("snapshot_open", _p, _p, _p)
+        self.snapshot_close = call("snapshot_close", _p)
+        self.session_match_prefix = call("session_match_prefix", _p, _size, _p, _p)
+        self.prefix_get_stats = call("prefix_get_stats", _p, _p, _size, _p)
+        self.prefix_clear = call("prefix_clear", _p, _p, _size)
+        self.prefix_probe = call("prefix_probe", _p, _p, _size, _size, _p, _p)
+        self.prefix_pin = call("prefix_pin", _p, _p, _size, _size, _p, _p)
+        self.prefix_unpin = call("prefix_unpin", _p, _p, _size, _size, _p, _p)
+        self.prefix_set_quota = call("prefix_set_quota", _p, _p, _size, _u64)
+        self.prefix_read_events = call("prefix_read_events", _p, _p, _p, _p, _p)
+        self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _size, _u32, _size, _p, _p)
+        self.file_save = call("file_save", _p, _size, _p, _p, _p, _p)
+        self.file_load = call("file_load", _p, _p, _p, _size, _p, _p, _p)
+        self.file_inspect = call("file_inspect", _p, _p, _p)
+        self.store_prefetch = call("store_prefetch", _p, _p, _size, _size, _p)
+        self.store_wait = call("store_wait", _p, _p, _size, _size, _p, _u32, _p, _p)
+        self.store_cancel = call("store_cancel", _p, _p, _size, _size, _p)
+        self.store_flush = call("store_flush", _p, _u32, _p)
+        self.store_get_stats = call("store_get_stats", _p, _p)
+        self.store_open_directory = call("store_open_directory", _p, _p)

@@ -1,10 +1,10 @@
 //! The C interface of libpagedkv as it is: types, constants and functions with their names of C.
 //! The crate `pagedkv` is the safe way to use it.
 //!
-//! All of it is made from the C headers, whose comments are the documentation here. Enums are
-//! integers with named values (`pkv_dtype::F32`), never enums of Rust: a newer library may have
-//! more of them. The `Default` of a struct that begins with `struct_size` is that size, and 0 in
-//! every other field:
+//! All of it is made from the headers of C, which document the functions and the structs that
+//! callers fill in. Enums are integers with named values (`pkv_dtype::F32`), never enums of Rust: a
+//! newer library may have more of them. The `Default` of a struct that begins with `struct_size` is
+//! that size, and 0 in every other field:
 //!
 //! ```
 //! let config = pagedkv_sys::pkv_pool_config { blocks: 100, ..Default::default() };

@@ -3,9 +3,9 @@ use crate::raw::*;
 use std::os::raw::{c_char, c_void};
 
 macro_rules! declare {
-    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         extern "C" {
-            $($(#[$doc])* pub fn $name($($argument: $kind),*) -> $result;)*
+            $(pub fn $name($($argument: $kind),*) -> $result;)*
         }
     };
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Mutex;
 
 macro_rules! declare {
-    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         struct Functions {
             $($name: unsafe extern "C" fn($($kind),*) -> $result,)*
         }
@@ -19,8 +19,6 @@ macro_rules! declare {
         }
 
         $(
-            $(#[$doc])*
-            ///
             /// # Safety
             /// As the C function asks. The library must be open: [`open`], [`ensure`].
             #[inline]

@@ -126,3 +126,11 @@ layout!(pkv_store_stats, 88, 8,
     corrupt_items 72 8, failures 80 8);
 layout!(pkv_directory_config, 24, 8,
     struct_size 0 4, durable 4 4, path 8 8, capacity_bytes 16 8);
+#[cfg(feature = "redis")]
+use crate::redis::pkv_redis_config;
+#[cfg(feature = "redis")]
+layout!(pkv_redis_config, 112, 8,
+    struct_size 0 4, ttl_seconds 4 4, servers 8 8, user 16 8, password 24 8, key_prefix 32 8,
+    pipeline_bytes 40 8, connect_timeout_ms 48 4, command_timeout_ms 52 4, connect_later 56 4, tls
+    60 4, tls_ca_file 64 8, tls_ca_directory 72 8, tls_certificate_file 80 8, tls_key_file 88 8,
+    tls_server_name 96 8, tls_insecure_no_verify 104 4, reserved 108 4);
