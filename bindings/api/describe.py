@@ -250,7 +250,7 @@ def undocumented(description):
 
 
 def pretty(value, indent=0):
-    """JSON with whatever fits on one line on one line."""
+    """JSON with whatever fits on one line on one line, and short items of a list side by side."""
     line = json.dumps(value, ensure_ascii=False)
     if len(line) + indent <= WIDTH or not value or not isinstance(value, dict | list):
         return line
@@ -258,7 +258,13 @@ def pretty(value, indent=0):
     if isinstance(value, dict):
         parts = [f"{json.dumps(key)}: {pretty(item, indent + 1)}" for key, item in value.items()]
         return "{" + inner + ("," + inner).join(parts) + "}"
-    return "[" + inner + ("," + inner).join(pretty(item, indent + 1) for item in value) + "]"
+    lines = []
+    for part in (pretty(item, indent + 1) for item in value):
+        if lines and "\n" not in lines[-1] + part and indent + len(lines[-1] + part) + 4 <= WIDTH:
+            lines[-1] += ", " + part
+        else:
+            lines.append(part)
+    return "[" + inner + ("," + inner).join(lines) + "]"
 
 
 def renew_or_check(path, text, check):
