@@ -16,10 +16,4 @@ Saved replay_vllm(const Blocks& blocks, uint64_t capacity);
 enum class SglangOrder { lru, lfu, slru, fifo };
 Saved replay_sglang(const Blocks& blocks, uint64_t capacity, SglangOrder order);
 
-// Policies for caches of pages and objects, which no engine has. They choose single blocks, and a
-// block whose text before it is gone is found by nobody.
-Saved replay_sieve(const Blocks& blocks, uint64_t capacity);
-Saved replay_s3_fifo(const Blocks& blocks, uint64_t capacity);
-Saved replay_w_tinylfu(const Blocks& blocks, uint64_t capacity);
-
 }  // namespace pkv::serve

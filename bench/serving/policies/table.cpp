@@ -45,9 +45,6 @@ std::vector<Row> rows_for(const Blocks& blocks) {
   rows.push_back(sglang("SGLang lfu", SglangOrder::lfu));
   rows.push_back(sglang("SGLang slru", SglangOrder::slru));
   rows.push_back(sglang("SGLang fifo", SglangOrder::fifo));
-  rows.push_back({"SIEVE", replay_sieve});
-  rows.push_back({"S3-FIFO", replay_s3_fifo});
-  rows.push_back({"W-TinyLFU", replay_w_tinylfu});
   rows.push_back({"bound", find_bound});
   return rows;
 }
