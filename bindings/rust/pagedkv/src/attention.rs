@@ -3,7 +3,7 @@ use crate::compute::{handle_of, Compute};
 use crate::error::{call, ensure_library, Error, Result, Status};
 use crate::kv::{KvView, Sequences};
 use crate::rows::{BatchRows, Rows, RowsMut};
-use crate::structs::address;
+use crate::structs::{address, setters};
 use crate::sys;
 use std::ptr::{null, null_mut};
 
@@ -140,23 +140,14 @@ impl<'a> ChosenBlocks<'a> {
         Self { lists: Some((blocks, blocks_per_head)), ..Self::top(0) }
     }
 
-    /// How many first blocks are read as well.
-    pub fn first(mut self, count: u32) -> Self {
-        self.first = count;
-        self
-    }
-
-    /// How many blocks before those of the step are read as well.
-    pub fn last(mut self, count: u32) -> Self {
-        self.last = count;
-        self
-    }
-
-    /// The new tokens of a session choose the same [`top`](Self::top), by the sums of their bounds,
-    /// and read them together: for trees, say.
-    pub fn together(mut self) -> Self {
-        self.together = true;
-        self
+    setters! {
+        /// How many first blocks are read as well.
+        first(count: u32) = count;
+        /// How many blocks before those of the step are read as well.
+        last(count: u32) = count;
+        /// The new tokens of a session choose the same [`top`](Self::top), by the sums of their
+        /// bounds, and read them together: for trees, say.
+        together() = true;
     }
 
     fn raw(
@@ -239,71 +230,31 @@ impl<'a> AttentionParams<'a> {
         Self::default()
     }
 
-    /// Factor of the scores.
-    pub fn scale(mut self, scale: f32) -> Self {
-        self.scale = scale;
-        self
-    }
-
-    /// A query sees all of its sequence, not only what is before it.
-    pub fn bidirectional(mut self) -> Self {
-        self.bidirectional = true;
-        self
-    }
-
-    /// A query sees its own position and `tokens - 1` before it; 0: as far as the layer's window.
-    pub fn window(mut self, tokens: u32) -> Self {
-        self.window = tokens;
-        self
-    }
-
-    /// First positions seen whatever the window. 0: those of the layer;
-    /// [`NO_SINKS`](crate::NO_SINKS): none.
-    pub fn sinks(mut self, tokens: u32) -> Self {
-        self.sinks = tokens;
-        self
-    }
-
-    /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
-    pub fn head_windows(mut self, tokens: &'a [u32]) -> Self {
-        self.head_windows = Some(tokens);
-        self
-    }
-
-    /// Sinks for each KV head, in place of [`sinks`](Self::sinks).
-    pub fn head_sinks(mut self, tokens: &'a [u32]) -> Self {
-        self.head_sinks = Some(tokens);
-        self
-    }
-
-    /// Scores become softcap * tanh(score / softcap).
-    pub fn softcap(mut self, softcap: f32) -> Self {
-        self.softcap = softcap;
-        self
-    }
-
-    /// A slope per query head (ALiBi).
-    pub fn alibi_slopes(mut self, slopes: &'a [f32]) -> Self {
-        self.alibi_slopes = Some(slopes);
-        self
-    }
-
-    /// A logit per query head that takes part in the softmax without a value.
-    pub fn sink_logits(mut self, logits: &'a [f32]) -> Self {
-        self.sink_logits = Some(logits);
-        self
-    }
-
-    /// Which positions each query sees.
-    pub fn mask(mut self, mask: Mask<'a>) -> Self {
-        self.mask = Some(mask);
-        self
-    }
-
-    /// Which blocks each query reads. Not with ALiBi.
-    pub fn chosen_blocks(mut self, blocks: ChosenBlocks<'a>) -> Self {
-        self.chosen_blocks = Some(blocks);
-        self
+    setters! {
+        /// Factor of the scores.
+        scale(scale: f32) = scale;
+        /// A query sees all of its sequence, not only what is before it.
+        bidirectional() = true;
+        /// A query sees its own position and `tokens - 1` before it; 0: as far as the layer's
+        /// window.
+        window(tokens: u32) = tokens;
+        /// First positions seen whatever the window. 0: those of the layer;
+        /// [`NO_SINKS`](crate::NO_SINKS): none.
+        sinks(tokens: u32) = tokens;
+        /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
+        head_windows(tokens: &'a [u32]) = Some(tokens);
+        /// Sinks for each KV head, in place of [`sinks`](Self::sinks).
+        head_sinks(tokens: &'a [u32]) = Some(tokens);
+        /// Scores become softcap * tanh(score / softcap).
+        softcap(softcap: f32) = softcap;
+        /// A slope per query head (ALiBi).
+        alibi_slopes(slopes: &'a [f32]) = Some(slopes);
+        /// A logit per query head that takes part in the softmax without a value.
+        sink_logits(logits: &'a [f32]) = Some(logits);
+        /// Which positions each query sees.
+        mask(mask: Mask<'a>) = Some(mask);
+        /// Which blocks each query reads. Not with ALiBi.
+        chosen_blocks(blocks: ChosenBlocks<'a>) = Some(blocks);
     }
 
     /// Hands them to `use_it` as C takes them, once it is clear that their arrays are as long as

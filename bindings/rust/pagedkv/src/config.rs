@@ -4,7 +4,7 @@ use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
-use crate::structs::{address, filled};
+use crate::structs::{address, filled, setters};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::ffi::CString;
@@ -81,83 +81,39 @@ impl LayerGroup {
         self
     }
 
-    /// Head dim of values and outputs, where it is another than that of keys.
-    pub fn value_dim(mut self, dim: u32) -> Self {
-        self.value_dim = dim;
-        self
-    }
-
-    /// Of stored keys and values.
-    pub fn dtype(mut self, dtype: Dtype) -> Self {
-        self.dtype = dtype;
-        self
-    }
-
-    /// Of stored values, where it is another than that of keys.
-    pub fn value_dtype(mut self, dtype: Dtype) -> Self {
-        self.value_dtype = dtype;
-        self
-    }
-
-    /// A token sees itself and `tokens - 1` before it; blocks that leave the window are given back.
-    pub fn window(mut self, tokens: u32) -> Self {
-        self.window = tokens;
-        self
-    }
-
-    /// With a window: the first tokens that stay visible, and in memory, for ever.
-    pub fn sinks(mut self, tokens: u32) -> Self {
-        self.sinks = tokens;
-        self
-    }
-
-    /// Blocks of this group, where they are not those of the config.
-    pub fn blocks(mut self, blocks: u64) -> Self {
-        self.blocks = blocks;
-        self
-    }
-
-    /// V is the first `value_dim` dims of K and is stored once, with it: see
-    /// [`Batch::write_latent`](crate::Batch::write_latent).
-    pub fn latent(mut self) -> Self {
-        self.latent = true;
-        self
-    }
-
-    /// With states: a step that reaches past a multiple of this many tokens keeps the state there,
-    /// for as long as the session has that token. A multiple of the block size. Default: no such
-    /// checkpoints.
-    pub fn checkpoint_tokens(mut self, tokens: u32) -> Self {
-        self.checkpoint_tokens = tokens;
-        self
-    }
-
-    /// With states: a step of at most this many new tokens of a session keeps the state after each
-    /// of them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end at any;
-    /// up to 256. Default: none.
-    pub fn draft_tokens(mut self, tokens: u32) -> Self {
-        self.draft_tokens = tokens;
-        self
-    }
-
-    /// How rows of K and V are rotated before they are stored.
-    pub fn rotation(mut self, rotation: Rotation) -> Self {
-        self.rotation = rotation;
-        self
-    }
-
-    /// With `Rotation::MATRIX`: the orthogonal matrix of K, `[key_dim][key_dim]`. Without, K is not
-    /// rotated.
-    pub fn key_rotation(mut self, matrix: impl Into<Vec<f32>>) -> Self {
-        self.key_rotation = Some(matrix.into());
-        self
-    }
-
-    /// With `Rotation::MATRIX`: the orthogonal matrix of V, `[value_dim][value_dim]`. Without, V is
-    /// not rotated.
-    pub fn value_rotation(mut self, matrix: impl Into<Vec<f32>>) -> Self {
-        self.value_rotation = Some(matrix.into());
-        self
+    setters! {
+        /// Head dim of values and outputs, where it is another than that of keys.
+        value_dim(dim: u32) = dim;
+        /// Of stored keys and values.
+        dtype(dtype: Dtype) = dtype;
+        /// Of stored values, where it is another than that of keys.
+        value_dtype(dtype: Dtype) = dtype;
+        /// A token sees itself and `tokens - 1` before it; blocks that leave the window are given
+        /// back.
+        window(tokens: u32) = tokens;
+        /// With a window: the first tokens that stay visible, and in memory, for ever.
+        sinks(tokens: u32) = tokens;
+        /// Blocks of this group, where they are not those of the config.
+        blocks(blocks: u64) = blocks;
+        /// V is the first `value_dim` dims of K and is stored once, with it: see
+        /// [`Batch::write_latent`](crate::Batch::write_latent).
+        latent() = true;
+        /// With states: a step that reaches past a multiple of this many tokens keeps the state
+        /// there, for as long as the session has that token. A multiple of the block size. Default:
+        /// no such checkpoints.
+        checkpoint_tokens(tokens: u32) = tokens;
+        /// With states: a step of at most this many new tokens of a session keeps the state after
+        /// each of them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end
+        /// at any; up to 256. Default: none.
+        draft_tokens(tokens: u32) = tokens;
+        /// How rows of K and V are rotated before they are stored.
+        rotation(rotation: Rotation) = rotation;
+        /// With `Rotation::MATRIX`: the orthogonal matrix of K, `[key_dim][key_dim]`. Without, K is
+        /// not rotated.
+        key_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
+        /// With `Rotation::MATRIX`: the orthogonal matrix of V, `[value_dim][value_dim]`. Without,
+        /// V is not rotated.
+        value_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
     }
 
     /// The indices and the matrices are borrowed by address.
@@ -237,38 +193,21 @@ impl PrefixConfig {
         Self::default()
     }
 
-    /// Which cached blocks that nobody uses go first.
-    pub fn eviction(mut self, eviction: Eviction) -> Self {
-        self.eviction = eviction;
-        self
-    }
-
-    /// At most this many block positions are pinned at once. Default: a quarter of the blocks of
-    /// the largest group.
-    pub fn pinned_blocks(mut self, blocks: u64) -> Self {
-        self.pinned_blocks = blocks;
-        self
-    }
-
-    /// At most this many are cached of one salt, unless
-    /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
-    pub fn salt_blocks(mut self, blocks: u64) -> Self {
-        self.salt_blocks = blocks;
-        self
-    }
-
-    /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events). Default:
-    /// none.
-    pub fn events(mut self, events: u32) -> Self {
-        self.events = events;
-        self
-    }
-
-    /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
-    /// text: blocks are weighed by the time that they save. Default: all weigh the same.
-    pub fn doubling_depth(mut self, tokens: u32) -> Self {
-        self.doubling_depth = tokens;
-        self
+    setters! {
+        /// Which cached blocks that nobody uses go first.
+        eviction(eviction: Eviction) = eviction;
+        /// At most this many block positions are pinned at once. Default: a quarter of the blocks
+        /// of the largest group.
+        pinned_blocks(blocks: u64) = blocks;
+        /// At most this many are cached of one salt, unless
+        /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
+        salt_blocks(blocks: u64) = blocks;
+        /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events).
+        /// Default: none.
+        events(events: u32) = events;
+        /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
+        /// text: blocks are weighed by the time that they save. Default: all weigh the same.
+        doubling_depth(tokens: u32) = tokens;
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_prefix_config {
@@ -344,94 +283,41 @@ impl CacheConfig {
         }
     }
 
-    /// Where keys and values live. Default: `PAGED`.
-    pub fn storage(mut self, storage: Storage) -> Self {
-        self.storage = storage;
-        self
-    }
-
-    /// How the bytes of a paged cache are arranged. Default: `PACKED`.
-    pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = layout;
-        self
-    }
-
-    /// Tokens per block, a multiple of 16. Default: 16.
-    pub fn block_size(mut self, tokens: u32) -> Self {
-        self.block_size = tokens;
-        self
-    }
-
-    /// Capacity in blocks per group.
-    pub fn blocks(mut self, blocks: u64) -> Self {
-        self.blocks = blocks;
-        self
-    }
-
-    /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as
-    /// fit.
-    pub fn memory_bytes(mut self, bytes: u64) -> Self {
-        self.memory_bytes = bytes;
-        self
-    }
-
-    /// The groups share `memory_bytes`, so that what one of them does not use another can. No
-    /// numbers of blocks are given then.
-    pub fn shared_memory(mut self) -> Self {
-        self.shared_memory = true;
-        self
-    }
-
-    /// Keys and values, and states, live in a file without a name in this directory, of which the
-    /// system keeps in memory what it has room for: for texts that are larger than memory and read
-    /// by chosen blocks. Only with storage `PAGED`. Default: memory.
-    pub fn memory_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.memory_directory = Some(directory.into());
-        self
-    }
-
-    /// Threads that compute attention, the caller's included. Default: one per processor.
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Kernels of this instruction set or none. Default: the best this processor has.
-    pub fn isa(mut self, isa: Isa) -> Self {
-        self.isa = isa;
-        self
-    }
-
-    /// What to ask of the operating system for the memory of K and V.
-    pub fn huge_pages(mut self, pages: HugePages) -> Self {
-        self.huge_pages = pages;
-        self
-    }
-
-    /// Touches all memory when the cache is made, so that no later call meets a page fault.
-    pub fn prefault(mut self) -> Self {
-        self.prefault = true;
-        self
-    }
-
-    /// Blocks of each group that only sessions which have tokens already may take. Default: 0.
-    pub fn watermark(mut self, blocks: u32) -> Self {
-        self.watermark = blocks;
-        self
-    }
-
-    /// Keeps what ended sessions computed, for new ones that begin alike. Not with storage
-    /// `CONTIGUOUS`.
-    pub fn prefix(mut self, prefix: PrefixConfig) -> Self {
-        self.prefix = Some(prefix);
-        self
-    }
-
-    /// Where blocks of the prefix index go when memory is short. Only with storage `PAGED` and
-    /// [`prefix`](Self::prefix).
-    pub fn store(mut self, store: StoreConfig) -> Self {
-        self.store = Some(store);
-        self
+    setters! {
+        /// Where keys and values live. Default: `PAGED`.
+        storage(storage: Storage) = storage;
+        /// How the bytes of a paged cache are arranged. Default: `PACKED`.
+        layout(layout: Layout) = layout;
+        /// Tokens per block, a multiple of 16. Default: 16.
+        block_size(tokens: u32) = tokens;
+        /// Capacity in blocks per group.
+        blocks(blocks: u64) = blocks;
+        /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as
+        /// fit.
+        memory_bytes(bytes: u64) = bytes;
+        /// The groups share `memory_bytes`, so that what one of them does not use another can. No
+        /// numbers of blocks are given then.
+        shared_memory() = true;
+        /// Keys and values, and states, live in a file without a name in this directory, of which
+        /// the system keeps in memory what it has room for: for texts that are larger than memory
+        /// and read by chosen blocks. Only with storage `PAGED`. Default: memory.
+        memory_directory(directory: impl Into<PathBuf>) = Some(directory.into());
+        /// Threads that compute attention, the caller's included. Default: one per processor.
+        threads(threads: u32) = threads;
+        /// Kernels of this instruction set or none. Default: the best this processor has.
+        isa(isa: Isa) = isa;
+        /// What to ask of the operating system for the memory of K and V.
+        huge_pages(pages: HugePages) = pages;
+        /// Touches all memory when the cache is made, so that no later call meets a page fault.
+        prefault() = true;
+        /// Blocks of each group that only sessions which have tokens already may take. Default: 0.
+        watermark(blocks: u32) = blocks;
+        /// Keeps what ended sessions computed, for new ones that begin alike. Not with storage
+        /// `CONTIGUOUS`.
+        prefix(prefix: PrefixConfig) = Some(prefix);
+        /// Where blocks of the prefix index go when memory is short. Only with storage `PAGED` and
+        /// [`prefix`](Self::prefix).
+        store(store: StoreConfig) = Some(store);
     }
 
     /// Memory for keys and values, pools, tokens and block tables.

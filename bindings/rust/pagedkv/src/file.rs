@@ -5,7 +5,7 @@ use crate::hooks::contained;
 use crate::secret::Secret;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
-use crate::structs::{bytes, filled};
+use crate::structs::{bytes, filled, setters};
 use crate::sys;
 use std::ffi::CString;
 use std::fmt;
@@ -36,36 +36,19 @@ impl<'a> FileConfig<'a> {
         Self::default()
     }
 
-    /// The prefix index, too, as far as the cache has one.
-    pub fn prefix_index(mut self) -> Self {
-        self.prefix_index = true;
-        self
-    }
-
-    /// Names the model (a hash of its weights, say), in up to 64 bytes: a file with another one is
-    /// a `MISMATCH`.
-    pub fn fingerprint(mut self, fingerprint: &'a [u8]) -> Self {
-        self.fingerprint = fingerprint;
-        self
-    }
-
-    /// 16 to 64 secret bytes that the file is encrypted and authenticated with.
-    pub fn key(mut self, key: &'a [u8]) -> Self {
-        self.key = Some(Secret(key));
-        self
-    }
-
-    /// A path is not waited for: a power cut may lose the old file and the new one.
-    pub fn skip_fsync(mut self) -> Self {
-        self.skip_fsync = true;
-        self
-    }
-
-    /// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise
-    /// such a file is a `MISMATCH`, if the cache has a prefix index.
-    pub fn trust_salts(mut self) -> Self {
-        self.trust_salts = true;
-        self
+    setters! {
+        /// The prefix index, too, as far as the cache has one.
+        prefix_index() = true;
+        /// Names the model (a hash of its weights, say), in up to 64 bytes: a file with another one
+        /// is a `MISMATCH`.
+        fingerprint(fingerprint: &'a [u8]) = fingerprint;
+        /// 16 to 64 secret bytes that the file is encrypted and authenticated with.
+        key(key: &'a [u8]) = Some(Secret(key));
+        /// A path is not waited for: a power cut may lose the old file and the new one.
+        skip_fsync() = true;
+        /// Loading takes salts from a file without a key, which whoever can write it chooses.
+        /// Otherwise such a file is a `MISMATCH`, if the cache has a prefix index.
+        trust_salts() = true;
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_file_config {

@@ -2,7 +2,7 @@
 use crate::error::{Error, Result, Status};
 use crate::open_store::{milliseconds, seconds, OpenStore};
 use crate::secret::Secret;
-use crate::structs::filled;
+use crate::structs::{filled, setters};
 use crate::sys::redis::{ensure, pkv_redis_config, Functions};
 use std::ffi::{CStr, CString};
 use std::os::raw::c_char;
@@ -54,34 +54,18 @@ impl TlsConfig {
         Self::default()
     }
 
-    /// CAs to believe in the place of the system's, PEM.
-    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca_file = Some(path.into());
-        self
-    }
-
-    /// The same in files that are named by hash (`openssl rehash`).
-    pub fn ca_directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca_directory = Some(path.into());
-        self
-    }
-
-    /// For a server that asks for a certificate: one with its chain, and its key, both PEM.
-    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// What the certificate has to name. Default: the host of each server.
-    pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.server_name = Some(name.into());
-        self
-    }
-
-    /// Believes anybody, who can then read and change all of it, and has the password.
-    pub fn insecure_no_verify(mut self) -> Self {
-        self.insecure_no_verify = true;
-        self
+    setters! {
+        /// CAs to believe in the place of the system's, PEM.
+        ca_file(path: impl Into<PathBuf>) = Some(path.into());
+        /// The same in files that are named by hash (`openssl rehash`).
+        ca_directory(path: impl Into<PathBuf>) = Some(path.into());
+        /// For a server that asks for a certificate: one with its chain, and its key, both PEM.
+        identity(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) =
+            Some((certificate.into(), key.into()));
+        /// What the certificate has to name. Default: the host of each server.
+        server_name(name: impl Into<String>) = Some(name.into());
+        /// Believes anybody, who can then read and change all of it, and has the password.
+        insecure_no_verify() = true;
     }
 }
 
@@ -135,59 +119,26 @@ impl RedisConfig {
         }
     }
 
-    /// In the place of the URL's.
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
-        self
-    }
-
-    /// In the place of the URL's.
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(Secret(password.into()));
-        self
-    }
-
-    /// Up to 64 bytes. Default: "pagedkv:".
-    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.key_prefix = Some(prefix.into());
-        self
-    }
-
-    /// How long an item is kept after it was put, in whole seconds. Default: until the server
-    /// evicts it.
-    pub fn ttl(mut self, time: Duration) -> Self {
-        self.ttl = time;
-        self
-    }
-
-    /// To connect and authenticate. Default: 500 ms.
-    pub fn connect_timeout(mut self, time: Duration) -> Self {
-        self.connect_timeout = time;
-        self
-    }
-
-    /// For what is sent at once, until all its answers are there. Default: 1 s.
-    pub fn command_timeout(mut self, time: Duration) -> Self {
-        self.command_timeout = time;
-        self
-    }
-
-    /// Keys and values sent or asked for at once. Default: 8 MiB.
-    pub fn pipeline_bytes(mut self, bytes: u64) -> Self {
-        self.pipeline_bytes = bytes;
-        self
-    }
-
-    /// No error without a server: calls look for it.
-    pub fn connect_later(mut self) -> Self {
-        self.connect_later = true;
-        self
-    }
-
-    /// TLS, whether `servers` is a `rediss://` URL or not.
-    pub fn tls(mut self, tls: TlsConfig) -> Self {
-        self.tls = Some(tls);
-        self
+    setters! {
+        /// In the place of the URL's.
+        user(user: impl Into<String>) = Some(user.into());
+        /// In the place of the URL's.
+        password(password: impl Into<String>) = Some(Secret(password.into()));
+        /// Up to 64 bytes. Default: "pagedkv:".
+        key_prefix(prefix: impl Into<String>) = Some(prefix.into());
+        /// How long an item is kept after it was put, in whole seconds. Default: until the server
+        /// evicts it.
+        ttl(time: Duration) = time;
+        /// To connect and authenticate. Default: 500 ms.
+        connect_timeout(time: Duration) = time;
+        /// For what is sent at once, until all its answers are there. Default: 1 s.
+        command_timeout(time: Duration) = time;
+        /// Keys and values sent or asked for at once. Default: 8 MiB.
+        pipeline_bytes(bytes: u64) = bytes;
+        /// No error without a server: calls look for it.
+        connect_later() = true;
+        /// TLS, whether `servers` is a `rediss://` URL or not.
+        tls(tls: TlsConfig) = Some(tls);
     }
 
     pub(crate) fn open(&self) -> Result<OpenStore> {

@@ -4,7 +4,7 @@ use crate::error::{call, fill, Error, Result, Status};
 use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
 use crate::stats::SessionInfo;
-use crate::structs::{address, bytes, filled};
+use crate::structs::{address, bytes, filled, setters};
 use crate::sys;
 use std::fmt;
 use std::ops::Range;
@@ -29,29 +29,16 @@ impl<'a> SessionConfig<'a> {
         Self::default()
     }
 
-    /// Sessions of higher priority are the last to be chosen by
-    /// [`Cache::choose_victims`](crate::Cache::choose_victims).
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// What the session does with the prefix index.
-    pub fn prefix(mut self, prefix: PrefixUse) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// How long the prefix index keeps what the session uses and stores.
-    pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
-        self
-    }
-
-    /// Sessions share prefixes with those of the same salt only; up to 256 bytes.
-    pub fn salt(mut self, salt: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        self.salt = Some(salt.as_ref());
-        self
+    setters! {
+        /// Sessions of higher priority are the last to be chosen by
+        /// [`Cache::choose_victims`](crate::Cache::choose_victims).
+        priority(priority: i32) = priority;
+        /// What the session does with the prefix index.
+        prefix(prefix: PrefixUse) = prefix;
+        /// How long the prefix index keeps what the session uses and stores.
+        retention(retention: Retention) = retention;
+        /// Sessions share prefixes with those of the same salt only; up to 256 bytes.
+        salt(salt: &'a (impl AsRef<[u8]> + ?Sized)) = Some(salt.as_ref());
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_session_config {

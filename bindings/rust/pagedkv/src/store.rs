@@ -2,7 +2,7 @@
 use crate::error::{Error, Result};
 use crate::open_store::{milliseconds, OpenStore};
 use crate::secret::Secret;
-use crate::structs::{bytes, filled};
+use crate::structs::{bytes, filled, setters};
 use crate::sys;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -85,51 +85,26 @@ impl StoreConfig {
         }
     }
 
-    /// Of a directory: what is written survives a power cut. Without, some of it is missing then,
-    /// which costs hits.
-    pub fn durable(mut self) -> Self {
-        self.durable = true;
-        self
-    }
-
-    /// Of a directory: where the files are larger in all, those not used for longest are deleted.
-    /// Default: no limit.
-    pub fn capacity_bytes(mut self, bytes: u64) -> Self {
-        self.capacity_bytes = bytes;
-        self
-    }
-
-    /// How long [`Session::match_prefix`](crate::Session::match_prefix) and
-    /// [`Session::resume`](crate::Session::resume) wait for what the store has of their text.
-    /// Default: not at all.
-    pub fn wait(mut self, time: Duration) -> Self {
-        self.wait = time;
-        self
-    }
-
-    /// Names the model, in up to 64 bytes.
-    pub fn fingerprint(mut self, fingerprint: impl Into<Vec<u8>>) -> Self {
-        self.fingerprint = fingerprint.into();
-        self
-    }
-
-    /// 16 to 64 secret bytes that what is stored is encrypted and authenticated with.
-    pub fn key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.key = Some(Secret(key.into()));
-        self
-    }
-
-    /// Memory of each of the two threads for bytes on their way.
-    pub fn buffer_bytes(mut self, bytes: u64) -> Self {
-        self.buffer_bytes = bytes;
-        self
-    }
-
-    /// What ends while this many block positions wait to be written is not written. Default: a
-    /// quarter of the blocks.
-    pub fn queue_blocks(mut self, blocks: u64) -> Self {
-        self.queue_blocks = blocks;
-        self
+    setters! {
+        /// Of a directory: what is written survives a power cut. Without, some of it is missing
+        /// then, which costs hits.
+        durable() = true;
+        /// Of a directory: where the files are larger in all, those not used for longest are
+        /// deleted. Default: no limit.
+        capacity_bytes(bytes: u64) = bytes;
+        /// How long [`Session::match_prefix`](crate::Session::match_prefix) and
+        /// [`Session::resume`](crate::Session::resume) wait for what the store has of their text.
+        /// Default: not at all.
+        wait(time: Duration) = time;
+        /// Names the model, in up to 64 bytes.
+        fingerprint(fingerprint: impl Into<Vec<u8>>) = fingerprint.into();
+        /// 16 to 64 secret bytes that what is stored is encrypted and authenticated with.
+        key(key: impl Into<Vec<u8>>) = Some(Secret(key.into()));
+        /// Memory of each of the two threads for bytes on their way.
+        buffer_bytes(bytes: u64) = bytes;
+        /// What ends while this many block positions wait to be written is not written. Default: a
+        /// quarter of the blocks.
+        queue_blocks(blocks: u64) = blocks;
     }
 
     /// The config of C; it points to `store` and to this one.

@@ -19,3 +19,17 @@ pub(crate) fn filled<T: Default>(get: impl FnOnce(*mut T) -> Status) -> Result<T
     call(|| get(&mut out))?;
     Ok(out)
 }
+
+/// Methods that set the field of their name, by `name(argument: type) = value;`.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident($($given:ident: $type:ty),*) = $value:expr;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $field(mut self, $($given: $type),*) -> Self {
+                self.$field = $value;
+                self
+            }
+        )*
+    };
+}
+pub(crate) use setters;

@@ -91,10 +91,13 @@ fn every_setter_is_looked_at() {
             continue;
         }
         let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
-        for line in std::fs::read_to_string(path).unwrap().lines() {
+        let mut in_setters = false;
+        for line in std::fs::read_to_string(path).unwrap().lines().map(str::trim) {
             let kinds = ["String", "str", "u8", "Path", "OsStr"];
-            let line = match line.trim().strip_prefix("pub fn ") {
+            in_setters = line == "setters! {" || in_setters && line != "}";
+            let line = match line.strip_prefix("pub fn ") {
                 Some(line) if line.contains("-> Self") && !line.contains("Fn(") => line,
+                None if in_setters && line.contains(") =") => line,
                 _ => continue,
             };
             let words: Vec<_> = line.split(|letter: char| !letter.is_alphanumeric()).collect();
