@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "../tests/support/made.h"
+
 namespace pkv::bench {
 
 using Clock = std::chrono::steady_clock;
@@ -24,14 +26,6 @@ inline void check(pkv_status status) {
 
 inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// A struct of the library with its size, and its defaults, which are 0.
-template <class Struct>
-Struct made() {
-  Struct result{};
-  result.struct_size = sizeof result;
-  return result;
 }
 
 struct Geometry {

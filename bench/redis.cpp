@@ -70,7 +70,7 @@ class Loopback {
 };
 
 pkv_store open_redis(const std::string& address) {
-  auto config = pkv::bench::made<pkv_redis_config>();
+  auto config = made<pkv_redis_config>();
   config.servers = address.c_str();
   config.command_timeout_ms = 20'000;
   pkv_store store;

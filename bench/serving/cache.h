@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "../../tests/support/made.h"
 #include "options.h"
 #include "trace.h"
 
@@ -14,14 +15,6 @@ namespace pkv::serve {
 
 // Ends the program's work with the library's sentence.
 void check(pkv_status status, const char* what);
-
-// A struct of the library with its size, and its defaults, which are 0.
-template <class Struct>
-Struct made() {
-  Struct result{};
-  result.struct_size = sizeof result;
-  return result;
-}
 
 inline uint64_t blocks_of(uint64_t tokens, uint32_t block_size) {
   return tokens / block_size + (tokens % block_size != 0);
