@@ -24,26 +24,8 @@ def run(name: str, *arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.checks
-def test_the_pictures_are_drawn(tmp_path: pathlib.Path) -> None:
-    """The example checks itself that the blocks it draws are those in use."""
-    run("block_map.py", str(tmp_path))
-    for name in ("block-map.png", "bandwidth.png"):
-        png = (tmp_path / name).read_bytes()
-        assert png.startswith(b"\x89PNG")
-        assert len(png) > 10000
-
-
 def test_a_hybrid_model_gives_the_same_text() -> None:
     assert "the same text with the library and without it" in run("hybrid.py")
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="PyTorch is not installed: its decoder was NOT run",
-)
-def test_a_decoder_of_pytorch_gives_the_same_tokens() -> None:
-    assert "the same tokens as with the model's own cache" in run("torch_decoder.py")
 
 
 @pytest.mark.skipif(
