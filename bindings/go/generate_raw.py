@@ -414,7 +414,7 @@ def figure_lines(api, struct):
         "",
         f"func {argument(struct['name'])}Of(r *raw.{kind}) {kind} {{",
         f"\treturn {kind}{{",
-        *(f"\t\t{value}," for value in copied),
+        *wrapped(", ".join(copied) + ",", "\t\t", "\t\t"),
         "\t}",
         "}",
     ]

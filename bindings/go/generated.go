@@ -371,12 +371,7 @@ type CachePlan struct {
 
 func cachePlanOf(r *raw.CachePlan) CachePlan {
 	return CachePlan{
-		r.Groups,
-		r.BytesPerToken,
-		r.BytesPerBlock,
-		r.Blocks,
-		r.Tokens,
-		r.TotalBytes,
+		r.Groups, r.BytesPerToken, r.BytesPerBlock, r.Blocks, r.Tokens, r.TotalBytes,
 		r.BookkeepingBytes,
 	}
 }
@@ -401,12 +396,7 @@ type CacheInfo struct {
 
 func cacheInfoOf(r *raw.CacheInfo) CacheInfo {
 	return CacheInfo{
-		Storage(r.Storage),
-		Layout(r.Layout),
-		r.BlockSize,
-		r.Groups,
-		r.Layers,
-		r.Threads,
+		Storage(r.Storage), Layout(r.Layout), r.BlockSize, r.Groups, r.Layers, r.Threads,
 		ISA(r.ISA),
 	}
 }
@@ -460,27 +450,10 @@ type CacheStats struct {
 
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
 	return CacheStats{
-		r.Sessions,
-		r.Snapshots,
-		r.Batches,
-		r.SuspendedSessions,
-		r.Blocks,
-		r.FreeBlocks,
-		r.UsedBlocks,
-		r.UsedBlocksPeak,
-		r.EvictableBlocks,
-		r.Tokens,
-		r.SlotsFilled,
-		r.SlotsReserved,
-		r.BytesReserved,
-		r.CopiedBlocks,
-		r.Commits,
-		r.Aborts,
-		r.CommittedTokens,
-		r.Suspensions,
-		r.PageBytes,
-		r.Pages,
-		r.FreePages,
+		r.Sessions, r.Snapshots, r.Batches, r.SuspendedSessions, r.Blocks, r.FreeBlocks,
+		r.UsedBlocks, r.UsedBlocksPeak, r.EvictableBlocks, r.Tokens, r.SlotsFilled, r.SlotsReserved,
+		r.BytesReserved, r.CopiedBlocks, r.Commits, r.Aborts, r.CommittedTokens, r.Suspensions,
+		r.PageBytes, r.Pages, r.FreePages,
 	}
 }
 
@@ -510,14 +483,7 @@ type PoolStats struct {
 
 func poolStatsOf(r *raw.PoolStats) PoolStats {
 	return PoolStats{
-		r.BlockSize,
-		r.Blocks,
-		r.Free,
-		r.Used,
-		r.UsedPeak,
-		r.Shared,
-		r.Retired,
-		r.References,
+		r.BlockSize, r.Blocks, r.Free, r.Used, r.UsedPeak, r.Shared, r.Retired, r.References,
 		r.SlotsFilled,
 	}
 }
@@ -540,12 +506,7 @@ type SessionInfo struct {
 
 func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 	return SessionInfo{
-		r.Priority,
-		r.Suspended != 0,
-		r.Length,
-		r.Total,
-		r.Blocks,
-		r.ExclusiveBlocks,
+		r.Priority, r.Suspended != 0, r.Length, r.Total, r.Blocks, r.ExclusiveBlocks,
 	}
 }
 
@@ -565,11 +526,7 @@ type BlockState struct {
 
 func blockStateOf(r *raw.BlockState) BlockState {
 	return BlockState{
-		r.ID,
-		r.Generation,
-		r.References,
-		r.Filled,
-		r.Sealed != 0,
+		r.ID, r.Generation, r.References, r.Filled, r.Sealed != 0,
 	}
 }
 
@@ -601,16 +558,8 @@ type PrefixStats struct {
 
 func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	return PrefixStats{
-		r.Matches,
-		r.AskedTokens,
-		r.MatchedTokens,
-		r.MatchedBlocks,
-		r.PublishedBlocks,
-		r.EvictedBlocks,
-		r.ExpelledBlocks,
-		r.ClearedBlocks,
-		r.CachedBlocks,
-		r.EvictableBlocks,
+		r.Matches, r.AskedTokens, r.MatchedTokens, r.MatchedBlocks, r.PublishedBlocks,
+		r.EvictedBlocks, r.ExpelledBlocks, r.ClearedBlocks, r.CachedBlocks, r.EvictableBlocks,
 		r.PinnedBlocks,
 	}
 }
@@ -634,11 +583,7 @@ type PrefixEvent struct {
 
 func prefixEventOf(r *raw.PrefixEvent) PrefixEvent {
 	return PrefixEvent{
-		r.Number,
-		r.Hash,
-		r.Parent,
-		r.Position,
-		PrefixEventKind(r.Kind),
+		r.Number, r.Hash, r.Parent, r.Position, PrefixEventKind(r.Kind),
 	}
 }
 
@@ -676,19 +621,8 @@ type FileInfo struct {
 
 func fileInfoOf(r *raw.FileInfo) FileInfo {
 	return FileInfo{
-		r.Version,
-		r.Bytes,
-		r.KVBytes,
-		r.Sessions,
-		r.Tokens,
-		r.StoredTokens,
-		r.PrefixEntries,
-		r.BlockSize,
-		r.Groups,
-		r.Layers,
-		r.HasKV != 0,
-		r.Authenticated != 0,
-		r.FingerprintSize,
+		r.Version, r.Bytes, r.KVBytes, r.Sessions, r.Tokens, r.StoredTokens, r.PrefixEntries,
+		r.BlockSize, r.Groups, r.Layers, r.HasKV != 0, r.Authenticated != 0, r.FingerprintSize,
 		r.Fingerprint,
 	}
 }
@@ -721,17 +655,8 @@ type StoreStats struct {
 
 func storeStatsOf(r *raw.StoreStats) StoreStats {
 	return StoreStats{
-		r.Down != 0,
-		r.QueuedBlocks,
-		r.DroppedBlocks,
-		r.WrittenItems,
-		r.WrittenBytes,
-		r.KnownItems,
-		r.AskedItems,
-		r.ReadItems,
-		r.ReadBytes,
-		r.CorruptItems,
-		r.Failures,
+		r.Down != 0, r.QueuedBlocks, r.DroppedBlocks, r.WrittenItems, r.WrittenBytes, r.KnownItems,
+		r.AskedItems, r.ReadItems, r.ReadBytes, r.CorruptItems, r.Failures,
 	}
 }
 
@@ -745,7 +670,6 @@ type ComputeInfo struct {
 
 func computeInfoOf(r *raw.ComputeInfo) ComputeInfo {
 	return ComputeInfo{
-		r.Threads,
-		ISA(r.ISA),
+		r.Threads, ISA(r.ISA),
 	}
 }
