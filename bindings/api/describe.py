@@ -250,21 +250,22 @@ def undocumented(description):
 
 
 def pretty(value, indent=0):
-    """JSON with whatever fits on one line on one line, and short items of a list side by side."""
+    """JSON with whatever fits on one line on one line, and short parts side by side."""
     line = json.dumps(value, ensure_ascii=False)
     if len(line) + indent <= WIDTH or not value or not isinstance(value, dict | list):
         return line
-    inner = "\n" + " " * (indent + 1)
+    opening, closing, parts = "[", "]", [pretty(item, indent + 1) for item in value]
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key)}: {pretty(item, indent + 1)}" for key, item in value.items()]
-        return "{" + inner + ("," + inner).join(parts) + "}"
+        opening, closing = "{", "}"
+        parts = [f'"{key}": {pretty(item, indent + 1)}' for key, item in value.items()]
     lines = []
-    for part in (pretty(item, indent + 1) for item in value):
+    for part in parts:
         if lines and "\n" not in lines[-1] + part and indent + len(lines[-1] + part) + 4 <= WIDTH:
             lines[-1] += ", " + part
         else:
             lines.append(part)
-    return "[" + inner + ("," + inner).join(lines) + "]"
+    inner = "\n" + " " * (indent + 1)
+    return opening + inner + ("," + inner).join(lines) + closing
 
 
 def renew_or_check(path, text, check):

@@ -373,7 +373,7 @@ TEST(Copies, EachAttributeCanBeSeen) {
 
 std::set<std::string> fields_of(const std::string& name) {
   const std::string api = text_of(API);
-  const size_t begin = api.find("\"name\": \"" + name + "\",\n   \"header\"");
+  const size_t begin = api.find("\"name\": \"" + name + "\", \"header\"");
   const std::string described = api.substr(begin, api.find("\n   \"name\"", begin) - begin);
   std::set<std::string> fields;
   const std::regex field("\"name\": \"(\\w+)\",\\s*\"type\"");
