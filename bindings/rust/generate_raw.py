@@ -78,9 +78,18 @@ macro_rules! handle {
     };
 }
 
-/// A struct that begins with its size.
-macro_rules! sized {
-    ($name:ident) => {
+/// A struct of C. One that begins with its size has defaults.
+macro_rules! c_struct {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $kind,)*
+        }
+        c_struct!(default $name $($field)*);
+    };
+    (default $name:ident struct_size $($field:ident)*) => {
         impl Default for $name {
             /// The size of the struct; 0 in every other field.
             fn default() -> Self {
@@ -90,6 +99,7 @@ macro_rules! sized {
             }
         }
     };
+    (default $name:ident $($field:ident)*) => {};
 }
 """
 
@@ -161,19 +171,20 @@ def struct_lines(struct, api):
     documented = documentation if generator.reported(struct, api) else lambda *text: []
     lines = [
         "",
-        *documented(struct["doc"]),
-        "#[repr(C)]",
-        "#[derive(Clone, Copy, Debug)]",
-        f"pub struct {struct['name']} {{",
+        "c_struct! {",
+        *documented(struct["doc"], 4),
+        f"    {struct['name']} {{",
     ]
     for field in struct["fields"]:
-        lines += documented(field["doc"], 4)
-        declared = f"pub {safe(field['name'])}: {rust_type(field['type'], api)},"
-        lines += wrapped(declared, " " * 4, " " * 8)
-    lines.append("}")
-    if struct["fields"][0]["name"] == "struct_size":
-        lines.append(f"sized!({struct['name']});")
-    return lines
+        lines += documented(field["doc"], 8)
+        declared = f"{safe(field['name'])}: {rust_type(field['type'], api)},"
+        if documented is documentation or len(lines[-1]) + len(declared) >= WIDTH:
+            lines += wrapped(declared, " " * 8, " " * 12)
+        elif lines[-1].endswith("{"):
+            lines.append(" " * 8 + declared)
+        else:
+            lines[-1] += " " + declared
+    return [*lines, "    }", "}"]
 
 
 def function_lines(api):

@@ -39,9 +39,18 @@ macro_rules! handle {
     };
 }
 
-/// A struct that begins with its size.
-macro_rules! sized {
-    ($name:ident) => {
+/// A struct of C. One that begins with its size has defaults.
+macro_rules! c_struct {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $kind,)*
+        }
+        c_struct!(default $name $($field)*);
+    };
+    (default $name:ident struct_size $($field:ident)*) => {
         impl Default for $name {
             /// The size of the struct; 0 in every other field.
             fn default() -> Self {
@@ -51,6 +60,7 @@ macro_rules! sized {
             }
         }
     };
+    (default $name:ident $($field:ident)*) => {};
 }
 
 /// The version of the headers that this was made from.
@@ -401,630 +411,480 @@ c_enum! {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_tensor {
-    pub data: *mut c_void,
-    pub dtype: pkv_dtype,
-    pub batch_rows: u32,
-    pub row_stride: i64,
-    pub head_stride: i64,
+c_struct! {
+    pkv_tensor {
+        data: *mut c_void, dtype: pkv_dtype, batch_rows: u32, row_stride: i64, head_stride: i64,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_allocator {
-    pub alloc: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
-    pub free: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize)>,
-    pub user: *mut c_void,
+c_struct! {
+    pkv_allocator {
+        alloc: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+        free: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize)>,
+        user: *mut c_void,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_logger {
-    pub log: Option<unsafe extern "C" fn(*mut c_void, pkv_log_level, *const c_char)>,
-    pub user: *mut c_void,
+c_struct! {
+    pkv_logger {
+        log: Option<unsafe extern "C" fn(*mut c_void, pkv_log_level, *const c_char)>,
+        user: *mut c_void,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_runner {
-    pub run: Option<unsafe extern "C" fn(*mut c_void, usize, Option<unsafe extern "C" fn(*mut
-        c_void, usize, u32)>, *mut c_void)>,
-    pub user: *mut c_void,
-    pub threads: u32,
-    pub reserved: u32,
+c_struct! {
+    pkv_runner {
+        run: Option<unsafe extern "C" fn(*mut c_void, usize, Option<unsafe extern "C" fn(*mut
+            c_void, usize, u32)>, *mut c_void)>, user: *mut c_void, threads: u32, reserved: u32,
+    }
 }
 
-/// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used + retired.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_pool_stats {
-    /// sizeof(pkv_pool_stats): the caller sets it.
-    pub struct_size: u32,
-    /// Slots (tokens) per block.
-    pub block_size: u32,
-    /// Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
-    pub blocks: u64,
-    /// Blocks without references.
-    pub free: u64,
-    /// Blocks with at least one reference.
-    pub used: u64,
-    /// The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if
-    /// several threads took blocks at the same time.
-    pub used_peak: u64,
-    /// Blocks with more than one reference.
-    pub shared: u64,
-    /// Blocks no longer used because their generation reached its limit.
-    pub retired: u64,
-    /// References to all blocks.
-    pub references: u64,
-    /// Slots that hold a token; a shared block counts once.
-    pub slots_filled: u64,
-}
-sized!(pkv_pool_stats);
-
-/// Statistics of a cache over all layer groups. Since 0.1.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_cache_stats {
-    /// sizeof(pkv_cache_stats): the caller sets it.
-    pub struct_size: u32,
-    /// Open sessions.
-    pub sessions: u32,
-    /// Open snapshots.
-    pub snapshots: u32,
-    /// Batches in progress: neither committed nor aborted.
-    pub batches: u32,
-    /// Sessions suspended now.
-    pub suspended_sessions: u64,
-    /// Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
-    /// have now.
-    pub blocks: u64,
-    /// Blocks that are free.
-    pub free_blocks: u64,
-    /// Blocks in use; a shared block counts once.
-    pub used_blocks: u64,
-    /// The most blocks in use at once so far.
-    pub used_blocks_peak: u64,
-    /// Used blocks that only the prefix index holds. They are evicted when free blocks run out.
-    pub evictable_blocks: u64,
-    /// Committed tokens of all sessions; shared ones count in each session.
-    pub tokens: u64,
-    /// Slots that hold a token, over all groups; a shared block counts once.
-    pub slots_filled: u64,
-    /// Slots of blocks in use, filled or not.
-    pub slots_reserved: u64,
-    /// Bytes of K and V memory that the cache has mapped or allocated.
-    pub bytes_reserved: u64,
-    /// Blocks copied by copy-on-write so far.
-    pub copied_blocks: u64,
-    /// Batches committed so far.
-    pub commits: u64,
-    /// Batches aborted so far.
-    pub aborts: u64,
-    /// Tokens committed so far.
-    pub committed_tokens: u64,
-    /// Sessions suspended so far.
-    pub suspensions: u64,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Pages in all.
-    pub pages: u64,
-    /// Pages of no group now.
-    pub free_pages: u64,
-}
-sized!(pkv_cache_stats);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_layer_group {
-    pub struct_size: u32,
-    pub layers: u32,
-    pub layer_indices: *const u32,
-    pub query_heads: u32,
-    pub kv_heads: u32,
-    pub key_dim: u32,
-    pub value_dim: u32,
-    pub dtype: pkv_dtype,
-    pub value_dtype: pkv_dtype,
-    pub window: u32,
-    pub sinks: u32,
-    pub latent: u32,
-    pub rotation: pkv_rotation,
-    pub key_rotation: *const f32,
-    pub value_rotation: *const f32,
-    pub state_bytes: u64,
-    pub checkpoint_tokens: u32,
-    pub draft_tokens: u32,
-    pub blocks: u64,
-}
-sized!(pkv_layer_group);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_prefix_config {
-    pub struct_size: u32,
-    pub eviction: pkv_eviction,
-    pub pinned_blocks: u64,
-    pub salt_blocks: u64,
-    pub events: u32,
-    pub doubling_depth: u32,
-}
-sized!(pkv_prefix_config);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_cache_config {
-    pub struct_size: u32,
-    pub group_count: u32,
-    pub groups: *const pkv_layer_group,
-    pub storage: pkv_storage,
-    pub layout: pkv_layout,
-    pub block_size: u32,
-    pub shared_memory: u32,
-    pub blocks: u64,
-    pub memory_bytes: u64,
-    pub watermark: u32,
-    pub huge_pages: pkv_huge_pages,
-    pub prefault: u32,
-    pub reserved: u32,
-    pub memory_directory: *const c_char,
-    pub threads: u32,
-    pub isa: pkv_isa,
-    pub prefix: *const pkv_prefix_config,
-    pub store: *const pkv_store_config,
-    pub allocator: *const pkv_allocator,
-    pub runner: *const pkv_runner,
-    pub logger: *const pkv_logger,
-}
-sized!(pkv_cache_config);
-
-/// Sizes of K and V, for one layer group or all of them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_cache_plan {
-    /// sizeof(pkv_cache_plan): the caller sets it.
-    pub struct_size: u32,
-    /// The number of groups that these sizes cover.
-    pub groups: u32,
-    /// K and V of one token in all layers; states have none.
-    pub bytes_per_token: u64,
-    /// block_size times that, or a state of each layer.
-    pub bytes_per_block: u64,
-    /// Blocks, summed over groups; with shared_memory, each group counts as if it had all of it.
-    pub blocks: u64,
-    /// Tokens that fit: the minimum over groups with neither a window nor states, or over all
-    /// groups if there is none.
-    pub tokens: u64,
-    /// Bytes of all K and V memory.
-    pub total_bytes: u64,
-    /// Bytes of the pools' own tables.
-    pub bookkeeping_bytes: u64,
-}
-sized!(pkv_cache_plan);
-
-/// The options of a cache, with defaults filled in.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_cache_info {
-    /// sizeof(pkv_cache_info): the caller sets it.
-    pub struct_size: u32,
-    /// Where K and V are stored.
-    pub storage: pkv_storage,
-    /// The layout of the bytes.
-    pub layout: pkv_layout,
-    /// Tokens per block.
-    pub block_size: u32,
-    /// The number of layer groups.
-    pub groups: u32,
-    /// Layers of all groups.
-    pub layers: u32,
-    /// Threads that compute attention.
-    pub threads: u32,
-    /// The instruction set of the kernels that run.
-    pub isa: pkv_isa,
-}
-sized!(pkv_cache_info);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_pool_config {
-    pub struct_size: u32,
-    pub blocks: u32,
-    pub block_size: u32,
-    pub reserved: u32,
-    pub allocator: *const pkv_allocator,
-}
-sized!(pkv_pool_config);
-
-/// The state of one block.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_block_state {
-    /// sizeof(pkv_block_state): the caller sets it.
-    pub struct_size: u32,
-    /// The block id.
-    pub id: u32,
-    /// The number of times that this id was freed.
-    pub generation: u32,
-    /// 0: free.
-    pub references: u32,
-    /// Slots claimed, 0 to block_size.
-    pub filled: u32,
-    /// 1: read-only.
-    pub sealed: u32,
-}
-sized!(pkv_block_state);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_session_config {
-    pub struct_size: u32,
-    pub priority: i32,
-    pub prefix: pkv_prefix_use,
-    pub retention: pkv_retention,
-    pub salt: *const c_void,
-    pub salt_size: u64,
-}
-sized!(pkv_session_config);
-
-/// The current state of a session.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_session_info {
-    /// sizeof(pkv_session_info): the caller sets it.
-    pub struct_size: u32,
-    /// From the session's config, or set later.
-    pub priority: i32,
-    /// 1: between pkv_session_suspend and pkv_session_resume.
-    pub suspended: u32,
-    /// 0.
-    pub reserved: u32,
-    /// Committed tokens.
-    pub length: u64,
-    /// Committed tokens and those to be computed again.
-    pub total: u64,
-    /// Blocks held, over all groups, including reserved ones.
-    pub blocks: u64,
-    /// Blocks held by nothing else: suspend or close frees them.
-    pub exclusive_blocks: u64,
-}
-sized!(pkv_session_info);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_compute_config {
-    pub struct_size: u32,
-    pub threads: u32,
-    pub isa: pkv_isa,
-    pub reserved: u32,
-    pub allocator: *const pkv_allocator,
-    pub runner: *const pkv_runner,
-}
-sized!(pkv_compute_config);
-
-/// The threads and instruction set of a pkv_compute.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_compute_info {
-    /// sizeof(pkv_compute_info): the caller sets it.
-    pub struct_size: u32,
-    /// Threads, including the caller's.
-    pub threads: u32,
-    /// The instruction set of its kernels.
-    pub isa: pkv_isa,
-    /// 0.
-    pub reserved: u32,
-}
-sized!(pkv_compute_info);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_kv_view {
-    pub struct_size: u32,
-    pub layout: pkv_layout,
-    pub block_size: u32,
-    pub kv_heads: u32,
-    pub key_dim: u32,
-    pub value_dim: u32,
-    pub dtype: pkv_dtype,
-    pub value_dtype: pkv_dtype,
-    pub blocks: u64,
-    pub k: *mut c_void,
-    pub v: *mut c_void,
-    pub k_block_stride: i64,
-    pub k_row_stride: i64,
-    pub k_head_stride: i64,
-    pub v_block_stride: i64,
-    pub v_row_stride: i64,
-    pub v_head_stride: i64,
-    pub rotation: pkv_rotation,
-    pub reserved: u32,
-    pub key_rotation: *const f32,
-    pub value_rotation: *const f32,
-}
-sized!(pkv_kv_view);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_attention_sequences {
-    pub struct_size: u32,
-    pub query_heads: u32,
-    pub count: u64,
-    pub query_lengths: *const u32,
-    pub kv_lengths: *const u64,
-    pub block_tables: *const u32,
-    pub block_table_stride: u64,
-    pub first_rows: *const u32,
-    pub query_positions: *const i64,
-}
-sized!(pkv_attention_sequences);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_mask {
-    pub struct_size: u32,
-    pub kind: pkv_mask_kind,
-    pub data: *const c_void,
-    pub row_stride: i64,
-    pub batch_stride: i64,
-    pub columns: u64,
-    pub first_positions: *const i64,
-}
-sized!(pkv_mask);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_chosen_blocks {
-    pub struct_size: u32,
-    pub top: u32,
-    pub first: u32,
-    pub last: u32,
-    pub together: u32,
-    pub reserved: u32,
-    pub lists: *const u32,
-    pub list_size: u64,
-    pub chosen: *mut u32,
-}
-sized!(pkv_chosen_blocks);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_block_mass {
-    pub struct_size: u32,
-    pub queries: u32,
-    pub masses: *mut f32,
-    pub size: u64,
-}
-sized!(pkv_block_mass);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_attention_params {
-    pub struct_size: u32,
-    pub scale: f32,
-    pub bidirectional: u32,
-    pub window: u32,
-    pub sinks: u32,
-    pub softcap: f32,
-    pub head_windows: *const u32,
-    pub head_sinks: *const u32,
-    pub alibi_slopes: *const f32,
-    pub sink_logits: *const f32,
-    pub mask: *const pkv_mask,
-    pub chosen_blocks: *const pkv_chosen_blocks,
-    pub block_mass: *const pkv_block_mass,
-    pub lse: *mut f32,
-}
-sized!(pkv_attention_params);
-
-/// Statistics of the index, for one salt or all.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_prefix_stats {
-    /// sizeof(pkv_prefix_stats): the caller sets it.
-    pub struct_size: u32,
-    /// 0.
-    pub reserved: u32,
-    /// Calls of pkv_session_match_prefix, and resumes.
-    pub matches: u64,
-    /// Tokens looked for.
-    pub asked_tokens: u64,
-    /// Tokens found.
-    pub matched_tokens: u64,
-    /// Whole block positions found.
-    pub matched_blocks: u64,
-    /// Block positions cached so far.
-    pub published_blocks: u64,
-    /// Block positions removed so far because memory was needed.
-    pub evicted_blocks: u64,
-    /// Block positions removed so far because their salt's quota was full.
-    pub expelled_blocks: u64,
-    /// Block positions removed so far by pkv_prefix_clear.
-    pub cleared_blocks: u64,
-    /// Block positions cached now.
-    pub cached_blocks: u64,
-    /// Of these, unused and not pinned.
-    pub evictable_blocks: u64,
-    /// Of these, pinned.
-    pub pinned_blocks: u64,
-}
-sized!(pkv_prefix_stats);
-
-/// A change of one block position. A match of a prompt ends after the last of its positions that
-/// were stored and not removed since. Without windows, a position is stored after the one before it
-/// and removed before it; if a group has a window, positions before it may be missing. This struct
-/// is pinned: it will not grow.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_prefix_event {
-    /// Counts from 0.
-    pub number: u64,
-    /// Hash of the block and all before it: see pkv_prefix_hash_blocks.
-    pub hash: u64,
-    /// Hash of the block before it; for the first block, of the salt.
-    pub parent: u64,
-    /// Position of its first token.
-    pub position: u64,
-    /// What happened.
-    pub kind: pkv_prefix_event_kind,
-    /// 0.
-    pub reserved: u32,
+c_struct! {
+    /// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used + retired.
+    pkv_pool_stats {
+        /// sizeof(pkv_pool_stats): the caller sets it.
+        struct_size: u32,
+        /// Slots (tokens) per block.
+        block_size: u32,
+        /// Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
+        blocks: u64,
+        /// Blocks without references.
+        free: u64,
+        /// Blocks with at least one reference.
+        used: u64,
+        /// The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if
+        /// several threads took blocks at the same time.
+        used_peak: u64,
+        /// Blocks with more than one reference.
+        shared: u64,
+        /// Blocks no longer used because their generation reached its limit.
+        retired: u64,
+        /// References to all blocks.
+        references: u64,
+        /// Slots that hold a token; a shared block counts once.
+        slots_filled: u64,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_stream {
-    pub struct_size: u32,
-    pub kind: pkv_stream_kind,
-    pub path: *const c_char,
-    pub descriptor: i32,
-    pub reserved: u32,
-    pub data: *mut c_void,
-    pub size: u64,
-    pub read: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64) -> i64>,
-    pub write: Option<unsafe extern "C" fn(*mut c_void, *const c_void, u64) -> i64>,
-    pub user: *mut c_void,
-}
-sized!(pkv_stream);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_file_config {
-    pub struct_size: u32,
-    pub prefix_index: u32,
-    pub trust_salts: u32,
-    pub skip_fsync: u32,
-    pub fingerprint: *const c_void,
-    pub fingerprint_size: u64,
-    pub key: *const c_void,
-    pub key_size: u64,
-}
-sized!(pkv_file_config);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_file_item {
-    pub session: pkv_session,
-    pub snapshot: pkv_snapshot,
-    pub label: u64,
-}
-
-/// The properties of a file.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_file_info {
-    /// sizeof(pkv_file_info): the caller sets it.
-    pub struct_size: u32,
-    /// Version of the format: 1 without a key, 2 with one.
-    pub version: u32,
-    /// Size of the file.
-    pub bytes: u64,
-    /// Of these, bytes of K and V.
-    pub kv_bytes: u64,
-    /// Sessions and snapshots.
-    pub sessions: u64,
-    /// Tokens of all of these; shared ones count in each.
-    pub tokens: u64,
-    /// Positions whose K and V are stored; shared ones count once.
-    pub stored_tokens: u64,
-    /// Entries of the prefix index.
-    pub prefix_entries: u64,
-    /// Tokens per block of the cache that was saved.
-    pub block_size: u32,
-    /// Layer groups.
-    pub groups: u32,
-    /// Layers over all groups.
-    pub layers: u32,
-    /// 0: saved with storage NONE.
-    pub has_kv: u32,
-    /// 1: saved with a key, so encrypted and authenticated.
-    pub authenticated: u32,
-    /// Bytes of the fingerprint; 0: the file has none.
-    pub fingerprint_size: u32,
-    /// The fingerprint.
-    pub fingerprint: [u8; 64],
-}
-sized!(pkv_file_info);
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_store_item {
-    pub key: [u8; 32],
-    pub data: *mut c_void,
-    pub size: u64,
+c_struct! {
+    /// Statistics of a cache over all layer groups. Since 0.1.
+    pkv_cache_stats {
+        /// sizeof(pkv_cache_stats): the caller sets it.
+        struct_size: u32,
+        /// Open sessions.
+        sessions: u32,
+        /// Open snapshots.
+        snapshots: u32,
+        /// Batches in progress: neither committed nor aborted.
+        batches: u32,
+        /// Sessions suspended now.
+        suspended_sessions: u64,
+        /// Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that
+        /// groups have now.
+        blocks: u64,
+        /// Blocks that are free.
+        free_blocks: u64,
+        /// Blocks in use; a shared block counts once.
+        used_blocks: u64,
+        /// The most blocks in use at once so far.
+        used_blocks_peak: u64,
+        /// Used blocks that only the prefix index holds. They are evicted when free blocks run out.
+        evictable_blocks: u64,
+        /// Committed tokens of all sessions; shared ones count in each session.
+        tokens: u64,
+        /// Slots that hold a token, over all groups; a shared block counts once.
+        slots_filled: u64,
+        /// Slots of blocks in use, filled or not.
+        slots_reserved: u64,
+        /// Bytes of K and V memory that the cache has mapped or allocated.
+        bytes_reserved: u64,
+        /// Blocks copied by copy-on-write so far.
+        copied_blocks: u64,
+        /// Batches committed so far.
+        commits: u64,
+        /// Batches aborted so far.
+        aborts: u64,
+        /// Tokens committed so far.
+        committed_tokens: u64,
+        /// Sessions suspended so far.
+        suspensions: u64,
+        /// Bytes of a page.
+        page_bytes: u64,
+        /// Pages in all.
+        pages: u64,
+        /// Pages of no group now.
+        free_pages: u64,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_store {
-    pub struct_size: u32,
-    pub reserved: u32,
-    pub user: *mut c_void,
-    pub put: Option<unsafe extern "C" fn(*mut c_void, usize, *const pkv_store_item) -> i64>,
-    pub get: Option<unsafe extern "C" fn(*mut c_void, usize, *mut pkv_store_item) -> i64>,
-    pub probe: Option<unsafe extern "C" fn(*mut c_void, usize, *mut pkv_store_item) -> i64>,
-    pub drop: Option<unsafe extern "C" fn(*mut c_void, usize, *const pkv_store_item) -> i64>,
-    pub close: Option<unsafe extern "C" fn(*mut c_void)>,
+c_struct! {
+    pkv_layer_group {
+        struct_size: u32, layers: u32, layer_indices: *const u32, query_heads: u32, kv_heads: u32,
+        key_dim: u32, value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, window: u32,
+        sinks: u32, latent: u32, rotation: pkv_rotation, key_rotation: *const f32,
+        value_rotation: *const f32, state_bytes: u64, checkpoint_tokens: u32, draft_tokens: u32,
+        blocks: u64,
+    }
 }
-sized!(pkv_store);
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_store_config {
-    pub struct_size: u32,
-    pub wait_ms: u32,
-    pub store: *const pkv_store,
-    pub fingerprint: *const c_void,
-    pub fingerprint_size: u64,
-    pub key: *const c_void,
-    pub key_size: u64,
-    pub buffer_bytes: u64,
-    pub queue_blocks: u64,
+c_struct! {
+    pkv_prefix_config {
+        struct_size: u32, eviction: pkv_eviction, pinned_blocks: u64, salt_blocks: u64, events: u32,
+        doubling_depth: u32,
+    }
 }
-sized!(pkv_store_config);
 
-/// Statistics of a cache's store. An item is one block of one layer group.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_store_stats {
-    /// sizeof(pkv_store_stats): the caller sets it.
-    pub struct_size: u32,
-    /// 1: the store failed recently, and gets no calls for a while.
-    pub down: u32,
-    /// Block positions that wait to be written.
-    pub queued_blocks: u64,
-    /// Block positions not written: the queue was full, memory was needed, or the store failed.
-    pub dropped_blocks: u64,
-    /// Items that the store accepted.
-    pub written_items: u64,
-    /// Bytes of these items.
-    pub written_bytes: u64,
-    /// Items not written because the store had them.
-    pub known_items: u64,
-    /// Items looked for in the store.
-    pub asked_items: u64,
-    /// Items that the store returned.
-    pub read_items: u64,
-    /// Bytes of these items.
-    pub read_bytes: u64,
-    /// Items with changed bytes: misses.
-    pub corrupt_items: u64,
-    /// Calls of the store that failed.
-    pub failures: u64,
+c_struct! {
+    pkv_cache_config {
+        struct_size: u32, group_count: u32, groups: *const pkv_layer_group, storage: pkv_storage,
+        layout: pkv_layout, block_size: u32, shared_memory: u32, blocks: u64, memory_bytes: u64,
+        watermark: u32, huge_pages: pkv_huge_pages, prefault: u32, reserved: u32,
+        memory_directory: *const c_char, threads: u32, isa: pkv_isa,
+        prefix: *const pkv_prefix_config, store: *const pkv_store_config,
+        allocator: *const pkv_allocator, runner: *const pkv_runner, logger: *const pkv_logger,
+    }
 }
-sized!(pkv_store_stats);
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_directory_config {
-    pub struct_size: u32,
-    pub durable: u32,
-    pub path: *const c_char,
-    pub capacity_bytes: u64,
+c_struct! {
+    /// Sizes of K and V, for one layer group or all of them.
+    pkv_cache_plan {
+        /// sizeof(pkv_cache_plan): the caller sets it.
+        struct_size: u32,
+        /// The number of groups that these sizes cover.
+        groups: u32,
+        /// K and V of one token in all layers; states have none.
+        bytes_per_token: u64,
+        /// block_size times that, or a state of each layer.
+        bytes_per_block: u64,
+        /// Blocks, summed over groups; with shared_memory, each group counts as if it had all of
+        /// it.
+        blocks: u64,
+        /// Tokens that fit: the minimum over groups with neither a window nor states, or over all
+        /// groups if there is none.
+        tokens: u64,
+        /// Bytes of all K and V memory.
+        total_bytes: u64,
+        /// Bytes of the pools' own tables.
+        bookkeeping_bytes: u64,
+    }
 }
-sized!(pkv_directory_config);
+
+c_struct! {
+    /// The options of a cache, with defaults filled in.
+    pkv_cache_info {
+        /// sizeof(pkv_cache_info): the caller sets it.
+        struct_size: u32,
+        /// Where K and V are stored.
+        storage: pkv_storage,
+        /// The layout of the bytes.
+        layout: pkv_layout,
+        /// Tokens per block.
+        block_size: u32,
+        /// The number of layer groups.
+        groups: u32,
+        /// Layers of all groups.
+        layers: u32,
+        /// Threads that compute attention.
+        threads: u32,
+        /// The instruction set of the kernels that run.
+        isa: pkv_isa,
+    }
+}
+
+c_struct! {
+    pkv_pool_config {
+        struct_size: u32, blocks: u32, block_size: u32, reserved: u32,
+        allocator: *const pkv_allocator,
+    }
+}
+
+c_struct! {
+    /// The state of one block.
+    pkv_block_state {
+        /// sizeof(pkv_block_state): the caller sets it.
+        struct_size: u32,
+        /// The block id.
+        id: u32,
+        /// The number of times that this id was freed.
+        generation: u32,
+        /// 0: free.
+        references: u32,
+        /// Slots claimed, 0 to block_size.
+        filled: u32,
+        /// 1: read-only.
+        sealed: u32,
+    }
+}
+
+c_struct! {
+    pkv_session_config {
+        struct_size: u32, priority: i32, prefix: pkv_prefix_use, retention: pkv_retention,
+        salt: *const c_void, salt_size: u64,
+    }
+}
+
+c_struct! {
+    /// The current state of a session.
+    pkv_session_info {
+        /// sizeof(pkv_session_info): the caller sets it.
+        struct_size: u32,
+        /// From the session's config, or set later.
+        priority: i32,
+        /// 1: between pkv_session_suspend and pkv_session_resume.
+        suspended: u32,
+        /// 0.
+        reserved: u32,
+        /// Committed tokens.
+        length: u64,
+        /// Committed tokens and those to be computed again.
+        total: u64,
+        /// Blocks held, over all groups, including reserved ones.
+        blocks: u64,
+        /// Blocks held by nothing else: suspend or close frees them.
+        exclusive_blocks: u64,
+    }
+}
+
+c_struct! {
+    pkv_compute_config {
+        struct_size: u32, threads: u32, isa: pkv_isa, reserved: u32,
+        allocator: *const pkv_allocator, runner: *const pkv_runner,
+    }
+}
+
+c_struct! {
+    /// The threads and instruction set of a pkv_compute.
+    pkv_compute_info {
+        /// sizeof(pkv_compute_info): the caller sets it.
+        struct_size: u32,
+        /// Threads, including the caller's.
+        threads: u32,
+        /// The instruction set of its kernels.
+        isa: pkv_isa,
+        /// 0.
+        reserved: u32,
+    }
+}
+
+c_struct! {
+    pkv_kv_view {
+        struct_size: u32, layout: pkv_layout, block_size: u32, kv_heads: u32, key_dim: u32,
+        value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, blocks: u64, k: *mut c_void,
+        v: *mut c_void, k_block_stride: i64, k_row_stride: i64, k_head_stride: i64,
+        v_block_stride: i64, v_row_stride: i64, v_head_stride: i64, rotation: pkv_rotation,
+        reserved: u32, key_rotation: *const f32, value_rotation: *const f32,
+    }
+}
+
+c_struct! {
+    pkv_attention_sequences {
+        struct_size: u32, query_heads: u32, count: u64, query_lengths: *const u32,
+        kv_lengths: *const u64, block_tables: *const u32, block_table_stride: u64,
+        first_rows: *const u32, query_positions: *const i64,
+    }
+}
+
+c_struct! {
+    pkv_mask {
+        struct_size: u32, kind: pkv_mask_kind, data: *const c_void, row_stride: i64,
+        batch_stride: i64, columns: u64, first_positions: *const i64,
+    }
+}
+
+c_struct! {
+    pkv_chosen_blocks {
+        struct_size: u32, top: u32, first: u32, last: u32, together: u32, reserved: u32,
+        lists: *const u32, list_size: u64, chosen: *mut u32,
+    }
+}
+
+c_struct! {
+    pkv_block_mass {
+        struct_size: u32, queries: u32, masses: *mut f32, size: u64,
+    }
+}
+
+c_struct! {
+    pkv_attention_params {
+        struct_size: u32, scale: f32, bidirectional: u32, window: u32, sinks: u32, softcap: f32,
+        head_windows: *const u32, head_sinks: *const u32, alibi_slopes: *const f32,
+        sink_logits: *const f32, mask: *const pkv_mask, chosen_blocks: *const pkv_chosen_blocks,
+        block_mass: *const pkv_block_mass, lse: *mut f32,
+    }
+}
+
+c_struct! {
+    /// Statistics of the index, for one salt or all.
+    pkv_prefix_stats {
+        /// sizeof(pkv_prefix_stats): the caller sets it.
+        struct_size: u32,
+        /// 0.
+        reserved: u32,
+        /// Calls of pkv_session_match_prefix, and resumes.
+        matches: u64,
+        /// Tokens looked for.
+        asked_tokens: u64,
+        /// Tokens found.
+        matched_tokens: u64,
+        /// Whole block positions found.
+        matched_blocks: u64,
+        /// Block positions cached so far.
+        published_blocks: u64,
+        /// Block positions removed so far because memory was needed.
+        evicted_blocks: u64,
+        /// Block positions removed so far because their salt's quota was full.
+        expelled_blocks: u64,
+        /// Block positions removed so far by pkv_prefix_clear.
+        cleared_blocks: u64,
+        /// Block positions cached now.
+        cached_blocks: u64,
+        /// Of these, unused and not pinned.
+        evictable_blocks: u64,
+        /// Of these, pinned.
+        pinned_blocks: u64,
+    }
+}
+
+c_struct! {
+    /// A change of one block position. A match of a prompt ends after the last of its positions
+    /// that were stored and not removed since. Without windows, a position is stored after the one
+    /// before it and removed before it; if a group has a window, positions before it may be
+    /// missing. This struct is pinned: it will not grow.
+    pkv_prefix_event {
+        /// Counts from 0.
+        number: u64,
+        /// Hash of the block and all before it: see pkv_prefix_hash_blocks.
+        hash: u64,
+        /// Hash of the block before it; for the first block, of the salt.
+        parent: u64,
+        /// Position of its first token.
+        position: u64,
+        /// What happened.
+        kind: pkv_prefix_event_kind,
+        /// 0.
+        reserved: u32,
+    }
+}
+
+c_struct! {
+    pkv_stream {
+        struct_size: u32, kind: pkv_stream_kind, path: *const c_char, descriptor: i32,
+        reserved: u32, data: *mut c_void, size: u64,
+        read: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64) -> i64>,
+        write: Option<unsafe extern "C" fn(*mut c_void, *const c_void, u64) -> i64>,
+        user: *mut c_void,
+    }
+}
+
+c_struct! {
+    pkv_file_config {
+        struct_size: u32, prefix_index: u32, trust_salts: u32, skip_fsync: u32,
+        fingerprint: *const c_void, fingerprint_size: u64, key: *const c_void, key_size: u64,
+    }
+}
+
+c_struct! {
+    pkv_file_item {
+        session: pkv_session, snapshot: pkv_snapshot, label: u64,
+    }
+}
+
+c_struct! {
+    /// The properties of a file.
+    pkv_file_info {
+        /// sizeof(pkv_file_info): the caller sets it.
+        struct_size: u32,
+        /// Version of the format: 1 without a key, 2 with one.
+        version: u32,
+        /// Size of the file.
+        bytes: u64,
+        /// Of these, bytes of K and V.
+        kv_bytes: u64,
+        /// Sessions and snapshots.
+        sessions: u64,
+        /// Tokens of all of these; shared ones count in each.
+        tokens: u64,
+        /// Positions whose K and V are stored; shared ones count once.
+        stored_tokens: u64,
+        /// Entries of the prefix index.
+        prefix_entries: u64,
+        /// Tokens per block of the cache that was saved.
+        block_size: u32,
+        /// Layer groups.
+        groups: u32,
+        /// Layers over all groups.
+        layers: u32,
+        /// 0: saved with storage NONE.
+        has_kv: u32,
+        /// 1: saved with a key, so encrypted and authenticated.
+        authenticated: u32,
+        /// Bytes of the fingerprint; 0: the file has none.
+        fingerprint_size: u32,
+        /// The fingerprint.
+        fingerprint: [u8; 64],
+    }
+}
+
+c_struct! {
+    pkv_store_item {
+        key: [u8; 32], data: *mut c_void, size: u64,
+    }
+}
+
+c_struct! {
+    pkv_store {
+        struct_size: u32, reserved: u32, user: *mut c_void,
+        put: Option<unsafe extern "C" fn(*mut c_void, usize, *const pkv_store_item) -> i64>,
+        get: Option<unsafe extern "C" fn(*mut c_void, usize, *mut pkv_store_item) -> i64>,
+        probe: Option<unsafe extern "C" fn(*mut c_void, usize, *mut pkv_store_item) -> i64>,
+        drop: Option<unsafe extern "C" fn(*mut c_void, usize, *const pkv_store_item) -> i64>,
+        close: Option<unsafe extern "C" fn(*mut c_void)>,
+    }
+}
+
+c_struct! {
+    pkv_store_config {
+        struct_size: u32, wait_ms: u32, store: *const pkv_store, fingerprint: *const c_void,
+        fingerprint_size: u64, key: *const c_void, key_size: u64, buffer_bytes: u64,
+        queue_blocks: u64,
+    }
+}
+
+c_struct! {
+    /// Statistics of a cache's store. An item is one block of one layer group.
+    pkv_store_stats {
+        /// sizeof(pkv_store_stats): the caller sets it.
+        struct_size: u32,
+        /// 1: the store failed recently, and gets no calls for a while.
+        down: u32,
+        /// Block positions that wait to be written.
+        queued_blocks: u64,
+        /// Block positions not written: the queue was full, memory was needed, or the store failed.
+        dropped_blocks: u64,
+        /// Items that the store accepted.
+        written_items: u64,
+        /// Bytes of these items.
+        written_bytes: u64,
+        /// Items not written because the store had them.
+        known_items: u64,
+        /// Items looked for in the store.
+        asked_items: u64,
+        /// Items that the store returned.
+        read_items: u64,
+        /// Bytes of these items.
+        read_bytes: u64,
+        /// Items with changed bytes: misses.
+        corrupt_items: u64,
+        /// Calls of the store that failed.
+        failures: u64,
+    }
+}
+
+c_struct! {
+    pkv_directory_config {
+        struct_size: u32, durable: u32, path: *const c_char, capacity_bytes: u64,
+    }
+}
 
 /// Hands the list of all functions to a macro: linked and opened at run time they are
 /// the same ones.
