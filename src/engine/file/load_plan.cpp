@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/status.h"
+#include "engine/memory/coverage.h"
 
 namespace pkv::file {
 
@@ -216,16 +217,10 @@ void LoadPlan::check_visible(const Text& text, const BlockTables& table) const {
       check_state(text, table[g]);
       continue;
     }
-    const memory::Shape& shape = group(g).shape;
-    const uint64_t end = table[g].size(), tail = text.length % block_size_ != 0 ? end - 1 : end;
-    const uint64_t seen = shape.window == 0 ? 0
-                          : text.length < shape.window
-                              ? 0
-                              : (text.length + 1 - shape.window) / block_size_;
-    const uint64_t sinks =
-        shape.window == 0 ? 0 : std::min(end, ceil_div(shape.sinks, block_size_));
-    for (uint64_t i = 0; i < end; i++) {
-      if (table[g][i] != memory::no_block || (i >= sinks && i < std::min(seen, tail))) continue;
+    const uint64_t sinks = group(g).blocks_for(group(g).shape.sinks),
+                   needed = group(g).block_of(memory::first_needed(group(g), text.length));
+    for (uint64_t i = 0; i < table[g].size(); i++) {
+      if (table[g][i] != memory::no_block || (i >= sinks && i < needed)) continue;
       const unsigned long long first = i * block_size_;
       if (tables_.block_size % block_size_ == 0)
         fail(PKV_CORRUPT, "group %zu: the file lacks tokens from %llu on, which are attended to", g,

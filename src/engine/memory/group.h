@@ -65,8 +65,6 @@ struct Group {
   bool has_states() const { return shape.state_bytes != 0; }
   // Returns whether sequences release blocks that their next token does not need.
   bool sparse() const { return shape.window != 0 || has_states(); }
-  // Returns how many blocks directly before a token it needs at most, if sparse().
-  uint64_t blocks_seen() const { return has_states() ? 1 : blocks_for(shape.window); }
   // Returns whether a session of a group of states keeps the state after `tokens` tokens for ever.
   bool is_checkpoint(uint64_t tokens) const {
     return shape.checkpoint_tokens != 0 && tokens % shape.checkpoint_tokens == 0;

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "base/vectors.h"
+#include "engine/memory/coverage.h"
 
 namespace pkv::memory {
 
@@ -174,7 +175,7 @@ bool Sequence::fits_whole(uint64_t end) const {
 
 uint64_t Sequence::blocks_in_step(uint64_t length, uint64_t end) const {
   if (group_->has_states()) return count_states(length, end) + (length > 0 ? 1 : 0);
-  return blocks_to_hold(std::max(first_kept(), window_begin(length)), end);
+  return blocks_to_hold(std::max(first_kept(), first_seen(*group_, length)), end);
 }
 
 void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const {
@@ -189,16 +190,11 @@ void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const 
        group_->pool.blocks());
 }
 
-uint64_t Sequence::window_begin(uint64_t length) const {
-  const uint64_t window = group_->shape.window;
-  return window == 0 || length < window ? 0 : length + 1 - window;
-}
-
 Sequence::Entries Sequence::expired(uint64_t length) const {
   if (group_->has_states()) return expired_states(length);
   if (group_->shape.window == 0) return {0, 0};
   return {std::max<size_t>(sink_blocks(), first_kept() / group_->block_size),
-          std::min<size_t>(group_->block_of(window_begin(length)), blocks_.size())};
+          std::min<size_t>(group_->block_of(first_seen(*group_, length)), blocks_.size())};
 }
 
 std::span<const Block> Sequence::expired_spares(uint64_t length, uint64_t taken,
@@ -319,7 +315,7 @@ void Sequence::commit(uint64_t length, uint64_t end, std::span<const uint32_t> k
   mark_filled(length, end);
   // Blocks are released one step after they left the window, judged by the length before this step.
   // So a trim back to that length still works.
-  const size_t gone = group_->block_of(window_begin(length));
+  const size_t gone = group_->block_of(first_seen(*group_, length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
   if (!spare_blocks_.empty()) release_expired_spares(end, 0);
 }
@@ -342,13 +338,9 @@ void Sequence::drop_unused(uint64_t length) noexcept {
 
 bool Sequence::can_trim(uint64_t length) const {
   if (group_->has_states()) return length == 0 || state_block(length) != no_block;
-  uint64_t needed = window_begin(length);
-  if (group_->offset_of(length) != 0) {
-    // A window of one token sees nothing before it, but the next step writes into the part-filled
-    // tail, so that must be held.
-    needed = std::min(needed, length - 1);
-    if (blocks_[group_->block_of(length)] == dropped_block) return false;
-  }
+  if (group_->offset_of(length) != 0 && blocks_[group_->block_of(length)] == dropped_block)
+    return false;
+  const uint64_t needed = first_needed(*group_, length);
   return needed >= length || needed >= first_kept() || length <= sinks_end();
 }
 

@@ -203,9 +203,6 @@ class Sequence {
   // Returns K and V of a layer for the kernels. Not to be called for storage NONE.
   kernels::KvView view(uint32_t layer) const;
 
-  // Returns the first position that the token at position `length` sees, sinks aside.
-  uint64_t window_begin(uint64_t length) const;
-
   // ---- Groups of states -------------------------------------------------------------------------
 
   // Returns the block with the state after `tokens` tokens; no_block if it is not held, or none.

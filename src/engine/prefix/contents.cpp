@@ -58,49 +58,20 @@ void Contents::release(size_t group, std::span<const memory::Block> blocks) noex
   groups[group]->pool.release_held(blocks.size(), blocks.data());
 }
 
-namespace {
-
-// Returns how many blocks of a group are cached without a gap directly before a position, at most
-// `enough`; `enough` also if there is no gap back to the beginning of the text.
-uint32_t run_before(const Node& node, uint32_t inside, size_t group, size_t groups,
-                    uint32_t enough) {
-  uint32_t run = 0;
-  for (const Node* each = &node; each->parent != nullptr; each = each->parent, inside = each->size)
-    for (; inside > 0; inside--) {
-      if (run == enough) return run;
-      if (each->blocks[size_t{inside - 1} * groups + group] == memory::no_block) return run;
-      run++;
-    }
-  return enough;
-}
-
-// Returns where the first block of a group with sinks is missing, up to the position after `last`
-// blocks of a node.
-uint32_t first_missing_sink(const Node& node, uint32_t last, size_t group, size_t groups,
-                            uint32_t sinks) {
-  uint32_t missing = sinks;
-  for (const Node* each = &node; each->parent != nullptr; each = each->parent, last = each->size)
-    for (uint32_t i = 0; i < last && each->start + i < sinks; i++)
-      if (each->blocks[size_t{i} * groups + group] == memory::no_block)
-        missing = std::min(missing, each->start + i);
-  return missing;
-}
-
-}  // namespace
-
 void Contents::find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept {
   std::fill(ends.begin(), ends.end(), uint8_t{1});
   for (size_t g = 0; g < groups.size(); g++) {
     if (!windows.has(g)) continue;
-    const uint32_t window = windows.window(g), sinks = windows.sinks(g),
-                   last = from + static_cast<uint32_t>(ends.size()),
-                   missing =
-                       sinks == 0 ? 0 : first_missing_sink(node, last, g, groups.size(), sinks);
-    uint32_t run = run_before(node, from, g, groups.size(), window);
-    for (uint32_t i = from; i < last; i++) {
-      const bool there = node.blocks[size_t{i} * groups.size() + g] != memory::no_block;
-      run = there ? std::min(run + 1, window) : 0;
-      if (run < window || (missing < sinks && node.start + i >= missing)) ends[i - from] = 0;
+    const Node* each = &node;
+    const auto present = [&](uint64_t position) {
+      if (position >= each->end()) each = &node;
+      while (position < each->start) each = each->parent;
+      return each->blocks[(position - each->start) * groups.size() + g] != memory::no_block;
+    };
+    memory::UsableEnds usable(windows.coverage(g), uint64_t{node.start} + from, present);
+    for (uint8_t& end : ends) {
+      const size_t inside = from + static_cast<size_t>(&end - ends.data());
+      if (!usable.next(present(node.start + inside))) end = 0;
     }
   }
 }
@@ -116,8 +87,9 @@ void Contents::record_changes(Node& node, uint32_t from, uint32_t last,
   uint64_t to = uint64_t{last} + 1;
   for (size_t g = 0; g < groups.size(); g++) {
     if (!windows.has(g)) continue;
-    to = std::max(to, uint64_t{last} + windows.window(g));
-    if (node.start + from < windows.sinks(g)) to = ~uint64_t{0};  // whatever follows needs it
+    const memory::Coverage coverage = windows.coverage(g);
+    to = std::max(to, last + coverage.window);
+    if (node.start + from < coverage.sinks) to = ~uint64_t{0};  // whatever follows needs it
   }
   // A path may be as long as a text, so this is no recursion.
   Node* each = &node;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "engine/memory/coverage.h"
 
 namespace pkv::prefix {
 
@@ -58,26 +59,10 @@ Matcher::Paths Matcher::window_paths(const Node& end) const {
   return paths;
 }
 
-// The longest beginning, no longer than `depth`, that every window group can use.
 uint32_t Matcher::usable_beginning(const Paths& paths, uint32_t depth) const {
-  for (uint32_t before = depth;; before = depth) {
-    for (size_t g = 0; g < paths.size(); g++) depth = usable_in_group(paths[g], g, depth);
-    if (depth == before) return depth;  // else a group may lack its window before the new end
-  }
-}
-
-// The longest beginning for which a group has the window and the sinks that the token after it
-// sees.
-uint32_t Matcher::usable_in_group(const Path& path, size_t group, uint32_t depth) const {
-  if (!contents_.windows.has(group)) return depth;
-  const uint32_t window = contents_.windows.window(group);
-  const auto sinks_end = path.begin() + std::min(depth, contents_.windows.sinks(group));
-  if (const auto gap = std::find(path.begin(), sinks_end, memory::no_block); gap != sinks_end)
-    depth = static_cast<uint32_t>(gap - path.begin());
-  uint32_t end = depth;
-  for (uint32_t i = depth; i > 0 && end - i < window; i--)
-    if (path[i - 1] == memory::no_block) end = i - 1;
-  return end;
+  return static_cast<uint32_t>(memory::longest_usable(
+      contents_.groups, depth,
+      [&](uint64_t position, size_t group) { return paths[group][position] != memory::no_block; }));
 }
 
 void Matcher::read_path(const Node& end, size_t group, Path& path) const {
@@ -90,11 +75,9 @@ void Matcher::read_path(const Node& end, size_t group, Path& path) const {
 
 // A session that begins in the middle of a text gets of a window group what its next token sees.
 void Matcher::hide_before_window(Path& path, size_t group) const {
-  const memory::Group& of = *contents_.groups[group];
-  if (!of.sparse()) return;
-  const auto window = std::min<uint64_t>(path.size(), of.blocks_seen()),
-             sinks = of.blocks_for(of.shape.sinks);
-  for (uint64_t i = sinks; i < path.size() - window; i++) path[i] = memory::no_block;
+  const memory::Coverage coverage(*contents_.groups[group]);
+  for (size_t i = coverage.sinks; i < path.size() && !coverage.needs(i, path.size()); i++)
+    path[i] = memory::no_block;
 }
 
 // Retains the blocks of window groups, or of all others.

@@ -53,7 +53,6 @@ class Matcher {
   void read_path(const Node& end, size_t group, Path& path) const;
   Paths window_paths(const Node& end) const;
   uint32_t usable_beginning(const Paths& paths, uint32_t depth) const;
-  uint32_t usable_in_group(const Path& path, size_t group, uint32_t depth) const;
   void hide_before_window(Path& path, size_t group) const;
   void retain_paths(const Finding& found, bool of_windows) const;
   void release_paths(const Finding& found, bool of_windows, size_t groups) const noexcept;

@@ -18,14 +18,6 @@ WindowBlocks::WindowBlocks(std::span<const std::unique_ptr<memory::Group>> group
   }
 }
 
-uint32_t WindowBlocks::window(size_t group) const {
-  return static_cast<uint32_t>(groups_[group]->blocks_seen());
-}
-
-uint32_t WindowBlocks::sinks(size_t group) const {
-  return static_cast<uint32_t>(groups_[group]->blocks_for(groups_[group]->shape.sinks));
-}
-
 uint32_t WindowBlocks::head(size_t group, List list) const {
   return groups_[group]->pool.blocks() + list;
 }
@@ -87,14 +79,11 @@ template <class Visit>
 void WindowBlocks::for_each_edge(Node& node, const Visit& visit) noexcept {
   for (size_t g = 0; g < groups_.size(); g++) {
     if (!has(g)) continue;
-    const auto visit_range = [&](uint32_t first, uint32_t last) {
-      for (uint32_t position = std::max(first, node.start); position < last; position++)
-        if (const memory::Block block = block_at(node, position, g); block != memory::no_block)
-          visit(g, position, block);
-    };
-    const uint32_t from = node.end() - std::min(node.end(), window(g));
-    visit_range(0, std::min({sinks(g), from, node.end()}));
-    visit_range(from, node.end());
+    const memory::Coverage needed = coverage(g);
+    for (uint32_t position = node.start; position < node.end(); position++) {
+      const memory::Block block = block_at(node, position, g);
+      if (block != memory::no_block && needed.needs(position, node.end())) visit(g, block);
+    }
   }
 }
 
@@ -102,7 +91,7 @@ void WindowBlocks::split(Node& upper) noexcept {
   for (size_t i = 0; i < upper.blocks.size(); i++)
     if (upper.blocks[i] != memory::no_block && has(i % groups_.size()))
       lists_[i % groups_.size()].slots[memory::block_id(upper.blocks[i])].node = &upper;
-  for_each_edge(upper, [&](size_t group, uint32_t, memory::Block block) {
+  for_each_edge(upper, [&](size_t group, memory::Block block) {
     const uint32_t id = memory::block_id(block);
     if (lists_[group].slots[id].list == inner) move(group, id, edge);
   });
@@ -111,8 +100,9 @@ void WindowBlocks::split(Node& upper) noexcept {
 void WindowBlocks::extended(Node& node, uint32_t end) noexcept {
   for (size_t g = 0; g < groups_.size(); g++) {
     if (!has(g)) continue;
-    const uint32_t first = std::max(node.start, end - std::min(end, window(g)));
-    for (uint32_t position = first; position < end && is_inner(g, node, position); position++) {
+    const auto window = static_cast<uint32_t>(std::min<uint64_t>(end, coverage(g).window));
+    for (uint32_t position = std::max(node.start, end - window);
+         position < end && is_inner(g, node, position); position++) {
       const memory::Block block = block_at(node, position, g);
       if (block == memory::no_block) continue;
       const uint32_t id = memory::block_id(block);
@@ -122,7 +112,7 @@ void WindowBlocks::extended(Node& node, uint32_t end) noexcept {
 }
 
 void WindowBlocks::pin(Node& node) noexcept {
-  for_each_edge(node, [&](size_t group, uint32_t, memory::Block block) { hold(group, block); });
+  for_each_edge(node, [&](size_t group, memory::Block block) { hold(group, block); });
 }
 
 std::optional<WindowBlocks::Place> WindowBlocks::first(size_t group, List list) noexcept {

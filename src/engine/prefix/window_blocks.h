@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/memory/group.h"
+#include "engine/memory/coverage.h"
 #include "engine/prefix/tree.h"
 
 namespace pkv::prefix {
@@ -35,13 +35,11 @@ class WindowBlocks {
                std::pmr::memory_resource& memory);
 
   bool has(size_t group) const { return groups_[group]->sparse(); }
-  // Returns how many blocks a match needs before its end.
-  uint32_t window(size_t group) const;
-  // Returns how many blocks hold sinks.
-  uint32_t sinks(size_t group) const;
+  // Returns which blocks a match needs.
+  memory::Coverage coverage(size_t group) const { return memory::Coverage(*groups_[group]); }
   // Returns true if only a match that ends inside of the node needs the block of a position.
   bool is_inner(size_t group, const Node& node, uint32_t position) const {
-    return position >= sinks(group) && position + window(group) < node.end();
+    return !coverage(group).needs(position, node.end());
   }
 
   // See Contents::add_block.
@@ -104,7 +102,7 @@ class WindowBlocks {
   uint32_t head(size_t group, List list) const;
   // Moves a block to the end of a list, or to the beginning of `inner` if it is a passing state.
   void move(size_t group, uint32_t id, List list) noexcept;
-  // Calls visit(group, position, block) for what a match at the end of a node needs of the node.
+  // Calls visit(group, block) for what a match at the end of a node needs of the node.
   template <class Visit>
   void for_each_edge(Node& node, const Visit& visit) noexcept;
 

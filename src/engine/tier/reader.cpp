@@ -6,6 +6,7 @@
 #include "base/logger.h"
 #include "base/status.h"
 #include "engine/cache/reservation.h"
+#include "engine/memory/coverage.h"
 #include "engine/tier/store_tier.h"
 
 namespace pkv::tier {
@@ -143,8 +144,9 @@ StoreTier::LookupResult StoreTier::look_up(const ReadRequest& request, uint64_t 
     while (limit < before + step && complete(limit)) limit++;
     if (limit < before + step) break;
   }
-  lookup.to = limit;
-  lookup.to = usable_end(lookup, limit);
+  lookup.to = memory::longest_usable(cache_.groups(), limit, [&](uint64_t position, size_t g) {
+    return position < from || lookup.present[(position - from) * groups() + g] != 0;
+  });
   return lookup;
 }
 
@@ -156,43 +158,9 @@ void StoreTier::forget_missing_keys(std::span<const ContentKey> keys,
     if (present[i] == 0) stored_keys_.erase(key_prefix(keys[i]));
 }
 
-// Returns whether a text that ends at lookup.to needs this block: a group with a window needs only
-// the last window and the sinks, and one of states the last state.
+// Returns whether a text that ends at lookup.to needs this block.
 bool StoreTier::is_needed(const LookupResult& lookup, uint64_t position, size_t g) const {
-  if (!group(g).sparse()) return true;
-  return position + group(g).blocks_seen() >= lookup.to ||
-         position < group(g).blocks_for(group(g).shape.sinks);
-}
-
-// Returns the end of the longest beginning of the text, up to `to`, for which the store has all
-// that every group needs.
-uint64_t StoreTier::usable_end(const LookupResult& lookup, uint64_t to) const {
-  for (size_t g = 0; g < groups(); g++) to = std::min(to, end_of_sinks(lookup, to, g));
-  // A window group lowers `to` until its whole window before it is present. That may break the
-  // window of another group, so they take turns until all agree.
-  for (size_t agreed = 0, g = 0; agreed < groups(); g = (g + 1) % groups()) {
-    const uint64_t before = std::exchange(to, end_of_window(lookup, to, g));
-    agreed = to == before ? agreed + 1 : 1;
-  }
-  return to;
-}
-
-// Returns the end of the longest beginning, up to `to`, that lacks none of the sinks of a group.
-uint64_t StoreTier::end_of_sinks(const LookupResult& lookup, uint64_t to, size_t g) const {
-  const uint64_t sinks = group(g).blocks_for(group(g).shape.sinks);
-  for (uint64_t position = lookup.from; position < std::min(to, sinks); position++)
-    if (lookup.present[(position - lookup.from) * groups() + g] == 0) return position;
-  return to;
-}
-
-// Returns the end of the longest beginning, up to `to`, that lacks nothing of the last window of a
-// group.
-uint64_t StoreTier::end_of_window(const LookupResult& lookup, uint64_t to, size_t g) const {
-  if (!group(g).sparse()) return to;
-  const uint64_t window = group(g).blocks_seen();
-  for (uint64_t position = to; position > lookup.from && position + window > to; position--)
-    if (lookup.present[(position - 1 - lookup.from) * groups() + g] == 0) to = position - 1;
-  return to;
+  return memory::Coverage(group(g)).needs(position, lookup.to);
 }
 
 // Sets reader_content_ to what the prefix index has of the text. Returns its length in blocks.

@@ -100,9 +100,6 @@ class StoreTier final : public Tier {
   LookupResult look_up(const ReadRequest& request, uint64_t from);
   void forget_missing_keys(std::span<const ContentKey> keys,
                            std::span<const unsigned char> present);
-  uint64_t usable_end(const LookupResult& lookup, uint64_t to) const;
-  uint64_t end_of_sinks(const LookupResult& lookup, uint64_t to, size_t g) const;
-  uint64_t end_of_window(const LookupResult& lookup, uint64_t to, size_t g) const;
   bool is_needed(const LookupResult& lookup, uint64_t position, size_t g) const;
   uint64_t match_in_memory(const ReadRequest& request);
   Items read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
