@@ -66,7 +66,7 @@ void Contents::find_ends(const Node& node, uint32_t from, std::span<uint8_t> end
     const auto present = [&](uint64_t position) {
       if (position >= each->end()) each = &node;
       while (position < each->start) each = each->parent;
-      return each->blocks[(position - each->start) * groups.size() + g] != memory::no_block;
+      return each->blocks_at(position)[g] != memory::no_block;
     };
     memory::UsableEnds usable(windows.coverage(g), uint64_t{node.start} + from, present);
     for (uint8_t& end : ends) {

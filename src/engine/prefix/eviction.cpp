@@ -56,12 +56,12 @@ void Eviction::free_evictable(memory::PageForecast& forecast) {
   claims_.review();
   contents_.windows.for_each_evictable(
       [&](size_t group, uint32_t id) { forecast.free(group, id); });
-  const size_t groups = contents_.groups.size();
   contents_.tree.for_each_node([&](const Node& node) {
     if (node.users > 0) return;
-    for (size_t i = 0; i < node.blocks.size(); i++)
-      if (!contents_.windows.has(i % groups) && !contents_.full.loose(i % groups, node.blocks[i]))
-        forecast.free(i % groups, memory::block_id(node.blocks[i]));
+    node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+      if (!contents_.windows.has(group) && !contents_.full.loose(group, block))
+        forecast.free(group, memory::block_id(block));
+    });
   });
 }
 
@@ -90,8 +90,8 @@ bool Eviction::evict_window_block(size_t group, WindowBlocks::List list) noexcep
   if (!place) return false;
   Node& node = *place->node;
   const uint32_t inside = place->position - node.start;
-  memory::Block& block = contents_.tree.blocks_at(node, inside)[group];
-  const memory::Block evicted = std::exchange(block, memory::no_block);
+  const memory::Block evicted =
+      std::exchange(node.blocks_at(place->position)[group], memory::no_block);
   contents_.release(group, std::span(&evicted, 1));
   contents_.record_changes(node, inside, inside, PKV_PREFIX_EVICTED);
   return true;
@@ -189,10 +189,10 @@ void Eviction::release_last(const Node& node, uint32_t count) noexcept {
   memory::Block batch[max_batch];
   for (size_t g = 0; g < contents_.groups.size(); g++) {
     size_t n = 0;
-    for (uint32_t i = node.size - count; i < node.size; i++) {
-      const memory::Block block = node.blocks[i * contents_.groups.size() + g];
+    for (uint32_t position = node.end() - count; position < node.end(); position++) {
+      const memory::Block block = node.blocks_at(position)[g];
       if (block != memory::no_block) batch[n++] = block;
-      if (n < max_batch && i + 1 < node.size) continue;
+      if (n < max_batch && position + 1 < node.end()) continue;
       contents_.release(g, std::span(batch, n));
       n = 0;
     }

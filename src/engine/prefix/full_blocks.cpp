@@ -14,9 +14,9 @@ FullBlocks::FullBlocks(std::span<const std::unique_ptr<memory::Group>> groups,
 
 template <class Visit>
 void FullBlocks::for_each_block(const Node& node, const Visit& visit) const noexcept {
-  for (size_t i = 0; i < node.blocks.size(); i++)
-    if (const size_t g = i % groups_.size(); has(g))
-      visit(g, node.start + static_cast<uint32_t>(i / groups_.size()), node.blocks[i]);
+  node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+    if (has(group)) visit(group, block);
+  });
 }
 
 void FullBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position) noexcept {
@@ -31,7 +31,7 @@ void FullBlocks::remove(size_t group, memory::Block block) noexcept {
 
 void FullBlocks::split(Node& upper) noexcept {
   Node& lower = **upper.children.begin();
-  for_each_block(upper, [&](size_t group, uint32_t, memory::Block block) {
+  for_each_block(upper, [&](size_t group, memory::Block block) {
     slots_[group][memory::block_id(block)].node = &upper;
   });
   if (lower.loose == 0) return;
@@ -40,7 +40,7 @@ void FullBlocks::split(Node& upper) noexcept {
 }
 
 void FullBlocks::unclaim(Node& node) noexcept {
-  for_each_block(node, [&](size_t group, uint32_t, memory::Block block) {
+  for_each_block(node, [&](size_t group, memory::Block block) {
     unclaimed_[group]++;
     if (groups_[group]->pool.references(memory::block_id(block)) > 1)
       loosen(group, memory::block_id(block));
@@ -51,15 +51,14 @@ void FullBlocks::claim(Node& node) noexcept {
   for (size_t g = 0; g < groups_.size(); g++)
     if (has(g)) unclaimed_[g] -= node.size;
   if (node.loose == 0) return;
-  for_each_block(node, [&](size_t group, uint32_t, memory::Block block) {
+  for_each_block(node, [&](size_t group, memory::Block block) {
     if (loose(group, block)) tighten(group, memory::block_id(block));
   });
 }
 
 bool FullBlocks::has_loose(const Node& node, uint32_t position) const noexcept {
-  const size_t first = size_t{position - node.start} * groups_.size();
   for (size_t g = 0; g < groups_.size(); g++)
-    if (has(g) && loose(g, node.blocks[first + g])) return true;
+    if (has(g) && loose(g, node.blocks_at(position)[g])) return true;
   return false;
 }
 

@@ -74,7 +74,7 @@ class FullBlocks {
   template <class T>
   using ByGroup = std::vector<std::pmr::vector<T>>;
 
-  // Calls visit(group, position, block) for all blocks of a node.
+  // Calls visit(group, block) for all blocks of a node in full groups.
   template <class Visit>
   void for_each_block(const Node& node, const Visit& visit) const noexcept;
   bool has_loose(const Node& node, uint32_t position) const noexcept;

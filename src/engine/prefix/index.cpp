@@ -238,14 +238,13 @@ std::unique_ptr<Image> Index::freeze() {
       part.last_use = in_use ? contents_.clock : node->last_use;
       part.retention = in_use ? std::max(node->retention, normal_retention) : node->retention;
       part.tokens.assign(node->tokens.begin(), node->tokens.end());
-      part.blocks.assign(node->blocks.begin(), node->blocks.end());
       // Inner blocks are the first to go, and most files are smaller without them.
-      for (size_t i = 0; i < part.blocks.size(); i++)
-        if (const size_t g = i % contents_.groups.size();
-            contents_.windows.has(g) &&
-            contents_.windows.is_inner(
-                g, *node, node->start + static_cast<uint32_t>(i / contents_.groups.size())))
-          part.blocks[i] = memory::no_block;
+      part.blocks.reserve(node->blocks.size());
+      node->for_each_block([&](uint32_t position, size_t g, memory::Block block) {
+        const bool inner =
+            contents_.windows.has(g) && contents_.windows.is_inner(g, *node, position);
+        part.blocks.push_back(inner ? memory::no_block : block);
+      });
       for (const Node* child : node->children) rest.emplace_back(child, image->parts.size() - 1);
     }
     image->salts.emplace_back(salt);

@@ -67,10 +67,8 @@ uint32_t Matcher::usable_beginning(const Paths& paths, uint32_t depth) const {
 
 void Matcher::read_path(const Node& end, size_t group, Path& path) const {
   path.resize(end.end());
-  const size_t stride = contents_.groups.size();
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
-    for (uint32_t i = 0; i < node->size; i++)
-      path[node->start + i] = node->blocks[i * stride + group];
+    for (uint32_t i = node->start; i < node->end(); i++) path[i] = node->blocks_at(i)[group];
 }
 
 // A session that begins in the middle of a text gets of a window group what its next token sees.
@@ -105,7 +103,7 @@ void Matcher::find_tail(const Tree::Match& found, Tail& tail) const {
   const auto has_states = [](const auto& group) { return group->has_states(); };
   if (std::any_of(contents_.groups.begin(), contents_.groups.end(), has_states)) return;
   const uint32_t inside = found.next == found.node ? found.inside : 0;
-  const std::span<memory::Block> blocks = contents_.tree.blocks_at(*found.next, inside);
+  const std::span<const memory::Block> blocks = found.next->blocks_at(found.next->start + inside);
   if (std::find(blocks.begin(), blocks.end(), memory::no_block) != blocks.end()) return;
   tail.blocks.assign(blocks.begin(), blocks.end());
   tail.tokens = found.common;

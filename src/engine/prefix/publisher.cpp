@@ -29,7 +29,7 @@ void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> s
   claims_.move(claim, end);
   for (Node* node = &end; node->end() > from; node = node->parent) {
     for (uint32_t i = 0; i < node->size; i++) {
-      const std::span<memory::Block> cached = contents_.tree.blocks_at(*node, i);
+      const std::span<memory::Block> cached = node->blocks_at(node->start + i);
       bool filled = false;
       for (size_t g = 0; g < cached.size(); g++) {
         memory::Pool& pool = contents_.groups[g]->pool;
@@ -104,10 +104,10 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
   contents_.spaces.count(*claim.space, &Figures::published, run.hashes.size());
   contents_.spaces.count(*claim.space, &Figures::cached, run.hashes.size());
   Node& stored = *claim.node;
-  for (size_t i = 0; i < blocks_.size(); i++)
-    if (blocks_[i] != memory::no_block)
-      contents_.add_block(i % groups, blocks_[i], stored, from + static_cast<uint32_t>(i / groups),
-                          run.hashes.size() == 1);
+  for (uint32_t position = from; position < stored.end(); position++)
+    for (size_t g = 0; g < groups; g++)
+      if (const memory::Block block = stored.blocks_at(position)[g]; block != memory::no_block)
+        contents_.add_block(g, block, stored, position, run.hashes.size() == 1);
   contents_.windows.extended(stored, from);
   contents_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVICTED);
 }
@@ -115,13 +115,14 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
 // Fills blocks_ with the blocks of the sequences beyond the claim, with a reference each. Throws
 // bad_alloc, too, for a block that cannot be stored now. blocks_ then has those that were retained.
 void Publisher::retain_run(Claim& claim, std::span<memory::Sequence> sequences) {
-  const size_t groups = contents_.groups.size();
-  for (size_t i = 0; i < blocks_.size(); i++) {
-    const memory::Block block = sequences[i % groups].blocks()[claim.depth + i / groups];
-    if (block == memory::no_block) continue;
-    if (!retain(i % groups, block)) throw std::bad_alloc();
-    blocks_[i] = block;
-  }
+  uint32_t position = claim.depth;
+  for (auto to = blocks_.begin(); to != blocks_.end(); position++)
+    for (size_t g = 0; g < sequences.size(); g++, to++) {
+      const memory::Block block = sequences[g].blocks()[position];
+      if (block == memory::no_block) continue;
+      if (!retain(g, block)) throw std::bad_alloc();
+      *to = block;
+    }
 }
 
 // Takes a reference to a block that the index does not have yet. It may have it under another text:

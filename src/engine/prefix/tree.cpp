@@ -49,7 +49,7 @@ Tree::~Tree() {
 
 Node& Tree::make(Node* parent, uint32_t start) {
   void* const at = memory_.allocate(sizeof(Node), alignof(Node));
-  return *new (at) Node(parent, start, block_size_, &memory_);
+  return *new (at) Node(parent, start, block_size_, groups_, &memory_);
 }
 
 void Tree::free(Node* node) noexcept {

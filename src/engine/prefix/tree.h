@@ -40,8 +40,10 @@ struct History {
 };
 
 struct Node {
-  Node(Node* above, uint32_t first, uint32_t block_size, std::pmr::memory_resource* memory)
-      : parent(above),
+  Node(Node* above, uint32_t first, uint32_t block_size, uint32_t layer_groups,
+       std::pmr::memory_resource* memory)
+      : groups(layer_groups),
+        parent(above),
         start(first),
         tokens(memory),
         blocks(memory),
@@ -49,6 +51,7 @@ struct Node {
         announced(memory),
         children(ByFirstBlock{block_size}, memory) {}
 
+  const uint32_t groups;
   Node* parent;                      // nullptr: a root, which has no blocks
   uint32_t start;                    // blocks before this node
   uint32_t size = 0;                 // blocks
@@ -77,6 +80,19 @@ struct Node {
 
   static constexpr uint32_t no_place = ~uint32_t{0};
   uint32_t end() const { return start + size; }
+  // Returns the blocks of a position of the text that is in this node, by group.
+  std::span<memory::Block> blocks_at(uint64_t position) {
+    return {blocks.data() + (position - start) * groups, groups};
+  }
+  std::span<const memory::Block> blocks_at(uint64_t position) const {
+    return {blocks.data() + (position - start) * groups, groups};
+  }
+  // Calls visit(position, group, block) for all blocks.
+  template <class Visit>
+  void for_each_block(const Visit& visit) const {
+    for (uint32_t position = start; position < end(); position++)
+      for (uint32_t g = 0; g < groups; g++) visit(position, g, blocks_at(position)[g]);
+  }
   bool is_candidate() const { return parent != nullptr && children.empty() && users == 0; }
 };
 
@@ -136,10 +152,6 @@ class Tree {
   template <class Visit>
   void for_each_node(const Visit& visit) const {
     for (Node* const root : roots_) for_each_below(*root, visit);
-  }
-
-  std::span<memory::Block> blocks_at(Node& node, uint32_t inside) const {
-    return std::span(node.blocks).subspan(size_t{inside} * groups_, groups_);
   }
 
  private:

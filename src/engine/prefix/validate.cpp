@@ -91,32 +91,30 @@ bool is_spare(const Contents& contents, const Node& node, size_t group, uint32_t
 
 void check_blocks(const Contents& contents, const Node& node,
                   std::span<std::vector<uint64_t>> references, Counts& counts) {
-  for (size_t i = 0; i < node.blocks.size(); i++) {
-    if (node.blocks[i] == memory::no_block) continue;
-    const size_t g = i % contents.groups.size();
-    const auto position = node.start + static_cast<uint32_t>(i / contents.groups.size());
-    const uint32_t id = memory::block_id(node.blocks[i]);
+  node.for_each_block([&](uint32_t position, size_t g, memory::Block block) {
+    if (block == memory::no_block) return;
+    const uint32_t id = memory::block_id(block);
     const memory::BlockState state = contents.groups[g]->pool.state(id);
-    if (state.generation != memory::block_generation(node.blocks[i]) ||
+    if (state.generation != memory::block_generation(block) ||
         state.filled != contents.block_size())
       fail(PKV_INTERNAL, "index: block %u is of another life or not full", id);
     if (contents.windows.has(g))
       check_window_block(contents, node, g, position, state.references);
     else
-      check_full_block(contents, node, g, node.blocks[i], state.references);
+      check_full_block(contents, node, g, block, state.references);
     references[g][id]++;
     counts.spare_by_group[g] += is_spare(contents, node, g, position, state.references);
-  }
+  });
 }
 
 // Returns how many positions of a node have a loose block.
 uint32_t count_loose(const Contents& contents, const Node& node) {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < node.size; i++) {
+  for (uint32_t position = node.start; position < node.end(); position++) {
     bool loose = false;
     for (size_t g = 0; g < contents.groups.size(); g++)
-      loose = loose || (!contents.windows.has(g) &&
-                        contents.full.loose(g, node.blocks[i * contents.groups.size() + g]));
+      loose = loose ||
+              (!contents.windows.has(g) && contents.full.loose(g, node.blocks_at(position)[g]));
     count += loose;
   }
   return count;

@@ -81,16 +81,17 @@ void WindowBlocks::for_each_edge(Node& node, const Visit& visit) noexcept {
     if (!has(g)) continue;
     const memory::Coverage needed = coverage(g);
     for (uint32_t position = node.start; position < node.end(); position++) {
-      const memory::Block block = block_at(node, position, g);
+      const memory::Block block = node.blocks_at(position)[g];
       if (block != memory::no_block && needed.needs(position, node.end())) visit(g, block);
     }
   }
 }
 
 void WindowBlocks::split(Node& upper) noexcept {
-  for (size_t i = 0; i < upper.blocks.size(); i++)
-    if (upper.blocks[i] != memory::no_block && has(i % groups_.size()))
-      lists_[i % groups_.size()].slots[memory::block_id(upper.blocks[i])].node = &upper;
+  upper.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+    if (has(group) && block != memory::no_block)
+      lists_[group].slots[memory::block_id(block)].node = &upper;
+  });
   for_each_edge(upper, [&](size_t group, memory::Block block) {
     const uint32_t id = memory::block_id(block);
     if (lists_[group].slots[id].list == inner) move(group, id, edge);
@@ -103,7 +104,7 @@ void WindowBlocks::extended(Node& node, uint32_t end) noexcept {
     const auto window = static_cast<uint32_t>(std::min<uint64_t>(end, coverage(g).window));
     for (uint32_t position = std::max(node.start, end - window);
          position < end && is_inner(g, node, position); position++) {
-      const memory::Block block = block_at(node, position, g);
+      const memory::Block block = node.blocks_at(position)[g];
       if (block == memory::no_block) continue;
       const uint32_t id = memory::block_id(block);
       if (lists_[g].slots[id].list == edge) move(g, id, inner);
@@ -130,7 +131,7 @@ std::optional<WindowBlocks::Place> WindowBlocks::first(size_t group, List list) 
 }
 
 WindowBlocks::List WindowBlocks::list_of(size_t group, const Node& node, uint32_t position) const {
-  const memory::Block block = node.blocks[size_t{position - node.start} * groups_.size() + group];
+  const memory::Block block = node.blocks_at(position)[group];
   const Slot& slot = lists_[group].slots[memory::block_id(block)];
   return slot.node == &node && slot.position == position ? slot.list : none;
 }

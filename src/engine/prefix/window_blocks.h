@@ -95,10 +95,6 @@ class WindowBlocks {
     uint64_t evictable = 0;
   };
 
-  // Returns the block that a node has at a position.
-  memory::Block& block_at(Node& node, uint32_t position, size_t group) const {
-    return node.blocks[size_t{position - node.start} * groups_.size() + group];
-  }
   uint32_t head(size_t group, List list) const;
   // Moves a block to the end of a list, or to the beginning of `inner` if it is a passing state.
   void move(size_t group, uint32_t id, List list) noexcept;
