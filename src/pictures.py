@@ -151,7 +151,7 @@ def overview():
 
 
 def rooms():
-    p = Picture("rooms", "The rooms of src, and which may include which", 1180, 834)
+    p = Picture("rooms", "The rooms of src, and which may include which", 1180, 912)
     p.band(10, 10, 1160, 74, GREY, "outside")
     p.box(70, 24, 560, 48, "your engine, in C or any language that can dlopen")
     p.band(10, 94, 860, 96, BLUE, "src/api")
@@ -165,16 +165,17 @@ def rooms():
     )
     p.arrow((350, 72), (350, 114))
     p.label(362, 88, "include/pagedkv: C, nothing else")
-    p.band(10, 200, 860, 404, GREEN, "src/engine")
+    p.band(10, 200, 860, 482, GREEN, "src/engine")
     p.box(70, 218, 270, 62, "file", "sessions in files")
     p.box(440, 218, 270, 62, "tier", "what goes to a store")
     p.box(70, 296, 640, 62, "session", "what a sequence holds; steps, batches, snapshots, victims")
     p.box(70, 374, 640, 62, "cache", "config, metrics, the blocks that a step takes")
-    p.box(70, 452, 270, 62, "prefix", "which text is cached, and what")
+    p.box(70, 452, 270, 140, "prefix", "which text is cached, and what")
     p.box(440, 452, 270, 62, "attention", "one call, and how it is split")
+    p.box(440, 530, 270, 62, "rows", "tensors and memory of callers")
     p.box(
         70,
-        530,
+        608,
         640,
         62,
         "memory",
@@ -184,33 +185,34 @@ def rooms():
     p.arrow((205, 178), (205, 216))
     p.arrow((575, 178), (575, 216))
     p.arrow((440, 249), (342, 249))
-    for top in (280, 436, 514):
+    for top in (280, 436, 592):
         p.arrow((205, top), (205, top + 14))
         p.arrow((575, top), (575, top + 14))
+    p.arrow((575, 514), (575, 528))
     p.arrow((390, 358), (390, 372))
-    p.band(10, 614, 860, 100, ORANGE, "src/kernels")
+    p.band(10, 692, 860, 100, ORANGE, "src/kernels")
     p.box(
         70,
-        636,
+        714,
         640,
         66,
         "kernels.h, views.h, tile_layout.h",
         "a table of functions per instruction set, over plain pointers; xsimd is here only",
     )
-    p.arrow((350, 590), (350, 634))
-    p.band(10, 724, 1160, 100, VIOLET, "src/base")
+    p.arrow((350, 668), (350, 712))
+    p.band(10, 802, 1160, 100, VIOLET, "src/base")
     p.box(
         70,
-        746,
+        824,
         640,
         66,
         "status, checked, memory, files, os, parallel",
         "the operating system, and the only room with oneTBB. Every room may use it",
     )
-    p.arrow((350, 702), (350, 744))
-    p.label(362, 728, "select.cpp only")
-    p.arrow((710, 316), (745, 316), (745, 778), (712, 778))
-    p.band(890, 94, 280, 620, GREY, "libpagedkv-redis")
+    p.arrow((350, 780), (350, 822))
+    p.label(362, 806, "select.cpp only")
+    p.arrow((710, 316), (745, 316), (745, 856), (712, 856))
+    p.band(890, 94, 280, 698, GREY, "libpagedkv-redis")
     p.box(
         905,
         222,
@@ -223,7 +225,7 @@ def rooms():
     )
     p.arrow((710, 240), (903, 240), dashed=True)
     p.label(1030, 196, "a pkv_store: five C functions", anchor="middle")
-    p.arrow((1030, 326), (1030, 744))
+    p.arrow((1030, 326), (1030, 822))
     p.label(1020, 560, "status.h and", "structs.h only", anchor="end")
     return p
 

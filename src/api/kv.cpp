@@ -5,8 +5,8 @@
 
 #include "api/boundary.h"
 #include "api/compute_object.h"
-#include "engine/attention/kv_slots.h"
-#include "engine/attention/kv_view.h"
+#include "engine/rows/kv_slots.h"
+#include "engine/rows/kv_view.h"
 
 using namespace pkv;
 using namespace pkv::api;
@@ -16,7 +16,7 @@ pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory, uint
     check_pointer(bytes, "bytes");
     const pkv_kv_view given = read_struct(kv, "kv");
     uint64_t size = 0;
-    const pkv_kv_view planned = attention::plan_view(given, latent, memory, &size);
+    const pkv_kv_view planned = rows::plan_view(given, latent, memory, &size);
     fill_struct(kv, planned, "kv");
     *bytes = size;
   });
@@ -27,7 +27,8 @@ pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t
   return guarded([&] {
     const ComputeLease lease(compute);
     check_list(slots, rows, "slots");
-    attention::write_slots(*lease, read_struct(kv, "kv"), std::span(slots, rows), k, v);
+    rows::write_slots((*lease).workers(), (*lease).kernels(), read_struct(kv, "kv"),
+                      std::span(slots, rows), k, v);
   });
 }
 
@@ -36,8 +37,8 @@ pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                         const pkv_tensor* v) {
   return guarded([&] {
     const ComputeLease lease(compute);
-    attention::write_sequences(*lease, read_struct(kv, "kv"), read_struct(sequences, "sequences"),
-                               k, v);
+    rows::write_sequences((*lease).workers(), (*lease).kernels(), read_struct(kv, "kv"),
+                          read_struct(sequences, "sequences"), k, v);
   });
 }
 
@@ -46,6 +47,7 @@ pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t 
   return guarded([&] {
     const ComputeLease lease(compute);
     check_list(slots, rows, "slots");
-    attention::read_slots(*lease, read_struct(kv, "kv"), std::span(slots, rows), k, v);
+    rows::read_slots((*lease).workers(), (*lease).kernels(), read_struct(kv, "kv"),
+                     std::span(slots, rows), k, v);
   });
 }

@@ -1,8 +1,8 @@
 """Who may include whom under src/.
 
     api -> engine -> kernels -> base          downward only
-    tier -> file -> session -> cache -> attention -> memory     within the engine; prefix lies
-                                                                between cache and memory
+    tier -> file -> session -> cache -> attention -> rows -> memory     within the engine;
+                                                    prefix lies between cache and memory
     redis -> base                             a library of its own
 
 The engine sees kernels/kernels.h, kernels/views.h and kernels/tile_layout.h only; oneTBB is for
@@ -25,7 +25,8 @@ ROOMS = {
     "base": {"base"},
     "kernels": {"kernels", "base"},
     "engine/memory": {"engine/memory", "kernels", "base"},
-    "engine/attention": {"engine/attention", "engine/memory", "kernels", "base"},
+    "engine/rows": {"engine/rows", "engine/memory", "kernels", "base"},
+    "engine/attention": {"engine/attention", "engine/rows", "engine/memory", "kernels", "base"},
     "engine/prefix": {"engine/prefix", "engine/memory", "kernels", "base"},
 }
 for above, below in (

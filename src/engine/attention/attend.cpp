@@ -9,8 +9,8 @@
 #include "base/checked.h"
 #include "engine/attention/block_mass.h"
 #include "engine/attention/masks.h"
-#include "engine/attention/rows.h"
 #include "engine/attention/work_split.h"
+#include "engine/rows/rows.h"
 
 namespace pkv::attention {
 
@@ -87,7 +87,7 @@ class SplitRunner {
     task.parts = static_cast<uint32_t>(parts.size());
     task.part = parts.data();
     task.sink_logits = call_.params.sink_logits;
-    task.rows = rows_from(call_.out, chunk.sequence->out_row + chunk.first);
+    task.rows = rows::rows_from(call_.out, chunk.sequence->out_row + chunk.first);
     task.lse =
         call_.params.lse != nullptr ? call_.params.lse + query * call_.shape.query_heads : nullptr;
     task.lse_stride = call_.shape.query_heads;
@@ -129,7 +129,7 @@ class SplitRunner {
       task.key_dim = call_.shape.key_dim;
       task.rotation = chunk.sequence->kv.k.rotation;
       task.scale = call_.params.scale;
-      task.rows = rows_from(call_.q, chunk.sequence->q_row + chunk.first);
+      task.rows = rows::rows_from(call_.q, chunk.sequence->q_row + chunk.first);
       task.q = q + rows * task.key_dim;
       task.head_rows = work_.rows(split);
       kernels_.prepare(task);

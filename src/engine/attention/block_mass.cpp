@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "engine/attention/rows.h"
+#include "engine/rows/rows.h"
 
 namespace pkv::attention {
 
@@ -99,7 +99,7 @@ void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) 
   prepared.key_dim = call_.shape.key_dim;
   prepared.scale = call_.params.scale;
   prepared.rotation = part.sequence->kv.k.rotation;
-  prepared.rows = rows_from(call_.q, part.sequence->q_row + queries.first);
+  prepared.rows = rows::rows_from(call_.q, part.sequence->q_row + queries.first);
   prepared.q = scratch;
   prepared.head_rows = uint64_t{queries.count} * heads_per_kv_head();
   kernels_.prepare(prepared);

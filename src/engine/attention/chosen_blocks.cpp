@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/file_memory.h"
 #include "base/status.h"
-#include "engine/attention/rows.h"
+#include "engine/rows/rows.h"
 
 namespace pkv::attention {
 
@@ -158,7 +158,7 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uin
   std::fill(scratch.positive.begin(), scratch.positive.end(), 0.0f);
   std::fill(scratch.negative.begin(), scratch.negative.end(), 0.0f);
   for (uint32_t query = chooser.first; query < chooser.first + chooser.count; query++) {
-    prepared.rows = rows_from(call_.q, sequence.q_row + query);
+    prepared.rows = rows::rows_from(call_.q, sequence.q_row + query);
     kernels_.prepare(prepared);
     for (uint32_t row = 0; row < rows; row++)
       for (uint32_t d = 0; d < dim; d++) {

@@ -6,9 +6,9 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
-#include "engine/attention/kv_view.h"
-#include "engine/attention/rows.h"
-#include "engine/attention/sequences.h"
+#include "engine/rows/kv_view.h"
+#include "engine/rows/rows.h"
+#include "engine/rows/sequences.h"
 
 namespace pkv::attention {
 
@@ -21,7 +21,7 @@ constexpr uint32_t max_heads = 65536;  // the same limit as that of a cache
 void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attention_sequences& given,
                       const pkv_attention_params* params, const pkv_tensor* q,
                       const pkv_tensor* out) {
-  const kernels::KvView view = check_view(kv);
+  const kernels::KvView view = rows::check_view(kv);
   if (given.query_heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "%u query heads; at most %u are possible", given.query_heads,
          max_heads);
@@ -33,15 +33,16 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attenti
   if (call.params.top_blocks != 0)
     fail(PKV_UNSUPPORTED, "top_blocks is %u, but only a cache has bounds of keys; use block_lists",
          call.params.top_blocks);
-  const Sequences checked(kv, given, call.params.window.window, call.params.window.sinks);
+  const rows::Sequences checked(kv, given, call.params.window.window, call.params.window.sinks);
   call.shape = {given.query_heads, kv.kv_heads,  kv.key_dim,
                 kv.value_dim,      view.k.dtype, view.v.dtype};
-  const BatchTensor queries = check_rows(q, checked.rows(), given.query_heads, kv.key_dim, "q");
-  const BatchTensor outputs =
-      check_rows(out, checked.rows(), given.query_heads, kv.value_dim, "out");
+  const rows::BatchTensor queries =
+      rows::check_rows(q, checked.rows(), given.query_heads, kv.key_dim, "q");
+  const rows::BatchTensor outputs =
+      rows::check_rows(out, checked.rows(), given.query_heads, kv.value_dim, "out");
   std::vector<AttendSequence> sequences;
   sequences.reserve(checked.list().size());
-  for (const Sequence& one : checked.list()) {
+  for (const rows::Sequence& one : checked.list()) {
     kernels::KvView table = view;
     table.blocks = one.table;
     sequences.push_back({table, one.length, one.queries, one.first_query,
@@ -64,11 +65,11 @@ void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
     fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
   if (heads == 0 || heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "%u heads; 1 to %u are possible", heads, max_heads);
-  check_dim(dim, "dim");
+  rows::check_dim(dim, "dim");
   checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
   std::vector<kernels::RowsView> views;
   for (size_t i = 0; i < count; i++) {
-    views.push_back(check_rows(outs + i, rows, heads, dim, "outs"));
+    views.push_back(rows::check_rows(outs + i, rows, heads, dim, "outs"));
     if (rows > 0 && lse[i] == nullptr) fail(PKV_INVALID_ARGUMENT, "lse[%zu] is NULL", i);
   }
   kernels::MergeTask task{};
@@ -78,7 +79,7 @@ void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
   task.count = static_cast<uint32_t>(count);
   task.out = views.data();
   task.lse = lse;
-  task.merged = check_rows(merged, rows, heads, dim, "merged");
+  task.merged = rows::check_rows(merged, rows, heads, dim, "merged");
   task.merged_lse = merged_lse;
   if (rows > 0) compute.kernels().merge(task);
 }

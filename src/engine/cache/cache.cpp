@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/os.h"
 #include "base/status.h"
-#include "engine/attention/kv_view.h"
+#include "engine/rows/kv_view.h"
 
 namespace pkv {
 
@@ -148,8 +148,7 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const memory::Group& group = *groups_[at.group];
   memory::check_has_rows(group, "kv_view");
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
-  return attention::public_view(group.layout.view(group.slab->data(), at.layer),
-                                group.pool.blocks());
+  return rows::public_view(group.layout.view(group.slab->data(), at.layer), group.pool.blocks());
 }
 
 }  // namespace pkv

@@ -2,7 +2,7 @@
 #include "engine/session/append.h"
 
 #include "base/status.h"
-#include "engine/attention/rows.h"
+#include "engine/rows/rows.h"
 #include "engine/session/batch.h"
 
 namespace pkv {
@@ -49,8 +49,8 @@ void append(Session& session, uint32_t layer, size_t n, const pkv_tensor* k, con
   if (n > UINT32_MAX) fail(PKV_TOO_LARGE, "append of %zu rows; at most 2^32 - 1 at once", n);
   // The rows are checked here, although write() checks them again: wrong rows must not begin a
   // step.
-  attention::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
-  attention::check_values(v, n, group.shape.kv_heads, group.shape.value_dim, group.shape.latent);
+  rows::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  rows::check_values(v, n, group.shape.kv_heads, group.shape.value_dim, group.shape.latent);
   if (n == 0) return;
   Append& step = find_or_begin(session, layer, static_cast<uint32_t>(n));
   step.write(layer, k, v);

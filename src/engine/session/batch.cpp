@@ -6,8 +6,8 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
-#include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"
+#include "engine/rows/rows.h"
 #include "engine/session/needs.h"
 
 namespace pkv {
@@ -137,8 +137,8 @@ void Batch::set_first_rows(const uint32_t* first_rows) {
 }
 
 // The rows of every session in a tensor.
-attention::BatchRows Batch::batch_rows() const {
-  attention::BatchRows rows(first_rows_.empty() ? nullptr : first_rows_.data());
+rows::BatchRows Batch::batch_rows() const {
+  rows::BatchRows rows(first_rows_.empty() ? nullptr : first_rows_.data());
   for (const Entry& entry : entries_) rows.add(entry.count);
   return rows;
 }
@@ -148,22 +148,21 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   const memory::Group& group = group_with_rows(layer, &place, "write");
   check_none_accepted("write");
   const memory::Shape& shape = group.shape;
-  const attention::BatchRows rows = batch_rows();
-  const attention::BatchTensor keys =
-      attention::check_rows(k, rows, shape.kv_heads, shape.key_dim, "k");
-  const attention::BatchTensor values =
-      attention::check_values(v, rows, shape.kv_heads, shape.value_dim, shape.latent);
+  const rows::BatchRows rows = batch_rows();
+  const rows::BatchTensor keys = rows::check_rows(k, rows, shape.kv_heads, shape.key_dim, "k");
+  const rows::BatchTensor values =
+      rows::check_values(v, rows, shape.kv_heads, shape.value_dim, shape.latent);
   tasks_.clear();
   for (size_t i = 0; i < entries_.size(); i++) {
     const Entry& entry = entries_[i];
     if (entry.count == 0) continue;
     const kernels::KvView kv = entry.session->view(place);
     tasks_.push_back({kv, entry.start, entry.count,
-                      attention::rows_from(keys.view, keys.first(rows, i, entry.first_row)),
-                      attention::rows_from(values.view, values.first(rows, i, entry.first_row))});
+                      rows::rows_from(keys.view, keys.first(rows, i, entry.first_row)),
+                      rows::rows_from(values.view, values.first(rows, i, entry.first_row))});
   }
-  attention::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
-                       group.layout.token_bytes() / group.shape.layers);
+  rows::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
+                  group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
 }
 
@@ -178,11 +177,11 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   call.params =
       attention::check_params(params, shape.kv_heads, shape.key_dim, {shape.window, shape.sinks});
   check_none_accepted("attend");
-  const attention::BatchRows rows = batch_rows();
-  const attention::BatchTensor queries =
-      attention::check_rows(q, rows, shape.query_heads, shape.key_dim, "q");
-  const attention::BatchTensor outputs =
-      attention::check_rows(out, rows, shape.query_heads, shape.value_dim, "out");
+  const rows::BatchRows rows = batch_rows();
+  const rows::BatchTensor queries =
+      rows::check_rows(q, rows, shape.query_heads, shape.key_dim, "q");
+  const rows::BatchTensor outputs =
+      rows::check_rows(out, rows, shape.query_heads, shape.value_dim, "out");
   call.q = queries.view;
   call.out = outputs.view;
   if (!written_[layer] && rows_ > 0)

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/attention/chosen_blocks.h"
-#include "engine/attention/rows.h"
+#include "engine/rows/rows.h"
 #include "engine/session/session.h"
 
 namespace pkv {
@@ -110,7 +110,7 @@ class Batch : public Step {
   void check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const;
   size_t count_states(uint32_t group) const;
   void check_none_accepted(const char* who) const;
-  attention::BatchRows batch_rows() const;
+  rows::BatchRows batch_rows() const;
   void compute_bounds() noexcept;
   attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, LayerPlace place,
                                           memory::Group& group) const;

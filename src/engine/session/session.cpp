@@ -7,8 +7,8 @@
 
 #include "base/checked.h"
 #include "base/status.h"
-#include "engine/attention/rows.h"
 #include "engine/cache/reservation.h"
+#include "engine/rows/rows.h"
 
 namespace pkv {
 
@@ -499,16 +499,15 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
          (unsigned long long)first, (unsigned long long)(first + n - 1),
          (unsigned long long)sequence.first_kept());
   kernels::CopyTask task{};
-  if (k != nullptr)
-    task.k = attention::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
+  if (k != nullptr) task.k = rows::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr)
-    task.v = attention::check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
+    task.v = rows::check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
   if (n == 0 || (k == nullptr && v == nullptr)) return;
   task.kv = sequence.view(place.layer);
   task.first = first;
   task.count = n;
-  attention::copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
-                       group.layout.token_bytes() / group.shape.layers);
+  rows::copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
+                  group.layout.token_bytes() / group.shape.layers);
 }
 
 }  // namespace pkv

@@ -6,7 +6,7 @@
 
 #include "kernels/views.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 // Throws INVALID_ARGUMENT unless the kernels have this head dim.
 void check_dim(uint32_t dim, const char* name);
@@ -26,4 +26,4 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, u
 // Describes memory of the kernels' for the C interface, in blocks of this size and number.
 pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks);
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows

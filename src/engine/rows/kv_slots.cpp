@@ -1,6 +1,6 @@
 // Brings rows into the order of their slots, so that each tile belongs to one thread and rows that
 // follow each other are copied together.
-#include "engine/attention/kv_slots.h"
+#include "engine/rows/kv_slots.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,11 +8,11 @@
 
 #include "base/checked.h"
 #include "base/status.h"
-#include "engine/attention/rows.h"
-#include "engine/attention/sequences.h"
+#include "engine/rows/rows.h"
+#include "engine/rows/sequences.h"
 #include "kernels/tile_layout.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 namespace {
 
@@ -105,19 +105,20 @@ void copy_slots(Workers& workers, void (*kernel)(const kernels::CopyTask&),
 
 }  // namespace
 
-void write_slots(Compute& compute, const pkv_kv_view& kv, std::span<const int64_t> slots,
-                 const pkv_tensor* k, const pkv_tensor* v) {
+void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
+                 std::span<const int64_t> slots, const pkv_tensor* k, const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
   const kernels::RowsView k_rows = check_rows(k, slots.size(), kv.kv_heads, kv.key_dim, "k");
   const kernels::RowsView v_rows =
       check_values(v, slots.size(), kv.kv_heads, kv.value_dim, kv.v == nullptr);
   std::vector<SlotRow> rows = check_slots(kv, slots);
-  copy_slots(compute.workers(), compute.kernels().store, view, rows, k_rows, v_rows);
+  copy_slots(workers, kernels.store, view, rows, k_rows, v_rows);
 }
 
-void write_sequences(Compute& compute, const pkv_kv_view& kv, const pkv_attention_sequences& given,
-                     const pkv_tensor* k, const pkv_tensor* v) {
+void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
+                     const pkv_attention_sequences& given, const pkv_tensor* k,
+                     const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
   // Blocks before the first position that is written may be anything: a window of 1 skips them.
@@ -141,17 +142,17 @@ void write_sequences(Compute& compute, const pkv_kv_view& kv, const pkv_attentio
            k_first + i, v_first + i});
     }
   }
-  copy_slots(compute.workers(), compute.kernels().store, view, rows, keys.view, values.view);
+  copy_slots(workers, kernels.store, view, rows, keys.view, values.view);
 }
 
-void read_slots(Compute& compute, const pkv_kv_view& kv, std::span<const int64_t> slots,
-                const pkv_tensor* k, const pkv_tensor* v) {
+void read_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
+                std::span<const int64_t> slots, const pkv_tensor* k, const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
   kernels::RowsView k_rows{}, v_rows{};
   if (k != nullptr) k_rows = check_rows(k, slots.size(), kv.kv_heads, kv.key_dim, "k");
   if (v != nullptr) v_rows = check_rows(v, slots.size(), kv.kv_heads, kv.value_dim, "v");
   std::vector<SlotRow> rows = check_slots(kv, slots);
-  copy_slots(compute.workers(), compute.kernels().load, view, rows, k_rows, v_rows);
+  copy_slots(workers, kernels.load, view, rows, k_rows, v_rows);
 }
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows

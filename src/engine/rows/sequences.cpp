@@ -1,12 +1,12 @@
 // Checks lengths, positions and block tables before any of them is followed.
-#include "engine/attention/sequences.h"
+#include "engine/rows/sequences.h"
 
 #include <algorithm>
 
 #include "base/checked.h"
 #include "base/status.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 namespace {
 
@@ -90,4 +90,4 @@ Sequences::Sequences(const pkv_kv_view& kv, const pkv_attention_sequences& given
   }
 }
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows

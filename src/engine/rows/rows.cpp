@@ -1,5 +1,5 @@
 // Checks tensors for overlap and overflow, and cuts copies at tile boundaries.
-#include "engine/attention/rows.h"
+#include "engine/rows/rows.h"
 
 #include <algorithm>
 #include <new>
@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 namespace {
 
@@ -202,4 +202,4 @@ void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
   workers.for_each(parts.size(), [&](size_t i, unsigned) { kernel(parts[i]); });
 }
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows

@@ -1,5 +1,5 @@
 // Checks views field by field, and computes strides.
-#include "engine/attention/kv_view.h"
+#include "engine/rows/kv_view.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 #include "kernels/tile_layout.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 void check_dim(uint32_t dim, const char* name) {
   if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
@@ -211,4 +211,4 @@ pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
   return out;
 }
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows

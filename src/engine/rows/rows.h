@@ -8,7 +8,7 @@
 #include "engine/memory/layout.h"
 #include "kernels/views.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 // Checks a tensor and fills in its default strides. `name` is what sentences call it, "k" say.
 // Throws INVALID_ARGUMENT (also for a padded batch), OUT_OF_RANGE, OVERFLOW.
@@ -76,4 +76,4 @@ kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first);
 void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
                std::span<const kernels::CopyTask> tasks, uint64_t token_bytes);
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "engine/attention/rows.h"
+#include "engine/rows/rows.h"
 
-namespace pkv::attention {
+namespace pkv::rows {
 
 // A sequence with queries.
 struct Sequence {
@@ -41,4 +41,4 @@ class Sequences {
   BatchRows rows_;
 };
 
-}  // namespace pkv::attention
+}  // namespace pkv::rows
