@@ -4,7 +4,6 @@
 #include "api/boundary.h"
 #include "api/compute_object.h"
 #include "engine/attention/attend.h"
-#include "engine/attention/stateless.h"
 
 using namespace pkv;
 using namespace pkv::api;

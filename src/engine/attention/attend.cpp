@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/status.h"
 #include "engine/attention/block_mass.h"
-#include "engine/attention/masks.h"
+#include "engine/attention/reading.h"
 #include "engine/attention/work_split.h"
+#include "engine/rows/kv_view.h"
 #include "engine/rows/rows.h"
+#include "engine/rows/sequences.h"
 
 namespace pkv::attention {
 
@@ -20,8 +23,10 @@ namespace {
 // memory: once the first output is written, nothing may fail any more.
 class SplitRunner {
  public:
-  SplitRunner(const kernels::Table& kernels, const AttendCall& call, const WorkSplit& work)
-      : kernels_(kernels), call_(call), work_(work) {
+  // `lse`: where the log-sum-exp of all queries goes, or NULL.
+  SplitRunner(const kernels::Table& kernels, const AttendCall& call, const WorkSplit& work,
+              float* lse)
+      : kernels_(kernels), call_(call), work_(work), lse_(lse) {
     for (const KvSplit& split : work.splits()) {
       query_floats_ = std::max(query_floats_, whole_lines(work.query_floats(split)));
       if (!split.needs_merge)
@@ -41,8 +46,8 @@ class SplitRunner {
     return query_floats_ + result_floats_ + whole_lines(kernel_bytes_ / sizeof(float) + 1);
   }
 
-  // Sets the scratch memory, aligned to 64 bytes: `shared` has room for the results that need a
-  // merge, `workers` has worker_floats() for each worker.
+  // Sets the scratch memory: `shared` has room for the results that need a merge, `workers` has
+  // worker_floats() for each worker.
   void set_scratch(float* shared, float* workers) {
     shared_ = shared;
     workers_ = workers;
@@ -76,20 +81,19 @@ class SplitRunner {
       parts[i] = {out + first * value_dim, out + rows * value_dim + first,
                   out + rows * (value_dim + 1) + first, work_.rows(split)};
     }
-    const uint64_t query = chunk.sequence->first_query + chunk.first;
+    const uint64_t query = chunk.reading->first_query + chunk.first;
     kernels::FinishTask task{};
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
     task.heads_per_kv_head = heads_per_kv_head();
     task.queries = chunk.queries;
     task.value_dim = value_dim;
-    task.rotation = chunk.sequence->kv.v.rotation;
+    task.rotation = chunk.reading->kv.v.rotation;
     task.parts = static_cast<uint32_t>(parts.size());
     task.part = parts.data();
     task.sink_logits = call_.params.sink_logits;
-    task.rows = rows::rows_from(call_.out, chunk.sequence->out_row + chunk.first);
-    task.lse =
-        call_.params.lse != nullptr ? call_.params.lse + query * call_.shape.query_heads : nullptr;
+    task.rows = rows::rows_from(call_.out.view, chunk.reading->out_row + chunk.first);
+    task.lse = lse_ != nullptr ? lse_ + query * call_.shape.query_heads : nullptr;
     task.lse_stride = call_.shape.query_heads;
     kernels_.finish(task);
   }
@@ -101,17 +105,17 @@ class SplitRunner {
   kernels::AttendTask task_of(const KvSplit& split) const {
     const QueryChunk& chunk = work_.chunks()[split.chunks[0]];
     kernels::AttendTask task{};
-    task.kv = chunk.sequence->kv;
+    task.kv = chunk.reading->kv;
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
     task.heads_per_kv_head = heads_per_kv_head();
     task.queries = split.queries;
-    task.query = work_.views(split.view);
+    task.query = split.views;
     task.begin = split.begin;
     task.end = split.end;
-    task.sinks = chunk.sequence->sinks;
+    task.sinks = chunk.reading->sinks;
     task.scale = call_.params.scale;
-    task.results = call_.out.dtype;
+    task.results = call_.out.view.dtype;
     task.transform = call_.params.transform;
     return task;
   }
@@ -127,9 +131,9 @@ class SplitRunner {
       task.heads_per_kv_head = heads_per_kv_head();
       task.queries = chunk.queries;
       task.key_dim = call_.shape.key_dim;
-      task.rotation = chunk.sequence->kv.k.rotation;
+      task.rotation = chunk.reading->kv.k.rotation;
       task.scale = call_.params.scale;
-      task.rows = rows::rows_from(call_.q, chunk.sequence->q_row + chunk.first);
+      task.rows = rows::rows_from(call_.q.view, chunk.reading->q_row + chunk.first);
       task.q = q + rows * task.key_dim;
       task.head_rows = work_.rows(split);
       kernels_.prepare(task);
@@ -140,6 +144,7 @@ class SplitRunner {
   const kernels::Table& kernels_;
   const AttendCall& call_;
   const WorkSplit& work_;
+  float* const lse_;
   std::vector<kernels::Partial> parts_;  // of all chunks, one for each split that a chunk reads
   std::vector<size_t> first_part_;       // by chunk: its first element of parts_
   // The largest sizes that any split needs.
@@ -148,62 +153,30 @@ class SplitRunner {
   float* workers_ = nullptr;
 };
 
-// Makes a sequence for each run of KV heads that have the same window, of those that all KV heads
-// read.
-std::vector<AttendSequence> split_by_window(const AttendCall& call) {
-  const std::vector<Window>& windows = call.params.head_windows;
-  std::vector<AttendSequence> result;
-  for (const AttendSequence& sequence : call.sequences) {
-    if (sequence.head_end <= call.shape.kv_heads) {
-      result.push_back(sequence);
-      continue;
-    }
-    for (uint32_t head = 0, end; head < call.shape.kv_heads; head = end) {
-      end = head + 1;
-      while (end < call.shape.kv_heads && windows[end] == windows[head]) end++;
-      AttendSequence& one = result.emplace_back(sequence);
-      one.window = windows[head].window, one.sinks = windows[head].sinks;
-      one.head_begin = head, one.head_end = end;
-    }
-  }
-  return result;
-}
+constexpr uint32_t max_heads = 65536;  // the same limit as that of a cache
 
 }  // namespace
 
 void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
-            const AttendCall& given, const ChoosingLayer& layer) {
-  check_call(given);
-  AttendCall call = given;
-  std::vector<AttendSequence> sequences(given.sequences.begin(), given.sequences.end());
-  for (AttendSequence& sequence : sequences)
-    sequence.window = call.params.window.window, sequence.sinks = call.params.window.sinks;
-  const Masks masks(workers, given, sequences);
-  call.sequences = sequences;
-  std::optional<ChosenBlocks> chosen;
-  if (call.params.chooses()) {
-    chosen.emplace(workers, kernels, call, layer);
-    call.sequences = chosen->sequences();
-  }
-  std::vector<AttendSequence> by_window;
-  if (!call.params.head_windows.empty()) call.sequences = by_window = split_by_window(call);
-  std::vector<float> own_lse;
-  if (call.params.block_mass != nullptr && call.params.lse == nullptr) {
-    for (const AttendSequence& sequence : call.sequences)
-      own_lse.resize((sequence.first_query + sequence.queries) * call.shape.query_heads);
-    call.params.lse = own_lse.data();
-  }
-  const WorkSplit work(call);
+            const AttendCall& call, const ChoosingLayer& layer) {
+  check_call(call);
+  const Readings whole(workers, call);
+  std::optional<const ChosenBlocks> chosen;
+  if (call.params.chooses()) chosen.emplace(workers, kernels, call, whole, layer);
+  const std::span<const Reading> readings = chosen ? chosen->readings() : whole.all();
+  const WorkSplit work(call, readings);
   if (work.splits().empty()) return;
+  const bool weighs = call.params.block_mass != nullptr;
+  std::vector<float> own_lse;
+  if (weighs && call.params.lse == nullptr)
+    own_lse.resize(call.rows.rows() * call.shape.query_heads);
+  float* const lse = own_lse.empty() ? call.params.lse : own_lse.data();
   std::optional<BlockMass> mass;
-  if (call.params.block_mass != nullptr) mass.emplace(workers, pool, kernels, call, work);
-  SplitRunner runner(kernels, call, work);
+  if (weighs) mass.emplace(workers, pool, kernels, call, readings, work, lse);
+  SplitRunner runner(kernels, call, work, lse);
   const size_t shared = whole_lines(work.shared_floats());
-  // 16 floats more than needed, so that the memory can be aligned to a cache line.
-  ScratchPool::Buffer scratch(pool, shared + 16 + workers.threads() * runner.worker_floats());
-  const size_t skipped =
-      (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / sizeof(float);
-  runner.set_scratch(scratch.data() + skipped, scratch.data() + skipped + shared);
+  ScratchPool::Buffer scratch(pool, shared + workers.threads() * runner.worker_floats());
+  runner.set_scratch(scratch.data(), scratch.data() + shared);
 
   workers.for_each(work.splits().size(),
                    [&](size_t i, unsigned worker) { runner.run(work.splits()[i], worker); });
@@ -214,6 +187,60 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
     if (work.splits()[chunk.splits[0]].needs_merge) runner.finish(i, nullptr);
   });
   if (mass) mass->write();
+}
+
+void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attention_sequences& given,
+                      const pkv_attention_params* params, const pkv_tensor* q,
+                      const pkv_tensor* out) {
+  const kernels::KvView view = rows::check_view(kv);
+  if (given.query_heads > max_heads)
+    fail(PKV_INVALID_ARGUMENT, "%u query heads; at most %u are possible", given.query_heads,
+         max_heads);
+  if (given.query_heads == 0 || given.query_heads % kv.kv_heads != 0)
+    fail(PKV_INVALID_ARGUMENT, "%u query heads are no multiple of %u KV heads", given.query_heads,
+         kv.kv_heads);
+  AttendCall call{};
+  call.params = check_params(params, kv.kv_heads, kv.key_dim, {});
+  if (call.params.top_blocks != 0)
+    fail(PKV_UNSUPPORTED, "top_blocks is %u, but only a cache has bounds of keys; use block_lists",
+         call.params.top_blocks);
+  const rows::Sequences checked(kv, view, given, call.params.window.window,
+                                call.params.window.sinks);
+  call.shape = {given.query_heads, kv.kv_heads,  kv.key_dim,
+                kv.value_dim,      view.k.dtype, view.v.dtype};
+  call.sequences = checked.list();
+  call.rows = checked.rows();
+  call.q = rows::check_rows(q, call.rows, given.query_heads, kv.key_dim, "q");
+  call.out = rows::check_rows(out, call.rows, given.query_heads, kv.value_dim, "out");
+  attend(compute.workers(), compute.scratch(), compute.kernels(), call);
+}
+
+void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
+                  const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
+                  const pkv_tensor* merged, float* merged_lse) {
+  if (count == 0 || count > UINT32_MAX)
+    fail(PKV_INVALID_ARGUMENT, "%zu results to merge; 1 to 2^32 - 1 are possible", count);
+  if (outs == nullptr || lse == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
+  if (heads == 0 || heads > max_heads)
+    fail(PKV_INVALID_ARGUMENT, "%u heads; 1 to %u are possible", heads, max_heads);
+  rows::check_dim(dim, "dim");
+  checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
+  std::vector<kernels::RowsView> views;
+  for (size_t i = 0; i < count; i++) {
+    views.push_back(rows::check_rows(outs + i, rows, heads, dim, "outs"));
+    if (rows > 0 && lse[i] == nullptr) fail(PKV_INVALID_ARGUMENT, "lse[%zu] is NULL", i);
+  }
+  kernels::MergeTask task{};
+  task.rows = rows;
+  task.heads = heads;
+  task.dim = dim;
+  task.count = static_cast<uint32_t>(count);
+  task.out = views.data();
+  task.lse = lse;
+  task.merged = rows::check_rows(merged, rows, heads, dim, "merged");
+  task.merged_lse = merged_lse;
+  if (rows > 0) compute.kernels().merge(task);
 }
 
 }  // namespace pkv::attention

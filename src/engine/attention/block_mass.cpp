@@ -17,8 +17,9 @@ constexpr uint64_t tokens_per_part = 1024;
 }  // namespace
 
 BlockMass::BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
-                     const AttendCall& call, const WorkSplit& work)
-    : workers_(workers), kernels_(kernels), call_(call) {
+                     const AttendCall& call, std::span<const Reading> readings,
+                     const WorkSplit& work, const float* lse)
+    : workers_(workers), kernels_(kernels), call_(call), readings_(readings), lse_(lse) {
   list_queries(work);
   size_t kernel_bytes = 0;
   for (const Part& part : parts_)
@@ -29,48 +30,45 @@ BlockMass::BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& 
           std::max(kernel_bytes, kernels.weigh_scratch_bytes(task_of(part, queries_[i])));
     }
   worker_floats_ = query_floats_ + whole_lines(kernel_bytes / sizeof(float) + 1);
-  // 16 floats more than needed, so that the memory can be aligned to a cache line.
-  scratch_.emplace(pool, 16 + workers.threads() * worker_floats_);
-  const auto address = reinterpret_cast<uintptr_t>(scratch_->data());
-  aligned_ = scratch_->data() + (64 - address % 64) % 64 / sizeof(float);
+  scratch_.emplace(pool, workers.threads() * worker_floats_);
 }
 
-// The chunks of a sequence follow each other, and those of its first KV head have all its queries.
+// The chunks of a reading follow each other, and those of its first KV head have all its queries.
 void BlockMass::list_queries(const WorkSplit& work) {
   const uint32_t wanted =
       call_.params.block_mass_queries != 0 ? call_.params.block_mass_queries : UINT32_MAX;
   const auto chunks = work.chunks();
   for (size_t i = 0; i < chunks.size();) {
-    const AttendSequence& sequence = *chunks[i].sequence;
+    const Reading& reading = *chunks[i].reading;
     const size_t first_queries = queries_.size();
-    const uint32_t left_out = sequence.queries - std::min(wanted, sequence.queries);
-    for (; i < chunks.size() && chunks[i].sequence == &sequence; i++) {
+    const uint32_t left_out = reading.queries - std::min(wanted, reading.queries);
+    for (; i < chunks.size() && chunks[i].reading == &reading; i++) {
       const QueryChunk& chunk = chunks[i];
       const uint32_t end = chunk.first + chunk.queries, first = std::max(chunk.first, left_out);
-      if (chunk.head_begin == sequence.head_begin && first < end)
-        queries_.push_back({first, end - first, work.views(chunk.view) + (first - chunk.first)});
+      if (chunk.head_begin == reading.head_begin && first < end)
+        queries_.push_back({first, end - first, reading.views + first});
     }
-    add_parts(sequence, first_queries);
+    add_parts(reading, first_queries);
   }
 }
 
-void BlockMass::add_parts(const AttendSequence& sequence, size_t first_queries) {
-  const uint64_t tokens = round_up(tokens_per_part, sequence.kv.block_size);
-  for (uint64_t begin = 0; begin < sequence.length; begin += tokens)
-    for (uint32_t head = sequence.head_begin; head < heads_end(sequence); head++)
-      parts_.push_back({&sequence, first_queries, queries_.size(), head, begin,
-                        std::min(begin + tokens, sequence.length)});
+void BlockMass::add_parts(const Reading& reading, size_t first_queries) {
+  const uint64_t tokens = round_up(tokens_per_part, reading.kv.block_size);
+  for (uint64_t begin = 0; begin < reading.length; begin += tokens)
+    for (uint32_t head = reading.head_begin; head < reading.head_end; head++)
+      parts_.push_back({&reading, first_queries, queries_.size(), head, begin,
+                        std::min(begin + tokens, reading.length)});
 }
 
-float* BlockMass::mass_of(const AttendSequence& sequence, uint32_t head) const {
+float* BlockMass::mass_of(const Reading& reading, uint32_t head) const {
   return call_.params.block_mass +
-         (sequence.index * call_.shape.query_heads + uint64_t{head} * heads_per_kv_head()) *
+         (reading.index * call_.shape.query_heads + uint64_t{head} * heads_per_kv_head()) *
              call_.params.block_mass_size;
 }
 
 kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) const {
   kernels::WeighTask task{};
-  task.attend.kv = part.sequence->kv;
+  task.attend.kv = part.reading->kv;
   task.attend.head_begin = part.head;
   task.attend.head_end = part.head + 1;
   task.attend.heads_per_kv_head = heads_per_kv_head();
@@ -78,14 +76,13 @@ kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) 
   task.attend.query = queries.views;
   task.attend.begin = part.begin;
   task.attend.end = part.end;
-  task.attend.sinks = part.sequence->sinks;
+  task.attend.sinks = part.reading->sinks;
   task.attend.transform = call_.params.transform;
   task.attend.scale = call_.params.scale;
-  task.lse = call_.params.lse +
-             (part.sequence->first_query + queries.first) * call_.shape.query_heads +
+  task.lse = lse_ + (part.reading->first_query + queries.first) * call_.shape.query_heads +
              uint64_t{part.head} * heads_per_kv_head();
   task.lse_stride = call_.shape.query_heads;
-  task.weights = mass_of(*part.sequence, part.head);
+  task.weights = mass_of(*part.reading, part.head);
   task.weights_stride = call_.params.block_mass_size;
   return task;
 }
@@ -98,8 +95,8 @@ void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) 
   prepared.queries = queries.count;
   prepared.key_dim = call_.shape.key_dim;
   prepared.scale = call_.params.scale;
-  prepared.rotation = part.sequence->kv.k.rotation;
-  prepared.rows = rows::rows_from(call_.q, part.sequence->q_row + queries.first);
+  prepared.rotation = part.reading->kv.k.rotation;
+  prepared.rows = rows::rows_from(call_.q.view, part.reading->q_row + queries.first);
   prepared.q = scratch;
   prepared.head_rows = uint64_t{queries.count} * heads_per_kv_head();
   kernels_.prepare(prepared);
@@ -110,15 +107,15 @@ void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) 
 }
 
 void BlockMass::write() {
-  for (const AttendSequence& sequence : call_.sequences)
-    for (uint32_t head = sequence.head_begin * heads_per_kv_head();
-         head < heads_end(sequence) * heads_per_kv_head(); head++)
-      std::fill_n(mass_of(sequence, 0) + head * call_.params.block_mass_size,
-                  ceil_div(sequence.length, sequence.kv.block_size), 0.0f);
+  for (const Reading& reading : readings_)
+    for (uint32_t head = reading.head_begin * heads_per_kv_head();
+         head < reading.head_end * heads_per_kv_head(); head++)
+      std::fill_n(mass_of(reading, 0) + head * call_.params.block_mass_size,
+                  ceil_div(reading.length, reading.kv.block_size), 0.0f);
   workers_.for_each(parts_.size(), [&](size_t i, unsigned worker) {
     const Part& part = parts_[i];
     for (size_t q = part.first_queries; q < part.queries_end; q++)
-      weigh(part, queries_[q], aligned_ + worker * worker_floats_);
+      weigh(part, queries_[q], scratch_->data() + worker * worker_floats_);
   });
 }
 

@@ -2,7 +2,6 @@
 // computed after the attention, when the log-sum-exp of every query is known.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -16,46 +15,45 @@ namespace pkv::attention {
 
 class BlockMass {
  public:
-  // Plans the work and allocates all it needs. Refers to the call, whose lse is given, and to its
-  // work as long as it lives. Throws bad_alloc.
+  // Plans the work and allocates all it needs. `lse`: where the log-sum-exp of all queries will be.
+  // Refers to its arguments as long as it lives. Throws bad_alloc.
   BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
-            const AttendCall& call, const WorkSplit& work);
+            const AttendCall& call, std::span<const Reading> readings, const WorkSplit& work,
+            const float* lse);
 
   // Writes AttendParams::block_mass. Call it once the lse of all queries is computed.
   void write();
 
  private:
-  // Queries of one sequence, of which all KV heads have the same.
+  // Queries of one reading, of which all KV heads have the same.
   struct Queries {
     uint32_t first, count;
     const kernels::QueryView* views;
   };
-  // Some blocks of a sequence and one KV head, that one task weighs for all queries.
+  // Some blocks of a reading and one of its KV heads, which one task weighs for all queries.
   struct Part {
-    const AttendSequence* sequence;
+    const Reading* reading;
     size_t first_queries, queries_end;  // in queries_
     uint32_t head;
     uint64_t begin, end;  // positions; both at the beginning of blocks, or the end at the last one
   };
 
   void list_queries(const WorkSplit& work);
-  void add_parts(const AttendSequence& sequence, size_t first_queries);
+  void add_parts(const Reading& reading, size_t first_queries);
   void weigh(const Part& part, const Queries& queries, float* scratch) const;
   kernels::WeighTask task_of(const Part& part, const Queries& queries) const;
-  float* mass_of(const AttendSequence& sequence, uint32_t head) const;
-  uint32_t heads_end(const AttendSequence& sequence) const {
-    return std::min(sequence.head_end, call_.shape.kv_heads);
-  }
+  float* mass_of(const Reading& reading, uint32_t head) const;
   uint32_t heads_per_kv_head() const { return call_.shape.query_heads / call_.shape.kv_heads; }
 
   Workers& workers_;
   const kernels::Table& kernels_;
   const AttendCall& call_;
+  const std::span<const Reading> readings_;
+  const float* const lse_;
   std::vector<Queries> queries_;
   std::vector<Part> parts_;
   size_t query_floats_ = 0, worker_floats_ = 0;
   std::optional<ScratchPool::Buffer> scratch_;
-  float* aligned_ = nullptr;
 };
 
 }  // namespace pkv::attention

@@ -141,23 +141,6 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
   return result;
 }
 
-kernels::QueryView view_of(const AttendParams& params, const AttendSequence& sequence,
-                           uint32_t query) {
-  if (sequence.views != nullptr) return sequence.views[query];
-  // A mask of words and a tree say alone which new tokens are seen.
-  const bool causal = params.causal && params.mask == nullptr && params.parents == nullptr;
-  kernels::QueryView view{};
-  view.position = sequence.position(query);
-  view.begin = sequence.window == 0 || view.position + 1 < sequence.window
-                   ? 0
-                   : view.position + 1 - sequence.window;
-  view.end = causal ? std::min(view.position + 1, sequence.length) : sequence.length;
-  const MaskRows& mask = sequence.mask;
-  view.mask = mask.words == nullptr ? nullptr : mask.words + query * mask.stride;
-  view.mask_begin = mask.begin;
-  return view;
-}
-
 namespace {
 
 // The words of the longest useful mask row: a step has fewer than 2^32 tokens, at 64 bits a word.
@@ -170,7 +153,7 @@ void check_words(const AttendCall& call, uint64_t rows) {
     fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; at most 2^26 are of use",
          (unsigned long long)words);
   checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
-  for (const AttendSequence& sequence : call.sequences)
+  for (const rows::Sequence& sequence : call.sequences)
     if (ceil_div(sequence.queries, 64) > words)
       fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %llu words; %u new tokens need %llu",
            (unsigned long long)words, sequence.queries,
@@ -180,7 +163,7 @@ void check_words(const AttendCall& call, uint64_t rows) {
 // Throws if a sequence has no room for its queries: then they are not its last positions, and have
 // no part in a mask of new tokens.
 void check_new_tokens(const AttendCall& call) {
-  for (const AttendSequence& sequence : call.sequences)
+  for (const rows::Sequence& sequence : call.sequences)
     if (sequence.queries > sequence.length)
       fail(PKV_INVALID_ARGUMENT, "mask: sequence %llu has %u new tokens but %llu positions in all",
            (unsigned long long)sequence.index, sequence.queries,
@@ -190,7 +173,7 @@ void check_new_tokens(const AttendCall& call) {
 // Throws if a query of a mask of new tokens lies so far back that causal hides positions before the
 // step from it: the view of a query has one end, and it is that of its new tokens.
 void check_positions_of_new_tokens(const AttendCall& call) {
-  for (const AttendSequence& sequence : call.sequences)
+  for (const rows::Sequence& sequence : call.sequences)
     for (uint32_t i = 0; i < sequence.queries && sequence.positions != nullptr; i++)
       if (sequence.position(i) + 1 < sequence.start())
         fail(PKV_INVALID_ARGUMENT,
@@ -209,7 +192,7 @@ void check_block_lists(const AttendCall& call, uint64_t rows) {
   if (params.chosen_blocks != nullptr)
     checked_bytes(checked_mul(lists, params.top_blocks, "chosen_blocks"), sizeof(uint32_t),
                   "chosen_blocks");
-  for (const AttendSequence& sequence : call.sequences) {
+  for (const rows::Sequence& sequence : call.sequences) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen blocks need storage PAGED");
     if (sequence.positions != nullptr)
       fail(PKV_INVALID_ARGUMENT, "chosen blocks and positions of queries do not go together");
@@ -217,7 +200,7 @@ void check_block_lists(const AttendCall& call, uint64_t rows) {
 }
 
 void check_parents(const AttendCall& call) {
-  for (const AttendSequence& sequence : call.sequences)
+  for (const rows::Sequence& sequence : call.sequences)
     for (uint32_t i = 0; i < sequence.queries; i++) {
       const int32_t parent = call.params.parents[sequence.first_query + i];
       if (parent < -1 || parent >= static_cast<int64_t>(i))
@@ -234,8 +217,8 @@ void check_bool_mask(const AttendCall& call) {
     fail(PKV_OUT_OF_RANGE, "mask: negative stride (row_stride %lld, batch_stride %lld)",
          (long long)mask.row_stride, (long long)mask.batch_stride);
   checked_bytes(mask.columns, 1, "mask");
-  for (const AttendSequence& sequence : call.sequences) {
-    const uint64_t last_row = sequence.mask_row + sequence.queries - 1;
+  for (const rows::Sequence& sequence : call.sequences) {
+    const uint64_t last_row = call.mask_row(sequence) + sequence.queries - 1;
     uint64_t extent =
         checked_add(mask.columns,
                     checked_mul(last_row, static_cast<uint64_t>(mask.row_stride), "mask"), "mask");
@@ -261,7 +244,7 @@ void check_bool_mask(const AttendCall& call) {
 void check_block_mass(const AttendCall& call) {
   const uint64_t size = call.params.block_mass_size;
   uint64_t count = 0;
-  for (const AttendSequence& sequence : call.sequences) {
+  for (const rows::Sequence& sequence : call.sequences) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "block_mass needs storage PAGED");
     if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
       fail(PKV_INVALID_ARGUMENT, "block_mass: size is %llu; sequence %llu has %llu blocks",
@@ -276,9 +259,7 @@ void check_block_mass(const AttendCall& call) {
 }  // namespace
 
 void check_call(const AttendCall& call) {
-  uint64_t rows = 0;
-  for (const AttendSequence& sequence : call.sequences)
-    rows = std::max(rows, sequence.first_query + sequence.queries);
+  const uint64_t rows = call.rows.rows();
   if (call.params.lse != nullptr)
     checked_bytes(checked_mul(rows, call.shape.query_heads, "lse"), sizeof(float), "lse");
   if (call.params.mask != nullptr || call.params.parents != nullptr) {

@@ -1,5 +1,7 @@
 // The description of one attention call: sequences with their K and V, queries, outputs and
-// parameters. A batch and pkv_attention() make it from arguments that they have checked.
+// parameters. A batch and pkv_attention() make it from arguments that they have checked, and it
+// does not change from then on. attend() makes Readings of it, ChosenBlocks of these, and a
+// WorkSplit of either; each is complete when it is made and refers to those before it.
 #pragma once
 
 #include <pagedkv/attention.h>
@@ -7,46 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/views.h"
+#include "engine/rows/rows.h"
 
 namespace pkv::attention {
-
-// The positions that one word of a mask stands for.
-inline constexpr uint64_t word_bits = 64;
-
-// The mask of a sequence: that of query i begins at words + i * stride and has a bit for each
-// position from `begin` on. `words` is NULL without a mask.
-struct MaskRows {
-  const uint64_t* words = nullptr;
-  uint64_t stride = 0;
-  uint64_t begin = 0;
-};
-
-// One sequence of an attention call. Its queries are those of its last positions, unless
-// `positions` says otherwise.
-struct AttendSequence {
-  kernels::KvView kv;
-  uint64_t length;   // positions with K and V
-  uint32_t queries;  // how many queries it has
-  // The index of its first query among the queries of all sequences, for masks and lse; and in the
-  // tensors q and out.
-  uint64_t first_query, q_row, out_row;
-  uint64_t index;     // among all sequences of the caller, those without queries included
-  uint64_t mask_row;  // of its first query in its part of a bool mask
-  const int64_t* positions = nullptr;  // of its queries; NULL: the last ones
-  // The KV heads that read it, or all.
-  uint32_t head_begin = 0, head_end = UINT32_MAX;
-  // What attend() adds: the window and sinks of these heads, and the mask.
-  uint32_t window = 0, sinks = 0;
-  MaskRows mask = {};
-  // What each query sees, in place of what positions, window and mask say; or NULL.
-  const kernels::QueryView* views = nullptr;
-
-  uint64_t start() const { return length - queries; }  // without `positions`
-  uint64_t position(uint32_t query) const {
-    return positions != nullptr ? static_cast<uint64_t>(positions[query]) : start() + query;
-  }
-};
 
 struct AttendShape {
   uint32_t query_heads, kv_heads, key_dim, value_dim;
@@ -109,15 +74,17 @@ struct AttendParams {
 AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer);
 
-// What a query of a sequence sees.
-kernels::QueryView view_of(const AttendParams& params, const AttendSequence& sequence,
-                           uint32_t query);
-
 struct AttendCall {
   AttendShape shape;
   AttendParams params;
-  std::span<const AttendSequence> sequences;
-  kernels::RowsView q, out;
+  std::span<const rows::Sequence> sequences;  // those that have queries
+  rows::BatchRows rows;                       // of all sequences
+  rows::BatchTensor q, out;
+
+  // Returns the row of a sequence's first query in its part of a bool mask.
+  uint64_t mask_row(const rows::Sequence& sequence) const {
+    return rows.first(sequence.index, 0, true);
+  }
 };
 
 // Checks the mask and the lse array, which have a row for each query. Throws INVALID_ARGUMENT if a

@@ -8,13 +8,12 @@
 #include "base/checked.h"
 #include "base/file_memory.h"
 #include "base/status.h"
-#include "engine/rows/rows.h"
 
 namespace pkv::attention {
 
 ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
-                           const ChoosingLayer& layer)
-    : workers_(workers), kernels_(kernels), call_(call) {
+                           const Readings& whole, const ChoosingLayer& layer)
+    : workers_(workers), kernels_(kernels), call_(call), whole_(whole) {
   if (call.params.block_lists != nullptr) {
     check_lists();
   } else {
@@ -26,7 +25,7 @@ ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, cons
   if (call.params.chosen_blocks != nullptr) tell_chosen();
 }
 
-ChosenBlocks::Middle ChosenBlocks::middle_of(const AttendSequence& sequence) const {
+ChosenBlocks::Middle ChosenBlocks::middle_of(const rows::Sequence& sequence) const {
   const AttendParams& params = call_.params;
   // A step may begin inside of a block, which then counts as one of the step.
   const auto step = static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
@@ -34,18 +33,9 @@ ChosenBlocks::Middle ChosenBlocks::middle_of(const AttendSequence& sequence) con
   return {first, std::max(first, step - std::min(params.last_blocks, step)), step};
 }
 
-// Returns the sequence as one KV head sees it.
-AttendSequence ChosenBlocks::for_head(const AttendSequence& sequence, uint32_t head) const {
-  AttendSequence one = sequence;
-  const Window window = call_.params.window_of(head);
-  one.window = window.window, one.sinks = window.sinks;
-  one.head_begin = head, one.head_end = head + 1;
-  return one;
-}
-
 void ChosenBlocks::check_lists() const {
   for (size_t s = 0; s < call_.sequences.size(); s++) {
-    const AttendSequence& sequence = call_.sequences[s];
+    const rows::Sequence& sequence = call_.sequences[s];
     const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
     for (uint32_t query = 0; query < sequence.queries; query++)
       for (uint32_t head = 0; head < heads(); head++) {
@@ -76,12 +66,11 @@ void ChosenBlocks::list_choosers() {
   choices_.reserve(choosers_.size() * heads());
   for (const Chooser& chooser : choosers_)
     for (uint32_t head = 0; head < heads(); head++) {
-      const AttendSequence& sequence = call_.sequences[chooser.sequence];
       // Without windows and masks, heads and queries of a sequence see the same blocks.
       const AttendParams& params = call_.params;
       const bool as_before = choices_.size() > first_chooser_[chooser.sequence] * heads() &&
                              params.window == Window{} && params.head_windows.empty() &&
-                             sequence.mask.words == nullptr;
+                             !whole_.of(chooser.sequence, head).masked();
       const uint32_t candidates =
           as_before ? choices_.back().candidates : count_candidates(chooser, head);
       choices_.push_back({candidates, std::min(call_.params.top_blocks, candidates)});
@@ -90,9 +79,9 @@ void ChosenBlocks::list_choosers() {
 }
 
 uint32_t ChosenBlocks::count_candidates(const Chooser& chooser, uint32_t head) const {
-  const AttendSequence sequence = for_head(call_.sequences[chooser.sequence], head);
-  const SeenBlocks seen(call_.params, sequence, chooser.first, chooser.count);
-  const Middle middle = middle_of(sequence);
+  const Reading& reading = whole_.of(chooser.sequence, head);
+  const SeenBlocks seen(reading, chooser.first, chooser.count);
+  const Middle middle = middle_of(reading);
   uint32_t count = 0;
   for (uint32_t entry = middle.first; entry < middle.last; entry++) count += seen[entry];
   return count;
@@ -143,7 +132,7 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
 // Scores the candidates for some queries and the query heads of one KV head.
 void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uint32_t head,
                          uint32_t candidates, Scratch& scratch) const {
-  const AttendSequence& sequence = call_.sequences[chooser.sequence];
+  const Reading& reading = whole_.of(chooser.sequence, head);
   const uint32_t dim = call_.shape.key_dim, rows = call_.shape.query_heads / heads();
   kernels::QueryTask prepared{};
   prepared.head_begin = head;
@@ -152,13 +141,13 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uin
   prepared.queries = 1;
   prepared.key_dim = dim;
   prepared.scale = call_.params.scale;
-  prepared.rotation = sequence.kv.k.rotation;
+  prepared.rotation = reading.kv.k.rotation;
   prepared.q = scratch.q.data();
   prepared.head_rows = rows;
   std::fill(scratch.positive.begin(), scratch.positive.end(), 0.0f);
   std::fill(scratch.negative.begin(), scratch.negative.end(), 0.0f);
   for (uint32_t query = chooser.first; query < chooser.first + chooser.count; query++) {
-    prepared.rows = rows::rows_from(call_.q, sequence.q_row + query);
+    prepared.rows = rows::rows_from(call_.q.view, reading.q_row + query);
     kernels_.prepare(prepared);
     for (uint32_t row = 0; row < rows; row++)
       for (uint32_t d = 0; d < dim; d++) {
@@ -175,14 +164,14 @@ void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t
                               Scratch& scratch) {
   const Chooser& chooser = choosers_[index];
   const Choice& choice = choices_[index * heads() + head];
-  const AttendSequence sequence = for_head(call_.sequences[chooser.sequence], head);
-  const SeenBlocks seen(call_.params, sequence, chooser.first, chooser.count);
-  const Middle middle = middle_of(sequence);
+  const Reading& reading = whole_.of(chooser.sequence, head);
+  const SeenBlocks seen(reading, chooser.first, chooser.count);
+  const Middle middle = middle_of(reading);
   uint32_t count = 0;
   for (uint32_t entry = middle.first; entry < middle.last; entry++) {
     if (!seen[entry]) continue;
     scratch.entries[count] = entry;
-    scratch.ids[count++] = sequence.kv.blocks[entry];
+    scratch.ids[count++] = reading.kv.blocks[entry];
   }
   const auto order = scratch.order.begin();
   std::iota(order, order + count, 0);
@@ -208,7 +197,7 @@ std::span<const uint32_t> ChosenBlocks::list_of(size_t s, uint32_t query, uint32
   const uint64_t row = call_.sequences[s].first_query + query;
   const uint32_t* const list = params.block_lists + (row * heads() + head) * params.block_list_size;
   // Indices rise, so a list with more of them than there are blocks is wrong, whatever follows.
-  const AttendSequence& sequence = call_.sequences[s];
+  const rows::Sequence& sequence = call_.sequences[s];
   const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
   return {list, std::find(list, list + std::min(params.block_list_size, blocks + 1), PKV_NO_BLOCK)};
 }
@@ -248,7 +237,8 @@ void ChosenBlocks::write_tables() {
   for (size_t s = 0; s < call_.sequences.size(); s++) {
     if (reads_all(s)) {
       // The sequence as it is, which may share what it reads with others.
-      sequences_.push_back(call_.sequences[s]);
+      const std::span<const Reading> all = whole_.of(s);
+      readings_.insert(readings_.end(), all.begin(), all.end());
       continue;
     }
     const uint32_t queries = call_.sequences[s].queries;
@@ -263,17 +253,17 @@ void ChosenBlocks::write_tables() {
 // Makes the system read what was chosen from the file that it is in, all at once: when the kernels
 // come to a block, it is there or under way.
 void ChosenBlocks::read_ahead() const {
-  workers_.for_each(sequences_.size(), [&](size_t i, unsigned) {
-    const AttendSequence& sequence = sequences_[i];
-    if (sequence.views == nullptr) return;  // it reads all, in order, and the system sees that
-    const kernels::KvView& kv = sequence.kv;
+  workers_.for_each(readings_.size(), [&](size_t i, unsigned) {
+    const Reading& reading = readings_[i];
+    if (!reading.excerpt) return;  // it reads all, in order, and the system sees that
+    const kernels::KvView& kv = reading.kv;
     const bool packed = kv.layout == PKV_LAYOUT_PACKED;
-    const uint64_t blocks = ceil_div(sequence.length, kv.block_size);
+    const uint64_t blocks = ceil_div(reading.length, kv.block_size);
     for (const kernels::SideView* side : {&kv.k, &kv.v}) {
       // V of a packed block lies between its keys; a plain one has the rows of all KV heads.
       if (side->data == nullptr || (packed && side == &kv.v)) continue;
       const unsigned char* const first =
-          side->data + (packed ? sequence.head_begin * side->head_stride : 0);
+          side->data + (packed ? reading.head_begin * side->head_stride : 0);
       const auto bytes =
           static_cast<size_t>(packed ? side->head_stride : kv.block_size * side->row_stride);
       for (uint64_t b = 0; b < blocks; b++)
@@ -282,10 +272,10 @@ void ChosenBlocks::read_ahead() const {
   });
 }
 
-// Appends the sequence of some queries, who have the same list, and one KV head.
+// Appends what some queries, which have the same list, read for one KV head.
 void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t count) {
-  const AttendSequence whole = for_head(call_.sequences[s], head);
-  const SeenBlocks seen(call_.params, whole, first, count);
+  const Reading& whole = whole_.of(s, head);
+  const SeenBlocks seen(whole, first, count);
   const Middle middle = middle_of(whole);
   const auto blocks = static_cast<uint32_t>(ceil_div(seen.end(), whole.kv.block_size));
   entries_.clear();
@@ -298,7 +288,10 @@ void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t coun
   for (uint32_t entry = middle.last; entry < blocks; entry++) add(entry);
 
   const Excerpt excerpt(entries_, whole.kv.block_size);
-  AttendSequence one = whole;
+  Reading one = whole;
+  one.excerpt = true;
+  one.head_begin = head;
+  one.head_end = head + 1;
   const std::span<uint32_t> table = take<uint32_t>(entries_.size());
   for (size_t i = 0; i < table.size(); i++) table[i] = whole.kv.blocks[entries_[i]];
   one.kv.blocks = table.data();
@@ -311,7 +304,7 @@ void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t coun
   one.out_row += first;
   const std::span<kernels::QueryView> views = take<kernels::QueryView>(count);
   for (uint32_t i = 0; i < count; i++) {
-    const kernels::QueryView view = view_of(call_.params, whole, first + i);
+    const kernels::QueryView& view = whole.views[first + i];
     views[i] = excerpt.view(view);
     if (view.mask == nullptr) continue;
     const std::span<uint64_t> words = take<uint64_t>(excerpt.mask_words(view));
@@ -320,7 +313,7 @@ void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t coun
     views[i].mask = words.data();
   }
   one.views = views.data();
-  sequences_.push_back(one);
+  readings_.push_back(one);
 }
 
 }  // namespace pkv::attention

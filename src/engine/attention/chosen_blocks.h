@@ -25,14 +25,15 @@ struct ChoosingLayer {
 
 class ChosenBlocks {
  public:
-  // Chooses for all queries of a call, whose sequences have block tables, windows and masks. Writes
+  // Chooses for all queries of a call, whose sequences have block tables. `whole` is what they read
+  // without a choice. Refers to all of these as long as it lives. Writes
   // AttendParams::chosen_blocks if it is given. Throws INVALID_ARGUMENT and OUT_OF_RANGE for lists
   // that are none, bad_alloc; then nothing is written.
   ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
-               const ChoosingLayer& layer);
+               const Readings& whole, const ChoosingLayer& layer);
 
-  // The sequences to attend to in place of those of the call. They refer to this object.
-  std::span<const AttendSequence> sequences() const { return sequences_; }
+  // What the queries read instead. It refers to this object.
+  std::span<const Reading> readings() const { return readings_; }
 
  private:
   // Where a sequence has the blocks that can be chosen: at entries [first, last) of its block
@@ -75,8 +76,7 @@ class ChosenBlocks {
   void append(size_t sequence, uint32_t head, uint32_t first, uint32_t count);
 
   uint32_t heads() const { return call_.shape.kv_heads; }
-  Middle middle_of(const AttendSequence& sequence) const;
-  AttendSequence for_head(const AttendSequence& sequence, uint32_t head) const;
+  Middle middle_of(const rows::Sequence& sequence) const;
   // The entries that a query reads of the middle for one KV head, rising: given, or chosen.
   std::span<const uint32_t> list_of(size_t sequence, uint32_t query, uint32_t head) const;
   size_t chooser_of(size_t sequence, uint32_t query) const {
@@ -95,6 +95,7 @@ class ChosenBlocks {
   Workers& workers_;
   const kernels::Table& kernels_;
   const AttendCall& call_;
+  const Readings& whole_;
   memory::KeyBounds* bounds_ = nullptr;  // if anybody chooses by them
   std::vector<Chooser> choosers_;
   std::vector<size_t> first_chooser_;  // by sequence
@@ -103,7 +104,7 @@ class ChosenBlocks {
   std::vector<uint32_t> chosen_;       // see chosen_at()
   std::vector<uint32_t> entries_;      // of one block table in the making
   std::pmr::monotonic_buffer_resource memory_;
-  std::vector<AttendSequence> sequences_;
+  std::vector<Reading> readings_;
 };
 
 }  // namespace pkv::attention

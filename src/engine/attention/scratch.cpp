@@ -37,11 +37,15 @@ void ScratchPool::destroy(Vector* vector) noexcept {
 ScratchPool::Buffer::Buffer(ScratchPool& pool, size_t floats)
     : pool_(pool), vector_(pool.borrow()) {
   try {
+    floats += line_floats;  // more than needed, so that the memory can be aligned
     if (vector_->size() < floats) vector_->resize(floats);
   } catch (...) {
     pool_.give_back(vector_);
     throw;
   }
+  const size_t past_line =
+      reinterpret_cast<uintptr_t>(vector_->data()) / sizeof(float) % line_floats;
+  aligned_ = vector_->data() + (line_floats - past_line) % line_floats;
 }
 
 ScratchPool::Buffer::~Buffer() { pool_.give_back(vector_); }

@@ -11,8 +11,10 @@
 
 namespace pkv::attention {
 
+inline constexpr size_t line_floats = 16;  // floats of a cache line
+
 // Rounds a number of floats up to whole cache lines.
-inline size_t whole_lines(size_t floats) { return round_up(floats, 16); }
+inline size_t whole_lines(size_t floats) { return round_up(floats, line_floats); }
 
 // A few vectors that concurrent calls borrow, without a lock. A call that finds none makes one.
 class ScratchPool {
@@ -22,19 +24,20 @@ class ScratchPool {
   ScratchPool(const ScratchPool&) = delete;
   ScratchPool& operator=(const ScratchPool&) = delete;
 
-  // Working memory of at least `floats` floats, borrowed for as long as the object lives. Its
-  // contents are undefined. Throws bad_alloc.
+  // Working memory of at least `floats` floats, aligned to a cache line and borrowed for as long as
+  // the object lives. Its contents are undefined. Throws bad_alloc.
   class Buffer {
    public:
     Buffer(ScratchPool& pool, size_t floats);
     ~Buffer();
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
-    float* data() { return vector_->data(); }
+    float* data() { return aligned_; }
 
    private:
     ScratchPool& pool_;
     std::pmr::vector<float>* vector_;
+    float* aligned_;
   };
 
  private:

@@ -29,25 +29,20 @@ bool any_shown(const kernels::QueryView& view, uint64_t begin, uint64_t end) {
 
 }  // namespace
 
-SeenBlocks::SeenBlocks(const AttendParams& params, const AttendSequence& sequence, uint32_t first,
-                       uint32_t count)
-    : params_(params), sequence_(sequence), kv_(sequence.kv), first_(first), count_(count) {
+SeenBlocks::SeenBlocks(const Reading& reading, uint32_t first, uint32_t count)
+    : reading_(reading), views_(reading.views + first, count) {
   begin_ = UINT64_MAX, end_ = 0;
-  for (uint32_t i = first; i < first + count; i++) {
-    const kernels::QueryView view = view_of(params, sequence, i);
+  for (const kernels::QueryView& view : views_) {
     begin_ = std::min(begin_, view.begin);
     end_ = std::max(end_, view.end);
   }
 }
 
 bool SeenBlocks::unmasked(uint64_t begin, uint64_t end) const {
-  for (uint32_t i = first_; i < first_ + count_; i++) {
-    const kernels::QueryView view = view_of(params_, sequence_, i);
-    if (any_shown(view, std::max(begin, view.begin), end) ||
-        any_shown(view, begin, std::min<uint64_t>(end, sequence_.sinks)))
-      return true;
-  }
-  return false;
+  return std::any_of(views_.begin(), views_.end(), [&](const kernels::QueryView& view) {
+    return any_shown(view, std::max(begin, view.begin), end) ||
+           any_shown(view, begin, std::min<uint64_t>(end, reading_.sinks));
+  });
 }
 
 uint64_t Excerpt::position(uint64_t whole) const {

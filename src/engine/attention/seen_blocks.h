@@ -4,24 +4,24 @@
 
 #include <span>
 
-#include "engine/attention/call.h"
+#include "engine/attention/reading.h"
 
 namespace pkv::attention {
 
 class SeenBlocks {
  public:
-  // Of queries [first, first + count) of a sequence with a block table, whose window is that of the
-  // KV heads in question. Refers to both as long as it lives.
-  SeenBlocks(const AttendParams& params, const AttendSequence& sequence, uint32_t first,
-             uint32_t count);
+  // Of queries [first, first + count) of a reading with a block table. Refers to it as long as it
+  // lives.
+  SeenBlocks(const Reading& reading, uint32_t first, uint32_t count);
 
   // Returns whether a query sees a token of the block at an entry of the block table. The tokens of
   // the block come before those of the step.
   bool operator[](uint32_t entry) const {
-    if (kv_.has_holes && kv_.blocks[entry] == PKV_NO_BLOCK) return false;
-    const uint64_t begin = uint64_t{entry} * kv_.block_size, end = begin + kv_.block_size;
-    if (end <= begin_ && begin >= sequence_.sinks) return false;
-    return sequence_.mask.words == nullptr || end <= sequence_.mask.begin || unmasked(begin, end);
+    const kernels::KvView& kv = reading_.kv;
+    if (kv.has_holes && kv.blocks[entry] == PKV_NO_BLOCK) return false;
+    const uint64_t begin = uint64_t{entry} * kv.block_size, end = begin + kv.block_size;
+    if (end <= begin_ && begin >= reading_.sinks) return false;
+    return !reading_.masked() || end <= reading_.mask_begin() || unmasked(begin, end);
   }
 
   // The end of the positions that any of the queries sees.
@@ -30,10 +30,8 @@ class SeenBlocks {
  private:
   bool unmasked(uint64_t begin, uint64_t end) const;
 
-  const AttendParams& params_;
-  const AttendSequence& sequence_;
-  const kernels::KvView& kv_;
-  const uint32_t first_, count_;
+  const Reading& reading_;
+  const std::span<const kernels::QueryView> views_;  // of the queries
   uint64_t begin_, end_;
 };
 

@@ -29,13 +29,13 @@ constexpr uint64_t min_shared_tokens = 128;
 
 }  // namespace
 
-WorkSplit::WorkSplit(const AttendCall& call)
+WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings)
     : call_(call), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
-  for (const AttendSequence& sequence : call.sequences) add_chunks(sequence);
+  for (const Reading& reading : readings) add_chunks(reading);
   std::vector<uint32_t> decode_chunks;  // only these may share what they read
   for (uint32_t i = 0; i < chunks_.size(); i++) {
-    const AttendSequence& sequence = *chunks_[i].sequence;
-    if (sequence.queries < min_prompt_queries && sequence.views == nullptr)
+    const Reading& reading = *chunks_[i].reading;
+    if (reading.queries < min_prompt_queries && !reading.excerpt)
       decode_chunks.push_back(i);
     else
       add_own_splits(i, 0);
@@ -54,54 +54,39 @@ WorkSplit::WorkSplit(const AttendCall& call)
   place_results();
 }
 
-void WorkSplit::add_chunks(const AttendSequence& sequence) {
-  const uint32_t heads_end = std::min(sequence.head_end, call_.shape.kv_heads);
-  if (sequence.queries < min_prompt_queries) {
-    add_chunk(sequence, 0, sequence.queries, sequence.head_begin, heads_end);
+void WorkSplit::add_chunks(const Reading& reading) {
+  if (reading.queries < min_prompt_queries) {
+    chunks_.push_back({&reading, 0, reading.queries, reading.head_begin, reading.head_end, {}, {}});
     return;
   }
   const uint32_t queries = std::max(1u, max_stacked_rows / heads_per_kv_head_);
-  for (uint32_t first = 0; first < sequence.queries; first += queries)
-    for (uint32_t head = sequence.head_begin; head < heads_end; head++)
-      add_chunk(sequence, first, std::min(queries, sequence.queries - first), head, head + 1);
-}
-
-void WorkSplit::add_chunk(const AttendSequence& sequence, uint32_t first, uint32_t queries,
-                          uint32_t head_begin, uint32_t head_end) {
-  // A chunk of another head has the same queries as the chunk before it, and shares their views.
-  const bool same_queries =
-      !chunks_.empty() && chunks_.back().sequence == &sequence && chunks_.back().first == first;
-  const size_t view = same_queries ? chunks_.back().view : views_.size();
-  if (!same_queries) add_views(sequence, first, queries);
-  chunks_.push_back({&sequence, first, queries, head_begin, head_end, view, {}, {}});
-}
-
-void WorkSplit::add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries) {
-  for (uint32_t i = first; i < first + queries; i++)
-    views_.push_back(view_of(call_.params, sequence, i));
+  for (uint32_t first = 0; first < reading.queries; first += queries)
+    for (uint32_t head = reading.head_begin; head < reading.head_end; head++)
+      chunks_.push_back(
+          {&reading, first, std::min(queries, reading.queries - first), head, head + 1, {}, {}});
 }
 
 // Returns how many first tokens of a chunk's sequence other chunks may read with it: those in whole
 // blocks that all its queries see.
 uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
-  const AttendSequence& sequence = *chunks_[chunk].sequence;
-  if (sequence.kv.blocks == nullptr || sequence.window != 0) return 0;
-  uint64_t seen = sequence.positions == nullptr ? sequence.start() : sequence.length;
-  if (sequence.mask.words != nullptr) seen = std::min(seen, sequence.mask.begin);
-  if (sequence.positions != nullptr && call_.params.causal)
-    for (uint32_t i = 0; i < sequence.queries; i++) seen = std::min(seen, sequence.position(i) + 1);
-  return seen / sequence.kv.block_size * sequence.kv.block_size;
+  const Reading& reading = *chunks_[chunk].reading;
+  if (reading.kv.blocks == nullptr || reading.window != 0) return 0;
+  uint64_t seen = reading.positions == nullptr ? reading.start() : reading.length;
+  if (reading.masked()) seen = std::min(seen, reading.mask_begin());
+  if (reading.positions != nullptr && call_.params.causal)
+    for (uint32_t i = 0; i < reading.queries; i++) seen = std::min(seen, reading.position(i) + 1);
+  return seen / reading.kv.block_size * reading.kv.block_size;
 }
 
 // Returns how many first tokens of all these chunks lie in the same blocks. The caller knows that
 // the first `compared` tokens do.
 uint64_t WorkSplit::common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const {
-  const uint32_t* const ids = chunks_[chunks[0]].sequence->kv.blocks;
-  const uint32_t block_size = chunks_[chunks[0]].sequence->kv.block_size;
+  const uint32_t* const ids = chunks_[chunks[0]].reading->kv.blocks;
+  const uint32_t block_size = chunks_[chunks[0]].reading->kv.block_size;
   uint64_t common = UINT64_MAX;
   for (const uint32_t chunk : chunks) {
     const uint64_t limit = std::min(common, shareable_tokens(chunk));
-    const uint32_t* const other = chunks_[chunk].sequence->kv.blocks;
+    const uint32_t* const other = chunks_[chunk].reading->kv.blocks;
     const uint32_t* const difference =
         std::mismatch(ids + compared / block_size, ids + limit / block_size,
                       other + compared / block_size)
@@ -119,7 +104,7 @@ void WorkSplit::split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, u
   // The block at position `compared`, or UINT64_MAX if it cannot be shared.
   const auto next_id = [&](uint32_t chunk) -> uint64_t {
     if (compared >= shareable_tokens(chunk)) return UINT64_MAX;
-    const kernels::KvView& kv = chunks_[chunk].sequence->kv;
+    const kernels::KvView& kv = chunks_[chunk].reading->kv;
     return kv.blocks[compared / kv.block_size];
   };
   std::sort(chunks.begin(), chunks.end(), [&](uint32_t a, uint32_t b) {
@@ -172,13 +157,13 @@ void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
   const QueryChunk& chunk = chunks_[i];
   uint64_t begin = UINT64_MAX, end = 0;
   for (uint32_t query = 0; query < chunk.queries; query++) {
-    begin = std::min(begin, views_[chunk.view + query].begin);
-    end = std::max(end, views_[chunk.view + query].end);
+    begin = std::min(begin, chunk.views()[query].begin);
+    end = std::max(end, chunk.views()[query].end);
   }
   // Where all that is seen lies behind the end of the sequence, one position is read, so that there
   // is a result.
   if (begin >= end) begin = end - 1;
-  const uint64_t sinks = std::min<uint64_t>(chunk.sequence->sinks, begin);
+  const uint64_t sinks = std::min<uint64_t>(chunk.reading->sinks, begin);
   if (sinks > 0) add_splits(std::span(&i, 1), 0, sinks);
   add_splits(std::span(&i, 1), std::max(covered, begin), end);
 }
@@ -190,18 +175,19 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
   const QueryChunk& first = chunks_[chunks[0]];
   const uint64_t tokens =
       split_tokens(uint64_t{queries} * heads_per_kv_head_, first.head_end - first.head_begin);
-  size_t view = first.view;
+  const kernels::QueryView* views = first.views();
   if (chunks.size() > 1) {  // the kernels need the views of all these chunks in a row
-    view = views_.size();
+    std::vector<kernels::QueryView>& all = shared_views_.emplace_back();
     for (const uint32_t chunk : chunks)
-      for (uint32_t i = 0; i < chunks_[chunk].queries; i++)
-        views_.push_back(kernels::QueryView(views_[chunks_[chunk].view + i]));
+      all.insert(all.end(), chunks_[chunk].views(),
+                 chunks_[chunk].views() + chunks_[chunk].queries);
+    views = all.data();
   }
   for (uint64_t at = begin; at < end;) {
     const uint64_t next = std::min(end, (at / tokens + 1) * tokens);
     const auto split = static_cast<uint32_t>(splits_.size());
     splits_.push_back(
-        {std::vector(chunks.begin(), chunks.end()), queries, at, next, view, false, 0});
+        {std::vector(chunks.begin(), chunks.end()), queries, at, next, views, false, 0});
     uint32_t rows = 0;
     for (const uint32_t chunk : chunks) {
       chunks_[chunk].splits.push_back(split);

@@ -7,18 +7,19 @@
 #include <span>
 #include <vector>
 
-#include "engine/attention/call.h"
+#include "engine/attention/reading.h"
 
 namespace pkv::attention {
 
-// Some queries of one sequence, for some KV heads.
+// Some queries of one reading, for some of its KV heads.
 struct QueryChunk {
-  const AttendSequence* sequence;
-  uint32_t first, queries;  // queries [first, first + queries) of the sequence
+  const Reading* reading;
+  uint32_t first, queries;  // queries [first, first + queries) of the reading
   uint32_t head_begin, head_end;
-  size_t view;                       // of its first query, for WorkSplit::views()
   std::vector<uint32_t> splits;      // the KV splits that it reads, in the order of positions
   std::vector<uint32_t> first_rows;  // by split: the index of its first row in the split
+
+  const kernels::QueryView* views() const { return reading->views + first; }
 };
 
 // Positions [begin, end) of one sequence, or of several that have the same blocks there.
@@ -26,19 +27,18 @@ struct KvSplit {
   std::vector<uint32_t> chunks;  // that read it; their rows follow each other
   uint32_t queries;              // of all these chunks
   uint64_t begin, end;
-  size_t view;           // of its first query, for WorkSplit::views()
-  bool needs_merge;      // false if it is the only split of its only chunk
+  const kernels::QueryView* views;  // of its queries
+  bool needs_merge;                 // false if it is the only split of its only chunk
   size_t result_offset;  // if it needs a merge: of its result in the shared memory, in floats
 };
 
 class WorkSplit {
  public:
-  // Refers to `call` as long as it lives. Throws bad_alloc.
-  explicit WorkSplit(const AttendCall& call);
+  // Refers to the call and its readings as long as it lives. Throws bad_alloc.
+  WorkSplit(const AttendCall& call, std::span<const Reading> readings);
 
   std::span<const QueryChunk> chunks() const { return chunks_; }
   std::span<const KvSplit> splits() const { return splits_; }
-  const kernels::QueryView* views(size_t first) const { return views_.data() + first; }
   // KV heads of a split.
   uint32_t heads(const KvSplit& split) const {
     return chunks_[split.chunks[0]].head_end - chunks_[split.chunks[0]].head_begin;
@@ -57,10 +57,7 @@ class WorkSplit {
   size_t shared_floats() const { return shared_floats_; }
 
  private:
-  void add_chunks(const AttendSequence& sequence);
-  void add_chunk(const AttendSequence& sequence, uint32_t first, uint32_t queries,
-                 uint32_t head_begin, uint32_t head_end);
-  void add_views(const AttendSequence& sequence, uint32_t first, uint32_t queries);
+  void add_chunks(const Reading& reading);
   void split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, uint64_t covered);
   uint64_t shareable_tokens(uint32_t chunk) const;
   uint64_t common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const;
@@ -74,7 +71,7 @@ class WorkSplit {
   const uint32_t heads_per_kv_head_;
   std::vector<QueryChunk> chunks_;
   std::vector<KvSplit> splits_;
-  std::vector<kernels::QueryView> views_;
+  std::vector<std::vector<kernels::QueryView>> shared_views_;  // of splits with several chunks
   size_t shared_floats_ = 0;
 };
 

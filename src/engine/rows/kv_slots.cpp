@@ -122,24 +122,23 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
   // Blocks before the first position that is written may be anything: a window of 1 skips them.
-  const Sequences sequences(kv, given, 1, 0);
+  const Sequences sequences(kv, view, given, 1, 0);
   const BatchRows& batch = sequences.rows();
   const BatchTensor keys = check_rows(k, batch, kv.kv_heads, kv.key_dim, "k");
   const BatchTensor values = check_values(v, batch, kv.kv_heads, kv.value_dim, kv.v == nullptr);
   std::vector<SlotRow> rows;
   rows.reserve(batch.rows());
   for (const Sequence& one : sequences.list()) {
-    const uint64_t k_first = keys.first(batch, one.index, one.first_query),
-                   v_first = values.first(batch, one.index, one.first_query);
+    const uint64_t k_first = keys.first(batch, one), v_first = values.first(batch, one);
     for (uint32_t i = 0; i < one.queries; i++) {
       const uint64_t position = one.position(i);
       if (position >= one.length)
         fail(PKV_OUT_OF_RANGE, "query_positions: %llu in sequence %llu, which has %llu",
              (unsigned long long)position, (unsigned long long)one.index,
              (unsigned long long)one.length);
-      rows.push_back(
-          {uint64_t{one.table[position / kv.block_size]} * kv.block_size + position % kv.block_size,
-           k_first + i, v_first + i});
+      rows.push_back({uint64_t{one.kv.blocks[position / kv.block_size]} * kv.block_size +
+                          position % kv.block_size,
+                      k_first + i, v_first + i});
     }
   }
   copy_slots(workers, kernels.store, view, rows, keys.view, values.view);

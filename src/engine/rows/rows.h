@@ -24,7 +24,8 @@ kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, uint32_t
 class BatchRows {
  public:
   // `first_rows` has the first row of each sequence, or is NULL: see pkv_attention_sequences.
-  explicit BatchRows(const uint32_t* first_rows = nullptr) : first_rows_(first_rows) {}
+  explicit BatchRows(const uint32_t* first_rows) : first_rows_(first_rows) {}
+  BatchRows() = default;
   // Adds the next sequence. Throws OVERFLOW.
   void add(uint64_t rows);
 
@@ -42,7 +43,7 @@ class BatchRows {
   }
 
  private:
-  const uint32_t* first_rows_;
+  const uint32_t* first_rows_ = nullptr;
   uint64_t sequences_ = 0, rows_ = 0;
   uint64_t end_ = 0;       // the last row of any sequence, plus 1
   uint64_t last_end_ = 0;  // of the last sequence that has rows
@@ -50,14 +51,30 @@ class BatchRows {
   uint64_t meeting_ = 0, met_end_ = 0;
 };
 
+// A sequence with queries, or with new tokens to write, and its K and V.
+struct Sequence {
+  kernels::KvView kv;
+  uint64_t length;                     // positions with K and V
+  uint32_t queries;                    // how many queries, or new tokens, it has
+  uint64_t first_query;                // the index of its first one among those of all sequences
+  uint64_t index;                      // among all sequences of the caller
+  const int64_t* positions = nullptr;  // of its queries; NULL: the last ones
+
+  uint64_t start() const { return length - queries; }  // without `positions`
+  uint64_t position(uint32_t query) const {
+    return positions != nullptr ? static_cast<uint64_t>(positions[query]) : start() + query;
+  }
+};
+
 // A tensor with the rows of a batch.
 struct BatchTensor {
   kernels::RowsView view;
   uint64_t batch_rows;  // 0: not padded
 
-  // The index of the first row of a sequence; `before` as for BatchRows::first().
-  uint64_t first(const BatchRows& rows, uint64_t sequence, uint64_t before) const {
-    return sequence * batch_rows + rows.first(sequence, before, batch_rows != 0);
+  // The index of the first row of a sequence.
+  uint64_t first(const BatchRows& rows, const Sequence& sequence) const {
+    return sequence.index * batch_rows +
+           rows.first(sequence.index, sequence.first_query, batch_rows != 0);
   }
 };
 

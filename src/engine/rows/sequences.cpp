@@ -58,8 +58,8 @@ void check_lists(const pkv_attention_sequences& given) {
 
 }  // namespace
 
-Sequences::Sequences(const pkv_kv_view& kv, const pkv_attention_sequences& given, uint32_t window,
-                     uint32_t sinks)
+Sequences::Sequences(const pkv_kv_view& kv, const kernels::KvView& view,
+                     const pkv_attention_sequences& given, uint32_t window, uint32_t sinks)
     : rows_(given.first_rows) {
   check_lists(given);
   for (uint64_t i = 0; i < given.count; i++) {
@@ -68,12 +68,9 @@ Sequences::Sequences(const pkv_kv_view& kv, const pkv_attention_sequences& given
     const uint64_t first_query = rows_.rows();
     rows_.add(queries);
     if (queries == 0) continue;
-    Sequence sequence{i,
-                      length,
-                      static_cast<uint32_t>(queries),
-                      first_query,
-                      given.block_tables + i * given.block_table_stride,
-                      nullptr};
+    Sequence sequence{view, length, static_cast<uint32_t>(queries), first_query, i};
+    const uint32_t* const table = sequence.kv.blocks =
+        given.block_tables + i * given.block_table_stride;
     if (given.query_positions != nullptr) {
       checked_bytes(rows_.rows(), sizeof(int64_t), "query_positions");
       sequence.positions = given.query_positions + first_query;
@@ -82,10 +79,9 @@ Sequences::Sequences(const pkv_kv_view& kv, const pkv_attention_sequences& given
     const uint64_t visible = lowest_position(sequence) + 1;
     const uint64_t first =
         window == 0 || visible < window ? 0 : std::min(visible - window, length - 1);
-    check_table(kv, sequence.table, given.block_table_stride, first, length, i);
+    check_table(kv, table, given.block_table_stride, first, length, i);
     if (first > 0)
-      check_table(kv, sequence.table, given.block_table_stride, 0, std::min<uint64_t>(sinks, first),
-                  i);
+      check_table(kv, table, given.block_table_stride, 0, std::min<uint64_t>(sinks, first), i);
     list_.push_back(sequence);
   }
 }

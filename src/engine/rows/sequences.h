@@ -10,27 +10,13 @@
 
 namespace pkv::rows {
 
-// A sequence with queries.
-struct Sequence {
-  uint64_t index;  // in the caller's list
-  uint64_t length;
-  uint32_t queries;
-  uint64_t first_query;      // among the queries of all sequences
-  const uint32_t* table;     // its block table
-  const int64_t* positions;  // of its queries; NULL: the last ones
-
-  uint64_t position(uint32_t query) const {
-    return positions != nullptr ? static_cast<uint64_t>(positions[query])
-                                : length - queries + query;
-  }
-};
-
 class Sequences {
  public:
-  // Refers to the lists of `given`. With `window` and `sinks`, block ids that are not seen are not
-  // checked. Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, bad_alloc.
-  Sequences(const pkv_kv_view& kv, const pkv_attention_sequences& given, uint32_t window,
-            uint32_t sinks);
+  // `view`: what check_view() made of `kv`. Refers to the lists of `given`. With `window` and
+  // `sinks`, block ids that are not seen are not checked. Throws INVALID_ARGUMENT, OUT_OF_RANGE,
+  // OVERFLOW, bad_alloc.
+  Sequences(const pkv_kv_view& kv, const kernels::KvView& view,
+            const pkv_attention_sequences& given, uint32_t window, uint32_t sinks);
 
   // Those that have queries.
   std::span<const Sequence> list() const { return list_; }

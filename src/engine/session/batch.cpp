@@ -17,11 +17,16 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
     : cache_(cache), written_(cache.config().layers) {
   entries_.reserve(sessions.size());
   tasks_.reserve(sessions.size());
+  sequences_.reserve(sessions.size());
   for (size_t i = 0; i < sessions.size(); i++) {
     sessions[i]->check_ready("begin");
-    entries_.push_back({sessions[i], sessions[i]->length(), new_tokens[i], rows_});
+    const Entry& entry =
+        entries_.emplace_back(sessions[i], sessions[i]->length(), new_tokens[i], rows_);
+    if (entry.count > 0)
+      sequences_.push_back({kernels::KvView{}, entry.end(), entry.count, entry.first_row, i});
     rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
   }
+  set_first_rows(nullptr);
   reserve(short_by);
   open_ = true;
 }
@@ -134,13 +139,18 @@ void Batch::set_first_rows(const uint32_t* first_rows) {
     first_rows_.clear();
   else
     first_rows_.assign(first_rows, first_rows + entries_.size());
+  batch_rows_ = rows::BatchRows(first_rows_.empty() ? nullptr : first_rows_.data());
+  for (const Entry& entry : entries_) batch_rows_.add(entry.count);
 }
 
-// The rows of every session in a tensor.
-rows::BatchRows Batch::batch_rows() const {
-  rows::BatchRows rows(first_rows_.empty() ? nullptr : first_rows_.data());
-  for (const Entry& entry : entries_) rows.add(entry.count);
-  return rows;
+// Returns the sessions with new tokens, with K and V of one layer. A write and the attention after
+// it share the views: block tables and tensors stay where they are until the step ends.
+std::span<const rows::Sequence> Batch::sequences(uint32_t layer) {
+  if (viewed_layer_ != layer)
+    for (rows::Sequence& one : sequences_)
+      one.kv = entries_[one.index].session->view(cache_.place(layer));
+  viewed_layer_ = layer;
+  return sequences_;
 }
 
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
@@ -148,19 +158,15 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   const memory::Group& group = group_with_rows(layer, &place, "write");
   check_none_accepted("write");
   const memory::Shape& shape = group.shape;
-  const rows::BatchRows rows = batch_rows();
-  const rows::BatchTensor keys = rows::check_rows(k, rows, shape.kv_heads, shape.key_dim, "k");
+  const rows::BatchTensor keys =
+      rows::check_rows(k, batch_rows_, shape.kv_heads, shape.key_dim, "k");
   const rows::BatchTensor values =
-      rows::check_values(v, rows, shape.kv_heads, shape.value_dim, shape.latent);
+      rows::check_values(v, batch_rows_, shape.kv_heads, shape.value_dim, shape.latent);
   tasks_.clear();
-  for (size_t i = 0; i < entries_.size(); i++) {
-    const Entry& entry = entries_[i];
-    if (entry.count == 0) continue;
-    const kernels::KvView kv = entry.session->view(place);
-    tasks_.push_back({kv, entry.start, entry.count,
-                      rows::rows_from(keys.view, keys.first(rows, i, entry.first_row)),
-                      rows::rows_from(values.view, values.first(rows, i, entry.first_row))});
-  }
+  for (const rows::Sequence& one : sequences(layer))
+    tasks_.push_back({one.kv, one.start(), one.queries,
+                      rows::rows_from(keys.view, keys.first(batch_rows_, one)),
+                      rows::rows_from(values.view, values.first(batch_rows_, one))});
   rows::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
                   group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
@@ -177,26 +183,12 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   call.params =
       attention::check_params(params, shape.kv_heads, shape.key_dim, {shape.window, shape.sinks});
   check_none_accepted("attend");
-  const rows::BatchRows rows = batch_rows();
-  const rows::BatchTensor queries =
-      rows::check_rows(q, rows, shape.query_heads, shape.key_dim, "q");
-  const rows::BatchTensor outputs =
-      rows::check_rows(out, rows, shape.query_heads, shape.value_dim, "out");
-  call.q = queries.view;
-  call.out = outputs.view;
+  call.rows = batch_rows_;
+  call.q = rows::check_rows(q, call.rows, shape.query_heads, shape.key_dim, "q");
+  call.out = rows::check_rows(out, call.rows, shape.query_heads, shape.value_dim, "out");
   if (!written_[layer] && rows_ > 0)
     fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
-  std::vector<attention::AttendSequence> sequences;
-  sequences.reserve(entries_.size());
-  for (size_t i = 0; i < entries_.size(); i++) {
-    const Entry& entry = entries_[i];
-    if (entry.count == 0) continue;
-    const kernels::KvView kv = entry.session->view(place);
-    sequences.push_back({kv, entry.end(), entry.count, entry.first_row,
-                         queries.first(rows, i, entry.first_row),
-                         outputs.first(rows, i, entry.first_row), i, rows.first(i, 0, true)});
-  }
-  call.sequences = sequences;
+  call.sequences = sequences(layer);
   attention::ChoosingLayer choosing{};
   if (call.params.chooses() && group.slab) choosing = choosing_layer(call, place, group);
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call, choosing);
@@ -206,7 +198,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
 attention::ChoosingLayer Batch::choosing_layer(const attention::AttendCall& call, LayerPlace place,
                                                memory::Group& group) const {
   attention::ChoosingLayer layer{&group, place.layer, {}};
-  for (const attention::AttendSequence& sequence : call.sequences)
+  for (const rows::Sequence& sequence : call.sequences)
     layer.tables.push_back(
         entries_[sequence.index].session->content().sequences()[place.group].blocks().data());
   return layer;

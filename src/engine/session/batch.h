@@ -110,7 +110,7 @@ class Batch : public Step {
   void check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const;
   size_t count_states(uint32_t group) const;
   void check_none_accepted(const char* who) const;
-  rows::BatchRows batch_rows() const;
+  std::span<const rows::Sequence> sequences(uint32_t layer);
   void compute_bounds() noexcept;
   attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, LayerPlace place,
                                           memory::Group& group) const;
@@ -124,7 +124,11 @@ class Batch : public Step {
   std::vector<kernels::CopyTask> tasks_;
   std::vector<bool> written_;         // by layer
   std::vector<uint32_t> first_rows_;  // by session, as the caller set them; empty: not set
-  bool has_accepted_ = false;         // accept() was called
+  rows::BatchRows batch_rows_;        // which rows of tensors each session has
+  // The sessions with new tokens, and their K and V in the layer that sequences() returned last.
+  std::vector<rows::Sequence> sequences_;
+  std::optional<uint32_t> viewed_layer_;
+  bool has_accepted_ = false;  // accept() was called
   size_t rows_ = 0;
   bool open_ = false;  // begun, and neither committed nor aborted
 };

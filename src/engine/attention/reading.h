@@ -1,0 +1,58 @@
+// What the queries of a call read: each sequence as some of its KV heads see it, with windows and
+// masks resolved to one view per query. The kernels know masks of bits only, so trees that are
+// given by parents, and bytes of a bool mask, become bits here.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/parallel.h"
+#include "engine/attention/call.h"
+
+namespace pkv::attention {
+
+// The positions that one word of a mask stands for.
+inline constexpr uint64_t word_bits = 64;
+
+// A sequence as KV heads [head_begin, head_end) see it.
+struct Reading : rows::Sequence {
+  uint64_t q_row, out_row;  // of its first query, in the tensors q and out
+  uint32_t head_begin, head_end;
+  uint32_t window, sinks;           // of these heads
+  const kernels::QueryView* views;  // what each query sees
+  bool excerpt = false;             // true if it has only some blocks of the caller's sequence
+
+  bool masked() const { return views[0].mask != nullptr; }
+  uint64_t mask_begin() const { return views[0].mask_begin; }  // the same for all its queries
+};
+
+class Readings {
+ public:
+  // `call` is checked. Refers to its masks and block tables as long as it lives. Throws bad_alloc,
+  // OVERFLOW.
+  Readings(Workers& workers, const AttendCall& call);
+  Readings(const Readings&) = delete;
+  Readings& operator=(const Readings&) = delete;
+
+  // All readings: one sequence after the other, and of each sequence one for each run of KV heads
+  // that have the same window.
+  std::span<const Reading> all() const { return all_; }
+  // Those of the sequence at an index of AttendCall::sequences.
+  std::span<const Reading> of(size_t sequence) const {
+    return std::span(all_).subspan(sequence * runs_, runs_);
+  }
+  // The one of them that has this KV head.
+  const Reading& of(size_t sequence, uint32_t head) const {
+    const Reading* reading = &all_[sequence * runs_];
+    while (reading->head_end <= head) reading++;
+    return *reading;
+  }
+
+ private:
+  size_t runs_;                            // of KV heads
+  std::vector<uint64_t> words_;            // of the masks that were made here
+  std::vector<kernels::QueryView> views_;  // of all readings
+  std::vector<Reading> all_;
+};
+
+}  // namespace pkv::attention
