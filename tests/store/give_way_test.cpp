@@ -19,13 +19,13 @@ class ScriptedTier : public pkv::Tier {
     held_.emplace(std::move(content));
     taken_++;
   }
-  bool give_way() noexcept override {
+  uint64_t give_way() noexcept override {
+    const uint64_t taken = taken_;
     const bool any = held_.has_value();
     held_.reset();
     if (!any && when_empty_) std::exchange(when_empty_, nullptr)();
-    return any;
+    return taken;
   }
-  uint64_t contents_taken() const noexcept override { return taken_; }
   uint64_t flush(Clock::time_point) noexcept override { return 0; }
   void prefetch(std::string_view, pkv::prefix::Tokens) override {}
   void fetch(std::string_view, pkv::prefix::Tokens) override {}

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <utility>
+#include <optional>
 
 #include "base/status.h"
 
@@ -112,17 +112,15 @@ void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t wate
 // made free here, or pass what is evictable to the tier and back while this looks elsewhere. It
 // ends when the tier held nothing during a whole look that found too little.
 size_t Reservation::take(std::span<const uint64_t> counts, uint32_t watermark) {
-  Tier* const tier = cache_.tier();
-  bool tier_was_empty = false;
-  uint64_t taken = 0;
+  std::optional<uint64_t> taken_before;
   for (;;) {
     const size_t lacking = take_free(counts, watermark);
     if (lacking == counts.size()) return lacking;
     if (make_free(cache_, lacking, with_watermark(counts, watermark))) continue;
-    if (tier == nullptr) return lacking;
-    const uint64_t taken_before = std::exchange(taken, tier->contents_taken());
-    if (tier_was_empty && taken == taken_before) return lacking;
-    tier_was_empty = !tier->give_way();
+    if (cache_.tier() == nullptr) return lacking;
+    const uint64_t taken = cache_.tier()->give_way();
+    if (taken == taken_before) return lacking;
+    taken_before = taken;
   }
 }
 

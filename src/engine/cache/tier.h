@@ -24,12 +24,10 @@ class Tier {
   // Queues the content of a session that ended or was suspended. The blocks of it that the prefix
   // index has are written to the store; the others are given back.
   virtual void write(Content content) noexcept = 0;
-  // Drops the queue and the contents in work, which makes their blocks free. A reservation calls
-  // this when evicting is not enough. Returns false if there was nothing to drop.
-  virtual bool give_way() noexcept = 0;
-  // Returns how often the tier began to hold a content. If that is the same before and after, and
-  // give_way() found nothing in between, the tier held nothing all the while after that.
-  virtual uint64_t contents_taken() const noexcept = 0;
+  // Releases all contents that the tier holds, which makes their blocks free. A reservation calls
+  // this when evicting is not enough. Returns how many contents the tier had taken until then: if
+  // two calls return the same number, the tier had nothing to release in between.
+  virtual uint64_t give_way() noexcept = 0;
   // Waits until all is written, or until the given time. Returns how many block positions are not
   // written yet.
   virtual uint64_t flush(Clock::time_point until) noexcept = 0;

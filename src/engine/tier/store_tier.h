@@ -44,10 +44,7 @@ class StoreTier final : public Tier {
   StoreTier& operator=(const StoreTier&) = delete;
 
   void write(Content content) noexcept override;
-  bool give_way() noexcept override;
-  uint64_t contents_taken() const noexcept override {
-    return taken_.load(std::memory_order_acquire);
-  }
+  uint64_t give_way() noexcept override;
   uint64_t flush(Clock::time_point until) noexcept override;
   void prefetch(std::string_view salt, prefix::Tokens text) override;
   void fetch(std::string_view salt, prefix::Tokens text) override;

@@ -85,7 +85,8 @@ std::vector<ContentKey> StoreTier::keys_of(std::string_view salt, prefix::Tokens
   return keys;
 }
 
-bool StoreTier::give_way() noexcept {
+uint64_t StoreTier::give_way() noexcept {
+  const uint64_t taken = taken_.load(std::memory_order_acquire);
   bool any = false;
   {
     const std::lock_guard lock(queue_mutex_);
@@ -111,7 +112,7 @@ bool StoreTier::give_way() noexcept {
                         "blocks are so short that some left before they were written to the store; "
                         "%llu block positions were dropped so far",
                         (unsigned long long)dropped_.load(std::memory_order_relaxed));
-  return any;
+  return taken;
 }
 
 // A thread that unlocks a mutex and locks it again at once would starve the threads that wait for
