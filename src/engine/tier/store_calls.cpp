@@ -1,9 +1,10 @@
-// Calls the functions of a pkv_store, and pauses after a failure.
+// Calls the functions of a pkv_store, pauses after a failure, and remembers keys.
 #include "engine/tier/store_calls.h"
 
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstring>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -19,6 +20,14 @@ int64_t now() {
 }
 
 constexpr int64_t min_pause = 100'000'000, max_pause = 10'000'000'000;  // nanoseconds
+constexpr size_t max_keys = size_t{1} << 20;
+
+// Returns the first bytes of a key. If another key has the same, its item is not written: a miss.
+uint64_t key_prefix(const ContentKey& key) {
+  uint64_t number;
+  std::memcpy(&number, key.data(), sizeof number);
+  return number;
+}
 
 }  // namespace
 
@@ -83,6 +92,22 @@ uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
 
 void StoreCalls::drop(const pkv_store_item& item) noexcept {
   call(std::span(&item, 1), store_.drop);
+}
+
+bool StoreCalls::knows(const ContentKey& key) const {
+  const std::lock_guard lock(keys_mutex_);
+  return keys_.contains(key_prefix(key));
+}
+
+void StoreCalls::remember(const ContentKey& key) {
+  const std::lock_guard lock(keys_mutex_);
+  if (keys_.size() >= max_keys) keys_.clear();
+  keys_.insert(key_prefix(key));
+}
+
+void StoreCalls::forget(const ContentKey& key) {
+  const std::lock_guard lock(keys_mutex_);
+  keys_.erase(key_prefix(key));
 }
 
 }  // namespace pkv::tier

@@ -1,13 +1,16 @@
 // Calls the caller's store for the tier and counts failures. After a failure it does not call the
-// store for a while.
+// store for a while. Remembers the keys of items that were seen in the store.
 #pragma once
 
 #include <pagedkv/store.h>
 
 #include <atomic>
+#include <mutex>
 #include <span>
+#include <unordered_set>
 
 #include "base/logger.h"
+#include "engine/tier/block_keys.h"
 
 namespace pkv::tier {
 
@@ -32,6 +35,11 @@ class StoreCalls {
   bool down() const noexcept;
   uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
 
+  // The keys that are remembered. Any key may be forgotten: that costs a question to the store.
+  bool knows(const ContentKey& key) const;
+  void remember(const ContentKey& key);
+  void forget(const ContentKey& key);
+
  private:
   template <class Items, class Call>
   uint64_t call(Items items, const Call& function) noexcept;
@@ -43,6 +51,8 @@ class StoreCalls {
   bool owned_ = false;
   std::atomic<uint64_t> failures_{0};
   std::atomic<int64_t> down_until_{0}, pause_{0};  // nanoseconds
+  mutable std::mutex keys_mutex_;                  // while it is locked, nothing else is
+  std::unordered_set<uint64_t> keys_;              // the first bytes of each
 };
 
 }  // namespace pkv::tier

@@ -1,15 +1,26 @@
-// Packs, seals, opens and loads values.
-#include "engine/tier/block_value.h"
+// Computes keys and sizes of items; packs, seals, opens and loads their values.
+#include "engine/tier/item_format.h"
+
+#include <string.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "base/checked.h"
+#include "engine/file/file.h"
+#include "engine/file/pieces.h"
+#include "engine/file/tiles.h"
 
 namespace pkv::tier {
 
 namespace {
+
+constexpr uint64_t default_buffer_bytes = uint64_t{4} << 20;
+
+std::span<const unsigned char> bytes_of(const void* data, uint64_t size) {
+  return {static_cast<const unsigned char*>(data), static_cast<size_t>(size)};
+}
 
 // A value without a secret is
 //   magic, version, number of tokens, key | tokens | tiles, all layers              | checksum
@@ -67,66 +78,107 @@ void for_each_tile(const memory::Group& group, const Visit& visit) {
       visit(layer, position, at);
 }
 
-}  // namespace
-
-uint64_t block_value_bytes(const memory::Group& group) {
+uint64_t bytes_of_value(const memory::Group& group) {
   return checked_add(tiles_offset(group) + file::tag_bytes,
                      checked_mul(file::saved_tile_bytes(group.shape),
                                  group.block_size / tile_tokens(group), "bytes of a block"),
                      "bytes of a block");
 }
 
-void pack_block_value(const kernels::Table& kernels, const file::Run& run, size_t index,
-                      const ContentKey& key, std::span<const int32_t> tokens, unsigned char* to) {
+}  // namespace
+
+pkv_store_item item_of(const ContentKey& key, void* data, uint64_t size) {
+  pkv_store_item item{};
+  std::copy(key.begin(), key.end(), item.key);
+  item.data = data;
+  item.size = size;
+  return item;
+}
+
+ItemFormat::ItemFormat(Cache& cache, const pkv_store_config& config)
+    : cache_(cache),
+      secret_(bytes_of(config.key, config.key_size)),
+      model_(hash_model(cache.config().block_size, file::saved_groups(cache.config()),
+                        bytes_of(config.fingerprint, config.fingerprint_size), secret_)) {
+  if (!secret_.empty()) file::check_ciphers();
+  for (const auto& each : cache.groups()) {
+    value_bytes_.push_back(bytes_of_value(*each));
+    position_bytes_ += value_bytes_.back();
+  }
+  const uint64_t positions =
+      (config.buffer_bytes != 0 ? config.buffer_bytes : default_buffer_bytes) / position_bytes_;
+  batch_positions_ =
+      static_cast<size_t>(std::clamp<uint64_t>(positions, 1, memory::largest_pool(cache.groups())));
+}
+
+ItemFormat::~ItemFormat() { explicit_bzero(model_.data(), model_.size()); }
+
+std::vector<ContentKey> ItemFormat::keys(std::string_view salt, prefix::Tokens text, uint64_t from,
+                                         uint64_t to) const {
+  std::vector<ContentKey> keys;
+  keys.reserve((to - from) * groups());
+  BlockKeys chain(model_, salt);
+  for (uint64_t i = 0; i < to; i++) {
+    chain.advance(text.subspan(i * block_size(), block_size()));
+    for (size_t g = 0; g < groups() && i >= from; g++)
+      keys.push_back(chain.key(static_cast<uint32_t>(g)));
+  }
+  return keys;
+}
+
+void ItemFormat::pack(size_t g, const memory::Sequence& sequence, prefix::Tokens text,
+                      size_t position, const ContentKey& key, unsigned char* to) const {
+  const file::Run run{&group(g), sequence.ids()};
+  const prefix::Tokens tokens = tokens_at(text, position);
   write_preamble(plain_item, static_cast<uint32_t>(tokens.size()), key, to);
   std::memcpy(to + preamble_bytes, tokens.data(), tokens.size_bytes());
-  for_each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    file::save_tile(kernels, run, layer, index * run.group->block_size + position,
-                    tile_tokens(*run.group), to + at);
+  for_each_tile(group(g), [&](uint32_t layer, uint32_t offset, size_t at) {
+    file::save_tile(cache_.kernels(), run, layer, position * block_size() + offset,
+                    tile_tokens(group(g)), to + at);
   });
 }
 
-void seal_block_value(const memory::Group& group, const ContentKey& key, const Secret& secret,
-                      unsigned char* value) {
-  const size_t size = static_cast<size_t>(block_value_bytes(group)) - file::tag_bytes;
+void ItemFormat::seal(size_t g, const ContentKey& key, unsigned char* value) const {
+  const size_t size = static_cast<size_t>(value_bytes_[g]) - file::tag_bytes;
   file::Tag tag;
-  if (secret.empty()) {
+  if (secret_.empty()) {
     tag = file::checksum({}, {value, size});
   } else {
     std::array<unsigned char, std::tuple_size_v<ContentKey>> random;
     file::fill_with_random(random);
     write_preamble(encrypted_item, 0, random, value);
-    tag = file::encrypt(item_key(secret, {value, preamble_bytes}, key), {},
+    tag = file::encrypt(item_key(secret_, {value, preamble_bytes}, key), {},
                         {value + preamble_bytes, size - preamble_bytes});
   }
   std::memcpy(value + size, tag.data(), tag.size());
 }
 
-bool open_block_value(const memory::Group& group, const ContentKey& key,
-                      std::span<const int32_t> tokens, const Secret& secret,
-                      std::span<unsigned char> value) {
-  if (value.size() != block_value_bytes(group)) return false;
+bool ItemFormat::open(size_t g, prefix::Tokens text, size_t position, const ContentKey& key,
+                      std::span<unsigned char> value) const {
+  if (value.size() != value_bytes_[g]) return false;
   const size_t size = value.size() - file::tag_bytes;
   file::Tag tag;
   std::memcpy(tag.data(), value.data() + size, tag.size());
-  if (secret.empty()) {
-    if (!begins_with(value, plain_item, group.block_size, key) ||
+  if (secret_.empty()) {
+    if (!begins_with(value, plain_item, block_size(), key) ||
         file::checksum({}, value.first(size)) != tag)
       return false;
   } else {
-    if (!begins_with(value, encrypted_item, 0, {})) return false;
-    if (!file::decrypt(item_key(secret, value.first(preamble_bytes), key), {},
+    if (!begins_with(value, encrypted_item, 0, {}) ||
+        !file::decrypt(item_key(secret_, value.first(preamble_bytes), key), {},
                        value.subspan(preamble_bytes, size - preamble_bytes), tag))
       return false;
   }
+  const prefix::Tokens tokens = tokens_at(text, position);
   return std::memcmp(value.data() + preamble_bytes, tokens.data(), tokens.size_bytes()) == 0;
 }
 
-void load_block_value(const kernels::Table& kernels, const file::Run& run, size_t index,
-                      const unsigned char* value) {
-  for_each_tile(*run.group, [&](uint32_t layer, uint32_t position, size_t at) {
-    file::load_tile(kernels, run, layer, index * run.group->block_size + position,
-                    tile_tokens(*run.group), run.group->shape, value + at);
+void ItemFormat::load(size_t g, const memory::Sequence& sequence, size_t position,
+                      const unsigned char* value) const {
+  const file::Run run{&group(g), sequence.ids()};
+  for_each_tile(group(g), [&](uint32_t layer, uint32_t offset, size_t at) {
+    file::load_tile(cache_.kernels(), run, layer, position * block_size() + offset,
+                    tile_tokens(group(g)), group(g).shape, value + at);
   });
 }
 

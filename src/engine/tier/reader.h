@@ -1,0 +1,90 @@
+// The thread that looks up which blocks of a text the store has, and puts them into the cache and
+// the prefix index.
+//
+// Lock order: while its content is locked, the reader allocates blocks, which may call give_way()
+// of the tier. That locks the queue and the writer, but never the reader that called it. While the
+// requests are locked, nothing else is.
+#pragma once
+
+#include <condition_variable>
+#include <list>
+#include <string>
+
+#include "engine/tier/item_format.h"
+#include "engine/tier/store_calls.h"
+#include "engine/tier/worker.h"
+
+namespace pkv::tier {
+
+class Reader {
+ public:
+  Reader(const ItemFormat& format, StoreCalls& store) : format_(format), store_(store) {}
+
+  // Requests a text. If there are too many requests, the oldest one that is not being read is
+  // dropped. Throws bad_alloc or NO_MEMORY.
+  void prefetch(std::string_view salt, prefix::Tokens text);
+  // Waits until the requests that concern a text have ended, or until the given time. Returns how
+  // many have not.
+  uint64_t wait(std::string_view salt, prefix::Tokens text, Tier::Clock::time_point until);
+  // Cancels the requests that concern a text.
+  void cancel(std::string_view salt, prefix::Tokens text);
+  // Cancels all requests, and ends the thread.
+  void stop() noexcept;
+
+  // Releases the content in work, unless the reader itself lacks blocks for it. Returns whether
+  // there was one.
+  bool release() noexcept { return !worker_.is_caller() && worker_.release(); }
+  std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
+    return worker_.freeze(contents);
+  }
+  // Returns how many contents the reader has worked on.
+  uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
+  void report(pkv_store_stats& stats) const noexcept;
+
+ private:
+  struct Request {
+    std::string salt;
+    std::vector<int32_t> text;
+    bool cancelled = false;
+    // Returns whether one of the two texts is the beginning of the other, under the same salt.
+    bool concerns(std::string_view other_salt, prefix::Tokens other) const;
+  };
+  // Which items of a text the store has, from block position `from` on.
+  struct LookupResult {
+    uint64_t from = 0, to = 0;           // `to` is where the usable part ends
+    std::vector<ContentKey> keys;        // by position, then group
+    std::vector<unsigned char> present;  // by position, then group: 1 if the store has the item
+  };
+  using Items = std::vector<pkv_store_item>;
+
+  size_t groups() const { return format_.groups(); }
+  uint32_t block_size() const { return format_.block_size(); }
+  memory::Group& group(size_t g) const { return format_.group(g); }
+  Cache& cache() const { return format_.cache(); }
+
+  void run() noexcept;
+  const Request* wait_for_request() noexcept;
+  bool is_cancelled(const Request& request) const;
+  void read(const Request& request);
+  LookupResult look_up(const Request& request, uint64_t from);
+  bool is_needed(const LookupResult& lookup, uint64_t position, size_t g) const;
+  uint64_t match_in_memory(const Request& request);
+  Items read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
+                   uint64_t& count);
+  bool add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
+                     uint64_t count, const Items& items);
+  bool add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first, uint64_t count,
+                  const Items& items, size_t& item);
+
+  const ItemFormat& format_;
+  StoreCalls& store_;
+  mutable std::mutex requests_mutex_;
+  std::condition_variable requested_, ended_;
+  std::list<Request> requests_;  // the thread works on the first one
+  bool stopping_ = false;
+  std::atomic<uint64_t> taken_{0}, asked_items_{0}, read_items_{0}, read_bytes_{0},
+      corrupt_items_{0};
+  Worker worker_;  // comes last, so that its thread ends first
+};
+
+}  // namespace pkv::tier

@@ -1,0 +1,65 @@
+// What concerns the queue, the writer and the reader together.
+#include "engine/tier/store_tier.h"
+
+namespace pkv::tier {
+
+StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
+    : format_(cache, config),
+      store_(*config.store, cache.logger()),
+      max_wait_(config.wait_ms),
+      queue_(config.queue_blocks != 0 ? config.queue_blocks
+                                      : memory::largest_pool(cache.groups()) / 4 + 1),
+      writer_(format_, store_, queue_),
+      reader_(format_, store_) {}
+
+StoreTier::~StoreTier() {
+  // Both threads are told before one is joined.
+  queue_.stop();
+  reader_.stop();
+}
+
+uint64_t StoreTier::give_way() noexcept {
+  const uint64_t taken = queue_.taken() + reader_.taken();
+  // A content moves from the queue to the writer, so none is missed in this order.
+  bool any = queue_.release();
+  any = writer_.release() || any;
+  any = reader_.release() || any;
+  const Logger& logger = format_.cache().logger();
+  if (any && logger.listens() && dropped_interval_.begin())
+    logger.log(PKV_LOG_WARNING,
+               "blocks are so short that some left before they were written to the store; "
+               "%llu block positions were dropped so far",
+               (unsigned long long)queue_.dropped());
+  return taken;
+}
+
+void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
+  const Cache& cache = format_.cache();
+  if (max_wait_.count() == 0 || store_.down() ||
+      cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
+    return;
+  prefetch(salt, text);
+  wait(salt, text, Clock::now() + max_wait_);
+}
+
+pkv_store_stats StoreTier::stats() const {
+  pkv_store_stats stats{};
+  stats.struct_size = sizeof stats;
+  stats.queued_blocks = queue_.unwritten();
+  stats.down = store_.down();
+  stats.dropped_blocks = queue_.dropped();
+  stats.failures = store_.failures();
+  writer_.report(stats);
+  reader_.report(stats);
+  return stats;
+}
+
+void StoreTier::inspect(const std::function<void(std::span<const Content* const>)>& look) {
+  std::vector<const Content*> contents;
+  const auto reading = reader_.freeze(contents);
+  const auto writing = writer_.freeze(contents);
+  const auto queued = queue_.freeze(contents);
+  look(contents);
+}
+
+}  // namespace pkv::tier

@@ -1,0 +1,50 @@
+// Starts the thread, and lets others release its content between two steps.
+#include "engine/tier/worker.h"
+
+#include <system_error>
+
+#include "base/status.h"
+
+namespace pkv::tier {
+
+Worker::~Worker() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Worker::start(size_t buffer_bytes, const std::function<void()>& run) {
+  if (id_.load(std::memory_order_relaxed) != std::thread::id()) return;
+  const std::lock_guard lock(mutex_);
+  if (thread_.joinable()) return;
+  buffer_.resize(buffer_bytes);
+  try {
+    thread_ = std::thread(run);
+  } catch (const std::system_error& error) {
+    fail(PKV_NO_MEMORY, "a thread for the store could not be started: %s (error %d)", error.what(),
+         error.code().value());
+  }
+  id_.store(thread_.get_id(), std::memory_order_relaxed);
+}
+
+// A thread that unlocks a mutex and locks it again at once would starve the threads that wait for
+// it, so it yields to them first.
+std::unique_lock<std::mutex> Worker::lock() noexcept {
+  while (releasing_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
+  return std::unique_lock(mutex_);
+}
+
+bool Worker::release() noexcept {
+  releasing_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  releasing_.fetch_sub(1, std::memory_order_relaxed);
+  const bool any = content_.has_value();
+  content_.reset();  // locked, so that freeze() sees every block that is held
+  return any;
+}
+
+std::unique_lock<std::mutex> Worker::freeze(std::vector<const Content*>& contents) {
+  std::unique_lock lock(mutex_);
+  if (content_) contents.push_back(&*content_);
+  return lock;
+}
+
+}  // namespace pkv::tier

@@ -1,0 +1,49 @@
+// A thread of the tier, and the content that it works on. The thread locks the content for short
+// steps only, so that a thread that lacks blocks can release it between two of them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/session/content.h"
+
+namespace pkv::tier {
+
+class Worker {
+ public:
+  // Joins the thread, which must have been told to end.
+  ~Worker();
+
+  // Allocates the buffer and starts the thread, unless it runs already. Throws bad_alloc or
+  // NO_MEMORY.
+  void start(size_t buffer_bytes, const std::function<void()>& run);
+  unsigned char* buffer() { return buffer_.data(); }
+
+  // Locks the content for one step of the thread, after all calls of release() that wait.
+  std::unique_lock<std::mutex> lock() noexcept;
+  // Empty between two tasks and after release(). Only for the thread itself, while it has the lock.
+  std::optional<Content>& content() { return content_; }
+
+  // Releases the content. Returns whether there was one.
+  bool release() noexcept;
+  // Returns whether the calling thread is the worker's.
+  bool is_caller() const noexcept {
+    return std::this_thread::get_id() == id_.load(std::memory_order_relaxed);
+  }
+  // Locks the content for inspect() and appends it to `contents`.
+  std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents);
+
+ private:
+  std::mutex mutex_;
+  std::optional<Content> content_;
+  std::atomic<unsigned> releasing_{0};  // the number of threads that wait in release()
+  std::vector<unsigned char> buffer_;
+  std::thread thread_;
+  std::atomic<std::thread::id> id_{};  // set once the thread runs
+};
+
+}  // namespace pkv::tier

@@ -1,0 +1,45 @@
+// The thread that writes contents to a store. It works at a low priority: steps are more urgent
+// than what is written, which is of use later, if at all.
+//
+// Lock order: the writer takes a content from the queue while its own is locked.
+#pragma once
+
+#include "engine/tier/item_format.h"
+#include "engine/tier/queue.h"
+#include "engine/tier/store_calls.h"
+#include "engine/tier/worker.h"
+
+namespace pkv::tier {
+
+class Writer {
+ public:
+  Writer(const ItemFormat& format, StoreCalls& store, Queue& queue)
+      : format_(format), store_(store), queue_(queue) {}
+
+  // Queues the blocks of a content that the prefix index has, and gives the others back.
+  void write(Content content) noexcept;
+  // Releases the content in work. Returns whether there was one.
+  bool release() noexcept { return worker_.release(); }
+  std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
+    return worker_.freeze(contents);
+  }
+  void report(pkv_store_stats& stats) const noexcept;
+
+ private:
+  void run() noexcept;
+  void write_next(uint64_t& written);
+  bool write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
+  std::vector<unsigned char> find_stored(std::span<const ContentKey> keys);
+  void throttle_during_steps(std::chrono::nanoseconds worked);
+
+  const ItemFormat& format_;
+  StoreCalls& store_;
+  Queue& queue_;
+  // How many steps had ended when the writer looked last, and when it last saw this number change.
+  uint64_t steps_seen_ = 0;
+  Tier::Clock::time_point last_step_{};
+  std::atomic<uint64_t> written_items_{0}, written_bytes_{0}, known_items_{0};
+  Worker worker_;  // comes last, so that its thread ends first
+};
+
+}  // namespace pkv::tier
