@@ -15,21 +15,20 @@ namespace {
 class TierLease {
  public:
   explicit TierLease(pkv_cache cache) : lease_(bits(cache), Kind::cache, Access::read) {}
-  Tier& tier() const { return tier_of(lease_.object<Cache>()); }
   Cache& cache() const { return lease_.object<Cache>(); }
-
-  static Tier& tier_of(Cache& cache) {
-    if (cache.tier() == nullptr)
+  tier::StoreTier& tier() const {
+    auto* const tier = dynamic_cast<tier::StoreTier*>(cache().tier());
+    if (tier == nullptr)
       fail(PKV_UNSUPPORTED, "the cache has no store: the store of its config was NULL");
-    return *cache.tier();
+    return *tier;
   }
 
  private:
   Lease lease_;
 };
 
-Tier::Clock::time_point deadline_in(uint32_t ms) {
-  return Tier::Clock::now() + std::chrono::milliseconds(ms);
+std::chrono::steady_clock::time_point deadline_in(uint32_t ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
 
 }  // namespace
@@ -43,7 +42,7 @@ pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_siz
   return guarded([&] {
     const TierLease lease(cache);
     check_list(tokens, n, "tokens");
-    lease.tier().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    lease.tier().reader().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
@@ -52,11 +51,11 @@ pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, s
                           uint64_t* pending) {
   return guarded([&] {
     const TierLease lease(cache);
-    Tier& tier = lease.tier();
+    tier::Reader& reader = lease.tier().reader();
     check_list(tokens, n, "tokens");
     check_pointer(cached, "cached");
     const std::string_view known = check_salt(salt, salt_size);
-    const uint64_t left = tier.wait(known, prefix::Tokens(tokens, n), deadline_in(timeout_ms));
+    const uint64_t left = reader.wait(known, prefix::Tokens(tokens, n), deadline_in(timeout_ms));
     if (pending != nullptr) *pending = left;
     *cached = uint64_t{lease.cache().prefix()->cached(known, prefix::Tokens(tokens, n))} *
               lease.cache().config().block_size;
@@ -68,16 +67,16 @@ pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size,
   return guarded([&] {
     const TierLease lease(cache);
     check_list(tokens, n, "tokens");
-    lease.tier().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    lease.tier().reader().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
 pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued) {
   return guarded([&] {
     const TierLease lease(cache);
-    Tier& tier = lease.tier();
+    tier::Queue& queue = lease.tier().queue();
     check_pointer(queued, "queued");
-    *queued = tier.flush(deadline_in(timeout_ms));
+    *queued = queue.flush(deadline_in(timeout_ms));
   });
 }
 

@@ -26,12 +26,7 @@ class ScriptedTier : public pkv::Tier {
     if (!any && when_empty_) std::exchange(when_empty_, nullptr)();
     return taken;
   }
-  uint64_t flush(Clock::time_point) noexcept override { return 0; }
-  void prefetch(std::string_view, pkv::prefix::Tokens) override {}
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
-  uint64_t wait(std::string_view, pkv::prefix::Tokens, Clock::time_point) override { return 0; }
-  void cancel(std::string_view, pkv::prefix::Tokens) override {}
-  pkv_store_stats stats() const override { return {}; }
   void inspect(const std::function<void(std::span<const pkv::Content* const>)>& look) override {
     std::vector<const pkv::Content*> contents;
     if (held_) contents.push_back(&*held_);

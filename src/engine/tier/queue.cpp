@@ -22,7 +22,7 @@ void Queue::count_dropped(uint64_t blocks) noexcept {
   dropped_.fetch_add(blocks, std::memory_order_relaxed);
 }
 
-uint64_t Queue::flush(Tier::Clock::time_point until) noexcept {
+uint64_t Queue::flush(std::chrono::steady_clock::time_point until) noexcept {
   std::unique_lock lock(mutex_);
   flushing_++;
   changed_.notify_all();

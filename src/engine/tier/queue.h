@@ -26,7 +26,7 @@ class Queue {
   void count_dropped(uint64_t blocks) noexcept;
   // Waits until all is written, or until the given time. Returns how many block positions are not
   // written yet.
-  uint64_t flush(Tier::Clock::time_point until) noexcept;
+  uint64_t flush(std::chrono::steady_clock::time_point until) noexcept;
   // Drops all contents. Returns whether there were any.
   bool release() noexcept;
   // The writer writes what is left and ends.

@@ -38,7 +38,8 @@ void Reader::prefetch(std::string_view salt, prefix::Tokens text) {
   ended_.notify_all();  // for threads that wait for the request that was erased
 }
 
-uint64_t Reader::wait(std::string_view salt, prefix::Tokens text, Tier::Clock::time_point until) {
+uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,
+                      std::chrono::steady_clock::time_point until) {
   const auto pending = [&] {
     return std::count_if(requests_.begin(), requests_.end(), [&](const Request& each) {
       return !each.cancelled && each.concerns(salt, text);

@@ -25,7 +25,8 @@ class Reader {
   void prefetch(std::string_view salt, prefix::Tokens text);
   // Waits until the requests that concern a text have ended, or until the given time. Returns how
   // many have not.
-  uint64_t wait(std::string_view salt, prefix::Tokens text, Tier::Clock::time_point until);
+  uint64_t wait(std::string_view salt, prefix::Tokens text,
+                std::chrono::steady_clock::time_point until);
   // Cancels the requests that concern a text.
   void cancel(std::string_view salt, prefix::Tokens text);
   // Cancels all requests, and ends the thread.

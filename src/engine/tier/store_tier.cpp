@@ -38,8 +38,8 @@ void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
   if (max_wait_.count() == 0 || store_.down() ||
       cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
     return;
-  prefetch(salt, text);
-  wait(salt, text, Clock::now() + max_wait_);
+  reader_.prefetch(salt, text);
+  reader_.wait(salt, text, std::chrono::steady_clock::now() + max_wait_);
 }
 
 pkv_store_stats StoreTier::stats() const {

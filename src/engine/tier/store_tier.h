@@ -24,17 +24,12 @@ class StoreTier final : public Tier {
 
   void write(Content content) noexcept override { writer_.write(std::move(content)); }
   uint64_t give_way() noexcept override;
-  uint64_t flush(Clock::time_point until) noexcept override { return queue_.flush(until); }
-  void prefetch(std::string_view salt, prefix::Tokens text) override {
-    reader_.prefetch(salt, text);
-  }
   void fetch(std::string_view salt, prefix::Tokens text) override;
-  uint64_t wait(std::string_view salt, prefix::Tokens text, Clock::time_point until) override {
-    return reader_.wait(salt, text, until);
-  }
-  void cancel(std::string_view salt, prefix::Tokens text) override { reader_.cancel(salt, text); }
-  pkv_store_stats stats() const override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
+
+  Queue& queue() { return queue_; }
+  Reader& reader() { return reader_; }
+  pkv_store_stats stats() const;
 
  private:
   const ItemFormat format_;

@@ -66,7 +66,7 @@ void Writer::write_next(uint64_t& written) {
 void Writer::throttle_during_steps(std::chrono::nanoseconds worked) {
   const Counters& counters = format_.cache().counters();
   const uint64_t ended = counters.commits + counters.aborts;
-  const Tier::Clock::time_point now = Tier::Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   if (std::exchange(steps_seen_, ended) != ended) last_step_ = now;
   if (now - last_step_ <= std::chrono::seconds(1)) queue_.pause(9 * worked);
 }

@@ -37,7 +37,7 @@ class Writer {
   Queue& queue_;
   // How many steps had ended when the writer looked last, and when it last saw this number change.
   uint64_t steps_seen_ = 0;
-  Tier::Clock::time_point last_step_{};
+  std::chrono::steady_clock::time_point last_step_{};
   std::atomic<uint64_t> written_items_{0}, written_bytes_{0}, known_items_{0};
   Worker worker_;  // comes last, so that its thread ends first
 };
