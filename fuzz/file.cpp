@@ -1,8 +1,8 @@
 // Files with any tables behind right tags: the first byte chooses the cache they are loaded into
-// and whether the file says how much of each chain there is, the rest are the tables; keys and
-// values are made up. A file is refused with a documented status and nothing changed, or its
-// sessions work: they are read, stepped, saved and loaded again. The caches are those of the inputs
-// before: whatever they were given, nothing of it is left.
+// and whether parts of chains are missing, the rest are the tables; keys and values are made up. A
+// file is refused with a documented status and nothing changed, or its sessions work: they are
+// read, stepped, saved and loaded again. The caches are those of the inputs before: whatever they
+// were given, nothing of it is left.
 #include "../tests/store/file.h"
 
 #include <memory>
@@ -57,9 +57,9 @@ Plan rotated_plan() {
 }
 
 // Empty where the file is refused because of its tables.
-pkv::file::Tables parsed(const Bytes& bytes, bool rotated) {
+pkv::file::Tables parsed(const Bytes& bytes) {
   try {
-    pkv::file::Tables tables = pkv::file::parse_tables(bytes, rotated);
+    pkv::file::Tables tables = pkv::file::parse_tables(bytes);
     static_cast<void>(tables.kv_bytes());
     return tables;
   } catch (const pkv::Error&) {
@@ -75,7 +75,8 @@ Bytes keys_and_values(const pkv::file::Tables& tables) {
   return kv;
 }
 
-// The last bytes of the input say it, one for each chain: 255 is all of it, 254 more than there is.
+// The last `size` bytes before `end` say how much there is of each chain, one byte for each: 255 is
+// all of it, 254 more than there is.
 Bytes lengths(const pkv::file::Tables& tables, const uint8_t* end, size_t size) {
   std::vector<uint64_t> all(tables.lengths_bytes() / sizeof(uint64_t));
   for (size_t c = 0; c < tables.chains.size(); c++) {
@@ -163,11 +164,10 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   const Caches& caches = rotated ? of_rotated : *all[data[0] % all.size()];
   Bytes tables(data + 1, data + size);
   tables.resize((tables.size() + 63) / 64 * 64);
-  const pkv::file::Tables read = parsed(tables, rotated);
+  const pkv::file::Tables read = parsed(tables);
   const bool partial = data[0] / all.size() / 4 % 2 == 1;
   const Bytes file = store_file::file_of(tables, keys_and_values(read),
-                                         partial ? lengths(read, data + size, size - 1) : Bytes(),
-                                         rotated ? 3 : 1);
+                                         lengths(read, data + size, partial ? size - 1 : 0));
   pkv_file_config config = file_config();
   config.prefix_index = data[0] / all.size() % 2;
   config.trust_salts = data[0] / all.size() / 2 % 2 == 0;

@@ -589,7 +589,7 @@ func prefixEventOf(r *raw.PrefixEvent) PrefixEvent {
 
 // FileInfo: The properties of a file.
 type FileInfo struct {
-	// Version of the format: 1 without a key, 2 with one.
+	// Version of the format: 1.
 	Version uint32
 	// Size of the file.
 	Bytes uint64

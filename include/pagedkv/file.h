@@ -181,7 +181,7 @@ PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
 /** The properties of a file. */
 typedef struct pkv_file_info {
   uint32_t struct_size;          /**< sizeof(pkv_file_info): the caller sets it. */
-  uint32_t version;              /**< Version of the format: 1 without a key, 2 with one. */
+  uint32_t version;              /**< Version of the format: 1. */
   uint64_t bytes;                /**< Size of the file. */
   uint64_t kv_bytes;             /**< Of these, bytes of K and V. */
   uint64_t sessions;             /**< Sessions and snapshots. */

@@ -125,9 +125,9 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     const file::Tables& tables = opening.tables;
     if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
     pkv_file_info info{};
-    info.version = opening.header.version();
+    info.version = file::format_version;
     info.bytes = opening.bytes;
-    info.kv_bytes = opening.header.kv_bytes;
+    info.kv_bytes = opening.sizes.kv;
     info.sessions = tables.sessions.size();
     for (const file::SavedSession& session : tables.sessions) info.tokens += session.length;
     for (const file::Chain& chain : tables.chains)

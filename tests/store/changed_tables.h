@@ -18,8 +18,8 @@ ChangedTables load_changed_tables(const Bytes& file, const pkv_file_config& conf
                                   const MakeCache& make_cache) {
   ChangedTables counts;
   uint64_t table_bytes;
-  std::memcpy(&table_bytes, file.data() + 16, sizeof table_bytes);
-  for (size_t at = 8; at < 64 + table_bytes; at++) {
+  std::memcpy(&table_bytes, file.data() + store_file::sizes_at, sizeof table_bytes);
+  for (size_t at = 8; at < store_file::tables_at + table_bytes; at++) {
     for (const unsigned char by : std::initializer_list<unsigned char>{0x01, 0x7F, 0x80, 0xFF}) {
       Bytes bytes = file;
       bytes[at] = static_cast<unsigned char>(bytes[at] ^ by);

@@ -125,7 +125,6 @@ TEST(Corrupt, AnyByteOfTheTablesWithDroppedBlocks) {
   CHECK(pkv_session_drop_blocks(session, 0, 3, blocks));
   const pkv_file_config config = file_config();
   const Bytes file = save(source, {session}, &config);
-  EXPECT_EQ(3, file[8]) << "the version that knows of dropped blocks";
   const ChangedTables counts = load_changed_tables(file, config, [&] { return create(plan); });
   EXPECT_GT(counts.refused, 100u);
   EXPECT_GT(counts.taken, 100u) << "a token, a label, a priority";
@@ -142,11 +141,11 @@ TEST(Corrupt, HostileNumbers) {
   };
   for (const uint64_t value : {uint64_t{0}, uint64_t{1} << 31, uint64_t{1} << 61, uint64_t{1} << 62,
                                uint64_t{1} << 63, UINT64_MAX - 64, UINT64_MAX}) {
-    refused(16, value, 8);
-    refused(24, value, 8);
+    refused(store_file::body_bytes_at, value, 8);
+    for (size_t part = 0; part < 3; part++) refused(store_file::sizes_at + 8 * part, value, 8);
   }
   // These are the block size, the storage, the fingerprint and the groups.
-  for (size_t word = 64; word < 64 + 96; word += 4)
+  for (size_t word = store_file::tables_at; word < store_file::tables_at + 152; word += 4)
     for (const uint64_t value :
          {uint64_t{0x7FFFFFFF}, uint64_t{0x80000000}, uint64_t{0xFFFFFFFF}, uint64_t{0x10000}})
       refused(word, value, 4);
@@ -156,9 +155,9 @@ TEST(Corrupt, HostileNumbers) {
 // before it has arrived.
 TEST(Corrupt, AStreamThatPromisesMuch) {
   const Fixture fixture(40);
-  Bytes bytes(fixture.file.begin(), fixture.file.begin() + 64);
+  Bytes bytes(fixture.file.begin(), fixture.file.begin() + store_file::sizes_at);
   const uint64_t huge = uint64_t{1} << 40;
-  std::memcpy(bytes.data() + 16, &huge, sizeof huge);
+  std::memcpy(bytes.data() + store_file::body_bytes_at, &huge, sizeof huge);
   store_file::seal(bytes);
   struct Reader {
     const Bytes& bytes;
@@ -315,7 +314,7 @@ TEST_F(Keys, AFileIsLoadedWithItsKeyOnly) {
   const Encrypted fixture;
   const pkv_file_info info = inspect(fixture.file, &fixture.right);
   EXPECT_EQ(1u, info.authenticated);
-  EXPECT_EQ(2u, info.version);
+  EXPECT_EQ(1u, info.version);
   EXPECT_EQ(50u, info.tokens);
   expect_same(fixture.session, load(fixture.cache, fixture.file, &fixture.right)[0], fixture.plan);
   EXPECT_EQ(PKV_CORRUPT, try_load(fixture.cache, buffer(fixture.file), &fixture.wrong));
@@ -382,7 +381,7 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
   Bytes shorter = fixture.file;
   shorter.resize(static_cast<size_t>(piece(fixture.file, 2).second - fixture.file.begin()));
   const uint64_t body = 3 * store_file::piece_bytes;
-  std::memcpy(shorter.data() + 16, &body, sizeof body);
+  std::memcpy(shorter.data() + store_file::body_bytes_at, &body, sizeof body);
   EXPECT_EQ(PKV_CORRUPT, fixture.load_once(shorter));
   EXPECT_EQ(PKV_OK, fixture.load_once(fixture.file)) << pkv_last_error();
 }
@@ -411,19 +410,13 @@ TEST_F(Keys, NothingIsInTheClear) {
 
 // Without the key anybody can make right checksums, but no right file: not even one that claims to
 // need no key.
-TEST_F(Keys, ForgedAndOldFilesAreRefused) {
+TEST_F(Keys, ForgedFilesAreRefused) {
   const Encrypted fixture;
   Bytes forged = fixture.file;
-  forged[8] = 1, forged[12] = 0;
+  forged[12] = 0;
   std::fill(forged.begin() + 24, forged.begin() + 48, static_cast<unsigned char>(0));
   store_file::seal(forged);
   EXPECT_EQ(PKV_MISMATCH, fixture.load_once(forged));
-  Bytes old = fixture.file;
-  // This is version 1 with a key: authenticated, but not encrypted.
-  old[8] = 1;
-  EXPECT_EQ(PKV_VERSION, fixture.load_once(old));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "save it again"));
-  EXPECT_EQ(PKV_VERSION, try_load(fixture.cache, buffer(old)));
   Bytes unkeyed = fixture.file;
   unkeyed[12] = 0;
   EXPECT_EQ(PKV_CORRUPT, fixture.load_once(unkeyed));
@@ -477,7 +470,7 @@ TEST(Lengths, AreCheckedAndBelieved) {
   pkv_file_config config = file_config();
   config.prefix_index = 1;
   const Bytes file = save(source, std::vector<pkv_session>{}, &config);
-  const size_t lengths_size_at = 32, length_at = file.size() - 16 - 64;
+  const size_t lengths_size_at = store_file::sizes_at + 16, length_at = file.size() - 16 - 64;
   const auto changed = [&](size_t at, uint64_t number) {
     Bytes other = file;
     std::memcpy(other.data() + at, &number, sizeof number);
@@ -563,30 +556,26 @@ TEST(Room, OfTheCallersLists) {
   EXPECT_EQ(2u, stats_of(b).sessions);
 }
 
-// Libraries that know of no rotation refuse the version of such files.
-TEST(Version, IsAnotherOneWithARotation) {
-  Plan plan;
-  plan.groups[0].rotation = hadamard;
+// ---- Versions -----------------------------------------------------------------------------------
+
+TEST(Version, ThatIsUnknownIsRefusedWithBothNumbers) {
+  const Plan plan;
   const Cache cache = create(plan);
-  const Session session = open(cache);
-  append(cache, session, plan, 20, 1);
-  EXPECT_EQ(3, save(cache, {session})[8]);
-  if (!Encrypted::possible()) return;
-  pkv_file_config config = file_config();
-  config.key = "the key of this test";
-  config.key_size = 20;
-  EXPECT_EQ(4, save(cache, {session}, &config)[8]);
+  Bytes file = save(cache, std::vector<pkv_session>{});
+  EXPECT_EQ(1, file[8]);
+  for (const int version : {0, 2, 255}) {
+    file[8] = static_cast<unsigned char>(version);
+    store_file::seal(file);
+    EXPECT_EQ(PKV_VERSION, try_load(cache, buffer(file)));
+    EXPECT_EQ("the file has format version " + std::to_string(version) + "; this library knows 1",
+              std::string(pkv_last_error()));
+  }
 }
 
-// ---- Files of older versions --------------------------------------------------------------------
-
-// The golden files hold what `golden` makes; see there. PKV_UPDATE_GOLDEN=1 writes those of the
-// present version.
+// The golden files hold what `golden_sessions` makes. PKV_UPDATE_GOLDEN=1 writes them anew.
 struct Golden {
   const char* name;
   Plan plan;
-  bool older = false;  // What is saved now has more in it.
-  bool rotated = false;
   pkv_file_config config = file_config();
 };
 
@@ -609,8 +598,7 @@ std::vector<Golden> goldens() {
                              {"quantised", quantised},
                              {"hybrid", hybrid},
                              {"ids", ids},
-                             {"hybrid-without-lengths", hybrid, true},
-                             {"rotated", rotated, false, true}};
+                             {"rotated", rotated}};
   for (Golden& golden : all) {
     golden.config.prefix_index = golden.plan.prefix;
     golden.config.trust_salts = 1;
@@ -632,35 +620,29 @@ std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
   return sessions;
 }
 
-Bytes golden_file(const std::string& path, const Bytes& now) {
-  if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr && !now.empty()) files::write(path, now);
-  return files::read<Bytes>(path);
-}
-
-// Files of versions 1 and 3 have no key. Those of 2 and 4 have one, so no two of them are the same.
-// Those of 3 and 4 have rotations.
-void expect_golden(const Golden& golden, int version) {
+// Two files with a key are never the same, even of the same content.
+void expect_golden(const Golden& golden) {
+  const bool keyed = golden.config.key != nullptr;
   const std::string path =
-      std::string(GOLDEN) + "/v" + std::to_string(version) + "-" + golden.name + ".pkv";
+      std::string(GOLDEN) + "/v1-" + golden.name + (keyed ? "-keyed" : "") + ".pkv";
   SCOPED_TRACE(path);
   const Cache a = create(golden.plan), b = create(golden.plan);
   const std::vector<Session> expected = golden_sessions(a, golden.plan);
-  const Bytes now =
-      golden.older ? Bytes{} : save(a, {expected[0], expected[1], expected[2]}, &golden.config);
-  const Bytes file = golden_file(path, now);
-  ASSERT_FALSE(file.empty());
-  if (version % 2 == 1 && !golden.older) {
+  const Bytes now = save(a, {expected[0], expected[1], expected[2]}, &golden.config);
+  if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr) files::write(path, now);
+  const Bytes file = files::read<Bytes>(path);
+  ASSERT_EQ(now.size(), file.size());
+  if (!keyed) {
     EXPECT_EQ(now, file) << "what is saved now differs from what was: that is another version";
   }
-  EXPECT_TRUE(golden.older || now.size() == file.size());
   const std::vector<Session> loaded = load(b, at_path(path), &golden.config);
   ASSERT_EQ(3u, loaded.size());
   for (size_t i = 0; i < loaded.size(); i++) expect_same(expected[i], loaded[i], golden.plan);
   EXPECT_EQ(tokens_of(expected[2], 18), tokens_of(loaded[2], 18));
 }
 
-TEST(Golden, FilesOfEveryVersionAreStillRead) {
-  for (const Golden& golden : goldens()) expect_golden(golden, golden.rotated ? 3 : 1);
+TEST(Golden, FilesAreStillRead) {
+  for (const Golden& golden : goldens()) expect_golden(golden);
 }
 
 TEST(Golden, EncryptedFilesAreStillRead) {
@@ -669,7 +651,7 @@ TEST(Golden, EncryptedFilesAreStillRead) {
     if (golden.name == std::string("plain") || golden.name == std::string("quantised"))
       continue;  // Nothing more can be seen of these.
     golden.config.key = "the golden key, 24 bytes", golden.config.key_size = 24;
-    expect_golden(golden, golden.rotated ? 4 : 2);
+    expect_golden(golden);
   }
 }
 

@@ -57,7 +57,8 @@ struct Hostile {
   Bytes file() const {
     Numbers out;
     out.u32(16, 0, 0, groups);
-    for (uint32_t g = 0; g < groups; g++) out.u32(1, 1, 16, 16, PKV_F32, PKV_F32, window, 0, 0, g);
+    for (uint32_t g = 0; g < groups; g++)
+      out.u32(1, 1, 16, 16, PKV_F32, PKV_F32, window, 0, 0, 0).u64(0).u64(0).u64(0).u32(g);
     out.u32(salts);
     for (uint32_t i = 0; i < salts; i++) out.u32(4, i);
     out.u32(chains.size());
@@ -72,10 +73,15 @@ struct Hostile {
       for (uint32_t g = 0; g < groups; g++) out.u64(0);
       out.u64(session.remembered);
       for (uint64_t i = 0; i < session.remembered; i++) out.u32(i);
+      out.u64(UINT64_MAX);
+      for (uint32_t g = 0; g < groups; g++) out.u32(0);
     }
     out.u32(entries.size());
     for (const EntryOf& entry : entries) out.u32(entry.salt, entry.chain).u64(entry.length).u32(1);
-    return store_file::file_of(out.bytes, {});
+    Numbers lengths;
+    for (const ChainOf& chain : chains) lengths.u64(chain.tokens);
+    lengths.bytes.resize((lengths.bytes.size() + 63) / 64 * 64);
+    return store_file::file_of(out.bytes, {}, lengths.bytes);
   }
 };
 

@@ -76,6 +76,7 @@ struct OpenedFile {
   // Throws MISMATCH if the file has another fingerprint.
   void check_fingerprint(std::span<const unsigned char> expected) const;
   Header header;
+  Sizes sizes;
   Tables tables;
   uint64_t bytes;     // size of the whole file
   BodyReader reader;  // stands at the beginning of keys and values

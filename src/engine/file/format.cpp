@@ -16,39 +16,33 @@ namespace {
 
 // Contains a byte that is no text and both line ends, so a transfer that converts text breaks it.
 constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n', 0x1A, '\n'};
-constexpr uint32_t flag_keyed = 1;
+constexpr uint32_t flag_encrypted = 1;
 // Tables are padded to this, so that the tiles after them are aligned for vector instructions.
 constexpr size_t table_alignment = 64;
 
 }  // namespace
 
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted,
-                   bool extended) {
-  const char* const what = "bytes of the file";
-  Header header{
-      table_bytes,   kv_bytes,
-      lengths_bytes, checked_add(checked_add(table_bytes, kv_bytes, what), lengths_bytes, what),
-      encrypted,     extended};
-  if (!encrypted) return header;
-  header.body_bytes = checked_add(header.body_bytes, sizes_bytes, "bytes of the file");
-  fill_with_random(header.random);
+uint64_t Sizes::body() const {
+  uint64_t bytes = sizes_bytes;
+  for (const uint64_t part : {tables, kv, lengths})
+    bytes = checked_add(bytes, part, "bytes of the file");
+  return bytes;
+}
+
+Header make_header(uint64_t body_bytes, bool encrypted) {
+  Header header{body_bytes, encrypted};
+  if (encrypted) fill_with_random(header.random);
   return header;
 }
 
 HeaderBytes encode(const Header& header) {
   ByteWriter out;
   out.put_all(std::span<const unsigned char>(magic));
-  out.put(header.version());
-  out.put(header.encrypted ? flag_keyed : uint32_t{0});
-  if (header.encrypted) {
-    out.put(header.body_bytes);
-    out.put_all(std::span<const unsigned char>(header.random));
-  } else {
-    out.put(header.table_bytes);
-    out.put(header.kv_bytes);
-    out.put(header.lengths_bytes);
-  }
-  HeaderBytes bytes{};  // the rest is reserved and 0
+  out.put(format_version);
+  out.put(header.encrypted ? flag_encrypted : uint32_t{0});
+  out.put(header.body_bytes);
+  out.put_all(std::span<const unsigned char>(header.random));
+  HeaderBytes bytes;
   std::copy(out.bytes().begin(), out.bytes().end(), bytes.begin());
   return bytes;
 }
@@ -57,18 +51,8 @@ namespace {
 
 constexpr uint64_t max_body_bytes = uint64_t{1} << 62;  // so that no sum of sizes can overflow
 
-void check_zeros(ByteReader& in, const char* where) {
-  const std::vector<unsigned char> zeros = in.get_all<unsigned char>(in.left());
-  if (std::count(zeros.begin(), zeros.end(), 0) != static_cast<std::ptrdiff_t>(zeros.size()))
-    fail(PKV_CORRUPT, "reserved bytes of %s are set", where);
-}
-
-void get_sizes(ByteReader& in, Header& header) {
-  header.table_bytes = in.get<uint64_t>();
-  header.kv_bytes = in.get<uint64_t>();
-  header.lengths_bytes = in.get<uint64_t>();
-  if (std::max({header.table_bytes, header.kv_bytes, header.lengths_bytes}) > max_body_bytes)
-    fail(PKV_CORRUPT, "the header of the file gives more bytes than any file has");
+bool all_zero(std::span<const unsigned char> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](unsigned char byte) { return byte == 0; });
 }
 
 }  // namespace
@@ -78,49 +62,38 @@ Header parse_header(std::span<const unsigned char> bytes) {
     fail(PKV_CORRUPT, "this is no file of pagedkv's");
   ByteReader in(bytes.subspan(magic.size()));
   const uint32_t version = in.get<uint32_t>(), flags = in.get<uint32_t>();
-  constexpr uint32_t last_version = encrypted_version + extended_versions;
-  if (version < plain_version || version > last_version)
-    fail(PKV_VERSION, "the file has format version %u; this library knows %u to %u", version,
-         plain_version, last_version);
-  if (version == plain_version && flags == flag_keyed)
-    fail(PKV_VERSION,
-         "the file was saved with a key by a library that did not encrypt (version %u); save it "
-         "again without a key, or with this library",
-         version);
-  Header header;
-  header.extended = version > extended_versions;
-  header.encrypted = version - (header.extended ? extended_versions : 0) == encrypted_version;
-  if (flags != (header.encrypted ? flag_keyed : 0))
-    fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
-  if (header.encrypted) {
-    header.body_bytes = in.get<uint64_t>();
-    const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
-    std::copy(random.begin(), random.end(), header.random.begin());
-    if (header.body_bytes > max_body_bytes || header.body_bytes < sizes_bytes)
-      fail(PKV_CORRUPT, "the header of the file gives %llu bytes",
-           (unsigned long long)header.body_bytes);
-  } else {
-    get_sizes(in, header);
-    header.body_bytes = header.table_bytes + header.kv_bytes + header.lengths_bytes;
-  }
-  check_zeros(in, "the header");
+  if (version != format_version)
+    fail(PKV_VERSION, "the file has format version %u; this library knows %u", version,
+         format_version);
+  if (flags > flag_encrypted) fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
+  Header header{in.get<uint64_t>(), flags == flag_encrypted};
+  const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
+  std::copy(random.begin(), random.end(), header.random.begin());
+  if (header.body_bytes > max_body_bytes || header.body_bytes < sizes_bytes)
+    fail(PKV_CORRUPT, "the header of the file gives %llu bytes",
+         (unsigned long long)header.body_bytes);
+  if (!header.encrypted && !all_zero(random))
+    fail(PKV_CORRUPT, "reserved bytes of the header are set");
   return header;
 }
 
-std::array<unsigned char, sizes_bytes> encode_sizes(const Header& header) {
-  std::array<unsigned char, sizes_bytes> bytes{};
-  const uint64_t sizes[] = {header.table_bytes, header.kv_bytes, header.lengths_bytes};
-  std::memcpy(bytes.data(), sizes, sizeof sizes);
+SizesBytes encode(const Sizes& sizes) {
+  SizesBytes bytes{};
+  const uint64_t parts[] = {sizes.tables, sizes.kv, sizes.lengths};
+  std::memcpy(bytes.data(), parts, sizeof parts);
   return bytes;
 }
 
-void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& header) {
+Sizes parse_sizes(std::span<const unsigned char> bytes, const Header& header) {
   ByteReader in(bytes);
-  get_sizes(in, header);
-  check_zeros(in, "the sizes");
-  if (header.table_bytes + header.kv_bytes + header.lengths_bytes + sizes_bytes !=
-      header.body_bytes)
+  Sizes sizes;
+  for (uint64_t* const part : {&sizes.tables, &sizes.kv, &sizes.lengths})
+    if ((*part = in.get<uint64_t>()) > max_body_bytes)
+      fail(PKV_CORRUPT, "the header of the file gives more bytes than any file has");
+  if (!all_zero(bytes.last(in.left()))) fail(PKV_CORRUPT, "reserved bytes of the sizes are set");
+  if (sizes.body() != header.body_bytes)
     fail(PKV_CORRUPT, "the sizes in the file are not those of its header");
+  return sizes;
 }
 
 // ---- Tables -------------------------------------------------------------------------------------
@@ -146,39 +119,19 @@ uint64_t Tables::kv_bytes() const {
   return bytes;
 }
 
-bool any_extended(std::span<const SavedGroup> groups) {
-  return std::any_of(groups.begin(), groups.end(), [](const SavedGroup& group) {
-    return group.shape.rotations.kind != PKV_ROTATION_NONE || group.shape.state_bytes != 0;
-  });
-}
-
-bool Tables::extended() const {
-  return any_extended(groups) ||
-         std::any_of(sessions.begin(), sessions.end(), [](const SavedSession& session) {
-           return (session.flags & saved_dropped) != 0;
-         });
-}
-
-void put_rotation(ByteWriter& out, const memory::Rotations& rotations) {
-  out.put(static_cast<uint32_t>(rotations.kind));
-  if (rotations.matrices) out.put_all(std::span<const uint64_t>(rotations.matrices->digest));
-}
-
-namespace {
-
-void put_group(ByteWriter& out, const SavedGroup& group, bool extended) {
+void put_group(ByteWriter& out, const SavedGroup& group) {
   const memory::Shape& shape = group.shape;
+  const memory::Rotations& rotations = shape.rotations;
   for (const uint32_t number :
        {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
-        shape.sinks, uint32_t{shape.latent}})
+        shape.sinks, uint32_t{shape.latent}, static_cast<uint32_t>(rotations.kind)})
     out.put(number);
-  if (extended) put_rotation(out, shape.rotations);
-  if (shape.state_bytes != 0) out.put(shape.state_bytes);
+  for (size_t half = 0; half < 2; half++)
+    out.put(rotations.matrices ? rotations.matrices->digest[half] : uint64_t{0});
+  out.put(shape.state_bytes);
   out.put_all(std::span<const uint32_t>(group.layers));
 }
-
-}  // namespace
 
 std::vector<unsigned char> encode(const Tables& tables) {
   ByteWriter out;
@@ -187,7 +140,7 @@ std::vector<unsigned char> encode(const Tables& tables) {
   out.put(static_cast<uint32_t>(tables.fingerprint.size()));
   out.put_all(std::span<const unsigned char>(tables.fingerprint));
   out.put(static_cast<uint32_t>(tables.groups.size()));
-  for (const SavedGroup& group : tables.groups) put_group(out, group, tables.extended());
+  for (const SavedGroup& group : tables.groups) put_group(out, group);
   out.put(static_cast<uint32_t>(tables.salts.size()));
   for (const std::string& salt : tables.salts) {
     out.put(static_cast<uint32_t>(salt.size()));
@@ -212,7 +165,7 @@ std::vector<unsigned char> encode(const Tables& tables) {
     out.put_all(std::span<const uint64_t>(session.kept_from));
     out.put(static_cast<uint64_t>(session.remembered.size()));
     out.put_all(std::span<const int32_t>(session.remembered));
-    if ((session.flags & saved_dropped) != 0) out.put(session.forgotten_from);
+    out.put(session.forgotten_from);
     for (const std::vector<DroppedRun>& runs : session.dropped) {
       out.put(static_cast<uint32_t>(runs.size()));
       for (const DroppedRun& run : runs) out.put(run.begin), out.put(run.end);
@@ -240,42 +193,41 @@ uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* wha
 }
 
 uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retention"); }
-pkv_dtype get_dtype(ByteReader& in) {
-  return static_cast<pkv_dtype>(get_limited(in, PKV_F32, kernels::last_dtype, "a dtype"));
-}
 
-memory::Rotations get_rotation(ByteReader& in) {
-  const auto kind =
-      static_cast<pkv_rotation>(get_limited(in, 0, kernels::last_rotation, "a rotation"));
-  if (kind != PKV_ROTATION_MATRIX) return {kind, nullptr};
+memory::Rotations get_rotation(ByteReader& in, uint32_t last_kind) {
+  const auto kind = static_cast<pkv_rotation>(get_limited(in, 0, last_kind, "a rotation"));
   auto matrices = std::make_shared<memory::RotationMatrices>();
   for (uint64_t& half : matrices->digest) half = in.get<uint64_t>();
-  return {kind, std::move(matrices)};
+  if (kind == PKV_ROTATION_MATRIX) return {kind, std::move(matrices)};
+  if ((matrices->digest[0] | matrices->digest[1]) != 0)
+    fail(PKV_CORRUPT, "a group of the file has a digest of matrices, and no matrices");
+  return {kind, nullptr};
 }
 
-// Reads the rest of a group of states, whose other numbers are 0.
-SavedGroup get_state_group(ByteReader& in, uint32_t layers) {
-  memory::Shape shape{};
-  shape.layers = layers;
-  for (int i = 0; i < 8; i++) get_limited(in, 0, 0, "a number of a group of states");
-  shape.state_bytes = in.get<uint64_t>();
-  if (shape.state_bytes == 0) fail(PKV_CORRUPT, "a group of the file has neither heads nor states");
-  return {shape, in.get_all<uint32_t>(layers)};
-}
-
-SavedGroup get_group(ByteReader& in, bool extended) {
+// All numbers between the heads and the states are 0 in a group of states.
+SavedGroup get_group(ByteReader& in) {
   memory::Shape shape{};
   shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
-  shape.kv_heads = get_limited(in, extended ? 0 : 1, UINT32_MAX, "KV heads");
-  if (shape.kv_heads == 0) return get_state_group(in, shape.layers);
-  shape.key_dim = get_limited(in, 16, kernels::max_dim, "the key dim");
-  shape.value_dim = get_limited(in, 16, kernels::max_dim, "the value dim");
-  shape.dtype = get_dtype(in);
-  shape.value_dtype = get_dtype(in);
-  shape.window = in.get<uint32_t>();
-  shape.sinks = in.get<uint32_t>();
-  shape.latent = get_limited(in, 0, 1, "latent") != 0;
-  if (extended) shape.rotations = get_rotation(in);
+  shape.kv_heads = in.get<uint32_t>();
+  const bool states = shape.kv_heads == 0;
+  const auto get = [&](uint32_t min, uint32_t max, const char* what) {
+    return states ? get_limited(in, 0, 0, what) : get_limited(in, min, max, what);
+  };
+  const auto get_dtype = [&] {
+    return static_cast<pkv_dtype>(get(PKV_F32, kernels::last_dtype, "a dtype"));
+  };
+  shape.key_dim = get(16, kernels::max_dim, "the key dim");
+  shape.value_dim = get(16, kernels::max_dim, "the value dim");
+  shape.dtype = get_dtype();
+  shape.value_dtype = get_dtype();
+  shape.window = get(0, UINT32_MAX, "the window");
+  shape.sinks = get(0, UINT32_MAX, "the sinks");
+  shape.latent = get(0, 1, "latent") != 0;
+  shape.rotations = get_rotation(in, states ? 0 : kernels::last_rotation);
+  shape.state_bytes = in.get<uint64_t>();
+  if ((shape.state_bytes != 0) != states)
+    fail(PKV_CORRUPT, "a group of the file has %s heads %s states", states ? "neither" : "both",
+         states ? "nor" : "and");
   return {shape, in.get_all<uint32_t>(shape.layers)};
 }
 
@@ -333,26 +285,24 @@ std::vector<DroppedRun> get_dropped(ByteReader& in, const Tables& tables,
   return runs;
 }
 
-SavedSession get_session(ByteReader& in, const Tables& tables, bool extended) {
+SavedSession get_session(ByteReader& in, const Tables& tables) {
   SavedSession session;
   session.label = in.get<uint64_t>();
   session.length = in.get<uint64_t>();
   session.chain = in.get<uint32_t>();
   session.salt = in.get<uint32_t>();
   session.priority = in.get<int32_t>();
-  session.flags =
-      get_limited(in, 0, extended ? saved_flags : saved_dropped - 1u, "the flags of a session");
+  session.flags = get_limited(in, 0, saved_flags, "the flags of a session");
   session.retention = get_retention(in);
   session.kept_from = in.get_all<uint64_t>(tables.groups.size());
   session.remembered = in.get_all<int32_t>(in.get<uint64_t>());
-  if ((session.flags & saved_dropped) != 0) {
-    session.forgotten_from = in.get<uint64_t>();
-    if (session.forgotten_from >= session.length || session.forgotten_from % tables.block_size != 0)
-      fail(PKV_CORRUPT, "a session of %llu tokens dropped some from %llu on",
-           (unsigned long long)session.length, (unsigned long long)session.forgotten_from);
-    for (size_t g = 0; g < tables.groups.size(); g++)
-      session.dropped.push_back(get_dropped(in, tables, session));
-  }
+  session.forgotten_from = in.get<uint64_t>();
+  if (session.forgotten_from != UINT64_MAX &&
+      (session.forgotten_from >= session.length || session.forgotten_from % tables.block_size != 0))
+    fail(PKV_CORRUPT, "a session of %llu tokens dropped some from %llu on",
+         (unsigned long long)session.length, (unsigned long long)session.forgotten_from);
+  for (size_t g = 0; g < tables.groups.size(); g++)
+    session.dropped.push_back(get_dropped(in, tables, session));
   check_end(tables, session.chain, session.length);
   check_salt(tables, session.salt);
   if ((session.flags & saved_suspended) != 0
@@ -365,7 +315,7 @@ SavedSession get_session(ByteReader& in, const Tables& tables, bool extended) {
 
 }  // namespace
 
-Tables parse_tables(std::span<const unsigned char> bytes, bool extended) {
+Tables parse_tables(std::span<const unsigned char> bytes) {
   ByteReader in(bytes);
   Tables tables;
   tables.block_size =
@@ -375,8 +325,8 @@ Tables parse_tables(std::span<const unsigned char> bytes, bool extended) {
   tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
   tables.fingerprint =
       in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
-  tables.groups.resize(in.get_count<uint32_t>(9 * sizeof(uint32_t)));
-  for (SavedGroup& group : tables.groups) group = get_group(in, extended);
+  tables.groups.resize(in.get_count<uint32_t>(8 * sizeof(uint64_t)));
+  for (SavedGroup& group : tables.groups) group = get_group(in);
   tables.salts.resize(in.get_count<uint32_t>(sizeof(uint32_t)));
   for (std::string& salt : tables.salts) {
     const std::vector<char> text = in.get_all<char>(get_limited(in, 0, 256, "the size of a salt"));
@@ -385,10 +335,9 @@ Tables parse_tables(std::span<const unsigned char> bytes, bool extended) {
   const size_t chains = in.get_count<uint32_t>(3 * sizeof(uint32_t));
   tables.chains.reserve(chains);
   for (size_t i = 0; i < chains; i++) tables.chains.push_back(get_chain(in, tables));
-  const size_t sessions = in.get_count<uint32_t>(5 * sizeof(uint64_t));
+  const size_t sessions = in.get_count<uint32_t>(6 * sizeof(uint64_t));
   tables.sessions.reserve(sessions);
-  for (size_t i = 0; i < sessions; i++)
-    tables.sessions.push_back(get_session(in, tables, extended));
+  for (size_t i = 0; i < sessions; i++) tables.sessions.push_back(get_session(in, tables));
   tables.entries.resize(in.get_count<uint32_t>(2 * sizeof(uint64_t)));
   for (SavedEntry& entry : tables.entries) {
     entry.salt = in.get<uint32_t>();
@@ -399,8 +348,7 @@ Tables parse_tables(std::span<const unsigned char> bytes, bool extended) {
     check_end(tables, entry.chain, entry.length);
   }
   const std::vector<unsigned char> padding = in.get_all<unsigned char>(in.left());
-  if (padding.size() >= table_alignment ||
-      std::count(padding.begin(), padding.end(), 0) != static_cast<std::ptrdiff_t>(padding.size()))
+  if (padding.size() >= table_alignment || !all_zero(padding))
     fail(PKV_CORRUPT, "the tables of the file are followed by %zu bytes", padding.size());
   return tables;
 }

@@ -13,41 +13,36 @@
 
 namespace pkv::file {
 
-inline constexpr uint32_t plain_version = 1, encrypted_version = 2;
-// Of files with rotations, states or dropped blocks, which older libraries do not know, the version
-// is higher by this.
-inline constexpr uint32_t extended_versions = 2;
+inline constexpr uint32_t format_version = 1;
 inline constexpr size_t header_bytes = 48;
-inline constexpr size_t sizes_bytes = 64;     // at the beginning of an encrypted body
+inline constexpr size_t sizes_bytes = 64;     // at the beginning of the body
 inline constexpr uint32_t none = UINT32_MAX;  // no chain, no salt
 
-struct Header {
-  // In an encrypted file these three are at the beginning of the body instead of in the header.
-  uint64_t table_bytes = 0, kv_bytes = 0, lengths_bytes = 0;
-  uint64_t body_bytes = 0;
-  bool encrypted = false;
-  // True if the tables list rotations and states of layer groups, and dropped blocks.
-  bool extended = false;
-  std::array<unsigned char, 24> random{};  // of an encrypted file, different in each
-  uint32_t version() const {
-    return (encrypted ? encrypted_version : plain_version) + (extended ? extended_versions : 0);
-  }
+// The parts of a body, in their order, in bytes. Padding follows the sizes themselves.
+struct Sizes {
+  uint64_t tables = 0, kv = 0, lengths = 0;
+  // Returns the bytes of the whole body. Throws OVERFLOW.
+  uint64_t body() const;
 };
 
-// Makes the header of a file with tables, keys and values, and lengths of these sizes, with random
-// bytes if it is encrypted. Throws OVERFLOW.
-Header make_header(uint64_t table_bytes, uint64_t kv_bytes, uint64_t lengths_bytes, bool encrypted,
-                   bool extended);
+struct Header {
+  uint64_t body_bytes = 0;
+  bool encrypted = false;
+  std::array<unsigned char, 24> random{};  // different in each encrypted file; 0 in the others
+};
+
+// Makes the header of a file with a body of this size, with random bytes if it is encrypted.
+Header make_header(uint64_t body_bytes, bool encrypted);
 
 using HeaderBytes = std::array<unsigned char, header_bytes>;
 HeaderBytes encode(const Header& header);
 // Throws CORRUPT or VERSION.
 Header parse_header(std::span<const unsigned char> bytes);
 
-// Encodes the three sizes for the beginning of an encrypted body.
-std::array<unsigned char, sizes_bytes> encode_sizes(const Header& header);
-// Reads them back into a header. Throws CORRUPT if they do not add up to its body.
-void parse_sizes(std::span<const unsigned char, sizes_bytes> bytes, Header& header);
+using SizesBytes = std::array<unsigned char, sizes_bytes>;
+SizesBytes encode(const Sizes& sizes);
+// Throws CORRUPT if they do not add up to the body of the header.
+Sizes parse_sizes(std::span<const unsigned char> bytes, const Header& header);
 
 // The layers of one group. query_heads is 0, since keys and values do not depend on it. Of matrices
 // of a rotation a file has the digest alone.
@@ -55,10 +50,6 @@ struct SavedGroup {
   memory::Shape shape;
   std::vector<uint32_t> layers;
 };
-
-// Returns true if any group has a rotation or states. Then names of items have a rotation of each
-// group, and so have files.
-bool any_extended(std::span<const SavedGroup> groups);
 
 // A run of tokens that several texts may share. It follows the end of another chain, or begins a
 // text. A chain that others follow consists of whole tiles of every group.
@@ -74,8 +65,7 @@ enum SavedFlags : uint32_t {
   saved_suspended = 1,
   saved_matches = 2,
   saved_publishes = 4,
-  saved_dropped = 8,
-  saved_flags = 15
+  saved_flags = 7
 };
 
 struct DroppedRun {
@@ -89,12 +79,11 @@ struct SavedSession {
   uint32_t salt = none;
   int32_t priority = 0;
   uint32_t flags = 0;
-  uint32_t retention = 1;           // 0, which is evicted first, to 2, which is evicted last
-  std::vector<uint64_t> kept_from;  // by group: the first position of the run held at the end
-  std::vector<int32_t> remembered;  // tokens from before a suspension
-  // With saved_dropped: see Content::forgotten_from(); and by group the positions that were
-  // dropped, as runs of whole blocks.
-  uint64_t forgotten_from = UINT64_MAX;
+  uint32_t retention = 1;                // 0, which is evicted first, to 2, which is evicted last
+  std::vector<uint64_t> kept_from;       // by group: the first position of the run held at the end
+  std::vector<int32_t> remembered;       // tokens from before a suspension
+  uint64_t forgotten_from = UINT64_MAX;  // see Content::forgotten_from()
+  // By group, the positions that were dropped, as runs of whole blocks.
   std::vector<std::vector<DroppedRun>> dropped;
 };
 
@@ -116,23 +105,20 @@ struct Tables {
   std::vector<SavedSession> sessions;
   std::vector<SavedEntry> entries;  // the least recently used first
 
-  // Returns true if a reader has to know of rotations, states or dropped blocks.
-  bool extended() const;
   // Returns how many tokens a chain that others follow consists of whole multiples of.
   uint64_t chain_unit() const;
   // Returns the bytes of all keys and values. Throws OVERFLOW.
   uint64_t kv_bytes() const;
-  // Returns the bytes of the lengths after keys and values, if the file has lengths: 8 for each
-  // chain.
+  // Returns the bytes of the lengths after keys and values: 8 for each chain, then padding.
   uint64_t lengths_bytes() const { return round_up(chains.size() * sizeof(uint64_t), 64); }
 };
 
-// Appends the rotation of a group, as tables and names of items have it.
-void put_rotation(ByteWriter& out, const memory::Rotations& rotations);
+// Appends a layer group, as tables have it, and the hashed model of an item's name.
+void put_group(ByteWriter& out, const SavedGroup& group);
 
 std::vector<unsigned char> encode(const Tables& tables);
 // Throws CORRUPT. The tables it returns are consistent, whatever the bytes were: every index is in
-// range, and every text ends in its chain. `extended` is what the header says.
-Tables parse_tables(std::span<const unsigned char> bytes, bool extended);
+// range, and every text ends in its chain.
+Tables parse_tables(std::span<const unsigned char> bytes);
 
 }  // namespace pkv::file

@@ -218,8 +218,8 @@ Content Loader::make_content(const Text& text) {
 
 void Loader::read_kv(std::span<const Content> contents) {
   const KvMap map(tables());
-  const uint64_t kv_bytes = file_.header.kv_bytes;
-  std::vector<uint64_t> lengths(file_.header.lengths_bytes / sizeof(uint64_t));
+  const uint64_t kv_bytes = file_.sizes.kv;
+  std::vector<uint64_t> lengths(file_.sizes.lengths / sizeof(uint64_t));
   file_.reader.read_rest(
       cache_.workers(), map.max_tile_bytes(),
       [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
@@ -233,12 +233,11 @@ void Loader::read_kv(std::span<const Content> contents) {
       });
   parse_lengths(lengths);
   // A chain comes after its parent, so the parent's blocks are complete.
-  for (uint32_t c = 0; c < tables().chains.size() && !contiguous_; c++)
+  for (uint32_t c = 0; c < tables().chains.size() && tables().has_kv && !contiguous_; c++)
     for (size_t g = 0; g < groups_ && plan_->needed(c); g++) copy_from_parent(c, g);
 }
 
 void Loader::parse_lengths(std::span<const uint64_t> lengths) {
-  if (lengths.empty()) return;
   lengths = lengths.first(tables().chains.size());
   for (size_t c = 0; c < lengths.size(); c++)
     if (lengths[c] > tables().chains[c].tokens.size())
@@ -298,7 +297,7 @@ std::vector<Content> Loader::build() {
   // Contiguous storage is read into the tensors of the contents. Others are made when the file has
   // told what of it was saved.
   if (contiguous_) contents = make_contents();
-  if (tables().has_kv) read_kv(contents);
+  read_kv(contents);
   if (!contiguous_) contents = make_contents();
   return contents;
 }

@@ -164,7 +164,7 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
       blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
-    if (text.session != nullptr && !text.session->dropped.empty())
+    if (text.session != nullptr)
       for (const DroppedRun& run : text.session->dropped[g])
         std::fill(blocks.begin() + static_cast<std::ptrdiff_t>(run.begin / block_size_),
                   blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),

@@ -76,8 +76,6 @@ SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) 
   }
   for (const memory::Sequence& sequence : content.sequences())
     saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
-  if (content.forgotten_from() == UINT64_MAX) return saved;
-  saved.flags |= saved_dropped;
   saved.forgotten_from = content.forgotten_from();
   for (const memory::Sequence& sequence : content.sequences())
     saved.dropped.push_back(dropped_runs(sequence));
@@ -160,10 +158,10 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
     tables.entries[i].chain = builder.chain(entry_ends[i]);
 }
 
-// The body of a file: its tables, its keys and values, and the lengths of its chains.
+// The body of a file: its sizes and tables, its keys and values, and the lengths of its chains.
 class Body {
  public:
-  // image is nullptr if the index is not saved.
+  // `encoded` are the sizes and the tables. image is nullptr if the index is not saved.
   Body(Cache& cache, const Tables& tables, std::span<const unsigned char> encoded,
        const ChainBuilder& builder, prefix::Image* image)
       : cache_(cache),
@@ -260,26 +258,22 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   add_texts(cache, items, options.prefix_index, tables, builder, image);
 
   std::vector<unsigned char> encoded = encode(tables);
-  check_tables(cache, encoded, tables.extended());
-  const bool lengths = image != nullptr && tables.has_kv;
-  const Header header =
-      make_header(encoded.size(), tables.kv_bytes(), lengths ? tables.lengths_bytes() : 0,
-                  !options.key.empty(), tables.extended());
-  if (header.encrypted) {
-    const auto sizes = encode_sizes(header);
-    encoded.insert(encoded.begin(), sizes.begin(), sizes.end());
-  }
+  check_tables(cache, encoded);
+  const Sizes sizes{encoded.size(), tables.kv_bytes(), tables.lengths_bytes()};
+  const Header header = make_header(sizes.body(), !options.key.empty());
   *bytes = header_bytes + tag_bytes + tagged_bytes(header.body_bytes);
   sink.expect(*bytes);
+  const SizesBytes sizes_encoded = encode(sizes);
+  encoded.insert(encoded.begin(), sizes_encoded.begin(), sizes_encoded.end());
   const HeaderBytes header_encoded = encode(header);
   CheckedSink checked(sink, options, cache.workers());
   FileWriter writer(checked, Sealer(options.key, header_encoded));
-  Body body(cache, tables, encoded, builder, lengths ? image.get() : nullptr);
+  Body body(cache, tables, encoded, builder, image.get());
   const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) {
     body.put(begin, end, to);
   };
   writer.write(header_encoded, cache.workers(),
-               {body.kv_end(), header.lengths_bytes, body.max_tile_bytes(), put});
+               {body.kv_end(), sizes.lengths, body.max_tile_bytes(), put});
   checked.commit();
 }
 
@@ -325,35 +319,31 @@ OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
     : header(checked.header),
       bytes(checked.bytes),
       reader(source, checked.sealer, checked.header.body_bytes) {
-  if (header.encrypted) {
-    std::array<unsigned char, sizes_bytes> sizes;
-    reader.read(sizes.data(), sizes.size());
-    parse_sizes(sizes, header);
-  }
+  SizesBytes sizes_encoded;
+  reader.read(sizes_encoded.data(), sizes_encoded.size());
+  sizes = parse_sizes(sizes_encoded, header);
   // Memory grows only with what was read and checked, because a header may claim any size and a
   // stream need not tell how much follows.
   std::vector<unsigned char> encoded;
-  while (encoded.size() < header.table_bytes) {
+  while (encoded.size() < sizes.tables) {
     const size_t at = encoded.size();
-    encoded.resize(at +
-                   static_cast<size_t>(std::min<uint64_t>(header.table_bytes - at, piece_bytes)));
+    encoded.resize(at + static_cast<size_t>(std::min<uint64_t>(sizes.tables - at, piece_bytes)));
     reader.read(encoded.data() + at, encoded.size() - at);
   }
-  tables = parse_tables(encoded, header.extended);
+  tables = parse_tables(encoded);
   uint64_t kv_bytes = UINT64_MAX;
   try {
     kv_bytes = tables.kv_bytes();
   } catch (const Error&) {
     // It overflowed, so it is not the size in the header: see below.
   }
-  if (kv_bytes != header.kv_bytes)
+  if (kv_bytes != sizes.kv)
     fail(PKV_CORRUPT,
          "the tables of the file have %llu bytes of keys and values, its header gives %llu",
-         (unsigned long long)kv_bytes, (unsigned long long)header.kv_bytes);
-  if (header.lengths_bytes != 0 &&
-      (!tables.has_kv || header.lengths_bytes != tables.lengths_bytes()))
+         (unsigned long long)kv_bytes, (unsigned long long)sizes.kv);
+  if (sizes.lengths != tables.lengths_bytes())
     fail(PKV_CORRUPT, "the header of the file gives %llu bytes of lengths; %zu chains have %llu",
-         (unsigned long long)header.lengths_bytes, tables.chains.size(),
+         (unsigned long long)sizes.lengths, tables.chains.size(),
          (unsigned long long)tables.lengths_bytes());
 }
 

@@ -25,9 +25,9 @@ void expect_to_work(const Read& read) {
 
 }  // namespace
 
-void check_tables(const Cache& cache, std::span<const unsigned char> encoded, bool extended) {
+void check_tables(const Cache& cache, std::span<const unsigned char> encoded) {
   expect_to_work([&] {
-    const Tables tables = parse_tables(encoded, extended);
+    const Tables tables = parse_tables(encoded);
     LoadPlan(cache, tables, true).check_sessions();
   });
 }

@@ -8,7 +8,7 @@ namespace pkv::file {
 
 // Checks the tables of a file as a load into the cache they come from does. Throws INTERNAL with
 // the sentence of that load.
-void check_tables(const Cache& cache, std::span<const unsigned char> encoded, bool extended);
+void check_tables(const Cache& cache, std::span<const unsigned char> encoded);
 
 // Passes a file on. In debug builds it also keeps all bytes, and reads them before it commits. A
 // buffer gets them only then, since a save that fails must leave it as it was.

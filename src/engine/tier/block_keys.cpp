@@ -50,26 +50,11 @@ ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> gro
        "a store is given, but this build is without libsodium, which names its blocks");
 #endif
   file::ByteWriter bytes;
-  const bool extended = file::any_extended(groups);
-  // The version of a file with the same content: items that are encrypted, rotated or of
-  // states have other keys than those that are not.
-  const uint32_t version = (secret.empty() ? file::plain_version : file::encrypted_version) +
-                           (extended ? file::extended_versions : 0);
-  bytes.put(version);
+  bytes.put(file::format_version);
   bytes.put(block_size);
   bytes.put(static_cast<uint32_t>(fingerprint.size()));
   bytes.put_all(fingerprint);
-  for (const file::SavedGroup& group : groups) {
-    const memory::Shape& shape = group.shape;
-    for (const uint32_t number :
-         {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
-          static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype),
-          shape.window, shape.sinks, uint32_t{shape.latent}})
-      bytes.put(number);
-    if (extended) file::put_rotation(bytes, shape.rotations);
-    if (shape.state_bytes != 0) bytes.put(shape.state_bytes);
-    bytes.put_all(std::span(group.layers));
-  }
+  for (const file::SavedGroup& group : groups) file::put_group(bytes, group);
   return hash(bytes.bytes(), secret.bytes());
 }
 

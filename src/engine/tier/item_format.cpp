@@ -22,13 +22,12 @@ std::span<const unsigned char> bytes_of(const void* data, uint64_t size) {
   return {static_cast<const unsigned char*>(data), static_cast<size_t>(size)};
 }
 
-// A value without a secret is
-//   magic, version, number of tokens, key | tokens | tiles, all layers              | checksum
-// and one with a secret is
-//   magic, version, 0, random bytes       | the same, encrypted                     | tag
+// A value is
+//   magic, version, flags, key or random bytes | tokens | tiles, all layers | tag
+// With a secret it has random bytes, and what is between the first bar and the last is encrypted.
 // The part before the first bar is the preamble.
 constexpr unsigned char magic[8] = {'P', 'K', 'V', 'B', 'L', 'O', 'C', 'K'};
-constexpr uint32_t plain_item = 1, encrypted_item = 2;
+constexpr uint32_t flag_encrypted = 1;
 constexpr size_t key_offset = sizeof magic + 2 * sizeof(uint32_t);
 constexpr size_t preamble_bytes = key_offset + std::tuple_size_v<ContentKey>;
 
@@ -36,9 +35,8 @@ size_t tiles_offset(const memory::Group& group) {
   return preamble_bytes + group.block_size * sizeof(int32_t);
 }
 
-void write_preamble(uint32_t version, uint32_t tokens, std::span<const unsigned char> key,
-                    unsigned char* to) {
-  const uint32_t numbers[2] = {version, tokens};
+void write_preamble(uint32_t flags, std::span<const unsigned char> key, unsigned char* to) {
+  const uint32_t numbers[2] = {file::format_version, flags};
   std::memcpy(to, magic, sizeof magic);
   std::memcpy(to + sizeof magic, numbers, sizeof numbers);
   std::copy(key.begin(), key.end(), to + key_offset);
@@ -55,10 +53,10 @@ Secret item_key(const Secret& secret, std::span<const unsigned char> preamble,
   return file::derive(secret.bytes(), file::item_key_purpose, context, 32);
 }
 
-bool begins_with(std::span<const unsigned char> value, uint32_t version, uint32_t tokens,
+bool begins_with(std::span<const unsigned char> value, uint32_t flags,
                  std::span<const unsigned char> key) {
   std::array<unsigned char, preamble_bytes> expected;
-  write_preamble(version, tokens, key, expected.data());
+  write_preamble(flags, key, expected.data());
   return std::equal(expected.begin(),
                     expected.begin() + key_offset + static_cast<std::ptrdiff_t>(key.size()),
                     value.begin());
@@ -130,7 +128,7 @@ void ItemFormat::pack(size_t g, const memory::Sequence& sequence, prefix::Tokens
                       size_t position, const ContentKey& key, unsigned char* to) const {
   const file::Run run{&group(g), sequence.ids()};
   const prefix::Tokens tokens = tokens_at(text, position);
-  write_preamble(plain_item, static_cast<uint32_t>(tokens.size()), key, to);
+  write_preamble(0, key, to);
   std::memcpy(to + preamble_bytes, tokens.data(), tokens.size_bytes());
   for_each_tile(group(g), [&](uint32_t layer, uint32_t offset, size_t at) {
     file::save_tile(cache_.kernels(), run, layer, position * block_size() + offset,
@@ -146,7 +144,7 @@ void ItemFormat::seal(size_t g, const ContentKey& key, unsigned char* value) con
   } else {
     std::array<unsigned char, std::tuple_size_v<ContentKey>> random;
     file::fill_with_random(random);
-    write_preamble(encrypted_item, 0, random, value);
+    write_preamble(flag_encrypted, random, value);
     tag = file::encrypt(item_key(secret_, {value, preamble_bytes}, key), {},
                         {value + preamble_bytes, size - preamble_bytes});
   }
@@ -160,11 +158,9 @@ bool ItemFormat::open(size_t g, prefix::Tokens text, size_t position, const Cont
   file::Tag tag;
   std::memcpy(tag.data(), value.data() + size, tag.size());
   if (secret_.empty()) {
-    if (!begins_with(value, plain_item, block_size(), key) ||
-        file::checksum({}, value.first(size)) != tag)
-      return false;
+    if (!begins_with(value, 0, key) || file::checksum({}, value.first(size)) != tag) return false;
   } else {
-    if (!begins_with(value, encrypted_item, 0, {}) ||
+    if (!begins_with(value, flag_encrypted, {}) ||
         !file::decrypt(item_key(secret_, value.first(preamble_bytes), key), {},
                        value.subspan(preamble_bytes, size - preamble_bytes), tag))
       return false;

@@ -228,7 +228,7 @@ class FileInfo:
     """The properties of a file."""
 
     version: int
-    """Version of the format: 1 without a key, 2 with one."""
+    """Version of the format: 1."""
     bytes: int
     """Size of the file."""
     kv_bytes: int

@@ -512,7 +512,7 @@ fn files_bring_sessions_back() {
     check(cache.load(&plain, Source::Reader(&mut std::fs::File::open(&path).unwrap())).unwrap());
     let keyed = plain.key(b"a key of 24 secret bytes");
     cache.save(items, &keyed, Sink::Path(&path)).unwrap();
-    assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().version, 2);
+    assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().authenticated, 1);
     check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
     assert_eq!(cache.load(&plain, Source::Path(&path)).unwrap_err().status(), Status::MISMATCH);
     assert_eq!(

@@ -794,7 +794,7 @@ c_struct! {
     pkv_file_info {
         /// sizeof(pkv_file_info): the caller sets it.
         struct_size: u32,
-        /// Version of the format: 1 without a key, 2 with one.
+        /// Version of the format: 1.
         version: u32,
         /// Size of the file.
         bytes: u64,
