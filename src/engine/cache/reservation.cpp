@@ -79,10 +79,10 @@ std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                          uint64_t* short_by, const char* who, const std::function<bool()>& give_up,
                          const char* advice)
-    : cache_(cache), blocks_(counts.size()), disowned_(counts.size()) {
+    : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(counts, watermark, who);
-  size_t lacking = take(counts, watermark);
-  if (lacking < counts.size() && give_up && give_up()) lacking = take(counts, watermark);
+  size_t lacking = reserve(counts, watermark);
+  if (lacking < counts.size() && give_up && give_up()) lacking = reserve(counts, watermark);
   if (lacking == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
@@ -111,10 +111,10 @@ void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t wate
 // store and would have to be computed again. This is a loop because other threads may take what was
 // made free here, or pass what is evictable to the tier and back while this looks elsewhere. It
 // ends when the tier held nothing during a whole look that found too little.
-size_t Reservation::take(std::span<const uint64_t> counts, uint32_t watermark) {
+size_t Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark) {
   std::optional<uint64_t> taken_before;
   for (;;) {
-    const size_t lacking = take_free(counts, watermark);
+    const size_t lacking = reserve_free(counts, watermark);
     if (lacking == counts.size()) return lacking;
     if (make_free(cache_, lacking, with_watermark(counts, watermark))) continue;
     if (cache_.tier() == nullptr) return lacking;
@@ -124,7 +124,7 @@ size_t Reservation::take(std::span<const uint64_t> counts, uint32_t watermark) {
   }
 }
 
-size_t Reservation::take_free(std::span<const uint64_t> counts, uint32_t watermark) {
+size_t Reservation::reserve_free(std::span<const uint64_t> counts, uint32_t watermark) {
   for (size_t g = 0; g < counts.size(); g++) blocks_[g].resize(counts[g]);
   for (size_t g = 0; g < counts.size(); g++) {
     memory::Pool& pool = cache_.groups()[g]->pool;
@@ -142,7 +142,7 @@ size_t Reservation::take_free(std::span<const uint64_t> counts, uint32_t waterma
 
 void Reservation::give_back() noexcept {
   for (size_t g = 0; g < blocks_.size(); g++)
-    for (size_t i = disowned_[g]; i < blocks_[g].size(); i++)
+    for (size_t i = taken_[g]; i < blocks_[g].size(); i++)
       cache_.groups()[g]->pool.release(blocks_[g][i]);
 }
 

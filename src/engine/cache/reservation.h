@@ -26,31 +26,34 @@ class Reservation {
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
               uint64_t* short_by, const char* who, const std::function<bool()>& give_up = {},
               const char* advice = "");
-  // Releases the blocks that were not disowned.
+  // Releases the blocks that were not taken.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
-  // The next n blocks of a group. They still belong to the reservation.
-  std::span<const memory::Block> next(size_t group, uint64_t n) const {
-    return std::span(blocks_[group]).subspan(disowned_[group], n);
+  // Returns the blocks of a group that were not taken yet. The reservation keeps them.
+  std::span<const memory::Block> blocks(size_t group) const noexcept {
+    return std::span(blocks_[group]).subspan(taken_[group]);
   }
-  // Marks the next n blocks of a group as owned by other code: the destructor does not release
-  // them.
-  void disown(size_t group, uint64_t n) { disowned_[group] += n; }
+  // Hands the next n blocks of a group over to the caller, who has to release them.
+  std::span<const memory::Block> take(size_t group, uint64_t n) noexcept {
+    const std::span<const memory::Block> next = blocks(group).first(n);
+    taken_[group] += n;
+    return next;
+  }
 
  private:
   // Takes the blocks of all groups; returns the first group that has too few, and then none is
   // taken, or the number of groups.
-  size_t take(std::span<const uint64_t> counts, uint32_t watermark);
+  size_t reserve(std::span<const uint64_t> counts, uint32_t watermark);
   // Does the same, but evicts nothing.
-  size_t take_free(std::span<const uint64_t> counts, uint32_t watermark);
+  size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);
   void check_possible(std::span<const uint64_t> counts, uint32_t watermark, const char* who) const;
   void give_back() noexcept;
 
   Cache& cache_;
   std::vector<std::vector<memory::Block>> blocks_;  // by group
-  std::vector<size_t> disowned_;                    // by group: how many have another owner
+  std::vector<size_t> taken_;                       // by group: how many the caller has taken
 };
 
 }  // namespace pkv

@@ -153,7 +153,7 @@ void Loader::allocate_blocks() {
   reservation_.emplace(cache_, block_counts_, 0, nullptr, "load");
   if (contiguous_) return;
   std::vector<std::span<const memory::Block>> rest;
-  for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->next(g, block_counts_[g]));
+  for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->blocks(g));
   for (uint32_t c = 0; c < tables().chains.size(); c++)
     for (size_t g = 0; g < groups_; g++) fill_segment(c, g, rest[g]);
 }
@@ -200,10 +200,9 @@ Content Loader::make_content(const Text& text) {
     for (size_t i = 0; i < blocks[g].size(); i++) {
       memory::Block block = blocks[g][i];
       if (memory::is_block(block) && contiguous_) {
-        block = reservation_->next(g, 1)[0];
+        block = reservation_->take(g, 1)[0];
         group(g).pool.set_filled(
             block, static_cast<uint32_t>(std::min(block_size_, text.length - i * block_size_)));
-        reservation_->disown(g, 1);
       } else if (memory::is_block(block) && group(g).pool.retain(block) != PKV_OK) {
         fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit",
              memory::block_id(block), group(g).pool.references(memory::block_id(block)));

@@ -33,8 +33,8 @@ Content Content::fork() const {
   Reservation reservation(*cache_, counts, 0, nullptr, "the copy");
   child.sequences_.clear();
   for (size_t g = 0; g < sequences_.size(); g++) {
-    child.sequences_.push_back(sequences_[g].fork(length(), reservation.next(g, counts[g])));
-    reservation.disown(g, counts[g]);
+    child.sequences_.push_back(sequences_[g].fork(length(), reservation.blocks(g)));
+    reservation.take(g, counts[g]);  // not before, because the fork may have failed
   }
   child.hold_ = hold_.copy();
   return child;

@@ -117,10 +117,8 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++)
     content_.sequences()[g].make_room_to_reserve(counts[g], counts[g] > 0 ? totals[g] : 0);
-  for (size_t g = 0; g < counts.size(); g++) {
-    content_.sequences()[g].add_reserved(length(), totals[g], reservation.next(g, counts[g]));
-    reservation.disown(g, counts[g]);
-  }
+  for (size_t g = 0; g < counts.size(); g++)
+    content_.sequences()[g].add_reserved(length(), totals[g], reservation.take(g, counts[g]));
 }
 
 // Releases the spare blocks. What could not be shared while they had to suffice can be now.
@@ -298,10 +296,8 @@ bool Session::copy_tail(const prefix::Index::Tail& tail) {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
     Reservation reservation(cache(), ones, watermark(), nullptr, "match_prefix");
     for (memory::Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
-    for (size_t g = 0; g < ones.size(); g++) {
-      content_.sequences()[g].append_copy(reservation.next(g, 1)[0], tail.blocks[g], tail.tokens);
-      reservation.disown(g, 1);
-    }
+    for (size_t g = 0; g < ones.size(); g++)
+      content_.sequences()[g].append_copy(reservation.take(g, 1)[0], tail.blocks[g], tail.tokens);
     return true;
   } catch (const Error&) {
     return false;
@@ -334,11 +330,9 @@ void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed
 
 void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
                     Reservation& reservation) noexcept {
-  for (size_t g = 0; g < needs.size(); g++) {
+  for (size_t g = 0; g < needs.size(); g++)
     content_.sequences()[g].begin(length(), length() + new_tokens, needs[g].copies,
-                                  reservation.next(g, needs[g].blocks));
-    reservation.disown(g, needs[g].blocks);
-  }
+                                  reservation.take(g, needs[g].blocks));
   step_ = &step;
   step_tokens_ = new_tokens;
 }

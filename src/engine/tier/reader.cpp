@@ -233,8 +233,7 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
       memory::Sequence& sequence = content->sequences()[g];
       memory::Block block = memory::no_block;
       if (is_needed(lookup, position, g)) {
-        block = reservation.next(g, 1)[0];
-        reservation.disown(g, 1);
+        block = reservation.take(g, 1)[0];
         group(g).pool.set_filled(block, block_size());
       }
       sequence.append(std::span(&block, 1));
