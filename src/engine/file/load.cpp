@@ -1,5 +1,5 @@
-// Loads a file: checks that it fits the cache, allocates blocks, reads keys and values into them
-// and makes sessions of them. Until the sessions hold the blocks too, they belong to the loader, so
+// Loads a file as it was planned: allocates blocks, reads keys and values into them and makes
+// sessions of them. Until the sessions hold the blocks too, they belong to the loader, so
 // a load that fails leaves nothing behind.
 #include <algorithm>
 #include <cstring>
@@ -14,6 +14,16 @@
 
 namespace pkv::file {
 
+namespace {
+
+OpenedFile open_fitting(const Cache& cache, const Options& options, Source& source) {
+  OpenedFile file(options, source);
+  check_fits(cache, file, options);
+  return file;
+}
+
+}  // namespace
+
 // Builds everything that a load needs, and owns it until sessions and the index do.
 class Loader {
  public:
@@ -21,14 +31,12 @@ class Loader {
       : cache_(cache),
         options_(options),
         source_(source),
-        file_(options, source),
+        file_(open_fitting(cache, options, source)),
         groups_(cache.groups().size()),
         block_size_(cache.config().block_size),
-        contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {
-    check_compatible();
-    check_salts();
-    plan_.emplace(cache, tables(), options.prefix_index);
-  }
+        contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS),
+        plan_(cache, tables(), options.prefix_index),
+        chains_(plan_.chains()) {}
 
   const Tables& tables() const { return file_.tables; }
 
@@ -41,8 +49,6 @@ class Loader {
   void publish_entries() noexcept;
 
  private:
-  void check_compatible() const;
-  void check_salts() const;
   void check_before_evicting();
   void allocate_blocks();
   void fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest);
@@ -54,7 +60,7 @@ class Loader {
   void copy_from_parent(uint32_t c, size_t g);
   void load(const SavedTile& tile, const unsigned char* from, std::span<const Content> contents);
 
-  Segment& segment(uint32_t chain, size_t g) { return plan_->segment(chain, g); }
+  Segment& segment(uint32_t chain, size_t g) { return chains_.segments[chain * groups_ + g]; }
   memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
 
   Cache& cache_;
@@ -64,74 +70,14 @@ class Loader {
   const size_t groups_;
   const uint64_t block_size_;
   const bool contiguous_;
-  std::optional<LoadPlan> plan_;
+  const LoadPlan plan_;
+  LoadedChains chains_;
   std::vector<uint64_t> block_counts_;  // how many blocks to allocate, by group
   // By chain, the sessions that go through it; only if storage is contiguous.
   std::vector<std::vector<uint32_t>> sessions_of_chain_;
   std::optional<Reservation> reservation_;
+  std::vector<Text> entries_;  // of the index, for publish_entries()
 };
-
-namespace {
-
-void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
-  if (file != cache)
-    fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what,
-         (unsigned long long)file, (unsigned long long)cache);
-}
-
-}  // namespace
-
-void Loader::check_compatible() const {
-  file_.check_fingerprint(options_.fingerprint);
-  const Tables& tables = file_.tables;
-  const CacheConfig& config = cache_.config();
-  if (tables.has_kv != (config.storage != PKV_STORAGE_NONE))
-    fail(PKV_MISMATCH, tables.has_kv
-                           ? "the file has keys and values, but storage NONE keeps none"
-                           : "the file was saved with storage NONE, without keys and values");
-  if (tables.groups.size() != groups_)
-    fail(PKV_MISMATCH, "the file has %zu layer groups, the cache %zu", tables.groups.size(),
-         groups_);
-  for (size_t g = 0; g < groups_; g++) {
-    const memory::Shape &file = tables.groups[g].shape, &own = config.groups[g].shape;
-    check_same(file.layers, own.layers, g, "layers:");
-    check_same(file.kv_heads, own.kv_heads, g, "KV heads:");
-    check_same(file.key_dim, own.key_dim, g, "key dim");
-    check_same(file.value_dim, own.value_dim, g, "value dim");
-    check_same(file.window, own.window, g, "window");
-    check_same(file.sinks, own.sinks, g, "sinks:");
-    check_same(file.latent, own.latent, g, "latent values:");
-    check_same(file.rotations.kind, own.rotations.kind, g, "rotation");
-    if (!(file.rotations == own.rotations))
-      fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
-    check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
-    if (own.state_bytes != 0) check_same(tables.block_size, block_size_, g, "blocks of");
-    if (tables.groups[g].layers != config.groups[g].layer_indices)
-      fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);
-    if (!convertible(file, own))
-      fail(PKV_MISMATCH,
-           "group %zu: the file has dtypes %d and %d, the cache %d and %d; only F32, F16 and BF16 "
-           "are converted",
-           g, static_cast<int>(file.dtype), static_cast<int>(file.value_dtype),
-           static_cast<int>(own.dtype), static_cast<int>(own.value_dtype));
-  }
-}
-
-// Refuses salts of a file without a key, unless they are trusted. A salt separates tenants, and
-// anybody can write a file without a key that claims the salt of another tenant.
-void Loader::check_salts() const {
-  if (file_.header.encrypted || options_.trust_salts || cache_.prefix() == nullptr) return;
-  const auto check = [&](uint32_t salt) {
-    if (salt != none && !tables().salts[salt].empty())
-      fail(PKV_MISMATCH,
-           "the file has texts under a salt, and no key that would show who wrote it; save it with "
-           "a key, or set trust_salts");
-  };
-  for (const SavedSession& session : tables().sessions)
-    if ((session.flags & saved_matches) != 0) check(session.salt);
-  for (const SavedEntry& entry : tables().entries)
-    if (options_.prefix_index) check(entry.salt);
-}
 
 // Reads the whole file once to check it, and rewinds it, if the load must evict cached blocks and
 // the stream can be read twice. So a damaged file does not cost the cache anything.
@@ -161,7 +107,7 @@ void Loader::allocate_blocks() {
 // Gives a segment the blocks that are planned for it, the first of `rest`.
 void Loader::fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest) {
   const Chain& chain = tables().chains[c];
-  uint64_t begin = plan_->first_block(chain) * block_size_;
+  uint64_t begin = plan_.first_block(chain) * block_size_;
   for (memory::Block& block : segment(c, g).blocks) {
     if (block != memory::no_block) {
       block = rest.front();
@@ -176,8 +122,8 @@ void Loader::fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& 
 
 void Loader::list_sessions_of_chains() {
   sessions_of_chain_.resize(tables().chains.size());
-  for (uint32_t i = 0; i < plan_->sessions().size(); i++)
-    for (uint32_t c = plan_->sessions()[i].chain; c != none; c = tables().chains[c].parent)
+  for (uint32_t i = 0; i < plan_.sessions().size(); i++)
+    for (uint32_t c = plan_.sessions()[i].chain; c != none; c = tables().chains[c].parent)
       sessions_of_chain_[c].push_back(i);
 }
 
@@ -186,14 +132,14 @@ Content Loader::make_content(const Text& text) {
   if (text.salt != nullptr)
     content.hold() =
         prefix::Index::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
-  for (const uint32_t c : plan_->path(text)) {
+  for (const uint32_t c : plan_.path(text)) {
     const prefix::Tokens tokens = tables().chains[c].tokens;
     const auto count = std::min<uint64_t>(tokens.size(), text.length - tables().chains[c].start);
     content.tokens().insert(content.tokens().end(), tokens.begin(),
                             tokens.begin() + static_cast<std::ptrdiff_t>(count));
   }
   if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
-  const LoadPlan::BlockTables blocks = plan_->block_tables(text);
+  const LoadPlan::BlockTables blocks = plan_.block_tables(text, chains_);
   for (size_t g = 0; g < groups_; g++) {
     memory::Sequence& sequence = content.sequences()[g];
     sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
@@ -226,14 +172,14 @@ void Loader::read_kv(std::span<const Content> contents) {
           std::memcpy(reinterpret_cast<unsigned char*>(lengths.data()) + (first - kv_bytes),
                       bytes + (first - begin), end - first);
         map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
-          if (plan_->needed(tile.chain))
+          if (plan_.needed(tile.chain))
             load(tile, bytes + static_cast<std::ptrdiff_t>(tile.offset - begin), contents);
         });
       });
   parse_lengths(lengths);
   // A chain comes after its parent, so the parent's blocks are complete.
   for (uint32_t c = 0; c < tables().chains.size() && tables().has_kv && !contiguous_; c++)
-    for (size_t g = 0; g < groups_ && plan_->needed(c); g++) copy_from_parent(c, g);
+    for (size_t g = 0; g < groups_ && plan_.needed(c); g++) copy_from_parent(c, g);
 }
 
 void Loader::parse_lengths(std::span<const uint64_t> lengths) {
@@ -242,7 +188,7 @@ void Loader::parse_lengths(std::span<const uint64_t> lengths) {
     if (lengths[c] > tables().chains[c].tokens.size())
       fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c,
            tables().chains[c].tokens.size(), (unsigned long long)lengths[c]);
-  plan_->set_saved_tokens({lengths.begin(), lengths.end()});
+  chains_.saved_tokens.assign(lengths.begin(), lengths.end());
 }
 
 // Loads a tile into the block of its chain or, if storage is contiguous, into the tensors of every
@@ -257,7 +203,7 @@ void Loader::load(const SavedTile& tile, const unsigned char* from,
   };
   if (!contiguous_) {
     const Segment& own = segment(tile.chain, tile.group);
-    const uint64_t begin = plan_->first_block(chain) * block_size_;
+    const uint64_t begin = plan_.first_block(chain) * block_size_;
     if (own.blocks[(position - begin) / block_size_] == memory::no_block) return;
     load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin,
               tokens(chain.end()), saved, from);
@@ -287,9 +233,8 @@ void Loader::copy_from_parent(uint32_t c, size_t g) {
 }
 
 std::vector<Content> Loader::build() {
-  block_counts_ = plan_->count_blocks();
-  plan_->check_sessions();
-  plan_->cut_entries();
+  block_counts_ = plan_.count_blocks();
+  plan_.check_sessions();
   check_before_evicting();
   allocate_blocks();
   std::vector<Content> contents;
@@ -298,19 +243,20 @@ std::vector<Content> Loader::build() {
   if (contiguous_) contents = make_contents();
   read_kv(contents);
   if (!contiguous_) contents = make_contents();
+  entries_ = plan_.entries(chains_);
   return contents;
 }
 
 std::vector<Content> Loader::make_contents() {
   std::vector<Content> contents;
-  contents.reserve(plan_->sessions().size());
-  for (const Text& text : plan_->sessions()) contents.push_back(make_content(text));
+  contents.reserve(plan_.sessions().size());
+  for (const Text& text : plan_.sessions()) contents.push_back(make_content(text));
   if (contiguous_) list_sessions_of_chains();
   return contents;
 }
 
 void Loader::publish_entries() noexcept {
-  for (const Text& text : plan_->entries()) {
+  for (const Text& text : entries_) {
     try {
       Session(make_content(text));
     } catch (const Error&) {

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/status.h"
+#include "engine/file/tiles.h"
 #include "engine/memory/coverage.h"
 
 namespace pkv::file {
@@ -17,12 +18,73 @@ namespace {
 // file, but any amount of work. The most recently used entries are loaded.
 constexpr uint64_t entry_positions_per_block = 64;
 
+void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
+  if (file != cache)
+    fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what,
+         (unsigned long long)file, (unsigned long long)cache);
+}
+
+void check_model(const CacheConfig& config, const Tables& tables) {
+  if (tables.has_kv != (config.storage != PKV_STORAGE_NONE))
+    fail(PKV_MISMATCH, tables.has_kv
+                           ? "the file has keys and values, but storage NONE keeps none"
+                           : "the file was saved with storage NONE, without keys and values");
+  if (tables.groups.size() != config.groups.size())
+    fail(PKV_MISMATCH, "the file has %zu layer groups, the cache %zu", tables.groups.size(),
+         config.groups.size());
+  for (size_t g = 0; g < tables.groups.size(); g++) {
+    const memory::Shape &file = tables.groups[g].shape, &own = config.groups[g].shape;
+    check_same(file.layers, own.layers, g, "layers:");
+    check_same(file.kv_heads, own.kv_heads, g, "KV heads:");
+    check_same(file.key_dim, own.key_dim, g, "key dim");
+    check_same(file.value_dim, own.value_dim, g, "value dim");
+    check_same(file.window, own.window, g, "window");
+    check_same(file.sinks, own.sinks, g, "sinks:");
+    check_same(file.latent, own.latent, g, "latent values:");
+    check_same(file.rotations.kind, own.rotations.kind, g, "rotation");
+    if (!(file.rotations == own.rotations))
+      fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
+    check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
+    if (own.state_bytes != 0) check_same(tables.block_size, config.block_size, g, "blocks of");
+    if (tables.groups[g].layers != config.groups[g].layer_indices)
+      fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);
+    if (!convertible(file, own))
+      fail(PKV_MISMATCH,
+           "group %zu: the file has dtypes %d and %d, the cache %d and %d; only F32, F16 and BF16 "
+           "are converted",
+           g, static_cast<int>(file.dtype), static_cast<int>(file.value_dtype),
+           static_cast<int>(own.dtype), static_cast<int>(own.value_dtype));
+  }
+}
+
+// Refuses salts of a file without a key, unless they are trusted. A salt separates tenants, and
+// anybody can write a file without a key that claims the salt of another tenant.
+void check_salts(const Tables& tables, bool with_index) {
+  const auto check = [&](uint32_t salt) {
+    if (salt != none && !tables.salts[salt].empty())
+      fail(PKV_MISMATCH,
+           "the file has texts under a salt, and no key that would show who wrote it; save it with "
+           "a key, or set trust_salts");
+  };
+  for (const SavedSession& session : tables.sessions)
+    if ((session.flags & saved_matches) != 0) check(session.salt);
+  for (const SavedEntry& entry : tables.entries)
+    if (with_index) check(entry.salt);
+}
+
 const std::string& salt_of(const Tables& tables, uint32_t number) {
   static const std::string no_salt;
   return number == none ? no_salt : tables.salts[number];
 }
 
 }  // namespace
+
+void check_fits(const Cache& cache, const OpenedFile& file, const Options& options) {
+  file.check_fingerprint(options.fingerprint);
+  check_model(cache.config(), file.tables);
+  if (!file.header.encrypted && !options.trust_salts && cache.prefix() != nullptr)
+    check_salts(file.tables, options.prefix_index);
+}
 
 LoadPlan::LoadPlan(const Cache& cache, const Tables& tables, bool with_index)
     : cache_(cache),
@@ -41,21 +103,16 @@ LoadPlan::LoadPlan(const Cache& cache, const Tables& tables, bool with_index)
 
 void LoadPlan::check_sessions() const {
   for (const Text& text : sessions_) check_dropped(text);
-  for (const Text& text : sessions_) check_visible(text, block_tables(text));
+  for (const Text& text : sessions_) check_visible(text, block_tables(text, chains_));
 }
 
-void LoadPlan::cut_entries() {
-  for (Text& text : entries_) cut_to_held(text, block_tables(text));
-}
-
-void LoadPlan::set_saved_tokens(std::vector<uint64_t> saved) noexcept {
-  saved_tokens_ = std::move(saved);
-  for (Text& text : entries_) {
-    for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent)
-      if (saved_tokens_[c] < tables_.chains[c].tokens.size())
-        text.length = std::min(text.length, tables_.chains[c].start + saved_tokens_[c]);
-    find_end_chain(text);
+std::vector<Text> LoadPlan::entries(const LoadedChains& loaded) const {
+  std::vector<Text> entries = entries_;
+  for (Text& text : entries) {
+    cut_to_held(text, block_tables(text, loaded));
+    cut_to_saved(text, loaded.saved_tokens);
   }
+  return entries;
 }
 
 void LoadPlan::list_sessions() {
@@ -138,22 +195,23 @@ std::vector<uint32_t> LoadPlan::path(const Text& text) const {
 // Decides which segments get which blocks, without allocating them yet.
 void LoadPlan::plan_segments() {
   const std::vector<Chain>& chains = tables_.chains;
-  segments_.resize(chains.size() * groups_);
+  chains_.segments.resize(chains.size() * groups_);
   for (uint32_t c = 0; c < chains.size(); c++) {
+    chains_.saved_tokens.push_back(chains[c].tokens.size());
     if (!needed_[c]) continue;
     const Chain& chain = chains[c];
     for (size_t g = 0; g < groups_; g++) {
-      std::vector<memory::Block>& blocks = segment(c, g).blocks;
+      std::vector<memory::Block>& blocks = chains_.segments[c * groups_ + g].blocks;
       blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
                     chain.has_kv[g] != 0 ? planned_block : memory::no_block);
       if (chain.start % block_size_ != 0 &&
-          segment(chain.parent, g).blocks.back() == memory::no_block)
+          chains_.segments[chain.parent * groups_ + g].blocks.back() == memory::no_block)
         blocks.front() = memory::no_block;
     }
   }
 }
 
-LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
+LoadPlan::BlockTables LoadPlan::block_tables(const Text& text, const LoadedChains& loaded) const {
   BlockTables table(groups_);
   const std::vector<uint32_t> path = this->path(text);
   for (size_t g = 0; g < groups_; g++) {
@@ -161,7 +219,8 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
     std::vector<memory::Block>& blocks = table[g];
     for (const uint32_t c : path) {
       blocks.resize(first_block(tables_.chains[c]));
-      blocks.insert(blocks.end(), segment(c, g).blocks.begin(), segment(c, g).blocks.end());
+      const Segment& own = loaded.segments[c * groups_ + g];
+      blocks.insert(blocks.end(), own.blocks.begin(), own.blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
     if (text.session != nullptr)
@@ -170,7 +229,8 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
                   blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),
                   memory::dropped_block);
     // A group of states keeps every state of the file.
-    if (group(g).has_states() && text.session != nullptr) drop_unsaved(text, blocks);
+    if (group(g).has_states() && text.session != nullptr)
+      drop_unsaved(text, loaded.saved_tokens, blocks);
     if (shape.window == 0) continue;
     const uint64_t sinks = ceil_div(shape.sinks, block_size_),
                    from = text.session != nullptr ? text.session->kept_from[g] : 0;
@@ -183,13 +243,13 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
 
 // Leaves out states of a session that the index lost before they were written. The last one is the
 // session's own.
-void LoadPlan::drop_unsaved(const Text& text, std::vector<memory::Block>& states) const {
-  for (uint32_t c = text.chain; c != none && !saved_tokens_.empty(); c = tables_.chains[c].parent) {
+void LoadPlan::drop_unsaved(const Text& text, std::span<const uint64_t> saved_tokens,
+                            std::vector<memory::Block>& states) const {
+  for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent) {
     const Chain& chain = tables_.chains[c];
-    for (uint64_t i = first_block(chain) + saved_tokens_[c] / block_size_;
-         i < ceil_div(chain.end(), block_size_) && i + 1 < states.size() &&
-         saved_tokens_[c] < chain.tokens.size();
-         i++)
+    if (saved_tokens[c] == chain.tokens.size()) continue;
+    for (uint64_t i = first_block(chain) + saved_tokens[c] / block_size_;
+         i < ceil_div(chain.end(), block_size_) && i + 1 < states.size(); i++)
       states[i] = memory::no_block;
   }
 }
@@ -252,11 +312,13 @@ void LoadPlan::cut_to_held(Text& text, const BlockTables& table) const {
         std::find(table[g].begin(), table[g].end(), memory::no_block) - table[g].begin());
     text.length = std::min(text.length, missing * block_size_);
   }
-  find_end_chain(text);
 }
 
-// Finds the chain in which a text ends after it was cut.
-void LoadPlan::find_end_chain(Text& text) const {
+// Cuts a text of the index to what was saved of it, and finds the chain in which it ends then.
+void LoadPlan::cut_to_saved(Text& text, std::span<const uint64_t> saved_tokens) const {
+  for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent)
+    if (saved_tokens[c] < tables_.chains[c].tokens.size())
+      text.length = std::min(text.length, tables_.chains[c].start + saved_tokens[c]);
   while (text.chain != none && tables_.chains[text.chain].start >= text.length)
     text.chain = tables_.chains[text.chain].parent;
 }
@@ -272,8 +334,8 @@ std::vector<uint64_t> LoadPlan::count_blocks() const {
 }
 
 void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
-  for (size_t i = 0; i < segments_.size(); i++)
-    for (const memory::Block block : segments_[i].blocks)
+  for (size_t i = 0; i < chains_.segments.size(); i++)
+    for (const memory::Block block : chains_.segments[i].blocks)
       counts[i % groups_] += block != memory::no_block;
 }
 
@@ -281,7 +343,7 @@ void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
 // they cannot fit.
 void LoadPlan::count_texts(std::vector<uint64_t>& counts) const {
   for (const Text& text : sessions_) {
-    const BlockTables blocks = block_tables(text);
+    const BlockTables blocks = block_tables(text, chains_);
     for (size_t g = 0; g < groups_; g++)
       counts[g] +=
           static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), planned_block));

@@ -1,5 +1,6 @@
-// Saves frozen sequences and the prefix index into a file, and reads the header and tables of a
-// file again. Both sides of the file's beginning are here, so that they are easy to compare.
+// Saves frozen sequences and the prefix index into a file. The file is checked by the rules of a
+// load before it replaces an older one. A file that fails this check could never be loaded; a
+// failure is a bug in the library.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -10,11 +11,9 @@
 #include "engine/file/chains.h"
 #include "engine/file/file.h"
 #include "engine/file/kv_map.h"
-#include "engine/file/save_check.h"
+#include "engine/file/load_plan.h"
 
 namespace pkv::file {
-
-// ---- Saving -------------------------------------------------------------------------------------
 
 namespace {
 
@@ -158,6 +157,65 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
     tables.entries[i].chain = builder.chain(entry_ends[i]);
 }
 
+#ifdef NDEBUG
+constexpr bool debug = false;
+#else
+constexpr bool debug = true;
+#endif
+
+template <class Read>
+void expect_to_work(const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    fail(PKV_INTERNAL, "save: a load would refuse this file: %s", error.text);
+  }
+}
+
+// Checks the tables of a file as a load into the cache they come from does. Throws INTERNAL with
+// the sentence of that load.
+void check_tables(const Cache& cache, std::span<const unsigned char> encoded) {
+  expect_to_work([&] {
+    const Tables tables = parse_tables(encoded);
+    LoadPlan(cache, tables, true).check_sessions();
+  });
+}
+
+// Passes a file on. In debug builds it also keeps all bytes, and reads them before it commits. A
+// buffer gets them only then, since a save that fails must leave it as it was.
+class CheckedSink final : public Sink {
+ public:
+  CheckedSink(Sink& to, const Options& options, Workers& workers)
+      : to_(to), options_(options), workers_(workers) {}
+  void write(const void* from, size_t n) override {
+    if (!debug || !to_.writes_to_memory()) to_.write(from, n);
+    const auto* const bytes = static_cast<const unsigned char*>(from);
+    if (debug) written_.insert(written_.end(), bytes, bytes + n);
+  }
+  // Throws INTERNAL with the sentence of a reader.
+  void commit() override {
+    if (debug) expect_to_work([&] { read_all(); });
+    if (debug && to_.writes_to_memory()) to_.write(written_.data(), written_.size());
+    to_.commit();
+  }
+
+ private:
+  void read_all() {
+    pkv_stream stream{};
+    stream.kind = PKV_STREAM_BUFFER;
+    stream.data = written_.data();
+    stream.size = written_.size();
+    const std::unique_ptr<Source> source = open_source(stream);
+    OpenedFile(options_, *source)
+        .reader.read_rest(workers_, 0, [](uint64_t, uint64_t, const unsigned char*) {});
+  }
+
+  Sink& to_;
+  const Options& options_;
+  Workers& workers_;
+  std::vector<unsigned char> written_;  // in debug builds
+};
+
 // The body of a file: its sizes and tables, its keys and values, and the lengths of its chains.
 class Body {
  public:
@@ -275,85 +333,6 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   writer.write(header_encoded, cache.workers(),
                {body.kv_end(), sizes.lengths, body.max_tile_bytes(), put});
   checked.commit();
-}
-
-// ---- The beginning of a file --------------------------------------------------------------------
-
-// The header of a file after its tag and the size of the stream were checked.
-struct OpenedFile::CheckedHeader {
-  CheckedHeader(const Options& options, Source& source)
-      : header(read_header(options, source)), sealer(options.key, encode(header)) {
-    Tag tag;
-    if (source.read(tag.data(), tag.size()) < tag.size())
-      fail(PKV_CORRUPT, "the file is cut short behind its header");
-    if (!sealer.check_header(tag))
-      fail(PKV_CORRUPT,
-           "the header of the file is not what was written, or was written with another key");
-    const uint64_t needed = tagged_bytes(header.body_bytes);
-    bytes = header_bytes + tag_bytes + needed;
-    const std::optional<uint64_t> left = source.left();
-    if (left && (*left < needed || (source.holds_one_file() && *left > needed)))
-      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes,
-           (unsigned long long)(*left + header_bytes + tag_bytes));
-  }
-  static Header read_header(const Options& options, Source& source) {
-    unsigned char read[header_bytes];
-    const size_t got = source.read(read, sizeof read);
-    const Header header = parse_header(std::span(read).first(got));
-    if (header.encrypted && options.key.empty())
-      fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
-    if (!header.encrypted && !options.key.empty())
-      fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one",
-           options.key.size());
-    return header;
-  }
-  Header header;
-  Sealer sealer;
-  uint64_t bytes;
-};
-
-OpenedFile::OpenedFile(const Options& options, Source& source)
-    : OpenedFile(CheckedHeader(options, source), source) {}
-
-OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
-    : header(checked.header),
-      bytes(checked.bytes),
-      reader(source, checked.sealer, checked.header.body_bytes) {
-  SizesBytes sizes_encoded;
-  reader.read(sizes_encoded.data(), sizes_encoded.size());
-  sizes = parse_sizes(sizes_encoded, header);
-  // Memory grows only with what was read and checked, because a header may claim any size and a
-  // stream need not tell how much follows.
-  std::vector<unsigned char> encoded;
-  while (encoded.size() < sizes.tables) {
-    const size_t at = encoded.size();
-    encoded.resize(at + static_cast<size_t>(std::min<uint64_t>(sizes.tables - at, piece_bytes)));
-    reader.read(encoded.data() + at, encoded.size() - at);
-  }
-  tables = parse_tables(encoded);
-  uint64_t kv_bytes = UINT64_MAX;
-  try {
-    kv_bytes = tables.kv_bytes();
-  } catch (const Error&) {
-    // It overflowed, so it is not the size in the header: see below.
-  }
-  if (kv_bytes != sizes.kv)
-    fail(PKV_CORRUPT,
-         "the tables of the file have %llu bytes of keys and values, its header gives %llu",
-         (unsigned long long)kv_bytes, (unsigned long long)sizes.kv);
-  if (sizes.lengths != tables.lengths_bytes())
-    fail(PKV_CORRUPT, "the header of the file gives %llu bytes of lengths; %zu chains have %llu",
-         (unsigned long long)sizes.lengths, tables.chains.size(),
-         (unsigned long long)tables.lengths_bytes());
-}
-
-void OpenedFile::check_fingerprint(std::span<const unsigned char> expected) const {
-  if (!std::equal(expected.begin(), expected.end(), tables.fingerprint.begin(),
-                  tables.fingerprint.end()))
-    fail(PKV_MISMATCH,
-         "the file is of another model: its fingerprint of %zu bytes is not the one of %zu that is "
-         "expected",
-         tables.fingerprint.size(), expected.size());
 }
 
 }  // namespace pkv::file
