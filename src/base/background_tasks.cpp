@@ -1,14 +1,12 @@
 // How a list of tasks is shared with the arena's threads, finished and abandoned.
 #include "base/background_tasks.h"
 
-#include <exception>
 #include <new>
-#include <utility>
 
 namespace pkv {
 
 BackgroundTasks::BackgroundTasks(Workers& workers, size_t n, TaskFunction task,
-                                 const void* context) noexcept
+                                 void* context) noexcept
     : workers_(workers), n_(n), task_(task), context_(context) {
   if (workers.runner_.run != nullptr || workers.threads() == 1 || n == 0) return;
   try {
@@ -21,16 +19,18 @@ BackgroundTasks::BackgroundTasks(Workers& workers, size_t n, TaskFunction task,
 
 BackgroundTasks::~BackgroundTasks() {
   if (!tasks_) return;
-  tasks_->stop();
+  tasks_->cancelled.store(true, std::memory_order_relaxed);
+  tasks_->work(0);
+  tasks_->wait();
   // Frees the exception on this thread; a thread that still shares the list must not do it later.
   tasks_->error = nullptr;
 }
 
 void BackgroundTasks::finish() {
   if (!tasks_) return workers_.run(n_, task_, context_);
-  tasks_->work();
-  tasks_->stop();
-  if (tasks_->error) std::rethrow_exception(std::exchange(tasks_->error, nullptr));
+  tasks_->work(0);
+  tasks_->wait();
+  tasks_->rethrow();
 }
 
 }  // namespace pkv

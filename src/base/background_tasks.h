@@ -22,10 +22,8 @@ class BackgroundTasks {
   BackgroundTasks(Workers& workers, size_t n, const Task& task)
       : BackgroundTasks(
             workers, n,
-            [](const void* context, size_t i, unsigned) {
-              (*static_cast<const Task*>(context))(i);
-            },
-            &task) {}
+            [](void* context, size_t i, uint32_t) { (*static_cast<const Task*>(context))(i); },
+            const_cast<Task*>(&task)) {}
   // Waits for the tasks that were begun, and never begins the others.
   ~BackgroundTasks();
   BackgroundTasks(const BackgroundTasks&) = delete;
@@ -36,12 +34,12 @@ class BackgroundTasks {
   void finish();
 
  private:
-  BackgroundTasks(Workers& workers, size_t n, TaskFunction task, const void* context) noexcept;
+  BackgroundTasks(Workers& workers, size_t n, TaskFunction task, void* context) noexcept;
 
   Workers& workers_;
   const size_t n_;
   const TaskFunction task_;
-  const void* const context_;
+  void* const context_;
   // Shared, because a thread of the arena may get to the list only after this object is gone; it
   // then finds no task to begin. NULL if no other thread helps.
   std::shared_ptr<TaskList> tasks_;

@@ -12,12 +12,12 @@
 #include "base/first_process.h"
 #include "base/hooks.h"
 #include "base/status.h"
+#include "base/task_list.h"
 
 namespace pkv {
 
 namespace {
 
-using Task = void (*)(void* context, size_t i, uint32_t worker);
 using Parallel = void (*)(void (*work)(void* data), void* data, unsigned threads, unsigned flags);
 using MaxThreads = int (*)();
 
@@ -26,20 +26,14 @@ Function find(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }
 
-// One parallel region: its threads take the tasks in turn.
 struct Region {
-  size_t n;
-  Task task;
-  void* context;
+  TaskList tasks;
   uint32_t threads;
-  std::atomic<size_t> next{0};
   std::atomic<uint32_t> workers{0};
 
   void work() {
     const uint32_t worker = workers.fetch_add(1, std::memory_order_relaxed);
-    if (worker >= threads) return;
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;)
-      task(context, i, worker);
+    if (worker < threads) tasks.work(worker);
   }
 };
 
@@ -49,11 +43,14 @@ constinit std::atomic<Parallel> parallel{nullptr};
 constinit FirstProcess openmp_user;
 
 // `user` is the number of threads. A forked child has none of them: libgomp would wait for them.
-void run(void* user, size_t n, Task task, void* context) {
-  Region region{n, task, context, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(user))};
-  if (n == 1 || !openmp_user.claim()) return region.work();
-  parallel.load(std::memory_order_relaxed)([](void* data) { static_cast<Region*>(data)->work(); },
-                                           &region, region.threads, 0);
+void run(void* user, size_t n, TaskFunction task, void* context) {
+  Region region{{task, context, n}, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(user))};
+  if (n == 1 || !openmp_user.claim())
+    region.work();
+  else
+    parallel.load(std::memory_order_relaxed)([](void* data) { static_cast<Region*>(data)->work(); },
+                                             &region, region.threads, 0);
+  region.tasks.rethrow();
 }
 
 }  // namespace

@@ -35,18 +35,16 @@ class Workers {
   void for_each(size_t n, const Task& task) {
     run(
         n,
-        [](const void* context, size_t i, unsigned worker) {
+        [](void* context, size_t i, uint32_t worker) {
           const DefaultFloatEnvironment float_environment;
           (*static_cast<const Task*>(context))(i, worker);
         },
-        &task);
+        const_cast<Task*>(&task));
   }
 
  private:
   friend class BackgroundTasks;
-  void run(size_t n, TaskFunction task, const void* context);
-  void run_by_caller(size_t n, TaskFunction task, const void* context) const;
-  void run_on_new_threads(size_t n, TaskFunction task, const void* context) const;
+  void run(size_t n, TaskFunction task, void* context);
   // Lets free threads of the arena work through the tasks. Returns at once.
   void lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept;
 
@@ -63,7 +61,8 @@ class Workers {
 class Workers::Arena {
  public:
   virtual ~Arena() = default;
-  virtual void run(size_t n, TaskFunction task, const void* context) = 0;
+  // Returns when all tasks have ended.
+  virtual void run(TaskList& tasks) = 0;
   virtual void lend_threads(const std::shared_ptr<TaskList>& tasks) = 0;
 
   // A forked child does not have the threads of its parent.

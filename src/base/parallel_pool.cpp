@@ -5,7 +5,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -24,32 +23,13 @@ namespace {
 // within some tens of microseconds, and waking a thread that sleeps takes as long as that.
 constexpr int looks_before_sleep = 100;
 
-// One call of Workers::run(), on the stack of the thread that called it. After a task failed no
-// further one is begun.
+// One call of Workers::run(), on the stack of the thread that called it.
 struct PoolCall {
-  const size_t n;
-  const TaskFunction task;
-  const void* const context;
-  std::atomic<size_t> next{0};
+  TaskList& tasks;
   std::atomic<unsigned> helpers{0};  // threads of the pool that work on the call now
-  std::atomic_flag failed{};
-  std::exception_ptr error{};
   // The pool's mutex protects these two.
   unsigned workers = 1;  // numbers of workers that were given out; 0 is the caller's
   PoolCall* newer = nullptr;
-
-  bool has_tasks() const { return next.load(std::memory_order_relaxed) < n; }
-
-  void run(unsigned worker) noexcept {
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) {
-      try {
-        task(context, i, worker);
-      } catch (...) {
-        if (!failed.test_and_set()) error = std::current_exception();
-        next.store(n, std::memory_order_relaxed);
-      }
-    }
-  }
 };
 
 class ThreadPool final : public Workers::Arena {
@@ -57,7 +37,7 @@ class ThreadPool final : public Workers::Arena {
   explicit ThreadPool(unsigned threads) : max_workers_(threads) {}
   ~ThreadPool() override;
 
-  void run(size_t n, TaskFunction task, const void* context) override;
+  void run(TaskList& tasks) override;
   void lend_threads(const std::shared_ptr<TaskList>& tasks) override;
 
  private:
@@ -114,7 +94,7 @@ void ThreadPool::wake(size_t tasks) {
 
 PoolCall* ThreadPool::find_call() const {
   PoolCall* call = oldest_;
-  while (call != nullptr && (!call->has_tasks() || call->workers >= max_workers_))
+  while (call != nullptr && (!call->tasks.has_tasks() || call->workers >= max_workers_))
     call = call->newer;
   return call;
 }
@@ -125,17 +105,17 @@ void ThreadPool::remove(PoolCall& call) {
   *link = call.newer;
 }
 
-void ThreadPool::run(size_t n, TaskFunction task, const void* context) {
-  PoolCall call{.n = n, .task = task, .context = context};
+void ThreadPool::run(TaskList& tasks) {
+  PoolCall call{.tasks = tasks};
   {
     const std::lock_guard lock(mutex_);
     start_threads();
     PoolCall** link = &oldest_;
     while (*link != nullptr) link = &(*link)->newer;
     *link = &call;
-    wake(n - 1);
+    wake(tasks.n - 1);
   }
-  call.run(0);
+  tasks.work(0);
   {
     const std::lock_guard lock(mutex_);
     remove(call);
@@ -146,7 +126,6 @@ void ThreadPool::run(size_t n, TaskFunction task, const void* context) {
     std::unique_lock lock(mutex_);
     helper_left_.wait(lock, [&] { return call.helpers == 0; });
   }
-  if (call.error) std::rethrow_exception(call.error);
 }
 
 void ThreadPool::lend_threads(const std::shared_ptr<TaskList>& tasks) {
@@ -161,7 +140,7 @@ void ThreadPool::help(PoolCall& call, std::unique_lock<std::mutex>& lock) {
   const unsigned worker = call.workers++;
   call.helpers++;
   lock.unlock();
-  call.run(worker);
+  call.tasks.work(worker);
   lock.lock();
   // The call may be gone as soon as the mutex is free.
   if (--call.helpers == 0) helper_left_.notify_all();
@@ -171,7 +150,7 @@ void ThreadPool::help_with_list(std::unique_lock<std::mutex>& lock) {
   std::shared_ptr<TaskList> tasks = std::move(lists_.front());
   lists_.pop_front();
   lock.unlock();
-  tasks->work();
+  tasks->work(0);
   tasks.reset();
   lock.lock();
 }

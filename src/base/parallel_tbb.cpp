@@ -22,13 +22,13 @@ class TbbArena final : public Workers::Arena {
 
   // The loop is isolated, so that a caller that is itself a task of oneTBB does not pick up its own
   // outer tasks while it waits here.
-  void run(size_t n, TaskFunction task, const void* context) override {
+  void run(TaskList& tasks) override {
     arena_.execute([&] {
       tbb::this_task_arena::isolate([&] {
         tbb::parallel_for(
-            size_t{0}, n,
+            size_t{0}, tasks.n,
             [&](size_t i) {
-              task(context, i, static_cast<unsigned>(tbb::this_task_arena::current_thread_index()));
+              tasks.run(i, static_cast<uint32_t>(tbb::this_task_arena::current_thread_index()));
             },
             tbb::simple_partitioner());
       });
@@ -38,7 +38,7 @@ class TbbArena final : public Workers::Arena {
   void lend_threads(const std::shared_ptr<TaskList>& tasks) override {
     const size_t threads = static_cast<size_t>(arena_.max_concurrency());
     for (size_t i = 1; i < std::min(threads, tasks->n + 1); i++)
-      arena_.enqueue([tasks] { tasks->work(); });
+      arena_.enqueue([tasks] { tasks->work(0); });
   }
 
  private:

@@ -1,27 +1,37 @@
 // How threads take tasks from a list and wait for each other.
 #include "base/task_list.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace pkv {
 
-void TaskList::work() noexcept {
-  for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) {
-    try {
-      task(context, i, 0);
-    } catch (...) {
-      if (!failed.test_and_set()) error = std::current_exception();
-    }
-    // Release: a thread that sees this task counted as done also sees what the task wrote.
-    done.fetch_add(1, std::memory_order_release);
-    done.notify_all();
+void TaskList::work(uint32_t worker) noexcept {
+  size_t taken = 0;
+  // Relaxed: taking a task must not order it after the tasks taken before, or ThreadSanitizer would
+  // not see a race between them.
+  for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n; taken++) run(i, worker);
+  if (taken == 0) return;
+  // Release: a thread that sees these tasks counted as done also sees what they wrote.
+  done.fetch_add(taken, std::memory_order_release);
+  done.notify_all();
+}
+
+void TaskList::run(size_t index, uint32_t worker) noexcept {
+  if (cancelled.load(std::memory_order_relaxed)) return;
+  try {
+    task(context, index, worker);
+  } catch (...) {
+    if (!cancelled.exchange(true, std::memory_order_relaxed)) error = std::current_exception();
   }
 }
 
-void TaskList::stop() noexcept {
-  const size_t begun = std::min(next.exchange(n, std::memory_order_relaxed), n);
-  for (size_t seen; (seen = done.load(std::memory_order_acquire)) < begun;)
+void TaskList::wait() const noexcept {
+  for (size_t seen; (seen = done.load(std::memory_order_acquire)) < n;)
     done.wait(seen, std::memory_order_acquire);
+}
+
+void TaskList::rethrow() {
+  if (error) std::rethrow_exception(std::exchange(error, nullptr));
 }
 
 }  // namespace pkv
