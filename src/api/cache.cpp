@@ -52,14 +52,6 @@ class CacheLease {
   Lease lease_;
 };
 
-pkv_cache_stats stats_of(pkv_cache handle, const Cache& cache) {
-  pkv_cache_stats stats = cache.stats();
-  stats.batches = static_cast<uint32_t>(list_children(bits(handle), Kind::batch).size());
-  stats.snapshots = static_cast<uint32_t>(list_children(bits(handle), Kind::snapshot).size());
-  stats.sessions = static_cast<uint32_t>(list_children(bits(handle), Kind::session).size());
-  return stats;
-}
-
 // The contents of all sessions and snapshots of a cache, leased for reading.
 class LeasedContents {
  public:
@@ -136,7 +128,7 @@ pkv_status pkv_cache_get_info(pkv_cache handle, pkv_cache_info* out) {
 }
 
 pkv_status pkv_cache_get_stats(pkv_cache handle, pkv_cache_stats* out) {
-  return guarded([&] { fill_struct(out, stats_of(handle, CacheLease(handle).cache()), "out"); });
+  return guarded([&] { fill_struct(out, CacheLease(handle).cache().stats(), "out"); });
 }
 
 pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* text, size_t* size) {
@@ -144,7 +136,7 @@ pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* tex
     const CacheLease lease(handle);
     check_list(text, capacity, "text");
     check_pointer(size, "size");
-    const std::string formatted = format_metrics(lease.cache(), stats_of(handle, lease.cache()));
+    const std::string formatted = format_metrics(lease.cache());
     check_capacity(capacity, formatted.size() + 1, size, "text");
     std::copy_n(formatted.c_str(), formatted.size() + 1, text);
   });

@@ -133,6 +133,9 @@ pkv_cache_stats Cache::stats() const {
     stats.pages = pages_->cut().pages;
     stats.free_pages = pages_->free_pages();
   }
+  stats.sessions = counters_.sessions.load(std::memory_order_relaxed);
+  stats.snapshots = counters_.snapshots.load(std::memory_order_relaxed);
+  stats.batches = counters_.batches.load(std::memory_order_relaxed);
   stats.tokens = counters_.tokens.load(std::memory_order_relaxed);
   stats.copied_blocks = counters_.copied_blocks.load(std::memory_order_relaxed);
   stats.commits = counters_.commits.load(std::memory_order_relaxed);

@@ -38,6 +38,21 @@ struct Counters {
   std::atomic<uint64_t> opened_sessions{0};
   std::atomic<uint64_t> suspended_sessions{0};  // at the moment
   std::atomic<uint64_t> suspensions{0};
+  std::atomic<uint32_t> sessions{0}, snapshots{0}, batches{0};  // that exist now
+};
+
+// Counts an object as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<uint32_t>& count) noexcept : count_(count) {
+    count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Counted() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<uint32_t>& count_;
 };
 
 class Cache {

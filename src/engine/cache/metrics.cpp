@@ -75,7 +75,8 @@ void add_prefix(const prefix::Figures& figures, Metrics& metrics) {
 
 }  // namespace
 
-std::string format_metrics(const Cache& cache, const pkv_cache_stats& stats) {
+std::string format_metrics(const Cache& cache) {
+  const pkv_cache_stats stats = cache.stats();
   Metrics metrics;
   add_blocks(cache, metrics);
   if (stats.pages > 0) {

@@ -7,8 +7,7 @@
 
 namespace pkv {
 
-// `stats` must be complete: the API fills in what the cache does not know, the open objects. Throws
-// bad_alloc.
-std::string format_metrics(const Cache& cache, const pkv_cache_stats& stats);
+// Throws bad_alloc.
+std::string format_metrics(const Cache& cache);
 
 }  // namespace pkv

@@ -171,6 +171,7 @@ class Session {
   // How many batches the cache had committed when this session was resumed last.
   std::optional<uint64_t> commits_at_resume_;
   uint64_t counted_tokens_ = 0;  // how many of its tokens the cache's statistics contain
+  const Counted counted_{cache().counters().sessions};
 };
 
 }  // namespace pkv

@@ -19,6 +19,7 @@ class Snapshot {
  private:
   const Content content_;
   const Attributes attributes_;
+  const Counted counted_{content_.cache().counters().snapshots};
 };
 
 }  // namespace pkv
