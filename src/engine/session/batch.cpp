@@ -67,8 +67,8 @@ void Batch::abort() noexcept {
 
 void Batch::check_none_accepted(const char* who) const {
   if (!has_accepted_) return;
-  fail(PKV_INVALID_ARGUMENT, "%s: tokens were accepted already; only commit and abort are left",
-       who);
+  fail(PKV_INVALID_ARGUMENT,
+       "%s: tokens were accepted already; the batch can only accept, commit or abort", who);
 }
 
 void Batch::accept(size_t index, std::span<const uint32_t> kept) {
@@ -85,7 +85,8 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
       fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
            entry.count);
     if (i > 0 && kept[i] <= kept[i - 1])
-      fail(PKV_INVALID_ARGUMENT, "kept[%zu] is %u after %u; indices must rise", i, kept[i],
+      fail(PKV_INVALID_ARGUMENT,
+           "kept[%zu] is %u after %u; each index must be larger than the one before", i, kept[i],
            kept[i - 1]);
   }
   if (entry.accepted)
