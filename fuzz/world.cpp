@@ -6,7 +6,7 @@
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
   cache_test::Random random(data, size);
-  const world::Kind& kind = world::kinds()[random.below(world::kinds().size())];
+  const cache_test::SmallCache& kind = world::kinds()[random.below(world::kinds().size())];
   world::WorldPlay play(kind, random);
   for (int i = 0; i < 200 && !play.spent(); i++) play.operate();
   play.finish();

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int operations_per_play = 400;
 
 // Returns whether a play found no fault.
-bool play(const Kind& kind, uint64_t seed, uint64_t& operations) {
+bool play(const SmallCache& kind, uint64_t seed, uint64_t& operations) {
   WorldPlay play(kind, Random(seed));
   for (int i = 0; i < operations_per_play; i++, operations++) {
     play.operate();
@@ -32,7 +32,7 @@ bool play(const Kind& kind, uint64_t seed, uint64_t& operations) {
   return !testing::Test::HasFailure();
 }
 
-bool play_for(const Kind& kind, std::chrono::duration<double> time, uint64_t seed) {
+bool play_for(const SmallCache& kind, std::chrono::duration<double> time, uint64_t seed) {
   const Clock::time_point begun = Clock::now();
   Clock::time_point told = begun;
   uint64_t operations = 0, plays = 0;
@@ -59,14 +59,15 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc < 2 || std::atof(argv[1]) <= 0) {
     std::fprintf(stderr, "usage: play MINUTES [KIND [SEED]], of the kinds");
-    for (const world::Kind& kind : world::kinds()) std::fprintf(stderr, " %s", kind.name);
+    for (const cache_test::SmallCache& kind : world::kinds())
+      std::fprintf(stderr, " %s", kind.name);
     std::fprintf(stderr, "\n");
     return 2;
   }
   const std::string wanted = argc > 2 ? argv[2] : "";
   const uint64_t seed = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1;
   bool found = false;
-  for (const world::Kind& kind : world::kinds()) {
+  for (const cache_test::SmallCache& kind : world::kinds()) {
     if (!wanted.empty() && wanted != kind.name) continue;
     found = true;
     if (!world::play_for(kind, std::chrono::duration<double>(60 * std::atof(argv[1])), seed))

@@ -43,13 +43,6 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"shared_tier_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 24, 26, 12, true,
      true}};
 
-// The memory of the blocks of all groups becomes one memory that they share.
-inline void share_memory(pkv_cache_config& config) {
-  config.memory_bytes = plan_of(config).total_bytes;
-  config.blocks = 0;
-  config.shared_memory = 1;
-}
-
 inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   auto prefix = made<pkv_prefix_config>();
   prefix.eviction = setup.eviction;

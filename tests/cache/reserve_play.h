@@ -9,97 +9,45 @@
 #include <string>
 #include <vector>
 
-#include "../support/cache.h"
 #include "../support/rows.h"
+#include "small_cache.h"
 
 namespace reserve {
 
 using namespace cache_test;
 
-constexpr uint32_t block_size = 16;
-
-// The groups of a cache, each of one layer.
-struct Kind {
-  const char* name;
-  struct Group {
-    uint64_t blocks = 0;
-    uint32_t window = 0, sinks = 0;
-    uint64_t state_bytes = 0;
-    uint32_t checkpoint_tokens = 0, draft_tokens = 0;
+inline const std::vector<SmallCache> kinds = [] {
+  const SmallGroup full, window{.window = 40}, sinks{.window = 40, .sinks = 20},
+      states{.state_bytes = 64}, checkpoints{.state_bytes = 64, .checkpoint_tokens = 32},
+      large{.state_bytes = 2048, .checkpoint_tokens = 32},
+      drafts{.state_bytes = 64, .checkpoint_tokens = 48, .draft_tokens = 5};
+  constexpr auto none = PKV_STORAGE_NONE;
+  return std::vector<SmallCache>{
+      {"full", {full}, 14, true, false, none},
+      {"full, watermark", {full}, 14, true, false, none, PKV_LAYOUT_PACKED, 2},
+      {"contiguous", {full}, 14, false, false, PKV_STORAGE_CONTIGUOUS},
+      {"window", {window}, 14, true, false, none},
+      {"sinks", {sinks}, 14, true, false, none},
+      {"states", {states}, 9, true, false, none},
+      {"states, few", {states}, 4, true, false, none},
+      {"checkpoints", {checkpoints}, 14, true, false, none},
+      {"drafts", {drafts}, 14},
+      {"full and window", {{.blocks = 20}, window}, 14, true, false, none},
+      {"full, window and drafts",
+       {{.blocks = 20},
+        window,
+        {.state_bytes = 64, .checkpoint_tokens = 32, .draft_tokens = 4, .blocks = 12}},
+       14},
+      {"shared memory", {full, window}, 14, true, true, none},
+      {"shared memory with states", {full, checkpoints}, 14, true, true, none},
+      {"shared memory with large states", {full, large}, 14, true, true, none},
   };
-  std::vector<Group> groups;
-  pkv_storage storage = PKV_STORAGE_NONE;
-  bool prefix = true, shared_memory = false;
-  uint32_t watermark = 0;
-};
-
-inline const std::vector<Kind> kinds = {
-    {"full", {{.blocks = 14}}},
-    {"full, watermark", {{.blocks = 14}}, PKV_STORAGE_NONE, true, false, 2},
-    {"contiguous", {{.blocks = 14}}, PKV_STORAGE_CONTIGUOUS, false},
-    {"window", {{.blocks = 14, .window = 40}}},
-    {"sinks", {{.blocks = 14, .window = 40, .sinks = 20}}},
-    {"states", {{.blocks = 9, .state_bytes = 64}}},
-    {"states, few", {{.blocks = 4, .state_bytes = 64}}, PKV_STORAGE_NONE},
-    {"checkpoints", {{.blocks = 14, .state_bytes = 64, .checkpoint_tokens = 32}}},
-    {"drafts",
-     {{.blocks = 14, .state_bytes = 64, .checkpoint_tokens = 48, .draft_tokens = 5}},
-     PKV_STORAGE_PAGED},
-    {"full and window", {{.blocks = 20}, {.blocks = 14, .window = 40}}},
-    {"full, window and drafts",
-     {{.blocks = 20},
-      {.blocks = 14, .window = 40},
-      {.blocks = 12, .state_bytes = 64, .checkpoint_tokens = 32, .draft_tokens = 4}},
-     PKV_STORAGE_PAGED},
-    {"shared memory", {{.blocks = 14}, {.blocks = 14, .window = 40}}, PKV_STORAGE_NONE, true, true},
-    {"shared memory with states",
-     {{.blocks = 14}, {.blocks = 14, .state_bytes = 64, .checkpoint_tokens = 32}},
-     PKV_STORAGE_NONE,
-     true,
-     true},
-    {"shared memory with large states",
-     {{.blocks = 14}, {.blocks = 14, .state_bytes = 2048, .checkpoint_tokens = 32}},
-     PKV_STORAGE_NONE,
-     true,
-     true},
-};
-
-inline Cache create(const Kind& kind) {
-  std::vector<pkv_layer_group> groups(kind.groups.size());
-  for (size_t g = 0; g < groups.size(); g++) {
-    const Kind::Group& from = kind.groups[g];
-    groups[g] = made<pkv_layer_group>();
-    groups[g].layers = 1;
-    groups[g].blocks = from.blocks;
-    groups[g].window = from.window;
-    groups[g].sinks = from.sinks;
-    groups[g].state_bytes = from.state_bytes;
-    groups[g].checkpoint_tokens = from.checkpoint_tokens;
-    groups[g].draft_tokens = from.draft_tokens;
-    if (from.state_bytes != 0) continue;
-    groups[g].query_heads = groups[g].kv_heads = 1;
-    groups[g].key_dim = 16;
-  }
-  auto prefix = made<pkv_prefix_config>();
-  auto config = made<pkv_cache_config>();
-  config.storage = kind.storage;
-  config.groups = groups.data();
-  config.group_count = static_cast<uint32_t>(groups.size());
-  config.threads = 1;
-  config.block_size = block_size;
-  config.watermark = kind.watermark;
-  config.prefix = kind.prefix ? &prefix : nullptr;
-  if (kind.shared_memory) {
-    config.memory_bytes = plan_of(config).total_bytes;
-    for (pkv_layer_group& group : groups) group.blocks = 0;
-    config.shared_memory = 1;
-  }
-  return cache_test::create(config);
-}
+}();
 
 class ReservePlay {
  public:
-  ReservePlay(const Kind& kind, uint64_t seed) : kind_(kind), random_(seed), cache_(create(kind)) {}
+  ReservePlay(const SmallCache& kind, uint64_t seed)
+      : kind_(kind), random_(seed), cache_(create(kind)) {}
 
   // Plays one round: a history, reservations, and the steps that they promise. Throws with the
   // library's sentence if one of these is refused.
@@ -267,14 +215,14 @@ class ReservePlay {
   // Keeps the first tokens of a step, if it is a draft for every group with states.
   void accept_some(pkv_batch batch, size_t index, uint32_t count) {
     if (kind_.storage == PKV_STORAGE_NONE || count == 0 || random_.below(3) > 0) return;
-    for (const Kind::Group& group : kind_.groups)
+    for (const SmallGroup& group : kind_.groups)
       if (group.state_bytes != 0 && count > group.draft_tokens) return;
     std::vector<uint32_t> kept(random_.below(count + 1));
     for (uint32_t i = 0; i < kept.size(); i++) kept[i] = i;
     CHECK(pkv_batch_accept(batch, index, kept.size(), kept.data()));
   }
 
-  const Kind& kind_;
+  const SmallCache& kind_;
   Random random_;
   Cache cache_;
   std::vector<Live> live_;
@@ -288,7 +236,7 @@ class ReservePlay {
 // suspended then must come back.
 class LonePlay {
  public:
-  LonePlay(const Kind& kind, uint64_t seed)
+  LonePlay(const SmallCache& kind, uint64_t seed)
       : watermark_(kind.watermark), random_(seed), cache_(create(without_bytes(kind))) {
     session_ = open(cache_);
   }
@@ -317,7 +265,7 @@ class LonePlay {
   uint64_t refused() const { return refused_; }
 
  private:
-  static Kind without_bytes(Kind kind) {
+  static SmallCache without_bytes(SmallCache kind) {
     kind.storage = PKV_STORAGE_NONE;
     return kind;
   }

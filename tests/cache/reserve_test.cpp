@@ -10,8 +10,8 @@ namespace reserve {
 namespace {
 
 // Makes a cache of one group of 8 blocks.
-Cache create_small(const Kind::Group& group, pkv_storage storage = PKV_STORAGE_NONE) {
-  return create({"small", {group}, storage});
+Cache create_small(const SmallGroup& group, pkv_storage storage = PKV_STORAGE_NONE) {
+  return create(SmallCache{.groups = {group}, .blocks = 8, .storage = storage});
 }
 
 void step(pkv_cache cache, pkv_session session, uint32_t count) {
@@ -31,7 +31,7 @@ std::vector<Session> take_the_rest(pkv_cache cache) {
 }
 
 TEST(Reserve, CountsTheCopyOfATailThatAForkShares) {
-  Cache cache = create_small({.blocks = 8});
+  Cache cache = create_small({});
   Session session = open(cache);
   step(cache, session, 20);
   const Session child = fork(session);
@@ -46,7 +46,7 @@ TEST(Reserve, CountsTheCopyOfATailThatAForkShares) {
 }
 
 TEST(Reserve, CountsTheCopyOfATailThatTheIndexHas) {
-  Cache cache = create_small({.blocks = 8});
+  Cache cache = create_small({});
   Session session = open(cache);
   step(cache, session, 40);
   CHECK(pkv_session_trim(session, 20));
@@ -57,7 +57,7 @@ TEST(Reserve, CountsTheCopyOfATailThatTheIndexHas) {
 }
 
 TEST(Reserve, GivesTheBlockOfACopyBackThatIsNotNeeded) {
-  Cache cache = create_small({.blocks = 8});
+  Cache cache = create_small({});
   Session session = open(cache);
   step(cache, session, 20);
   Session child = fork(session);
@@ -75,7 +75,7 @@ TEST(Reserve, GivesTheBlockOfACopyBackThatIsNotNeeded) {
 
 TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
   for (const uint32_t first : {1, 13, 15, 16}) {
-    Cache cache = create_small({.blocks = 8, .state_bytes = 64, .checkpoint_tokens = 32});
+    Cache cache = create_small({.state_bytes = 64, .checkpoint_tokens = 32});
     Session session = open(cache);
     CHECK(pkv_session_reserve(session, 17));
     const std::vector<Session> others = take_the_rest(cache);
@@ -87,7 +87,7 @@ TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
 // Where blocks are short, a step gives up spare blocks that are not needed any more, but none that
 // it takes itself.
 TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
-  Cache cache = create_small({.blocks = 8, .state_bytes = 64, .draft_tokens = 4});
+  Cache cache = create_small({.state_bytes = 64, .draft_tokens = 4});
   Session session = open(cache);
   step(cache, session, 1);
   Session child = fork(session);
@@ -110,7 +110,7 @@ TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
 
 // While others may match what a session publishes, its states would not come back to it.
 TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
-  Cache cache = create_small({.blocks = 8, .state_bytes = 64});
+  Cache cache = create_small({.state_bytes = 64});
   std::vector<int32_t> text(48);
   for (int32_t i = 0; i < 48; i++) text[static_cast<size_t>(i)] = i;
   uint64_t matched = 0;
@@ -129,7 +129,7 @@ TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
 
 // The block for the copy of a tail is free for something else once nobody shares the tail.
 TEST(Reserve, AVictimThatSharedTheTailGivesBackItsCopy) {
-  Cache cache = create_small({.blocks = 8});
+  Cache cache = create_small({});
   Session session = open(cache);
   step(cache, session, 20);
   Session child = fork(session);
@@ -148,7 +148,7 @@ TEST(Reserve, AVictimThatSharedTheTailGivesBackItsCopy) {
 }
 
 TEST(Reserve, NothingIsMatchedAfterIt) {
-  for (const Kind& kind : kinds) {
+  for (const SmallCache& kind : kinds) {
     Cache cache = create(kind);
     Session session = open(cache);
     CHECK(pkv_session_reserve(session, 1));
@@ -161,7 +161,7 @@ TEST(Reserve, NothingIsMatchedAfterIt) {
 
 TEST(Reserve, NumbersOfTokensThatNoSessionCanHaveAreRefusedAtOnce) {
   memory::largest = size_t{64} << 20;  // as a machine would refuse more, sooner or later
-  for (const Kind& kind : kinds) {
+  for (const SmallCache& kind : kinds) {
     Cache cache = create(kind);
     Session session = open(cache);
     for (const int bits : {50, 58, 63, 64}) {
@@ -182,7 +182,7 @@ uint64_t rounds_of_play() {
 
 TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
   const uint64_t rounds = rounds_of_play();
-  for (const Kind& kind : kinds) {
+  for (const SmallCache& kind : kinds) {
     uint64_t steps = 0;
     for (uint64_t seed = 1; seed <= rounds; seed++) {
       SCOPED_TRACE(testing::Message() << kind.name << ", seed " << seed);
@@ -198,7 +198,7 @@ TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
 // have after it, it must get without it.
 TEST(Reserve, NoStepIsRefusedThatWorksAfterAnEmptyOne) {
   uint64_t refused = 0;
-  for (Kind kind : kinds) {
+  for (SmallCache kind : kinds) {
     if (kind.storage == PKV_STORAGE_CONTIGUOUS) continue;
     for (uint64_t seed = 1; seed <= rounds_of_play(); seed++) {
       kind.prefix = seed % 2 == 0;

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "../store/support.h"
+#include "small_cache.h"
 
 namespace states {
 
@@ -28,51 +29,23 @@ struct Kind {
   bool prefix = false;
   pkv_storage storage = PKV_STORAGE_PAGED;
   const pkv_store_config* store = nullptr;
-  bool shared = false;  // The groups share the memory of these blocks.
   uint32_t watermark = 0;
 };
 
 inline Cache create(const Kind& setup) {
-  constexpr uint32_t layers[] = {full_layer, window_layer};
-  pkv_layer_group groups[3];
-  for (pkv_layer_group& group : groups) group = made<pkv_layer_group>();
-  for (uint32_t g = 0; g < 2; g++) {
-    groups[g].layers = 1;
-    groups[g].layer_indices = &layers[g];
-    groups[g].query_heads = groups[g].kv_heads = 1;
-    groups[g].key_dim = 16;
-    groups[g].blocks = setup.blocks;
-  }
-  groups[1].window = window;
-  groups[state_group].layers = 2;
-  groups[state_group].layer_indices = state_layers;
-  groups[state_group].state_bytes = setup.state_bytes;
-  groups[state_group].checkpoint_tokens = setup.checkpoint_tokens;
-  groups[state_group].draft_tokens = setup.draft_tokens;
-  groups[state_group].blocks = setup.states;
-  auto prefix = made<pkv_prefix_config>();
-  prefix.events = setup.prefix ? 64 : 0;
-  auto config = made<pkv_cache_config>();
-  config.storage = setup.storage;
-  config.groups = groups;
-  config.group_count = 3;
-  config.threads = 1;
-  config.prefix = setup.prefix ? &prefix : nullptr;
-  config.store = setup.store;
-  config.watermark = setup.watermark;
-  if (setup.shared) {
-    config.memory_bytes = plan_of(config).total_bytes;
-    for (pkv_layer_group& group : groups) group.blocks = 0;
-    config.shared_memory = 1;
-  }
-  return cache_test::create(config);
-}
-
-inline uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-  return x ^ x >> 31;
+  return cache_test::create(
+      SmallCache{.groups = {{.layers = {full_layer}},
+                            {.window = window, .layers = {window_layer}},
+                            {.state_bytes = setup.state_bytes,
+                             .checkpoint_tokens = setup.checkpoint_tokens,
+                             .draft_tokens = setup.draft_tokens,
+                             .blocks = setup.states,
+                             .layers = {std::begin(state_layers), std::end(state_layers)}}},
+                 .blocks = setup.blocks,
+                 .prefix = setup.prefix,
+                 .storage = setup.storage,
+                 .watermark = setup.watermark},
+      setup.store);
 }
 
 // Writes a state. All its bytes follow from the first eight.

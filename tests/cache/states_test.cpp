@@ -2,8 +2,7 @@
 // and what sharing, trims, the prefix index, files and stores make of them.
 #include "../store/changed_tables.h"
 #include "../support/memory_store.h"
-#include "../support/sanitizers.h"
-#include "state_play.h"
+#include "state_model.h"
 
 namespace states {
 namespace {
@@ -13,6 +12,13 @@ Text text(int32_t name, size_t n) {
   for (size_t i = 0; i < n; i++) tokens[i] = name * 100000 + static_cast<int32_t>(i);
   return tokens;
 }
+
+Text part(const Text& whole, size_t first, size_t n) {
+  const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(n)};
+}
+
+uint64_t used(pkv_cache cache) { return pool_stats_of(cache, state_group).used; }
 
 using Held = std::vector<uint64_t>;
 
@@ -462,28 +468,6 @@ TEST(States, AGroupOfStatesIsCheckedAsAWhole) {
               group.key_dim = 16;
               group.checkpoint_tokens = 16;
             }));
-}
-
-TEST(States, AnySequenceOfCallsGivesTheStatesOfANaiveModel) {
-  const int operations = pkv::test::sanitized ? 240 : 400;
-  uint64_t found = 0;
-  for (size_t s = 0; s < std::size(played_kinds); s++) {
-    uint64_t matched = 0, trimmed = 0;
-    for (uint64_t seed = 1; seed <= 4; seed++) {
-      SCOPED_TRACE("setup " + std::to_string(s) + ", seed " + std::to_string(seed));
-      Random random(seed);
-      StatePlay play(played_kinds[s], random);
-      play.run(operations);
-      if (HasFatalFailure() || HasNonfatalFailure()) return;
-      EXPECT_GT(play.steps(), static_cast<uint64_t>(operations) / 8);
-      matched += play.matched();
-      trimmed += play.trimmed();
-    }
-    EXPECT_TRUE(played_kinds[s].prefix || matched == 0);
-    EXPECT_GT(trimmed, 0u);
-    found += matched;
-  }
-  EXPECT_GT(found, 0u);
 }
 
 }  // namespace

@@ -182,11 +182,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
 uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool shared_memory) {
   ModelConfig config =
       config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions, PKV_STORAGE_NONE);
-  if (shared_memory) {
-    config.memory_bytes = plan_of(config).total_bytes;
-    config.blocks = 0;
-    config.shared_memory = 1;
-  }
+  if (shared_memory) share_memory(config);
   Cache cache = create(config);
   std::vector<Session> all;
   std::vector<pkv_session> step;

@@ -6,49 +6,30 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "../store/support.h"
+#include "small_cache.h"
 
 namespace world {
 
 using namespace cache_test;
 
-struct Group {
-  uint32_t window = 0, sinks = 0;
-  uint64_t state_bytes = 0;
-  uint32_t checkpoint_tokens = 0, draft_tokens = 0;
-  bool has_states() const { return state_bytes != 0; }
-};
+// The index of such a cache may give up single blocks of a text.
+inline bool is_sparse(const SmallCache& kind) {
+  return std::any_of(kind.groups.begin(), kind.groups.end(),
+                     [](const SmallGroup& g) { return g.has_states() || g.window != 0; });
+}
 
-struct Kind {
-  const char* name;
-  std::vector<Group> groups;  // each has one layer
-  uint64_t blocks;            // of each group
-  bool prefix = true;
-  bool shared = false;  // the groups share the memory of these blocks
-  pkv_storage storage = PKV_STORAGE_PAGED;
-  pkv_layout layout = PKV_LAYOUT_PACKED;
-
-  bool has_states() const {
-    return std::any_of(groups.begin(), groups.end(), [](const Group& g) { return g.has_states(); });
-  }
-  bool is_sparse() const {  // the index may give up single blocks of a text
-    return std::any_of(groups.begin(), groups.end(),
-                       [](const Group& g) { return g.has_states() || g.window != 0; });
-  }
-  bool has_rows() const { return storage != PKV_STORAGE_NONE; }
-};
-// GoogleTest calls this.
-inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
-
-inline const std::vector<Kind>& kinds() {
-  constexpr Group full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
+inline const std::vector<SmallCache>& kinds() {
+  const SmallGroup full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
       states{.state_bytes = 72, .draft_tokens = 3},
-      checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .draft_tokens = 5};
-  static const std::vector<Kind> all = {
+      checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .draft_tokens = 5},
+      of_layer_0{.layers = {0}}, of_layer_2{.window = 40, .layers = {2}},
+      of_layers_1_and_3{
+          .state_bytes = 100, .checkpoint_tokens = 48, .draft_tokens = 3, .layers = {1, 3}};
+  static const std::vector<SmallCache> all = {
       {"full", {full}, 40},
       {"window", {window}, 24},
       {"sinks", {sinks}, 28},
@@ -65,48 +46,10 @@ inline const std::vector<Kind>& kinds() {
       {"ids", {full, window}, 40, true, false, PKV_STORAGE_NONE},
       {"ids_of_states", {window, states}, 28, true, false, PKV_STORAGE_NONE},
       {"contiguous", {full, sinks}, 40, false, false, PKV_STORAGE_CONTIGUOUS},
+      {"interleaved", {of_layer_0, of_layer_2, of_layers_1_and_3}, 44},
+      {"checkpoints_without_index", {of_layer_0, of_layers_1_and_3, of_layer_2}, 28, false},
   };
   return all;
-}
-
-inline Cache create(const Kind& kind) {
-  std::vector<pkv_layer_group> groups(kind.groups.size());
-  for (size_t g = 0; g < groups.size(); g++) {
-    groups[g] = made<pkv_layer_group>();
-    const Group& group = kind.groups[g];
-    groups[g].layers = 1;
-    groups[g].blocks = kind.blocks;
-    groups[g].state_bytes = group.state_bytes;
-    groups[g].checkpoint_tokens = group.checkpoint_tokens;
-    groups[g].draft_tokens = group.draft_tokens;
-    if (group.has_states()) continue;
-    groups[g].query_heads = groups[g].kv_heads = 1;
-    groups[g].key_dim = 16;
-    groups[g].window = group.window;
-    groups[g].sinks = group.sinks;
-  }
-  auto prefix = made<pkv_prefix_config>();
-  prefix.pinned_blocks = 6;
-  auto config = made<pkv_cache_config>();
-  config.storage = kind.storage;
-  config.layout = kind.layout;
-  config.groups = groups.data();
-  config.group_count = static_cast<uint32_t>(groups.size());
-  config.threads = 1;
-  config.prefix = kind.prefix ? &prefix : nullptr;
-  if (kind.shared) {
-    config.memory_bytes = plan_of(config).total_bytes;
-    for (pkv_layer_group& group : groups) group.blocks = 0;
-    config.shared_memory = 1;
-  }
-  return cache_test::create(config);
-}
-
-inline uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-  return x ^ x >> 31;
 }
 
 // ---- Texts --------------------------------------------------------------------------------------
@@ -173,17 +116,17 @@ struct NewTokens {
 };
 
 // Writes the states of a step, and checks that the one before it is that of the last token.
-inline void write_states(pkv_batch batch, uint32_t layer, const std::vector<NewTokens>& news,
-                         size_t bytes) {
+inline void write_states(pkv_batch batch, uint32_t group, uint32_t layer,
+                         const std::vector<NewTokens>& news, size_t bytes) {
   std::vector<size_t> indptr(news.size() + 1);
   std::vector<const void*> before(news.size());
   size_t count = 0;
   const pkv_status status =
-      pkv_batch_get_state_blocks(batch, layer, nullptr, indptr.data(), 0, nullptr, nullptr, &count);
+      pkv_batch_get_state_blocks(batch, group, nullptr, indptr.data(), 0, nullptr, nullptr, &count);
   if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
   std::vector<uint32_t> tokens(count);
   std::vector<void*> after(count);
-  CHECK(pkv_batch_get_state_blocks(batch, layer, nullptr, indptr.data(), count, tokens.data(),
+  CHECK(pkv_batch_get_state_blocks(batch, group, nullptr, indptr.data(), count, tokens.data(),
                                    nullptr, &count));
   CHECK(pkv_batch_get_states(batch, layer, before.data(), count, after.data(), &count));
   for (size_t s = 0; s < news.size(); s++) {
@@ -198,19 +141,20 @@ inline void write_states(pkv_batch batch, uint32_t layer, const std::vector<NewT
   }
 }
 
-inline void write_step(pkv_batch batch, const Kind& kind, const std::vector<NewTokens>& news) {
-  for (uint32_t layer = 0; layer < kind.groups.size() && kind.has_rows(); layer++) {
-    if (kind.groups[layer].has_states()) {
-      write_states(batch, layer, news, kind.groups[layer].state_bytes);
-      continue;
+inline void write_step(pkv_batch batch, const SmallCache& kind,
+                       const std::vector<NewTokens>& news) {
+  Text all;
+  for (const NewTokens& each : news) all.insert(all.end(), each.tokens.begin(), each.tokens.end());
+  for (uint32_t g = 0; g < kind.groups.size() && kind.has_rows(); g++)
+    for (const uint32_t layer : kind.layers_of(g)) {
+      if (kind.groups[g].has_states()) {
+        write_states(batch, g, layer, news, kind.groups[g].state_bytes);
+        continue;
+      }
+      Rows k = rows_of(all, 0, all.size(), layer, false),
+           v = rows_of(all, 0, all.size(), layer, true);
+      write(batch, layer, k, v);
     }
-    Text all;
-    for (const NewTokens& each : news)
-      all.insert(all.end(), each.tokens.begin(), each.tokens.end());
-    Rows k = rows_of(all, 0, all.size(), layer, false),
-         v = rows_of(all, 0, all.size(), layer, true);
-    write(batch, layer, k, v);
-  }
 }
 
 // Returns which blocks of 16 tokens of a layer a session holds, after it compared each with the
@@ -231,19 +175,19 @@ inline std::vector<bool> check_rows(pkv_session session, const Text& text, uint3
   return held;
 }
 
-// The same for states, each of which is after the last token of its block.
+// The same for states. A block is held if the state after its last token is; a session may hold
+// others, too.
 inline std::vector<bool> check_states(pkv_session session, const Text& text, uint32_t layer,
                                       size_t bytes) {
   std::vector<bool> held;
-  for (size_t first = 0; first < text.size(); first += 16) {
-    const size_t last = std::min(first + 16, text.size());
+  for (size_t tokens = 1; tokens <= text.size(); tokens++) {
     std::vector<unsigned char> state(bytes);
-    const pkv_status status = pkv_session_read_state(session, layer, last, bytes, state.data());
-    held.push_back(status == PKV_OK);
+    const pkv_status status = pkv_session_read_state(session, layer, tokens, bytes, state.data());
+    if (tokens % 16 == 0 || tokens == text.size()) held.push_back(status == PKV_OK);
     if (status == PKV_OUT_OF_RANGE) continue;
     CHECK(status);
-    EXPECT_TRUE(state == state_of(text[last - 1].mark, layer, bytes))
-        << "after " << last << " tokens";
+    EXPECT_TRUE(state == state_of(text[tokens - 1].mark, layer, bytes))
+        << "after " << tokens << " tokens";
   }
   return held;
 }

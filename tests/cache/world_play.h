@@ -13,7 +13,7 @@ namespace world {
 
 class WorldPlay : WorldSessions {
  public:
-  WorldPlay(const Kind& kind, Random random) : WorldSessions(kind, random) {}
+  WorldPlay(const SmallCache& kind, Random random) : WorldSessions(kind, random) {}
 
   // Returns how often each operation was played.
   static std::map<std::string, uint64_t>& counts() {
@@ -46,6 +46,8 @@ class WorldPlay : WorldSessions {
   }
 
   bool spent() const { return random_.spent(); }
+  uint64_t matched() const { return matched_; }
+  uint64_t trimmed() const { return trimmed_; }
 
  private:
   struct Operation {
@@ -189,7 +191,7 @@ class WorldPlay : WorldSessions {
   }
 
   Cache create_larger() {
-    Kind larger = kind_;
+    SmallCache larger = kind_;
     larger.blocks = 1024;
     if (!kind_.has_states() && !kind_.shared && random_.chance(50))
       larger.layout = kind_.layout == PKV_LAYOUT_PACKED ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
@@ -206,7 +208,7 @@ class WorldPlay : WorldSessions {
     for (const std::vector<int32_t>& text : past_)
       for (const char* salt : {"", "a", "b"}) {
         // Of groups that give up single blocks a file leaves some out.
-        if (!kind_.is_sparse() && !saved.under_pressure) {
+        if (!is_sparse(kind_) && !saved.under_pressure) {
           EXPECT_EQ(cached(cache_, salt, text), cached(other, salt, text));
         }
         check_cached(other, salt, text);

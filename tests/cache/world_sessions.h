@@ -11,7 +11,7 @@ namespace world {
 
 class WorldSessions {
  protected:
-  WorldSessions(const Kind& kind, Random random)
+  WorldSessions(const SmallCache& kind, Random random)
       : kind_(kind), random_(random), cache_(create(kind)) {}
 
   static constexpr size_t max_talks = 8, max_tokens = 150;
@@ -117,6 +117,7 @@ class WorldSessions {
     uint64_t matched = 0;
     CHECK(pkv_session_match_prefix(talk.session, wanted.size(), wanted.data(), &matched));
     ASSERT_LE(matched, wanted.size());
+    matched_ += matched;
     ASSERT_TRUE(matched == 0 || (kind_.prefix && talk.use != PKV_PREFIX_OFF));
     talk.text = computed({wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(matched)},
                          shared_way(talk.salt));
@@ -216,7 +217,7 @@ class WorldSessions {
   void draft() {
     Talk& talk = pick();
     uint64_t limit = 6;  // of a step that keeps the states between its tokens
-    for (const Group& group : kind_.groups)
+    for (const SmallGroup& group : kind_.groups)
       if (group.has_states()) limit = std::min<uint64_t>(limit, group.draft_tokens);
     if (talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens ||
         !kind_.has_rows())
@@ -262,7 +263,10 @@ class WorldSessions {
     uint64_t length = 0;
     CHECK(pkv_session_get_last_trim(talk.session, limit, &length));
     ASSERT_LE(length, limit);
+    for (uint64_t longer = length + 1; longer <= limit; longer++)
+      REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(talk.session, longer));
     CHECK(pkv_session_trim(talk.session, length));
+    trimmed_ += length;
     talk.text.resize(length);
     talk.remembered.clear();
     talk.suspended = false;
@@ -354,12 +358,13 @@ class WorldSessions {
 
   template <class Call>
   bool write_alone(const Text& text, const Call& call) {
-    for (uint32_t layer = 0; layer < kind_.groups.size(); layer++) {
+    for (uint32_t g = 0; g < kind_.groups.size(); g++) {
+      const uint32_t layer = kind_.layers_of(g)[0];  // a group of K and V has one layer
       Rows k = rows_of(text, 0, text.size(), layer, false),
            v = rows_of(text, 0, text.size(), layer, true);
       const pkv_tensor keys = k.tensor(), values = v.tensor();
       const pkv_status status = call(layer, &keys, &values);
-      if (layer > 0) cache_test::check(status, "another layer");
+      if (g > 0) cache_test::check(status, "another layer");
       if (!worked(status, "the first layer")) return false;
     }
     return true;
@@ -432,9 +437,14 @@ class WorldSessions {
     EXPECT_EQ(ids, tokens_of(talk.session, info.total));
     for (uint32_t g = 0; g < kind_.groups.size() && kind_.has_rows(); g++) {
       SCOPED_TRACE(testing::Message() << "group " << g);
-      held.push_back(kind_.groups[g].has_states()
-                         ? check_states(talk.session, talk.text, g, kind_.groups[g].state_bytes)
-                         : check_rows(talk.session, talk.text, g));
+      for (const uint32_t layer : kind_.layers_of(g)) {
+        const std::vector<bool> of_layer =
+            kind_.groups[g].has_states()
+                ? check_states(talk.session, talk.text, layer, kind_.groups[g].state_bytes)
+                : check_rows(talk.session, talk.text, layer);
+        if (layer == kind_.layers_of(g)[0]) held.push_back(of_layer);
+        EXPECT_EQ(held[g], of_layer) << "layer " << layer;
+      }
       for (size_t b = 0; b < held[g].size(); b++)
         EXPECT_TRUE(held[g][b] || !needs(talk, g, b)) << "block " << b;
     }
@@ -443,14 +453,14 @@ class WorldSessions {
 
   // Returns whether the next token of a talk needs what a group has of a block.
   bool needs(const Talk& talk, size_t g, size_t block) const {
-    const Group& group = kind_.groups[g];
+    const SmallGroup& group = kind_.groups[g];
     const size_t first = block * 16, last = std::min(first + 16, talk.text.size());
     if (group.has_states()) return last == talk.text.size();
     if (talk.dropped[g].contains(block)) return false;
     return group.window == 0 || first < group.sinks || last + group.window > talk.text.size() + 1;
   }
 
-  const Kind kind_;
+  const SmallCache kind_;
   Random random_;
   Cache cache_;
   std::vector<Talk> talks_;
@@ -458,6 +468,7 @@ class WorldSessions {
   std::vector<std::vector<int32_t>> past_;
   std::vector<std::pair<std::vector<int32_t>, std::string>> pins_;
   uint64_t ways_ = 0;
+  uint64_t matched_ = 0, trimmed_ = 0;  // tokens that were found, and that trims left
 };
 
 }  // namespace world

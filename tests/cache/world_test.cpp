@@ -5,9 +5,10 @@
 namespace world {
 namespace {
 
-class World : public testing::TestWithParam<Kind> {};
+class World : public testing::TestWithParam<SmallCache> {};
 
 TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
+  uint64_t matched = 0, trimmed = 0;
   for (uint64_t seed = 1; seed <= 8; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     WorldPlay play(GetParam(), Random(seed));
@@ -18,7 +19,11 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
     }
     play.finish();
     if (HasFailure()) return;
+    matched += play.matched();
+    trimmed += play.trimmed();
   }
+  EXPECT_EQ(GetParam().prefix, matched > 0);
+  EXPECT_GT(trimmed, 0u);
 }
 
 // The states that a session shares with the index are saved with it, but the session does not keep
@@ -44,7 +49,7 @@ struct StatesThatGo : testing::Test {
   void evict() {
     for (int32_t i = 0; i < 16; i++) others_.push_back(compute("other", {100 + i}));
   }
-  const Kind kind_{"", {{.state_bytes = 72}}, 17};
+  const SmallCache kind_{"", {{.state_bytes = 72}}, 17};
   const Cache cache_ = create(kind_);
   std::vector<Session> others_;
 };

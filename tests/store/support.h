@@ -53,22 +53,7 @@ struct Plan {
 inline Cache create(const Plan& setup) {
   auto config = made<pkv_cache_config>();
   std::vector<pkv_layer_group> groups;
-  for (const Model& model : setup.groups) {
-    pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
-    group.layers = model.layers;
-    group.query_heads = model.query_heads;
-    group.kv_heads = model.kv_heads;
-    group.key_dim = model.key_dim;
-    group.value_dim = model.value_dim;
-    group.dtype = model.dtype;
-    group.value_dtype = model.value_dtype;
-    group.window = model.window;
-    group.sinks = model.sinks;
-    group.rotation = model.rotation;
-    group.key_rotation = model.key_rotation;
-    group.value_rotation = model.value_rotation;
-    group.latent = model.latent;
-  }
+  for (const Model& model : setup.groups) groups.push_back(group_of(model));
   auto prefix = made<pkv_prefix_config>();
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());

@@ -75,23 +75,29 @@ struct Model {
   pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
 };
 
+inline pkv_layer_group group_of(const Model& model) {
+  auto group = made<pkv_layer_group>();
+  group.layers = model.layers;
+  group.query_heads = model.query_heads;
+  group.kv_heads = model.kv_heads;
+  group.key_dim = model.key_dim;
+  group.value_dim = model.value_dim;
+  group.dtype = model.dtype;
+  group.window = model.window;
+  group.value_dtype = model.value_dtype;
+  group.sinks = model.sinks;
+  group.latent = model.latent;
+  group.rotation = model.rotation;
+  group.key_rotation = model.key_rotation;
+  group.value_rotation = model.value_rotation;
+  return group;
+}
+
 inline ModelConfig config_of(const Model& model, uint64_t blocks,
                              pkv_storage storage = PKV_STORAGE_PAGED) {
   ModelConfig config;
   config.storage = storage;
-  config.model.layers = model.layers;
-  config.model.query_heads = model.query_heads;
-  config.model.kv_heads = model.kv_heads;
-  config.model.key_dim = model.key_dim;
-  config.model.value_dim = model.value_dim;
-  config.model.dtype = model.dtype;
-  config.model.window = model.window;
-  config.model.value_dtype = model.value_dtype;
-  config.model.sinks = model.sinks;
-  config.model.latent = model.latent;
-  config.model.rotation = model.rotation;
-  config.model.key_rotation = model.key_rotation;
-  config.model.value_rotation = model.value_rotation;
+  config.model = group_of(model);
   config.blocks = blocks;
   return config;
 }
@@ -114,6 +120,14 @@ inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = P
   auto plan = made<pkv_cache_plan>();
   CHECK(pkv_cache_compute_plan(&config, group, &plan));
   return plan;
+}
+
+// The memory of the blocks of all groups becomes one memory that they share. Groups that give a
+// number of blocks must not give one any more.
+inline void share_memory(pkv_cache_config& config) {
+  config.memory_bytes = plan_of(config).total_bytes;
+  config.blocks = 0;
+  config.shared_memory = 1;
 }
 
 inline pkv_cache_stats stats_of(pkv_cache cache) {

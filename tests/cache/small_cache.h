@@ -1,0 +1,86 @@
+// Small caches for random plays: groups of one head of 16 dims, and groups of states.
+#pragma once
+
+#include <algorithm>
+#include <ostream>
+#include <vector>
+
+#include "../support/cache.h"
+
+namespace cache_test {
+
+struct SmallGroup {
+  uint32_t window = 0, sinks = 0;
+  uint64_t state_bytes = 0;  // 0: the group keeps K and V
+  uint32_t checkpoint_tokens = 0, draft_tokens = 0;
+  uint64_t blocks = 0;                // 0: as many as the cache says
+  std::vector<uint32_t> layers = {};  // none: the layer of the group's number
+
+  bool has_states() const { return state_bytes != 0; }
+};
+
+struct SmallCache {
+  const char* name = "";
+  std::vector<SmallGroup> groups = {};
+  uint64_t blocks = 0;  // of each group
+  bool prefix = true;
+  bool shared = false;  // the groups share the memory of these blocks
+  pkv_storage storage = PKV_STORAGE_PAGED;
+  pkv_layout layout = PKV_LAYOUT_PACKED;
+  uint32_t watermark = 0;
+
+  bool has_states() const {
+    return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.has_states(); });
+  }
+  bool has_rows() const { return storage != PKV_STORAGE_NONE; }
+  std::vector<uint32_t> layers_of(uint32_t group) const {
+    return groups[group].layers.empty() ? std::vector{group} : groups[group].layers;
+  }
+};
+// GoogleTest calls this.
+inline void PrintTo(const SmallCache& kind, std::ostream* out) { *out << kind.name; }
+
+inline Cache create(const SmallCache& kind, const pkv_store_config* store = nullptr) {
+  std::vector<pkv_layer_group> groups;
+  for (const SmallGroup& from : kind.groups) {
+    pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
+    group.layers = from.layers.empty() ? 1 : static_cast<uint32_t>(from.layers.size());
+    group.layer_indices = from.layers.empty() ? nullptr : from.layers.data();
+    group.blocks = from.blocks != 0 ? from.blocks : kind.blocks;
+    group.window = from.window;
+    group.sinks = from.sinks;
+    group.state_bytes = from.state_bytes;
+    group.checkpoint_tokens = from.checkpoint_tokens;
+    group.draft_tokens = from.draft_tokens;
+    if (from.has_states()) continue;
+    group.query_heads = group.kv_heads = 1;
+    group.key_dim = 16;
+  }
+  auto prefix = made<pkv_prefix_config>();
+  prefix.pinned_blocks = 6;
+  prefix.events = 64;
+  auto config = made<pkv_cache_config>();
+  config.storage = kind.storage;
+  config.layout = kind.layout;
+  config.groups = groups.data();
+  config.group_count = static_cast<uint32_t>(groups.size());
+  config.threads = 1;
+  config.watermark = kind.watermark;
+  config.prefix = kind.prefix ? &prefix : nullptr;
+  config.store = store;
+  if (kind.shared) {
+    share_memory(config);
+    for (pkv_layer_group& group : groups) group.blocks = 0;
+  }
+  return create(config);
+}
+
+// The finaliser of splitmix64.
+inline uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+}  // namespace cache_test
