@@ -14,7 +14,7 @@ namespace {
 constexpr size_t most_threads = 3, most_operations = 60;
 
 // Snapshots of a few lengths, made while one thread runs.
-void make_common(cache_test::World& world, cache_test::Stage& stage) {
+void make_common(cache_test::StagedCache& world, cache_test::Stage& stage) {
   for (const size_t length : {5, 20, 48}) {
     if (!world.has_rows()) return;
     const std::vector<uint32_t> rows = stage.fresh_rows(length);
@@ -45,7 +45,7 @@ void live(cache_test::Stage& stage, const std::vector<Source>& records) {
 FUZZ_TARGET(const uint8_t* data, size_t size) {
   Source source(data, size), header = source.part(header_bytes);
   const cache_test::Setup& setup = cache_test::setups[header.below(std::size(cache_test::setups))];
-  cache_test::World world(setup, header.chance(80));
+  cache_test::StagedCache world(setup, header.chance(80));
   const size_t count = header.between(2, most_threads);
   const bool destroys_open = header.chance(50);
 

@@ -39,7 +39,8 @@ inline void operate(Stage& stage, Source draw) {
 }
 
 // Compares the cache's statistics with what the stages know.
-inline void compare_stats(const World& world, const std::vector<std::unique_ptr<Stage>>& stages) {
+inline void compare_stats(const StagedCache& world,
+                          const std::vector<std::unique_ptr<Stage>>& stages) {
   pkv_cache_stats expected{};
   for (const auto& stage : stages) {
     expected.sessions += static_cast<uint32_t>(stage->actors.size());
@@ -69,13 +70,13 @@ inline void compare_stats(const World& world, const std::vector<std::unique_ptr<
 }
 
 // Checks that all blocks of an empty cache are free.
-inline void check_empty(const World& world) {
+inline void check_empty(const StagedCache& world) {
   CHECK(pkv_cache_validate(world.cache));
   EXPECT_EQ(2 * blocks, stats_of(world.cache).free_blocks);
   EXPECT_EQ(0u, stats_of(world.cache).slots_filled);
 }
 
-inline void destroy(World& world) {
+inline void destroy(StagedCache& world) {
   world.cache.close();
   EXPECT_EQ(0, world.memory.live());
   EXPECT_TRUE(world.memory.sound());
@@ -120,7 +121,7 @@ class Play {
   Stage& stage() const { return *stages_[0]; }
 
   Source source_;
-  World world_;
+  StagedCache world_;
   std::vector<std::unique_ptr<Stage>> stages_;  // There is just one stage, the thread's own.
   const bool destroys_open_;
 };

@@ -64,7 +64,7 @@ inline void save_and_load(Stage& stage, Source& draw) {
   ASSERT_EQ(PKV_BUFFER_TOO_SMALL, status) << pkv_last_error();
   saved.bytes.resize(saved.size);
   stage.certain(save);
-  World world(stage.world.setup, false);
+  StagedCache world(stage.world.setup, false);
   Stage other(world, 1);
   expect_loaded(stage, saved, other);
 }

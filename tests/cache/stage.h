@@ -63,8 +63,8 @@ struct Frozen {
 inline constexpr uint32_t all_written = (1u << layers) - 1;
 
 // What all threads of one input share.
-struct World {
-  World(const Setup& chosen, bool hooks) : setup(chosen) {
+struct StagedCache {
+  StagedCache(const Setup& chosen, bool hooks) : setup(chosen) {
     pkv_layer_group groups[2];
     for (pkv_layer_group& group : groups) {
       group = made<pkv_layer_group>();
@@ -117,9 +117,9 @@ struct Counts {
 
 class Stage {
  public:
-  Stage(World& shared, uint32_t first_row) : world(shared), next_row_(first_row) {}
+  Stage(StagedCache& shared, uint32_t first_row) : world(shared), next_row_(first_row) {}
 
-  World& world;
+  StagedCache& world;
   std::vector<std::unique_ptr<Actor>> actors;
   std::vector<std::unique_ptr<Step>> steps;
   std::vector<Frozen> snapshots;

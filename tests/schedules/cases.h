@@ -1,7 +1,7 @@
-// Small cases, which are explored in full. world.h describes their programs.
+// Small cases, which are explored in full. pool_play.h describes their programs.
 #pragma once
 
-#include "world.h"
+#include "pool_play.h"
 
 namespace schedules {
 

@@ -40,24 +40,24 @@ void print_story(const Case& played) {
 // Explores every execution of the case. Returns false if one has a finding.
 bool explore(const Case& played, double limit = 1e9) {
   const double begin = seconds();
-  World world(played);
+  PoolPlay play(played);
   Explorer explorer;
   uint64_t executions = 0;
   do {
     explorer.begin();
     executions++;
-    if (world.play(explorer) != Outcome::finding) continue;
+    if (play.play(explorer) != Outcome::finding) continue;
     std::printf("FINDING in case \"%s\" after %llu executions: %s\n", played.name,
                 number(executions), scheduler.finding());
     scheduler.tell(true);
     explorer.begin();
-    world.play(explorer);
+    play.play(explorer);
     scheduler.tell(false);
     print_story(played);
     return false;
   } while (explorer.advance() && seconds() - begin < limit);
   std::printf("%-40s %10llu executions  %6zu histories  %7.2f s%s\n", played.name,
-              number(executions), world.histories().size(), seconds() - begin,
+              number(executions), play.histories().size(), seconds() - begin,
               seconds() - begin < limit ? "" : "  CUT OFF");
   std::fflush(stdout);
   return true;
@@ -74,10 +74,10 @@ bool explore_small(bool stop_at_first) {
 bool play_seed(uint64_t seed, bool told) {
   const RandomCase random(seed);
   const Case& played = random.get();
-  World world(played);
+  PoolPlay play(played);
   RandomSchedule schedule(seed);
   scheduler.tell(told);
-  const Outcome outcome = world.play(schedule);
+  const Outcome outcome = play.play(schedule);
   scheduler.tell(false);
   if (told) print_story(played);
   return outcome != Outcome::finding;
@@ -104,13 +104,13 @@ bool play_random(double limit, uint64_t first_seed) {
 bool same_histories_unreduced(const Case& played) {
   std::unordered_set<std::string> histories[2];
   for (const bool reduced : {false, true}) {
-    World world(played);
+    PoolPlay play(played);
     Explorer explorer(reduced);
     do {
       explorer.begin();
-      if (world.play(explorer) == Outcome::finding) return true;  // The case itself reports this.
+      if (play.play(explorer) == Outcome::finding) return true;  // The case itself reports this.
     } while (explorer.advance());
-    histories[reduced] = world.histories();
+    histories[reduced] = play.histories();
   }
   return histories[0] == histories[1];
 }

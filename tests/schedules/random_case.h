@@ -4,7 +4,7 @@
 #pragma once
 
 #include "explorer.h"
-#include "world.h"
+#include "pool_play.h"
 
 namespace schedules {
 

@@ -1,13 +1,13 @@
-// The calls of World's threads, and the judgement at the end.
+// The calls of PoolPlay's threads, and the judgement at the end.
 #pragma once
 
 #include <algorithm>
 
-#include "world.h"
+#include "pool_play.h"
 
 namespace schedules {
 
-inline void World::perform(const Step& step) {
+inline void PoolPlay::perform(const Step& step) {
   const int thread = scheduler.current();
   Slots& slots = slots_[thread];
   turn_of_[thread] = ++turn_;
@@ -35,7 +35,7 @@ inline void World::perform(const Step& step) {
   }
 }
 
-inline void World::alloc(const Step& step, Slots& slots) {
+inline void PoolPlay::alloc(const Step& step, Slots& slots) {
   const uint32_t n = static_cast<uint32_t>(step.slots.size());
   Operation op = begin(Call::alloc, 0, n);
   const bool taken = pool_->try_alloc(n, op.out);
@@ -51,7 +51,7 @@ inline void World::alloc(const Step& step, Slots& slots) {
 }
 
 // A list that is refused held references for a while. So it counts as the operations it is made of.
-inline void World::retain(const Step& step, Slots& slots) {
+inline void PoolPlay::retain(const Step& step, Slots& slots) {
   Block blocks[max_list];
   uint32_t n = 0;
   for (int slot : step.slots) {
@@ -81,7 +81,7 @@ inline void World::retain(const Step& step, Slots& slots) {
       slots[static_cast<size_t>(step.slots[i])].usable = false;
 }
 
-inline void World::release(const Step& step, Slots& slots) {
+inline void PoolPlay::release(const Step& step, Slots& slots) {
   Block blocks[max_list];
   uint32_t n = 0;
   for (int slot : step.slots) {
@@ -113,7 +113,7 @@ inline void World::release(const Step& step, Slots& slots) {
 }
 
 // The first blocks are taken as an alloc may take them. A refusal says nothing about the others.
-inline void World::hold_back(const Step& step, Slots& slots) {
+inline void PoolPlay::hold_back(const Step& step, Slots& slots) {
   const uint32_t n = static_cast<uint32_t>(step.slots.size());
   Operation op = begin(Call::alloc, 0, n);
   const bool taken = pool_->hold_back(0, n);
@@ -125,7 +125,7 @@ inline void World::hold_back(const Step& step, Slots& slots) {
   if (taken) end(op, PKV_OK);
 }
 
-inline void World::give_out(const Step& step, Slots& slots) {
+inline void PoolPlay::give_out(const Step& step, Slots& slots) {
   const uint32_t n = static_cast<uint32_t>(step.slots.size());
   if (!slots[static_cast<size_t>(step.slots[0])].usable) return;
   for (uint32_t i = 0; i < n; i++) payloads_[i].whole.read("reads the block it held back, which");
@@ -138,7 +138,7 @@ inline void World::give_out(const Step& step, Slots& slots) {
   }
 }
 
-inline void World::change(const Step& step, Held& held) {
+inline void PoolPlay::change(const Step& step, Held& held) {
   const uint32_t id = pkv::memory::block_id(held.block);
   if (step.verb == "claim") {
     Operation op = begin(Call::claim, held.block, step.n);
@@ -155,7 +155,7 @@ inline void World::change(const Step& step, Held& held) {
   end(op, op.call == Call::seal ? pool_->seal(held.block) : pool_->reset(held.block));
 }
 
-inline void World::look(const Step&, Held& held) {
+inline void PoolPlay::look(const Step&, Held& held) {
   const uint32_t id = pkv::memory::block_id(held.block);
   Operation op = begin(Call::look, held.block);
   op.state = pool_->state(id);
@@ -166,7 +166,7 @@ inline void World::look(const Step&, Held& held) {
     payloads_[id].slots[i].read("reads a slot of a sealed block, which");
 }
 
-inline void World::rest() {
+inline void PoolPlay::rest() {
   if (pool_->free_count() != case_.blocks) return;
   char text[sizeof pkv::Error::text] = {};
   try {
@@ -177,7 +177,7 @@ inline void World::rest() {
   if (text[0] != '\0') scheduler.found("all blocks are counted free, but validate says: %s", text);
 }
 
-inline std::string World::history_key(const Model& end) const {
+inline std::string PoolPlay::history_key(const Model& end) const {
   std::string key(reinterpret_cast<const char*>(end.states.data()),
                   end.states.size() * sizeof end.states[0]);
   for (const Operation& op : history_) {
@@ -199,7 +199,7 @@ inline std::string World::history_key(const Model& end) const {
 }
 
 // The pool is at rest now.
-inline void World::judge() {
+inline void PoolPlay::judge() {
   for (uint32_t location : state_locations_) {
     uint32_t generation = case_.first_generation;
     memory.values(location, [&](uint64_t value) {

@@ -50,14 +50,14 @@ struct Case {
   Relaxations relaxed{};
 };
 
-class World {
+class PoolPlay {
  public:
   static constexpr uint32_t block_size = 2, max_blocks = 136, max_steps = 300;
 
-  // The world of the case that is being played. Threads find it here.
-  inline static World* now = nullptr;
+  // The play of the case that is being explored. Threads find it here.
+  inline static PoolPlay* now = nullptr;
 
-  explicit World(const Case& played) : case_(played), setup_(parse(played.setup)) {
+  explicit PoolPlay(const Case& played) : case_(played), setup_(parse(played.setup)) {
     std::istringstream programs(played.threads);
     for (std::string program; std::getline(programs, program, '|');)
       programs_.push_back(parse(program));
@@ -256,4 +256,4 @@ class World {
 
 }  // namespace schedules
 
-#include "world_impl.h"
+#include "pool_play_impl.h"
