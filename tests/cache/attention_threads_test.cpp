@@ -103,8 +103,7 @@ TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
       continue;
     }
     Cache cache = create(config);
-    pkv_cache_info info{};
-    info.struct_size = sizeof info;
+    auto info = made<pkv_cache_info>();
     CHECK(pkv_cache_get_info(cache, &info));
     EXPECT_EQ(isa, info.isa);
   }
@@ -113,8 +112,7 @@ TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
 // Which one it is shows in tests/kernels/select_test.cpp.
 TEST(AttentionIsa, AutoIsOneThatTheProcessorHas) {
   Cache cache = create(config_of({}, 4));
-  pkv_cache_info info{};
-  info.struct_size = sizeof info;
+  auto info = made<pkv_cache_info>();
   CHECK(pkv_cache_get_info(cache, &info));
   const std::vector<pkv_isa> supported = supported_isas();
   EXPECT_NE(std::find(supported.begin(), supported.end(), info.isa), supported.end()) << info.isa;

@@ -131,9 +131,7 @@ TEST(SameBits, ContiguousForksGetTheBitsTheyGetAlone) {
   Session first = open(cache);
   step(cache, first, model, 700, random);
   Session second = fork(first);
-  KeysValues rows = rows_of(model, 2);
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model, 2, random);
   Rows q(2, model.query_heads, model.key_dim);
   q.fill(random);
 

@@ -103,9 +103,7 @@ TEST_P(BlockMass, IsTheSumOfTheWeights) {
           const uint32_t rows = tokens[0] + tokens[1];
           Rows keys[] = {Rows(70 + tokens[0], model.kv_heads, model.key_dim),
                          Rows(33 + tokens[1], model.kv_heads, model.key_dim)};
-          KeysValues fresh = rows_of(model, rows);
-          fresh.k.fill(random);
-          fresh.v.fill(random);
+          KeysValues fresh = random_rows(model, rows, random);
           {  // the stored keys, from a step that is given up
             const Batch batch = begin(cache, {first, second}, tokens);
             write(batch, 0, model, fresh);
@@ -269,9 +267,7 @@ TEST(BlockMass, NeedsNoCache) {
     HostSequences all = sequences;
     all.rows = {40, 50};
     const pkv_attention_sequences whole = all.get();
-    KeysValues rows = rows_of(model, 90);
-    rows.k.fill(random);
-    rows.v.fill(random);
+    KeysValues rows = random_rows(model, 90, random);
     const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
     CHECK(pkv_kv_write(compute, &memory.view, &whole, &k, &v));
   }

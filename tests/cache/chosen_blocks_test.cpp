@@ -51,9 +51,7 @@ class Chooser {
     tokens_ = tokens;
     choice_ = choice;
     Batch batch = begin(cache_, {session}, {tokens});
-    KeysValues rows = rows_of(model_, tokens);
-    rows.k.fill(random_);
-    rows.v.fill(random_);
+    KeysValues rows = random_rows(model_, tokens, random_);
     write(batch, 0, model_, rows);
     Rows q(tokens, model_.query_heads, model_.key_dim),
         out(tokens, model_.query_heads, model_.values());
@@ -177,9 +175,7 @@ class Chooser {
                      to_memory = of_memory.tensor();
     CHECK(pkv_batch_attend(batch, 0, &params, &queries, &to_batch));
     EXPECT_TRUE(out == of_batch || all_chosen());
-    pkv_kv_view view{};
-    view.struct_size = sizeof view;
-    CHECK(pkv_cache_get_kv_view(cache_, 0, &view));
+    const pkv_kv_view view = kv_view_of(cache_, 0);
     std::vector<int64_t> blocks(256);
     int64_t indptr[2];
     size_t count = 0;
@@ -188,8 +184,7 @@ class Chooser {
     const std::vector<uint32_t> table(blocks.begin(),
                                       blocks.begin() + static_cast<std::ptrdiff_t>(count));
     const uint64_t length = start_ + tokens_;
-    pkv_attention_sequences sequences{};
-    sequences.struct_size = sizeof sequences;
+    auto sequences = made<pkv_attention_sequences>();
     sequences.query_heads = model_.query_heads;
     sequences.count = 1;
     sequences.query_lengths = &tokens_;
@@ -313,9 +308,7 @@ TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
   for (int i = 0; i < 8; i++) sessions.push_back(fork(parent));
   Rows q(1, 2, 64);
   q.fill(random);
-  KeysValues rows = rows_of(model, 1);
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model, 1, random);
   std::vector<std::vector<uint32_t>> chosen(sessions.size(), std::vector<uint32_t>(5));
   std::vector<std::thread> threads;
   for (size_t i = 0; i < sessions.size(); i++)

@@ -32,8 +32,7 @@ namespace {
 const Model model{1, 8, 4, 64, 0, PKV_BF16};
 
 pkv_compute_info info_of(pkv_compute compute) {
-  pkv_compute_info info{};
-  info.struct_size = sizeof info;
+  auto info = made<pkv_compute_info>();
   CHECK(pkv_compute_get_info(compute, &info));
   return info;
 }
@@ -79,8 +78,7 @@ TEST(Compute, HasTheThreadsAndTheInstructionSetOfItsConfig) {
   EXPECT_EQ(1u, info_of(make_compute(1)).threads);
   EXPECT_EQ(std::thread::hardware_concurrency(), info_of(nullptr).threads);
   const Cache cache = create(config_of(model, 4));
-  pkv_cache_info of_cache{};
-  of_cache.struct_size = sizeof of_cache;
+  auto of_cache = made<pkv_cache_info>();
   CHECK(pkv_cache_get_info(cache, &of_cache));
   EXPECT_EQ(of_cache.isa, info_of(nullptr).isa);
   pkv_compute compute = nullptr;

@@ -95,9 +95,7 @@ TEST_P(DroppedBlocks, AttendsAsIfTheyWereMasked) {
       CHECK(pkv_cache_validate(cache));
       for (const uint32_t tokens : {1u, 3u, 40u, 1u, 90u}) {
         for (const bool slopes : {false, true}) {
-          KeysValues rows = rows_of(model, tokens);
-          rows.k.fill(random);
-          rows.v.fill(random);
+          KeysValues rows = random_rows(model, tokens, random);
           Rows q(tokens, model.query_heads, model.key_dim);
           q.fill(random);
           const Result few = attend_step(cache, session, model, rows, q, {}, slopes),
@@ -228,9 +226,7 @@ class DroppedBlocksOfTheIndex : public testing::Test {
   }
   void add(pkv_session session, uint32_t first, uint32_t tokens) {
     Batch batch = begin(cache_, {session}, {tokens});
-    KeysValues rows = rows_of(model_, tokens);
-    rows.k.fill(random_);
-    rows.v.fill(random_);
+    KeysValues rows = random_rows(model_, tokens, random_);
     write(batch, 0, model_, rows);
     commit(batch, text_.data() + first);
   }

@@ -23,9 +23,7 @@ class Grown {
   // tolerances. The reference takes keys and values as the layer has stored them.
   double step(uint32_t tokens, const Attention& attention) {
     Batch batch = begin(cache_, {session_}, {tokens});
-    KeysValues rows = rows_of(model_, tokens);
-    rows.k.fill(random_);
-    rows.v.fill(random_);
+    KeysValues rows = random_rows(model_, tokens, random_);
     write(batch, 0, model_, rows);
     Rows q(tokens, model_.query_heads, model_.key_dim),
         out(tokens, model_.query_heads, model_.values());

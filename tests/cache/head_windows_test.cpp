@@ -41,9 +41,7 @@ class Step {
                  << ", head windows " << (params_.head_windows != nullptr));
     std::vector<pkv_session> handles(sessions_.begin(), sessions_.end());
     Batch batch = begin(cache_, handles, std::vector<uint32_t>(handles.size(), tokens_));
-    KeysValues rows = rows_of(model_, rows_count());
-    rows.k.fill(random_);
-    rows.v.fill(random_);
+    KeysValues rows = random_rows(model_, rows_count(), random_);
     write(batch, 0, model_, rows);
     Rows q(rows_count(), model_.query_heads, model_.key_dim),
         out(rows_count(), model_.query_heads, model_.values());
@@ -285,9 +283,7 @@ class Step {
     CHECK(pkv_batch_attend(batch, 0, &params, &queries, &to_batch));
     expect_close(out, of_batch);
     if (model_.window != 0 || std::count(dropped_.begin(), dropped_.end(), true) != 0) return;
-    pkv_kv_view view{};
-    view.struct_size = sizeof view;
-    CHECK(pkv_cache_get_kv_view(cache_, 0, &view));
+    const pkv_kv_view view = kv_view_of(cache_, 0);
     std::vector<uint32_t> tables;
     for (const Session& session : sessions_) {
       const std::vector<uint32_t> table = block_table(session);
@@ -296,8 +292,7 @@ class Step {
     }
     const std::vector<uint32_t> query_lengths(sessions_.size(), tokens_);
     const std::vector<uint64_t> kv_lengths(sessions_.size(), length());
-    pkv_attention_sequences sequences{};
-    sequences.struct_size = sizeof sequences;
+    auto sequences = made<pkv_attention_sequences>();
     sequences.query_heads = model_.query_heads;
     sequences.count = sessions_.size();
     sequences.query_lengths = query_lengths.data();

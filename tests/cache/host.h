@@ -82,8 +82,7 @@ class HostSequences {
   }
 
   pkv_attention_sequences get() const {
-    pkv_attention_sequences sequences{};
-    sequences.struct_size = sizeof sequences;
+    auto sequences = made<pkv_attention_sequences>();
     sequences.query_heads = query_heads_;
     sequences.count = rows.size();
     sequences.query_lengths = rows.data();

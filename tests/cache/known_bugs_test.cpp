@@ -267,8 +267,7 @@ TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
   CHECK(pkv_pool_release(pool, 1, &block));
   CHECK(pkv_pool_release(pool, 1, &block));
   for (int i = 0; i < 3; i++) REFUSED(PKV_DOUBLE_FREE, pkv_pool_release(pool, 1, &block));
-  pkv_block_state state{};
-  state.struct_size = sizeof state;
+  auto state = made<pkv_block_state>();
   CHECK(pkv_pool_get_block_state(pool, PKV_BLOCK_ID(block), &state));
   EXPECT_EQ(0u, state.references);
   CHECK(pkv_pool_validate(pool));
@@ -307,8 +306,7 @@ TEST(KnownBugs, HandlesOpenedByManyThreadsAreDistinct) {
         for (auto& each : mine) wrong += pkv_session_set_priority(each, t * rounds + i) != PKV_OK;
         std::this_thread::yield();
         for (auto& each : mine) {
-          pkv_session_info info{};
-          info.struct_size = sizeof info;
+          auto info = made<pkv_session_info>();
           wrong += pkv_session_get_info(each, &info) != PKV_OK || info.priority != t * rounds + i;
           wrong += pkv_session_close(each) != PKV_OK;
           wrong += pkv_session_close(each) != PKV_STALE_HANDLE;
@@ -350,8 +348,7 @@ TEST(KnownBugs, SizesThatOverflowAreRefused) {
   ModelConfig config = config_of({65536, 65536, 65536, 576}, INT32_MAX);
   config.block_size = 256;
   pkv_cache cache;
-  pkv_cache_plan plan{};
-  plan.struct_size = sizeof plan;
+  auto plan = made<pkv_cache_plan>();
   REFUSED(PKV_OVERFLOW, pkv_cache_create(&config, &cache));
   REFUSED(PKV_OVERFLOW, pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
 }

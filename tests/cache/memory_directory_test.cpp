@@ -141,9 +141,7 @@ class Pages {
 Rows decode(pkv_cache cache, pkv_session session, const Model& model, uint32_t top_blocks) {
   Random random(7);
   Batch batch = begin(cache, {session}, {1});
-  KeysValues rows = rows_of(model, 1);
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model, 1, random);
   write(batch, 0, model, rows);
   Rows q(1, model.query_heads, model.key_dim), out(1, model.query_heads, model.values());
   q.fill(random);

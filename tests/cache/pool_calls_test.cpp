@@ -16,8 +16,7 @@ pkv_block allocate(pkv_pool pool) {
 }
 
 pkv_block_state state_of(pkv_pool pool, pkv_block block) {
-  pkv_block_state state{};
-  state.struct_size = sizeof state;
+  auto state = made<pkv_block_state>();
   CHECK(pkv_pool_get_block_state(pool, PKV_BLOCK_ID(block), &state));
   return state;
 }
@@ -99,8 +98,7 @@ TEST(PoolCalls, ReleaseFreesOnlyBlocksWithoutOtherHolders) {
   CHECK(pkv_pool_alloc(pool, 3, blocks.data()));
   CHECK(pkv_pool_retain(pool, 1, &blocks[1]));
   CHECK(pkv_pool_release(pool, 3, blocks.data()));
-  pkv_pool_stats stats{};
-  stats.struct_size = sizeof stats;
+  auto stats = made<pkv_pool_stats>();
   CHECK(pkv_pool_get_stats(pool, &stats));
   EXPECT_EQ(2u, stats.free);
   EXPECT_EQ(1u, stats.used);
@@ -133,8 +131,7 @@ class SmallPool : public testing::Test {
   void TearDown() override { CHECK(pkv_pool_validate(pool)); }
 
   uint64_t free_blocks() const {
-    pkv_pool_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_pool_stats>();
     CHECK(pkv_pool_get_stats(pool, &stats));
     return stats.free;
   }

@@ -139,14 +139,12 @@ class Prefix : public testing::Test {
   }
 
   pkv_prefix_stats figures(const std::string& salt) {
-    pkv_prefix_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_prefix_stats>();
     CHECK(pkv_prefix_get_stats(cache_, salt.data(), salt.size(), &stats));
     return stats;
   }
   pkv_prefix_stats figures() {
-    pkv_prefix_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_prefix_stats>();
     CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
     return stats;
   }

@@ -455,8 +455,7 @@ class PrefixPlay {
     }
     for (const Text& text : past_)
       for (const char* salt : {"", "x"}) compare_promise(text, salt);
-    pkv_prefix_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_prefix_stats>();
     CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
     if (setup_.window == 0) {
       ASSERT_EQ(cached_.size(), stats.cached_blocks);

@@ -35,8 +35,7 @@ TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
     matched += play.matched();
     refused += play.refused();
     if (!GetParam().tier) continue;
-    pkv_store_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_store_stats>();
     CHECK(pkv_store_get_stats(world.cache, &stats));
     read_back += stats.read_items;
     corrupt += stats.corrupt_items;

@@ -344,8 +344,7 @@ TEST(PrefixConfig, NotWhereBlocksCannotBeShared) {
   REFUSED(PKV_UNSUPPORTED, pkv_cache_create(&config, &cache));
   config.prefix = nullptr;
   Cache without = create(config);
-  pkv_prefix_stats stats{};
-  stats.struct_size = sizeof stats;
+  auto stats = made<pkv_prefix_stats>();
   REFUSED(PKV_UNSUPPORTED, pkv_prefix_get_stats(without, nullptr, 0, &stats));
   REFUSED(PKV_UNSUPPORTED, pkv_prefix_clear(without, nullptr, 0));
 }

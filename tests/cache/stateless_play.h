@@ -566,8 +566,7 @@ class StatelessPlay {
       kv_lengths_.push_back(one.length);
       first_rows_.push_back(one.first_row);
     }
-    pkv_attention_sequences given{};
-    given.struct_size = sizeof given;
+    auto given = made<pkv_attention_sequences>();
     given.query_heads = model_.query_heads;
     given.count = sequences_.size();
     given.query_lengths = query_lengths_.data();

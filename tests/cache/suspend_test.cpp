@@ -21,9 +21,7 @@ struct Text {
   explicit Text(uint32_t n) : tokens(n) {
     Random random(n);
     for (uint32_t layer = 0; layer < model.layers; layer++) {
-      rows.push_back(rows_of(model, n));
-      rows.back().k.fill(random);
-      rows.back().v.fill(random);
+      rows.push_back(random_rows(model, n, random));
     }
     for (uint32_t i = 0; i < n; i++) tokens[i] = static_cast<int32_t>(1000 + i);
   }

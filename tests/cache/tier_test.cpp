@@ -38,8 +38,7 @@ class TierTest : public Prefix {
     created_ += config_.store == &table_;
   }
   pkv_store_stats stats() {
-    pkv_store_stats stats{};
-    stats.struct_size = sizeof stats;
+    auto stats = made<pkv_store_stats>();
     CHECK(pkv_store_get_stats(cache_, &stats));
     return stats;
   }

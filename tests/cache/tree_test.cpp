@@ -87,9 +87,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
   static std::vector<KeysValues> random_rows(const Model& model, uint32_t n, Random& random) {
     std::vector<KeysValues> rows;
     for (uint32_t layer = 0; layer < layers; layer++) {
-      rows.push_back(rows_of(model, n));
-      rows.back().k.fill(random);
-      rows.back().v.fill(random);
+      rows.push_back(cache_test::random_rows(model, n, random));
     }
     return rows;
   }

@@ -321,8 +321,7 @@ TEST_F(Keys, AFileIsLoadedWithItsKeyOnly) {
   EXPECT_EQ(PKV_MISMATCH, try_load(fixture.cache, buffer(fixture.file)));
   EXPECT_EQ(PKV_MISMATCH, try_load(fixture.cache, buffer(save(fixture.source, {fixture.session})),
                                    &fixture.right));
-  pkv_file_info refused{};
-  refused.struct_size = sizeof refused;
+  auto refused = made<pkv_file_info>();
   const pkv_stream from = buffer(fixture.file);
   EXPECT_EQ(PKV_MISMATCH, pkv_file_inspect(nullptr, &from, &refused));
   EXPECT_EQ(PKV_CORRUPT, pkv_file_inspect(&fixture.wrong, &from, &refused));

@@ -251,8 +251,7 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
     });
     for (size_t i = 0; status == PKV_OK && i < count; i++) CHECK(pkv_session_close(sessions[i]));
     CHECK(pkv_cache_validate(cache));
-    pkv_file_info info{};
-    info.struct_size = sizeof info;
+    auto info = made<pkv_file_info>();
     const Cost inspect = cost_of([&] { CHECK(pkv_file_inspect(nullptr, &from, &info)); });
     sizes.push_back(file.size());
     loads.push_back(load.bytes), load_peaks.push_back(load.peak);

@@ -295,9 +295,7 @@ TEST(Sharing, ALoadedSessionGoesOnAsTheOriginalWould) {
       Rows out(3, model.query_heads, model.values());
       for (uint32_t layer = 0; layer < setup.layers(); layer++) {
         Random random(layer);
-        KeysValues rows = rows_of(setup.of_layer(layer), 3);
-        rows.k.fill(random);
-        rows.v.fill(random);
+        KeysValues rows = random_rows(setup.of_layer(layer), 3, random);
         write(batch, layer, setup.of_layer(layer), rows);
       }
       Random random(5);

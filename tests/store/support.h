@@ -93,9 +93,7 @@ inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint
   for (uint32_t layer = 0; layer < setup.layers() && setup.storage != PKV_STORAGE_NONE; layer++) {
     const Model& model = setup.of_layer(layer);
     Random random(model_seed << 60 ^ seed << 40 ^ length << 8 ^ layer);
-    KeysValues rows = rows_of(model, n);
-    rows.k.fill(random);
-    rows.v.fill(random);
+    KeysValues rows = random_rows(model, n, random);
     write(batch, layer, model, rows);
   }
   commit(batch, tokens.data());
@@ -243,8 +241,7 @@ inline pkv_status try_load(pkv_cache cache, const pkv_stream& from,
 }
 
 inline pkv_file_info inspect(const Bytes& file, const pkv_file_config* config = nullptr) {
-  pkv_file_info info{};
-  info.struct_size = sizeof info;
+  auto info = made<pkv_file_info>();
   const pkv_stream from = buffer(file);
   CHECK(pkv_file_inspect(config, &from, &info));
   return info;
@@ -259,8 +256,7 @@ struct State {
 
 inline State state_of(pkv_cache cache) {
   const pkv_cache_stats stats = stats_of(cache);
-  pkv_prefix_stats prefix{};
-  prefix.struct_size = sizeof prefix;
+  auto prefix = made<pkv_prefix_stats>();
   const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
   if (status != PKV_UNSUPPORTED) CHECK(status);
   return {stats.sessions,     stats.free_blocks,      stats.used_blocks,   stats.tokens,

@@ -142,6 +142,12 @@ inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group) {
   return stats;
 }
 
+inline pkv_kv_view kv_view_of(pkv_cache cache, uint32_t layer) {
+  auto view = made<pkv_kv_view>();
+  CHECK(pkv_cache_get_kv_view(cache, layer, &view));
+  return view;
+}
+
 inline Session open(pkv_cache cache, uint64_t reserved_tokens = 0) {
   pkv_session handle;
   CHECK(pkv_session_open(cache, nullptr, &handle));

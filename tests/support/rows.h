@@ -209,6 +209,13 @@ inline KeysValues rows_of(const Model& model, size_t n) {
           Rows(n, model.kv_heads, model.values(), rows_dtype(model.values_dtype()))};
 }
 
+inline KeysValues random_rows(const Model& model, size_t n, Random& random) {
+  KeysValues rows = rows_of(model, n);
+  rows.k.fill(random);
+  rows.v.fill(random);
+  return rows;
+}
+
 inline KeysValues materialize(pkv_session session, uint32_t layer, const Model& model,
                               uint64_t first, size_t n) {
   KeysValues rows = rows_of(model, n);
@@ -231,9 +238,7 @@ inline std::vector<KeysValues> step(pkv_cache cache, pkv_session session, const 
   Batch batch = begin(cache, {session}, {tokens});
   std::vector<KeysValues> written;
   for (uint32_t layer = 0; layer < model.layers; layer++) {
-    KeysValues rows = rows_of(model, tokens);
-    rows.k.fill(random);
-    rows.v.fill(random);
+    KeysValues rows = random_rows(model, tokens, random);
     write(batch, layer, model, rows);
     written.push_back(std::move(rows));
   }
