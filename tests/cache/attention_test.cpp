@@ -146,9 +146,7 @@ class Trial {
 
   void check_stateless(const std::vector<pkv_session>& handles, const std::vector<uint32_t>& counts,
                        Rows& q, const Rows& out, const Parameters& parameters) {
-    pkv_kv_view view{};
-    view.struct_size = sizeof view;
-    CHECK(pkv_cache_get_kv_view(cache_, 0, &view));
+    const pkv_kv_view view = kv_view_of(cache_, 0);
     const size_t stride = max_length / shape_.block_size + 2;
     std::vector<uint32_t> tables(handles.size() * stride, PKV_NO_BLOCK);
     std::vector<uint64_t> lengths;
@@ -157,8 +155,7 @@ class Trial {
       std::copy(table.begin(), table.end(), tables.begin() + static_cast<int64_t>(i * stride));
       lengths.push_back(length_of(handles[i]) + counts[i]);
     }
-    pkv_attention_sequences sequences{};
-    sequences.struct_size = sizeof sequences;
+    auto sequences = made<pkv_attention_sequences>();
     sequences.query_heads = model_.query_heads;
     sequences.count = handles.size();
     sequences.query_lengths = counts.data();
@@ -209,61 +206,6 @@ std::vector<pkv_isa> auto_and_supported() {
 
 INSTANTIATE_TEST_SUITE_P(Isa, AttentionShapes, testing::ValuesIn(auto_and_supported()),
                          [](const auto& test) { return pkv_isa_name(test.param); });
-
-// The caller's own memory may have any block size, and any gap between heads, tokens and blocks.
-TEST(StatelessAttention, EqualsTheReferenceOverMemoryOfTheCallersOwn) {
-  for (const uint32_t block_size : {1u, 3u, 16u, 33u}) {
-    Random random(block_size);
-    const Model model{1, 6, 2, 48, 32, PKV_F16};
-    const uint64_t length = 70, blocks = 100;
-    const uint32_t queries = 5;
-    // Slot s is row s of these tensors. Blocks follow each other without a gap, so this is the
-    // token-flat layout.
-    Rows k(blocks * block_size, 2, 48, PKV_F16, {4, 9, 0}), v(blocks * block_size, 2, 32, PKV_F16);
-    k.fill(random);
-    v.fill(random);
-    std::vector<uint32_t> table((length + block_size - 1) / block_size);
-    KeysValues all{Rows(length, 2, 48, PKV_F16), Rows(length, 2, 32, PKV_F16)};
-    for (size_t i = 0; i < table.size(); i++)
-      table[i] = static_cast<uint32_t>((i * 37 + 11) % blocks);
-    for (uint64_t p = 0; p < length; p++) {
-      all.k.copy(p, k, table[p / block_size] * block_size + p % block_size, 1);
-      all.v.copy(p, v, table[p / block_size] * block_size + p % block_size, 1);
-    }
-    const pkv_tensor keys = k.tensor(), values = v.tensor();
-    pkv_kv_view view{sizeof view,
-                     PKV_LAYOUT_PLAIN,
-                     block_size,
-                     2,
-                     48,
-                     32,
-                     PKV_F16,
-                     PKV_F16,
-                     blocks,
-                     keys.data,
-                     values.data,
-                     keys.row_stride * block_size,
-                     keys.row_stride,
-                     keys.head_stride,
-                     values.row_stride * block_size,
-                     values.row_stride,
-                     values.head_stride,
-                     PKV_ROTATION_NONE,
-                     0,
-                     nullptr,
-                     nullptr};
-    const pkv_attention_sequences sequences{sizeof sequences, model.query_heads, 1,
-                                            &queries,         &length,           table.data(),
-                                            table.size(),     nullptr,           nullptr};
-    Rows q(queries, 6, 48), out(queries, 6, 32);
-    const pkv_tensor query_rows = q.fill(random).tensor(), outputs = out.tensor();
-    CHECK(pkv_attention(nullptr, &view, &sequences, nullptr, &query_rows, &outputs));
-    EXPECT_LE(worst_error(q, out, 0, queries, all, length, {}), 1.0) << "block size " << block_size;
-    table.back() = blocks;
-    REFUSED(PKV_OUT_OF_RANGE,
-            pkv_attention(nullptr, &view, &sequences, nullptr, &query_rows, &outputs));
-  }
-}
 
 }  // namespace
 }  // namespace cache_test::attention_test

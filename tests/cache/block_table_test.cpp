@@ -121,16 +121,6 @@ TEST(BlockTable, TrimAfterSpeculationReturnsTheTrailingBlocks) {
   CHECK(pkv_cache_validate(cache));
 }
 
-TEST(BlockTable, ClosingASessionFreesItsBlocks) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
-  Session session = open(cache);
-  grow(cache, session, 100);
-  EXPECT_EQ(1u, stats_of(cache).free_blocks);
-  session.close();
-  EXPECT_EQ(8u, stats_of(cache).free_blocks);
-  CHECK(pkv_cache_validate(cache));
-}
-
 TEST(BlockTable, ClosingSomeSessionsFreesJustTheirBlocks) {
   Cache cache = create(config_of(model, 20, PKV_STORAGE_NONE));
   std::vector<Session> requests;

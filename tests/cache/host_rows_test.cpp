@@ -1,7 +1,7 @@
 // Rows, positions and masks as hosts have them: padded batches with heads before or after tokens,
 // padding on either side, queries at positions that the host names, masks of bytes, and trees by
-// their parents. Each gives the bits of the same call with dense rows and words.
-#include <cmath>
+// their parents. Each gives the bits of the same call with dense rows and words. `stateless`
+// compares such calls with textbook attention.
 #include <cstring>
 #include <functional>
 
@@ -80,8 +80,6 @@ class Padded {
   std::vector<float> data_;
 };
 
-AttentionParams params() { return {}; }
-
 // Sequences of a host whose positions before the step are written already.
 class HostRows : public testing::Test {
  protected:
@@ -108,54 +106,20 @@ class HostRows : public testing::Test {
   void write(const pkv_attention_sequences& sequences, const pkv_tensor& k, const pkv_tensor& v) {
     CHECK(pkv_kv_write(nullptr, &memory.view, &sequences, &k, &v));
   }
-  Rows attend(const pkv_attention_sequences& sequences, const pkv_attention_params& given) {
-    Rows out(total, heads, value_dim);
+  pkv_status try_attend(const pkv_attention_sequences& sequences, const pkv_attention_params& given,
+                        Rows& out) {
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-    CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &queries, &outputs));
-    return out;
+    return pkv_attention(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
   }
   pkv_status try_attend(const pkv_attention_sequences& sequences,
                         const pkv_attention_params& given) {
     Rows out(total, heads, value_dim);
-    const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-    return pkv_attention(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
+    return try_attend(sequences, given, out);
   }
-
-  // Attention in double precision of one query over the positions that `sees` names.
-  std::vector<double> reference(size_t sequence, size_t row, uint32_t head,
-                                const std::function<bool(uint64_t)>& sees) {
-    const uint64_t length = host.kv_lengths[sequence];
-    std::vector<int64_t> slots;
-    for (uint64_t p = 0; p < length; p++) slots.push_back(host.slot(sequence, p));
-    KeysValues all = rows_of(model, length);
-    const pkv_tensor k = all.k.tensor(), v = all.v.tensor();
-    CHECK(pkv_kv_read_slots(nullptr, &memory.view, length, slots.data(), &k, &v));
-    std::vector<double> out(value_dim);
-    double sum = 0;
-    for (uint64_t p = 0; p < length; p++) {
-      if (!sees(p)) continue;
-      double score = 0;
-      for (uint32_t d = 0; d < dim; d++)
-        score += double{q.get(row, head, d)} * double{all.k.get(p, head / 3, d)};
-      const double weight = std::exp(score / std::sqrt(double{dim}));
-      sum += weight;
-      for (uint32_t d = 0; d < value_dim; d++) out[d] += weight * double{all.v.get(p, head / 3, d)};
-    }
-    for (double& each : out) each /= sum == 0 ? 1 : sum;
+  Rows attend(const pkv_attention_sequences& sequences, const pkv_attention_params& given) {
+    Rows out(total, heads, value_dim);
+    CHECK(try_attend(sequences, given, out));
     return out;
-  }
-  void expect_reference(const Rows& out,
-                        const std::function<bool(size_t, uint32_t, uint64_t)>& sees) {
-    size_t row = 0;
-    for (size_t s = 0; s < host.rows.size(); s++)
-      for (uint32_t i = 0; i < host.rows[s]; i++, row++)
-        for (const uint32_t head : {0u, 5u}) {
-          const std::vector<double> wanted =
-              reference(s, row, head, [&](uint64_t p) { return sees(s, i, p); });
-          for (uint32_t d = 0; d < value_dim; d++)
-            ASSERT_NEAR(wanted[d], double{out.get(row, head, d)}, 1e-5)
-                << "sequence " << s << ", query " << i;
-        }
   }
 
   Random random{71};
@@ -167,7 +131,7 @@ class HostRows : public testing::Test {
 };
 
 TEST_F(HostRows, PaddedBatches) {
-  const Rows expected = attend(host.get(), params());
+  const Rows expected = attend(host.get(), AttentionParams());
   const std::vector<unsigned char> bytes = memory.bytes;
   for (const bool left : {false, true})
     for (const Order order : {Order::tokens_heads, Order::heads_tokens})
@@ -178,10 +142,9 @@ TEST_F(HostRows, PaddedBatches) {
         const std::vector<uint32_t> first = k.first_rows();
         pkv_attention_sequences sequences = host.get();
         if (left) sequences.first_rows = first.data();
-        std::vector<int64_t> slots;
         write(sequences, k.tensor(), v.tensor());
         EXPECT_TRUE(bytes == memory.bytes);
-        const AttentionParams given = params();
+        const AttentionParams given;
         const pkv_tensor from = queries.tensor(), to = out.tensor();
         CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &from, &to));
         EXPECT_TRUE(expected == out.dense());
@@ -191,11 +154,11 @@ TEST_F(HostRows, PaddedBatches) {
 
 // Rows with gaps between sequences, and the cumulative lengths of a batch without gaps.
 TEST_F(HostRows, PackedRowsFromFirstRows) {
-  const Rows expected = attend(host.get(), params());
+  const Rows expected = attend(host.get(), AttentionParams());
   pkv_attention_sequences sequences = host.get();
   const uint32_t cumulative[] = {0, 5, 6, 6};
   sequences.first_rows = cumulative;
-  EXPECT_TRUE(expected == attend(sequences, params()));
+  EXPECT_TRUE(expected == attend(sequences, AttentionParams()));
   const uint32_t gaps[] = {3, 10, 0, 11};
   sequences.first_rows = gaps;
   Rows apart(31, heads, dim), out(31, heads, value_dim);
@@ -226,9 +189,7 @@ TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
   }
 }
 
-// Queries at the last positions are what they are without names; others see what their positions
-// say, also when they are more than the positions of the text.
-TEST_F(HostRows, QueriesAtPositionsOfTheHosts) {
+TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
   pkv_attention_sequences sequences = host.get();
   std::vector<int64_t> last;
   for (size_t s = 0; s < host.rows.size(); s++)
@@ -236,7 +197,7 @@ TEST_F(HostRows, QueriesAtPositionsOfTheHosts) {
       last.push_back(static_cast<int64_t>(host.kv_lengths[s] - host.rows[s] + i));
   sequences.query_positions = last.data();
   for (const uint32_t window : {0u, 7u}) {
-    AttentionParams given = params();
+    AttentionParams given;
     given.window = window;
     given.sinks = window == 0 ? 0 : 2;
     const Rows expected = attend(host.get(), given);
@@ -245,68 +206,6 @@ TEST_F(HostRows, QueriesAtPositionsOfTheHosts) {
   const std::vector<unsigned char> bytes = memory.bytes;
   write(sequences, written.k.tensor(), written.v.tensor());
   EXPECT_TRUE(bytes == memory.bytes);
-
-  std::vector<int64_t> named;
-  for (uint32_t row = 0; row < total; row++) named.push_back((row * 29) % 64);
-  sequences.query_positions = named.data();
-  for (const bool causal : {true, false})
-    for (const uint32_t window : {0u, 9u}) {
-      AttentionParams given = params();
-      given.bidirectional = !causal;
-      given.window = window;
-      given.sinks = window == 0 ? 0 : 3;
-      std::vector<float> lse(total * heads);
-      given.lse = lse.data();
-      const Rows out = attend(sequences, given);
-      const uint32_t first[] = {0, 5, 6, 6};
-      expect_reference(out, [&](size_t s, uint32_t i, uint64_t p) {
-        const auto position = static_cast<uint64_t>(named[first[s] + i]);
-        return (!causal || p <= position) && (window == 0 || p + window > position || p < 3);
-      });
-    }
-}
-
-TEST_F(HostRows, QueriesBehindTheTextSeeItsWindowOrNothing) {
-  pkv_attention_sequences sequences = host.get();
-  const std::vector<int64_t> far(total, 1000);
-  sequences.query_positions = far.data();
-  AttentionParams given = params();
-  const Rows all = attend(sequences, given);
-  expect_reference(all, [](size_t, uint32_t, uint64_t) { return true; });
-  given.window = 100;
-  std::vector<float> lse(total * heads);
-  given.lse = lse.data();
-  const Rows none = attend(sequences, given);
-  none.each([&](size_t r, uint32_t h, uint32_t d) { ASSERT_EQ(0.0f, none.get(r, h, d)); });
-  for (const float each : lse) EXPECT_EQ(-INFINITY, each);
-  const std::vector<int64_t> negative(total, -1);
-  sequences.query_positions = negative.data();
-  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
-}
-
-// Many queries over a short text, as over the output of an encoder.
-TEST_F(HostRows, MoreQueriesThanPositions) {
-  pkv_attention_sequences sequences = host.get();
-  const std::vector<uint64_t> short_lengths = {3, 33, 2, 17};
-  REFUSED(PKV_OUT_OF_RANGE, [&] {
-    sequences.kv_lengths = short_lengths.data();
-    return try_attend(sequences, params());
-  }());
-  const std::vector<int64_t> anywhere(total, 0);
-  sequences.query_positions = anywhere.data();
-  AttentionParams given = params();
-  given.bidirectional = 1;
-  const Rows out = attend(sequences, given);
-  host.kv_lengths = short_lengths;
-  expect_reference(out, [](size_t, uint32_t, uint64_t) { return true; });
-  const std::vector<uint64_t> none = {3, 0, 2, 17};
-  sequences.kv_lengths = none.data();
-  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
-  const pkv_tensor k = written.k.tensor(), v = written.v.tensor();
-  const std::vector<int64_t> beyond(total, 17);
-  sequences.kv_lengths = short_lengths.data();
-  sequences.query_positions = beyond.data();
-  REFUSED(PKV_OUT_OF_RANGE, pkv_kv_write(nullptr, &memory.view, &sequences, &k, &v));
 }
 
 // What is said of the new tokens of a text, and the choice of its blocks, need the queries to be
@@ -319,7 +218,7 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
   sequences.query_positions = anywhere.data();
   const std::vector<int32_t> parents(total, -1);
   const std::vector<uint64_t> words(total, 1);
-  AttentionParams tree = params(), mask = params(), choice = params();
+  AttentionParams tree, mask, choice;
   tree.see_tree(parents.data());
   mask.see_bits(words.data(), 1);
   const std::vector<uint32_t> first_blocks(total * model.kv_heads, 0);
@@ -344,7 +243,7 @@ TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
                      static_cast<int64_t>(host.kv_lengths[s] - host.rows[s]));
   sequences.query_positions = positions.data();
   const std::vector<int32_t> parents(total, -1);
-  AttentionParams given = params();
+  AttentionParams given;
   given.see_tree(parents.data());
   CHECK(try_attend(sequences, given));
   positions[2] = 54;
@@ -377,34 +276,31 @@ TEST_F(HostRows, TreesByParents) {
       }
     }
   }
-  AttentionParams given = params();
+  AttentionParams given;
   given.see_bits(words.data(), 1);
   const Rows expected = attend(host.get(), given);
-  EXPECT_FALSE(expected == attend(host.get(), params()));
+  EXPECT_FALSE(expected == attend(host.get(), AttentionParams()));
 
-  given = params();
+  given = AttentionParams();
   given.see_tree(parents.data());
   EXPECT_TRUE(expected == attend(host.get(), given));
 
   const int64_t starts[] = {55, 32, 2, 0};
-  given = params();
-  given.see_bytes(bytes.data());
-  given.own_mask.columns = 20;
-  given.own_mask.row_stride = 20;
-  given.own_mask.batch_stride = 20 * 20;
-  given.own_mask.first_positions = starts;
+  given = AttentionParams();
+  pkv_mask& of_new_tokens = given.see_bytes(bytes.data());
+  of_new_tokens.columns = of_new_tokens.row_stride = 20;
+  of_new_tokens.batch_stride = 20 * 20;
+  of_new_tokens.first_positions = starts;
   EXPECT_TRUE(expected == attend(host.get(), given));
-  given.see_bytes(whole.data());
-  given.own_mask.columns = 60;
-  given.own_mask.row_stride = 60;
-  given.own_mask.batch_stride = 20 * 60;
-  given.own_mask.first_positions = nullptr;
+  pkv_mask& of_all = given.see_bytes(whole.data());
+  of_all.columns = of_all.row_stride = 60;
+  of_all.batch_stride = 20 * 60;
   const Rows over_all = attend(host.get(), given);
   expected.each([&](size_t r, uint32_t h, uint32_t d) {
     ASSERT_NEAR(expected.get(r, h, d), over_all.get(r, h, d), 1e-6);
   });
 
-  given = params();
+  given = AttentionParams();
   given.see_tree(parents.data());
   for (const int32_t bad : {-2, 2, 3, INT32_MAX}) {
     parents[2] = bad;
@@ -412,79 +308,11 @@ TEST_F(HostRows, TreesByParents) {
   }
 }
 
-// Random masks of bytes over all positions, with and without causal and a window, with rows that
-// all queries share, and with padding on the left of rows and columns.
-TEST_F(HostRows, MasksOfBytes) {
-  for (const bool left : {false, true})
-    for (const bool broadcast : {false, true})
-      for (const bool causal : {false, true})
-        for (const uint32_t window : {0u, 11u}) {
-          constexpr uint32_t n = 23, columns = 70;
-          std::vector<uint8_t> bytes(4 * n * columns);
-          for (uint8_t& each : bytes) each = random.chance(60);
-          std::vector<uint32_t> first_rows;
-          std::vector<int64_t> first_positions;
-          for (size_t s = 0; s < 4; s++) {
-            first_rows.push_back(left ? n - host.rows[s] : 0);
-            first_positions.push_back(left ? -static_cast<int64_t>(columns - host.kv_lengths[s])
-                                           : 0);
-          }
-          AttentionParams given = params();
-          given.bidirectional = !causal;
-          given.window = window;
-          given.see_bytes(bytes.data());
-          given.own_mask.columns = columns;
-          given.own_mask.row_stride = broadcast ? 0 : columns;
-          given.own_mask.batch_stride = n * columns;
-          given.own_mask.first_positions = left ? first_positions.data() : nullptr;
-          pkv_attention_sequences sequences = host.get();
-          if (left) sequences.first_rows = first_rows.data();
-          Padded queries(q, host.rows, n, Order::heads_tokens, left),
-              out(host.rows, n, heads, value_dim, Order::tokens_heads, left);
-          const pkv_tensor from = queries.tensor(), to = out.tensor();
-          CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &from, &to));
-          expect_reference(out.dense(), [&](size_t s, uint32_t i, uint64_t p) {
-            const uint64_t position = host.kv_lengths[s] - host.rows[s] + i;
-            const uint64_t row = broadcast ? 0 : first_rows[s] + i,
-                           column = p + (left ? columns - host.kv_lengths[s] : 0);
-            return bytes[(s * n + row) * columns + column] != 0 && (!causal || p <= position) &&
-                   (window == 0 || p + window > position);
-          });
-        }
-}
-
-TEST_F(HostRows, RefusesMasksThatAreTooShort) {
-  std::vector<uint8_t> bytes(4 * 20 * 60, 1);
-  AttentionParams given = params();
-  given.see_bytes(bytes.data());
-  given.own_mask.columns = given.own_mask.row_stride = 60;
-  given.own_mask.batch_stride = 20 * 60;
-  EXPECT_TRUE(attend(host.get(), params()) == attend(host.get(), given));
-  const auto refused = [&](pkv_status status, auto change) {
-    AttentionParams changed = given;
-    change(changed);
-    REFUSED(status, try_attend(host.get(), changed));
-  };
-  const int64_t late[] = {1, 33, 2, 20}, early[] = {-1, 0, 0, 0},
-                very_early[] = {INT64_MIN, 0, 0, 0};
-  refused(PKV_INVALID_ARGUMENT, [](auto& p) { p.own_mask.columns = 59; });
-  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.own_mask.first_positions = early; });
-  refused(PKV_INVALID_ARGUMENT, [&](auto& p) { p.own_mask.first_positions = very_early; });
-  refused(PKV_OUT_OF_RANGE, [](auto& p) { p.own_mask.row_stride = -1; });
-  refused(PKV_OVERFLOW, [](auto& p) { p.own_mask.batch_stride = INT64_MAX; });
-  refused(PKV_OVERFLOW, [](auto& p) { p.own_mask.columns = UINT64_MAX; });
-  given.own_mask.first_positions = late;
-  given.own_mask.columns = 59;
-  CHECK(try_attend(host.get(), given));
-}
-
 // The same rows through a cache: padded batches, and trees by parents.
 TEST(CacheRows, PaddedBatchesAndTrees) {
   Random random(72);
   const std::vector<uint32_t> rows = {5, 1, 20};
-  KeysValues written = rows_of(model, 26);
-  written.k.fill(random);
-  written.v.fill(random);
+  KeysValues written = random_rows(model, 26, random);
   Rows q(26, heads, dim), expected(26, heads, value_dim);
   q.fill(random);
   std::vector<int32_t> parents;

@@ -52,9 +52,7 @@ void play(const Model& model, pkv_layout layout, pkv_isa isa) {
        {std::vector<uint32_t>(std::begin(prompt_rows), std::end(prompt_rows)),
         std::vector<uint32_t>{3, 1, 2}}) {
     const uint32_t total = std::accumulate(rows.begin(), rows.end(), 0u);
-    KeysValues written = rows_of(model, total);
-    written.k.fill(random);
-    written.v.fill(random);
+    KeysValues written = random_rows(model, total, random);
     Rows q(total, model.query_heads, model.key_dim), out(total, model.query_heads, model.values()),
         again(total, model.query_heads, model.values());
     q.fill(random);
@@ -108,9 +106,7 @@ TEST_P(Kv, SlotsInAnyOrderWithPadding) {
   std::vector<int64_t> order;
   for (int64_t slot = 0; slot < 128; slot++)
     if (slot % 7 != 3) order.push_back(slot);
-  KeysValues rows = rows_of(model(), order.size());
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model(), order.size(), random);
   const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
   CHECK(pkv_kv_write_slots(nullptr, &one.view, order.size(), order.data(), &k, &v));
 
@@ -119,9 +115,7 @@ TEST_P(Kv, SlotsInAnyOrderWithPadding) {
   std::iota(shuffled.begin(), shuffled.end(), size_t{0});
   for (size_t i = shuffled.size(); i > 1; i--)
     std::swap(shuffled[i - 1], shuffled[random.below(i)]);
-  KeysValues more = rows_of(model(), 3 * order.size());
-  more.k.fill(random);
-  more.v.fill(random);
+  KeysValues more = random_rows(model(), 3 * order.size(), random);
   std::vector<int64_t> slots;
   for (const size_t i : shuffled) {
     more.k.copy(slots.size() + 2, rows.k, i, 1);
@@ -138,9 +132,7 @@ TEST_P(Kv, SlotsInAnyOrderWithPadding) {
   CHECK(pkv_kv_write_slots(nullptr, &untouched.view, 0, nullptr, &k, &v));
   EXPECT_TRUE(std::all_of(untouched.bytes.begin(), untouched.bytes.end(),
                           [](unsigned char byte) { return byte == 0xEE; }));
-  KeysValues kept = rows_of(model(), 5);
-  kept.k.fill(random);
-  kept.v.fill(random);
+  KeysValues kept = random_rows(model(), 5, random);
   const KeysValues before = kept;
   const pkv_tensor kept_k = kept.k.tensor(), kept_v = kept.v.tensor();
   CHECK(pkv_kv_read_slots(nullptr, &one.view, 5, padding.data(), &kept_k, &kept_v));
@@ -151,9 +143,7 @@ TEST_P(Kv, SlotsInAnyOrderWithPadding) {
 TEST_P(Kv, ManyRowsByManyThreads) {
   Random random(6);
   const uint32_t n = 3000;
-  KeysValues rows = rows_of(model(), n);
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model(), n, random);
   const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
   std::vector<int64_t> slots(n);
   for (uint32_t i = 0; i < n; i++) slots[i] = i / 40 % 2 == 0 ? i : n + n / 2 - i;
@@ -180,9 +170,7 @@ TEST(KvPlan, IsThatOfACache) {
       ModelConfig config = config_of(model, 10);
       config.layout = layout;
       Cache cache = create(config);
-      pkv_kv_view of_cache{};
-      of_cache.struct_size = sizeof of_cache;
-      CHECK(pkv_cache_get_kv_view(cache, 0, &of_cache));
+      const pkv_kv_view of_cache = kv_view_of(cache, 0);
       const HostMemory memory(model, layout, 16, 10);
       EXPECT_EQ(plan_of(config).total_bytes, memory.bytes.size());
       EXPECT_EQ(of_cache.k_block_stride, memory.view.k_block_stride);
@@ -205,8 +193,7 @@ TEST(KvWrite, MemoryOfOtherEngines) {
     const uint64_t blocks = 100 / block_size + 1;
     Rows memory(blocks * block_size, 2, 48, PKV_F16, {4, 9, 0}), k(40, 2, 48, PKV_F32);
     const pkv_tensor at = memory.tensor(), keys = k.fill(random).tensor();
-    pkv_kv_view view{};
-    view.struct_size = sizeof view;
+    auto view = made<pkv_kv_view>();
     view.layout = PKV_LAYOUT_PLAIN;
     view.block_size = block_size;
     view.kv_heads = 2;
@@ -226,34 +213,6 @@ TEST(KvWrite, MemoryOfOtherEngines) {
                   memory.get(static_cast<size_t>(slots[i]), 1, d));
     EXPECT_TRUE(memory.gaps_untouched());
   }
-}
-
-TEST(KvWrite, RefusesWhatItCannotWrite) {
-  HostMemory memory({1, 2, 2, 16}, PKV_LAYOUT_PLAIN, 16, 4);
-  Rows k(2, 2, 16), v(2, 2, 16);
-  const pkv_tensor keys = k.tensor(), values = v.tensor();
-  const auto write = [&](pkv_kv_view view, std::vector<int64_t> slots) {
-    return pkv_kv_write_slots(nullptr, &view, slots.size(), slots.data(), &keys, &values);
-  };
-  for (const int64_t slot : {int64_t{64}, int64_t{-2}, INT64_MIN, INT64_MAX, int64_t{1} << 40})
-    REFUSED(PKV_OUT_OF_RANGE, write(memory.view, {0, slot}));
-  const auto changed = [&](auto change) {
-    pkv_kv_view view = memory.view;
-    change(view);
-    return view;
-  };
-  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.k = nullptr; }), {0}));
-  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.v = nullptr; }), {0}));
-  REFUSED(PKV_INVALID_ARGUMENT,
-          write(changed([](auto& x) { x.dtype = pkv::test::unknown_dtype; }), {0}));
-  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.k_head_stride = 15; }), {0}));
-  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.v_row_stride = 31; }), {0}));
-  REFUSED(PKV_INVALID_ARGUMENT, write(changed([](auto& x) { x.v_block_stride = 0; }), {0}));
-  REFUSED(PKV_OUT_OF_RANGE, write(changed([](auto& x) { x.k_row_stride = -32; }), {0}));
-  REFUSED(PKV_OVERFLOW, write(changed([](auto& x) { x.k_block_stride = INT64_MAX / 8; }), {0}));
-  EXPECT_TRUE(std::all_of(memory.bytes.begin(), memory.bytes.end(), [](unsigned char byte) {
-    return byte == 0xEE;
-  })) << "a refused call has written";
 }
 
 }  // namespace

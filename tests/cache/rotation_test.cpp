@@ -68,9 +68,7 @@ double difference(const Rows& expected, const Rows& found) {
 double step_error(pkv_cache cache, pkv_session session, const Model& model, uint32_t tokens,
                   Random& random) {
   Batch batch = begin(cache, {session}, {tokens});
-  KeysValues rows = rows_of(model, tokens);
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model, tokens, random);
   write(batch, 0, model, rows);
   Rows q(tokens, model.query_heads, model.key_dim), out(tokens, model.query_heads, model.values()),
       expected = out;
@@ -155,9 +153,7 @@ Outputs outputs_of(const Model& model, const MemoryKind& kind) {
   naive.key_rotation = naive.value_rotation = nullptr;
   naive.dtype = PKV_F32;
   Random random(7);
-  KeysValues rows = rows_of(model, 40);
-  rows.k.fill(random);
-  rows.v.fill(random);
+  KeysValues rows = random_rows(model, 40, random);
   Rows q(40, model.query_heads, model.key_dim);
   q.fill(random);
   KeysValues back;
@@ -203,9 +199,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
       const Model& model = each.model;
       if (model.latent != 0 || model.window != 0) continue;
       Random random(9);
-      KeysValues rows = rows_of(model, 40);
-      rows.k.fill(random);
-      rows.v.fill(random);
+      KeysValues rows = random_rows(model, 40, random);
       Rows q(40, model.query_heads, model.key_dim), expected(40, model.query_heads, model.values()),
           of_view = expected, of_memory = expected;
       q.fill(random);
@@ -216,9 +210,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
       write(batch, 0, model, rows);
       attend(batch, 0, q, expected);
       commit(batch);
-      pkv_kv_view view{};
-      view.struct_size = sizeof view;
-      CHECK(pkv_cache_get_kv_view(cache, 0, &view));
+      const pkv_kv_view view = kv_view_of(cache, 0);
       EXPECT_EQ(model.rotation, view.rotation);
 
       HostMemory memory(model, layout, 16, 3);
@@ -267,9 +259,7 @@ TEST(RotatedRows, AreStoredAsTheHeaderSays) {
   Batch batch = begin(cache, {session}, {1});
   write(batch, 0, model, rows);
   commit(batch);
-  pkv_kv_view view{};
-  view.struct_size = sizeof view;
-  CHECK(pkv_cache_get_kv_view(cache, 0, &view));
+  const pkv_kv_view view = kv_view_of(cache, 0);
   const auto block = block_table(session, 0)[0];
   const float* const k = static_cast<const float*>(view.k) + block * view.k_block_stride;
   const float* const v = static_cast<const float*>(view.v) + block * view.v_block_stride;
@@ -296,58 +286,6 @@ TEST(RotatedRows, ANumberThatIsNotFiniteSpreadsOverItsRunAlone) {
     EXPECT_EQ(d / 16 == 1, std::isnan(back.k.get(0, 0, d))) << d;
     EXPECT_FLOAT_EQ(0.5f, back.v.get(0, 0, d)) << d;
   }
-}
-
-TEST(RotatedConfigs, WhatIsRefused) {
-  static const std::vector<float> good = turns(48);
-  std::vector<float> longer = good, skewed = good, unknown = good;
-  longer[0] += 0.01f;
-  std::copy_n(&skewed[0], 48, &skewed[48]);
-  unknown[5] = NAN;
-  const Model plain{1, 4, 2, 48, 48, PKV_INT8};
-  const auto refused = [&](auto change, pkv_status status = PKV_INVALID_ARGUMENT) {
-    ModelConfig config = config_of(plain, 8);
-    change(config);
-    pkv_cache cache = nullptr;
-    REFUSED(status, pkv_cache_create(&config, &cache));
-  };
-  const auto matrix = [](const std::vector<float>& of_k) {
-    return [&](auto& config) {
-      config.model.rotation = PKV_ROTATION_MATRIX;
-      config.model.key_rotation = of_k.data();
-    };
-  };
-  refused(matrix(longer));
-  refused(matrix(skewed));
-  refused(matrix(unknown));
-  refused([](auto& config) { config.model.rotation = PKV_ROTATION_MATRIX; });
-  refused([](auto& config) { config.model.rotation = static_cast<pkv_rotation>(3); });
-  refused([](auto& config) { config.model.key_rotation = good.data(); });
-  refused([](auto& config) {
-    config.model.rotation = PKV_ROTATION_HADAMARD;
-    config.model.value_rotation = good.data();
-  });
-  refused(
-      [](auto& config) {
-        config.model.rotation = PKV_ROTATION_HADAMARD;
-        config.storage = PKV_STORAGE_NONE;
-      },
-      PKV_UNSUPPORTED);
-  // A run of K is 16 dims, so 32 dims of latent values end with one; those of 64 are 64.
-  refused([](auto& config) {
-    config.model.rotation = PKV_ROTATION_HADAMARD;
-    config.model.latent = 1;
-    config.model.key_dim = 64;
-    config.model.value_dim = 48;
-  });
-  refused([](auto& config) {
-    config.model.rotation = PKV_ROTATION_MATRIX;
-    config.model.key_rotation = good.data();
-    config.model.latent = 1;
-  });
-  ModelConfig config = config_of(plain, 8);
-  matrix(good)(config);
-  create(config);
 }
 
 }  // namespace

@@ -231,30 +231,5 @@ TEST(SharedMemory, ManyThreadsMovePages) {
   for (int i = 0; i < 18 * 5; i++) grow(cache, session, block_size);
 }
 
-TEST(SharedMemory, ImpossibleConfigsAreRefused) {
-  const auto status = [](auto&& change) {
-    ModelConfig config = config_of(Model{1, 1, 1, 16}, 0);
-    config.blocks = 0;
-    config.memory_bytes = 1 << 20;
-    config.shared_memory = 1;
-    change(config);
-    pkv_cache cache = nullptr;
-    const pkv_status result = pkv_cache_create(&config, &cache);
-    if (result == PKV_OK) CHECK(pkv_cache_destroy(cache));
-    return result;
-  };
-  using Config = pkv_cache_config;
-  EXPECT_EQ(PKV_OK, status([](Config&) {}));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.shared_memory = 2; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.blocks = 8; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.memory_bytes = 0; }));
-  EXPECT_EQ(PKV_TOO_LARGE, status([](Config& config) { config.memory_bytes = 100; }));
-  EXPECT_EQ(PKV_TOO_LARGE, status([](Config& config) { config.memory_bytes = UINT64_MAX; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Config& config) { config.watermark = 1 << 20; }));
-  EXPECT_EQ(PKV_UNSUPPORTED, status([](Config& config) { config.layout = PKV_LAYOUT_PLAIN; }));
-  EXPECT_EQ(PKV_UNSUPPORTED,
-            status([](Config& config) { config.storage = PKV_STORAGE_CONTIGUOUS; }));
-}
-
 }  // namespace
 }  // namespace cache_test::shared_memory_test

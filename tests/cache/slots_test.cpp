@@ -11,19 +11,6 @@ constexpr uint32_t block_size = 16;
 
 const Model model{2, 4, 2, 32};
 
-TEST(Slots, ASlotIsBlockTimesSizePlusOffset) {
-  Cache cache = create(config_of(model, 16));
-  Session other = open(cache, 1), session = open(cache, 1);
-  CHECK(pkv_session_reserve(other, 20));
-  Batch batch = begin(cache, {session}, {73});
-  const std::vector<int64_t> slots = slot_mapping(batch);
-  const std::vector<uint32_t> table = block_table(session);
-  ASSERT_EQ(73u, slots.size());
-  for (size_t i = 0; i < slots.size(); i++)
-    EXPECT_EQ(int64_t{table[i / block_size]} * block_size + static_cast<int64_t>(i % block_size),
-              slots[i]);
-}
-
 TEST(Slots, APrefillReadsJustTheSlotsItWrites) {
   Cache cache = create(config_of(model, 16));
   Session first = open(cache), second = open(cache);

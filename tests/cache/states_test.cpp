@@ -436,39 +436,5 @@ TEST(States, AStepThatCanNeverFitIsTooLarge) {
   CHECK(pkv_batch_abort(batch));
 }
 
-TEST(States, AGroupOfStatesIsCheckedAsAWhole) {
-  const auto status = [](auto change, pkv_storage storage = PKV_STORAGE_PAGED) {
-    auto group = made<pkv_layer_group>();
-    group.layers = 2;
-    group.state_bytes = 100;
-    change(group);
-    auto config = made<pkv_cache_config>();
-    config.groups = &group;
-    config.group_count = 1;
-    config.blocks = 4;
-    config.storage = storage;
-    pkv_cache cache = nullptr;
-    const pkv_status created = pkv_cache_create(&config, &cache);
-    CHECK(pkv_cache_destroy(cache));
-    return created;
-  };
-  using Group = pkv_layer_group;
-  EXPECT_EQ(PKV_OK, status([](Group&) {}));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.kv_heads = 1; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.dtype = PKV_F16; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.window = 1; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.checkpoint_tokens = 24; }));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) { group.draft_tokens = 257; }));
-  EXPECT_EQ(PKV_OVERFLOW, status([](Group& group) { group.state_bytes = UINT64_MAX; }));
-  EXPECT_EQ(PKV_OVERFLOW, status([](Group& group) { group.state_bytes = UINT64_MAX / 8; }));
-  EXPECT_EQ(PKV_UNSUPPORTED, status([](Group&) {}, PKV_STORAGE_CONTIGUOUS));
-  EXPECT_EQ(PKV_INVALID_ARGUMENT, status([](Group& group) {
-              group.state_bytes = 0;
-              group.query_heads = group.kv_heads = 1;
-              group.key_dim = 16;
-              group.checkpoint_tokens = 16;
-            }));
-}
-
 }  // namespace
 }  // namespace states

@@ -156,6 +156,17 @@ void add_masks(ParamsCases& cases) {
         },
         invalid);
   cases.in(see_bytes, "mask of bytes without columns", [](auto& m) { m.columns = 0; }, invalid);
+  cases.in(see_bytes, "mask of 7 columns", [](auto& m) { m.columns = 7; }, invalid);
+  cases.with(
+      "mask of bytes from position 1 on, a column less",
+      [](World& world, auto& p) {
+        pkv_mask& mask = see_bytes(world, p);
+        mask.columns--;
+        mask.first_positions = world.keep_list<int64_t>({1, 1});
+      },
+      fine);
+  cases.in(see_bytes, "mask of UINT64_MAX columns", [](auto& m) { m.columns = UINT64_MAX; },
+           {PKV_OVERFLOW});
   cases.in(see_bytes, "mask of 2^61 columns", [](auto& m) { m.columns = uint64_t{1} << 61; },
            {PKV_OVERFLOW});
   cases.in(see_bytes, "mask of bytes, row_stride -20", [](auto& m) { m.row_stride = -20; }, range);
@@ -338,6 +349,16 @@ Function attention_row() {
                 optional(config_in<pkv_attention_params>(params)), rows(4, query_heads),
                 rows(4, query_heads)}};
   row.cases = params_cases(3);
+  // These need two sequences, and the exact length of one.
+  row.cases.push_back(
+      {"mask of bytes, batch_stride INT64_MAX",
+       within<pkv_attention_params>(
+           3, [](World& world, auto& p) { see_bytes(world, p).batch_stride = INT64_MAX; }),
+       {PKV_OVERFLOW}});
+  row.cases.push_back({"mask of bytes, a column too few",
+                       within<pkv_attention_params>(
+                           3, [](World& world, auto& p) { see_bytes(world, p).columns--; }),
+                       {PKV_INVALID_ARGUMENT}});
   const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE},
                big = {PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
   const auto in_view = [&](const char* name, std::function<void(pkv_kv_view&)> change,

@@ -128,9 +128,14 @@ std::vector<Case> rotation_cases() {
   };
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
   static const std::array<float, 256> zeros{};
-  static std::array<float, 256> infinite = unit_matrix(), double_length = unit_matrix();
+  static std::array<float, 256> infinite = unit_matrix(), unknown = unit_matrix(),
+                                double_length = unit_matrix(), too_long = unit_matrix(),
+                                skewed = unit_matrix();
   infinite[255] = HUGE_VALF;
+  unknown[5] = NAN;
   for (float& x : double_length) x *= 2;
+  too_long[0] += 0.01f;
+  std::copy_n(skewed.begin(), 16, skewed.begin() + 16);
   const auto of_k = [&](const char* name, const std::array<float, 256>& matrix, Wanted wanted) {
     add(
         name,
@@ -143,7 +148,10 @@ std::vector<Case> rotation_cases() {
   of_k("rotation: a matrix of K", unit_matrix(), {PKV_OK});
   of_k("rotation: a matrix of zeros", zeros, invalid);
   of_k("rotation: a matrix with an infinity", infinite, invalid);
+  of_k("rotation: a matrix with a NaN", unknown, invalid);
   of_k("rotation: rows of length 2", double_length, invalid);
+  of_k("rotation: a row of length 1.01", too_long, invalid);
+  of_k("rotation: a row twice", skewed, invalid);
   add("rotation: matrices of K and V",
       [](auto&, auto& g) {
         g.rotation = PKV_ROTATION_MATRIX;
@@ -168,6 +176,47 @@ std::vector<Case> rotation_cases() {
         g.rotation = PKV_ROTATION_HADAMARD;
         c.storage = PKV_STORAGE_NONE;
       },
+      {PKV_UNSUPPORTED});
+  // A run of keys of 64 dims is 64 dims, so latent values of 48 do not end with one.
+  add(
+      "rotation HADAMARD, latent values of 48 dims",
+      [](auto&, auto& g) {
+        g.rotation = PKV_ROTATION_HADAMARD;
+        g.latent = 1, g.key_dim = 64, g.value_dim = 48;
+      },
+      invalid);
+  add(
+      "rotation MATRIX, latent",
+      [](auto&, auto& g) {
+        g.rotation = PKV_ROTATION_MATRIX;
+        g.key_rotation = unit_matrix().data();
+        g.latent = 1;
+      },
+      invalid);
+  return cases;
+}
+
+// Makes the cases of groups that share one memory.
+std::vector<Case> shared_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, std::function<void(pkv_cache_config&)> change,
+                       Wanted wanted) {
+    const auto shared = [change = std::move(change)](pkv_cache_config& c, auto&) {
+      c.shared_memory = 1, c.blocks = 0, c.memory_bytes = 1 << 20;
+      change(c);
+    };
+    cases.push_back(model_case(name, shared, std::move(wanted)));
+  };
+  add("shared memory", [](auto&) {}, {PKV_OK});
+  add("shared memory of 0 bytes", [](auto& c) { c.memory_bytes = 0; }, {PKV_INVALID_ARGUMENT});
+  add("shared memory of 100 bytes", [](auto& c) { c.memory_bytes = 100; }, {PKV_TOO_LARGE});
+  add("shared memory of UINT64_MAX bytes", [](auto& c) { c.memory_bytes = UINT64_MAX; },
+      {PKV_TOO_LARGE});
+  add("shared memory, watermark 2^20", [](auto& c) { c.watermark = 1 << 20; },
+      {PKV_INVALID_ARGUMENT});
+  add("shared memory, layout PLAIN", [](auto& c) { c.layout = PKV_LAYOUT_PLAIN; },
+      {PKV_UNSUPPORTED});
+  add("shared memory, storage CONTIGUOUS", [](auto& c) { c.storage = PKV_STORAGE_CONTIGUOUS; },
       {PKV_UNSUPPORTED});
   return cases;
 }
@@ -362,6 +411,8 @@ std::vector<Case> state_cases() {
   };
   add("states", [=](auto&, auto& g) { of_states(g, 8); }, {PKV_OK});
   add("states and heads", [](auto&, auto& g) { g.state_bytes = 8; }, invalid);
+  add("states and dtype", [=](auto&, auto& g) { of_states(g, 8), g.dtype = PKV_F16; }, invalid);
+  add("states and window", [=](auto&, auto& g) { of_states(g, 8), g.window = 1; }, invalid);
   add("states of 2^64 - 1 bytes", [=](auto&, auto& g) { of_states(g, UINT64_MAX); },
       {PKV_OVERFLOW});
   add("states of 2^60 bytes", [=](auto&, auto& g) { of_states(g, uint64_t{1} << 60); },
@@ -489,7 +540,7 @@ std::vector<Function> cache_rows() {
                             },
                             {PKV_IO}});
   for (Function* row : {&plan, &create})
-    for (const auto& more : {runner_cases(), rotation_cases(), state_cases()})
+    for (const auto& more : {runner_cases(), rotation_cases(), shared_cases(), state_cases()})
       row->cases.insert(row->cases.end(), more.begin(), more.end());
   Function destroy{ROW(pkv_cache_destroy), {handle(Handle::cache, true)}};
   destroy.closes = true;

@@ -32,7 +32,8 @@ Change in_view(size_t at, std::function<void(pkv_kv_view&)> change) {
 
 void add_view_cases(Function& row, size_t at, bool writes) {
   const Wanted invalid = {PKV_INVALID_ARGUMENT};
-  const Wanted overlap = writes ? invalid : Wanted{PKV_OK};
+  // What only a write refuses.
+  const Wanted of_writes = writes ? invalid : Wanted{PKV_OK};
   const auto add = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
     row.cases.push_back({name, in_view(at, std::move(change)), std::move(wanted)});
   };
@@ -52,9 +53,10 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   add("no blocks", [](auto& v) { v.blocks = 0; }, invalid);
   add("blocks UINT64_MAX", [](auto& v) { v.blocks = UINT64_MAX; }, {PKV_OVERFLOW});
   add("k NULL", [](auto& v) { v.k = nullptr; }, invalid);
-  add("heads overlap", [](auto& v) { v.k_head_stride = dim - 1; }, overlap);
-  add("rows overlap", [](auto& v) { v.v_row_stride = dim; }, overlap);
-  add("blocks overlap", [](auto& v) { v.v_block_stride = 0; }, overlap);
+  add("v NULL, values given", [](auto& v) { v.v = nullptr; }, of_writes);
+  add("heads overlap", [](auto& v) { v.k_head_stride = dim - 1; }, of_writes);
+  add("rows overlap", [](auto& v) { v.v_row_stride = dim; }, of_writes);
+  add("blocks overlap", [](auto& v) { v.v_block_stride = 0; }, of_writes);
   add("row stride negative", [](auto& v) { v.k_row_stride = -1; }, {PKV_OUT_OF_RANGE});
   add("block stride INT64_MAX", [](auto& v) { v.k_block_stride = INT64_MAX; }, {PKV_OVERFLOW});
 }
