@@ -24,8 +24,9 @@ class ByteWriter {
   }
   template <class Number>
   void put_all(std::span<const Number> numbers) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(numbers.data());
-    bytes_.insert(bytes_.end(), bytes, bytes + numbers.size_bytes());
+    const size_t at = bytes_.size();
+    bytes_.resize(at + numbers.size_bytes());
+    if (!numbers.empty()) std::memcpy(bytes_.data() + at, numbers.data(), numbers.size_bytes());
   }
   std::span<const unsigned char> bytes() const { return bytes_; }
 
