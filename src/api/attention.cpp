@@ -1,4 +1,4 @@
-// The C functions of attention over memory of the caller's.
+// The C functions of attention over K and V in the caller's memory.
 #include <pagedkv/attention.h>
 
 #include "api/boundary.h"

@@ -64,12 +64,12 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
 // change while victims are chosen among them.
 void lease_others(uint64_t cache, std::vector<Lease>& leases) {
   const std::vector<uint64_t> handles = list_children(cache, Kind::session);
-  leases.reserve(leases.size() + handles.size());  // or each that fails would allocate all anew
+  leases.reserve(leases.size() + handles.size());  // so that a failing lease does not allocate
   for (const uint64_t handle : handles) {
     try {
       leases.emplace_back(handle, Kind::session, Access::read);
     } catch (const Error&) {
-      // The session is in use or in the list, or was closed meanwhile.
+      // The session is in use, is in the list, or was closed meanwhile.
     }
   }
 }

@@ -1,5 +1,5 @@
 // The object behind a batch handle: the batch and the handles of its sessions, which the batch
-// releases when it ends. A file of its own, because destroying a cache ends batches, too.
+// releases when it ends. It has its own file because destroying a cache also ends batches.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What every function of the C interface uses: guarded(), in which each of them runs, checks of
+// Shared by all functions of the C interface: guarded(), in which each of them runs, checks of
 // arguments, and conversions of structs and handles.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace pkv::api {
 
-// Keeps the sentence for pkv_last_error() on this thread, and returns the status.
+// Stores the error sentence for pkv_last_error() on this thread, and returns the status.
 pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
 
 // Runs the body of an exported function in the default floating-point environment, and refuses
@@ -68,8 +68,8 @@ uint64_t make_handle(Kind kind, std::unique_ptr<Object> object, uint64_t parent)
   return handle;
 }
 
-// For functions that fill a list of the caller's: sets *count to the number of entries needed, and
-// throws if the list has room for fewer.
+// For functions that fill a list in the caller's memory: sets *count to the number of entries
+// needed, and throws if the list has room for fewer.
 inline void check_capacity(size_t capacity, size_t needed, size_t* count, const char* name) {
   *count = needed;
   if (capacity < needed)

@@ -39,7 +39,7 @@ void delete_child(const Lease& lease) {
     case Kind::pool:
     case Kind::cache:
     case Kind::compute:
-      break;  // never a child
+      break;  // caches are never children
   }
 }
 
@@ -91,8 +91,8 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     tier::StoreTier* const started = tier.get();
     cache->set_tier(std::move(tier));
     *out = handle_from<pkv_cache>(make_handle(Kind::cache, std::move(cache), 0));
-    // The cache owns its store from here on. If an exception is thrown above, the store stays the
-    // caller's.
+    // From here on the cache owns its store. If an exception is thrown above, the caller keeps the
+    // store.
     if (started != nullptr) started->own_store();
   });
 }

@@ -1,4 +1,4 @@
-// The C functions of errors and versions, and the sentence of each thread's last error.
+// The C functions of errors and versions, and each thread's last error sentence.
 #include <pagedkv/pagedkv.h>
 
 #include <cstdio>

@@ -8,8 +8,8 @@
 
 namespace pkv::api {
 
-// Leases a compute context for reading: any number of calls use it at once. The handle may be NULL,
-// which stands for the default one.
+// Leases a compute context for reading, which any number of calls may do at once. A NULL handle
+// stands for the default context.
 class ComputeLease {
  public:
   explicit ComputeLease(pkv_compute handle) {

@@ -33,7 +33,7 @@ file::Options options_of(const pkv_file_config& config) {
           config.trust_salts != 0};
 }
 
-// The sessions and snapshots to save, frozen: either copied, or kept from changing by a lease.
+// The sessions and snapshots to save, which cannot change: each is either copied or leased.
 class FrozenItems {
  public:
   FrozenItems(pkv_cache cache, size_t n, const pkv_file_item* items) {
@@ -102,8 +102,8 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
     file::LoadedSessions loaded(lease.object<Cache>(), options_of(known), *source, capacity,
                                 &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
-    // Nothing below can fail. A session is not changed after its handle is open, because another
-    // thread may find it and use it at once.
+    // Nothing below can fail. A session is not changed after its handle is open, because from then
+    // on another thread may find and use it.
     loaded.publish();
     for (size_t i = 0; i < handles.size(); i++) {
       sessions[i] = handle_from<pkv_session>(handles[i].open());

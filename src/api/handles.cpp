@@ -1,4 +1,4 @@
-// How leases of slots are taken and given back, and how handles begin and end.
+// How leases of slots are taken and released, and how handles are opened and retired.
 #include "api/handles.h"
 
 #include <algorithm>
@@ -46,9 +46,9 @@ Slot& find(uint64_t handle, Kind kind) {
        (unsigned long long)handle);
 }
 
-// Ends an exclusive lease or a batch's hold. Only its holder changes the word while it has such a
-// mark, so a plain store suffices. Release: makes what was done to the object visible to the next
-// one who uses it.
+// Ends an exclusive lease or a batch's hold. While the word has such a mark, only the holder
+// changes it, so a plain store suffices. Release: makes what was done to the object visible to its
+// next user.
 void clear_mark(Slot& slot, uint64_t mark) noexcept {
   slot.word.store(slot.word.load(std::memory_order_relaxed) & ~mark, std::memory_order_release);
 }
@@ -95,7 +95,7 @@ Lease::Lease(Slot* locked) noexcept
       handle_(handle_of(*locked, locked->word.load(std::memory_order_relaxed))),
       access_(Access::write) {}
 
-// Throws if a slot with this word is not the handle's, or if another process made the object.
+// Throws if a slot with this word is not the handle's, or if another process created the object.
 void Lease::check(uint64_t word) const {
   // The kind bits of a forged handle may differ from the slot's.
   if (generation_of(word) != handle_ >> 32 || (word & live) == 0 ||
@@ -104,8 +104,8 @@ void Lease::check(uint64_t word) const {
   if (inherited() && access_ != Access::close) fail_forked(handle_);
 }
 
-// Takes a lease for closing an inherited object. The threads that held leases do not exist in this
-// process, but another thread of this process may be closing the same handle: one of them wins.
+// Takes a lease to close an inherited object. The threads that held leases do not exist in this
+// process. But two threads of this process may close the same handle at once: one of them wins.
 void Lease::acquire_inherited() {
   check(slot_->word.load(std::memory_order_acquire));
   const uint64_t now = os::fork_epoch();
@@ -135,8 +135,8 @@ bool Lease::acquire_plain() {
 }
 
 // Leases of striped objects. A reader counts itself in a stripe and then reads the word; a call
-// that wants the object exclusively marks the word and then reads the counts. stripes.h says why
-// they never miss each other; sometimes both see the other and both give up.
+// that wants exclusive access marks the word and then reads the counts. At least one of them sees
+// the other (stripes.h says why). If both do, both calls are refused.
 void Lease::acquire_striped_shared() {
   // Checked first, so that a stale handle does not touch the counts of the slot's next object.
   check(slot_->word.load(std::memory_order_acquire));
@@ -157,8 +157,8 @@ void Lease::acquire_striped_exclusive() {
   uint64_t word = slot_->word.load(std::memory_order_acquire);
   do {
     check(word);
-    // Checked before the mark is set: if there are readers anyhow, the mark would only turn others
-    // away.
+    // Checked before the mark is set: if there are readers already, the mark would only refuse
+    // others in vain.
     if ((word & written) || has_striped_readers()) fail_busy(handle_);
   } while (!slot_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst,
                                               std::memory_order_acquire));
@@ -225,12 +225,12 @@ uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_rel
 
 void Lease::retire() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
-  // Release: a thread that destroys the cache and no longer finds this child sees what closing the
-  // child did to the cache.
+  // Release: a thread that destroys the cache and no longer finds this child sees the changes that
+  // closing it made to the cache.
   slot->parent.store(0, std::memory_order_release);
   const uint64_t generation = (handle_ >> 32) + 1;
   slot->word.store(generation << 32, std::memory_order_release);
-  // A slot whose generations are used up stays out of use.
+  // A slot that has used all its generations stays out of use.
   if (generation < state_mask) slot_table().give_back(slot);
 }
 
@@ -264,7 +264,7 @@ NewHandle::~NewHandle() {
 uint64_t NewHandle::open() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
   const uint64_t word = slot->word.load(std::memory_order_relaxed) | live;
-  // Release: a thread that finds the handle sees all that was done to the object.
+  // Release: a thread that finds the handle sees everything that was done to the object.
   slot->word.store(word, std::memory_order_release);
   return handle_of(*slot, word);
 }

@@ -1,12 +1,12 @@
 // Handles, which lead to objects by an index and a generation, and leases, which keep an object
 // from being closed while a call uses it.
 //
-// A handle's index names a slot. The slot's word holds its generation and what uses the object now:
-// nothing, several readers, one writer, or a batch. One compare-and-swap checks the generation and
-// takes the lease. So a stale or forged handle is found before any pointer is followed, and no
-// object is closed while a call uses it. Pools and caches are read by many threads at once, which
-// would all write to one word; their readers count themselves in stripes of the slot instead. Slots
-// and stripes are never freed, and nothing here takes a lock.
+// A handle's index names a slot. The slot's word holds its generation and how the object is in use
+// now: not at all, by several readers, by one writer, or by a batch. One compare-and-swap checks
+// the generation and takes the lease. So a stale or forged handle is found before any pointer is
+// followed, and no object is closed while a call uses it. Many threads read pools and caches at
+// once, and would all write to one word; instead, these readers count themselves in stripes of the
+// slot. Slots and stripes are never freed, and nothing here takes a lock.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace pkv::api {
 enum class Access {
   read,   // shared with other readers; a session in a batch is read by leasing the batch
   write,  // exclusive
-  close   // exclusive, and also possible in a child that inherited the handle by fork()
+  close   // exclusive, and also allowed in a child that inherited the handle by fork()
 };
 
 struct Slot;
@@ -40,20 +40,20 @@ class Lease {
     return *static_cast<Object*>(address());
   }
   uint64_t handle() const { return handle_; }
-  // The handle of the cache that the object belongs to.
+  // The handle of the object's cache.
   uint64_t parent() const;
-  // True in a forked child if the parent process made the object. Another thread of the parent may
-  // have been changing it at the fork, so the child retires the handle and does not destroy the
-  // object: its memory stays until the process ends.
+  // True in a forked child if the parent process created the object. Another thread of the parent
+  // may have been changing the object at the fork, so the child retires the handle but does not
+  // destroy the object: its memory stays until the process ends.
   bool inherited() const;
 
-  // Makes the handle stale. Deleting the object is left to the caller.
+  // Makes the handle stale. The caller deletes the object.
   void retire() noexcept;
   // Turns this lease of a session into a batch's hold on it, which lasts until end_batch_hold().
   void give_to_batch(uint64_t batch) noexcept;
 
  private:
-  // For lock_child(): a lease of a slot that is locked already.
+  // For lock_child(): a lease of a slot that is already locked.
   explicit Lease(Slot* locked) noexcept;
   friend void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
@@ -68,11 +68,11 @@ class Lease {
   Slot* slot_;
   uint64_t handle_;
   Access access_;
-  uint64_t batch_ = 0;    // the batch that is leased in place of its session; 0 for none
+  uint64_t batch_ = 0;    // the batch that is leased instead of its session; 0 for none
   Stripes::Entry entry_;  // where this reader of an object with stripes is counted
 };
 
-// A handle that cannot be used or found until open() is called, which cannot fail. Code that makes
+// A handle that cannot be found or used until open() is called, which cannot fail. Code that makes
 // several handles prepares all of them before it opens the first, so that it hands out all or none.
 // A handle that is destroyed before it is opened has no effect.
 class NewHandle {
@@ -94,10 +94,10 @@ uint64_t add_handle(Kind kind, void* object, uint64_t parent);
 // Ends a batch's hold on a session.
 void end_batch_hold(uint64_t session) noexcept;
 
-// Leases everything that belongs to a cache, for the cache's destruction: batches, then snapshots,
-// then sessions. The caller has leased the cache for closing, so that no more of them are made:
-// making one needs a lease of the cache. Throws BUSY if a call uses one of them, and changes
-// nothing then.
+// Leases everything that belongs to a cache, so that the cache can be destroyed: batches, then
+// snapshots, then sessions. The caller has leased the cache for closing; as making one of these
+// needs a lease of the cache, no more are made. Throws BUSY, and changes nothing, if a call uses
+// one of them.
 std::vector<Lease> lock_children(uint64_t parent);
 
 // The kind that the handle claims; it may be forged.

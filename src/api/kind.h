@@ -1,5 +1,5 @@
-// The kinds of objects that handles lead to. A file of its own, because both the table of slots and
-// the leases on it need the kinds.
+// The kinds of objects that handles lead to. They have their own file because both the table of
+// slots and the leases need them.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace pkv::api {
 
 enum class Kind : uint8_t { pool = 1, cache, session, batch, snapshot, compute };
 
-// What a cache hands out and closes when it is destroyed. Batches come first, because a session in
-// a batch is reached through the batch's lease.
+// The objects that a cache creates, and closes when it is destroyed. Batches come first, because a
+// session in a batch is reached through the batch's lease.
 inline constexpr Kind children_of_cache[] = {Kind::batch, Kind::snapshot, Kind::session};
 
 inline const char* kind_name(Kind kind) {

@@ -1,4 +1,4 @@
-// The C functions of keys and values in memory of the caller's (pkv_kv_).
+// The C functions of keys and values in the caller's memory (pkv_kv_).
 #include <pagedkv/kv.h>
 
 #include <span>

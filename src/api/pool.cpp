@@ -16,7 +16,7 @@ struct PoolObject {
   memory::Pool pool;
 };
 
-// A lease of a pool for reading: the pool itself may be changed by many threads at once.
+// A lease of a pool for reading: many threads may change the pool itself at once.
 class PoolLease {
  public:
   explicit PoolLease(pkv_pool handle) : lease_(bits(handle), Kind::pool, Access::read) {}
@@ -30,7 +30,7 @@ void check_id(const memory::Pool& pool, uint32_t id) {
   if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
 }
 
-// Throws, with a sentence about the block, if an operation on it failed.
+// Throws an error about the block if an operation on it failed.
 void check(pkv_status status, const memory::Pool& pool, pkv_block block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);

@@ -21,14 +21,14 @@ class SessionLease {
   Lease lease_;
 };
 
-// The order of retentions in the prefix index, which evicts blocks of a lower rank first.
+// The rank of a retention in the prefix index, which evicts blocks of a lower rank first.
 uint8_t retention_rank(pkv_retention retention) {
   if (retention < PKV_RETENTION_LOW || retention > PKV_RETENTION_HIGH)
     fail(PKV_INVALID_ARGUMENT, "retention is %d; it must be -1 to 1", static_cast<int>(retention));
   return static_cast<uint8_t>(retention - PKV_RETENTION_LOW);
 }
 
-// The hold that lets a session match and publish prefixes; an empty one if it does neither.
+// The hold that lets a session match and publish prefixes; empty for a session that does neither.
 prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
     fail(PKV_INVALID_ARGUMENT, "prefix is %d; it must be 0 to 2", static_cast<int>(config.prefix));
@@ -149,7 +149,7 @@ pkv_status pkv_session_get_last_trim(pkv_session handle, uint64_t limit, uint64_
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
     const SessionLease session(handle, Access::read);
-    // This lease keeps the cache from being destroyed until it can find its new child.
+    // This lease keeps the cache from being destroyed before it can find its new child.
     const Lease cache(session.cache(), Kind::cache, Access::read);
     check_pointer(out, "out");
     auto child = std::make_unique<Session>(session->fork(), session->attributes());

@@ -10,7 +10,7 @@ namespace pkv::api {
 
 namespace {
 
-// The next head of a free list: the index of its first slot, and a tag that rises with each change.
+// The next head of a free list: the index of its first slot, and a tag that changes each time.
 uint64_t tagged(uint64_t head, uint32_t index) {
   return ((head >> index_bits) + 1) << index_bits | index;
 }
@@ -33,7 +33,7 @@ Slot* SlotTable::pop(std::atomic<uint64_t>& list) {
   uint64_t head = list.load(std::memory_order_acquire);
   while ((head & no_index) != no_index) {
     Slot* const slot = existing(head & no_index);
-    // The tag rises with each swap, so a head that was taken and given back meanwhile does not
+    // The tag rises with each swap, so a head that was taken and put back meanwhile does not
     // compare equal (the ABA problem).
     const uint64_t next = tagged(head, slot->next.load(std::memory_order_relaxed));
     if (list.compare_exchange_weak(head, next, std::memory_order_acquire)) return slot;

@@ -1,5 +1,5 @@
 // The slots that handles name: what a slot holds, how a handle names it, and the table of all slots
-// with its free lists. A file of its own, so that handles.cpp is about leases alone.
+// with its free lists. It has its own file so that handles.cpp deals only with leases.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@
 
 namespace pkv::api {
 
-// Whether readers of such an object are counted in stripes, because many threads read it at once.
+// Whether readers of such an object are counted in stripes, as many threads read it at once.
 constexpr bool is_striped(Kind kind) {
   return kind == Kind::pool || kind == Kind::cache || kind == Kind::compute;
 }
 
-// word = generation << 32 | state. Each slot has a cache line of its own, because the word of a
-// session changes with each call, which would slow down readers of a pool in the same line.
+// word = generation << 32 | state. Each slot has its own cache line: each call changes the word of
+// its session, which would slow down readers of a pool in the same line.
 struct alignas(64) Slot {
   std::atomic<uint64_t> word{uint64_t{1} << 32};
   std::atomic<uint64_t> holder{0};  // the batch that holds this session
@@ -27,12 +27,12 @@ struct alignas(64) Slot {
   std::atomic<Kind> kind{};
   // Written before the word becomes live, and read only under a lease.
   void* object = nullptr;
-  // Made for the first striped object in this slot, and kept for the next ones.
+  // Created for the first striped object in this slot, and kept for later ones.
   std::atomic<Stripes*> stripes{nullptr};
-  // The fork epoch in which the object was made. It is also read without a lease: a thread that
+  // The fork epoch in which the object was created. It is also read without a lease: a thread that
   // reads the epoch of the slot's next object then fails to take the lease.
   std::atomic<uint64_t> epoch{0};
-  // The epoch of a forked child that is closing the object it inherited; 0 for none.
+  // The epoch of a forked child that is closing an inherited object; 0 for none.
   std::atomic<uint64_t> closed_in{0};
 };
 
@@ -53,20 +53,20 @@ constexpr uint64_t state_mask = 0xFFFFFFFF;
 
 constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }
 
-// All slots of the process, in chunks that are made when they are needed, and two free lists. It
-// takes no lock.
+// All slots of the process, in chunks that are created on demand, and two free lists. It takes no
+// lock.
 class SlotTable {
  public:
-  // The slot with this index, or NULL if its chunk was never made.
+  // The slot with this index, or NULL if its chunk was never created.
   Slot* at(uint32_t index) const {
     if (index >= max_chunks * chunk_slots) return nullptr;
-    // Acquire: the slots of a chunk are made before it is published.
+    // Acquire: the slots of a chunk are initialised before it is published.
     Slot* const chunk = chunks_[index / chunk_slots].load(std::memory_order_acquire);
     return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
   }
 
-  // Takes a slot from a free list. Slots that have stripes are kept for objects that need stripes,
-  // so that there are never more stripes than there were such objects at one time.
+  // Takes a slot from a free list. Slots with stripes are kept for objects that need stripes, so
+  // there are never more stripes than the most such objects that were open at one time.
   Slot* take(bool striped);
   void give_back(Slot* slot);
 
@@ -93,7 +93,7 @@ class SlotTable {
   std::atomic<uint64_t> free_striped_{no_index};
 };
 
-// The table exists before any code runs and is never destroyed, because a handle may be used while
+// The table exists before any code runs and is never destroyed, because handles may be used while
 // the process ends.
 inline SlotTable& slot_table() {
   static constinit SlotTable table;

@@ -13,7 +13,7 @@ using namespace pkv::api;
 pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
   return guarded([&] {
     const Lease lease(bits(session), Kind::session, Access::read);
-    // This lease keeps the cache from being destroyed until it can find its new child.
+    // This lease keeps the cache from being destroyed before it can find its new child.
     const Lease cache(lease.parent(), Kind::cache, Access::read);
     check_pointer(out, "out");
     const Session& taken = lease.object<Session>();

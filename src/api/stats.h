@@ -1,5 +1,5 @@
-// Counters of a pool as the C interface shows them. They are the same for a pkv_pool and for a
-// layer group of a cache, so pool.cpp and cache.cpp share this.
+// The counters of a pool as the C interface shows them. A pkv_pool and a layer group of a cache
+// have the same ones, so pool.cpp and cache.cpp share this.
 #pragma once
 
 #include <pagedkv/stats.h>

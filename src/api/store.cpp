@@ -1,4 +1,4 @@
-// The C functions of stores behind a cache (pkv_store_), and of the store in a directory.
+// The C functions of the store behind a cache (pkv_store_), and of stores in a directory.
 #include <pagedkv/store.h>
 
 #include "api/boundary.h"

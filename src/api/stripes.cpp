@@ -1,4 +1,4 @@
-// Which thread has which stripe, and the barrier that makes their plain stores visible.
+// Which thread has which stripe, and the barrier that makes plain stores to stripes visible.
 #include "api/stripes.h"
 
 #include <pthread.h>
@@ -9,10 +9,10 @@
 
 namespace pkv::api {
 
-// The stripes that threads of their own have, as bits, and how they come back when a thread ends.
+// The stripes that single threads own, as bits, and how they are returned when a thread ends.
 class StripeOwners {
  public:
-  // Takes a stripe for this thread. Returns false if it cannot have one.
+  // Takes a stripe for this thread. Returns false if none is free.
   static bool take(uint32_t* stripe) noexcept {
     uint64_t free = free_.load(std::memory_order_relaxed);
     do {
@@ -21,7 +21,7 @@ class StripeOwners {
       // Acquire: what the stripe's last owner stored in it comes before what this thread stores.
     } while (!free_.compare_exchange_weak(free, free & (free - 1), std::memory_order_acquire,
                                           std::memory_order_relaxed));
-    // The key's destructor gives the stripe back. It is not called for NULL, hence the address.
+    // The key's destructor returns the stripe. It is not called for NULL, hence the address.
     if (key_.made.load(std::memory_order_relaxed) && pthread_setspecific(key_.key, &free_) == 0)
       return true;
     give_back(*stripe);
@@ -40,15 +40,15 @@ class StripeOwners {
     give_back(own);
   }
 
-  // Of the threads that had stripes at a fork() only this one exists in the child.
+  // Of the threads that owned stripes at a fork(), only this one exists in the child.
   static void begin_child() noexcept {
     const uint32_t own = Stripes::stripe_;
     free_.store(all & ~(own < Stripes::own_stripes ? uint64_t{1} << own : 0),
                 std::memory_order_relaxed);
   }
 
-  // Made when the library is loaded: a thread that comes earlier has no stripe of its own. Deleted
-  // with the library's code, which end_thread() is part of.
+  // Made when the library is loaded; a thread that makes a call before has no stripe of its own.
+  // Deleted when the library is unloaded, because end_thread() is part of its code.
   struct Key {
     Key() noexcept {
       made = pthread_key_create(&key, end_thread) == 0 &&
@@ -70,7 +70,7 @@ StripeOwners::Key StripeOwners::key_;
 
 namespace {
 
-// Whether plain stores can be made visible. The first thread to decide it decides for all.
+// Whether plain stores can be made visible. The first thread to find out decides for all.
 enum class Plain { undecided, possible, impossible };
 std::atomic<Plain> plain{Plain::undecided};
 

@@ -1,16 +1,16 @@
-// Counts of the calls that use a pool or a cache, which keep it from being closed meanwhile. Many
-// threads use such an object at once, so the count is split in stripes.
+// Counts of the calls that use a pool or a cache; they keep it from being closed meanwhile. Many
+// threads use such an object at once, so the count is split into stripes.
 //
 // Each of up to own_stripes threads has a stripe of its own, to which no other thread writes: it
-// enters and leaves by plain stores, where an atomic addition would take several times as long. The
+// enters and leaves by plain stores, where an atomic addition would take several times as long. All
 // other threads share stripes and change them by atomic additions.
 //
 // A call enters and then reads the mark that a closing call sets. The closing call sets the mark
-// and then reads the counts. One of the two must see the other, so neither may read before its
-// store is visible. Atomic additions are seq_cst and see to that themselves. For plain stores the
-// closing call does, between its store and its loads: it makes all threads of the process execute a
-// barrier. If a thread's store comes before its barrier, the closing call sees the count; if it
-// comes after, the thread then sees the mark.
+// and then reads the counts. At least one of the two must see the other, so neither may read before
+// its own store is visible. Atomic additions are seq_cst and ensure that themselves. For plain
+// stores the closing call ensures it: between its store and its loads, it makes all threads of the
+// process execute a barrier. If a thread's store comes before its barrier, the closing call sees
+// the count; if it comes after, the thread sees the mark.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +32,11 @@ class Stripes {
     bool own = false;  // no other thread writes to it
   };
 
-  // Finds out once in each process how stripes are used. Has to be called before the first object
-  // with stripes can be used.
+  // Decides, once per process, how stripes are used. Call it before the first object with stripes
+  // can be used.
   static void prepare() noexcept;
 
-  // Counts a call until leave(), which the same thread has to call.
+  // Counts a call until leave(), which the same thread must call.
   Entry enter() noexcept {
     const uint32_t stripe = thread_stripe();
     std::atomic<uint64_t>& calls = stripes_[stripe].calls;
@@ -57,10 +57,10 @@ class Stripes {
       entry.calls->fetch_sub(1, std::memory_order_release);
   }
 
-  // Makes the counts of all threads visible to this thread that entered before they could see a
+  // Makes visible to this thread the counts of all threads that entered before they could see a
   // mark of this thread.
   static void make_visible() noexcept;
-  // Whether any call is counted. If not, this thread also sees what those that left have done.
+  // Whether any call is counted. If not, this thread also sees what the earlier calls did.
   bool any() const noexcept {
     return std::any_of(stripes_.begin(), stripes_.end(), [](const Stripe& stripe) {
       return stripe.calls.load(std::memory_order_seq_cst) != 0;

@@ -1,5 +1,6 @@
-// Tasks that run on the threads of Workers while the thread that made them does something else. A
-// file of its own, since only saving and loading files use it; other code waits for its tasks.
+// Tasks that run on the threads of Workers while the thread that made them does something else.
+// They have their own file since only saving and loading files use them; other code waits for its
+// tasks.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 namespace pkv {
 
 // The thread that makes these tasks may block, for example in a read from a pipe. The tasks
-// themselves compute and never block, so they keep no thread of the arena waiting. finish() runs
-// all of them on the calling thread where no other thread can help: with one thread, with a
+// themselves compute and never block, so they do not keep the arena's threads waiting. Where no
+// other thread can help, finish() runs all of them on the calling thread: with one thread, with a
 // caller's runner (which returns only when everything is done), or without memory for the list.
 class BackgroundTasks {
  public:
@@ -29,8 +30,8 @@ class BackgroundTasks {
   BackgroundTasks(const BackgroundTasks&) = delete;
   BackgroundTasks& operator=(const BackgroundTasks&) = delete;
 
-  // Helps with the remaining tasks and waits until all are done. Throws what the first task to fail
-  // threw.
+  // Helps with the remaining tasks and waits until all are done. Rethrows the exception of the
+  // first task that failed.
   void finish();
 
  private:

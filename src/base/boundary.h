@@ -1,6 +1,6 @@
-// What the C functions of both libraries run in, so that no exception and no pthread_cancel() ends
-// them halfway: guarded() for exported functions, guarded_call() and guarded_close() for those in
-// the table of a store.
+// Wrappers in which the C functions of both libraries run, so that neither an exception nor
+// pthread_cancel() ends them halfway: guarded() for exported functions, guarded_call() and
+// guarded_close() for those in the table of a store.
 #pragma once
 
 #include <cerrno>
@@ -13,11 +13,11 @@
 
 namespace pkv {
 
-// Keeps the sentence of a call that failed for this thread, and returns the status. Each library
-// has one of its own, and the function that returns the sentence.
+// Stores the error sentence of a failed call for this thread, and returns the status. Each library
+// defines it, together with the function that returns the sentence.
 using KeepError = pkv_status (*)(pkv_status status, const char* sentence) noexcept;
 
-// Runs the body of an exported function. Turns exceptions into statuses and keeps their sentences.
+// Runs the body of an exported function. Turns exceptions into statuses and stores their sentences.
 template <class Body>
 pkv_status guarded(KeepError keep_error, const Body& body) noexcept {
   const os::WithoutCancellation no_cancellation;
@@ -50,7 +50,7 @@ int64_t guarded_call(const Body& body) noexcept {
   }
 }
 
-// Deletes what a store's table calls its user.
+// Deletes the object behind the `user` pointer of a store's table.
 template <class Object>
 void guarded_close(void* user) noexcept {
   const os::WithoutCancellation no_cancellation;

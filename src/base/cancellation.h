@@ -1,5 +1,5 @@
-// pthread_cancel() of a thread that is inside a call. In the header alone, so that both libraries
-// can use it.
+// Protection from pthread_cancel() of a thread that is inside a call. Header-only, so that both
+// libraries can use it.
 #pragma once
 
 #include <pthread.h>

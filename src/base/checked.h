@@ -24,8 +24,8 @@ inline uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
   return result;
 }
 
-// More bytes than any process has: the largest address spaces have 57 bits, and half of that is the
-// system's. A caller that claims more has miscounted, so nothing at such an address is read.
+// More bytes than any process has: the largest address spaces have 57 bits, and the system has half
+// of that. A caller that claims more has miscounted, so nothing at such an address is read.
 inline constexpr uint64_t max_process_bytes = uint64_t{1} << 56;
 
 // Returns the bytes of `count` elements in a caller's memory; throws if no process has that many.

@@ -1,4 +1,4 @@
-// Maps files without names, and has them read.
+// Maps unnamed files, and has the system read them ahead.
 #include "base/file_memory.h"
 
 #include <fcntl.h>
@@ -28,16 +28,16 @@ File open_directory(const char* path) {
   return File(descriptor, true, name);
 }
 
-// Returns whether a device that tells how full it is has room for a file of this size.
+// Whether the file's device has room for this size; true if the device does not report it.
 bool has_room(const File& file, size_t size) {
   struct statvfs all;
   if (fstatvfs(file.descriptor(), &all) != 0 || all.f_blocks == 0) return true;
-  const uint64_t free = geteuid() == 0 ? all.f_bfree : all.f_bavail;  // a part is for root alone
+  const uint64_t free = geteuid() == 0 ? all.f_bfree : all.f_bavail;  // some is reserved for root
   return ceil_div(size, all.f_frsize) <= free;
 }
 
-// Takes room for all of a file: without it a later write would raise SIGBUS. A device that does not
-// have so much is asked before, since it would be full for a moment before it says so.
+// Takes all of a file's room at once, or a later write could raise SIGBUS. A device with too little
+// room is asked first, since a failing allocation would fill it for a moment.
 void take_room(File& file, size_t size) {
   const int error = has_room(file, size) ? file.allocate(size) : ENOSPC;
   if (error == 0) return;
@@ -46,9 +46,9 @@ void take_room(File& file, size_t size) {
   fail_io(sentence, file.name(), error);
 }
 
-// Keeps the memory out of forked children and core dumps. A child would see what its parent writes
-// and keep the file's room taken after the parent has ended; a dump would copy the file. Where the
-// system refuses one of these, nothing else is lost.
+// Keeps the memory out of forked children and core dumps. A child would see its parent's writes and
+// keep the file's room taken after the parent has ended; a dump would copy the file. If the system
+// refuses one of these, nothing else is lost.
 void keep_in_process(void* memory, size_t size) {
   (void)madvise(memory, size, MADV_DONTFORK);
   (void)madvise(memory, size, MADV_DONTDUMP);
@@ -72,7 +72,7 @@ void unmap_file(void* memory, size_t size) { munmap(memory, size); }
 void read_ahead(const void* memory, size_t size) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory) / page * page;
-  // A refusal costs time alone: what is not read ahead is read when it is used.
+  // A refusal costs only time: what is not read ahead is read when it is used.
   (void)madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(memory) + size - begin,
                 MADV_WILLNEED);
 }

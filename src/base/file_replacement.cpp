@@ -1,5 +1,5 @@
-// How a new file takes the place of an old one: it is written without a name or under a locked
-// random name, and gets its own name by link or rename when it is complete.
+// How a new file replaces an old one: it is written without a name or under a locked random name,
+// and gets its real name by link or rename when it is complete.
 #include "base/file_replacement.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ namespace pkv::os {
 
 namespace {
 
-constexpr uint32_t private_mode = 0600;  // prompts and what follows from them are private
+constexpr uint32_t private_mode = 0600;  // prompts and answers are private
 constexpr std::string_view name_prefix = ".pagedkv-", name_suffix = ".tmp";
 constexpr size_t name_digits = 16;
 
@@ -45,15 +45,15 @@ bool is_same(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Whether proc_link() leads to the file: in a changed root /proc may be missing, or be anything.
+// Whether proc_link() leads to the file: in a chroot, /proc may be missing or be anything.
 bool has_proc_link(int descriptor) {
   struct stat file, linked;
   return fstat(descriptor, &file) == 0 && stat(proc_link(descriptor).c_str(), &linked) == 0 &&
          is_same(file, linked);
 }
 
-// Takes an exclusive lock without waiting; returns false if somebody else has a lock. Where a file
-// system has no locks this succeeds: remove_orphan() gets no lock there either, so it removes
+// Takes an exclusive lock without waiting; returns false if another process has a lock. On a file
+// system without locks this succeeds: remove_orphan() gets no lock there either, so it removes
 // nothing.
 bool lock_exclusively(int descriptor) {
   return flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -127,7 +127,7 @@ std::optional<File> TemporaryFile::create_named() {
   std::optional<File> file;
   try {
     file.emplace(descriptor, true, path_);
-  } catch (...) {  // there is no memory for the path
+  } catch (...) {  // no memory for the path
     remove();
     throw;
   }
@@ -167,8 +167,7 @@ void TemporaryFile::publish(const std::string& name) {
 namespace {
 
 // Removes the temporary files that killed processes left in a directory. In a directory with many
-// names only one save in 64 looks at all of them, so that most saves do not pay for the files
-// beside theirs.
+// names only one save in 64 does this, so that most saves do not pay for unrelated files.
 void remove_orphans(const File& directory) {
   constexpr size_t max_names = 1024, full_scan_interval = 64;
   size_t seen = 0;
@@ -178,8 +177,8 @@ void remove_orphans(const File& directory) {
   });
 }
 
-// Whether a file has, or may have, an access control list. The group's bits of its mode are then a
-// mask and not the rights of the group.
+// Whether a file has, or may have, an access control list. The group bits of its mode are then a
+// mask and not the group's rights.
 bool has_acl(int directory, const std::string& name) {
   const std::string path = proc_link(directory) + '/' + name;
   return lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) >= 0 ||
@@ -236,8 +235,8 @@ FileReplacement::FileReplacement(File directory, std::string name, bool durable)
               0},
       temporary_(target_.directory, target_.path) {}
 
-// Keeps the rights of group and others only if the new file can get the group that the old file's
-// rights were meant for.
+// Keeps the rights of group and others only if the new file can get the old file's group, for which
+// they were meant.
 void FileReplacement::set_mode() {
   if (target_.mode == private_mode) return;
   const int file = temporary_.file().descriptor();

@@ -1,6 +1,6 @@
-// Putting a complete new file in the place of an old one, atomically and durably. A file of its
-// own, because this has to hold against crashes and against other users of the same directory;
-// files.h only reads and writes.
+// Replaces an old file by a complete new one, atomically and durably. It has its own file because
+// it must hold against crashes and against other users of the same directory; files.h only reads
+// and writes.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,8 +16,8 @@ namespace pkv::os {
 // ---- Temporary files ----------------------------------------------------------------------------
 
 // A new file in a directory, which only its owner can read and write, and which gets its name when
-// it is complete. Until then it has no name where the file system allows that (O_TMPFILE), and a
-// random name elsewhere. While it has a random name, its writer holds an exclusive lock (flock) on
+// it is complete. Until then it has no name where the file system allows that (O_TMPFILE), and
+// elsewhere a random one. While it has a random name, its writer holds an exclusive lock (flock) on
 // it, so that a process that finds such a file can tell whether its writer still runs.
 class TemporaryFile {
  public:
@@ -29,7 +29,7 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   File& file() { return file_; }
-  // Gives the file this name in its directory, replacing the file that has the name now, if any.
+  // Gives the file this name in its directory. Replaces a file that already has the name.
   void publish(const std::string& name);
 
  private:
@@ -53,9 +53,9 @@ bool remove_orphan(int directory, const char* name);
 
 // ---- Replacement --------------------------------------------------------------------------------
 
-// A new file that replaces the file at a path when it is complete: whoever opens the path gets the
-// old file or the new one, and never a part. Only its owner can read and write the new file, unless
-// the old file's mode can be trusted: see mode_to_keep().
+// A new file that replaces the file at a path when it is complete: a process that opens the path
+// gets the old file or the new one, never a part. Only its owner can read and write the new file,
+// unless the old file's mode can be trusted: see mode_to_keep().
 class FileReplacement {
  public:
   // Also removes temporary files that killed processes left in the directory. With durable set,
@@ -85,11 +85,10 @@ class FileReplacement {
   TemporaryFile temporary_;
 };
 
-// The mode of a file that replaces an old one. It is the old one's permissions, without set-id
-// bits, if nobody but the effective user can have put the old file there; else 0600. That is
-// certain if the old file is the user's and has no other name (hard link), and nobody else can have
-// given it this name: the directory is the user's or root's, and is sticky or not writable by
-// others.
+// The mode of a file that replaces an old one: the old permissions, without set-id bits, if only
+// the effective user can have put the old file there; otherwise 0600. That is certain if the old
+// file is the user's and has no other name (hard link), and nobody else can have given it this
+// name: the directory is the user's or root's, and is sticky or not writable by others.
 uint32_t mode_to_keep(const struct stat& directory, const struct stat& old);
 
 }  // namespace pkv::os

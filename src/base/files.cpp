@@ -1,4 +1,4 @@
-// Files by descriptors. System calls that a signal interrupts are repeated.
+// Files by descriptors. System calls are repeated when a signal interrupts them.
 #include "base/files.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 namespace pkv::os {
 
 void fail_io(const char* what, const std::string& name, int error) {
-  // Of a long name the end is shown, which says more than the beginning.
+  // Of a long name, the end is shown: it says more than the beginning.
   const size_t shown = name.size() > 120 ? name.size() - 120 : 0;
   try {
     fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown,
@@ -37,8 +37,8 @@ void check_regular(const struct stat& status, const char* what, const std::strin
 
 namespace {
 
-// Keeps a write from ending the process by a signal: it is blocked meanwhile, and taken from the
-// queue afterwards. It does nothing if the signal was pending before.
+// Keeps a signal that a write raises from ending the process: the signal is blocked meanwhile, and
+// taken from the queue afterwards. It does nothing if the signal was already pending.
 class SignalGuard {
  public:
   explicit SignalGuard(int signal) {
@@ -71,8 +71,8 @@ bool is_regular(int descriptor) {
   return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-// The signal that a write may raise: SIGXFSZ where a file gets larger than this process may make
-// one, SIGPIPE where nobody reads.
+// The signal that a write may raise: SIGXFSZ where a file would exceed this process's size limit,
+// SIGPIPE where nobody reads.
 int signal_of_writes(int descriptor) { return is_regular(descriptor) ? SIGXFSZ : SIGPIPE; }
 
 }  // namespace
@@ -150,8 +150,8 @@ File open_to_read(const char* path) {
   struct stat status;
   if (lstat(path, &status) != 0) fail_io("cannot open", path, errno);
   check_regular(status, "cannot read", path);
-  // Somebody may have put a FIFO there meanwhile; without O_NONBLOCK opening it would wait for a
-  // writer.
+  // Another process may have put a FIFO there meanwhile; without O_NONBLOCK, opening it would wait
+  // for a writer.
   const int descriptor = retry_on_eintr(
       [&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY); });
   if (descriptor < 0) fail_io("cannot open", path, errno);

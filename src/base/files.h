@@ -1,5 +1,5 @@
-// Reading and writing files and directories by descriptors. What the system refuses becomes an
-// IoError, whose sentence has the name of the file and the errno.
+// Reading and writing files and directories by descriptors. If the system refuses an operation, it
+// throws an IoError, whose sentence has the name of the file and the errno.
 #pragma once
 
 #include <sys/stat.h>
@@ -23,13 +23,14 @@ struct IoError : Error {
 // Throws an IoError: "cannot open /a/file: No such file or directory (errno 2)".
 [[noreturn]] void fail_io(const char* what, const std::string& name, int error);
 
-// Throws an IoError if the file is not a regular one; `what` begins the sentence for a directory.
+// Throws an IoError if the file is not a regular one; for a directory the sentence begins with
+// `what`.
 void check_regular(const struct stat& status, const char* what, const std::string& name);
 
 class File {
  public:
-  // Closes the descriptor if it is owned: with the object, or if there is no memory for the name,
-  // which is for error sentences.
+  // Closes the descriptor, if it is owned, when the object is destroyed, or when there is no memory
+  // for the name. The name is for error sentences.
   File(int descriptor, bool owned, std::string_view name);
   File(File&& other) noexcept;
   ~File();
@@ -45,7 +46,7 @@ class File {
   // Takes room for all of a file of this size. Returns 0, or an errno.
   int allocate(uint64_t size);
   void sync() const;
-  // The bytes from the position to the end; nothing for what is not a regular file.
+  // The number of bytes from the position to the end; nothing if this is not a regular file.
   std::optional<uint64_t> remaining() const;
   uint64_t position() const;
   void seek(uint64_t position);
@@ -55,12 +56,12 @@ class File {
 
   int descriptor_;
   bool owned_;
-  int signal_;  // that a write may raise
+  int signal_;  // the signal that a write may raise
   std::string name_;
 };
 
 // Opens a regular file for reading. It follows no symbolic link at the end of the path, and opens
-// no FIFO or device, because opening one can have effects of its own.
+// no FIFO or device, because opening one can have side effects.
 File open_to_read(const char* path);
 
 // Calls visit(name) for each name in a directory except "." and "..", until visit returns false.

@@ -1,4 +1,4 @@
-// A library whose threads a forked child does not have.
+// For a dependency whose threads a forked child does not have.
 #pragma once
 
 #include <atomic>
@@ -8,11 +8,11 @@
 
 namespace pkv {
 
-// Remembers the process that first used such a library. A child of it cannot use the library: it
+// Remembers the first process that used such a dependency. A forked child cannot use it: the child
 // does not have the threads, and they may have held locks at the fork.
 class FirstProcess {
  public:
-  // Returns false if an ancestor of this process used the library before the fork.
+  // Returns false if an ancestor of this process used the dependency before the fork.
   bool claim() {
     const uint64_t now = os::fork_epoch() + 1;
     uint64_t before = 0;
@@ -20,7 +20,7 @@ class FirstProcess {
   }
 
  private:
-  std::atomic<uint64_t> epoch_{0};  // The fork epoch of that process, plus 1. 0: there is none yet.
+  std::atomic<uint64_t> epoch_{0};  // the fork epoch of that process, plus 1; 0 while there is none
 };
 
 }  // namespace pkv

@@ -1,15 +1,15 @@
-// The floating-point environment in which the library computes. It belongs to a thread, and hosts
-// change it: to flush subnormal numbers to zero, to round in another direction, to trap.
+// The floating-point environment in which the library computes. Each thread has its own, and hosts
+// change it: to flush subnormal numbers to zero, to change the rounding direction, to trap.
 #pragma once
 
 #include <stdint.h>
 
 namespace pkv {
 
-// Gives this thread the default environment of IEEE 754 while it lives, so that the bits of a
-// result depend neither on the thread that computes it nor on what a host has set in its threads.
-// A thread in the default environment keeps the exceptions that were raised; any other one gets its
-// environment back as it was.
+// Gives this thread the default IEEE 754 environment while it lives, so that the bits of a result
+// depend neither on the thread that computes it nor on what a host has set in its threads. A thread
+// that was in the default environment keeps the exception flags that were raised; any other thread
+// gets its environment back as it was.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() : before_(get()) {

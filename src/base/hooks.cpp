@@ -1,4 +1,4 @@
-// Checks that do not depend on which object a config is for.
+// Checks of hooks and thread counts, which are the same for every config that has them.
 #include "base/hooks.h"
 
 #include <algorithm>

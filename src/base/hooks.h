@@ -1,4 +1,4 @@
-// Checks of the hooks and the thread count that a config has.
+// Checks of the hooks and the thread count in a config.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -17,8 +17,8 @@ void check_runner(const pkv_runner* runner, uint32_t threads);
 // Throws INVALID_ARGUMENT for more threads than are possible.
 void check_threads(uint32_t threads);
 
-// The number of threads that a config asks for: the runner's, `threads`, or one per processor if
-// that is 0.
+// The number of threads that a config asks for: the runner's, or `threads`, or one per CPU if that
+// is 0.
 uint32_t count_threads(const pkv_runner* runner, uint32_t threads);
 
 }  // namespace pkv

@@ -10,11 +10,11 @@
 
 namespace pkv {
 
-// Lets at most one line through per interval, however many threads try at once.
+// Lets at most one line through per interval, however many threads log at once.
 class LogInterval {
  public:
   explicit LogInterval(std::chrono::seconds seconds) : interval_(seconds) {}
-  // Returns true if a line may be said now, and starts the next interval.
+  // Returns true if a line may be logged now, and starts the next interval.
   bool begin() noexcept;
 
  private:
@@ -25,10 +25,10 @@ class LogInterval {
 // Calls the caller's logger, if there is one. Any thread may do so.
 class Logger {
  public:
-  // `logger` may be NULL: then nothing is said.
+  // If `logger` is NULL, nothing is logged.
   explicit Logger(const pkv_logger* logger) : logger_(logger != nullptr ? *logger : pkv_logger{}) {}
   bool listens() const { return logger_.log != nullptr; }
-  // Says one printf-formatted line of at most 255 characters.
+  // Logs one printf-formatted line of at most 255 characters.
   void log(pkv_log_level level, const char* format, ...) const noexcept
       __attribute__((format(printf, 3, 4)));
 
@@ -39,8 +39,8 @@ class Logger {
   const pkv_logger logger_;
 };
 
-// Keeps the lines that this thread logs while it lives, and says them at its end. Whoever holds a
-// lock that steps wait for makes one before it locks, since a logger may stand still.
+// Holds back the lines that this thread logs while it lives, and logs them at its end. A thread
+// makes one before it takes a lock that steps wait for, since a logger may block.
 class DelayedLines {
  public:
   DelayedLines();
@@ -57,7 +57,7 @@ class DelayedLines {
   };
 
   size_t count_ = 0;
-  std::array<Line, 2> lines_;  // A third line is said at once.
+  std::array<Line, 2> lines_;  // a third line is logged at once
 };
 
 }  // namespace pkv

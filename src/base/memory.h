@@ -9,8 +9,8 @@
 
 namespace pkv {
 
-// Thrown when a hook returned memory that is not aligned as requested. It is a bad_alloc, so that
-// code that can continue without memory handles this, too.
+// Thrown when a hook returned memory that is not aligned as requested. It is a bad_alloc, so code
+// that can continue without memory handles it, too.
 class Misaligned : public std::bad_alloc {
  public:
   Misaligned(const void* memory, size_t alignment) noexcept;
@@ -20,8 +20,8 @@ class Misaligned : public std::bad_alloc {
   char text_[128];
 };
 
-// True while this thread is inside one of the caller's hooks. The C boundary then refuses calls
-// (PKV_REENTRANT).
+// True while this thread is inside one of the caller's hooks. Meanwhile the C boundary refuses
+// calls (PKV_REENTRANT).
 bool in_hook();
 
 // Makes in_hook() true while it lives.

@@ -1,6 +1,6 @@
 // Finds the OpenMP library that the process has loaded, and runs tasks on its threads. libgomp,
-// libomp and libiomp5 all have the function that GCC calls for a parallel region; it is looked up
-// at run time, so that the library depends on none of them.
+// libomp and libiomp5 all have the function that GCC calls for a parallel region. It is looked up
+// at run time, so that this library depends on none of them.
 #include "base/openmp_runner.h"
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ struct Region {
   }
 };
 
-// The same for all runners: what was found once stays loaded as long as somebody computes with it.
+// All runners share it: once found, the library stays loaded.
 constinit std::atomic<Parallel> parallel{nullptr};
 
 constinit FirstProcess openmp_user;

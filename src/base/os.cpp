@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t huge_page = size_t{2} << 20;
 
-// A size that is too large to be rounded is returned as it is: mmap() refuses it.
+// A size that is too large to be rounded up is returned as it is: mmap() refuses it.
 size_t round_to_pages(size_t size, pkv_huge_pages huge_pages) {
   const size_t page =
       huge_pages == PKV_HUGE_PAGES_REQUIRE ? huge_page : static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -40,22 +40,22 @@ size_t round_to_pages(size_t size, pkv_huge_pages huge_pages) {
 
 std::atomic<uint64_t> epoch{0};
 
-// Its initialization registers the handler when the library is loaded.
+// Initializing it registers the handler when the library is loaded.
 [[maybe_unused]] const int fork_handler =
     pthread_atfork(nullptr, nullptr, [] { epoch.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 
 void* map(size_t size, pkv_huge_pages huge_pages, bool* huge) {
-  // Huge pages that are required are reserved at once: with MAP_NORESERVE a missing one would raise
-  // SIGBUS at its first use.
+  // If huge pages are required, they are reserved at once: with MAP_NORESERVE a missing page would
+  // raise SIGBUS at its first use.
   const bool required = huge_pages == PKV_HUGE_PAGES_REQUIRE;
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (required ? MAP_HUGETLB : MAP_NORESERVE);
   void* memory =
       mmap(nullptr, round_to_pages(size, huge_pages), PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   *huge = required;
-  // Keys and values of a large cache would make a core dump as large, and show what users said.
+  // The K and V of a large cache would make a core dump as large, and show what users said.
   (void)madvise(memory, round_to_pages(size, huge_pages), MADV_DONTDUMP);
   if (huge_pages == PKV_HUGE_PAGES_ADVISE)
     *huge = madvise(memory, round_to_pages(size, huge_pages), MADV_HUGEPAGE) == 0;
@@ -81,7 +81,7 @@ void populate(void* memory, size_t size) {
 uint64_t random_number() noexcept {
   uint64_t number = 0;
   if (getrandom(&number, sizeof number, GRND_NONBLOCK) == sizeof number) return number;
-  // Where a filter refuses the call, what the kernel gave this process at its start is as secret.
+  // If a seccomp filter refuses the call, the kernel's random bytes for this process are as secret.
   const auto* const at_start = reinterpret_cast<const void*>(getauxval(AT_RANDOM));
   if (at_start != nullptr) std::memcpy(&number, at_start, sizeof number);
   return number ^
@@ -89,8 +89,8 @@ uint64_t random_number() noexcept {
 }
 
 void lower_priority() {
-  // On Linux this sets the priority of the calling thread alone. If it is refused, the thread runs
-  // at its old priority, which is correct as well.
+  // On Linux this sets the priority of only the calling thread. If it is refused, the thread runs
+  // at its old priority, which is correct, too.
   (void)setpriority(PRIO_PROCESS, 0, 10);
 }
 
@@ -129,11 +129,11 @@ bool prepare_process_barrier() {
 }
 
 void process_barrier() {
-  // A child is registered as its parent was, since Linux copies that at fork(). Should another
-  // kernel not do so, the child is registered here.
+  // A child is registered if its parent was, since Linux copies that at fork(). If another kernel
+  // does not, the child registers here.
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) || prepare_process_barrier()) return;
-  // The process has given up the system call since (seccomp). Processors make their stores visible
-  // within microseconds, and all at once when they change the thread that they run.
+  // Since registering, the process has forbidden itself the system call (seccomp). CPUs make their
+  // stores visible within microseconds, and all at once at a context switch.
   timespec time{0, 1'000'000};
   while (nanosleep(&time, &time) != 0) {
   }

@@ -1,5 +1,5 @@
-// What the library asks of the operating system besides files: memory pages, processors and
-// threads, and fork().
+// What the library asks of the operating system besides files: memory pages, CPUs and threads, and
+// fork().
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -10,43 +10,43 @@
 
 namespace pkv::os {
 
-// Maps size bytes of zeroed memory, rounded up to whole pages; size > 0. Core dumps do not have it.
-// Returns nullptr if the system refuses. *huge tells whether the memory has huge pages, or may get
-// them.
+// Maps `size` bytes of zeroed memory, rounded up to whole pages; size > 0. Core dumps leave it out.
+// Returns nullptr if the system refuses. Sets *huge to whether the memory has huge pages, or may
+// get them.
 void* map(size_t size, pkv_huge_pages huge_pages, bool* huge);
 
 // Undoes map() with the same size and huge_pages.
 void unmap(void* memory, size_t size, pkv_huge_pages huge_pages);
 
-// Makes the system back [memory, memory + size) with pages now, without changing a byte of it.
+// Makes the system back [memory, memory + size) with pages now, without changing a byte.
 void populate(void* memory, size_t size);
 
-// Returns a number that nobody outside of this process can guess.
+// Returns a number that nobody outside this process can guess.
 uint64_t random_number() noexcept;
 
-// Bytes of memory that the machine has.
+// The machine's memory in bytes.
 uint64_t physical_memory();
 
-// The number of processors that this process may run on.
+// The number of CPUs that this process may run on.
 unsigned processor_count();
 
-// Lowers the priority of this thread: while other threads want a processor, it gets about a tenth
-// of one.
+// Lowers the priority of this thread: while other threads want a CPU, it gets about a tenth of one.
 void lower_priority();
 
-// The processor time that this thread has used.
+// The CPU time that this thread has used.
 std::chrono::nanoseconds thread_time();
 
-// Asks the system for what process_barrier() needs. Returns false if it refuses that, and under
+// Asks the system for what process_barrier() needs. Returns false if the system refuses, and under
 // ThreadSanitizer, which does not see such barriers.
 bool prepare_process_barrier();
 
-// Makes each thread of this process execute a memory barrier now: what it stored before is visible
-// to the calling thread, and it sees what the calling thread stored. Has to be prepared.
+// Makes each thread of this process execute a memory barrier now: the calling thread sees all that
+// they stored before, and they see all that it stored. prepare_process_barrier() must have returned
+// true.
 void process_barrier();
 
-// A number that rises by one in the child at each fork(). An object that was made under another
-// epoch was inherited from the parent.
+// A number that rises by one in the child at each fork(). An object that was made in another epoch
+// was inherited from the parent.
 uint64_t fork_epoch();
 
 }  // namespace pkv::os

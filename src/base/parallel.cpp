@@ -91,8 +91,8 @@ Workers::Workers(unsigned threads, const pkv_runner& runner)
       arena_(runner.run == nullptr && threads_ > 1 ? make_arena(threads_) : nullptr) {}
 
 Workers::~Workers() {
-  // In a forked child the arena is leaked: its threads do not exist there, and its locks may be
-  // held for ever.
+  // In a forked child the arena is leaked: its threads do not exist there, and its locks may stay
+  // held forever.
   if (arena_ && !arena_->has_its_threads()) arena_.release();
 }
 
@@ -114,7 +114,7 @@ void Workers::lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept {
   try {
     arena_->lend_threads(tasks);
   } catch (...) {
-    // Memory was refused: the thread that waits for the tasks runs them.
+    // No memory: the thread that waits for the tasks runs them.
   }
 }
 

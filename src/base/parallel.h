@@ -1,5 +1,5 @@
 // The library's threads: a oneTBB arena with a fixed number of threads, or the caller's own runner.
-// Everything that runs in parallel goes through this header, so that no other room knows oneTBB.
+// Everything that runs in parallel goes through this header; no other room uses oneTBB.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -56,8 +56,8 @@ class Workers {
   std::unique_ptr<Arena> arena_;
 };
 
-// Threads that stay from call to call: parallel_tbb.cpp has those of oneTBB, and parallel_pool.cpp
-// the library's own. A build has one of the two files.
+// Threads that are kept between calls: parallel_tbb.cpp uses oneTBB's, parallel_pool.cpp the
+// library's own. A build has one of the two files.
 class Workers::Arena {
  public:
   virtual ~Arena() = default;

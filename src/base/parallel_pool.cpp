@@ -1,6 +1,5 @@
-// Workers on threads of the library's own. Builds without oneTBB have them, such as the one of the
-// Rust crate that carries the sources, and builds for ThreadSanitizer, which does not see into
-// oneTBB.
+// Workers on threads of the library's own. Builds without oneTBB use them: the Rust crate that
+// carries the sources, and builds for ThreadSanitizer, which does not see into oneTBB.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -20,7 +19,7 @@ namespace pkv {
 namespace {
 
 // How often an idle thread looks for work before it sleeps. The layers of a model follow each other
-// within some tens of microseconds, and waking a thread that sleeps takes as long as that.
+// within some tens of microseconds, and waking a sleeping thread takes about as long.
 constexpr int looks_before_sleep = 100;
 
 // One call of Workers::run(), on the stack of the thread that called it.
@@ -28,7 +27,7 @@ struct PoolCall {
   TaskList& tasks;
   std::atomic<unsigned> helpers{0};  // threads of the pool that work on the call now
   // The pool's mutex protects these two.
-  unsigned workers = 1;  // numbers of workers that were given out; 0 is the caller's
+  unsigned workers = 1;  // worker numbers handed out; 0 is the caller's
   PoolCall* newer = nullptr;
 };
 
@@ -51,7 +50,7 @@ class ThreadPool final : public Workers::Arena {
   void help_with_list(std::unique_lock<std::mutex>& lock);
   void wait_for_work(std::unique_lock<std::mutex>& lock);
 
-  const unsigned max_workers_;  // of one call, with the thread that makes it
+  const unsigned max_workers_;  // of one call, its caller included
   std::mutex mutex_;
   std::condition_variable work_came_, helper_left_;
   std::atomic<uint64_t> work_count_{0};  // rises with each piece of work; idle threads watch it
@@ -72,8 +71,8 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// Starts the threads at the first call, since many a cache never computes. If the system gives
-// fewer threads than asked for, those that began do the work.
+// Starts the threads at the first call, since many caches never compute. If the system starts fewer
+// threads than asked for, those that started do the work.
 void ThreadPool::start_threads() {
   if (started_) return;
   started_ = true;
@@ -85,7 +84,7 @@ void ThreadPool::start_threads() {
   }
 }
 
-// Wakes as many sleeping threads as can find a task. The mutex is held.
+// Wakes as many sleeping threads as can find a task. The caller holds the mutex.
 void ThreadPool::wake(size_t tasks) {
   work_count_.fetch_add(1, std::memory_order_relaxed);
   if (tasks >= sleepers_) return work_came_.notify_all();
@@ -168,7 +167,7 @@ void ThreadPool::wait_for_work(std::unique_lock<std::mutex>& lock) {
   sleepers_--;
 }
 
-// What a thread of the pool does all its life.
+// The loop of a pool thread.
 void ThreadPool::work() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
@@ -184,8 +183,7 @@ void ThreadPool::work() {
 
 }  // namespace
 
-// As with oneTBB, there are never more threads than processors, where they would wait for each
-// other.
+// As with oneTBB, there are never more threads than CPUs, where they would wait for each other.
 unsigned Workers::limit_threads(unsigned threads) {
   return std::min(threads, os::processor_count());
 }

@@ -17,7 +17,7 @@ constinit FirstProcess tbb_user;
 class TbbArena final : public Workers::Arena {
  public:
   // The arena is initialized here and not by its first execute(): if memory is refused there,
-  // oneTBB leaves the arena locked for ever.
+  // oneTBB leaves the arena locked forever.
   explicit TbbArena(unsigned threads) : arena_(static_cast<int>(threads)) { arena_.initialize(); }
 
   // The loop is isolated, so that a caller that is itself a task of oneTBB does not pick up its own
@@ -47,7 +47,7 @@ class TbbArena final : public Workers::Arena {
 
 }  // namespace
 
-// Limits the number of threads to what oneTBB runs in this process; it prints a warning when it is
+// Limits the number of threads to what oneTBB runs in this process; it prints a warning if it is
 // asked for more.
 unsigned Workers::limit_threads(unsigned threads) {
   if (threads <= 1 || !tbb_user.claim()) return threads;

@@ -1,11 +1,10 @@
-// A lock that many readers or one writer may hold, for work of some microseconds: to sleep and wake
-// takes longer than that, so a thread that finds it taken first spins, then lets other threads run,
-// and only then sleeps. A writer that waits goes before readers that come later, so that they
-// cannot starve it.
+// A lock for many readers or one writer, for work of some microseconds. To sleep and wake takes
+// longer than that, so a thread that finds the lock taken first spins, then yields, and only then
+// sleeps. A waiting writer goes before readers that come later, so that they cannot starve it.
 //
-// No thread spins without end: one that has a real-time priority would keep the thread that it
-// waits for from running. So a reader that finds nobody in the lock, but a writer that waits and
-// does not come, goes first after a while.
+// No thread spins without end: a spinning thread with a real-time priority would keep the thread
+// that it waits for from running. So if a reader finds that only a writer waits, and the writer
+// does not take the lock for a while, the reader goes first.
 #pragma once
 
 #include <atomic>
@@ -48,7 +47,7 @@ class ReadWriteLock {
   }
 
  private:
-  // The state is the number of readers, and these.
+  // The state is the number of readers, plus these bits.
   static constexpr uint32_t writer = 1u << 31, writer_waits = 1u << 30;
   static constexpr int spins = 64, yields = 64;
 
@@ -58,10 +57,10 @@ class ReadWriteLock {
       __builtin_ia32_pause();
 #endif
     } else if (tries < spins + yields || state == writer_waits) {
-      std::this_thread::yield();  // Nobody has the lock now, and so nobody would wake this thread.
+      std::this_thread::yield();  // The lock is free, so nobody would wake this thread.
     } else {
       state_.wait(state, std::memory_order_relaxed);
-      tries = spins;  // The writer that was woken as well goes first.
+      tries = spins;  // The writer that was also woken goes first.
     }
     if (tries < spins + yields) tries++;
   }

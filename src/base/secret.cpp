@@ -5,8 +5,8 @@ namespace pkv {
 
 namespace {
 
-// Copies, BLAKE2b and AES leave parts of keys in vector registers. Where a function of a shared
-// library is bound when it is first called, the loader saves these registers on the stack.
+// Copies, BLAKE2b and AES leave parts of keys in vector registers. The dynamic loader saves these
+// registers on the stack when it binds a shared library's function at its first call.
 void wipe_vector_registers() noexcept {
 #if defined(__x86_64__)
 #define PKV_CLOBBERED                                                                      \

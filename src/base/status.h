@@ -1,5 +1,5 @@
 // How code below the C boundary reports an error: it throws an Error, which holds the status and a
-// sentence for pkv_last_error(). The sentence lies in a fixed buffer, so that reporting that memory
+// sentence for pkv_last_error(). The sentence is in a fixed buffer, so that reporting that memory
 // ran out needs no memory.
 #pragma once
 
@@ -16,7 +16,7 @@ struct Error {
 [[noreturn]] void fail(pkv_status status, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// The operating system's description of an errno. It is static text, so any thread may ask for it.
+// The operating system's description of an errno. It is static text, so it is safe in any thread.
 const char* errno_text(int error);
 
 }  // namespace pkv

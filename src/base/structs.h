@@ -7,10 +7,10 @@
 
 namespace pkv {
 
-// Checks that the caller's headers give the struct this size. A larger one is refused as well:
-// whether it is that of newer headers or a mistake cannot be told, and neither of them may make the
-// library write behind the caller's struct, or ignore fields that the caller has set. A struct that
-// grows after version 1.0 takes its older sizes here.
+// Checks that the caller's headers give the struct this size. A larger size is refused as well: it
+// may come from newer headers or be a mistake, and the library must neither write behind the
+// caller's struct nor ignore fields that the caller has set. A struct that grows after version 1.0
+// accepts its older sizes here.
 template <class Struct>
 void check_struct_size(uint64_t size, const char* name) {
   if (size == sizeof(Struct)) return;
@@ -31,7 +31,7 @@ Struct read_struct(const Struct* from, const char* name) {
   return result;
 }
 
-// Returns the caller's struct, or one of defaults if it is NULL.
+// Returns the caller's struct, or the defaults if it is NULL.
 template <class Struct>
 Struct read_optional(const Struct* from, const char* name) {
   return from == nullptr ? Struct{} : read_struct(from, name);

@@ -11,16 +11,16 @@
 
 namespace pkv {
 
-// Reserves room for `more` further elements and at least doubles the capacity when it grows.
-// reserve() alone grows to exactly what is asked for, so that a vector that is reserved for one
-// more element at a time would be copied each time.
+// Reserves room for `more` further elements; if the vector has to grow, it at least doubles its
+// capacity. reserve() alone grows to exactly the size asked for, so reserving one more element at a
+// time would copy the vector each time.
 template <class Vector>
 void reserve_more(Vector& vector, size_t more) {
   if (vector.capacity() - vector.size() < more)
     vector.reserve(std::max(vector.size() + more, vector.capacity() * 2));
 }
 
-// Leaves new elements as they are in memory where others set them to 0.
+// Leaves new elements uninitialized, where the standard allocator would set them to 0.
 template <class Number>
 class NumberAllocator : public std::pmr::polymorphic_allocator<Number> {
  public:
@@ -36,13 +36,13 @@ class NumberAllocator : public std::pmr::polymorphic_allocator<Number> {
   NumberAllocator select_on_container_copy_construction() const { return {}; }
 };
 
-// A std::pmr::vector of integers whose resize() does not initialize new elements. An assignment or
-// insertion into a std::pmr::vector constructs its elements one at a time, which takes four times
-// as long as a memcpy for the ids of a long text.
+// A std::pmr::vector of integers whose resize() does not initialize new elements. Assigning to or
+// inserting into a std::pmr::vector constructs elements one at a time, which for the ids of a long
+// text takes four times as long as a memcpy.
 template <class Number>
 using NumberVector = std::vector<Number, NumberAllocator<Number>>;
 
-// Appends numbers by a memcpy. It allocates no memory if it was reserved before.
+// Appends numbers by a memcpy. Allocates nothing if the room was reserved before.
 template <class Number>
 void append(NumberVector<Number>& vector, std::span<const Number> more) {
   const size_t before = vector.size();
