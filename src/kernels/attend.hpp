@@ -1,5 +1,5 @@
-// Partial attention of some rows over some positions. Few rows are multiplied with K and V as these
-// lie in their tiles, many by matrix products.
+// Partial attention of some rows over some positions. A few rows are multiplied with K and V as
+// these lie in their tiles, many rows by matrix products.
 #pragma once
 
 #include "kernels/attend_direct.hpp"
@@ -16,8 +16,8 @@ void attend(const AttendTask& task) {
     AttendMatmul<Isa>(task, scratch).run();
 }
 
-// The bytes of AttendTask::scratch. Of the task only dtypes, dims, heads, heads_per_kv_head and
-// queries count.
+// The bytes of AttendTask::scratch. They depend only on the task's dtypes, dims, heads,
+// heads_per_kv_head and queries.
 template <class Isa>
 size_t attend_scratch_bytes(const AttendTask& task) {
   Scratch scratch(nullptr);

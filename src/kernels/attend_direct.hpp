@@ -1,8 +1,8 @@
 // Attention of a few rows, such as a decode step: K and V are multiplied as they lie in their
-// tiles. The outermost loop takes a step of a few tiles, the next one the KV heads, the next one
-// the rows of a KV head, and the innermost one the tiles of the step. So memory is read in runs of
-// whole pages, a tile is loaded once for a register tile of rows, and the exponentials of several
-// tiles overlap. The result of a row does not depend on the rows beside it.
+// tiles. The loops, from the outermost: steps of a few tiles, KV heads, rows of the KV head, tiles
+// of the step. So memory is read in runs of whole pages, a tile is loaded once for a register tile
+// of rows, and the exponentials of several tiles overlap. The result of a row does not depend on
+// the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -80,8 +80,8 @@ class AttendDirect {
     }
   }
 
-  // Notes what each query sees of a tile, which becomes number count_. Returns false if no query
-  // sees any of it.
+  // Records which tokens of a tile each query sees; the tile gets number count_. Returns false if
+  // no query sees any token of it.
   bool look(uint64_t tile) {
     TokenMask any = 0;
     for (uint32_t i = 0; i < task_.queries; i++) {
@@ -93,8 +93,8 @@ class AttendDirect {
     return any != 0;
   }
 
-  // Finds the rows that take all tiles at once: those that see all their tokens, if the kernels of
-  // both dtypes take several tiles.
+  // Finds the rows that take all tiles at once: those that see all tokens, if the kernels of both
+  // dtypes can take several tiles.
   void find_together() {
     for (uint32_t row = 0; row < rows_; row++) {
       TokenMask all = one_step_ && count_ == tiles_per_step ? all_tokens : 0;
@@ -127,7 +127,7 @@ class AttendDirect {
     return {task_.out + i * task_.kv.v.dim, task_.max + i, sums_ + i * tile_tokens};
   }
 
-  // The addresses of K and V of one head, and of what to prefetch meanwhile.
+  // The addresses of K and V of one head, and of the tiles to prefetch meanwhile.
   struct HeadTiles {
     const unsigned char *k[tiles_per_step], *v[tiles_per_step], *next_k[tiles_per_step],
         *next_v[tiles_per_step];
@@ -155,9 +155,9 @@ class AttendDirect {
     at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  // How many bytes ahead to prefetch where memory is read in its order. The processor's own
-  // prefetcher follows there, and a far prefetch only disturbs it; one of 0 bytes asks for what is
-  // read next anyhow. The numbers are measured (bench/FIGURES.md).
+  // How many bytes ahead to prefetch where memory is read in order. There, the CPU's own prefetcher
+  // keeps up, and prefetching far ahead only disturbs it. A distance of 0 bytes is harmless, as it
+  // asks for what is read next anyway. The numbers are measured (bench/FIGURES.md).
   static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
 
   void attend_head(uint32_t head) {
@@ -188,8 +188,8 @@ class AttendDirect {
     }
   }
 
-  // Takes a register tile of rows, from `row` on, that see all tokens of `tiles` tiles, from i on.
-  // Returns how many rows it took.
+  // Processes a register tile of rows, from `row` on, that see all tokens of `tiles` tiles, from i
+  // on. Returns how many rows it processed.
   template <unsigned tiles, class SeesAll>
   uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at,
                       const SeesAll& sees_all) {
@@ -247,7 +247,7 @@ class AttendDirect {
   const uint32_t rows_, heads_;
   TileReader<Isa> tiles_;
   const DtypeOps<Isa>& k_scores_;
-  // Of V as it is multiplied: where V is a part of K it is unpacked to fp32 first.
+  // Of V as it is multiplied; if V is a part of K it is first unpacked to fp32.
   const DtypeOps<Isa>& v_accumulate_;
   const size_t query_bytes_;
   const uint32_t max_rows_;   // of a register tile

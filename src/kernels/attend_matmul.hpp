@@ -3,10 +3,10 @@
 // both products lie in panels of 16 columns: the columns of scores are tokens, those of outputs are
 // dims.
 //
-// Where the instruction set has a dot product of bf16, bf16 K is multiplied as it is stored with
-// those rows that are bf16 times the scale. Weights are rounded to bf16 for bf16 V if results
-// become bf16, as GPU kernels do (Dao et al. 2022); the sums of weights are those of the weights
-// before rounding.
+// If the instruction set has a bf16 dot product, bf16 K is multiplied as it is stored with those
+// rows that are bf16 times the scale. Weights for bf16 V are rounded to bf16 if results become
+// bf16, as GPU kernels do (Dao et al. 2022); the sums of weights are those of the unrounded
+// weights.
 #pragma once
 
 #include "kernels/matmul.hpp"
@@ -22,7 +22,7 @@ inline constexpr uint32_t query_stride = max_dim;
 // The same for scores: at most this many tokens are unpacked at a time.
 inline constexpr uint32_t score_stride = 128;
 
-// True if the instruction set has a dot product of bf16.
+// True if the instruction set has a bf16 dot product.
 template <class Isa>
 concept MultipliesWholeRows = requires { &KeyTile<Isa, PKV_BF16>::is_whole; };
 
@@ -237,7 +237,7 @@ class AttendMatmul {
     }
   }
 
-  // The addresses of two vectors of columns of bf16, in panels of 16 columns.
+  // The addresses of two vectors of bf16 columns, in panels of 16 columns.
   static void put_columns(const unsigned char* panels, size_t panel_bytes, uint32_t column,
                           const unsigned char* (&b)[2]) {
     for (uint32_t i = 0; i < 2; i++) {
@@ -246,7 +246,7 @@ class AttendMatmul {
     }
   }
 
-  // Applies softcap and ALiBi to the scores of a row, and hides those of tokens that it does not
+  // Applies softcap and ALiBi to the scores of a row, and hides the tokens that the row does not
   // see.
   [[gnu::noinline]] void transform_and_hide(uint32_t row) {
     float* const scores = scores_ + size_t{row} * score_stride;
@@ -271,13 +271,12 @@ class AttendMatmul {
       if (rounds_) ValueTile<Isa, PKV_BF16>::round_weights(scores, n);
   }
 
-  // Clears the weights of tokens that the row does not look at, up to the end for its register
-  // tile.
+  // Clears the weights of tokens that the row does not see, up to the end for its register tile.
   void clear_weights(uint32_t row, uint32_t end) {
     const uint32_t begin = seen_.first_tile() * tile_tokens,
                    seen = seen_.end_of(row) != 0 ? seen_.end_of(row) - begin : 0;
     float* const weights = scores_ + size_t{row} * score_stride + begin;
-    const uint32_t shift = rounds_ ? 1 : 0;  // two weights to a word
+    const uint32_t shift = rounds_ ? 1 : 0;  // two weights per word
     for (uint32_t t = seen >> shift; t < (end - begin) >> shift; t++) weights[t] = 0;
   }
 
@@ -329,8 +328,8 @@ class AttendMatmul {
     }
   }
 
-  // For V with a NaN or an infinity: 0 times that is NaN, and it may reach only the rows that see
-  // it.
+  // Used if V has a NaN or an infinity: 0 times that is NaN, and it may reach only the rows that
+  // see it.
   void add_row_by_row() {
     const uint32_t value_dim = task_.kv.v.dim;
     for (uint32_t row = 0; row < rows_; row++)
@@ -352,7 +351,7 @@ class AttendMatmul {
   unsigned char* const k_tiles_;  // K of a step as it is stored, for whole rows
   unsigned char* const v_pairs_;  // V for weights of bf16, [16 dims][pair of tokens][16][2]
   float* const sums_;
-  // By row: it is bf16 times the scale. Its place in q_ then holds pairs of bf16.
+  // By row: whether it is bf16 times the scale. If so, its place in q_ holds pairs of bf16.
   bool* const whole_rows_;
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;

@@ -1,4 +1,4 @@
-// Copies rows in and out of a sequence, for all stored dtypes and both layouts.
+// Copies rows into and out of a sequence, for all stored dtypes and both layouts.
 #pragma once
 
 #include "kernels/rotation.hpp"
@@ -72,8 +72,8 @@ class Copy {
   }
 
  private:
-  // Converts a caller's row to a stored one. What rotates is kept out of line, so that groups
-  // without a rotation do not pay for its working memory.
+  // Converts a caller's row to a stored row. Rotation is kept out of line, so that groups without
+  // one do not pay for its working memory.
   void encode(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to) const {
     if (rotates(side_.rotation))
       encode_rotated(from_dtype, from, to);
@@ -111,9 +111,9 @@ class Copy {
     return buffer;
   }
 
-  // Calls visit(row, tokens, before) for each run of positions [first, first + count): in the
-  // packed layout the part of a tile, in the plain one a token. `row` is what row_of() gives,
-  // `tokens` the range in the tile, `before` the number of positions in earlier runs.
+  // Calls visit(row, tokens, before) for each run of positions [first, first + count): a part of a
+  // tile in the packed layout, a token in the plain one. `row` is what row_of() returns, `tokens`
+  // the range in the tile, `before` the number of positions in earlier runs.
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, const Visit& visit) const {
     for (uint64_t done = 0; done < count;) {

@@ -1,5 +1,5 @@
-// All that depends on the dtype of K or V, as a table of functions. K and V of a sequence may have
-// different dtypes, so code that handles both calls through such tables.
+// Everything that depends on the dtype of K or V, as a table of functions. K and V of a sequence
+// may have different dtypes, so code that handles both calls them through such tables.
 #pragma once
 
 #include "kernels/integer_values.hpp"
@@ -42,7 +42,7 @@ struct DtypeOps {
 };
 
 // The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
-// step, and for 8 rows of them there are not enough registers.
+// step, so there are not enough registers for 8 rows.
 template <class Isa>
 constexpr unsigned direct_rows(pkv_dtype dtype) {
   return dtype == PKV_INT4 ? 4 : Isa::direct_rows;
@@ -80,7 +80,7 @@ constexpr DtypeOps<Isa> make_ops() {
       decode_row<Isa, dtype>};
 }
 
-// True if an instruction set has kernels for one dtype alone, which all calls then have.
+// True if an instruction set has kernels for only one dtype, which all calls then have.
 template <class Isa>
 concept ForOneDtype = requires { Isa::only_dtype; };
 

@@ -1,5 +1,5 @@
-// What comes before and after attend(): queries become scaled fp32 rows, partial results become the
-// caller's rows. Also the merge of the results of several calls.
+// The steps before and after attend(): queries become scaled fp32 rows, and partial results become
+// the caller's rows. Also merges the results of several calls.
 #pragma once
 
 #include "kernels/rotation.hpp"
@@ -44,8 +44,8 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
     const Partial& part = task.part[i];
     const uint64_t at = row_of_part(part, head, row);
     const float weight = exp_of_negative<Isa>(part.max[at] - shift_of(max));
-    // A part with scores of -infinity only adds nothing beside finite scores. If there are no
-    // others, the result is 0 / 0.
+    // A part whose scores are all -infinity adds nothing to finite scores of others. If there are
+    // no others, the result is 0 / 0.
     if (part.max[at] != -infinity || max == -infinity) sum += weight * part.sum[at];
     const float* out = part.out + at * task.value_dim;
     for (uint32_t d = 0; d < task.value_dim; d += F::size)
@@ -92,7 +92,7 @@ void merge(const MergeTask& task) {
       for (uint32_t i = 0; i < task.count; i++) {
         const float weight = exp_of_negative<Isa>(lse_of(task, i, at) - shift_of(max));
         sum += weight;
-        // A call that saw nothing, or next to nothing, has no part in the result.
+        // A call that saw nothing, or almost nothing, has no part in the result.
         if (weight == 0.0f) continue;
         convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head),
                                         reinterpret_cast<unsigned char*>(one), task.dim);

@@ -29,8 +29,7 @@ Floats<Isa> fp8_to_f32(Words<Isa> byte) {
   using Type = Fp8<dtype>;
   const I bits = same_bits<I>(byte), magnitude = bits & I(0x7F), sign = (bits & I(0x80)) << 24;
   const I normal = (magnitude << Type::shift) + I(Type::rebias);
-  // No operand is a denormal fp32 number: some processors take a hundred cycles for a product with
-  // one.
+  // No operand is a denormal fp32 number: on some CPUs a product with one takes a hundred cycles.
   const I denormal = same_bits<I>(xsimd::to_float(magnitude) *
                                   Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
   I value = xsimd::select(magnitude < I(Type::min_normal), denormal, normal);
@@ -51,8 +50,7 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   const I half = I((1 << (Type::shift - 1)) - 1);
   const I normal =
       (magnitude - I(Type::rebias) + half + ((magnitude >> Type::shift) & I(1))) >> Type::shift;
-  // The last place of rounder is that of a denormal fp8 number, so adding it rounds to such
-  // numbers.
+  // The last place of rounder is that of a denormal fp8 number, so adding it rounds to one.
   constexpr int unit = 1 - Type::bias - Type::mantissa_bits;
   const Floats<Isa> rounder(power_of_two(unit + 23));
   const I denormal = same_bits<I>(same_bits<Floats<Isa>>(magnitude) + rounder) -
@@ -60,7 +58,7 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   constexpr int32_t min_normal = (1 - Type::bias + 127) << 23;
   I byte = xsimd::select(magnitude < I(min_normal), denormal, normal);
   byte = xsimd::select(byte > I(Type::largest), I(Type::largest), byte);
-  // The line above also holds for numbers far beyond the largest one: theirs is a larger integer,
+  // The line above is also right for numbers far beyond the largest one: their integer is larger,
   // too.
   byte = xsimd::select(magnitude == I(0x7F800000), I(Type::infinity), byte);
   byte = xsimd::select(magnitude > I(0x7F800000), I(Type::nan), byte);
@@ -73,11 +71,11 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
 template <class Isa, pkv_dtype dtype>
 inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16;
 
-// The number that a loaded element still has to be multiplied with. Kernels do that once for a sum.
+// The factor that a loaded element still has to be multiplied by. Kernels apply it once per sum.
 template <class Isa, pkv_dtype dtype>
 inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ? 256.0f : 1.0f;
 
-// Loads a vector of elements from each of two places, through binary16. They are still to be
+// Loads a vector of elements from each of two places, through binary16. They still have to be
 // multiplied by unit<>.
 template <class Isa, pkv_dtype dtype>
 void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,

@@ -1,5 +1,5 @@
-// The tables of all instruction sets that this build has. Each is defined in a file of isa/, which
-// is compiled with flags of its own; select.cpp alone decides which of them may run.
+// The tables of all instruction sets in this build. Each is defined in a file of isa/, which is
+// compiled with its own flags; only select.cpp decides which of them may run.
 #pragma once
 
 #include "kernels/kernels.h"

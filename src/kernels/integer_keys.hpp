@@ -1,5 +1,5 @@
-// K of the integer dtypes, int8 and int4: pairs of 16-bit numbers are multiplied and added by one
-// instruction, so a query row is rounded to 16-bit integers first.
+// K of the integer dtypes, int8 and int4: one instruction multiplies and adds pairs of 16-bit
+// numbers, so a query row is first rounded to 16-bit integers.
 #pragma once
 
 #include "kernels/keys.hpp"
@@ -9,8 +9,8 @@ namespace pkv::kernels {
 // A query row as 16-bit integers: rounded to 2^-15 of its largest element.
 struct IntegerQuery {
   float scale;  // an element is scale times its integer; NaN if the row is not finite
-  // Behind the struct lie dim / 2 words of two 16-bit integers each, in the order in which the
-  // words of K give theirs.
+  // Behind the struct lie dim / 2 words of two 16-bit integers each, in the order of the words of
+  // K.
   uint32_t* pairs() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* pairs() const { return reinterpret_cast<const uint32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim) { return 4 + dim * 2; }
@@ -38,8 +38,7 @@ float query_integers(const float* row, uint32_t dim, int32_t* to) {
   return largest < min_quantised ? 0.0f : largest / integer_range;
 }
 
-// p: elements in a word of K. Elements e and e + p / 2 become a pair, as signed_pair() has them of
-// K.
+// p: elements in a word of K. Elements e and e + p / 2 become a pair, as in signed_pair() for K.
 template <class Isa, unsigned p>
 void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
   alignas(64) int32_t q[max_dim];
@@ -51,7 +50,7 @@ void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
                  static_cast<uint32_t>(q[d + e + p / 2]) << 16;
 }
 
-// One scale of each of a tile's 16 tokens: vector n of them.
+// Vector n of the scales of a tile's 16 tokens, one scale per token.
 template <class Isa, pkv_dtype dtype>
 Floats<Isa> token_scales(const unsigned char* scales, unsigned n) {
   constexpr unsigned lanes = Floats<Isa>::size;
@@ -97,8 +96,8 @@ struct IntegerKeyTile {
   static constexpr unsigned p = interleaved(dtype), pairs_per_word = p / 2;
   static constexpr unsigned dim_bytes = tile_tokens * element_bits(dtype) / 8;  // of all tokens
   static constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
-  // Sums per row: with one vector per row a second sum hides the latency of the products. The order
-  // of additions does not matter, as these are integers.
+  // Sums per row: with one vector per row, a second sum hides the latency of the products. The
+  // order of additions does not matter, as these are integers.
   static constexpr unsigned chains = vectors == 1 ? 2 : 1;
   template <unsigned rows>
   using Sums = Ints<Isa>[rows][vectors][chains];
@@ -190,7 +189,7 @@ struct IntegerKeyTile {
                      words = words_left < 4 ? words_left : 4;
       Sums<rows> sum;
       clear<rows>(sum);
-      // 4 rounds, but for the last scale of a row, which may stand for 16 dims.
+      // 4 rounds, except for the last scale of a row, which may cover 16 dims
 #pragma GCC unroll 4
       for (uint32_t word = 0; word < words; word++, tile += 64, next += 64) {
         prefetch_lines<Isa>(next, 64);

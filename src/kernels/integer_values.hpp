@@ -8,7 +8,7 @@
 namespace pkv::kernels {
 
 // The largest integer that stands for a weight times a scale. The unit is chosen for each row and
-// step: 2^-16 of its largest product at most.
+// step: at most 2^-16 of its largest product.
 inline constexpr float weight_range = 32767.0f;
 
 // The scales of V of the tiles of a step: [tile][number of the scale in a row][vector of tokens].
@@ -21,13 +21,13 @@ struct WeightUnit {
   float inverse, factor;
 };
 
-// Finds the unit of each row, in one loop for all rows, so that they do not wait for each other.
+// Finds the unit of each row, in one loop over all rows, so that they do not wait for each other.
 template <class Isa, unsigned rows, unsigned tiles, unsigned max_scales>
 void find_units(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales, unsigned count,
                 float range, WeightUnit* units) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
-  // Of two numbers that are not negative the larger one has the larger bits; NaN has the largest.
+  // Of two nonnegative numbers the larger one has the larger bits; NaN has the largest.
   Words<Isa> max_bits[rows];
   PKV_UNROLL
   for (Words<Isa>& bits : max_bits) bits = Words<Isa>(0u);
@@ -56,7 +56,7 @@ void find_units(const ScoreRow* weights, const TileScales<Isa, max_scales>& scal
 // Weights times scales as integers of a unit, in the lower 16 bits of each lane.
 template <class Isa>
 Words<Isa> in_units(Floats<Isa> weights, Floats<Isa> scales, float inverse) {
-  // The sum of this number and one below 2^16 has the latter, rounded, in its low bits.
+  // The sum of this number and x < 2^16 has x, rounded, in its low bits.
   const Floats<Isa> magic(0x1.8p23f);
   return same_bits<Words<Isa>>(Isa::fma(weights * scales, Floats<Isa>(inverse), magic));
 }

@@ -1,5 +1,5 @@
-// The kernels as the other rooms see them: a table of function pointers per instruction set. The
-// tasks that the functions take are in views.h.
+// The kernels as the other rooms see them: a table of function pointers per instruction set.
+// views.h has the tasks that the functions take.
 #pragma once
 
 #include "kernels/views.h"
@@ -11,15 +11,15 @@ struct Table {
   // One attention call: prepare() scales the queries, attend() computes partial results over parts
   // of a sequence, finish() merges these into the caller's rows.
   void (*prepare)(const QueryTask&);
-  // The size of AttendTask::scratch. It depends on dtypes, dims, heads, heads_per_kv_head and
-  // queries alone.
+  // The size of AttendTask::scratch. It depends only on dtypes, dims, heads, heads_per_kv_head and
+  // queries.
   size_t (*attend_scratch_bytes)(const AttendTask&);
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
 
   void (*score_blocks)(const ScoreTask&);  // which blocks may matter to a query
   // The weight of blocks in attention. weigh_scratch_bytes() is the size of the scratch memory; it
-  // depends on what attend_scratch_bytes() depends on.
+  // depends on the same fields as attend_scratch_bytes().
   size_t (*weigh_scratch_bytes)(const WeighTask&);
   void (*weigh_blocks)(const WeighTask&);
   void (*merge)(const MergeTask&);        // results of several attention calls into one
@@ -40,24 +40,24 @@ constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype 
 // True for the dtypes that a caller's rows can have.
 constexpr bool dtype_of_rows(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_BF16; }
 
-// The bytes of the unit in which pkv_kv_view counts strides: an element, or a byte where rows have
+// The bytes of the unit in which pkv_kv_view counts strides: an element, or a byte if rows have
 // scales.
 constexpr unsigned stride_unit(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 4 : dtype <= PKV_BF16 ? 2 : 1;
 }
 
-// True if this build has the instruction set and the processor can run it; true for AUTO.
+// True if this build has the instruction set and the CPU can run it; true for AUTO.
 bool isa_supported(pkv_isa isa);
 
 // The name of an instruction set, such as "avx512", or "unknown".
 const char* isa_name(pkv_isa isa);
 
-// The table of an instruction set; AUTO gives the best one. Fails with PKV_UNSUPPORTED unless
-// isa_supported().
+// The table of an instruction set; AUTO gives the best one. Fails with PKV_UNSUPPORTED if
+// isa_supported() is false.
 const Table& select(pkv_isa isa);
 
-// Says in one sentence what keeps this machine from better kernels than those of the table that
-// AUTO gave, or NULL.
+// Returns a sentence about what keeps this machine from better kernels than those that AUTO chose,
+// or NULL if nothing does.
 const char* describe_fall_back(const Table& chosen);
 
 }  // namespace pkv::kernels

@@ -22,15 +22,15 @@ namespace pkv::kernels {
 
 using ScoreRow = float[tile_tokens];
 
-// How many tiles are read in one step: a head's queries and results then serve for all of them
+// How many tiles are read in one step: the queries and results of a head then serve all of them
 // before those of the next head push them out of the L1 cache.
 inline constexpr uint32_t tiles_per_step = 2;
 
-// The addresses of some tiles. Those called `next` are only prefetched: they are wanted soon after.
+// The addresses of some tiles. Those called `next` are only prefetched: they are needed soon.
 using TilePointers = const unsigned char* const*;
 
-// Prefetches into the L2 cache. The L1 cache can wait for few lines at a time, and loads stall once
-// all of these are taken; bringing a line from L2 to L1 costs little beside that.
+// Prefetches into the L2 cache. The L1 cache can wait for only a few lines at a time, and loads
+// stall once all of these are in use; bringing a line from L2 to L1 costs little in comparison.
 template <class Isa>
 static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
   for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
@@ -83,7 +83,7 @@ struct DimPair<Isa, dtype> {
   }
 };
 
-// True if the processors of the instruction set read fastest in the order of memory, with their own
+// True if the instruction set's CPUs read fastest in the order of memory, with their own
 // prefetcher. Others are faster with two tiles at a time and prefetches far ahead.
 template <class Isa>
 concept ReadsInOrder = requires { Isa::reads_in_order; };
@@ -103,7 +103,7 @@ struct FloatKeyTile {
     static_assert(tiles == 1);
     const unsigned char *tile = *at, *next = *next_at;
     constexpr unsigned vectors = vectors_per_tile<Isa>;
-    // With one vector per row a second sum per row hides the latency of the additions.
+    // With one vector per row, a second sum per row hides the latency of the additions.
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
     using Pair = DimPair<Isa, dtype>;
     const float* q = static_cast<const float*>(query_rows);

@@ -1,4 +1,4 @@
-// Puts stored rows into packed tiles and takes them out. K of a whole tile is transposed. Of a part
+// Puts stored rows into packed tiles and takes them out. K of a whole tile is transposed. In a part
 // of a tile each token is written by itself, so that the slots of other tokens are not touched.
 #pragma once
 
@@ -73,8 +73,8 @@ struct Pack {
   }
 
  private:
-  // The 32-bit words of the rows are transposed. Where elements of a dtype do not lie together, the
-  // words are then taken apart.
+  // The 32-bit words of the rows are transposed. If a dtype's elements do not lie together, the
+  // words are then split.
   static void transpose_k(const unsigned char* const* rows, uint32_t dim, unsigned char* tile) {
     const uint32_t words = dim * bits / 32;
     if constexpr (p * bits == 32) {

@@ -24,7 +24,7 @@ float largest_magnitude(const float* row, uint32_t n) {
   return sum == 0.0f ? Isa::max_of(max_magnitude) : __builtin_nanf("");
 }
 
-// Elements that are not finite become 0. The scale makes them NaN; their bytes would otherwise
+// Elements that are not finite become 0. The scale makes them NaN; without this, their bytes would
 // depend on the instruction set.
 template <class Isa>
 Floats<Isa> finite_or_zero(Floats<Isa> x) {

@@ -18,7 +18,7 @@ static inline constexpr float hadamard_sign(uint32_t dim) {
   return (hadamard_seed[dim / 64] >> (63 - dim % 64) & 1) != 0 ? -1.0f : 1.0f;
 }
 
-// 1 / sqrt(block), by which the transform keeps lengths. Powers of four give it exactly.
+// 1 / sqrt(block), which makes the transform keep lengths. It is exact for powers of four.
 static inline constexpr float hadamard_norm(uint32_t block) {
   float norm = 1.0f;
   for (; block >= 4; block /= 4) norm *= 0.5f;

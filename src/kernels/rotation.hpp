@@ -1,5 +1,5 @@
-// Rotates rows of fp32 before they are stored or multiplied, and back. Each number that is stored
-// is computed by the same sums in the same order in all instruction sets, so it has the same bits.
+// Rotates rows of fp32 before they are stored or multiplied, and back. All instruction sets compute
+// each stored number by the same sums in the same order, so it has the same bits.
 #pragma once
 
 #include "kernels/convert.hpp"
@@ -61,8 +61,8 @@ void combine_vectors(float* row, uint32_t block) {
   }
 }
 
-// Multiplies each block of a row by its signs and the matrix of Hadamard, or by the matrix and then
-// the signs, which undoes it.
+// Multiplies each block of a row by its signs and then the Hadamard matrix, or by the matrix and
+// then the signs, which undoes it.
 template <class Isa, bool back>
 void hadamard(float* row, uint32_t dim, uint32_t block) {
   using F = Floats<Isa>;
@@ -113,8 +113,8 @@ void multiply_transposed(const float* matrix, uint32_t dim, float* row) {
   __builtin_memcpy(row, result, dim * sizeof(float));
 }
 
-// Rotates a row of a group that has a rotation. It stays out of line, so that the loops of groups
-// without one are what they would be without it.
+// Rotates a row of a group that has a rotation. It stays out of line, so that the machine code for
+// groups without one is not affected.
 template <class Isa>
 [[gnu::noinline]] void rotate(const Rotation& rotation, uint32_t dim, float* row) {
   if (rotation.kind == PKV_ROTATION_HADAMARD)
@@ -123,7 +123,7 @@ template <class Isa>
     multiply_matrix<Isa>(rotation.matrix, dim, row);
 }
 
-// Undoes rotate(), but for what is rounded.
+// Undoes rotate(), up to rounding.
 template <class Isa>
 [[gnu::noinline]] void rotate_back(const Rotation& rotation, uint32_t dim, float* row) {
   if (rotation.kind == PKV_ROTATION_HADAMARD)

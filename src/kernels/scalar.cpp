@@ -1,6 +1,6 @@
 // The kernels in plain C++: one element at a time, and each address computed from its definition.
-// They are there to be read, to run on processors that have no other table, and to be compared with
-// the others.
+// They serve to be read, to run on CPUs that have no other table, and to be compared with the
+// others.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -303,8 +303,8 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
   for (uint32_t i = 0; i < task.parts; i++) {
     const uint64_t at = row_of_part(task.part[i], part_head, row);
     const float m = task.part[i].max[at];
-    // A part with scores of -infinity only adds nothing beside finite scores. If there are no
-    // others, the result is 0 / 0.
+    // A part whose scores are all -infinity adds nothing to finite scores of others. If there are
+    // no others, the result is 0 / 0.
     if (m != -infinity || max == -infinity)
       sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
   }

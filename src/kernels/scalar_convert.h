@@ -1,6 +1,6 @@
 // Conversions between the floating-point dtypes, one value at a time and by integer arithmetic. The
-// vector kernels have to give the same bits. Numbers are rounded to nearest even; NaN becomes a
-// quiet NaN.
+// vector kernels must give the same bits. Numbers are rounded to nearest even; NaN becomes a quiet
+// NaN.
 #pragma once
 
 #include <pagedkv/common.h>

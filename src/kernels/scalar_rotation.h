@@ -1,11 +1,11 @@
-// The rotation of rows, from its definition. The vector kernels have to give the same bits.
+// The rotation of rows, from its definition. The vector kernels must give the same bits.
 #pragma once
 
 #include "kernels/rotation.h"
 
 namespace pkv::kernels::scalar {
 
-// Multiplies a block by the matrix of Hadamard, without its norm.
+// Multiplies a block by the Hadamard matrix, without its norm.
 inline void hadamard_transform(float* block, uint32_t dims) {
   for (uint32_t distance = 1; distance < dims; distance *= 2) {
     for (uint32_t d = 0; d < dims; d++) {

@@ -1,5 +1,5 @@
-// Which tokens of a step each row of a task sees. A step is some tiles of a sequence that are
-// unpacked at a time and multiplied with all rows.
+// Which tokens of a step each row of a task sees. A step is a few tiles of a sequence that are
+// unpacked together and multiplied with all rows.
 #pragma once
 
 #include "kernels/scratch.h"
@@ -7,7 +7,7 @@
 
 namespace pkv::kernels {
 
-// It is a template so that each instruction set has a copy of its own.
+// It is a template so that each instruction set has its own copy.
 template <class Isa>
 class SeenRows {
  public:
@@ -46,8 +46,8 @@ class SeenRows {
                                                          : 0;
   }
 
-  // The end of the tokens that a row has to look at, counted from the first one of the step: 0, or
-  // the end of the last tile of which it sees a token.
+  // The end of the tokens that a row has to look at, counted from the first token of the step: 0,
+  // or the end of the last tile of which it sees a token.
   uint32_t end_of(uint32_t row) const { return ends_[row]; }
   uint32_t end_of_rows(uint32_t row, uint32_t n) const {
     uint32_t end = 0;

@@ -18,7 +18,7 @@ namespace {
 
 struct Candidate {
   const Table* table;
-  // Asks whether the processor has the instructions and the system saves their registers.
+  // Asks whether the CPU has the instructions and the system saves their registers.
   bool (*runs_here)();
   // Asks whether the table is faster here than those below it, if it runs at all. `pkv-bench
   // --choose` shows it.
@@ -43,13 +43,13 @@ bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vn
 
 bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
-// A bf16 dot product does two multiply-adds per lane. AMD's processors do as many products per
-// cycle so as in fp32 or twice as many, Intel's half as many.
+// A bf16 dot product does two multiply-adds per lane. AMD's CPUs do as many products per cycle with
+// it as in fp32, or twice as many; Intel's do half as many.
 bool has_fast_bf16_dot() { return !__builtin_cpu_is("intel"); }
 
-// Asks the system to let this process use tile registers, which it does not save unasked. The
-// answer holds for all threads, and for children of fork(). It makes the signal stacks larger that
-// the system accepts, so nothing asks for it that wants another instruction set.
+// Asks the system to let this process use tile registers, which it saves only on request. The
+// answer holds for all threads, and for children of fork(). It raises the minimum size of signal
+// stacks, so nothing that uses another instruction set asks for it.
 bool may_use_tiles() {
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -68,8 +68,8 @@ Amx ask_for_amx() {
   return may_use_tiles() ? Amx::usable : Amx::refused;
 }
 
-// The answer is kept, because a virtual machine traps the question (cpuid). Two threads that ask at
-// once get the same answer.
+// The answer is kept, because the question (cpuid) traps in a virtual machine. Two threads that ask
+// at once get the same answer.
 Amx amx() {
   static std::atomic<Amx> answer{Amx::unknown};
   if (answer.load(std::memory_order_relaxed) == Amx::unknown)

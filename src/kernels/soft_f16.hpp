@@ -1,4 +1,4 @@
-// Conversions of binary16 for instruction sets that have none, computed with 32-bit integers and
+// Conversions of binary16 for instruction sets that lack them, computed with 32-bit integers and
 // floats.
 #pragma once
 
@@ -11,7 +11,7 @@ Floats<Isa> soft_f16_to_f32(Words<Isa> half_bits) {
   using I = Ints<Isa>;
   const I half = same_bits<I>(half_bits);
   const I magnitude = (half & I(0x7FFF)) << 13, sign = (half & I(0x8000)) << 16;
-  // Read as fp32 the magnitude is 2^-112 times the number, also for denormals. The product is
+  // Read as fp32, the magnitude is 2^-112 times the number, also for denormals. The product is
   // exact.
   const I finite = same_bits<I>(same_bits<Floats<Isa>>(magnitude) * Floats<Isa>(0x1p112f));
   const I quiet = xsimd::select((half & I(0x3FF)) == I(0), I(0), I(0x400000));
@@ -27,8 +27,7 @@ Words<Isa> soft_f32_to_f16(Floats<Isa> value) {
   const I magnitude = bits & I(0x7FFFFFFF), sign = (bits >> 16) & I(0x8000);
   // Rounding may carry into the exponent, up to infinity.
   const I normal = (magnitude - I(0x38000000) + I(0xFFF) + ((magnitude >> 13) & I(1))) >> 13;
-  // The last place of 0.5f is that of a denormal binary16 number, so adding it rounds to such
-  // numbers.
+  // The last place of 0.5f is that of a denormal binary16 number, so adding it rounds to one.
   const I denormal =
       same_bits<I>(same_bits<Floats<Isa>>(magnitude) + Floats<Isa>(0.5f)) - I(0x3F000000);
   I half = xsimd::select(magnitude < I(0x38800000), denormal, normal);

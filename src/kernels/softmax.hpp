@@ -30,8 +30,9 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
   return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
 }
 
-// 2^x for x <= 0 within 2^-18, as weights that will be rounded to bf16 need it: 0 below -126, NaN
-// for NaN, exactly 1 for 0. It is made as exp_of_negative() is, with 4 degrees.
+// 2^x for x <= 0 within 2^-18, which suffices for weights that will be rounded to bf16: 0 below
+// -126, NaN for NaN, exactly 1 for 0. Computed like exp_of_negative(), with a polynomial of degree
+// 4.
 template <class Isa>
 Floats<Isa> exp2_of_negative(Floats<Isa> x) {
   using F = Floats<Isa>;
@@ -55,7 +56,7 @@ float exp_of_negative(float x) {
   return lanes[0];
 }
 
-// The numbers 0 to 15 of the tokens of a tile: vector number `vector` of them.
+// Vector number `vector` of the numbers 0 to 15 of a tile's tokens.
 template <class Isa>
 Floats<Isa> token_numbers(unsigned vector) {
   alignas(64) static constexpr float numbers[tile_tokens] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -94,7 +95,7 @@ static inline bool transforms(const ScoreTransform& transform) {
   return transform.softcap != 0 || transform.alibi_slopes != nullptr;
 }
 
-// Gives the score -infinity to tokens that are not seen: their slots may hold anything.
+// Sets the scores of tokens that are not seen to -infinity: their slots may hold anything.
 template <class Isa>
 void hide_unseen(TokenMask seen, float* scores) {
   for (uint32_t t = 0; t < tile_tokens; t++)
@@ -121,9 +122,9 @@ template <class Isa>
   *row_max = max;
 }
 
-// Turns the scores of some rows and tiles into weights; those of row r and tile i are at
-// scores[i * rows + r]. The first lines at next[i] are prefetched, where V of the tile after tile i
-// begins, so that the bus does not wait while exponentials are computed.
+// Turns the scores of some rows and tiles into weights; those of row r and tile i are at scores[i *
+// rows + r]. Prefetches the first lines at next[i], where V of the tile after tile i begins, so
+// that the bus is busy while exponentials are computed.
 template <class Isa, unsigned rows, unsigned tiles>
 void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers next) {
   using F = Floats<Isa>;
@@ -141,7 +142,7 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
                     value_dim);
     }
   }
-  // A loop of its own, so that the exponentials of all rows and tiles overlap.
+  // A separate loop, so that the exponentials of all rows and tiles overlap.
   PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     const F shift(shift_of(first.max[r]));
@@ -168,7 +169,7 @@ void raise_max(Floats<Isa> top, uint32_t value_dim, RowState row) {
   lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
 }
 
-// Turns n scores of one row into weights, n being a multiple of 16.
+// Turns n scores of one row into weights; n is a multiple of 16.
 template <class Isa>
 void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
   using F = Floats<Isa>;

@@ -70,8 +70,8 @@ static inline constexpr uint32_t packed_k_index(pkv_dtype dtype, uint32_t token,
   return (dim / p * tile_tokens + token) * p + dim % p;
 }
 
-// The same for V. Shifts of a word with p elements give elements e and e + p / 2 as a pair of
-// 16-bit numbers; these hold neighbouring tokens.
+// The same for V. Shifting a word of p elements gives elements e and e + p / 2 as a pair of 16-bit
+// numbers; these belong to neighbouring tokens.
 static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_dim, uint32_t token,
                                                 uint32_t dim) {
   const uint32_t p = interleaved(dtype), in_word = token % p;

@@ -1,6 +1,6 @@
-// Gives the tiles of a sequence, whatever its layout. Packed tiles are read where they lie. Plain
-// rows are first packed into a tile in working memory, so that all kernels read packed tiles, and
-// both layouts give the same bits.
+// Reads the tiles of a sequence in either layout. Packed tiles are read where they lie. Plain rows
+// are first packed into a tile in working memory, so that all kernels read packed tiles and both
+// layouts give the same bits.
 #pragma once
 
 #include "kernels/dtype_ops.hpp"
@@ -25,8 +25,7 @@ class TileReader {
   const DtypeOps<Isa>& v() const { return v_; }
   bool latent() const { return latent_; }
 
-  // Makes the tile that begins at a position number i, below tiles_per_step. Only the tokens of
-  // `present` can be read.
+  // Makes the tile at `position` tile number i of the step. Only tokens of `present` can be read.
   void put(uint32_t i, uint64_t position, TokenMask present) {
     present_[i] = present;
     if (kv_.layout == PKV_LAYOUT_PACKED) {
@@ -50,7 +49,7 @@ class TileReader {
     return tile(i, kv_.v, head, v_.pack_v, v_tiles_);
   }
 
-  // Addresses to prefetch. Plain rows have none; any address then does.
+  // Addresses to prefetch. For plain rows there is nothing to prefetch, so any address will do.
   const unsigned char* address_of_keys(uint32_t i, uint32_t head) const {
     return address(i, kv_.k, head, k_tiles_);
   }

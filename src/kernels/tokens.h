@@ -18,8 +18,8 @@ static inline Slot slot_of(const KvView& kv, uint64_t position) {
   return {kv.blocks[position / kv.block_size], static_cast<int64_t>(position % kv.block_size)};
 }
 
-// The block of a position, and which of the rows in it that row_stride separates: in the plain
-// layout a row is a token, in the packed one a tile.
+// The block of a position, and the number of its row in the block, in units of row_stride: in the
+// plain layout a row is a token, in the packed one a tile.
 static inline Slot row_of(const KvView& kv, uint64_t position) {
   const Slot slot = slot_of(kv, position);
   return kv.layout == PKV_LAYOUT_PACKED ? Slot{slot.block, slot.offset / tile_tokens} : slot;
@@ -71,8 +71,8 @@ static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& qu
 }
 
 // The positions that any query of a task may see, as two ranges: the sinks, and the rest. A kernel
-// reads whole units of `unit` positions; no unit has positions of both ranges, so that it is read
-// once whatever the windows of the rows are.
+// reads whole units of `unit` positions. No unit has positions of both ranges, so each is read once
+// whatever the windows of the rows are.
 struct Reach {
   uint64_t sinks_end;   // the first range is [task.begin, sinks_end)
   uint64_t begin, end;  // the second range
@@ -89,7 +89,7 @@ static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
   const uint64_t sinks = task.sinks < reach.end ? task.sinks : reach.end;
   if (sinks > task.begin) reach.sinks_end = sinks;
   if (reach.sinks_end > task.begin && reach.begin / unit * unit < reach.sinks_end) {
-    // They meet: one range is enough.
+    // The ranges meet, so one is enough.
     reach.begin = task.begin;
     reach.sinks_end = task.begin;
   }
@@ -97,8 +97,8 @@ static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
 }
 
 // The number that is subtracted from scores before exp: the row's maximum so far. While all scores
-// are -infinity any finite number will do: the weights are then 0, as they are beside a finite
-// score.
+// are -infinity, any finite number will do: the weights are then 0, as they would be beside a
+// finite score.
 static inline float shift_of(float max) { return max == -__builtin_inff() ? 0.0f : max; }
 
 // Gives the maximum and the sum of a row's partial result their final form:
@@ -136,8 +136,7 @@ static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t ro
   return false;
 }
 
-// The log-sum-exp of a row in a result that is merged with others: -infinity where it saw nothing,
-// for which FlashAttention 2 writes +infinity (Dao 2023), and vLLM's merge takes it.
+// The log-sum-exp of a row in a result that is merged with others: -infinity if it saw nothing.\n// Results from elsewhere may have +infinity instead, which FlashAttention 2 writes (Dao 2023) and\n// vLLM's merge also accepts.
 static inline float lse_of(const MergeTask& task, uint32_t result, uint64_t row_and_head) {
   const float lse = task.lse[result][row_and_head];
   return lse == __builtin_inff() ? -lse : lse;

@@ -1,5 +1,5 @@
 // Transposes 16 rows of 32-bit words: word w of row t goes to word w * 16 + t. Packed K is plain K
-// transposed like this.
+// transposed in this way.
 #pragma once
 
 #include "kernels/vectors.hpp"

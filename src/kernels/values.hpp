@@ -22,7 +22,7 @@ namespace pkv::kernels {
 // Loads vectors of dims of V from a tile.
 template <class Isa, pkv_dtype dtype>
 struct ValueRows {
-  // True if two tokens are best loaded at once.
+  // True if loading two tokens at once is best.
   static constexpr bool in_pairs = dtype == PKV_BF16 || through_f16<Isa, dtype>;
 
   const unsigned char* tile;
@@ -33,7 +33,7 @@ struct ValueRows {
     return Elements<Isa, dtype>::load(tile + (size_t{t} * dim + d) * Elements<Isa, dtype>::bytes);
   }
 
-  // The same of tokens t and t + 1, for even t.
+  // The same for tokens t and t + 1; t is even.
   void load_two(uint32_t t, uint32_t d, Floats<Isa>* first, Floats<Isa>* second) const {
     if constexpr (dtype == PKV_BF16) {
       const Words<Isa> words = load_words<Isa>(tile + (size_t{t} / 2 * dim + d) * 4);
@@ -52,7 +52,7 @@ struct ValueRows {
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
   static constexpr unsigned max_tiles = 1;
-  // There are registers for 8 vectors of sums.
+  // There are enough registers for 8 vectors of sums.
   static constexpr unsigned linear_dims = is_fp8(dtype) ? 0 : 8 * Floats<Isa>::size;
 
   template <unsigned rows, unsigned tiles>
@@ -90,7 +90,7 @@ struct FloatValueTile {
 
  private:
   // Adds `vectors` vectors of dims at a time, so that these share the loads of weights. Returns the
-  // first dim that is left.
+  // first dim that remains.
   template <unsigned rows, unsigned vectors>
   static uint32_t add_while_left(const ValueRows<Isa, dtype>& v, const unsigned char* next,
                                  const ScoreRow* weights, uint32_t d, float* out) {
@@ -106,7 +106,7 @@ struct FloatValueTile {
                                                      float* out) {
     constexpr unsigned lanes = Floats<Isa>::size,
                        line_bytes = vectors * lanes * Elements<Isa, dtype>::bytes;
-    // With one vector per tile a second sum per row hides the latency of the additions. The order
+    // With one vector per tile, a second sum per row hides the latency of the additions. The order
     // of a row's additions does not depend on `vectors`.
     constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
     Floats<Isa> sum[chains][rows][vectors];
@@ -126,7 +126,7 @@ struct FloatValueTile {
     const unsigned char* const lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
     PKV_UNROLL
     for (uint32_t t = 0; t < tile_tokens; t += 2) {
-      // A few lines at a time, so that they come while this tile is multiplied.
+      // Prefetches a few lines at a time, so that they arrive while this tile is multiplied.
       prefetch_lines<Isa>(lines + t * line_bytes, 2 * line_bytes);
       if constexpr (ValueRows<Isa, dtype>::in_pairs) {
         PKV_UNROLL
@@ -154,7 +154,7 @@ struct FloatValueTile {
     }
   }
 
-  // Writes the weights times unit<> to `to`, and returns it.
+  // Writes the weights times unit<> to `to`, and returns `to`.
   template <unsigned rows>
   static const ScoreRow* times_unit(const ScoreRow* weights, ScoreRow* to) {
     for (unsigned r = 0; r < rows; r++)
@@ -168,8 +168,8 @@ struct FloatValueTile {
 template <class Isa, pkv_dtype dtype>
 struct ValueTile : FloatValueTile<Isa, dtype> {};
 
-// out += weights[t] * V[t] for the tokens of `seen` alone, with V unpacked by ValueTile::unpack.
-// The slots of other tokens may hold NaN, which a weight of 0 would not keep out.
+// out += weights[t] * V[t] only for the tokens of `seen`, with V unpacked by ValueTile::unpack. The
+// slots of other tokens may hold NaN, which a weight of 0 would not keep out.
 template <class Isa>
 void add_seen(const float* v, size_t token_stride, size_t panel_stride, uint32_t seen,
               const float* weights, uint32_t dim, float* out) {

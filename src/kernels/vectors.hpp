@@ -1,7 +1,7 @@
-// What the kernels ask of an instruction set. Each file in isa/ defines one struct like Isa below
-// in its anonymous namespace, on an xsimd architecture of its own. All templates that are made from
-// it, those of xsimd included, then have internal linkage, so the linker can never keep a copy that
-// was compiled for another processor than the one that runs it.
+// What the kernels need from an instruction set. Each file in isa/ defines one struct like Isa
+// below in its anonymous namespace, with its own xsimd architecture. All templates instantiated
+// with it, including xsimd's, then have internal linkage, so the linker can never keep a copy that
+// was compiled for another CPU than the one that runs it.
 //
 // F, U and I stand for Floats<Isa>, Words<Isa> and Ints<Isa>: vectors of lanes of 32 bits. A half
 // is one of the two 16-bit parts of a lane. Addresses need no alignment.

@@ -1,5 +1,5 @@
-// What the kernels work on: plain pointers, strides and block ids. There is no type of the engine
-// here, and no inline function of the standard library, because this header is compiled for several
+// What the kernels work on: plain pointers, strides and block ids. This header has no type of the
+// engine and no inline function of the standard library, because it is compiled for several
 // instruction sets whose objects are linked together.
 #pragma once
 
@@ -36,12 +36,12 @@ struct SideView {
 struct KvView {
   SideView k;
   SideView v;              // data is NULL where V is the first v.dim dims of K
-  const uint32_t* blocks;  // block table from position 0 on; NULL: all tokens lie in one run
-  uint32_t block_size;     // tokens; not used where blocks is NULL
+  const uint32_t* blocks;  // block table from position 0 on; NULL: all tokens are contiguous
+  uint32_t block_size;     // tokens per block; unused if blocks is NULL
   uint32_t kv_heads;
   pkv_layout layout;
-  // Whether entries of the block table may be PKV_NO_BLOCK: no query sees the tokens of such a
-  // block. Then a block has whole tiles.
+  // Whether entries of the block table may be PKV_NO_BLOCK; no query sees the tokens of such a
+  // block. Then each block has whole tiles.
   bool has_holes = false;
 };
 
@@ -57,8 +57,7 @@ struct RowsView {
 };
 
 // Copies rows between a caller's memory, where they are not rotated, and positions [first, first +
-// count) of a sequence. Row 0 is position `first`. Where k.data or v.data is NULL, K or V is left
-// out.
+// count) of a sequence. Row 0 is position `first`. If k.data or v.data is NULL, K or V is left out.
 struct CopyTask {
   KvView kv;
   uint64_t first;
@@ -67,9 +66,9 @@ struct CopyTask {
   RowsView v;
 };
 
-// Copies the stored bits of `count` positions from one sequence to another, or within one, then in
-// rising order. Dtypes and dims are the same; layouts may differ. K or V is left out where either
-// sequence has no data of it.
+// Copies the stored bits of `count` positions from one sequence to another, or within one in
+// ascending order. Dtypes and dims are the same; layouts may differ. K or V is left out if either
+// sequence has no data for it.
 struct TransferTask {
   KvView from;
   uint64_t from_first;
@@ -107,20 +106,20 @@ struct AttendTask {
   uint32_t queries;
   const QueryView* query;
   uint64_t begin, end;
-  uint64_t sinks;  // this many positions from 0 on are seen whatever QueryView::begin is
+  uint64_t sinks;  // positions below this are seen whatever QueryView::begin is
   ScoreTransform transform;
   const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
   // The scale that q was multiplied by. A row that was bf16 before may be multiplied as bf16 again.
   float scale;
-  pkv_dtype results;  // what the results become: weights may be rounded as far as that allows
+  pkv_dtype results;  // the dtype of the results, which limits how much weights may be rounded
   float* out;         // out: [heads][rows][value_dim], the sum of exp(score - max) * v
   float* max;         // out: [heads][rows], -infinity where nothing was seen
   float* sum;         // out: [heads][rows], the sum of exp(score - max); 0 where nothing was seen
   unsigned char* scratch;  // Table::attend_scratch_bytes() of memory, aligned to 64 bytes
 };
 
-// With this many rows per KV head or more, K and V are unpacked once for all rows and multiplied as
-// matrices. With fewer they are multiplied as they lie in their tiles.
+// With at least this many rows per KV head, K and V are unpacked once for all rows and multiplied
+// as matrices. With fewer, they are multiplied as they lie in their tiles.
 inline constexpr uint32_t min_matmul_rows = 16;
 
 // A partial result of some rows. That of row r of head h has index i = h * head_rows + r: max[i],
@@ -143,7 +142,7 @@ struct FinishTask {
   RowsView rows;             // out: row i is query i, its heads are query heads
   float* lse;  // out: [queries][query heads], the logarithm of the sum of exp(score); or NULL
   uint64_t lse_stride;     // floats from one query to the next
-  Rotation rotation = {};  // of V, which is undone in the caller's rows
+  Rotation rotation = {};  // of V; it is undone in the caller's rows
 };
 
 // Converts the queries of some KV heads to fp32, multiplies them by the scale, rotates them as K
@@ -154,13 +153,13 @@ struct QueryTask {
   RowsView rows;  // in: row i is query i, its heads are query heads
   float* q;       // out: row r of head h begins at ((h - head_begin) * head_rows + r) * key_dim
   uint64_t head_rows;
-  Rotation rotation = {};  // of K, by which the queries are rotated, too
+  Rotation rotation = {};  // of K; the queries are rotated by it, too
 };
 
 // Scores blocks by the bounds of their keys. A score is the sum over rows of queries and dims of
 // the larger of q * largest and q * smallest; infinity if that is NaN. The larger one is q *
-// largest where q is positive, and q * smallest where it is negative, so sums of the rows are all
-// it takes.
+// largest where q is positive, and q * smallest where it is negative, so the sums of the rows'
+// positive and negative parts suffice.
 struct ScoreTask {
   const uint16_t* bounds;  // of block b from bounds + b * 2 * dim on: bf16, largest, then smallest
   const uint32_t* blocks;  // [count]

@@ -1,5 +1,5 @@
-// The weight of blocks in the attention of some rows, whose log-sum-exp is known: one more reading
-// of K. A tile is loaded once for a register tile of rows, as in attention of a few rows.
+// The weight of blocks in the attention of some rows whose log-sum-exp is known; it reads K once
+// more. A tile is loaded once for a register tile of rows, as in attention of a few rows.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -28,9 +28,9 @@ class WeighBlocks {
   }
 
  private:
-  static constexpr uint32_t most_rows = 16;  // of any register tile
+  static constexpr uint32_t most_rows = 16;  // the most rows of any register tile
 
-  // Notes what each query sees of a tile. Returns false if no query sees any of it.
+  // Records which tokens of a tile each query sees. Returns false if no query sees any of them.
   bool look(uint64_t tile) {
     TokenMask any = 0;
     for (uint32_t i = 0; i < task_.attend.queries; i++)
@@ -72,7 +72,7 @@ class WeighBlocks {
     for (uint32_t t = 0; t < tile_tokens; t += F::size)
       exp_of_negative<Isa>(F::load_aligned(scores + t) - lse).store_aligned(scores + t);
     float* const weights = task_.weights + head * task_.weights_stride;
-    // Blocks of the plain layout may begin and end inside of a tile.
+    // Blocks of the plain layout may begin and end inside a tile.
     const uint64_t size = attend.kv.block_size;
     for (TokenMask left = seen_[index]; left != 0;) {
       const uint64_t block = (tile + static_cast<uint32_t>(__builtin_ctz(left))) / size;

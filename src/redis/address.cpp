@@ -1,4 +1,4 @@
-// Which texts can be a host.
+// Which strings can be a host.
 #include "redis/address.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The address of a server, and which texts can be a host in one.
+// The address of a server, and a check of strings that may be a host.
 #pragma once
 
 #include <compare>
@@ -15,8 +15,8 @@ struct Address {
   std::string text() const { return host + ":" + std::to_string(port); }
 };
 
-// Whether a text can be a host name or an IP address. Error sentences show a host that a server or
-// a caller gave only if this is true.
+// Whether a string can be a host name or an IP address. Error sentences show a host from a server
+// or a caller only if this is true.
 bool is_host(std::string_view text);
 
 }  // namespace pkv::redis

@@ -1,4 +1,4 @@
-// Which server has which keys, and how a batch is sent to them.
+// Which server has which keys, and how a batch is sent to the servers.
 #include "redis/client.h"
 
 #include <algorithm>
@@ -14,8 +14,7 @@ namespace {
 
 constexpr size_t max_commands = 4096;  // sent before their replies are read
 constexpr int max_redirections = 4;
-// Twice what a cluster would send in which every slot is a range of its own, with a master and two
-// replicas.
+// Twice what a cluster sends if each slot is a range of its own, with a master and two replicas.
 constexpr size_t slots_reply_bytes = 8 << 20, slots_reply_elements = 512 << 10;
 constexpr size_t hello_reply_elements = 1024;
 constexpr size_t no_item = SIZE_MAX;
@@ -27,7 +26,7 @@ bool make_ready(Connection& connection, const Settings& settings, Clock::time_po
 }
 
 // Asks a server with HELLO, which every user may send, whether it belongs to a cluster. The reply
-// is names and values in turn.
+// alternates names and values.
 bool belongs_to_cluster(Connection& connection, Clock::time_point deadline) {
   Exchange question(connection);
   question.commands.add({"HELLO"});
@@ -49,7 +48,7 @@ Client::Client(const Settings& settings) : settings_(settings) {
   for (const Address& address : settings.servers) add(address);
 }
 
-// Returns NULL for a server that credentials must not be sent to.
+// Returns NULL for a server to which credentials must not be sent.
 Connection* Client::find(const Address& address) const {
   const auto found = servers_.find(address);
   return found != servers_.end() ? found->second.get() : nullptr;
@@ -65,8 +64,8 @@ Connection* Client::add(const Address& address) {
 
 // ---- Which server has which keys ----------------------------------------------------------------
 
-// Sets the server of each slot. Servers that left the cluster are forgotten, except those that the
-// caller configured: they keep their pauses after failures.
+// Sets the server of each slot. Forgets servers that left the cluster, except those that the caller
+// configured: they keep their pauses after failures.
 void Client::set_slot_owners(Connection& from, const std::vector<SlotRange>& ranges) {
   is_cluster_ = !ranges.empty();
   slot_owners_.fill(is_cluster_ ? nullptr : &from);
@@ -94,7 +93,7 @@ bool Client::learn_slots_from(Connection& connection) {
     if (is_error(reply) && is_missing_right(text_of(reply)))
       from.refusal = describe_refusal("CLUSTER SLOTS", text_of(reply));
   });
-  // The right to CLUSTER SLOTS is only needed in a cluster.
+  // The right to CLUSTER SLOTS is needed only in a cluster.
   if (!question.failed && !question.refusal.empty() && belongs_to_cluster(connection, deadline))
     abandon(question, EACCES, question.refusal.c_str());
   if (!question.failed && !ranges) abandon(question, EPROTO, "its answer to CLUSTER SLOTS is none");
@@ -106,9 +105,9 @@ bool Client::learn_slots_from(Connection& connection) {
   return true;
 }
 
-// Asks the configured servers one after the other for the slots, beginning behind the one that told
-// them last: one that is cut off from its cluster never learns who took the slots of another one.
-// Returns NULL if one answered, and else the last connection that failed.
+// Asks the configured servers for the slots one after the other, beginning after the one that
+// answered last: a server that is cut off from its cluster never learns that another server's slots
+// moved. Returns NULL if one answered, and otherwise the last connection that failed.
 const Connection* Client::learn_slots() {
   const Connection* failed = nullptr;
   const size_t count = settings_.servers.size();
@@ -124,10 +123,10 @@ const Connection* Client::learn_slots() {
   return failed;
 }
 
-// Sends each command once, so that a missing right is an error when the store is opened: later,
-// refused commands only make items not count. This changes nothing on the server, since no item has
-// a key of this length. Any server of a cluster can tell, because servers check rights before they
-// look where a key is.
+// Sends each command once, so that a missing right is an error when the store is opened; later, an
+// item whose command is refused just does not count. This changes nothing on the server, since no
+// item has a key of this length. Any server of a cluster can answer, because servers check rights
+// before they look up the slot of a key.
 void Client::check_rights(Connection& connection) {
   const std::string key = settings_.prefix + "rights";
   constexpr const char* names[] = {"STRLEN", "GETRANGE", "DEL", "SET"};
@@ -164,7 +163,7 @@ void Client::connect() {
 int64_t Client::run(Operation& operation) {
   if (operation.size() == 0) return 0;
   if (!slots_known_) {
-    // If no server answers, the slots of a cluster that were known before are used.
+    // If no server answers, the last known slots of a cluster are used.
     if (const Connection* failed = learn_slots(); failed != nullptr && !is_cluster_)
       return -failed->error();
   }
@@ -239,8 +238,8 @@ void Client::record_outcomes(std::vector<Exchange>& exchanges, Tally& tally) {
 }
 
 // Returns requests for the items that were redirected. Redirections are followed only in a cluster
-// and only to its own servers. A server that is not known yet may have joined the cluster, or have
-// taken the place of another one, so the slots are asked for again.
+// and only to its own servers. A server that is not known yet may have joined the cluster or
+// replaced another one, so the slots are asked for again.
 std::vector<Client::Request> Client::follow_redirections(
     const std::vector<RedirectedItem>& redirected) {
   std::vector<Request> requests;
@@ -265,7 +264,7 @@ void Client::run_requests(Operation& operation, std::vector<Request> requests, T
   for (int attempt = 0; attempt <= max_redirections && !requests.empty(); attempt++) {
     const auto begin = Clock::now();
     std::vector<Exchange> exchanges = prepare_exchanges(operation, requests, tally);
-    deadline += Clock::now() - begin;  // connecting has its own time-out
+    deadline += Clock::now() - begin;  // connecting has its own timeout
     std::vector<RedirectedItem> redirected;
     run_exchanges(
         exchanges, deadline, [&](const Exchange& from, size_t command, const redisReply& reply) {
@@ -281,8 +280,8 @@ void Client::run_requests(Operation& operation, std::vector<Request> requests, T
     record_outcomes(exchanges, tally);
     requests = follow_redirections(redirected);
   }
-  // A server that was cut off from the others, or has just started, may not know yet who took its
-  // slots. If it was the one that told the slots, another one knows better.
+  // A server that was cut off from the others, or has just started, may not know yet which server
+  // took its slots. If the slots came from it, another server knows better.
   if (is_cluster_ && cluster_down) slots_known_ = false;
 }
 

@@ -1,8 +1,8 @@
-// A client of one server or of a cluster. It cuts batches into pipelines, sends every key to its
-// server, and follows keys that a cluster moves. One thread uses it at a time.
+// A client of one server or of a cluster. It cuts batches into pipelines, sends each key to its
+// server, and follows keys that a cluster moves. Only one thread at a time may use it.
 //
 // Credentials are sent only to the servers that the caller configured, and to those that one of
-// these names in its reply to CLUSTER SLOTS. Redirections to any other server are not followed.
+// them names in its reply to CLUSTER SLOTS. Redirections to any other server are not followed.
 #pragma once
 
 #include <array>
@@ -16,20 +16,19 @@
 
 namespace pkv::redis {
 
-// A function of a store applied to a batch: what is sent for each item, and what its reply means.
+// An operation of a store on a batch: the command for each item, and what the reply means.
 class Operation {
  public:
   virtual ~Operation() = default;
   virtual size_t size() const = 0;
   virtual std::string_view key(size_t item) const = 0;
-  // The bytes of keys and values that are sent for an item, and the bytes of its value that come
-  // back.
+  // The bytes of keys and values sent for an item, and the bytes of its value that come back.
   virtual size_t request_bytes(size_t item) const = 0;
   virtual size_t reply_bytes(size_t item) const = 0;
   // Adds the item's command.
   virtual void add_command(size_t item, Pipeline& commands) const = 0;
-  // Reads the item's reply. Returns whether the item counts in the result; one with an error does
-  // not.
+  // Reads the item's reply. Returns whether the item counts in the result; an item with an error
+  // does not.
   virtual bool handle_reply(size_t item, const redisReply& reply) = 0;
 };
 
@@ -47,7 +46,7 @@ class Client {
   struct Request {
     size_t item;
     Connection* to;
-    bool asking;  // the key is just moving there, so ASKING has to be sent first
+    bool asking;  // the key is being moved there, so send ASKING first
   };
   struct RedirectedItem {
     size_t item;
@@ -72,10 +71,10 @@ class Client {
   std::vector<Request> follow_redirections(const std::vector<RedirectedItem>& redirected);
 
   const Settings& settings_;
-  // The servers that credentials may be sent to.
+  // The servers to which credentials may be sent.
   std::map<Address, std::unique_ptr<Connection>> servers_;
   std::array<Connection*, slot_count> slot_owners_{};
-  bool slots_known_ = false;  // whether slot_owners_ is what a server said last
+  bool slots_known_ = false;  // whether slot_owners_ is the last word of a server
   bool is_cluster_ = false;   // whether that server belongs to a cluster
   size_t asked_first_ = 0;    // the configured server that is asked for the slots next
 };

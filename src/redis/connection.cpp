@@ -1,4 +1,4 @@
-// How a connection is opened, read and closed, and which replies it refuses to read.
+// How a connection is opened, read and closed, and which replies are refused.
 #include "redis/connection.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr auto min_pause = 100ms, max_pause = 10'000ms;
 constexpr size_t receive_bytes = 64 << 10;
-// The deepest reply that is asked for is that to CLUSTER SLOTS with its metadata. Versions of
+// The most deeply nested reply that we ask for is CLUSTER SLOTS with its metadata. Versions of
 // hiredis after 0.14 have no limit and free nested arrays by recursion, which could exhaust the
 // stack.
 constexpr int max_depth = 6;
@@ -30,7 +30,7 @@ int send_plain(int descriptor, iovec* parts, size_t count, size_t* written) {
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = count;
-  // hiredis calls write() instead, which raises SIGPIPE if the connection is broken.
+  // hiredis itself calls write(), which raises SIGPIPE if the connection is broken.
   const ssize_t result = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   *written = result > 0 ? static_cast<size_t>(result) : 0;
   if (result >= 0 || errno == EAGAIN || errno == EINTR) return 0;
@@ -69,8 +69,8 @@ void Connection::expect(size_t replies, size_t elements) {
   limit_.elements = limit_.remaining = elements;
 }
 
-// Looks at the beginning of an incomplete reply and returns false if the reply will be too long.
-// Only a value has a complete line there, which says how long the value is.
+// Looks at the beginning of an incomplete reply, and returns false if the reply will be too long.
+// The first line is complete only if the reply is a value; it gives the value's length.
 bool Connection::is_plausible(size_t budget) const {
   const redisReader& reader = *context_->reader;
   const std::string_view rest(reader.buf + reader.pos, reader.len - reader.pos);
@@ -130,8 +130,8 @@ Connection::State Connection::start() {
 
 namespace {
 
-// Returns why a connection could not be opened. Where the name has no address, or no socket can be
-// made, hiredis has a sentence but no number.
+// Returns why a connection could not be opened. If the name has no address, or no socket can be
+// made, hiredis gives a sentence but no errno.
 int error_of(const redisContext& context) {
   const bool no_descriptors = errno == EMFILE || errno == ENFILE;
   if (no_descriptors || (context.err == REDIS_ERR_IO && errno != 0)) return errno;
@@ -141,9 +141,9 @@ int error_of(const redisContext& context) {
 }  // namespace
 
 bool Connection::open() {
-  errno = 0;  // error_of() looks at what this call leaves there
-  // This resolves the name, for which only the system's resolver has time-outs; connecting goes on
-  // in the background.
+  errno = 0;  // error_of() looks at the errno that this call leaves
+  // This resolves the name; only the system's resolver can time that out. Connecting goes on in the
+  // background.
   context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
   if (context_ == nullptr) {
     fail(ENOMEM, "no memory for a connection");
@@ -156,8 +156,8 @@ bool Connection::open() {
   }
   fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
   limit_arrays();
-  // The buffer is made here and not with the object, because a cluster may name a thousand servers
-  // that are never used.
+  // The buffer is allocated here and not with the object, because a cluster may name a thousand
+  // servers that are never used.
   buffer_.resize(receive_bytes);
   if (tls_context_ != nullptr) tls_.emplace(*tls_context_, address_.host, context_->fd);
   return true;

@@ -1,5 +1,5 @@
-// A connection to one server. Anything that goes wrong breaks it; it connects again when it is used
-// next, after a pause that grows with each failure in a row.
+// A connection to one server. Any failure breaks it; it connects again at its next use, after a
+// pause that grows with each failure in a row.
 #pragma once
 
 #include <hiredis.h>
@@ -28,31 +28,31 @@ class Connection {
 
   enum class State { down, fresh, ready };
   // Returns `ready` if commands can be sent. Otherwise it begins to connect and returns `fresh`:
-  // the connection needs greet() first. It returns `down` if that fails, or if the pause after a
-  // failure is not over.
+  // call greet() first. Returns `down` if connecting fails, or if the pause after a failure is not
+  // over.
   State start();
   bool ready() const { return context_ != nullptr; }
-  // Records that the server answered everything, which ends a row of failures.
+  // Records that the server answered everything, which resets the count of failures.
   void succeeded() { failures_ = 0; }
 
-  // Announces replies, and how many elements the arrays of one reply may have. If some replies are
-  // still missing when the connection is used next, it is closed and opened anew.
+  // Announces replies, and how many elements the arrays of one reply may have. If replies are still
+  // missing at the connection's next use, it is closed and opened anew.
   void expect(size_t replies, size_t elements);
 
-  // What poll() has to wait for before secure(), send() or receive() can do more.
+  // What to poll() for before secure(), send() or receive() can do more.
   short events(bool has_unsent) const;
   // Continues the TLS handshake. Returns 0 or an errno. Nothing is sent before is_secured() is
   // true.
   int secure() { return tls_ ? tls_->handshake() : 0; }
   bool is_secured() const { return !tls_ || tls_->ready(); }
-  // Sends as much as the server takes now. Returns 0 or an errno.
+  // Sends as much as the server accepts now. Returns 0 or an errno.
   int send(Pipeline& commands);
   // Reads what has arrived. Returns 0 or an errno. If it sets *again, there may be more to read.
   int receive(size_t* bytes, bool* again);
   // Returns the next complete reply, or NULL if there is none yet, and sets *error to 0 or an
-  // errno. At most `budget` more bytes may come: a reply that announces more is an error at once.
+  // errno. At most `budget` more bytes may arrive: a reply that announces more is an error at once.
   Reply next(size_t budget, int* error);
-  // Whether bytes have arrived that belong to no complete reply.
+  // Whether bytes of an incomplete reply have arrived.
   bool has_more() const { return context_->reader->len != context_->reader->pos; }
 
   // Breaks the connection and begins the pause.

@@ -1,4 +1,4 @@
-// The loop over poll() that drives all exchanges, and what a server may not do in one.
+// The poll() loop that drives all exchanges, and the misbehaviour of servers that it refuses.
 #include "redis/exchange.h"
 
 #include <poll.h>
@@ -40,7 +40,7 @@ void handle_replies(Exchange& from, const HandleReply& handle) {
     }
     if (reply == nullptr) return;
     // A server must not answer before it has the whole command: it would take the rest of the
-    // command for the beginning of the next one.
+    // command for the next one.
     if (from.replies >= from.commands.commands_sent()) {
       abandon(from, EPROTO, "an answer to a command that is not sent yet");
       return;
@@ -68,7 +68,7 @@ void receive(Exchange& from, const HandleReply& handle) {
   }
 }
 
-// Does as much of the handshake, of sending and of receiving as is possible now.
+// Does as much of the handshake, sending and receiving as is possible now.
 void advance(Exchange& exchange, const HandleReply& handle) {
   Connection& connection = exchange.connection;
   if (!connection.is_secured()) {
@@ -128,9 +128,9 @@ constexpr const char* auth = "AUTH";
 constexpr const char* select_database = "SELECT";
 constexpr const char* ping = "PING";
 
-// Adds the commands that authenticate and choose the database, and returns their names. The PING at
-// the end makes sure that the server answers even if there is nothing else to say: the system
-// accepts connections to a stopped server, too. Secrets are sent from where they lie, without a
+// Adds the commands that authenticate and select the database, and returns their names. The PING at
+// the end ensures that the server answers even if it is asked nothing else: the system accepts
+// connections to a stopped server, too. Secrets are sent from where they are stored, without a
 // copy.
 std::vector<const char*> add_greeting(Pipeline& commands, const Settings& settings,
                                       std::string_view database) {

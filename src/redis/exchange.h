@@ -1,4 +1,4 @@
-// Sending commands to several servers at once and taking their replies, until a deadline.
+// Sends commands to several servers at once and reads their replies, until a deadline.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace pkv::redis {
 
-// The commands for one server, and how far they got.
+// The commands for one server, and its progress.
 struct Exchange {
   explicit Exchange(Connection& to) : connection(to) {}
 
   Connection& connection;
   Pipeline commands{};
   std::vector<size_t> items{};  // the item that each command is about, for HandleReply
-  size_t reply_bytes = 0;  // how many bytes of values may come back before the server is cut off
+  size_t reply_bytes = 0;  // the server is cut off if more bytes of values come back
   size_t reply_elements = 16;  // how many elements the arrays in one reply may have
   size_t replies = 0;          // how many replies have arrived
   bool failed = false;
@@ -37,8 +37,8 @@ void run_exchanges(std::span<Exchange> exchanges, Clock::time_point deadline,
 // Marks the exchange as failed and breaks its connection.
 void abandon(Exchange& exchange, int error, const char* reason);
 
-// Makes fresh connections ready, all at once, by authentication and the choice of a database.
-// Connections that are not ready at the deadline are down.
+// Makes fresh connections ready, all at once: authenticates and selects a database. Connections
+// that are not ready at the deadline are down.
 void greet(std::span<Connection* const> connections, const Settings& settings,
            Clock::time_point deadline);
 

@@ -1,4 +1,4 @@
-// Reading decimal numbers in what a caller configures and in what a server says.
+// Parses decimal numbers in configs and in replies of servers.
 #pragma once
 
 #include <charconv>
@@ -7,7 +7,7 @@
 
 namespace pkv::redis {
 
-// Returns the number that the whole text is, or nothing if it is none or is not in [min, max].
+// Returns the number if the whole text is one in [min, max]; otherwise nothing.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text, Number min, Number max) {
   Number number{};

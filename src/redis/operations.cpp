@@ -24,7 +24,7 @@ Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
       ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {}
 
 // Sent without NX, because an existing value may be of another type or damaged, and because its
-// time to live has to begin anew.
+// time to live must start anew.
 void Put::add_command(size_t item, Pipeline& commands) const {
   const std::string_view value(static_cast<const char*>(items_[item].data), items_[item].size);
   if (ttl_.empty()) {
@@ -60,7 +60,7 @@ Get::Get(const Settings& settings, size_t n, pkv_store_item* items)
   for (size_t i = 0; i < n; i++) room_[i] = std::exchange(items[i].size, 0);
 }
 
-// Asks for one byte more than there is room for, which tells whether the value is larger. A larger
+// Asks for one byte more than there is room for, which shows whether the value is larger. A larger
 // value is never fetched as a whole.
 void Get::add_command(size_t item, Pipeline& commands) const {
   commands.add({"GETRANGE", key(item), "0", std::to_string(room_[item])});
@@ -77,8 +77,8 @@ bool Get::handle_reply(size_t item, const redisReply& reply) {
 
 // ---- Drop ---------------------------------------------------------------------------------------
 
-// DEL and not UNLINK, which would free strings at once, too, and which older servers and some lists
-// of permitted commands lack.
+// DEL, not UNLINK: UNLINK frees strings at once, too, and older servers and some lists of permitted
+// commands lack it.
 void Drop::add_command(size_t item, Pipeline& commands) const { commands.add({"DEL", key(item)}); }
 
 bool Drop::handle_reply(size_t, const redisReply& reply) {

@@ -59,7 +59,7 @@ class Get : public ItemOperation {
   size_t reply_bytes(size_t item) const override { return room_[item]; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
-  // The items that are larger than the room for them. How much larger is not known yet.
+  // The items that are larger than their room. Their sizes are not known yet.
   const std::vector<size_t>& larger() const { return larger_; }
 
  private:

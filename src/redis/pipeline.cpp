@@ -1,4 +1,4 @@
-// How commands are put together from copied text and uncopied values, and sent in parts.
+// How commands are built from copied text and uncopied values, and sent in parts.
 #include "redis/pipeline.h"
 
 namespace pkv::redis {

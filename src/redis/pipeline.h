@@ -1,5 +1,5 @@
-// Commands for a server in the format of the wire (RESP). Large values are not copied: they are
-// sent from the caller's memory.
+// Commands for a server in the wire format (RESP). Large values are not copied: they are sent from
+// the caller's memory.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,16 +19,16 @@ class Pipeline {
   // Sends some bytes of `parts` and sets *written to their number. Returns 0 or an errno.
   using Writer = std::function<int(iovec* parts, size_t count, size_t* written)>;
 
-  // Adds a command. Arguments of more than `max_copied` bytes are not copied, so they must live
+  // Adds a command. Arguments longer than `max_copied` bytes are not copied, so they must live
   // until everything is sent.
   void add(std::initializer_list<std::string_view> arguments, size_t max_copied = 4096);
 
   size_t commands() const { return ends_.size(); }
-  // Whether every byte was sent.
+  // Whether all bytes were sent.
   bool all_sent() const { return next_ == pieces_.size(); }
-  // The number of commands that were sent to their last byte.
+  // The number of commands that were sent completely.
   size_t commands_sent() const { return commands_sent_; }
-  // Sends as much as `write` takes now. Returns 0 or an errno.
+  // Sends as much as `write` accepts now. Returns 0 or an errno.
   int send(const Writer& write);
 
  private:

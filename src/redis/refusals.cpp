@@ -1,4 +1,4 @@
-// The errors of Redis and Valkey that this library knows, of all versions.
+// The errors of all versions of Redis and Valkey that this library knows.
 #include "redis/refusals.h"
 
 namespace pkv::redis {
@@ -9,7 +9,7 @@ struct Refusal {
   std::string_view prefix, meaning;
 };
 
-// The first entry that fits is used; the last one fits every error.
+// The first entry that matches is used; the last one matches every error.
 constexpr Refusal refusals[] = {
     {"WRONGPASS", "WRONGPASS, the user or the password is wrong"},
     {"NOAUTH", "NOAUTH, the server wants a password"},

@@ -7,13 +7,13 @@
 
 namespace pkv::redis {
 
-// Returns a sentence for a command that was answered by the error `text`.
+// Returns a sentence about a command that the server answered with the error `text`.
 std::string describe_refusal(std::string_view command, std::string_view text);
 
 // Whether the error says that the user has no right to the command.
 bool is_missing_right(std::string_view text);
 
-// Whether a server refuses a key because its cluster does not work, as far as it knows.
+// Whether a server refuses a key because its cluster is down, as far as it knows.
 bool is_cluster_down(std::string_view text);
 
 }  // namespace pkv::redis

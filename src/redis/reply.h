@@ -1,4 +1,4 @@
-// Replies of a server as hiredis gives them: owning one, and what every reader of replies asks.
+// Ownership of a server's replies as hiredis gives them, and questions that all readers ask.
 #pragma once
 
 #include <hiredis.h>

@@ -1,4 +1,4 @@
-// A secret text of any length, such as a password. Its memory is wiped before it is freed.
+// A secret string of any length, such as a password. Its memory is wiped before it is freed.
 #pragma once
 
 #include <string.h>
@@ -11,12 +11,12 @@
 
 namespace pkv::redis {
 
-// The text never moves to other memory, as a std::string does when it grows, so that no copy of it
+// The string never moves to other memory, as a std::string does when it grows, so no copy of it
 // stays behind.
 class SecretText {
  public:
   SecretText() = default;
-  // Makes an empty text with room for `capacity` bytes.
+  // Makes an empty string with room for `capacity` bytes.
   explicit SecretText(size_t capacity) : text_(new char[capacity]), capacity_(capacity) {}
   explicit SecretText(std::string_view text) : SecretText(text.size()) {
     for (const char byte : text) append(byte);

@@ -1,6 +1,6 @@
-// How a config is checked, and how the URL or the addresses in `servers` are parsed. Passwords
-// stand in `servers`, and in a text that is written wrongly they stand anywhere: sentences about it
-// say what is wrong and where, and repeat nothing of it.
+// How a config is checked, and how the URL or the addresses in `servers` are parsed. `servers` may
+// contain passwords, and in a malformed string they may be anywhere: error sentences say what is
+// wrong and where, but never repeat a part of the string.
 #include "redis/settings.h"
 
 #include <charconv>
@@ -73,8 +73,8 @@ void parse_credentials(std::string_view credentials, Settings& settings) {
 }
 
 // Takes the scheme, the credentials and the database out of a URL,
-// redis://[[user]:password@]hosts[/database], and returns the hosts. A text without a scheme is
-// hosts alone.
+// redis://[[user]:password@]hosts[/database], and returns the hosts. A string without a scheme
+// contains only hosts.
 std::string_view parse_url(std::string_view url, Settings& settings, bool& tls) {
   const size_t scheme = url.find("://");
   if (scheme == std::string_view::npos) return url;
@@ -118,8 +118,8 @@ void check_flag(uint32_t value, const char* name) {
   if (value > 1) fail(PKV_INVALID_ARGUMENT, "%s is %u, not 0 or 1", name, value);
 }
 
-// Reads the options of TLS. Options that would have no effect are refused, since the caller expects
-// one.
+// Reads the TLS options. Options that would have no effect are refused, since the caller expects an
+// effect.
 TlsOptions read_tls_options(const pkv_redis_config& config, bool tls) {
   const struct {
     const char *name, *value;

@@ -15,7 +15,7 @@
 
 namespace pkv::redis {
 
-// The limit for addresses in a config, and for servers of a cluster.
+// The maximum number of addresses in a config, and of servers in a cluster.
 constexpr size_t max_servers = 1024;
 
 struct Settings {
@@ -31,7 +31,7 @@ struct Settings {
 };
 
 // Throws an Error with INVALID_ARGUMENT, UNSUPPORTED or IO. Its sentence never repeats a part of
-// `servers`, `user` or `password`, because a password may stand in any of them.
+// `servers`, `user` or `password`, because each may contain a password.
 Settings read_settings(const pkv_redis_config* config);
 
 }  // namespace pkv::redis

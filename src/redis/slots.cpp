@@ -1,5 +1,5 @@
-// How slots are computed and replies about them parsed. A server may say anything, so everything in
-// a reply is checked.
+// How slots are computed, and how replies about them are parsed. A server may send anything, so
+// everything in a reply is checked.
 #include "redis/slots.h"
 
 #include <utility>
@@ -40,7 +40,7 @@ std::optional<Address> parse_node(const redisReply& node, const Address& asked) 
   const redisReply &host = *node.element[0], &port = *node.element[1];
   if (port.type != REDIS_REPLY_INTEGER || port.integer < 1 || port.integer > 65535)
     return std::nullopt;
-  // A node that does not know its own name leaves it out; its name is then the one we asked.
+  // A node that does not know its own name leaves it out; its name is then the one that we asked.
   const bool named = host.type == REDIS_REPLY_STRING && host.len > 0 && text_of(host) != "?";
   if (named && !is_host(text_of(host))) return std::nullopt;
   return Address{named ? std::string(text_of(host)) : asked.host, static_cast<int>(port.integer)};
@@ -62,7 +62,7 @@ std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const
     const auto last = static_cast<size_t>(range.element[1]->integer);
     auto master = parse_node(*range.element[2], asked);
     if (!master || first > last) return std::nullopt;
-    // No slot has two masters, so all ranges together cannot have more slots than there are.
+    // No slot has two masters, so all ranges together cannot have more slots than exist.
     slots += last - first + 1;
     if (slots > slot_count) return std::nullopt;
     ranges.push_back({first, last, std::move(*master)});

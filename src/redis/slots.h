@@ -1,4 +1,4 @@
-// How a cluster spreads keys over its servers: the slot of a key, and what servers say about slots.
+// How a cluster spreads keys over its servers: the slot of a key, and replies about slots.
 #pragma once
 
 #include <hiredis.h>
@@ -23,18 +23,18 @@ struct SlotRange {
 };
 
 // Parses the reply of the server `asked` to CLUSTER SLOTS. Returns nothing if it is malformed, and
-// no ranges if it is an error, as it is from a server that belongs to no cluster.
+// no ranges if it is an error: a server that belongs to no cluster sends one.
 std::optional<std::vector<SlotRange>> parse_slots(const redisReply& reply, const Address& asked);
 
-// An error that names the server to ask instead: "MOVED 3999 host:port" means from now on, and
-// "ASK 3999 host:port" means this time.
+// An error that names the server to ask instead: "MOVED 3999 host:port" from now on, "ASK 3999
+// host:port" this time only.
 struct Redirection {
   bool ask;
   size_t slot;
   Address to;
 };
 
-// Returns nothing if the reply is no redirection.
+// Returns nothing if the reply is not a redirection.
 std::optional<Redirection> parse_redirection(const redisReply& reply, const Address& asked);
 
 }  // namespace pkv::redis

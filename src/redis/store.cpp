@@ -30,8 +30,8 @@ pkv_status guarded(const Body& body) noexcept {
   return pkv::guarded(keep_error, body);
 }
 
-// A client that one call uses at a time. Writes and reads have one each, with connections of its
-// own, so that a probe does not wait until megabytes are written.
+// A client that one call at a time uses. Writes and reads have one each, with separate connections,
+// so that a probe does not wait until megabytes are written.
 struct Lane {
   explicit Lane(const Settings& settings) : client(settings) {}
   std::mutex mutex;
@@ -47,7 +47,7 @@ struct Store {
 };
 
 int64_t run(Store& store, Lane& lane, Operation& operation) {
-  // A forked child must not use its parent's connections: each would take the other's replies.
+  // A forked child must not use its parent's connections: they would read each other's replies.
   if (getpid() != store.process) return -ECHILD;
   const std::lock_guard lock(lane.mutex);
   return lane.client.run(operation);
@@ -71,8 +71,8 @@ int64_t probe(void* user, size_t n, pkv_store_item* items) {
   });
 }
 
-// Asks for the sizes of items that are larger than their room. An item whose size the server does
-// not tell keeps one byte more than its room.
+// Asks for the sizes of items that are larger than their room. If the server does not give an
+// item's size, the size stays one byte more than the room.
 void fetch_sizes(Store& store, const std::vector<size_t>& larger, pkv_store_item* items) {
   std::vector<pkv_store_item> measured;
   for (const size_t item : larger) measured.push_back(items[item]);

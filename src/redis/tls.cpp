@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t record_bytes = 16384;  // the largest record of TLS
 
-// ---- A socket for OpenSSL, whose own would raise SIGPIPE ----------------------------------------
+// ---- A socket for OpenSSL, because OpenSSL's own raises SIGPIPE ---------------------------------
 
 int descriptor_of(BIO* bio) {
   return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
@@ -86,7 +86,7 @@ const char* take_reason() {
   fail(PKV_INVALID_ARGUMENT, "%s: '%.100s': %.100s", field, path, what);
 }
 
-// Throws IO if a file cannot be opened: OpenSSL says little about such files, and nothing about
+// Throws IO if a file cannot be opened: OpenSSL's errors say little about files, and nothing about
 // directories.
 void check_readable(const char* field, const char* path) {
   const int descriptor = path != nullptr ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
@@ -106,7 +106,7 @@ void check_directory(const char* field, const char* path) {
   closedir(directory);
 }
 
-// The callback for the password of a key. Without it OpenSSL would ask for one on the terminal.
+// The callback for a key's password. Without it OpenSSL would ask for one on the terminal.
 int no_password(char*, int, int, void*) { return 0; }
 
 void load_trusted(SSL_CTX* context, const TlsOptions& options) {
@@ -141,7 +141,7 @@ bool is_address(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-// Makes the certificate be checked for a host. Names and addresses are checked differently, and
+// Makes OpenSSL check the certificate for a host. Names and addresses are checked differently, and
 // only a name may be sent to the server (SNI).
 bool expect_host(SSL* ssl, const std::string& host_with_zone) {
   const std::string host = host_with_zone.substr(0, host_with_zone.find('%'));
@@ -165,7 +165,7 @@ TlsContext::TlsContext(const TlsOptions& options)
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
-  // Replies carry their length, so a connection that is cut off is noticed without this check.
+  // Replies carry their length, so a truncated connection is noticed without this check.
   SSL_CTX_set_options(context.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
 #endif
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
@@ -209,8 +209,8 @@ Tls::Tls(const TlsContext& context, const std::string& host, int descriptor)
 
 Tls::~Tls() { SSL_free(ssl_); }
 
-// After a call that returned `result`: sets *wants to what it waits for and returns 0, or returns
-// the errno of what went wrong.
+// Call it after a call that returned `result`. Sets *wants to what that call waits for and returns
+// 0, or returns the errno of what went wrong.
 int Tls::failure(int result, short* wants) {
   const int error_of_socket = errno;
   const int kind = SSL_get_error(ssl_, result);
@@ -252,10 +252,10 @@ int Tls::handshake() {
 
 bool Tls::ready() const { return SSL_is_init_finished(ssl_) != 0; }
 
-// A piece that fills a record is sent from where it lies. Shorter pieces are copied into one
-// record, and the copy is wiped, because it may contain a password. OpenSSL demands that a call
-// that had to wait is repeated with the same bytes first; that holds since the caller does not
-// change pieces before they are written.
+// A piece that fills a record is sent from where it is. Shorter pieces are copied into one record,
+// and the copy is wiped, because it may contain a password. If a call had to wait, OpenSSL wants it
+// repeated with the same bytes; this holds because the caller does not change pieces before they
+// are written.
 int Tls::write(const iovec* parts, size_t count, size_t* written) {
   *written = 0;
   const char* from = static_cast<const char*>(parts[0].iov_base);
@@ -279,8 +279,8 @@ int Tls::write(const iovec* parts, size_t count, size_t* written) {
   }
   explicit_bzero(record_.get(), copied);
   if (error == 0 || error == EPROTO) return error;
-  // Read what the server sent before it ended the connection: it may say why, which is worth more
-  // than the error of the write.
+  // Read what the server sent before it ended the connection: it may say why, which helps more than
+  // the error of the write.
   char byte;
   size_t bytes;
   const int read_error = read(&byte, 1, &bytes);

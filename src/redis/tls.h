@@ -15,7 +15,7 @@ struct ssl_st;
 namespace pkv::redis {
 
 struct TlsOptions {
-  // Paths of files in PEM format, and of a directory of them; NULL for those that are not given.
+  // Paths of files in PEM format, and of a directory of them; NULL for those not given.
   const char* ca_file;
   const char* ca_directory;
   const char* certificate_file;
@@ -24,8 +24,7 @@ struct TlsOptions {
   bool verify;
 };
 
-// What all connections of a store have in common: the certificates that are trusted, and the
-// store's own certificate.
+// Shared by all connections of a store: the trusted certificates, and the store's own certificate.
 class TlsContext {
  public:
   // Throws an Error: UNSUPPORTED if the library was built without TLS, IO or INVALID_ARGUMENT if a
@@ -41,13 +40,13 @@ class TlsContext {
   bool verify_;
 };
 
-// TLS of one connection. Functions that return int return 0 or an errno, and reason() then says
-// what went wrong. Nothing blocks: what cannot be done yet returns 0, and is tried again when
-// poll() reports one of events().
+// TLS of one connection. Functions that return int return 0 or an errno; after an errno, reason()
+// says what went wrong. Nothing blocks: a function that cannot continue returns 0, and is called
+// again when poll() reports one of events().
 class Tls {
  public:
-  // The server has to have a certificate for `host`, or for the context's server name if there is
-  // one. The descriptor stays the caller's. Throws std::bad_alloc.
+  // The server must have a certificate for `host`, or for the context's server name if there is
+  // one. The caller keeps the descriptor. Throws std::bad_alloc.
   Tls(const TlsContext& context, const std::string& host, int descriptor);
   ~Tls();
   Tls(const Tls&) = delete;
@@ -60,9 +59,9 @@ class Tls {
   int write(const iovec* parts, size_t count, size_t* written);
   // Reads up to `size` bytes and sets *bytes to their number.
   int read(char* to, size_t size, size_t* bytes);
-  // Whether no data have arrived; new session tickets and keys do not count.
+  // Whether no data have arrived; new session tickets and keys do not count as data.
   bool is_idle();
-  // What poll() has to wait for.
+  // The events to poll() for.
   short events(bool has_unsent) const;
   const char* reason() const { return reason_; }
 
@@ -70,7 +69,7 @@ class Tls {
   int failure(int result, short* wants);
 
   ssl_st* ssl_;
-  std::unique_ptr<char[]> record_;  // where short pieces are put together for one record
+  std::unique_ptr<char[]> record_;  // where short pieces are joined into one record
   short write_wants_, read_wants_;
   char reason_[160] = "";
 };

@@ -1,4 +1,4 @@
-// Replaces tls.cpp in a library that is built without OpenSSL: making a context fails.
+// Replaces tls.cpp in a library built without OpenSSL: making a context fails.
 #include "base/status.h"
 #include "redis/tls.h"
 
@@ -10,7 +10,7 @@ TlsContext::TlsContext(const TlsOptions& options) : verify_(options.verify) {
 }
 TlsContext::~TlsContext() = default;
 
-// Never made, since there is no context to make it with.
+// Never constructed, since there is no context.
 Tls::Tls(const TlsContext&, const std::string&, int)
     : ssl_(nullptr), write_wants_(0), read_wants_(0) {}
 Tls::~Tls() = default;

@@ -1,4 +1,4 @@
-// What the AVX-512 files share. They need AVX-512 F, CD, DQ, BW and VL.
+// Shared by the AVX-512 files. It needs AVX-512 F, CD, DQ, BW and VL.
 #pragma once
 
 #include "kernels/vectors.hpp"

@@ -1,7 +1,6 @@
 // Attention with the bf16 dot product of AVX-512.
 //
-// The instruction is a template parameter, so that a test can run all of this on processors that
-// lack it.
+// The instruction is a template parameter, so that a test can run all of this on CPUs that lack it.
 #pragma once
 
 #include "kernels/isa/avx512.hpp"
@@ -17,9 +16,9 @@ struct Avx512DotBf16 : Base {
   static constexpr bool reads_in_order = true;
 };
 
-// A matrix product as multiply_tile() computes it, of pairs of bf16: a has a word with a pair for
-// each row and pair of the depth, and vector n of pair k of b is at b[n] + k * 64. Without `add`
-// the result is multiplied by `factor`.
+// A matrix product like multiply_tile(), but of pairs of bf16: a has one word, a pair, for each row
+// and pair of the depth, and vector n of pair k of b is at b[n] + k * 64. Without `add` the result
+// is multiplied by `factor`.
 template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, bool add>
 void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
                     size_t c_stride) {
@@ -104,7 +103,7 @@ template <class Base, class DotProduct>
 struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     : SplitQueryKeyTile<Avx512DotBf16<Base, DotProduct>,
                         Avx512PairScores<Avx512DotBf16<Base, DotProduct>>> {
-  // Matrix products take a tile of K as it lies: a word for each column.
+  // Matrix products use a tile of K as it lies: a word for each column.
   static constexpr size_t column_bytes = 4;
   static void copy_tile(const unsigned char* tile, uint32_t dim, unsigned char* to) {
     __builtin_memcpy(to, tile, size_t{tile_tokens} * dim * 2);

@@ -1,11 +1,12 @@
 // Numbers as sums of bf16 numbers, which a matrix unit multiplies. The upper half of an fp32 number
-// is its first 8 significant bits, so that cutting them off three times leaves nothing: fp32 is
-// exactly the sum of three parts, f16 and products of int4 and their scales of two, bf16, fp8 and
-// int8 of one.
+// holds its first 8 significant bits, so cutting them off three times leaves nothing. Thus fp32 is
+// exactly the sum of three parts, f16 of two, products of int4 and their scales of two, and bf16,
+// fp8 and int8 of one.
 //
-// A product of sums is the sum of the products of parts (Henry, Tang and Heinecke 2019). Those of
-// parts whose numbers, counted from 0, add up to more than 2 are left out: part 1 is below 2^-7 of
-// the number and part 2 below 2^-15, so each product left out is below 2^-22 of the whole.
+// A product of sums is the sum of the products of parts (Henry, Tang and Heinecke 2019). Parts are
+// counted from 0, and a product is left out if the numbers of its parts add up to more than 2: part
+// 1 is below 2^-7 of the number and part 2 below 2^-15, so each product left out is below 2^-22 of
+// the whole.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +17,7 @@ namespace pkv::kernels {
 
 inline constexpr unsigned max_parts = 3;
 
-// How many parts an element of K or V has. That of int8 is without its scale.
+// How many parts an element of K or V has. An int8 element is taken without its scale.
 static inline constexpr unsigned parts_of(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 3 : dtype == PKV_F16 || dtype == PKV_INT4 ? 2 : 1;
 }
@@ -34,7 +35,7 @@ static inline __m512i nearest_bf16(__m512 value) {
   return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
 }
 
-// The bf16 or f16 number that x may be the product of with the scale.
+// The bf16 or f16 number that, times the scale, may be x.
 static inline __m512 unscaled_bf16(__m512 x, float scale) {
   return _mm512_castsi512_ps(upper_halves(nearest_bf16(_mm512_div_ps(x, _mm512_set1_ps(scale)))));
 }
@@ -43,8 +44,8 @@ static inline __m512 unscaled_f16(__m512 x, float scale) {
       _mm512_cvtps_ph(_mm512_div_ps(x, _mm512_set1_ps(scale)), _MM_FROUND_TO_NEAREST_INT));
 }
 
-// How many parts a weight has whose product with V becomes a result of a dtype. The last one is
-// rounded, to 2^-9, 2^-16 and 2^-24 of the weight.
+// How many parts a weight has if its product with V becomes a result of this dtype. The last part
+// is rounded, to 2^-9, 2^-16 or 2^-24 of the weight.
 static inline constexpr unsigned parts_of_weights(pkv_dtype results) {
   return results == PKV_BF16 ? 1 : results == PKV_F16 ? 2 : max_parts;
 }
@@ -88,7 +89,7 @@ struct QueryParts {
 };
 
 // Writes a row of queries as max_parts parts, with zeros from `dim` to `padded_dim`. A row that was
-// bf16 or f16 before it was multiplied by the scale is written as it was then.
+// bf16 or f16 before it was multiplied by the scale is written without the scale.
 static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
                                          float scale, unsigned char* to, size_t stride) {
   const __m512 scales = _mm512_set1_ps(scale);
@@ -114,9 +115,9 @@ static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_
   return {count == 1 || count == 2 ? scale : 1.0f, count, {}};
 }
 
-// Copies V of bf16 as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are
-// panel_stride bytes apart. Tokens that are not present become 0. Returns false if a number is
-// not finite.
+// Copies bf16 V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are
+// panel_stride bytes apart. Tokens that are not present become 0. Returns false if a number is not
+// finite.
 static inline bool copy_bf16_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
                                     unsigned char* to, size_t panel_stride) {
   const __m512i without_sign = _mm512_set1_epi16(0x7FFF);

@@ -1,7 +1,7 @@
-// Attention of some rows over K and V of bf16 by a matrix unit, such as a decode step with several
-// query heads per KV head. AttendDirect walks over the tiles as always; the products of up to 8
-// rows with a tile, as it lies in memory, are the unit's. Weights are rounded to bf16, so results
-// have to become bf16.
+// Attention of some rows over bf16 K and V by a matrix unit, such as a decode step with several
+// query heads per KV head. AttendDirect walks over the tiles as always; the unit multiplies up to 8
+// rows with a tile, as the tile lies in memory. Weights are rounded to bf16, so results must become
+// bf16.
 //
 // Registers always have 8 rows. Those behind the last row hold anything, and their results are not
 // used: a row's result does not depend on them.
@@ -12,8 +12,7 @@
 
 namespace pkv::kernels {
 
-// An instruction set whose K and V of bf16 are multiplied by a unit. It has no kernels for other
-// dtypes.
+// An instruction set whose unit multiplies bf16 K and V. It has no kernels for other dtypes.
 template <class Base, class MatrixUnit>
 struct WithUnit : Base {
   using Unit = MatrixUnit;
@@ -26,7 +25,7 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
   using Isa = WithUnit<Base, Unit>;
   static constexpr unsigned max_tiles = 2;
 
-  // A prepared row: how it is in parts, the parts, then the row in fp32.
+  // A prepared row: its QueryParts, the parts themselves, then the row in fp32.
   static size_t query_bytes(uint32_t dim) {
     return sizeof(QueryParts) + size_t{dim} * (2 * max_parts + 4);
   }
@@ -68,7 +67,7 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
     return parts;
   }
 
-  // The sums of tile i are left in register i.
+  // Leaves the sums of tile i in register i.
   template <unsigned rows, unsigned tiles>
   static void multiply(const unsigned char* queries, uint32_t dim, TilePointers at,
                        TilePointers next) {
@@ -106,7 +105,7 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
     }
   }
 
-  // An infinity has no parts, so where it gave a NaN, a row is multiplied without the unit.
+  // An infinity has no parts, so a row with a NaN from one is multiplied without the unit.
   [[gnu::noinline]] static void multiply_floats(const unsigned char* query, uint32_t dim,
                                                 TilePointers at, TilePointers next,
                                                 ScoreRow* scores) {
@@ -178,7 +177,7 @@ struct ValueTile<WithUnit<Base, Unit>, PKV_BF16> : FloatValueTile<WithUnit<Base,
 };
 
 // True if the unit multiplies few rows of a task. With fewer heads per KV head it is not worth its
-// configuration. The number of queries does not count, so that a row's bits do not depend on it.
+// configuration. The number of queries does not matter, so that a row's bits do not depend on it.
 static inline bool multiplies_few_rows(const AttendTask& task) {
   constexpr uint32_t min_heads_per_kv_head = 4;
   const SideView &k = task.kv.k, &v = task.kv.v;

@@ -1,8 +1,6 @@
-// Products of matrices in parts of bf16, by a matrix unit.
+// Products of matrices in bf16 parts, by a matrix unit.
 //
-// The unit is a template parameter, so that a test can run all of this on processors that lack it:
-//
-//   struct Unit {
+// The unit is a template parameter, so that a test can run all of this on CPUs that lack it:\n//\n//   struct Unit {
 //     class Session;                   // as long as one lives, the thread may use the unit
 //     static void configure(const RegisterShapes&);
 //     template <int r> static void zero();
@@ -18,7 +16,7 @@
 
 namespace pkv::kernels {
 
-// The sizes of the registers. One without rows is not used.
+// The sizes of the registers. One without rows is unused.
 struct RegisterShapes {
   uint8_t rows[8], row_bytes[8];
 };
@@ -103,7 +101,7 @@ template <class Unit, bool bottom, unsigned columns, bool add>
   if constexpr (bottom && columns == 2) Unit::template store<3>(c_bottom + tile_tokens, c_bytes);
 }
 
-// The same for numbers of rows and of blocks of columns that are no constants.
+// The same if the numbers of rows and of blocks of columns are not constants.
 template <class Unit, bool add>
 void multiply_blocks(const PartPairs<Unit>& pairs, LeftParts<Unit> left, RightParts<Unit> right,
                      uint32_t rows, uint32_t columns, uint32_t depth, float* c, size_t c_stride) {

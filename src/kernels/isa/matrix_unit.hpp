@@ -1,6 +1,6 @@
 // Attention of many rows by a matrix unit, which multiplies tile registers of 16 x 32 bf16 numbers
-// (AMX). K and V become parts in bf16 (bf16_parts.hpp), some tiles at a time; for each block of
-// rows their scores are computed, then weights, then outputs.
+// (AMX). K and V become bf16 parts (bf16_parts.hpp), some tiles at a time; for each block of rows
+// the scores are computed, then the weights, then the outputs.
 #pragma once
 
 #include "kernels/isa/few_rows.hpp"
@@ -56,7 +56,7 @@ class AttendMatrixUnit {
   // Rows whose scores are computed at a time.
   static constexpr uint32_t block_rows = 64;
 
-  // As many tokens as leave room for their K and V in the L2 cache.
+  // The number of tokens whose K and V fit into the L2 cache.
   static uint32_t step_of(uint32_t parts_of_token) {
     const uint32_t tokens = (256u << 10) / (parts_of_token * 2) / unit_depth * unit_depth;
     return tokens > 512 ? 512 : tokens < 64 ? 64 : tokens;
@@ -98,8 +98,8 @@ class AttendMatrixUnit {
     }
   }
 
-  // K and V are put in parts from the first tile on, which stands at an even place: a tile register
-  // has the weights of two tiles.
+  // K and V are split into parts from the first tile on, which stands at an even place: a tile
+  // register has the weights of two tiles.
   uint32_t first_tile() const { return seen_.first_tile() / 2 * 2; }
   uint32_t first_token() const { return first_tile() * tile_tokens; }
 
@@ -114,7 +114,8 @@ class AttendMatrixUnit {
     }
   }
 
-  // Columns of K in fp32, [dim][16 tokens]; int8 is without its scales, which go to k_scales_.
+  // Columns of K in fp32, [dim][16 tokens]. int8 is written without its scales, which go to
+  // k_scales_.
   void load_keys(TokenMask present, float* scales) {
     if (present == 0) {
       __builtin_memset(floats_, 0, size_t{key_dim_} * tile_tokens * sizeof(float));
@@ -134,8 +135,8 @@ class AttendMatrixUnit {
         _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * static_cast<int>(i))), 24));
   }
 
-  // Finds the K of a tile in parts. What is bf16 already is multiplied as it lies, if nothing of it
-  // has to become 0. Numbers that are not finite give a NaN, which finish_scores() finds.
+  // Splits the K of a tile into parts. bf16 is multiplied as it lies, unless some of it must become
+  // 0. Numbers that are not finite give a NaN, which finish_scores() finds.
   void unpack_keys(uint32_t tile, TokenMask present) {
     unsigned char* const to = k_ + size_t{tile} * tile_tokens * padded_dim_ * 2;
     key_blocks_[tile] = to;
@@ -175,7 +176,7 @@ class AttendMatrixUnit {
     }
   }
 
-  // V in fp32, [16 dims][16 tokens][16]; int8 is without its scales.
+  // V in fp32, [16 dims][16 tokens][16]. int8 is written without its scales.
   void load_values(TokenMask present, float* scales) {
     _mm512_store_ps(scales, _mm512_set1_ps(1.0f));
     if (task_.kv.v.dtype != PKV_INT8 || latent_)
@@ -190,7 +191,8 @@ class AttendMatrixUnit {
                                  packed_v_index(PKV_INT8, value_dim_, t % 4, 0)));
   }
 
-  // V that is bf16 already. Numbers that are not finite become 0; returns their tokens.
+  // Copies V that is bf16 already. Returns the tokens with numbers that are not finite; these
+  // become 0.
   TokenMask copy_values(TokenMask present, unsigned char* to) {
     const size_t panel_stride = size_t{step_} * 32;
     if (copy_bf16_panels(tiles_.values(0, head_), value_dim_, present, to, panel_stride)) return 0;
@@ -201,7 +203,8 @@ class AttendMatrixUnit {
     return bad;
   }
 
-  // Replaces what is not finite by 0, and adds the tokens to `bad`: t that of lower halves.
+  // Replaces numbers that are not finite by 0 and adds their tokens to `bad`; t is the lower
+  // half's.
   static __m512i without_infinite(__m512i pair, uint32_t t, TokenMask& bad) {
     const __m512i exponents = _mm512_set1_epi16(0x7F80);
     const __mmask32 infinite =
@@ -211,7 +214,8 @@ class AttendMatrixUnit {
     return _mm512_maskz_mov_epi16(~infinite, pair);
   }
 
-  // Writes V of floats_ in parts. Numbers that are not finite become 0; returns their tokens.
+  // Writes V of floats_ in parts. Returns the tokens with numbers that are not finite; these become
+  // 0.
   TokenMask cut_values(TokenMask present, unsigned char* to) {
     TokenMask bad = 0;
     for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
@@ -293,7 +297,7 @@ class AttendMatrixUnit {
   }
 
   // Turns the scores of row `first_row` + `r`, which is row r of the block, into weights in parts.
-  // Those of tokens up to `end` that the row does not look at become 0.
+  // The weights of tokens up to `end` that the row does not see become 0.
   void weigh(uint32_t first_row, uint32_t r, uint32_t end) {
     const uint32_t row = first_row + r, begin = seen_.first_tile() * tile_tokens,
                    row_end = seen_.end_of(row) > begin ? seen_.end_of(row) : begin;
@@ -315,14 +319,14 @@ class AttendMatrixUnit {
       put_weights<false>(scores, factor, begin, row_end, state, to);
   }
 
-  // True if the factor of a row's scores becomes a part of the exponentials. It does not depend on
-  // the rows beside it, nor do its bits.
+  // True if the factor of a row's scores is applied within the exponentials. Neither this nor the
+  // row's bits depend on the rows beside it.
   bool weights_take_factor(uint32_t row) const {
     return query_parts_[row].factor > 0 && task_.kv.k.dtype != PKV_INT8 &&
            !transforms(task_.transform);
   }
 
-  // Finds the maximum of n products by lane. Returns false if one is not finite.
+  // Finds the maximum of n products, per lane. Returns false if one is not finite.
   static bool max_of_finite(const float* products, uint32_t n, __m512* max) {
     __m512 top = _mm512_set1_ps(-__builtin_inff()), zeros = _mm512_setzero_ps();
     for (uint32_t t = 0; t < n; t += tile_tokens) {
@@ -341,9 +345,9 @@ class AttendMatrixUnit {
                            _mm256_setzero_si256());
   }
 
-  // Writes the weights of scores, which still have to be multiplied by a factor, in parts; one part
-  // needs less exact ones. Where V has numbers that the unit does not take, the weights take the
-  // place of the scores, too.
+  // Writes the weights of scores, which are still to be multiplied by a factor, in parts; one part
+  // needs less exact weights. If V has numbers that the unit does not take, the weights also
+  // replace the scores.
   template <bool one_part>
   [[gnu::noinline]] void put_weights(float* scores, float factor, uint32_t begin, uint32_t end,
                                      RowState state, unsigned char* to) {
@@ -366,9 +370,9 @@ class AttendMatrixUnit {
     _mm512_store_ps(state.sums, sums);
   }
 
-  // Multiplies again what the unit could not, scales the products of a row unless the weights take
-  // the factor, applies softcap and ALiBi, and hides tokens that the row does not see. Returns the
-  // maximum by lane.
+  // Recomputes what the unit could not, scales the products of a row unless the weights apply the
+  // factor, applies softcap and ALiBi, and hides tokens that the row does not see. Returns the
+  // maximum per lane.
   [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores) {
     const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
     const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
@@ -402,7 +406,7 @@ class AttendMatrixUnit {
                           seen_.position_of(tile), scores);
   }
 
-  // The scores of a row and a tile without the unit: an infinity has no parts.
+  // Scores of a row and a tile without the unit: an infinity has no parts.
   [[gnu::noinline]] __m512 multiplied_floats(uint32_t row, uint32_t tile) {
     const TokenMask present = seen_.present(tile);
     if (present == 0) return _mm512_setzero_ps();
@@ -434,8 +438,8 @@ class AttendMatrixUnit {
       if (bad_values_[tile] != 0) add_bad_values(row, n, tile);
   }
 
-  // Adds what is not finite in V of a tile. 0 times that is NaN, and it may reach only the rows
-  // that see it.
+  // Adds the numbers in V of a tile that are not finite. 0 times such a number is NaN, and it may
+  // reach only the rows that see it.
   [[gnu::noinline]] void add_bad_values(uint32_t row, uint32_t n, uint32_t tile) {
     tiles_.put(0, seen_.position_of(tile), seen_.present(tile));
     tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);
@@ -460,7 +464,7 @@ class AttendMatrixUnit {
   const uint32_t score_stride_;
   TileReader<Isa> tiles_;
   unsigned char* const q_;        // [part][row][padded dim]
-  unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], where K is not so
+  unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], unless K is stored so
   unsigned char* const v_;        // [part][16 dims][pair of tokens][16][2]
   unsigned char* const weights_;  // of a block of rows: [part][row][token]
   float* const scores_;           // of a block of rows: [row][token], then perhaps weights
@@ -470,7 +474,7 @@ class AttendMatrixUnit {
   float* const sums_;
   QueryParts* const query_parts_;           // by row
   const unsigned char** const key_blocks_;  // by tile: the first part of its K
-  TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit takes it for 0
+  TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit uses 0
   SeenRows<Isa> seen_;
   bool has_bad_values_ = false;  // in the step
   uint32_t head_ = 0;

@@ -1,4 +1,4 @@
-// NEON as every AArch64 processor has it.
+// NEON as every AArch64 CPU has it.
 #include "kernels/isa/neon.hpp"
 
 #include "kernels/instruction_sets.h"

@@ -1,6 +1,6 @@
-// Attention with the bf16 instructions of NEON. A few rows take the dot product of pairs (bfdot)
-// with K as it lies. Many take products of 2 x 4 by 4 x 2 numbers (bfmmla); for these, 4 dims of K
-// or 4 tokens of V are put together first.
+// Attention with the bf16 instructions of NEON. A few rows use the dot product of pairs (bfdot)
+// with K as it lies. Many rows use products of 2 x 4 by 4 x 2 numbers (bfmmla); for these, 4 dims
+// of K or 4 tokens of V are first put together.
 #pragma once
 
 #include "kernels/isa/neon.hpp"
@@ -27,13 +27,13 @@ static inline float32x4_t upper_halves(float32x4_t a, float32x4_t b) {
   return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
 
-// A matrix product as multiply_tile() computes it, of 8 columns of bf16: a has a word with a pair
-// for each row and pair of the depth, and b[n] points to 4 columns of 4 numbers each, which are 128
-// bytes apart. Without `add` the result is multiplied by `factor`.
+// A matrix product like multiply_tile(), but of 8 columns of bf16: a has one word, a pair, for each
+// row and pair of the depth, and b[n] points to 4 columns of 4 numbers each, which are 128 bytes
+// apart. Without `add` the result is multiplied by `factor`.
 template <class Isa, unsigned rows, uint32_t a_stride, bool add>
 void multiply_pair_rows(unsigned, const uint32_t* a, TilePointers b, size_t pairs, float factor,
                         float* c, size_t c_stride) {
-  // sum[r][j] has rows 2 r and 2 r + 1 of columns 2 j and 2 j + 1. One row alone stands for both.
+  // sum[r][j] has rows 2 r and 2 r + 1 of columns 2 j and 2 j + 1. A single row stands for both.
   constexpr unsigned both = (rows + 1) / 2;
   const auto second = [](unsigned r) { return rows == 1 ? 0 : 2 * r + 1; };
   float32x4_t sum[both][4];

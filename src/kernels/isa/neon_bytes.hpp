@@ -17,7 +17,7 @@
 
 namespace pkv::kernels {
 
-// Elements of int8 and int4 are multiplied as this many times their values.
+// The products of int8 and int4 elements are this many times too large.
 static inline constexpr float times_number(pkv_dtype dtype) { return dtype == PKV_INT4 ? 16 : 1; }
 
 // The 32-bit words of a lane that hold 8 of its elements.
@@ -41,8 +41,8 @@ template <class Isa, pkv_dtype dtype>
   Isa::Bytes::arrange(a, b);
 }
 
-// The high bytes of 8 numbers, then their low bytes. order: which number each byte is of, then the
-// same plus 8.
+// The high bytes of 8 numbers, then their low bytes. order: the number that each byte comes from,
+// then the same plus 8.
 template <class Isa>
 int8x16_t signed_bytes_of(int16x8_t x, uint8x16_t order) {
   const int8x8_t high = vshrn_n_s16(vaddq_s16(x, vdupq_n_s16(128)), 8);
@@ -70,7 +70,7 @@ struct NeonByteKeyTile : IntegerKeyTile<Isa, dtype> {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    // There are registers for the sums of 2 rows and a tile, or of 4 rows and half a tile.
+    // There are enough registers for the sums of 2 rows and a tile, or of 4 rows and half a tile.
     constexpr unsigned vectors = rows > 2 ? 2 : 4;
     for (unsigned i = 0; i < tiles; i++)
       for (unsigned n = 0; n < 4; n += vectors)
@@ -144,7 +144,7 @@ struct NeonByteValueTile : IntegerValueTile<Isa, dtype> {
     Generic::template load_scales<tiles>(at, next, dim, scales);
     Weights<rows, tiles> weight;
     weight.quantise(weights, scales, scales_per_row(dtype, dim));
-    // There are registers for the sums of 2 rows and 16 dims, or of 4 rows and 8 dims.
+    // There are enough registers for the sums of 2 rows and 16 dims, or of 4 rows and 8 dims.
     constexpr unsigned vectors = rows > 2 ? 2 : 4;
     for (uint32_t d = 0; d < dim; d += 4 * vectors)
       weight.template add<vectors>(at, next, d, dim, out);
@@ -159,7 +159,7 @@ struct NeonByteValueTile : IntegerValueTile<Isa, dtype> {
     int8x16_t w[tiles * rows][max_scales][tile_tokens / 8];
     WeightUnit units[rows];
 
-    // The order of tokens is that of V in its words.
+    // Tokens are in the order of V in its words.
     void quantise(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                   unsigned groups) {
       static constexpr uint8_t int8_order[] = {0, 2,  1, 3,  4,  6,  5,  7,

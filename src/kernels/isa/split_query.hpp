@@ -2,7 +2,7 @@
 //
 // A query row is prepared once per task. If it is bf16 times the scale, it is multiplied as bf16,
 // and its scores are multiplied by the scale. Otherwise it is split into two bf16 numbers per dim,
-// with q = high + low within 2^-16. The instruction takes denormals for 0, and infinity times a
+// with q = high + low within 2^-16. The instruction treats denormals as 0, and infinity times a
 // denormal would become NaN, so a row that is not finite is multiplied as fp32.
 #pragma once
 
@@ -14,8 +14,9 @@ namespace pkv::kernels {
 struct SplitQuery {
   float factor;  // its scores are multiplied by
   enum : uint32_t { split, whole, floats } kind;
-  // Behind the struct lie dim / 2 words of pairs of the high numbers, which alone are the row if it
-  // is whole, and as many of the low numbers; for `floats` the row in fp32.
+  // Behind the struct lie dim / 2 words of pairs of the high numbers, then as many of the low
+  // numbers. For a whole row the high numbers are all of it; for `floats` the row lies there in
+  // fp32.
   uint32_t* words() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim) { return sizeof(SplitQuery) + size_t{dim} * 4; }
@@ -26,8 +27,8 @@ struct SplitQuery {
 };
 
 // Multiply::scores<rows, with_low>(q, dim, tile, next, scores) multiplies rows of which none is
-// `floats`, without the low numbers if all are whole. The sums of high ones are the same with and
-// without low ones: a row's scores do not depend on the rows beside it.
+// `floats`, without the low numbers if all are whole. The sums of the high numbers are the same
+// with and without low ones: a row's scores do not depend on the rows beside it.
 template <class Isa, class Multiply>
 struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
   static size_t query_bytes(uint32_t dim) { return SplitQuery::bytes(dim); }
@@ -71,7 +72,7 @@ struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
   }
 
   // True if the row is finite and bf16 times the scale, without denormals, which the dot product
-  // takes for 0.
+  // treats as 0.
   static bool is_whole(const float* row, uint32_t dim, float scale) {
     for (uint32_t d = 0; d < dim; d += F::size) {
       const F q = F::load_unaligned(row + d), b = unscaled(q, scale), size = xsimd::abs(b);
@@ -111,7 +112,7 @@ struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
     }
   }
 
-  // The bf16 number that x may be the product of with the scale.
+  // The bf16 number that, times the scale, may be x.
   static F unscaled(F x, float scale) {
     return upper_bf16<Isa>(nearest_bf16_bits<Isa>(x / F(scale)));
   }
@@ -122,14 +123,14 @@ struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
   }
 
   // The upper half of q. For a denormal it is the smallest normal number instead, because the
-  // instruction would take the denormal for 0.
+  // instruction would treat the denormal as 0.
   static F high_part(F q) {
     const auto denormal = xsimd::abs(q) < F(min_normal) && q != F(0.0f);
     return upper_bf16<Isa>(same_bits<U>(xsimd::select(denormal, min_normal_like(q), q)));
   }
 
-  // q - high, but not 0 unless q is 0: with an infinite K, 0 would give NaN where q gives infinity.
-  // The smallest normal number takes its place; no finite score can tell it from 0.
+  // q - high, but never 0 unless q is 0: with an infinite K, 0 would give NaN where q gives
+  // infinity. Instead of 0 it is the smallest normal number, which changes no finite score.
   static F low_part(F q, F high) {
     const F rest = q - high;
     const F low = xsimd::select(xsimd::abs(rest) < F(min_normal), min_normal_like(q), rest);

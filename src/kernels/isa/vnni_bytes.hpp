@@ -1,7 +1,6 @@
-// What int8 and int4 share with AVX-512 VNNI. A 16-bit number x is multiplied as its two bytes,
-// x * n = 256 * (high * n) + low * n, so nothing is rounded; sums may wrap around on the way, but
-// the final ones fit. The instruction (vpdpbusd) multiplies unsigned bytes by signed ones:
-//   K  n becomes unsigned by adding an offset; the bytes of the query are signed. The offset times
+// Shared by int8 and int4 with AVX-512 VNNI. A 16-bit number x is multiplied as its two bytes, x *
+// n = 256 * (high * n) + low * n, so nothing is rounded; sums may wrap around on the way, but the
+// final ones fit. The instruction (vpdpbusd) multiplies unsigned bytes by signed ones:\n//   K  n becomes unsigned by adding an offset; the bytes of the query are signed. The offset times
 //      the sum of the query's integers is subtracted again.
 //   V  n is signed; the bytes of weights are unsigned.
 #pragma once
@@ -22,7 +21,7 @@ struct ByteQuery {
   static constexpr size_t bytes(uint32_t dim, uint32_t groups) { return 4 + groups * 4 + dim * 2; }
 };
 
-// order: where each byte of 8 dims comes from if low and high bytes take turns. The integers of a
+// order: where each byte of 8 dims comes from if low and high bytes alternate. The integers of a
 // row that is not finite may be anything, so their sums are unsigned and wrap around.
 template <class Isa>
 void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t offset, __m128i order,
@@ -53,7 +52,7 @@ inline constexpr float byte_weight_range = 65000.0f;
 using ByteWords = int32_t[tile_tokens / 2];
 
 // Rounds weights times scales to 16-bit integers and stores their bytes. order: where each byte of
-// 8 tokens comes from if low and high bytes take turns.
+// 8 tokens comes from if low and high bytes alternate.
 template <class Isa, unsigned rows, unsigned tiles, unsigned max_scales>
 void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                   unsigned groups, __m128i order, ByteWords (*to)[max_scales], WeightUnit* units) {

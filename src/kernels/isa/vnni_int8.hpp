@@ -18,7 +18,7 @@ struct VnniInt8KeyTile : IntegerKeyTile<Isa, PKV_INT8> {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    // There are registers for the sums of 8 pairs of a row and a tile.
+    // There are enough registers for the sums of 8 pairs of a row and a tile.
     constexpr unsigned at_once = tiles * rows > 8 ? 1 : tiles;
     for (unsigned i = 0; i < tiles; i += at_once)
       scores_of_tiles<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
@@ -89,7 +89,7 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
     // then their high bytes.
     const __m128i order = _mm_setr_epi8(0, 4, 2, 6, 1, 5, 3, 7, 8, 12, 10, 14, 9, 13, 11, 15);
     byte_weights<Isa, rows, tiles, 1>(weights, scales, 1, order, weight.w, weight.units);
-    // There are registers for the sums of 8 vectors of dims.
+    // There are enough registers for the sums of 8 vectors of dims.
     constexpr unsigned vectors = rows > 4 ? 1 : rows > 1 ? 2 : 4;
     uint32_t d = 0;
     for (; d + vectors * 16 <= dim; d += vectors * 16)
