@@ -136,7 +136,9 @@ static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t ro
   return false;
 }
 
-// The log-sum-exp of a row in a result that is merged with others: -infinity if it saw nothing.\n// Results from elsewhere may have +infinity instead, which FlashAttention 2 writes (Dao 2023) and\n// vLLM's merge also accepts.
+// The log-sum-exp of a row in a result that is merged with others: -infinity if it saw nothing.
+// Results from elsewhere may have +infinity instead, which FlashAttention 2 writes (Dao 2023) and
+// vLLM's merge also accepts.
 static inline float lse_of(const MergeTask& task, uint32_t result, uint64_t row_and_head) {
   const float lse = task.lse[result][row_and_head];
   return lse == __builtin_inff() ? -lse : lse;

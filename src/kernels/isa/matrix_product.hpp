@@ -1,6 +1,8 @@
 // Products of matrices in bf16 parts, by a matrix unit.
 //
-// The unit is a template parameter, so that a test can run all of this on CPUs that lack it:\n//\n//   struct Unit {
+// The unit is a template parameter, so that a test can run all of this on CPUs that lack it:
+//
+//   struct Unit {
 //     class Session;                   // as long as one lives, the thread may use the unit
 //     static void configure(const RegisterShapes&);
 //     template <int r> static void zero();

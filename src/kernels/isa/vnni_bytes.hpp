@@ -1,6 +1,7 @@
 // Shared by int8 and int4 with AVX-512 VNNI. A 16-bit number x is multiplied as its two bytes, x *
 // n = 256 * (high * n) + low * n, so nothing is rounded; sums may wrap around on the way, but the
-// final ones fit. The instruction (vpdpbusd) multiplies unsigned bytes by signed ones:\n//   K  n becomes unsigned by adding an offset; the bytes of the query are signed. The offset times
+// final ones fit. The instruction (vpdpbusd) multiplies unsigned bytes by signed ones:
+//   K  n becomes unsigned by adding an offset; the bytes of the query are signed. The offset times
 //      the sum of the query's integers is subtracted again.
 //   V  n is signed; the bytes of weights are unsigned.
 #pragma once
