@@ -33,7 +33,7 @@ std::vector<pkv_isa> instruction_sets() {
        std::string(pkv_isa_name(static_cast<pkv_isa>(isa))) != "unknown"; isa++) {
     int32_t supported = 0;
     check(pkv_isa_supported(static_cast<pkv_isa>(isa), &supported));
-    // Plain C++ and SSE2 are there for processors that have nothing else.
+    // Plain C++ and SSE2 are there for CPUs that have nothing else.
     if (supported != 0 && isa != PKV_ISA_SCALAR && isa != PKV_ISA_SSE2)
       found.push_back(static_cast<pkv_isa>(isa));
   }

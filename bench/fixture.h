@@ -129,7 +129,7 @@ bool short_run();
 // options say so.
 int run(int argc, char** argv, void (*register_all)());
 
-// Compares the instruction sets of this processor. Returns 0 if the automatic choice is the best.
+// Compares the instruction sets of this CPU. Returns 0 if the automatic choice is the best.
 int choose();
 
 // Registers the benchmarks of one file.

@@ -1,4 +1,4 @@
-// Prefill attention: how many of the processor's multiply-adds it uses, and how it scales with
+// Prefill attention: how many of the CPU's multiply-adds it uses, and how it scales with
 // threads.
 #include "fixture.h"
 #include "peaks.h"

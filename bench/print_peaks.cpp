@@ -1,4 +1,4 @@
-// Prints what the processors reach at most, for bench/peers: print-peaks THREADS.
+// Prints what the CPUs reach at most, for bench/peers: print-peaks THREADS.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

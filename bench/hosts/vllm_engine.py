@@ -1,4 +1,4 @@
-"""vLLM's engine for processors in one process, with its own attention and ours."""
+"""vLLM's engine for CPUs in one process, with its own attention and ours."""
 
 import os
 import time

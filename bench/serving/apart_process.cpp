@@ -91,7 +91,7 @@ std::vector<Inbox> inboxes_of(const Options& options, const std::vector<int>& so
   return inboxes;
 }
 
-// One thread for each process unless the user says otherwise: they share the processors.
+// One thread for each process unless the user says otherwise: they share the CPUs.
 Options options_of(Options options) {
   if (options.threads == 0) options.threads = 1;
   return options;

@@ -223,7 +223,7 @@ void add_options(CLI::App& app, Options& o) {
                                     {"int8", PKV_INT8},
                                     {"int4", PKV_INT4}}))
       ->group("Geometry");
-  app.add_option("--threads", o.threads, "That compute attention (all processors)")
+  app.add_option("--threads", o.threads, "That compute attention (all CPUs)")
       ->type_name("N")
       ->check(between(0u, 1024u))
       ->group("Geometry");

@@ -42,7 +42,7 @@ func (c *Compute) Attention(
 	})
 }
 
-// Attention is Compute.Attention on all processors.
+// Attention is Compute.Attention on all CPUs.
 func Attention(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
 	return (*Compute)(nil).Attention(view, sequences, q, out, params)
 }

@@ -8,13 +8,13 @@ import (
 
 // ComputeConfig describes a Compute.
 type ComputeConfig struct {
-	Threads int // At most one per processor; 0: that many.
-	ISA     ISA // ISAAuto: the best this processor has.
+	Threads int // At most one per CPU; 0: that many.
+	ISA     ISA // ISAAuto: the best this CPU has.
 }
 
 // Compute is what calls over memory of the caller's run on: threads, kernels, and working memory
 // that is kept from call to call. Everything but Close may be called from any number of goroutines
-// at once. The methods of a nil Compute run on all processors.
+// at once. The methods of a nil Compute run on all CPUs.
 type Compute struct {
 	_      noCopy
 	handle raw.Compute

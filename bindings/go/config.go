@@ -68,9 +68,9 @@ type CacheConfig struct {
 	// system keeps in memory what it has room for: for texts that are larger than memory and read
 	// by chosen blocks. Needs StoragePaged. "": memory.
 	MemoryDirectory string
-	// Threads that compute attention, the caller's included; 0: one per processor.
+	// Threads that compute attention, the caller's included; 0: one per CPU.
 	Threads   int
-	ISA       ISA // Default: the best this processor has.
+	ISA       ISA // Default: the best this CPU has.
 	HugePages HugePages
 	Prefault  bool // Touch all memory at once, so that no later call meets a page fault.
 	// Blocks of each group that only sessions which have tokens already may take.

@@ -408,17 +408,17 @@ func (c *Compute) copySlots(
 	})
 }
 
-// Write is Compute.Write on all processors.
+// Write is Compute.Write on all CPUs.
 func Write(view KVView, sequences Sequences, k, v Tensor) error {
 	return (*Compute)(nil).Write(view, sequences, k, v)
 }
 
-// WriteSlots is Compute.WriteSlots on all processors.
+// WriteSlots is Compute.WriteSlots on all CPUs.
 func WriteSlots(view KVView, slots []int64, k, v Tensor) error {
 	return (*Compute)(nil).WriteSlots(view, slots, k, v)
 }
 
-// ReadSlots is Compute.ReadSlots on all processors.
+// ReadSlots is Compute.ReadSlots on all CPUs.
 func ReadSlots(view KVView, slots []int64, k, v Tensor) error {
 	return (*Compute)(nil).ReadSlots(view, slots, k, v)
 }

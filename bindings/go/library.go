@@ -28,7 +28,7 @@ func Version() (string, error) {
 	return raw.VersionString(), nil
 }
 
-// ISASupported tells whether the library has kernels for this instruction set and this processor
+// ISASupported tells whether the library has kernels for this instruction set and this CPU
 // can run them.
 func ISASupported(isa ISA) (bool, error) {
 	var supported int32

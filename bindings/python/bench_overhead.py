@@ -3,9 +3,9 @@
 usage: bench_overhead.py PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step
 
 The same step in both: begin, write, attend and commit of one new token for each of 8 sessions. With
-16 tokens in each session and one thread, the difference in processor time is what Python adds:
+16 tokens in each session and one thread, the difference in CPU time is what Python adds:
 other programs hardly disturb it. It is set against the shortest time on the clock of a step of 4096
-tokens, from C on all processors. C and Python take turns.
+tokens, from C on all CPUs. C and Python take turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHORT, LONG = 16, 4096
 
 
 def steps_in_c(program: str, tokens: int, steps: int, threads: int) -> tuple[float, float]:
-    """In microseconds: the median of processor time, and the shortest time on the clock."""
+    """In microseconds: the median of CPU time, and the shortest time on the clock."""
     environment = os.environ | {"PAGEDKV_LIBRARY": pagedkv.library().path}
     command = [program, str(tokens), str(steps), str(threads)]
     median, shortest = subprocess.run(
@@ -87,11 +87,11 @@ def main() -> None:
     overheads = sorted(b - a for a, b in zip(c_short, python_short, strict=True))
     share = 100 * (python - c) / min(c_long)
     print(
-        f"8 x {SHORT} tokens, one thread, processor time: {c:.1f} us from C, {python:.1f} us from "
+        f"8 x {SHORT} tokens, one thread, CPU time: {c:.1f} us from C, {python:.1f} us from "
         "Python"
     )
     print(
-        f"8 x {LONG} tokens, all processors, shortest: {min(c_long):.0f} us from C, "
+        f"8 x {LONG} tokens, all CPUs, shortest: {min(c_long):.0f} us from C, "
         f"{min(python_long):.0f} us from Python"
     )
     print(

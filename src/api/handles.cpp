@@ -25,7 +25,7 @@ Slot& find(uint64_t handle, Kind kind) {
   if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
   Slot* const slot = handle_kind(handle) == kind ? slot_table().at(handle & no_index) : nullptr;
   if (slot == nullptr || (handle >> index_bits & 0xF) != 0)
-    fail(PKV_STALE_HANDLE, "%#llx is no handle of a %s", (unsigned long long)handle,
+    fail(PKV_STALE_HANDLE, "%#llx is not a handle of a %s", (unsigned long long)handle,
          kind_name(kind));
   return *slot;
 }
@@ -42,7 +42,7 @@ Slot& find(uint64_t handle, Kind kind) {
 }
 
 [[noreturn]] void fail_busy(uint64_t handle) {
-  fail(PKV_BUSY, "another call on the %s %#llx is under way", kind_name(handle_kind(handle)),
+  fail(PKV_BUSY, "another call uses the %s %#llx", kind_name(handle_kind(handle)),
        (unsigned long long)handle);
 }
 

@@ -18,12 +18,12 @@ void check_runner(const pkv_runner* runner, uint32_t threads) {
   if (runner == nullptr) return;
   if (runner->run == nullptr) fail(PKV_INVALID_ARGUMENT, "the runner lacks its run function");
   if (runner->threads == 0 || runner->threads > max_threads)
-    fail(PKV_INVALID_ARGUMENT, "the runner has %u threads; 1 to %u are possible", runner->threads,
+    fail(PKV_INVALID_ARGUMENT, "the runner has %u threads; it must have 1 to %u", runner->threads,
          max_threads);
   if (runner->reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "runner: reserved is %u, not 0", runner->reserved);
   if (threads != 0)
-    fail(PKV_INVALID_ARGUMENT, "threads is %u, but a runner brings its own %u", threads,
+    fail(PKV_INVALID_ARGUMENT, "threads is %u, but the runner has its own %u", threads,
          runner->threads);
 }
 

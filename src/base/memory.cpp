@@ -17,7 +17,7 @@ HookScope::~HookScope() { hook_depth--; }
 
 Misaligned::Misaligned(const void* memory, size_t alignment) noexcept {
   std::snprintf(text_, sizeof text_,
-                "the allocator's alloc hook gave memory at %p, which is no multiple of %zu", memory,
+                "the allocator's alloc hook returned %p, which is not a multiple of %zu", memory,
                 alignment);
 }
 

@@ -150,19 +150,19 @@ bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
 const char* describe_fall_back(const Table& chosen) {
 #if defined(__x86_64__)
   if (amx() == Amx::refused)
-    return "the processor has AMX, but the system does not let this process use it";
+    return "the CPU has AMX, but the system does not let this process use it";
   if (chosen.isa == PKV_ISA_SSE2)
-    return "the processor lacks AVX2, FMA or F16C: attention runs on SSE2, several times slower";
+    return "the CPU lacks AVX2, FMA or F16C: attention runs on SSE2, several times slower";
 #endif
   if (chosen.isa == PKV_ISA_SCALAR)
-    return "no kernels fit this processor: attention runs in plain C++, many times slower";
+    return "no kernels fit this CPU: attention runs in plain C++, many times slower";
   return nullptr;
 }
 
 const Table& select(pkv_isa isa) {
   const Table* table = find(isa);
   if (table == nullptr)
-    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
+    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build, or this CPU lacks it",
          isa_name(isa));
   return *table;
 }

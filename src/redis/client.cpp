@@ -96,7 +96,8 @@ bool Client::learn_slots_from(Connection& connection) {
   // The right to CLUSTER SLOTS is needed only in a cluster.
   if (!question.failed && !question.refusal.empty() && belongs_to_cluster(connection, deadline))
     abandon(question, EACCES, question.refusal.c_str());
-  if (!question.failed && !ranges) abandon(question, EPROTO, "its answer to CLUSTER SLOTS is none");
+  if (!question.failed && !ranges)
+    abandon(question, EPROTO, "its answer to CLUSTER SLOTS is malformed");
   // A server that has just been added to a cluster, or that has lost its configuration.
   if (!question.failed && knows_none)
     abandon(question, EAGAIN, "it is in cluster mode, but knows no server of any slot");

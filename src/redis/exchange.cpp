@@ -34,7 +34,7 @@ void handle_replies(Exchange& from, const HandleReply& handle) {
     int error = 0;
     const Reply reply = from.connection.next(from.reply_bytes, &error);
     if (error == EPROTO) {
-      abandon(from, error, "bytes that are not the protocol's, or more than were asked for");
+      abandon(from, error, "bytes that break the protocol, or more than were asked for");
     } else if (error != 0) {
       abandon(from, error);
     }

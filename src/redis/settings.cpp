@@ -31,7 +31,7 @@ SecretText percent_decode(std::string_view text) {
     const char* digits = text.data() + i + 1;
     if (text.size() - i < 3 || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2)
       fail(PKV_INVALID_ARGUMENT,
-           "servers: a %% in the user or password of the URL that two hex digits do not follow");
+           "servers: a %% in the user or password of the URL is not followed by two hex digits");
     decoded.append(static_cast<char>(byte));
     i += 2;
   }
@@ -65,7 +65,8 @@ bool is_tls_scheme(std::string_view name) { return name == "rediss" || name == "
 void parse_credentials(std::string_view credentials, Settings& settings) {
   if (credentials.find_first_of("/?#@[] ") != std::string_view::npos)
     fail(PKV_INVALID_ARGUMENT,
-         "servers: / ? # @ [ ] and spaces in the user or password of the URL are written as %%XX");
+         "servers: / ? # @ [ ] and spaces in the user or password of the URL must be written as "
+         "%%XX");
   const size_t colon = credentials.find(':');
   settings.user = percent_decode(credentials.substr(0, colon));
   if (colon != std::string_view::npos)
@@ -148,7 +149,7 @@ TlsOptions read_tls_options(const pkv_redis_config& config, bool tls) {
     fail(PKV_INVALID_ARGUMENT,
          "tls_certificate_file and tls_key_file are given together or not at all");
   if (config.tls_server_name != nullptr && !is_host(config.tls_server_name))
-    fail(PKV_INVALID_ARGUMENT, "tls_server_name is no name of a host and no address");
+    fail(PKV_INVALID_ARGUMENT, "tls_server_name is neither a host name nor an address");
   return {config.tls_ca_file,  config.tls_ca_directory, config.tls_certificate_file,
           config.tls_key_file, config.tls_server_name,  config.tls_insecure_no_verify == 0};
 }

@@ -66,7 +66,7 @@ TEST(Logger, HearsOfResumesThatAreInVain) {
   Session a = open(cache), b = open(cache);
   grow(cache, a, 32);
   grow(cache, b, 32);
-  const std::string said = "resume nobody in the step that preempted";
+  const std::string said = "resume none in the step that preempted";
   const pkv_session both[] = {a, b};
   const uint32_t one_each[] = {1, 1};
   uint64_t length, total;

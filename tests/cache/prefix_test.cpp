@@ -116,7 +116,7 @@ TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
   EXPECT_STREQ(
       "begin needs 5 blocks in group 0, 4 of 8 are free, 0 evictable (2 short over all groups): "
-      "suspend what pkv_batch_choose_victims names, and resume nobody before this step has begun",
+      "suspend what pkv_batch_choose_victims names, and resume none before this step has begun",
       pkv_last_error());
   EXPECT_EQ(2u, blocks_short);
   check_content(holder, text(1, 64));

@@ -158,7 +158,7 @@ TEST_P(Sharing, ForksInOneBatchCopyAllButOneTail) {
     EXPECT_EQ(1u, short_by);
     EXPECT_STREQ(
         "begin needs 4 blocks in group 0, 3 of 5 are free (1 short over all groups): "
-        "suspend what pkv_batch_choose_victims names, and resume nobody before this step "
+        "suspend what pkv_batch_choose_victims names, and resume none before this step "
         "has begun",
         pkv_last_error());
     size_t victims;

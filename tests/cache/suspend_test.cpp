@@ -274,7 +274,7 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
   EXPECT_EQ(1u, blocks_short);
   EXPECT_STREQ(
       "begin needs 3 blocks in group 0, 5 of 8 are free, 3 stay free (watermark) (1 short over all "
-      "groups): suspend what pkv_batch_choose_victims names, and resume nobody before this step "
+      "groups): suspend what pkv_batch_choose_victims names, and resume none before this step "
       "has begun",
       pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));

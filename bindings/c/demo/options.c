@@ -51,7 +51,7 @@ static const char help[] =
     "    --isa NAME           scalar, sse2, avx2, avx512, avx512_vnni, avx512_bf16, amx, neon, "
     "neon_dot or neon_bf16\n"
     "                         (default: the best there is)\n"
-    "    --threads N          that compute attention (default: one per processor)\n"
+    "    --threads N          that compute attention (default: one per CPU)\n"
     "    --save FILE          at the end, write the conversation (--chat) or what the prefix index "
     "has cached\n"
     "    --store WHERE        keep what sessions leave in a directory or a server "

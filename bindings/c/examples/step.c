@@ -5,8 +5,8 @@
  * usage: pkv-step TOKENS STEPS THREADS
  *
  * Does STEPS steps with TOKENS tokens in each session. Prints, in microseconds, the median of the
- * calling thread's processor time, which other programs disturb least, and the shortest time on the
- * clock. THREADS 0: one per processor.
+ * calling thread's CPU time, which other programs disturb least, and the shortest time on the
+ * clock. THREADS 0: one per CPU.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -85,7 +85,7 @@ def library_version() -> str:
 
 
 def isa_supported(isa: Isa | str) -> bool:
-    """Whether the library has kernels for the instruction set and this processor can run them."""
+    """Whether the library has kernels for the instruction set and this CPU can run them."""
     found = ctypes.c_int32()
     library().check(library().isa_supported(enum_number(isa, Isa, "isa"), ctypes.byref(found)))
     return bool(found.value)

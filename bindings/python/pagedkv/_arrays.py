@@ -20,7 +20,7 @@ from .generated.raw import Dtype, Tensor
 
 
 class SupportsDLPack(Protocol):
-    """PyTorch, JAX, CuPy and others: anything in the processor's memory."""
+    """PyTorch, JAX, CuPy and others: anything in the CPU's memory."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 

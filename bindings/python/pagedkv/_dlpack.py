@@ -73,7 +73,7 @@ def memory_of(array: Any) -> Memory:
     if tensor.device_type != CPU:
         raise TypeError(
             f"an array in the memory of DLPack device {tensor.device_type}; the library needs it "
-            "in the processor's"
+            "in the CPU's"
         )
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = (

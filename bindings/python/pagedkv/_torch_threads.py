@@ -1,5 +1,5 @@
 """The threads that attention runs on inside a host: those of PyTorch. Threads of the library's own
-beside them would take turns with threads that only wait for work, or share a processor that the
+beside them would take turns with threads that only wait for work, or share a CPU that the
 host has bound its thread to.
 """
 

@@ -34,7 +34,7 @@ def digest(parts: Iterable[bytes]) -> bytes:
 
 def contents_digest(named: Iterable[tuple[str, pathlib.Path | Bytes]]) -> bytes:
     """Of names, lengths and all bytes of files, or of tensors in memory. As many threads hash as
-    this one may use processors.
+    this one may use CPUs.
     """
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashed = [

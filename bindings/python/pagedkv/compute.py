@@ -15,7 +15,7 @@ from .generated.records import ComputeInfo
 
 class Compute(Handle):
     """Threads, kernels and working memory that is kept from call to call, for functions over
-    arrays of your own; without one they run on all processors. Any thread may use it at any time.
+    arrays of your own; without one they run on all CPUs. Any thread may use it at any time.
 
     `runner` is what `openmp_runner` makes; `threads` is 0 then.
     """

@@ -295,7 +295,7 @@ class EventPublisher(Closable):
 
     `form` is how events are encoded: "map" as vLLM has it since 2026, "array" as before; Dynamo
     reads both. `medium` is the name of the tier that routers know: the memory in which the engine
-    computes is "GPU" to them, on processors, too.
+    computes is "GPU" to them, on CPUs, too.
 
     The last `replay_batches` batches are kept for replay. Who asks for older ones gets
     AllBlocksCleared and all that is cached now. `high_water_mark` batches wait for a subscriber

@@ -255,7 +255,7 @@ def attention_merge(
 def _check_devices(*tensors: torch.Tensor) -> None:
     for tensor in tensors:
         if not tensor.is_cpu:
-            raise misuse(f"pagedkv computes on processors; a tensor is on {tensor.device}")
+            raise misuse(f"pagedkv computes on CPUs; a tensor is on {tensor.device}")
 
 
 # ---- Tensors for C ----
@@ -268,7 +268,7 @@ def _rows(rows: torch.Tensor, name: str) -> _raw.Tensor:
         raise misuse(f"{name}: float32, float16 or bfloat16 are needed, this is {rows.dtype}")
     if rows.dim() != 3 or not rows.is_cpu:
         raise misuse(
-            f"{name}: [rows][heads][dim] on the processor are needed, this is {list(rows.shape)} "
+            f"{name}: [rows][heads][dim] on the CPU are needed, this is {list(rows.shape)} "
             f"on {rows.device}"
         )
     row, head, last = rows.stride()
@@ -285,7 +285,7 @@ def _numbers(given: torch.Tensor, dtype: torch.dtype, dims: int, name: str) -> t
         return given
     if given.dtype not in (torch.int32, torch.int64) or given.dim() != dims or not given.is_cpu:
         raise misuse(
-            f"{name}: int32 or int64 of {dims} dimension{'s' * (dims > 1)} on the processor are "
+            f"{name}: int32 or int64 of {dims} dimension{'s' * (dims > 1)} on the CPU are "
             f"needed, this is {given.dtype} {list(given.shape)} on {given.device}"
         )
     if dtype == torch.int32 and given.dtype == torch.int64 and given.numel():
@@ -311,7 +311,7 @@ def _place(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-# ---- What the operators do on processors ----
+# ---- What the operators do on CPUs ----
 
 
 def _write_slots(

@@ -220,7 +220,7 @@ def test_wrong_arguments_get_sentences() -> None:
         lambda: paged.write_slots(*case.cache, meta, case.v, case.slots),
         lambda: wrong(case, query=meta),
     ):
-        with pytest.raises(pagedkv.MisuseError, match="on processors; a tensor is on meta"):
+        with pytest.raises(pagedkv.MisuseError, match="on CPUs; a tensor is on meta"):
             call()
 
 

@@ -110,7 +110,7 @@ fn find_sources() -> Result<PathBuf, String> {
     })
 }
 
-/// Instruction sets of a processor family with the flags of their files: see flags.txt.
+/// Instruction sets of a CPU family with the flags of their files: see flags.txt.
 fn read_isa_flags(file: &Path, family: &str) -> Result<Vec<(String, Vec<String>)>, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let mut by_name: HashMap<String, Vec<String>> = HashMap::new();

@@ -17,7 +17,7 @@ const pkv_compute_config& checked(const pkv_compute_config& config) {
     fail(PKV_INVALID_ARGUMENT, "isa is %d; it must be 0 to %d", static_cast<int>(config.isa),
          static_cast<int>(kernels::last_isa));
   if (!kernels::isa_supported(config.isa))
-    fail(PKV_UNSUPPORTED, "isa %d, %s, is not in this build or not on this processor",
+    fail(PKV_UNSUPPORTED, "isa %d, %s, is not in this build, or this CPU lacks it",
          static_cast<int>(config.isa), kernels::isa_name(config.isa));
   if (config.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", config.reserved);

@@ -75,7 +75,7 @@ void Cache::log_suspension(bool fruitless) const noexcept {
   else if (fruitless_suspensions_.fetch_add(1, std::memory_order_relaxed) + 1 == suspicious)
     logger_.log(PKV_LOG_WARNING,
                 "sessions were resumed and suspended again %u times, and no step was committed in "
-                "between: resume nobody in the step that preempted",
+                "between: resume none in the step that preempted",
                 suspicious);
 }
 

@@ -254,7 +254,7 @@ void check_options(const pkv_cache_config& config) {
   }
   check_threads(config.threads);
   if (!kernels::isa_supported(config.isa))
-    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build or not on this processor",
+    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build, or this CPU lacks it",
          kernels::isa_name(config.isa));
 }
 

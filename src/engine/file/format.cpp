@@ -59,7 +59,7 @@ bool all_zero(std::span<const unsigned char> bytes) {
 
 Header parse_header(std::span<const unsigned char> bytes) {
   if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin()))
-    fail(PKV_CORRUPT, "this is no file of pagedkv's");
+    fail(PKV_CORRUPT, "this is not a pagedkv file");
   ByteReader in(bytes.subspan(magic.size()));
   const uint32_t version = in.get<uint32_t>(), flags = in.get<uint32_t>();
   if (version != format_version)

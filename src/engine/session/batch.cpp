@@ -46,7 +46,7 @@ void Batch::reserve(uint64_t* short_by) {
   };
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin",
                           release_expired,
-                          ": suspend what pkv_batch_choose_victims names, and resume nobody before "
+                          ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < entries_.size(); i++)
     entries_[i].session->prepare_step(entries_[i].count, needs.of(i));

@@ -4,9 +4,9 @@
 //	go run ./cmd/overhead PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step
 //
 // The same step in both: begin, write, attend and commit of one new token for each of 8 sessions.
-// With 16 tokens in each session and one thread, the difference in the calling thread's processor
+// With 16 tokens in each session and one thread, the difference in the calling thread's CPU
 // time is what Go adds: other programs hardly disturb it. It is set against the shortest time on
-// the clock of a step of 4096 tokens, from C on all processors. C and Go take turns.
+// the clock of a step of 4096 tokens, from C on all CPUs. C and Go take turns.
 package main
 
 import (
@@ -72,11 +72,11 @@ func compare(program string, rounds int) error {
 	}
 	overhead := own[rounds/2] - c[rounds/2]
 	fmt.Printf(
-		"8 x %d tokens, one thread, processor time: %.1f us from C, %.1f us from Go\n", short,
+		"8 x %d tokens, one thread, CPU time: %.1f us from C, %.1f us from Go\n", short,
 		c[rounds/2], own[rounds/2],
 	)
 	fmt.Printf(
-		"8 x %d tokens, all processors, shortest: %.0f us from C, %.0f us from Go\n", long,
+		"8 x %d tokens, all CPUs, shortest: %.0f us from C, %.0f us from Go\n", long,
 		longC[0], longOwn[0],
 	)
 	fmt.Printf(
@@ -86,7 +86,7 @@ func compare(program string, rounds int) error {
 	return nil
 }
 
-// stepsInC gives, in microseconds, the median of processor time and the shortest time on the clock.
+// stepsInC gives, in microseconds, the median of CPU time and the shortest time on the clock.
 func stepsInC(program string, tokens, steps, threads int) (median, shortest float64, err error) {
 	arguments := []string{strconv.Itoa(tokens), strconv.Itoa(steps), strconv.Itoa(threads)}
 	output, err := exec.Command(program, arguments...).Output()
@@ -119,7 +119,7 @@ func stepsInGo(tokens, steps, threads int) (median, shortest float64, err error)
 	}
 	q, k, v, out := rows(queryHeads), rows(kvHeads), rows(kvHeads), rows(queryHeads)
 	ids := []int32{1, 2, 3, 4, 5, 6, 7, 8}
-	runtime.LockOSThread() // processor time is that of a thread
+	runtime.LockOSThread() // CPU time is that of a thread
 	defer runtime.UnlockOSThread()
 	times := make([]float64, steps)
 	for i := range times {

@@ -1,4 +1,4 @@
-"""pagedkv for vLLM on processors: its attention, and a store behind its prefix cache.
+"""pagedkv for vLLM on CPUs: its attention, and a store behind its prefix cache.
 
     VLLM_PLUGINS=pagedkv vllm serve ...
 

@@ -298,7 +298,7 @@ impl<'a> AttentionParams<'a> {
 
 /// Attention without a cache, over a view and block tables of the caller's: queries
 /// `[rows][query_heads][key_dim]` to outputs `[rows][query_heads][value_dim]`, and to `lse`
-/// `[rows][query_heads]` where wanted. Without `compute` it runs on all processors.
+/// `[rows][query_heads]` where wanted. Without `compute` it runs on all CPUs.
 ///
 /// ```
 /// use pagedkv::{attention, AttentionParams, KvView, Sequences};

@@ -115,7 +115,7 @@ pub fn version() -> Result<&'static str> {
     Ok(static_text(unsafe { sys::pkv_version_string() }))
 }
 
-/// Whether this build has kernels for the instruction set and this processor can run them.
+/// Whether this build has kernels for the instruction set and this CPU can run them.
 pub fn isa_supported(isa: Isa) -> Result<bool> {
     error::ensure_library()?;
     let mut supported = 0;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Contiguous keys and values of each sequence in candle's [`KvCache`], and candle's attention: one
 /// call for each sequence of a pass, since one call takes sequences of one length. Decode steps are
-/// candle's flash attention for processors, prompts its matmuls and softmax, which are faster
+/// candle's flash attention for CPUs, prompts its matmuls and softmax, which are faster
 /// there.
 #[derive(Debug)]
 pub struct Basic {

@@ -1,5 +1,5 @@
 //! Language models of [candle] with keys and values in [`pagedkv`]: GGUF files of Llama (SmolLM2 is
-//! one), Qwen2, Qwen3 and Gemma 3, many texts at once, on processors.
+//! one), Qwen2, Qwen3 and Gemma 3, many texts at once, on CPUs.
 //!
 //! * [`Gguf`] is an open file, [`Model`] its weights in candle's tensors, with one forward pass for
 //!   all families. [`read_tokenizer`] and [`ChatTemplate`] are what the file has for text.

@@ -191,7 +191,7 @@ fn with_rows<T>(tensor: &Tensor, use_them: impl FnOnce(Rows<'_>) -> Result<T>) -
     let tensor = if tensor.stride()[2] == 1 { tensor.clone() } else { tensor.contiguous()? };
     let (storage, layout) = tensor.storage_and_layout();
     let Storage::Cpu(CpuStorage::F32(numbers)) = &*storage else {
-        bail!("pagedkv reads f32 in the memory of the processor, this is {:?}", tensor.dtype())
+        bail!("pagedkv reads f32 in the memory of the CPU, this is {:?}", tensor.dtype())
     };
     let (row, head) = (layout.stride()[0], layout.stride()[1]);
     use_them(Rows::strided(&numbers[layout.start_offset()..], row, head))

@@ -28,7 +28,7 @@ fn dim(family: &str) -> usize {
     }
 }
 
-/// Threads that spin take much longer than products of this size where others use the processor.
+/// Threads that spin take much longer than products of this size where others use the CPU.
 /// candle reads these when its threads begin.
 pub fn use_one_thread() {
     for name in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
