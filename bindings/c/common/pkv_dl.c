@@ -11,7 +11,7 @@
 
 #define SONAME "libpagedkv.so.0"
 
-/* The library in `folder`, relative to the folder of this program; NULL where there is none. */
+/* Opens the library in `folder`, relative to the folder of this program; NULL if there is none. */
 static void* open_beside(const char* folder) {
   char path[PATH_MAX + 64];
   ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);

@@ -1,8 +1,8 @@
 /* libpagedkv opened with dlopen: its functions as pointers, `lib.batch_begin(...)` for
  * pkv_batch_begin(...).
  *
- * The program is not linked to the library; the headers give it types only. The pointers take their
- * signatures from the headers, so that the two cannot drift apart.
+ * The program is not linked to the library; the headers only give it types. The pointers get their
+ * signatures from the headers, so that the two cannot differ.
  */
 #ifndef PKV_DL_H
 #define PKV_DL_H
@@ -39,9 +39,9 @@ typedef struct pkv_dl {
 #undef PKV_DL_MEMBER
 } pkv_dl;
 
-/* Opens the library at `path` or, where that is NULL, the first of: $PAGEDKV_LIBRARY; beside the
- * program, in ../src (a build tree) or ../lib (an installation); wherever the dynamic linker finds
- * the soname. Ends the program where there is none or a function is missing. */
+/* Opens the library at `path` or, if that is NULL, the first that exists of: $PAGEDKV_LIBRARY;
+ * beside the program, in ../src (a build tree) or ../lib (an installation); wherever the dynamic
+ * linker finds the soname. Ends the program if there is none or a function is missing. */
 void pkv_dl_open(pkv_dl* lib, const char* path);
 
 #endif

@@ -1,5 +1,5 @@
-/* What every file of the program needs: one way to give up, memory that is there, files as bytes, a
- * clock. */
+/* Shared by all files of the program: one way to end with an error, memory or the end, files as
+ * bytes, a clock. */
 #ifndef PKV_GENERATE_UTIL_H
 #define PKV_GENERATE_UTIL_H
 
@@ -10,13 +10,14 @@ enum { EXIT_BAD_INPUT = 1, EXIT_BAD_OPTION = 2 };
 /* Prints "pkv-generate: <sentence>" to stderr and ends the program. */
 void die(int status, const char* format, ...) __attribute__((format(printf, 2, 3), noreturn));
 
-/* Zeroed memory for count elements; ends the program where there is none. */
+/* Zeroed memory for count elements; ends the program if there is none. */
 void* new_array(size_t count, size_t size);
 
-/* The same elements with room for at least `needed`, doubled so that appending stays cheap. */
+/* Grows the memory to room for at least `needed` elements; doubles it, so that appending is cheap.
+/* */
 void* grow_array(void* array, size_t* capacity, size_t needed, size_t size);
 
-/* A regular file as read-only memory. Ends the program, naming `what`, where the path is anything
+/* Maps a regular file as read-only memory. Ends the program, naming `what`, if the path is anything
  * else or the file is empty. */
 typedef struct mapped_file {
   const unsigned char* data;

@@ -28,13 +28,13 @@ static void restart_session(chat* c) {
   c->held = 0;
 }
 
-/* Tokens an answer may count on. */
+/* Tokens that an answer may need. */
 static size_t answer_room(const chat* c) {
   return c->o->max_tokens < c->context / 4 ? c->o->max_tokens : c->context / 4;
 }
 
 /* Forgets the older half of the conversation if `added` tokens and an answer do not fit behind it.
- * What stays moves to other positions, so its keys are computed anew. */
+ * The rest moves to other positions, so its keys are computed again. */
 static void make_room(chat* c, size_t added) {
   const size_t taken = added + answer_room(c);
   if (c->length + taken <= c->context) return;
@@ -48,8 +48,8 @@ static void make_room(chat* c, size_t added) {
          forgotten);
 }
 
-/* Brings the session up to what is known; the scores of the next token, unless there was nothing to
- * do. */
+/* Brings the session up to date with the known tokens. Returns the scores of the next token, or
+ * NULL if there was nothing to do. */
 static const float* catch_up(chat* c) {
   step part = {NULL, NULL, 0, 0, false, NULL};
   while (c->held < c->length) {
@@ -109,8 +109,9 @@ static bool ends_line_only(const chat* c) {
   return i == p.length;
 }
 
-/* An answer ends with an empty line, as a speech does. Line ends before its first letter are in the
- * conversation but are not written: after a plain sentence the model begins with an empty line. */
+/* An answer ends with an empty line, as a speech does. Line ends before its first letter are part
+ * of the conversation but are not printed: after a plain sentence the model begins with an empty
+ * line. */
 static void answer(chat* c) {
   bool begun = false;
   for (size_t n = 0; n < c->o->max_tokens && c->length < c->context; n++) {
@@ -126,7 +127,7 @@ static void answer(chat* c) {
   if (final_newlines(c) == 0) putchar('\n');
 }
 
-/* `line` begins with a line end, which is left out where the conversation has one there already. */
+/* `line` begins with a line end, which is left out if the conversation already ends with one. */
 static void take_turn(chat* c, const char* line, size_t bytes) {
   int32_t* tokens = new_array(tokenizer_bound(bytes), sizeof *tokens);
   const size_t skip = c->length == 0 || final_newlines(c) > 0;

@@ -18,7 +18,7 @@ static pkv_isa find_isa(const pkv_dl* lib, const char* name) {
       name);
 }
 
-/* What a saved file says of its model: FNV-1a over all of the checkpoint. */
+/* A saved file's name for its model: FNV-1a over the whole checkpoint. */
 static uint64_t fingerprint(const llama2* model) {
   uint64_t hash = 0xCBF29CE484222325u;
   for (size_t i = 0; i < model->file.size; i++)
@@ -38,7 +38,7 @@ static pkv_store_config open_store(const engine* e, const options* o, pkv_store*
       .store = store,
       .fingerprint = model,
       .fingerprint_size = sizeof *model,
-      /* All is to be kept; where blocks are short, what waits gives way. */
+      /* Queue all blocks; if blocks are short, those that wait to be written give way. */
       .queue_blocks = UINT64_MAX,
   };
 }

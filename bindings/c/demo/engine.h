@@ -19,7 +19,7 @@ typedef struct engine {
   double library_seconds; /* spent in begin, write, attend and commit so far */
   size_t rows_forwarded;
 
-  /* Of the pass under way. */
+  /* The pass in progress. */
   pkv_batch batch;
   llama2_run* run;
   size_t max_steps, max_rows;
@@ -41,7 +41,7 @@ typedef struct step {
 } step;
 
 /* A cache of `blocks` blocks for passes of up to max_steps sessions and max_rows tokens. Ends the
- * program where the library refuses. */
+ * program if the library refuses. */
 void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o,
                  pkv_storage storage, size_t blocks, size_t max_steps, size_t max_rows);
 void engine_close(engine* e);
@@ -49,12 +49,13 @@ void engine_close(engine* e);
 /* Runs one pass. False: the cache has too few free blocks, and nothing has changed. */
 bool engine_forward(engine* e, size_t count, step* steps);
 
-/* Writes a session (NULL: none) and the prefix index to a file, and opens again what one holds: the
- * session, or NULL. The files belong to the model. End the program where that cannot be. */
+/* Write a session (or NULL) and the prefix index to a file, and load such a file: returns the
+ * session, or NULL if it has none. The files belong to the model. They end the program on failure.
+ * */
 void engine_save(const engine* e, const char* path, pkv_session session);
 pkv_session engine_load(const engine* e, const char* path);
 
-/* Ends the program with the library's own sentence unless the call went well. */
+/* Ends the program with the library's error sentence unless the call succeeded. */
 void engine_check(const engine* e, pkv_status status, const char* what);
 
 #endif

@@ -1,5 +1,5 @@
-/* pkv-generate: text from a Llama model for many sessions at once, with all K, V and attention in
- * libpagedkv. See --help. */
+/* pkv-generate: generates text with a Llama model in many sessions at once, with all K, V and
+ * attention in libpagedkv. See --help. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

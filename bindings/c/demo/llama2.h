@@ -1,7 +1,7 @@
 /* A Llama model from a llama2.c checkpoint: seven int32 (dim, hidden, layers, heads, KV heads,
  * vocabulary, context), then fp32 tensors.
  *
- * The forward pass knows nothing of caches: where a layer needs attention it hands its queries,
+ * The forward pass knows nothing of caches: when a layer needs attention, it passes its queries,
  * keys and values to the caller.
  */
 #ifndef PKV_GENERATE_LLAMA2_H
@@ -21,14 +21,14 @@ typedef struct llama2 {
   mapped_file file;
 } llama2;
 
-/* Maps the checkpoint. Ends the program with what is wrong where the file is not one; nothing
- * beyond its size is ever read. */
+/* Maps the checkpoint. Ends the program with a sentence if the file is not one; never reads beyond
+ * its size. */
 void llama2_open(llama2* model, const char* path);
 void llama2_close(llama2* model);
 
-/* Attention of one layer over the rows of the pass and what came before them in their sequences: q
- * [rows][query_heads][head_dim], k and v [rows][kv_heads][head_dim], out as q. Keys and queries
- * carry their position (RoPE) already. */
+/* Attention of one layer over the rows of the pass and all earlier rows of their sequences: q
+ * [rows][query_heads][head_dim], k and v [rows][kv_heads][head_dim], out as q. Positions (RoPE) are
+ * already applied to keys and queries. */
 typedef void llama2_attend(void* user, size_t layer, float* q, float* k, float* v, float* out);
 
 /* Buffers of a forward pass of up to max_rows rows. */
@@ -37,7 +37,7 @@ llama2_run* llama2_run_new(const llama2* model, size_t max_rows);
 void llama2_run_free(llama2_run* run);
 
 /* One pass over rows of different sequences and positions; positions may exceed the model's
- * context. Afterwards llama2_logits gives the scores of the next token after the rows listed,
+ * context. Then llama2_logits gives the scores of the next token after each of the listed rows,
  * [count][vocabulary], until the next call. */
 void llama2_forward(llama2_run* run, size_t rows, const int32_t* tokens, const size_t* positions,
                     llama2_attend* attend, void* user);

@@ -1,5 +1,4 @@
-/* The checkpoint: its header is checked against the file's real size before a single weight is
- * read. */
+/* The checkpoint: its header is checked against the file's real size before any weight is read. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -28,7 +27,7 @@ static const float* take(cursor* at, const char* tensor, size_t a, size_t b, siz
   return data;
 }
 
-/* A negative vocabulary size tells that the classifier is not the embedding. */
+/* A negative vocabulary size means that the classifier is separate from the embedding. */
 static bool read_header(llama2* model, const char* path) {
   static const char* const names[HEADER_INTS] = {"dim",      "hidden dim", "layers", "heads",
                                                  "KV heads", "vocabulary", "context"};

@@ -1,12 +1,12 @@
 #include "matmul.h"
 
-/* Sixteen running sums per product are plain loops that a compiler turns into vectors of any width
- * without being allowed to reorder additions; four rows at a time use each weight four times once
- * it is loaded. */
+/* Sixteen running sums per product are plain loops, which a compiler turns into vectors of any
+ * width although it may not reorder additions. Four rows at a time use each loaded weight four
+ * times. */
 enum { LANES = 16, TILE_ROWS = 4 };
 
-/* One copy per vector width, chosen when the program is loaded: before ThreadSanitizer is there,
- * which then crashes. */
+/* One copy per vector width, chosen when the program is loaded. That is before ThreadSanitizer
+ * starts, which would crash it. */
 #if defined(__SANITIZE_THREAD__)
 #define WITH_THREAD_SANITIZER 1
 #elif defined(__has_feature)

@@ -5,8 +5,7 @@
 #include <stddef.h>
 
 /* y[row][o] = sum over i of x[row][i] * w[o][i], for o < outputs and i < inputs. A row's result
- * does not depend on which other rows are there: the text of a session is the same alone and in any
- * batch. */
+ * does not depend on the other rows: a session's text is the same alone and in any batch. */
 void matmul(float* y, const float* x, const float* w, size_t rows, size_t inputs, size_t outputs);
 
 #endif

@@ -79,7 +79,7 @@ static const char help[] =
     "contiguous memory\n"
     "  pkv-generate --chat --temperature 0.8        # for example: ROMEO:\n";
 
-/* One row per option. min and max bound a NUMBER; the others have no use for them. */
+/* One row per option. min and max bound a NUMBER; other kinds ignore them. */
 typedef enum kind { NUMBER, SEED, REAL, TEXT, FLAG, STORAGE, DTYPE, PROMPT, HELP } kind;
 typedef struct rule {
   const char* name;

@@ -21,7 +21,7 @@ typedef struct options {
   bool chat, compare, quiet, no_prefix;
 } options;
 
-/* Ends the program at --help, and with one sentence and EXIT_BAD_OPTION at anything wrong. */
+/* --help ends the program; so does a wrong option, with one sentence and EXIT_BAD_OPTION. */
 options options_parse(int argc, char** argv);
 void options_free(options* o);
 

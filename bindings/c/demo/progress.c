@@ -11,7 +11,7 @@
 
 static const double redraw_seconds = 1.0 / 15, plain_seconds = 1.0;
 
-/* One frame, written at once so that it does not flicker. */
+/* One frame, written at once so that the picture does not flicker. */
 typedef struct frame {
   char* bytes;
   size_t length, capacity;
@@ -108,7 +108,7 @@ static void draw_heading(frame* f, const progress* p, size_t hidden) {
   end_line(f);
 }
 
-/* Sessions that run come first where not all fit. */
+/* If not all sessions fit, running ones come first. */
 static void draw_sessions(frame* f, const progress* p, size_t room) {
   const scheduler* s = p->scheduler;
   size_t busy = 0, drawn = 0;

@@ -1,5 +1,5 @@
-/* What the sessions are doing, while they do it: redrawn in place on a terminal, plain lines
- * otherwise. */
+/* Shows what the sessions do while they run: redrawn in place on a terminal, plain lines otherwise.
+ * */
 #ifndef PKV_GENERATE_PROGRESS_H
 #define PKV_GENERATE_PROGRESS_H
 
@@ -16,7 +16,7 @@ typedef struct progress {
 
 void progress_open(progress* p, const scheduler* s, const tokenizer* t, bool silent);
 void progress_update(progress* p);
-/* Tells the last ends, and wipes what was drawn. */
+/* Reports the last sessions that ended, and clears the drawing. */
 void progress_close(progress* p);
 
 #endif

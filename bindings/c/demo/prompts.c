@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All scenes open alike, as requests to one assistant do with its instructions. With the tiny model
- * the two best tokens of a scene's first 160 are never closer than 0.004: no rounding of fp32
- * changes what is greedily taken. */
+/* All scenes begin alike, as requests to one assistant do with its instructions. With the tiny
+ * model, the two best tokens are at least 0.004 apart at each of a scene's first 160 tokens, so no
+ * rounding of fp32 changes the greedy choice. */
 #define OPENING                                       \
   "First Citizen:\n"                                  \
   "Before we proceed any further, hear me speak.\n\n" \

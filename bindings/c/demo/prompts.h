@@ -13,7 +13,7 @@ typedef struct prompts {
       common; /* tokens that all begin with, when there is more than one; less than the shortest */
 } prompts;
 
-/* The prompts of the options, or built-in scenes, in turn until every session has one. */
+/* The prompts from the options, or built-in scenes, in turn until each session has one. */
 prompts prompts_new(const options* o, const tokenizer* t);
 void prompts_free(prompts* p);
 

@@ -90,7 +90,7 @@ static double worst_case_utilization(const run_result* r) {
 }
 static double mebibytes(uint64_t bytes) { return (double)bytes / (1 << 20); }
 
-/* A row of the summary: a label, then `print` once per run. */
+/* A row of the summary: a label, then one `print` per run. */
 typedef void print_figure(const run_result* r, char* text, size_t size);
 
 static void print_kind(const run_result* r, char* text, size_t size) {

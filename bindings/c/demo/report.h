@@ -1,4 +1,4 @@
-/* What a run gave: its texts, its figures, and how two runs compare. */
+/* The results of a run: its texts, its figures, and how two runs compare. */
 #ifndef PKV_GENERATE_REPORT_H
 #define PKV_GENERATE_REPORT_H
 
@@ -22,18 +22,18 @@ typedef struct run_result {
 run_result report_take(scheduler* s, const options* o);
 void report_free(run_result* r);
 
-/* The texts, without the `common` tokens that all begin with: those come once. */
+/* The texts, without the `common` tokens that all begin with, which are printed once. */
 void report_texts(const run_result* r, const tokenizer* t, size_t common);
 /* One column per run. */
 void report_summary(const run_result* runs, size_t count);
 
-/* Files are opened before the work begins, so that a bad path costs no run. NULL for a NULL path;
- * writing closes the file. */
+/* Files are opened before the work begins, so that a bad path does not waste a run. NULL for a NULL
+ * path; writing closes the file. */
 FILE* report_open(const char* path);
 void report_tokens(const run_result* r, FILE* file, const char* path);
 void report_json(const run_result* runs, size_t count, FILE* file, const char* path);
 
-/* The first session (from 1) whose tokens differ, 0 where none does. */
+/* The first session (from 1) whose tokens differ, or 0. */
 size_t report_difference(const run_result* a, const run_result* b);
 
 #endif

@@ -24,7 +24,7 @@ sampler sampler_new(double temperature, double top_p, uint64_t seed, uint64_t st
   return s;
 }
 
-/* The first of the best; a score that is not a number loses against every other. */
+/* The first of the best tokens; a NaN score loses against every other. */
 static int32_t best_token(const float* logits, size_t vocabulary) {
   size_t best = 0;
   for (size_t i = 1; i < vocabulary; i++)

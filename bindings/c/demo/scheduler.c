@@ -12,7 +12,7 @@ static size_t limit_of(const prompts* p, const options* o, size_t context, size_
   return wanted < context ? wanted : context;
 }
 
-/* A beginning shorter than a block would share nothing. */
+/* A shared beginning shorter than a block would share nothing. */
 static size_t root_length(const prompts* p, const options* o) {
   return p->common >= o->block_size ? p->common : 0;
 }
@@ -112,16 +112,16 @@ static pkv_cache_stats cache_stats(const scheduler* s) {
   return stats;
 }
 
-/* Blocks that a session with `held` tokens in the cache still takes for all it knows and one token
- * more. */
+/* Blocks that a session with `held` tokens in the cache still needs for all its known tokens and
+ * one more. */
 static size_t blocks_missing(const scheduler* s, const sequence* q, size_t held) {
   const size_t block_size = s->engine->info.block_size;
   return blocks_of(q->length + 1, block_size) - blocks_of(held, block_size);
 }
 
-/* Whether the cache can take in a waiting session beside what the running ones are still going to
- * take for their prompts. What the candidate will find cached is not known before it asks: none is
- * the safe guess. */
+/* Whether the cache can admit a waiting session beside what the running ones still need for their
+ * prompts. How much of the candidate's prompt is cached is not known yet: none is the safe guess.
+ * */
 static bool has_room(const scheduler* s, const sequence* candidate) {
   size_t needed = blocks_missing(s, candidate, 0);
   for (const sequence* q = s->sequences; q < candidate; q++)
@@ -130,7 +130,7 @@ static bool has_room(const scheduler* s, const sequence* candidate) {
   return needed <= stats.free_blocks + stats.evictable_blocks;
 }
 
-/* Takes over what is cached of all it knows but the last token, whose output it needs. */
+/* Takes over what is cached of all its known tokens but the last, whose output it needs. */
 static void match_prefix(scheduler* s, sequence* q) {
   const engine* e = s->engine;
   uint64_t matched;
@@ -154,7 +154,7 @@ static bool start_session(scheduler* s, sequence* q) {
   return true;
 }
 
-/* Waiting sessions start in order of arrival; one that finds no room holds up those behind it, so
+/* Waiting sessions start in order of arrival. One that finds no room holds up those behind it, so
  * that none starves. */
 static void admit(scheduler* s) {
   if (root_is_filling(s)) return;
@@ -187,8 +187,8 @@ static void add_step(scheduler* s, size_t at, sequence* q, size_t count) {
   s->owners[at] = q;
 }
 
-/* One token of each session that decodes, and the next `chunk` tokens of those that are behind,
- * first come first. */
+/* One token of each session that decodes, and the next `chunk` tokens of those in prefill, first
+ * come first served. */
 static size_t plan_pass(scheduler* s) {
   size_t count = 0, chunk = s->chunk;
   if (root_is_filling(s)) {

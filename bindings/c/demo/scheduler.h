@@ -1,11 +1,12 @@
 /* Continuous batching: every forward pass takes the next tokens of all running sessions, prompt
  * chunks and decode steps mixed.
  *
- * A session's known tokens are its prompt and what was generated. Each pass brings some of the
- * tokens that its cache session lacks; when the last one is in, the next token is sampled and
- * becomes known. A preempted session loses its cache, not its tokens, and catches up like a long
- * prompt, from what the prefix index still has of it. The beginning that all prompts share is
- * prefilled once; then every session finds it there (without an index: is forked).
+ * A session's known tokens are its prompt and what was generated. Each pass computes some of the
+ * tokens that its cache session lacks; after the last one, the next token is sampled and becomes
+ * known. A preempted session loses its cache, not its tokens. It catches up like a long prompt,
+ * starting from what the prefix index still has of it. The beginning that all prompts share is
+ * prefilled once; then each session finds it in the index (or, without an index, is forked from
+ * it).
  */
 #ifndef PKV_GENERATE_SCHEDULER_H
 #define PKV_GENERATE_SCHEDULER_H
@@ -29,7 +30,7 @@ typedef struct sequence {
   size_t preemptions;
 } sequence;
 
-/* What a run measured. Sums over passes, for means. */
+/* The measurements of a run. Sums over passes, for means. */
 typedef struct run_totals {
   size_t passes, preemptions, decode_tokens;
   double decode_seconds;                 /* in passes with a decode step */
@@ -57,7 +58,7 @@ typedef struct scheduler {
   run_totals totals;
 } scheduler;
 
-/* Blocks with which no session ever waits. */
+/* The number of blocks with which no session ever waits. */
 size_t scheduler_ample_blocks(const prompts* p, const options* o, size_t context);
 
 /* Ends the program if a session could not even run alone. */

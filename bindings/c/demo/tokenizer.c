@@ -129,7 +129,7 @@ static size_t encode_characters(const tokenizer* t, const char* text, size_t byt
   return count;
 }
 
-/* The union of two neighbours, or -1. */
+/* The token that joins two neighbours, or -1. */
 static int32_t join(const tokenizer* t, int32_t left, int32_t right, char* scratch) {
   const piece *a = &t->pieces[left], *b = &t->pieces[right];
   if (a->length + b->length > t->longest) return -1;
@@ -138,7 +138,7 @@ static int32_t join(const tokenizer* t, int32_t left, int32_t right, char* scrat
   return find_piece(t, scratch, a->length + b->length);
 }
 
-/* joined[i] is the union of tokens i and i + 1; only the two around a merge change. */
+/* joined[i] joins tokens i and i + 1; a merge changes only the two beside it. */
 static size_t merge(const tokenizer* t, int32_t* tokens, size_t count) {
   if (count < 2) return count;
   int32_t* joined = new_array(count, sizeof *joined);

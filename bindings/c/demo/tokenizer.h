@@ -1,9 +1,9 @@
 /* A tokenizer in the llama2.c layout: the longest token's length, then per token a score (fp32), a
  * length (int32) and its bytes.
  *
- * Text becomes one token per character, or per byte (<0xXX>) where the vocabulary has no such
- * character; then the neighbours whose union has the best score are joined until none is left
- * (byte-pair encoding).
+ * Text becomes one token per character, or per byte (<0xXX>) if the vocabulary lacks the character.
+ * Then neighbours are joined, those with the best score first, until no more can be (byte-pair
+ * encoding).
  */
 #ifndef PKV_GENERATE_TOKENIZER_H
 #define PKV_GENERATE_TOKENIZER_H
@@ -31,15 +31,15 @@ typedef struct tokenizer {
   mapped_file file;
 } tokenizer;
 
-/* Ends the program with what is wrong where the file is not a tokenizer of that many tokens. */
+/* Ends the program with a sentence if the file is not a tokenizer with this many tokens. */
 void tokenizer_open(tokenizer* t, const char* path, size_t vocabulary);
 void tokenizer_close(tokenizer* t);
 
 /* Returns the most tokens that tokenizer_encode writes for a text of `bytes` bytes. */
 size_t tokenizer_bound(size_t bytes);
 
-/* Writes the tokens of a text and returns how many. `begins`: it begins a sequence, so TOKEN_BEGIN
- * (and the space that SentencePiece vocabularies put before a text) comes first. */
+/* Writes the tokens of a text and returns their number. With `begins`, the text begins a sequence:
+ * TOKEN_BEGIN comes first (and the space that SentencePiece vocabularies put before a text). */
 size_t tokenizer_encode(const tokenizer* t, const char* text, size_t bytes, bool begins,
                         int32_t* tokens);
 

@@ -1,6 +1,6 @@
-/* pkv-step: how long decode steps take from C, for bindings to compare themselves with: begin,
- * write, attend and commit of one new token for each of 8 sessions, one layer of 32 query heads on
- * 8 KV heads of 128 dims in bfloat16.
+/* pkv-step: how long decode steps take from C, as a reference for bindings: begin, write, attend
+ * and commit of one new token for each of 8 sessions, one layer of 32 query heads on 8 KV heads of
+ * 128 dims in bfloat16.
  *
  * usage: pkv-step TOKENS STEPS THREADS
  *

@@ -6,7 +6,7 @@
 
 enum { FRAMES_A_STEP = 16 };
 
-/* A step of a prompt whose layers are on their way. */
+/* A step of a prompt whose layers are arriving. */
 typedef struct arrival {
   stream* from;
   pkv_batch batch; /* NULL: none is open */
@@ -25,7 +25,7 @@ static void take(text* t, int32_t token) {
   t->running = true;
 }
 
-/* Writes the layers of a frame; the last one ends the step. NULL: good; else what is wrong. */
+/* Writes the layers of a frame; the last layer ends the step. Returns NULL, or what is wrong. */
 static const char* take_rows(machine* m, arrival* a, const frame* got, size_t count, text* texts) {
   frame_rows rows;
   const char* wrong = check_rows(got, &m->shape, &rows);
@@ -76,7 +76,7 @@ static const char* take_token(machine* m, arrival* a, const frame* got, size_t c
   return NULL;
 }
 
-/* Nothing more comes: what of a step has come is as if it had never been. */
+/* The connection has ended: undoes the step whose layers did not all arrive. */
 static void go_on_alone(machine* m, arrival* a, const char* why) {
   fprintf(stderr, "pkv-handover: goes on alone: %s\n", why);
   if (a->batch != NULL) check(m, m->lib.batch_abort(a->batch), "abort");
@@ -84,7 +84,7 @@ static void go_on_alone(machine* m, arrival* a, const char* why) {
   memset(a, 0, sizeof *a);
 }
 
-/* Takes what comes within the time, but not so much that texts which run wait for long. False:
+/* Takes what arrives within the time, but not so much that running texts wait for long. False:
  * nothing came. */
 static bool receive(machine* m, arrival* a, int timeout_ms, size_t count, text* texts) {
   frame got;
@@ -123,7 +123,7 @@ static void ask(arrival* a, uint32_t request, text* t) {
   a->missing++;
 }
 
-/* One token of each text that runs and, without another process, a chunk of the next prompt. */
+/* One token of each running text and, without another process, a chunk of the next prompt. */
 static void step(machine* m, bool alone, size_t count, text* texts, size_t most) {
   part parts[MOST_TEXTS];
   text* of[MOST_TEXTS];

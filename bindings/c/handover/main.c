@@ -1,4 +1,4 @@
-/* pkv-handover: one process computes prompts, another one decodes; keys and values go through a
+/* pkv-handover: one process computes prompts, another one decodes. Keys and values go through a
  * socket while later layers are still being computed. */
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@ void check(const machine* m, pkv_status status, const char* what) {
     die(EXIT_BAD_INPUT, "%s: %s (%s)", what, m->lib.last_error(), m->lib.status_string(status));
 }
 
-/* Of all weights: the last of the library's hashes of the file's words. */
+/* A fingerprint of all weights: the last of the library's hashes of the file's words. */
 static uint64_t fingerprint(const machine* m) {
   const size_t words = m->model.file.size / 4, blocks = words / 256;
   uint64_t* hashes = new_array(blocks + 1, sizeof *hashes);
@@ -63,8 +63,9 @@ void machine_close(machine* m) {
   free(m->sizes);
 }
 
-/* Queues the rows of a layer for the other end while the next layer is computed. They are copied,
- * since the model's buffers are used again: those of layers that wait for their frame here. */
+/* Queues the rows of a layer for the other end while the next layer is computed. The rows are
+ * copied, since the model's buffers are reused; layers that wait for their frame are copied here.
+ * */
 void send_layer(machine* m, size_t layer, const float* k, const float* v) {
   const size_t size = m->rows * m->model.kv_dim * sizeof(float);
   const float* const rows[2] = {k, v};

@@ -1,4 +1,4 @@
-/* The model and the cache of either process, and one forward pass. */
+/* The model and the cache of each process, and one forward pass. */
 #ifndef PKV_HANDOVER_MODEL_H
 #define PKV_HANDOVER_MODEL_H
 
@@ -17,7 +17,7 @@ typedef struct machine {
   llama2_run* run;
   stream_shape shape;
   pkv_batch batch; /* of the pass under way */
-  /* Where rows of a pass go beside the cache, layer by layer; `to` is NULL: nowhere. */
+  /* Where the rows of a pass go besides the cache, layer by layer. If `to` is NULL: nowhere. */
   stream* to;
   uint32_t request, group;
   uint64_t position;
@@ -32,7 +32,7 @@ typedef struct machine {
 void machine_open(machine* m, const char* library, const char* model, uint32_t group);
 void machine_close(machine* m);
 
-/* Ends the program with the library's sentence unless the call went well. */
+/* Ends the program with the library's error sentence unless the call succeeded. */
 void check(const machine* m, pkv_status status, const char* what);
 
 /* The best token after each part. Positions are those that the sessions have. */
@@ -44,10 +44,10 @@ typedef struct part {
 } part;
 void forward(machine* m, size_t count, part* parts);
 
-/* Queues m->rows rows of a layer for m->to; `forward` does so for every layer that it computes. */
+/* Queues m->rows rows of a layer for m->to; `forward` does this for each layer that it computes. */
 void send_layer(machine* m, size_t layer, const float* k, const float* v);
 
-/* A session with what is cached of a text, which is never all of it. */
+/* Opens a session with what is cached of a text, which is never all of it. */
 pkv_session open_session(const machine* m, size_t count, const int32_t* tokens, uint64_t* matched);
 
 #endif

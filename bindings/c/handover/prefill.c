@@ -6,7 +6,7 @@
 
 #include "roles.h"
 
-/* Rows that this side had cached and the other end has not. */
+/* Rows that this side had cached and the other end lacks. */
 static void send_cached(machine* m, pkv_session session, uint64_t first, uint64_t end) {
   if (first >= end) return;
   m->rows = (size_t)(end - first);
@@ -21,7 +21,7 @@ static void send_cached(machine* m, pkv_session session, uint64_t first, uint64_
   free(k);
 }
 
-/* Computes a prompt from `first` on, which is where the other end's cache ends, or earlier. */
+/* Computes a prompt from `first` on: where the other end's cache ends, or earlier. */
 static void compute(machine* m, stream* to, const frame_prompt* prompt, const int32_t* tokens) {
   uint64_t done;
   pkv_session session = open_session(m, prompt->count, tokens, &done);
@@ -31,7 +31,8 @@ static void compute(machine* m, stream* to, const frame_prompt* prompt, const in
   send_cached(m, session, prompt->cached, done);
   int32_t best = 0;
   while (done < prompt->count && !m->lost) {
-    /* A chunk ends where the other end's cache ends, so that rows of a frame are wanted or not. */
+    /* A chunk ends where the other end's cache ends, so that the other end wants all rows of a
+    /* frame or none. */
     const bool wanted = done >= prompt->cached;
     uint64_t count = (wanted ? prompt->count : prompt->cached) - done;
     if (count > CHUNK) count = CHUNK;

@@ -4,9 +4,9 @@
 
 #include "model.h"
 
-/* Computes the prompts that `connections` connections ask for (0: without end), one connection
- * after the other: the next one is served when this one ends, or has asked for nothing for
- * patience_ms. */
+/* Computes the prompts that `connections` connections ask for (0: forever), one connection after
+ * the other: the next one is served when this one ends, or has asked for nothing for patience_ms.
+ * */
 void serve_prompts(machine* m, const char* address, size_t connections, int patience_ms);
 
 typedef struct text {
@@ -18,8 +18,8 @@ typedef struct text {
   bool running;
 } text;
 
-/* Decodes texts at once. Where `address` is NULL their prompts are computed between the steps, else
- * there; if that process dies, the rest is computed here. */
+/* Decodes all texts at once. Their prompts are computed by the process at `address`; if that dies,
+ * or if `address` is NULL, they are computed here between the steps. */
 void decode_texts(machine* m, const char* address, size_t count, text* texts, size_t most,
                   int patience_ms);
 

@@ -198,7 +198,7 @@ int stream_receive(stream* s, int timeout_ms, frame* out) {
     const int polled = poll(&ready, 1, left > 0 ? 1 + (int)(1e3 * left) : 0);
     if (polled == 0) return 0;
     if (polled < 0 && errno == EINTR) continue;
-    /* Memory grows with what has come, not with what was promised. */
+    /* Memory grows with the bytes that arrived, not with those that were promised. */
     s->buffer = grow_array(s->buffer, &s->capacity, s->filled + READ_AT_ONCE, 1);
     const ssize_t got = recv(s->socket, s->buffer + s->filled, READ_AT_ONCE, 0);
     if (got < 0 && errno == EINTR) continue;

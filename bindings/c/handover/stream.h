@@ -1,10 +1,10 @@
 /* Keys and values of prompts on their way from the process that computes them to the one that
- * decodes: frames on a socket. bindings/python/examples/handover.py speaks the same.
+ * decodes: frames on a socket. bindings/python/examples/handover.py speaks the same protocol.
  *
  * A frame is a head of 16 bytes (magic, version, kind, bytes that follow; little endian) and a
- * body. Whoever receives checks all of it before it takes memory: the other end may be a stranger,
- * another version or another model. Nothing is encrypted, and who can connect can ask for prompts
- * to be computed: this is for a network that you trust, or a tunnel.
+ * body. The receiver checks all of it before it takes memory: the other end may be a stranger,
+ * another version or another model. Nothing is encrypted, and anyone who can connect can ask for
+ * prompts to be computed, so use it only in a network that you trust, or in a tunnel.
  */
 #ifndef PKV_HANDOVER_STREAM_H
 #define PKV_HANDOVER_STREAM_H
@@ -21,7 +21,7 @@ typedef enum frame_kind {
   FRAME_REFUSED = 5 /* a sentence */
 } frame_kind;
 
-/* Both ends have the same, or rows would be taken for what they are not. */
+/* Both ends must have the same shape, or rows would be misread. */
 typedef struct stream_shape {
   uint32_t layers, kv_heads, key_dim, row_bytes;
   uint64_t fingerprint; /* of the model's weights */
@@ -46,30 +46,30 @@ typedef struct frame {
   const unsigned char* body; /* until the next frame is received */
 } frame;
 
-/* A connection. A thread of its own sends, so that layers are computed while others travel; what
- * waits for a slow link is bounded. */
+/* A connection. Its own thread sends, so that layers are computed while others travel; the queue
+ * for a slow link is bounded. */
 typedef struct stream stream;
 
-/* A socket that listens at HOST:PORT, or one that is connected to it. -1: *why tells. */
+/* Opens a socket that listens at HOST:PORT, or connects to it. -1: *why says what failed. */
 int stream_listen(const char* address, const char** why);
 int stream_connect(const char* address, const char** why);
 
-/* Takes over a connected socket and exchanges HELLO frames. NULL: *why tells; the socket is closed.
- * stream_close sends what waits and closes the socket. */
+/* Takes over a connected socket and exchanges HELLO frames. NULL: *why says what failed; the socket
+ * is closed. stream_close sends what is queued and closes the socket. */
 stream* stream_open(int socket, const stream_shape* shape, const char** why);
 void stream_close(stream* s);
 
-/* Queues a frame of a head and `count` parts, which are copied; waits while too much is on its way.
+/* Queues a frame of a head and `count` parts, which are copied; waits while too much is queued.
  * False: the connection is broken, or the other end has taken nothing for 10 s. */
 bool stream_send(stream* s, frame_kind kind, const void* head, size_t head_size, size_t count,
                  const void* const* parts, const size_t* sizes);
 
-/* Waits up to this many milliseconds for a whole frame. 1: here it is; 0: not yet; -1: nothing more
- * comes, and stream_error says why. */
+/* Waits up to this many milliseconds for a whole frame. 1: it is here; 0: not yet; -1: the
+ * connection has ended, and stream_error says why. */
 int stream_receive(stream* s, int timeout_ms, frame* out);
 const char* stream_error(const stream* s);
 
-/* Checks what was received against the shape. NULL: good; else a sentence. */
+/* Checks a received frame against the shape. Returns NULL, or a sentence. */
 const char* check_prompt(const frame* f, size_t vocabulary, size_t context, frame_prompt* out);
 const char* check_rows(const frame* f, const stream_shape* shape, frame_rows* out);
 
