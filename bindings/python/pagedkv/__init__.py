@@ -80,7 +80,7 @@ __version__ = VERSION
 
 
 def library_version() -> str:
-    """The version of the library that was opened."""
+    """The version of the opened library."""
     return library().version_string().decode()
 
 

@@ -1,5 +1,5 @@
-"""Arrays of the caller as pkv_tensor: nothing is copied, and what does not fit is refused with
-numbers.
+"""Arrays of the caller as pkv_tensor: nothing is copied, and an array that does not fit is refused
+with its numbers.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _shown(shape: Sequence[int]) -> str:
 
 
 def _strides(memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str) -> tuple[int, int]:
-    """Row and head stride. Those of an extent of 1 may be anything in the array: nothing is ever
-    read by them.
+    """The strides of rows and heads. If an extent is 1, its stride may be anything: it is never
+    used.
     """
     shape, strides = memory.shape, memory.strides
     if shape == (rows, heads * dim):
@@ -99,7 +99,7 @@ def _strides(memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str)
 
 
 def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = False) -> Tensor:
-    """The array as a pkv_tensor, which keeps its memory where it is."""
+    """The array as a pkv_tensor, which keeps the array's memory alive."""
     if type(array) is np.ndarray and array.shape == (
         rows,
         heads,
@@ -228,7 +228,7 @@ def floats(array: Any, shape: tuple[int, ...], what: str, out: bool = False) -> 
 
 
 def counts(numbers: Sequence[int], limit: int, what: str) -> None:
-    """ctypes would cut off what does not fit."""
+    """Refuses numbers that do not fit, which ctypes would cut off."""
     if len(numbers) and not 0 <= min(numbers) <= max(numbers) < limit:
         raise misuse(f"{what}: {min(numbers)} to {max(numbers)} is not between 0 and {limit - 1}")
 

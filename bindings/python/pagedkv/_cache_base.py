@@ -39,7 +39,7 @@ from .mooncake import MooncakeStore
 
 
 class LayerShape(NamedTuple):
-    """What rows of a layer look like, or how many bytes its state has."""
+    """The shape of a layer's rows, or the size of its state in bytes."""
 
     query_heads: int
     kv_heads: int
@@ -63,7 +63,7 @@ class RawEvents(NamedTuple):
 
 
 class CacheBase(Handle):
-    """The part of `Cache` that knows nothing of sessions."""
+    """The part of `Cache` that does not know sessions."""
 
     _close_function = "cache_destroy"
 
@@ -173,9 +173,7 @@ class CacheBase(Handle):
     # ---- The prefix index
 
     def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
-        """Figures of one salt's share of the index (None: sessions without one), or of
-        all of it.
-        """
+        """The index's figures for one salt (None: sessions without one), or for all of them."""
         return report(
             PrefixStats, library().prefix_get_stats, self._handle, *_salt(salt, all_salts)
         )
@@ -185,19 +183,19 @@ class CacheBase(Handle):
         library().check(library().prefix_clear(self._handle, *_salt(salt, all_salts)))
 
     def prefix_probe(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """How many tokens of a text are cached in whole blocks. Nothing is held or counted, and
-        what is evicted next does not change.
+        """Returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
+        and the order of eviction does not change.
         """
         return self._pin(library().prefix_probe, tokens, salt)
 
     def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Keeps the whole blocks that are cached of a text until they are unpinned as often: how
-        many tokens that is.
+        """Pins the cached whole blocks of a text until they are unpinned as often. Returns how many
+        tokens they hold.
         """
         return self._pin(library().prefix_pin, tokens, salt)
 
     def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Takes back the longest pin of a beginning of the text: how many tokens it had."""
+        """Removes the longest pin of a beginning of the text. Returns how many tokens it had."""
         return self._pin(library().prefix_unpin, tokens, salt)
 
     def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
@@ -208,13 +206,14 @@ class CacheBase(Handle):
         return found.value
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
-        """Caches at most `blocks` block positions of one salt; 0: no limit; None: the config's."""
+        """Limits the cached block positions of one salt to `blocks`; 0: no limit; None: the
+        config's."""
         limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
         library().check(library().prefix_set_quota(self._handle, *_salt(salt, False), limit))
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
-        """Up to n events from number `first` on: what was cached and what went. Go on
-        from `next`.
+        """Returns up to n events from number `first` on: what was cached and what was removed. Go
+        on from `next`.
         """
         read = self.read_events(first, n)
         return PrefixEvents(
@@ -224,7 +223,7 @@ class CacheBase(Handle):
         )
 
     def read_events(self, first: int, n: int) -> RawEvents:
-        """The same for who reads many of them: as they lie in memory."""
+        """The same events as they lie in memory, for a reader of many."""
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
         following, count, lost = (
             ctypes.c_uint64(unsigned(first, 64, "first")),
@@ -241,8 +240,8 @@ class CacheBase(Handle):
     # ---- The store
 
     def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Begins to read what the store has of a text, and returns: for a request that waits for
-        its turn.
+        """Begins to read from the store what it has of a text, and returns at once: for a request
+        that waits for its turn.
         """
         ids = token_ids(tokens)
         library().check(
@@ -252,8 +251,8 @@ class CacheBase(Handle):
     def wait_prefetched(
         self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int
     ) -> int:
-        """Waits until no prefetch of the text is under way: how many of its tokens are in memory
-        now.
+        """Waits until no prefetch of the text is in progress. Returns how many of its tokens are in
+        memory now.
         """
         return self._wait(tokens, salt, unsigned(timeout_ms, 32, "timeout_ms"))[0]
 
@@ -277,14 +276,15 @@ class CacheBase(Handle):
         return cached.value, pending.value
 
     def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Gives up the prefetches that `wait_prefetched` would wait for."""
+        """Cancels the prefetches that `wait_prefetched` would wait for."""
         ids = token_ids(tokens)
         library().check(
             library().store_cancel(self._handle, *_salt(salt, False), len(ids), address(ids))
         )
 
     def flush_store(self, *, timeout_ms: int) -> int:
-        """Waits until what ended before is written: how many block positions still wait."""
+        """Waits until all that sessions have left is written. Returns how many block positions
+        still wait."""
         queued = ctypes.c_uint64()
         library().check(
             library().store_flush(
@@ -302,7 +302,7 @@ Member = TypeVar("Member", bound="CacheMember")
 
 
 class CacheMember(Handle):
-    """An object that belongs to a cache, and goes with it."""
+    """An object that belongs to a cache, and is closed with it."""
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class CacheMember(Handle):
 def prefix_hash_blocks(
     tokens: TokenIds, block_size: int, salt: bytes | None = None
 ) -> npt.NDArray[np.uint64]:
-    """The hashes that events have for the whole blocks of a text."""
+    """The hashes that events give for the whole blocks of a text."""
     ids = token_ids(tokens)
     found = np.empty(len(ids) // max(block_size, 1), np.uint64)
     size = unsigned(block_size, 32, "block_size")

@@ -62,7 +62,7 @@ def _export(array: Any) -> Any:
 
 
 def memory_of(array: Any) -> Memory:
-    """The capsule frees what it stands for when it goes: it is the owner."""
+    """The capsule frees the memory when it is deleted, so it is the owner."""
     capsule = _export(array)
     writable = True
     if _is_valid(capsule, b"dltensor_versioned"):

@@ -44,19 +44,19 @@ TYPES = {
 
 
 def take_names(config: Any) -> None:
-    """Puts members in the place of names and types in the fields of a frozen dataclass."""
+    """Replaces names and types in the fields of a frozen dataclass by members."""
     for name, kind in _OF_CONFIGS.items():
         if hasattr(config, name):
             object.__setattr__(config, name, member(getattr(config, name), kind, name))
 
 
 def enum_number(value: Any, kind: type[enum.IntEnum], what: str) -> int:
-    """The number for C. The library refuses numbers that are no member."""
+    """The number for C. The library refuses numbers that are not members."""
     return signed32(member(value, kind, what), what)
 
 
 def member(value: Any, kind: type[Member], what: str) -> Member | Any:
-    """The member that a name or a type stands for; integers and None are given back."""
+    """The member that a name or a type stands for; integers and None are returned as they are."""
     name = value if isinstance(value, str) else _type_name(value) if kind is Dtype else None
     if name is None and (value is None or hasattr(value, "__index__")):
         return value

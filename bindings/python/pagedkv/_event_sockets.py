@@ -1,5 +1,5 @@
 """The two ends of a stream of numbered batches: a publisher's sockets, and a subscriber that sees
-each batch once and in order, or is told that it knows nothing.
+each batch once and in order, or is told to forget all that it knows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _set_up(socket: zmq.Socket[bytes], bind: bool, endpoint: str, what: str) -> 
 
 
 def _check_port(endpoint: str) -> None:
-    """ZeroMQ takes a port that is too large without its upper bits."""
+    """Refuses ports that are too large, whose upper bits ZeroMQ would drop."""
     port = str(endpoint).rpartition(":")[2]
     if str(endpoint).startswith("tcp://") and port.isdigit() and int(port) > 65535:
         raise zmq.ZMQError(zmq.EINVAL, f"port {port} of 65535")
@@ -77,8 +77,8 @@ def _topic(topic: str) -> bytes:
 
 
 class Sender(Uncopied):
-    """Numbers batches, keeps the last ones, and sends them in a thread of its own, which knows
-    nothing of the publisher, so that a forgotten publisher can be collected.
+    """Numbers batches, keeps the last ones, and sends them in its own thread. The thread does not
+    refer to the publisher, so that a forgotten publisher can be collected.
     """
 
     def __init__(
@@ -229,12 +229,13 @@ class Sender(Uncopied):
 class EventSubscriber(Closable):
     """Receives what an engine publishes, vLLM's or this library's, each batch once and in order.
 
-    What was lost is asked for again at `replay_endpoint`. Where that fails within
-    `replay_timeout_ms`, or there is none, a batch with AllBlocksCleared comes in the place of what
-    was lost: what a router knew of this engine may be wrong then. So it does when an engine was
-    started again. A wrong route costs a miss, never a wrong answer, since engines look themselves.
+    Asks for lost batches again at `replay_endpoint`. If that fails within `replay_timeout_ms`, or
+    there is no endpoint, a batch with AllBlocksCleared replaces the lost ones: what a router knew
+    of this engine may then be wrong. The same happens when an engine was restarted. A wrong route
+    costs a miss, never a wrong answer, since engines look themselves.
 
-    Who subscribes late asks for all that is cached. One thread at a time; close it when done.
+    A subscriber that starts late asks for all that is cached. One thread at a time may use it;
+    close it when done.
     """
 
     def __init__(
@@ -277,7 +278,7 @@ class EventSubscriber(Closable):
         self._closed = False
 
     def receive(self, timeout_ms: int = 0) -> list[EventBatch]:
-        """The batches that are there, or that come within the time; [] if none does."""
+        """Returns the batches that are here, or that arrive within the time; [] if none does."""
         if self._owner != os.getpid():
             raise MisuseError(Status.FORKED, f"this EventSubscriber belongs to {self._owner}")
         if self._closed:
@@ -297,8 +298,9 @@ class EventSubscriber(Closable):
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago anything was received. An EventPublisher is heard every `heartbeat_ms`: one
-        that is silent for longer than a few of them is gone, or cannot be reached.
+        """How long ago anything was received. An EventPublisher sends something every
+        `heartbeat_ms`; if it is silent for longer than a few of them, it has ended or cannot be
+        reached.
         """
         return time.monotonic() - self._heard
 
@@ -357,7 +359,8 @@ class EventSubscriber(Closable):
                 self._take(number, frames[2])
 
     def _take(self, number: int, payload: bytes) -> None:
-        """A batch that was published now; a replay that was asked for later may have had it."""
+        """Handles a batch that was published now; a replay that was asked for later may have had
+        it."""
         if self._expected is not None and number < self._expected:
             return
         if number == self._expected or (self._expected is None and self._replay_endpoint is None):
@@ -370,7 +373,7 @@ class EventSubscriber(Closable):
             self._ask(self._expected or 0)
 
     def _ask(self, first: int) -> None:
-        """On a new socket: answers to an earlier question go nowhere."""
+        """Opens a new socket, so that answers to an earlier question are dropped."""
         assert self._replay_endpoint is not None
         if self._replay is not None:
             self._replay.close()
@@ -405,7 +408,7 @@ class EventSubscriber(Closable):
                 self._take(number, payload)
 
     def _give_up(self) -> None:
-        """Nobody answers: goes on with what came meanwhile."""
+        """Nobody answers: goes on with the batches that arrived meanwhile."""
         if self._held:
             self._lose(self._held[0][0])
         self._end_replay()

@@ -1,8 +1,8 @@
-"""Batches of events as bytes: KVEventBatch as vLLM's engines send it, and Dynamo's routers read it.
+"""Batches of events as bytes: KVEventBatch as vLLM's engines send it and Dynamo's routers read it.
 
-A batch is the array [time, events, rank]. Since 2026 vLLM sends each event as a map with its `type`
-and its fields by name; before, as an array of the type and the fields in their order. Both are read
-here, and fields that are not known are skipped.
+A batch is the array [time, events, rank]. Since 2026 vLLM sends each event as a map of its `type`
+and its named fields; before, as an array of the type and the fields in order. Both are read here,
+and unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BlockHash = int | bytes
 
 
 class BlockStored(msgspec.Struct, tag=True):
-    """Blocks that follow each other in a text are cached now."""
+    """Consecutive blocks of a text that are now cached."""
 
     block_hashes: list[BlockHash]
     parent_block_hash: BlockHash | None
@@ -42,7 +42,7 @@ class BlockStored(msgspec.Struct, tag=True):
 
 
 class BlockRemoved(msgspec.Struct, tag=True):
-    """Blocks are cached no longer."""
+    """Blocks that are no longer cached."""
 
     block_hashes: list[BlockHash]
     medium: str | None = None
@@ -83,7 +83,7 @@ def encode_batch(
     form: EventForm = "map",
     ts: float | None = None,
 ) -> bytes:
-    """All fields are written, those that are None too: older readers count them."""
+    """All fields are written, None included: older readers count them."""
     told: list[Any] = list(events)
     if form == "array":
         told = [[type(event).__name__, *msgspec.structs.astuple(event)] for event in events]
@@ -91,7 +91,7 @@ def encode_batch(
 
 
 def decode_batch(payload: bytes) -> EventBatch:
-    """Raises a CorruptError that tells what is wrong and where."""
+    """Raises a CorruptError that says what is wrong and where."""
     try:
         batch = _decoder.decode(payload)
         events = [msgspec.convert(_by_name(event), KVEvent) for event in batch.events]

@@ -1,4 +1,4 @@
-"""The end of Python: what would call into it is closed before."""
+"""The end of Python: objects that would call into it are closed before."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _caches: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 def close_at_exit(cache: Handle) -> None:
-    """Python ends a thread that comes into it while it ends itself, so those of a cache have to be
-    gone by then."""
+    """Closes caches before Python ends: it ends threads that call into it while it shuts down, so a
+    cache's threads must be gone by then."""
     _caches.add(cache)
 
 
@@ -35,5 +35,5 @@ def _close_all() -> None:
 
 
 def keep(owners: object) -> None:
-    """What C may still call is never freed."""
+    """Objects that C may still call are never freed."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(owners))

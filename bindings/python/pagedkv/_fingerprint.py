@@ -14,7 +14,7 @@ _ORIGIN = ("_name_or_path", "transformers_version")
 
 
 def model_fingerprint(model: PreTrainedModel, more: str = "") -> bytes:
-    """32 bytes that another config, other weights or another `more` do not have."""
+    """32 bytes that differ for another config, other weights or another `more`."""
     config = {key: value for key, value in model.config.to_dict().items() if key not in _ORIGIN}
     weights = contents_digest((name, _bytes(name, t)) for name, t in model.state_dict().items())
     described = json.dumps(config, sort_keys=True, default=str)

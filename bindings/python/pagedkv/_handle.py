@@ -1,4 +1,4 @@
-"""What objects of the library have in common: a handle, an end, and reports."""
+"""Shared by all objects of the library: a handle, an end, and reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Self = TypeVar("Self", bound="Closable")
 
 
 class Uncopied:
-    """What a copy would close as well: `copy`, `deepcopy` and `pickle` are refused."""
+    """An object that a copy would close as well: `copy`, `deepcopy` and `pickle` are refused."""
 
     _instead = ""
     """What the sentence says of another way to a second object."""
@@ -36,7 +36,7 @@ class Uncopied:
 
 
 class Closable(Uncopied):
-    """What is closed once, by hand or at the end of `with`."""
+    """An object that is closed once, by hand or at the end of `with`."""
 
     _closed = True
 
@@ -76,11 +76,11 @@ class Handle(Closable):
     """An object of the library. Close it, or use it in `with`; a forgotten one is closed when
     collected, with a ResourceWarning.
 
-    What cannot be closed when it is collected (in a hook, or while another thread uses it) is
-    closed at the next call of the library.
+    An object that cannot be closed when it is collected (in a hook, or while another thread uses
+    it) is closed at the next call of the library.
 
-    The handle is an index and a generation, never an address: using an object that was closed, or
-    whose cache was, raises a MisuseError with the status STALE_HANDLE.
+    The handle is an index and a generation, never an address: using an object after it or its cache
+    was closed raises a MisuseError with the status STALE_HANDLE.
     """
 
     _close_function = ""
@@ -88,8 +88,8 @@ class Handle(Closable):
     def __init__(
         self, function: Any, *arguments: Any, check: Callable[[int], None] | None = None
     ) -> None:
-        """Calls what makes the object. C writes the handle into this one, so that no exception
-        between two lines, such as Ctrl-C, loses it."""
+        """Calls the function that makes the object. C writes the handle into this object, so that
+        no exception between two lines, such as Ctrl-C, loses it."""
         self._made = ctypes.c_void_p()
         self._closed = False
         (check or library().check)(function(*arguments, ctypes.byref(self._made)))
@@ -108,7 +108,8 @@ class Handle(Closable):
         return self._closed
 
     def close(self) -> None:
-        """Does nothing the second time. After an error the object is still open."""
+        """Closes the object; the second call does nothing. After an error the object is still
+        open."""
         if not self._closed:
             library()
             self._closer()()
@@ -118,9 +119,7 @@ class Handle(Closable):
         return f"handle {self._handle:#x}"
 
     def _lives(self) -> bool:
-        """Whether there is something to close: what belonged to a cache that was closed went with
-        it.
-        """
+        """Whether there is something to close: objects of a closed cache were closed with it."""
         return not self._closed and self._made.value is not None
 
     def __exit__(
@@ -135,8 +134,8 @@ class Handle(Closable):
             self._end()
 
     def _end(self) -> None:
-        """Closes what may be closed: an exception such as Ctrl-C can come between the library's
-        closing and this object's note of it."""
+        """Closes the object if it is open: an exception such as Ctrl-C can come after the library
+        has closed it and before this object records that."""
         try:
             if self._lives():
                 self.close()
@@ -170,12 +169,12 @@ def _close(function: str, handle: int) -> None:
 
 
 def sized(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
-    """A struct for C that says its size; what is not given is 0, the default of every field."""
+    """A struct for C that gives its size; fields that are not given are 0, their default."""
     return kind(ctypes.sizeof(kind), *values, **fields)
 
 
 def report(record: type[Record], function: Any, *arguments: Any) -> Record:
-    """Calls what fills the struct that is its last argument, and gives it as a record."""
+    """Calls a function that fills the struct in its last argument, and returns that as a record."""
     struct = sized(getattr(_raw, record.__name__))
     library().check(function(*arguments, ctypes.byref(struct)))
     return as_record(record, struct)
@@ -193,7 +192,7 @@ def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
 
 
 def integer(value: SupportsIndex, what: str) -> int:
-    """An int, of NumPy's integers as well."""
+    """An int; NumPy's integers are accepted as well."""
     try:
         return operator.index(value)
     except TypeError:
@@ -201,7 +200,7 @@ def integer(value: SupportsIndex, what: str) -> int:
 
 
 def unsigned(value: SupportsIndex, bits: int, what: str) -> int:
-    """ctypes would cut off what does not fit."""
+    """Refuses numbers that do not fit, which ctypes would cut off."""
     number = integer(value, what)
     if not 0 <= number < 1 << bits:
         raise misuse(f"{what}: {number} is not between 0 and 2^{bits} - 1")

@@ -16,7 +16,7 @@ SONAME = "libpagedkv.so.0"
 
 
 class LibraryNotFoundError(ImportError):
-    """libpagedkv is nowhere, or is not one that this package can use."""
+    """libpagedkv was not found, or this package cannot use it."""
 
 
 class Library(Functions):
@@ -36,8 +36,8 @@ class Library(Functions):
 
 
 def _beside_package() -> str | None:
-    """In a wheel that contains the library. What else it contains of others (oneTBB) is opened
-    first: a library of the same soname is then not looked for."""
+    """Finds the library in a wheel that contains it. The other libraries there (oneTBB) are opened
+    first, so that no other library of the same soname is looked for."""
     folder = pathlib.Path(__file__).parent
     if not (folder / SONAME).exists():
         return None
@@ -104,8 +104,8 @@ def library() -> Library:
 
 @functools.cache
 def opened() -> Library:
-    """The library, without closing anything: for code between a call and the look at its sentence,
-    and for code that runs while Python collects."""
+    """The library, without closing anything: for code between a call and reading its error
+    sentence, and for code that runs while Python collects."""
     path, file = _open_first()
     try:
         file.pkv_version_string.restype = ctypes.c_char_p

@@ -30,8 +30,8 @@ class LongRope:
 
     @contextlib.contextmanager
     def fixed(self, length: int) -> Iterator[None]:
-        """Meanwhile passes are rotated as a text of this length is: its last position is added for
-        the choice, and taken away again."""
+        """Meanwhile, passes are rotated like a text of this length: its last position is added for
+        the choice, and removed afterwards."""
         with contextlib.ExitStack() as hooks:
             for module in dict.fromkeys(self._modules):
                 before = module.register_forward_pre_hook(

@@ -1,4 +1,4 @@
-"""A cache's memory, for calls that are given its address and not the handle of the cache."""
+"""A cache's memory, for calls that get its address and not the handle of the cache."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .generated.raw import Status
 
 
 class Memory(Uncopied):
-    """Keeps a cache from being closed while a call reads its memory, and calls from reading the
-    memory of a closed one.
+    """Keeps a cache from being closed while a call reads its memory, and keeps calls from reading
+    the memory of a closed cache.
 
-    Readers and closers announce themselves before they look for the other, so that never do both
-    miss the other; at times both give way. There is no lock that a fork() could leave locked for
-    ever. Each is noted by its process, since the threads of a parent do not exist in its child.
+    Readers and closers announce themselves before they look for each other, so at least one sees
+    the other; if both do, both are refused. There is no lock that a fork() could leave locked
+    forever. Each is recorded with its process, since the threads of a parent do not exist in its
+    child.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class Memory(Uncopied):
 
     @contextlib.contextmanager
     def read(self) -> Iterator[None]:
-        """Raises where the cache is closed, or is being closed."""
+        """Raises if the cache is closed, or is being closed."""
         me = os.getpid()
         self._readers.append(me)
         try:
@@ -50,7 +51,8 @@ class Memory(Uncopied):
         return Hold(self)
 
     def close(self, destroy: Callable[[], None]) -> None:
-        """Calls what destroys the cache, or raises BUSY where a call reads its memory."""
+        """Calls the function that destroys the cache, or raises BUSY while a call reads its
+        memory."""
         me = os.getpid()
         self._closers.append(me)
         try:

@@ -1,4 +1,4 @@
-"""The attention and the masks that transformers models are set to, and the tensors that models hand
+"""The attention and the masks that transformers models are set to, and the tensors that models pass
 on to them without computing with them.
 """
 

@@ -11,8 +11,8 @@ from .errors import misuse
 
 
 def check_input(cached: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses input that does not follow what the cache holds. Of a text that is no longer than
-    that, generate() passes nothing on, or tokens that the cache has."""
+    """Refuses input that does not follow what the cache holds. If a text is no longer than the
+    cache, generate() passes nothing, or tokens that the cache already has."""
     new_tokens = _new_tokens(args, kwargs)
     if new_tokens is None:
         return
@@ -28,7 +28,7 @@ def check_input(cached: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 def _new_tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """How many tokens a pass adds; None: it has no ids and no embeddings."""
+    """How many tokens a pass adds; None if it has no ids and no embeddings."""
     given = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args)
     return next((one.shape[1] for one in given if isinstance(one, torch.Tensor)), None)
 

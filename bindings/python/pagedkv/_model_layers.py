@@ -1,4 +1,4 @@
-"""What the config of a transformers model says of its layers, and how a model is refused."""
+"""What the config of a transformers model says about its layers, and how a model is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dt
 
 
 class UnsupportedModelError(NotImplementedError):
-    """A model that pagedkv would answer wrongly for: the text names it and says why."""
+    """A model for which pagedkv would give wrong answers; the sentence names it and says why."""
 
 
 def unsupported(name: str, reason: str, what: str = "pagedkv") -> UnsupportedModelError:
@@ -28,7 +28,8 @@ def unsupported(name: str, reason: str, what: str = "pagedkv") -> UnsupportedMod
 
 
 def check_model(model: Any) -> None:
-    """Refuses what is no model of transformers, and a model that is not in the CPU's memory."""
+    """Refuses objects that are not models of transformers, and models that are not in the CPU's
+    memory."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
         raise TypeError(
             "model: a loaded model is needed, such as "

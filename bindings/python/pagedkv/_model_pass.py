@@ -47,8 +47,8 @@ def cache_argument(model: PreTrainedModel) -> str:
 
 
 def install(model: PreTrainedModel) -> None:
-    """Makes a model attend by pagedkv wherever it is given a PagedCache, and as before (sdpa)
-    where not. PagedCache does this itself."""
+    """Makes a model attend by pagedkv whenever it gets a PagedCache, and as before (sdpa)
+    otherwise. PagedCache does this itself."""
     check_model(model)
     if model.config._attn_implementation == NAME and _is_watched(model):
         return
@@ -124,11 +124,11 @@ class WatchedCache(TransformersCache):
         raise NotImplementedError
 
     def _make_step(self, key: torch.Tensor) -> ForwardPass:
-        """Begins what the first layer of a pass writes to."""
+        """Prepares the step that the first layer of a pass writes to."""
         raise NotImplementedError
 
     def _commit(self, step: ForwardPass) -> None:
-        """Ends a pass in which all went well."""
+        """Ends a pass that succeeded."""
 
     def unsupported(self, reason: str) -> UnsupportedModelError:
         return unsupported(self._name, reason)
@@ -153,7 +153,7 @@ class WatchedCache(TransformersCache):
             self.abort_pass()  # after a commit nothing is left to abort
 
     def abort_pass(self) -> None:
-        """Ends a pass as if it had never begun."""
+        """Undoes a pass."""
         if self._step is not None:
             self._step.batch.abort()
         self._model = self._step = None

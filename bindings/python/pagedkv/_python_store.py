@@ -21,29 +21,29 @@ CLOSE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class Store(abc.ABC):
     """A store in Python: bytes under keys of 32 bytes.
 
-    A cache calls it from two threads of its own, `put` from one and the others from both; no step
-    waits for it. An OSError says that the store cannot be reached: the cache leaves it alone for a
-    while. No method may call the library. A cache that is still open when Python ends is closed
-    then.
+    A cache calls it from two threads of its own, `put` from one and the other methods from both; no
+    step waits for it. An OSError says that the store cannot be reached: the cache does not call it
+    for a while. No method may call the library. A cache that is still open when Python ends is
+    closed then.
     """
 
     @abc.abstractmethod
     def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Stores values under keys; one that is there already may be left as it is. What is stored
-        may be lost at any time.
+        """Stores values under keys; a value that is there already may be left as it is. Stored
+        values may be lost at any time.
         """
 
     @abc.abstractmethod
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The value of each key; None where there is nothing."""
+        """The value of each key; None if there is none."""
 
     @abc.abstractmethod
     def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        """The size of each key's value; 0 where there is nothing."""
+        """The size of each key's value; 0 if there is none."""
 
     @abc.abstractmethod
     def drop(self, keys: Sequence[bytes]) -> None:
-        """Forgets keys: what they held was not what had been put."""
+        """Removes keys whose values were not what had been put."""
 
     def close(self) -> None:  # noqa: B027  (most stores have nothing to do)
         """The last call of a cache."""
@@ -73,8 +73,8 @@ def _address(hook: Any) -> int | None:
 
 
 def _guarded(call: Callable[[Any], int], _user: int | None, n: int, items: Any) -> int:
-    """C gets no exceptions. One of the operating system tells that the store cannot be reached;
-    others are mistakes.
+    """Exceptions do not reach C. An OSError means that the store cannot be reached; others are
+    bugs.
     """
     try:
         return call(items[:n])

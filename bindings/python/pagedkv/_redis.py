@@ -40,7 +40,7 @@ class RedisConfig(ctypes.Structure):
 
 
 class RedisLibrary:
-    """Its functions, with the sentences of errors that are its own."""
+    """The functions of libpagedkv-redis, which has its own error sentences."""
 
     def __init__(self, opened: ctypes.CDLL) -> None:
         self._open, self._last_error = opened.pkv_redis_open, opened.pkv_redis_last_error

@@ -23,7 +23,7 @@ from .session import Session
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen: the likeliest one (temperature 0), or by chance. The same seed
+    """How the next token is chosen: the likeliest one (temperature 0), or at random. The same seed
     draws the same tokens."""
 
     temperature: float = 0.0
@@ -55,7 +55,7 @@ class Finish(enum.Enum):
 
 
 class RequestFailedError(RuntimeError):
-    """A request ended without its answer; the others go on."""
+    """A request that ended without its answer; the others go on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a request brings to a step."""
+    """What a request contributes to a step."""
 
     request: Request
     session: Session
@@ -217,7 +217,7 @@ class Scheduler:
         self.requests = [other for other in self.requests if other is not request]
 
     def fail(self, request: Request, error: Exception) -> None:
-        """Ends a request that cannot go on."""
+        """Ends a request that cannot continue."""
         request.error = f"{type(error).__name__}: {error}"
         request.finish = Finish.FAILED
         self.remove(request)
@@ -245,7 +245,7 @@ class Scheduler:
         return None
 
     def end(self, parts: list[Part]) -> None:
-        """Takes note of a step that was committed, and of the tokens that it gave."""
+        """Records a step that was committed, and the tokens that it gave."""
         if any(len(part.tokens) > 1 for part in parts):
             self._prompt_seconds += time.monotonic() - self._began
             self._prompt_rows += sum(len(part.tokens) for part in parts)
@@ -256,8 +256,8 @@ class Scheduler:
         self._batch, self._ended_well = None, True
 
     def _recover(self) -> None:
-        """After an exception, Ctrl-C among them, between any two lines of a step: what the library
-        holds and which events there are tell how far it came."""
+        """After an exception, such as Ctrl-C, between any two lines of a step: what the library
+        holds and which events exist show how far it got."""
         if self._batch is not None:
             self._batch._end()
             self._batch = None
@@ -315,8 +315,8 @@ class Scheduler:
         request._state, request._read_until = _State.RUNNING, None
 
     def _reads(self, request: Request) -> bool:
-        """Whether the store is being read for a request that could begin. It is given as long as
-        computing would take."""
+        """Whether the store is being read for a request that could begin. The read may take as long
+        as computing would."""
         if self._cache.config.store is None:
             return False
         text, salt, now = request.tokens[:-1], request.salt, time.monotonic()
@@ -336,7 +336,7 @@ class Scheduler:
         return True
 
     def _wait_for_store(self) -> bool:
-        """Waits a while for the first request that the store is being read for. False: there is
+        """Waits a while for the first request for which the store is being read. False: there is
         none."""
         for request in self.requests:
             if request._state is _State.WAITING and request._read_until:
@@ -347,7 +347,7 @@ class Scheduler:
         return False
 
     def _shares_later(self, request: Request, running: list[Request]) -> bool:
-        """Whether a running request is going to compute a block that this one needs, too."""
+        """Whether a running request will compute a block that this one needs, too."""
         if request._session is not None or self._cache.config.prefix is None:
             return False
         size = self._block_size
@@ -370,8 +370,8 @@ class Scheduler:
     # ---- A step ----
 
     def _plan(self) -> list[Part]:
-        """The next token of every request that answers, and up to `chunk` tokens of those that are
-        behind, first come first."""
+        """The next token of each request that decodes, and up to `chunk` tokens of those in
+        prefill, first come first served."""
         parts, chunk = [], self._chunk
         for request in self._running():
             held, pending = request._held, len(request.tokens) - request._held
@@ -383,8 +383,8 @@ class Scheduler:
         return parts
 
     def _preempt(self, handles: list[int]) -> bool:
-        """Suspends what libpagedkv chose: the lowest priorities, of these the ones that began
-        last. False: none of them is a request's."""
+        """Suspends the sessions that libpagedkv chose: the lowest priorities first, and among equal
+        ones those that began last. False: none of them belongs to a request."""
         chosen = [request for request in self._running() if request.session.handle in handles]
         for request in chosen:
             request.session.suspend()
@@ -401,7 +401,7 @@ class Scheduler:
 
 
 def _info(session: Session) -> SessionInfo | None:
-    """None: it is closed, even where an exception came before its object took note."""
+    """None if it is closed, even if an exception came before the object recorded that."""
     try:
         return None if session.closed else session.info()
     except MisuseError as error:

@@ -1,4 +1,4 @@
-"""Structs for C, filled from what describes them."""
+"""Structs for C, filled from their descriptions in Python."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> Non
 
 
 def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array[ctypes.c_char]:
-    """Ends with a NUL, so that none may come before."""
+    """The bytes of a path with a NUL at the end; a path that contains a NUL is refused."""
     text = path.__fspath__() if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise misuse(f"{name}: a str or an os.PathLike of one is needed, not {path!r}")
@@ -76,8 +76,8 @@ def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array
 
 
 def text_for_c(text: str | None, name: str) -> bytes | None:
-    """None is NULL. C would end a text at a NUL in it. No error repeats the text, because it may be
-    a password.
+    """None becomes NULL. A NUL in a text is refused, because C would end there. No error repeats
+    the text, because it may be a password.
     """
     if text is not None and "\0" in text:
         raise misuse(f"{name}: there is a NUL in it")

@@ -32,8 +32,8 @@ class TextStream:
         return cls(tokenizer, tokens, len(tokens))
 
     def add(self, token: int, *, last: bool) -> tuple[str, TextStream]:
-        """The new piece of text, and the place behind it. A character that is not complete is held
-        back; with the last token everything is given."""
+        """The new piece of text, and the position behind it. An incomplete character is held back;
+        with the last token everything is returned."""
         tokens = (*self.tokens, token)
         before, now = self._decode(tokens[: self.given]), self._decode(tokens)
         if now.endswith(_UNFINISHED) and not last:

@@ -1,6 +1,6 @@
-"""The threads that attention runs on inside a host: those of PyTorch. Threads of the library's own
-beside them would take turns with threads that only wait for work, or share a CPU that the
-host has bound its thread to.
+"""The threads on which attention runs inside a host: PyTorch's. Threads of our own beside them
+would compete with threads that only wait for work, or share a CPU that the host has bound its
+thread to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .generated.raw import Status
 
 
 def torch_runner() -> _raw.Runner | None:
-    """As many threads as PyTorch has now; None where it is built without OpenMP."""
+    """As many threads as PyTorch has now; None if it was built without OpenMP."""
     try:
         return openmp_runner()
     except PagedKVError as error:

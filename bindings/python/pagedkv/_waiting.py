@@ -1,6 +1,6 @@
-"""What is to be closed and could not be yet: in a hook no call works, and another thread may be
-using the object. Such objects wait here, together with all that C may still call. Every later call
-of the library first tries to close them.
+"""Objects that should be closed but could not be yet: in a hook no call works, and another thread
+may be using the object. They wait here, with everything that C may still call. Each later call of
+the library first tries to close them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def close_waiting() -> None:
 
 
 def _try(handle: int, ending: Ending) -> bool:
-    """Whether the object is closed now. One that went with its cache is closed as well."""
+    """Whether the object is closed now. An object whose cache was closed counts as closed."""
     try:
         ending.close()
     except PagedKVError as error:

@@ -1,4 +1,4 @@
-"""Variants of attention, and attention over memory of the caller's."""
+"""Variants of attention, and attention over memory of the caller."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def attention(
 
 
 def results(q: Any, rows: BatchRows, heads: int, dim: int) -> Floats:
-    """An array for the outputs, shaped as the queries."""
+    """An array for the outputs, with the shape of the queries."""
     if getattr(q, "ndim", 0) == 4:
         return np.zeros((*q.shape[:2], heads, dim), np.float32)
     count = rows.total if rows.first_rows is None else int(q.shape[0])

@@ -46,11 +46,11 @@ class StateBlocks(NamedTuple):
 
 
 class Batch(CacheMember):
-    """A step in flight, made by Cache.begin. Rows are stacked in the order of the sessions, new
+    """A step in progress, made by Cache.begin. Rows are stacked in the order of the sessions, new
     tokens of a session in order.
 
-    Write and attend layer by layer, then commit. Until then nobody else sees the new tokens;
-    leaving `with` without one aborts.
+    Write and attend layer by layer, then commit. Until then no other call sees the new tokens;
+    leaving `with` without a commit aborts.
     """
 
     _close_function = "batch_abort"
@@ -204,7 +204,7 @@ class Batch(CacheMember):
         self._closed = True
 
     def abort(self) -> None:
-        """Ends the step as if it had never begun."""
+        """Aborts the step: nothing has changed."""
         self.close()
 
     def slot_mapping(self, group: int = 0) -> npt.NDArray[np.int64]:
