@@ -42,13 +42,13 @@ void step_overhead(benchmark::State& state) {
   check(pkv_cache_destroy(cache));
 }
 
-// What a decode step of a recurrent layer does at least: it reads and writes a whole state.
+// The least that a decode step of a recurrent layer does: it reads and writes a whole state.
 void update(const float* before, float* after, size_t floats) {
   for (size_t i = 0; i < floats; i++) after[i] = 0.9f * before[i] + 0.1f;
 }
 
 // A decode step of 16 sessions and 24 layers with states of 256 KiB, against the same arithmetic in
-// place, in arrays of the engine's own; and the time of the calls alone.
+// place in the engine's own arrays; and the time of only the calls.
 void states_step(benchmark::State& state) {
   constexpr size_t sessions = 16, floats = 65536;
   constexpr uint32_t layers = 24;
@@ -97,8 +97,8 @@ void states_step(benchmark::State& state) {
   check(pkv_cache_destroy(cache));
 }
 
-// Something that shares the blocks of a 32k-token session, against 20 microseconds; and the blocks
-// it took.
+// An operation that shares the blocks of a 32k-token session, against 20 microseconds; and the
+// blocks that it took.
 template <class Take>
 void share(benchmark::State& state, const Take& take) {
   Geometry geometry;
@@ -137,8 +137,8 @@ void snapshot_session(benchmark::State& state) {
   });
 }
 
-// `batch` ids taken and given back on every thread, against a mutex and a vector used alike by as
-// many threads.
+// Takes and returns `batch` ids on every thread, against a mutex and a vector that as many threads
+// use in the same way.
 template <class Step>
 double ids_per_second(unsigned threads, size_t batch, const Step& step) {
   const size_t rounds = 400000 / batch;

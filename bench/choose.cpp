@@ -23,7 +23,7 @@ constexpr Shape shapes[] = {
     {"prompt of 512, 2048 rows", 1, 2048, 4, 512},
 };
 
-// Two tables that differ by less are taken for equally fast.
+// Two tables that differ by less count as equally fast.
 constexpr double tolerance = 0.03;
 constexpr int min_rounds = 15, max_rounds = 60;
 
@@ -33,7 +33,7 @@ std::vector<pkv_isa> instruction_sets() {
        std::string(pkv_isa_name(static_cast<pkv_isa>(isa))) != "unknown"; isa++) {
     int32_t supported = 0;
     check(pkv_isa_supported(static_cast<pkv_isa>(isa), &supported));
-    // Plain C++ and SSE2 are there for CPUs that have nothing else.
+    // Plain C++ and SSE2 serve CPUs that have nothing else.
     if (supported != 0 && isa != PKV_ISA_SCALAR && isa != PKV_ISA_SSE2)
       found.push_back(static_cast<pkv_isa>(isa));
   }
@@ -46,7 +46,7 @@ class Candidate {
   Candidate(const Geometry& geometry, uint32_t new_tokens)
       : filled_(geometry), step_(geometry, filled_, new_tokens) {}
 
-  // Seconds of one call, of as many as take 10 ms.
+  // Seconds per call, measured over as many calls as take 10 ms.
   void measure() {
     const auto begin = Clock::now();
     unsigned calls = 0;
@@ -88,7 +88,7 @@ bool compare(const Shape& shape, pkv_dtype dtype, const std::vector<pkv_isa>& se
   };
   add(PKV_ISA_AUTO);
   for (const pkv_isa isa : sets) add(isa);
-  // Where one seems faster, more rounds tell whether the others only were disturbed.
+  // If one seems faster, more rounds show whether the others were only disturbed.
   for (int round = 0; round < min_rounds || (round < max_rounds && !is_best(candidates)); round++)
     for (const auto& candidate : candidates) candidate->measure();
 

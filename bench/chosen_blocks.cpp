@@ -1,6 +1,6 @@
-// What reading some of the blocks saves: decode steps and trees of speculative tokens whose queries
-// read an eighth of the blocks, and steps in which half of the KV heads have a window, each in
-// turns with the same that reads all.
+// What reading only some blocks saves: decode steps and trees of speculative tokens whose queries
+// read an eighth of the blocks, and steps in which half of the KV heads have a window. Each takes
+// turns with the same step that reads all blocks.
 #include <algorithm>
 #include <vector>
 

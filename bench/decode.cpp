@@ -11,7 +11,7 @@ namespace {
 void decode(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
   Step step(geometry, filled, 1);
-  // In turns with a plain read of as many bytes, a few calls at a time where they are short.
+  // In turns with a plain read of as many bytes, a few calls at a time if they are short.
   const size_t bytes = geometry.kv_bytes(),
                calls = std::clamp<size_t>(largest_read / 8 / bytes, 1, 64);
   const size_t plain = std::min(bytes * calls, largest_read);

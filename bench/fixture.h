@@ -1,5 +1,4 @@
-// What the benchmarks share: checked calls, and a one-layer cache with sessions full of random
-// rows.
+// Shared by the benchmarks: checked calls, and a one-layer cache with sessions full of random rows.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -106,7 +105,7 @@ inline pkv_chosen_blocks chosen_part(const Geometry& geometry, uint32_t part) {
   return chosen;
 }
 
-// Seconds of two things that are done in turns.
+// Seconds of two operations that are done in turns.
 template <class First, class Second>
 std::pair<double, double> in_turns(benchmark::State& state, const First& first,
                                    const Second& second) {

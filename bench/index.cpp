@@ -28,7 +28,7 @@ struct Counter {
   }
 };
 
-// Ids only, with texts that nobody else has; text i begins with a token of its own.
+// Ids only. No two texts share anything; text i begins with a token of its own.
 class Index {
  public:
   Index(uint64_t texts, uint32_t tokens, uint64_t salts)
@@ -115,8 +115,8 @@ double look_ups_per_second(const std::vector<std::vector<int32_t>>& texts, unsig
   return static_cast<double>(rounds * texts.size() * threads) / seconds_since(begin);
 }
 
-// N threads look up 128 texts of 8,192 tokens in one index, against N threads with one each: what
-// they lose by waiting for one another.
+// N threads look up 128 texts of 8,192 tokens in one index, against N threads with an index each:
+// what they lose by waiting for one another.
 void look_up(benchmark::State& state, bool matches) {
   const unsigned threads = static_cast<unsigned>(state.range(0));
   std::vector<std::unique_ptr<Index>> indexes;

@@ -1,4 +1,4 @@
-// What the machine can do at most, measured in the same run: the denominators of the ratios.
+// The machine's limits, measured in the same run: the denominators of the ratios.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@ namespace pkv::bench {
 
 unsigned processors();
 
-// Memory in huge pages where the system offers them, touched; never given back.
+// Memory in huge pages if the system offers them, touched; never freed.
 unsigned char* big_buffer(size_t bytes);
 
-// Returns in how many seconds the threads read their shares of `bytes`, which no cache holds.
+// Returns the seconds in which the threads read their shares of `bytes`, which exceed every cache.
 // At most largest_read bytes.
 inline constexpr size_t largest_read = size_t{1} << 30;
 double read_seconds(size_t bytes, unsigned threads = processors());
@@ -23,7 +23,7 @@ double copy_seconds(size_t bytes);
 // widest vectors: one measurement of about 20 ms.
 double fma_rate(unsigned threads = processors());
 
-// The same of other multiply-add instructions, or 0 where the processor lacks them: pairs of fp16
+// The same of other multiply-add instructions, or 0 if the CPU lacks them: pairs of fp16
 // (AVX512-FP16), dot products of bf16 (AVX512-BF16), and tiles of bf16 in the matrix unit (AMX).
 double fp16_rate(unsigned threads = processors());
 double bf16_rate(unsigned threads = processors());

@@ -1,4 +1,4 @@
-// Prints what the CPUs reach at most, for bench/peers: print-peaks THREADS.
+// Prints the limits of the CPUs, for bench/peers: print-peaks THREADS.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 namespace {
 
-// The best of several: on a shared machine most moments are slower than the machine is.
+// The best of several: on a shared machine most moments are slower than the machine.
 template <class Measure>
 double best(const Measure& measure) {
   double found = 0;

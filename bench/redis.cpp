@@ -1,5 +1,5 @@
-// Values into a Redis on a loopback port and back, over as many bytes through a bare loopback
-// connection.
+// Writes values to a Redis on a loopback port and reads them back, against as many bytes through a
+// bare loopback connection.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
 #include <pagedkv/redis.h>

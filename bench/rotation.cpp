@@ -1,5 +1,5 @@
-// What a rotation costs: the rows of a step are written and attend, in a cache with a rotation and
-// in one without, in turns.
+// What a rotation costs: the rows of a step are written and attended, in turns in a cache with a
+// rotation and in one without.
 #include <algorithm>
 
 #include "fixture.h"
@@ -15,8 +15,8 @@ double seconds_of(Step& step) {
   return seconds_since(begin);
 }
 
-// The shortest times are compared: a cost of microseconds would drown in the mean of steps that
-// others interrupt.
+// The shortest times are compared: a cost of microseconds would disappear in the mean of steps that
+// other programs interrupt.
 void rotation(benchmark::State& state, const Geometry& geometry, uint32_t new_tokens) {
   Geometry plain = geometry;
   plain.rotation = PKV_ROTATION_NONE;

@@ -90,8 +90,8 @@ pkv_cache create(const Hybrid& model, double full_share) {
 }
 
 // Continuous batching without a model: a step adds a token to each running answer, and up to 2,048
-// to the next prompt of the trace. Where blocks are short, whoever began last starts over when
-// another has ended.
+// to the next prompt of the trace. If blocks are short, the request that began last is stopped and
+// starts over when another has ended.
 class Server {
  public:
   Server(pkv_cache cache, const Hybrid& model, const std::vector<trace::Lengths>& requests)
@@ -173,7 +173,7 @@ class Server {
     }
   }
 
-  // Counts what sessions use of a full memory.
+  // Counts how much of a full memory sessions use.
   void sample() {
     samples_++;
     for (uint32_t g = 0; g < block_bytes_.size(); g++) {

@@ -1,5 +1,5 @@
-// What choosing blocks saves where K and V are in a file: decode steps that read some of the blocks
-// or all, with the file's pages in memory or dropped before each step. The file is made in the
+// What choosing blocks saves if K and V are in a file: decode steps that read some of the blocks or
+// all, with the file's pages in memory or dropped before each step. The file is created in the
 // working directory.
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Saving and loading, over plain writes and reads of as many bytes: through the page cache, without
-// waiting for the disk.
+// Saving and loading, against plain writes and reads of as many bytes: through the page cache,
+// without waiting for the disk.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -262,8 +262,8 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
 
 // ---- Decode beside it ---------------------------------------------------------------------------
 
-// A store that takes nothing while its gate is shut: so all that is to be written waits when the
-// steps begin.
+// A store that accepts nothing while its gate is shut, so that everything to be written waits when
+// the steps begin.
 class Gated {
  public:
   explicit Gated(const pkv_store& inner) : inner_(inner) {}

@@ -1,4 +1,4 @@
-// What a store behind the memory gives and costs, for any store: pkv-bench has the directory and
+// What a store behind the memory gains and costs, for any store: pkv-bench has the directory and
 // files, pkv-bench-redis Redis.
 #pragma once
 
@@ -11,12 +11,12 @@ namespace pkv::bench {
 // Opens the same store again and again: what was put stays there.
 using OpenStore = std::function<pkv_store()>;
 
-// Writes and reads as many bytes without the library, in pieces of one block's: seconds.
+// Seconds to write and read as many bytes without the library, in pieces of one block.
 struct Plain {
   std::function<double(std::vector<char>& bytes, size_t piece)> write, read;
 };
 
-// A folder for files, which goes with its object.
+// A folder for files, deleted with its object.
 class Folder {
  public:
   Folder();

@@ -1,4 +1,4 @@
-// Prompts computed in some processes and decoded in others, in real time, beside as many processes
+// Prompts computed in some processes and decoded in others, in real time, against as many processes
 // that do both.
 #pragma once
 

@@ -13,7 +13,7 @@
 
 namespace pkv::serve {
 
-// Ends the program's work with the library's sentence.
+// Ends the program with the library's error sentence.
 void check(pkv_status status, const char* what);
 
 inline uint64_t blocks_of(uint64_t tokens, uint32_t block_size) {
@@ -39,12 +39,12 @@ class Cache {
   // Opens a session of the request's tenant, with its reservation: PKV_OK or PKV_OUT_OF_BLOCKS.
   pkv_status open(const Request& request, pkv_session* session) const;
 
-  // Told of each layer when its rows, [rows][kv_heads][dim], are written and not attended over yet:
-  // the same ones for keys and values.
+  // Called for each layer when its rows, [rows][kv_heads][dim], are written and not attended yet;
+  // keys and values are the same rows.
   using LayerWritten = std::function<void(uint32_t layer, const float* rows)>;
 
-  // Writes and attends all layers for a step and commits it; tells the seconds it took, or should
-  // have taken. OUT_OF_BLOCKS: nothing happened.
+  // Writes and attends all layers for a step and commits it; returns the seconds that it took, or
+  // would have taken. OUT_OF_BLOCKS: nothing happened.
   pkv_status step(std::span<const pkv_session> sessions, std::span<const uint32_t> counts,
                   const int32_t* tokens, double* seconds, const LayerWritten* written = nullptr);
 

@@ -1,5 +1,5 @@
-// What is seen while a run goes on: three lines that are redrawn on a terminal, a line now and then
-// elsewhere. On stderr.
+// Shows a run's progress on stderr: three lines that are redrawn on a terminal, elsewhere a line
+// now and then.
 #pragma once
 
 #include <chrono>

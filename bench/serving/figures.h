@@ -1,4 +1,4 @@
-// What a run was like.
+// The figures of a run.
 #pragma once
 
 #include <cstdint>

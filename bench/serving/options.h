@@ -1,4 +1,4 @@
-// What the user asked for.
+// The options of the user.
 #pragma once
 
 #include <pagedkv/pagedkv.h>
@@ -18,8 +18,8 @@ struct InputError : std::runtime_error {
 
 enum class Kind { paged, contiguous };
 
-// What a contiguous session takes when it begins: the longest text of the trace (or --context), or,
-// as if one knew the length of the answer beforehand, its own length.
+// The room that a contiguous session takes when it begins: the longest text of the trace (or
+// --context), or its own length, as if the length of the answer were known beforehand.
 enum class Reserve { longest, oracle };
 
 // How the cache of one run is used; --compare makes several of these.

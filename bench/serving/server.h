@@ -1,6 +1,6 @@
-// Continuous batching over one cache: who runs, who waits, who is stopped. As in Orca (Yu et al.
-// 2022) and vLLM (Kwon et al. 2023), prompts in chunks beside decode steps as in Sarathi (Agrawal
-// et al. 2023).
+// Continuous batching over one cache: which requests run, wait or are stopped. As in Orca (Yu et
+// al. 2022) and vLLM (Kwon et al. 2023), prompts in chunks beside decode steps as in Sarathi
+// (Agrawal et al. 2023).
 #pragma once
 
 #include <deque>
@@ -62,7 +62,7 @@ class Server {
   Figures figures_;
   Moment now_;
   double clock_ = 0, observed_ = 0;
-  bool full_ = false;  // whoever is next was refused, and nothing was given back since
+  bool full_ = false;  // the next request was refused, and nothing was freed since
   uint64_t tokens_done_ = 0, tokens_in_all_ = 0;
 
   std::deque<Sequence> sequences_;   // all that have arrived

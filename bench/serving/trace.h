@@ -1,4 +1,4 @@
-// What is replayed: requests with their times, lengths and texts.
+// The requests that are replayed, with their times, lengths and texts.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct Request {
   size_t hashed = 0;            // this many leading segments are hash ids of the trace
   uint64_t answer = 0;          // id of the answer's text
   uint64_t tenant = 0;          // requests of one user have the same
-  // Seconds until its text is expected to go on, as an engine knows when the answer ends; 0: not
-  // known.
+  // Seconds until its text is expected to continue, as an engine knows when the answer ends; 0:
+  // unknown.
   double expected_return = 0;
 
   uint64_t length() const { return uint64_t{input} + output; }

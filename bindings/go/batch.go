@@ -15,7 +15,7 @@ type Step struct {
 }
 
 // Batch is one forward pass over many sessions. Rows are stacked in the order of the steps. Until
-// Commit its tokens are visible to it only.
+// Commit only the batch sees its tokens.
 type Batch struct {
 	_        noCopy
 	handle   raw.Batch
@@ -43,8 +43,8 @@ func listSteps(
 	return sessions, tokens, rows, nil
 }
 
-// Begin begins a step: it reserves the blocks of all new tokens, for every session or for none.
-// Where blocks are short the Error says how many.
+// Begin begins a step: it reserves the blocks of all new tokens, for every session or for none. If
+// blocks are short, the Error says how many.
 func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	const op = "begin"
 	sessions, tokens, rows, err := listSteps(op, steps)
@@ -72,8 +72,8 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	return b, nil
 }
 
-// ChooseVictims names sessions to suspend (or close) so that Begin with the rest of these steps
-// gets its blocks, those of the lowest priority first. None: Begin needs none.
+// ChooseVictims names sessions to suspend (or close), the lowest priority first, so that Begin with
+// the rest of these steps gets its blocks. If it names none, Begin already has enough.
 func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 	const op = "choose victims"
 	sessions, tokens, _, err := listSteps(op, steps)
@@ -99,8 +99,8 @@ func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 // Rows of this batch: the sum of the new tokens.
 func (b *Batch) Rows() int { return b.rows }
 
-// SetFirstRows says where the rows of each session begin in what is written and attended: behind
-// padding on the left, or after gaps. nil: as without it.
+// SetFirstRows says where the rows of each session begin in the arrays to write and attend, for
+// padding on the left or gaps. nil: as if it was never called.
 func (b *Batch) SetFirstRows(rows []uint32) error {
 	const op = "set first rows"
 	if rows != nil && len(rows) != len(b.batch.lengths) {
@@ -134,7 +134,7 @@ func (b *Batch) Write(layer int, k, v Tensor) error {
 	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
 }
 
-// keysAndValues checks rows against a layer's shape. Where there is no such layer nothing is passed
+// keysAndValues checks rows against a layer's shape. If there is no such layer it passes nothing
 // on, and the library refuses.
 func (b *Batch) keysAndValues(
 	op string, layer int, k, v Tensor,
@@ -199,7 +199,7 @@ func (b *Batch) Commit(tokens []int32) error {
 	return b.end(call(op, b, func() raw.Status { return raw.BatchCommit(b.handle, first(tokens)) }))
 }
 
-// Abort ends the step as if it had never begun.
+// Abort undoes the step.
 func (b *Batch) Abort() error {
 	return b.end(call("abort", b, func() raw.Status { return raw.BatchAbort(b.handle) }))
 }
@@ -211,7 +211,8 @@ func (b *Batch) end(err error) error {
 	return err
 }
 
-// Close aborts a step that was neither committed nor aborted, and is nothing otherwise: for defer.
+// Close aborts a step that was neither committed nor aborted, and otherwise does nothing: for
+// defer.
 func (b *Batch) Close() error {
 	err := b.Abort()
 	if errors.Is(err, ErrStaleHandle) {
@@ -220,7 +221,7 @@ func (b *Batch) Close() error {
 	return err
 }
 
-// SlotMapping is the slots of all new tokens in one group: where an engine with bytes of its own
+// SlotMapping returns the slots of all new tokens in one group: where an engine with its own memory
 // writes them.
 func (b *Batch) SlotMapping(group int) ([]int64, error) {
 	const op = "slot mapping"
@@ -280,9 +281,9 @@ type SessionStates struct {
 	After  [][]byte // Where the state after each of these tokens is written.
 }
 
-// States gives the states of one layer of a group with LayerGroup.StateBytes, step by step: what
-// each session has, and where those after its new tokens are written. The layer counts as written
-// from now on.
+// States returns the states of one layer of a group with LayerGroup.StateBytes, step by step: the
+// state that each session has, and where to write those after its new tokens. The layer counts as
+// written from now on.
 //
 // There is always a place for the state after the last new token. A step that reaches past a
 // checkpoint has places for the states there and after the last full block, too, and a draft
@@ -333,8 +334,8 @@ type SessionStateBlocks struct {
 	After  []uint32 // The block to write the state after each of these tokens to.
 }
 
-// StateBlocks tells in which blocks the states of a group are, step by step, for engines with bytes
-// of their own (StorageNone) or with kernels that take ids.
+// StateBlocks returns the blocks that hold the states of a group, step by step, for engines with
+// their own memory (StorageNone) or with kernels that take ids.
 func (b *Batch) StateBlocks(group int) ([]SessionStateBlocks, error) {
 	const op = "state blocks"
 	number, err := unsigned32(op, "group", group)

@@ -17,11 +17,11 @@ type Cache struct {
 	handle raw.Cache
 	shapes []shape
 	hooks  hooks
-	memory sync.RWMutex // read-locked by calls that are given its address, locked by Close
+	memory sync.RWMutex // read-locked by calls that get its address, locked by Close
 }
 
-// ComputePlan tells what a cache of this config would take, in one layer group or in AllGroups.
-// Nothing is allocated.
+// ComputePlan returns the memory that a cache of this config would need, in one layer group or in
+// AllGroups. Nothing is allocated.
 func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	const op = "compute plan"
 	which := uint32(raw.AllGroups)
@@ -34,14 +34,14 @@ func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	plan := sized(&raw.CachePlan{})
 	var ends hooks
 	defer ends.forget()
-	config.Store = nil // takes nothing of what a plan counts
+	config.Store = nil // needs no memory that a plan counts
 	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status {
 		return raw.CacheComputePlan(c, which, plan)
 	})
 	return cachePlanOf(plan), err
 }
 
-// NewCache makes a cache. Memory is touched as blocks are first used, unless the config says
+// NewCache makes a cache. Memory is touched when blocks are first used, unless the config sets
 // Prefault.
 func NewCache(config CacheConfig) (*Cache, error) {
 	c := &Cache{}
@@ -59,7 +59,7 @@ func NewCache(config CacheConfig) (*Cache, error) {
 	c.shapes = config.shapes()
 	handle, ends := c.handle, c.hooks
 	e := ending{func() raw.Status { return raw.CacheDestroy(handle) }, ends.forget}
-	// It may wait for a store, which other finalizers do not have to.
+	// It may wait for a store, and must not delay other finalizers.
 	runtime.SetFinalizer(c, func(*Cache) { go abandon(e) })
 	return c, nil
 }
@@ -86,8 +86,8 @@ func (c *CacheConfig) use(
 	return call(op, c, func() raw.Status { return function(given) })
 }
 
-// Close closes the cache with its sessions, batches and snapshots. While Attention reads its memory
-// through a KVView it is ErrBusy.
+// Close closes the cache with its sessions, batches and snapshots. It returns ErrBusy while
+// Attention reads its memory through a KVView.
 func (c *Cache) Close() error {
 	const op = "close cache"
 	if !c.memory.TryLock() {
@@ -106,14 +106,14 @@ func (c *Cache) Close() error {
 	return err
 }
 
-// Info tells what the cache was made with, defaults filled in.
+// Info returns the cache's settings, with defaults filled in.
 func (c *Cache) Info() (CacheInfo, error) {
 	out := sized(&raw.CacheInfo{})
 	err := call("cache info", c, func() raw.Status { return raw.CacheGetInfo(c.handle, out) })
 	return cacheInfoOf(out), err
 }
 
-// Stats are counts over all groups, exact while nobody else uses the cache.
+// Stats are counts over all groups, exact while no other goroutine uses the cache.
 func (c *Cache) Stats() (CacheStats, error) {
 	out := sized(&raw.CacheStats{})
 	err := call("cache stats", c, func() raw.Status { return raw.CacheGetStats(c.handle, out) })
@@ -147,12 +147,12 @@ func (c *Cache) Metrics() (string, error) {
 	return string(text[:len(text)-1]), nil
 }
 
-// Validate checks every invariant. Call it while nobody else uses the cache.
+// Validate checks every invariant. Call it while no other goroutine uses the cache.
 func (c *Cache) Validate() error {
 	return call("validate", c, func() raw.Status { return raw.CacheValidate(c.handle) })
 }
 
-// shape of a layer; the library says what is wrong where there is no such layer.
+// shape of a layer; if there is no such layer, the library says so.
 func (c *Cache) shape(layer int) (shape, bool) {
 	if layer < 0 || layer >= len(c.shapes) {
 		return shape{}, false
@@ -160,7 +160,7 @@ func (c *Cache) shape(layer int) (shape, bool) {
 	return c.shapes[layer], true
 }
 
-// keysAndValues checks rows against a layer's shape. Where there is no such layer nothing is passed
+// keysAndValues checks rows against a layer's shape. If there is no such layer it passes nothing
 // on, and the library refuses.
 func (c *Cache) keysAndValues(
 	op string, layer, rows int, k, v Tensor,

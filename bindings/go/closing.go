@@ -9,17 +9,17 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// noCopy lets go vet refuse copies of the structs that it is in: of two owners of a handle, the one
-// that is collected first closes what the other uses.
+// noCopy makes go vet refuse copies of the structs that contain it: if two values own a handle, the
+// first one to be collected closes what the other uses.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// ending is an object of the library that nobody uses any more.
+// ending is an object of the library that is no longer used.
 type ending struct {
 	close   func() raw.Status
-	release func() // Gives up what C may call until the object is closed; nil: nothing.
+	release func() // Frees what C may call until the object is closed; nil: nothing.
 }
 
 // waiting are objects that could not be closed when they were collected: another goroutine was
@@ -30,8 +30,8 @@ var waiting struct {
 	count   atomic.Int64 // len(endings), for calls that have nothing to do here
 }
 
-// attempts counts closings of collected objects. Until one has ended, its cache is busy, and nobody
-// could know that.
+// attempts counts closings of collected objects. Until one has ended, its cache is busy, and a
+// caller could not know why.
 var attempts struct{ begun, ended atomic.Int64 }
 
 // closePatiently closes an object, after those that are being closed for the collector. They take
@@ -47,8 +47,7 @@ func closePatiently(tryClose func() error) error {
 	}
 }
 
-// tried tells whether the object is closed now. What belonged to a cache that was closed went with
-// it.
+// tried returns whether the object is closed now. Objects of a closed cache were closed with it.
 func (e ending) tried() bool {
 	attempts.begun.Add(1)
 	defer attempts.ended.Add(1)
@@ -61,7 +60,7 @@ func (e ending) tried() bool {
 	return true
 }
 
-// abandon closes an object that nobody uses any more, now if possible, else at a later call.
+// abandon closes an object that is no longer used, now if possible, else at a later call.
 func abandon(e ending) {
 	if !e.tried() {
 		wait(e)
@@ -84,8 +83,8 @@ func takeWaiting() []ending {
 	return endings
 }
 
-// closeWaiting closes what can be closed now. A session waits for its batch, so one round may not
-// be enough.
+// closeWaiting closes the objects that can be closed now. A session waits for its batch, so one
+// round may not be enough.
 func closeWaiting() {
 	for progress := true; progress && waiting.count.Load() > 0; {
 		endings := takeWaiting()

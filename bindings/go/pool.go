@@ -64,7 +64,7 @@ func (p *Pool) Close() error {
 	return err
 }
 
-// raws are the same blocks as C has them.
+// raws are the same blocks as C structs.
 func raws(blocks []Block) *uint64 { return (*uint64)(first(blocks)) }
 
 // Alloc fills blocks with fresh ones, each with one reference: all or none.
@@ -89,7 +89,7 @@ func (p *Pool) Release(blocks ...Block) error {
 	})
 }
 
-// Claim takes the next free slots of a block that nobody shares and gives the offset of the first.
+// Claim takes the next free slots of an unshared block and returns the offset of the first.
 func (p *Pool) Claim(block Block, slots int) (offset int, err error) {
 	const op = "claim"
 	n, err := unsigned32(op, "slots", slots)

@@ -7,8 +7,8 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// MatchPrefix gives an empty session the longest cached beginning of a text, and says how many
-// tokens that is: the session's length then. Leave the last token out where its output is needed.
+// MatchPrefix gives an empty session the longest cached beginning of a text, and returns its number
+// of tokens, the session's new length. Leave out the last token if you need its output.
 func (s *Session) MatchPrefix(tokens []int32) (int, error) {
 	var matched uint64
 	err := call("match prefix", s, func() raw.Status {
@@ -59,20 +59,20 @@ func (p Prefix) StatsOfAll() (PrefixStats, error) {
 	return prefixStatsOf(out), err
 }
 
-// Clear drops every cached block of one salt that nobody uses and that is not pinned.
+// Clear drops every cached block of one salt that is neither in use nor pinned.
 func (p Prefix) Clear(salt string) error {
 	return p.salted("prefix clear", salt, raw.PrefixClear)
 }
 
-// ClearAll drops those of every salt.
+// ClearAll does the same for all salts.
 func (p Prefix) ClearAll() error {
 	return call("prefix clear", p.cache, func() raw.Status {
 		return raw.PrefixClear(p.cache.handle, nil, raw.AllSalts)
 	})
 }
 
-// Probe tells how many tokens of a text are cached in whole blocks. Nothing is held or counted, and
-// what is evicted next does not change.
+// Probe returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
+// and the order of eviction does not change.
 func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 	var cached uint64
 	err := p.salted("prefix probe", salt, func(
@@ -83,8 +83,8 @@ func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 	return int(cached), err
 }
 
-// Pin keeps what is cached of a text, whole blocks, until it is unpinned as often; it says how many
-// tokens that is.
+// Pin keeps the cached whole blocks of a text until they are unpinned as often, and returns how
+// many tokens they hold.
 func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 	var pinned uint64
 	err := p.salted("prefix pin", salt, func(
@@ -95,7 +95,7 @@ func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 	return int(pinned), err
 }
 
-// Unpin takes back the longest pin of a beginning of the text and says how many tokens it had.
+// Unpin removes the longest pin of a beginning of the text and returns how many tokens it had.
 func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
 	var unpinned uint64
 	err := p.salted("prefix unpin", salt, func(
@@ -106,11 +106,11 @@ func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
 	return int(unpinned), err
 }
 
-// DefaultQuota is SetQuota's way back to PrefixConfig.SaltBlocks.
+// DefaultQuota makes SetQuota restore PrefixConfig.SaltBlocks.
 const DefaultQuota = ^uint64(0)
 
-// SetQuota bounds the block positions that are cached of one salt from now on; 0: no limit;
-// DefaultQuota: that of the config again.
+// SetQuota limits the cached block positions of one salt from now on; 0: no limit; DefaultQuota:
+// that of the config again.
 func (p Prefix) SetQuota(salt string, blocks uint64) error {
 	return p.salted("prefix quota", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
@@ -119,9 +119,9 @@ func (p Prefix) SetQuota(salt string, blocks uint64) error {
 	})
 }
 
-// Events copies events in their order, from the number *next on, and moves *next behind them. It
-// says how many were written and how many of those wanted had been overwritten. Several readers may
-// each have a number of their own.
+// Events copies events in order, from the number *next on, and moves *next behind them. It returns
+// how many it copied and how many of those wanted had been overwritten. Several readers may each
+// keep their own number.
 func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost uint64, err error) {
 	number, count := *next, uint64(len(events))
 	copied := make([]raw.PrefixEvent, len(events))
@@ -138,7 +138,7 @@ func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost ui
 	return int(count), lost, nil
 }
 
-// HashBlocks gives the hashes that events have for the whole blocks of a text.
+// HashBlocks returns the hashes that events have for the whole blocks of a text.
 func HashBlocks(salt string, blockSize int, tokens []int32) ([]uint64, error) {
 	const op = "hash blocks"
 	size, err := unsigned32(op, "blockSize", blockSize)

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// NoToken stands for a token whose id was never told.
+	// NoToken stands for a token whose id was never given.
 	NoToken int32 = raw.NoToken
 	// NoBlock stands in a block table for a block that left the window.
 	NoBlock uint32 = raw.NoBlock
@@ -23,8 +23,8 @@ type SessionConfig struct {
 	Salt string
 }
 
-// SessionID names an open session. It is what ChooseVictims answers with; ids do not keep a session
-// from being collected.
+// SessionID names an open session. ChooseVictims returns such ids; they do not keep a session from
+// being collected.
 type SessionID uint64
 
 // Session is one sequence: its tokens and its block tables, one per layer group.
@@ -71,7 +71,7 @@ func (s *Session) ID() SessionID { return SessionID(s.handle) }
 // Cache it belongs to.
 func (s *Session) Cache() *Cache { return s.cache }
 
-// Close gives every block back that nobody else holds.
+// Close returns every block that no other session or snapshot holds.
 func (s *Session) Close() error {
 	err := call("close session", s, func() raw.Status { return raw.SessionClose(s.handle) })
 	if err == nil {
@@ -115,7 +115,7 @@ func (s *Session) Tokens(begin int, tokens []int32) error {
 	})
 }
 
-// SetTokens tells the ids of positions that were committed without, from begin on.
+// SetTokens gives the ids of positions that were committed without ids, from begin on.
 func (s *Session) SetTokens(begin int, tokens []int32) error {
 	const op = "set tokens"
 	position, err := unsigned64(op, "begin", begin)
@@ -137,8 +137,8 @@ func (s *Session) Reserve(tokens int) error {
 	return call(op, s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
-// Append adds rows of keys and values to the session, one layer per call and without a batch. When
-// every layer was given once, the session is that much longer. Trim ends an unfinished one.
+// Append adds rows of keys and values to the session, one layer per call and without a batch. Once
+// every layer was given, the session is longer by the rows. Trim ends an unfinished append.
 func (s *Session) Append(layer, rows int, k, v Tensor) error {
 	const op = "append"
 	number, keys, values, err := s.rows(op, layer, rows, k, v)
@@ -163,7 +163,7 @@ func (s *Session) rows(
 	return number, keys, values, err
 }
 
-// Trim keeps the first tokens and gives back every block beyond them.
+// Trim keeps the first tokens and returns every block beyond them.
 func (s *Session) Trim(length int) error {
 	const op = "trim"
 	tokens, err := unsigned64(op, "length", length)
@@ -173,19 +173,19 @@ func (s *Session) Trim(length int) error {
 	return call(op, s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
 }
 
-// ReturnNever tells SetReturnHint that the text ends here.
+// ReturnNever tells SetReturnHint that the text will not continue.
 const ReturnNever = raw.ReturnNever
 
-// SetReturnHint tells after about how long, in a unit of the caller's, the text is expected to go
-// on in another session; 0: nothing is known. The default policy learns from it what to keep.
+// SetReturnHint says after about how long, in a unit of your choice, the text will continue in
+// another session; 0: unknown. The default policy learns from it what to keep.
 func (s *Session) SetReturnHint(after uint32) error {
 	return call("set return hint", s, func() raw.Status {
 		return raw.SessionSetReturnHint(s.handle, after)
 	})
 }
 
-// LastTrim is the longest length, up to limit, that Trim can keep: with a window or with states
-// that is not every one. 0 if there is no other.
+// LastTrim returns the longest length, up to limit, that Trim can keep: with a window or with
+// states it cannot keep every length. 0 if there is no other.
 func (s *Session) LastTrim(limit int) (int, error) {
 	const op = "last trim"
 	longest, err := unsigned64(op, "limit", limit)
@@ -200,7 +200,7 @@ func (s *Session) LastTrim(limit int) (int, error) {
 }
 
 // DropBlocks forgets blocks in the middle, by their rising indices in the block table of a group:
-// it gives them back, and later tokens do not see theirs.
+// it returns them to the pool, and later tokens do not see their tokens.
 func (s *Session) DropBlocks(group int, blocks []uint32) error {
 	const op = "drop blocks"
 	index, err := unsigned32(op, "group", group)
@@ -212,7 +212,8 @@ func (s *Session) DropBlocks(group int, blocks []uint32) error {
 	})
 }
 
-// Fork opens a session with the same tokens. Blocks are shared until somebody writes to them.
+// Fork opens a session with the same tokens. Blocks are shared until one of the sessions writes to
+// them.
 func (s *Session) Fork() (*Session, error) {
 	var handle raw.Session
 	err := call("fork", s, func() raw.Status {
@@ -224,13 +225,14 @@ func (s *Session) Fork() (*Session, error) {
 	return newSession(s.cache, handle), nil
 }
 
-// Suspend gives back every block that nobody else holds and remembers the token ids, until Resume.
+// Suspend returns every block that no other session or snapshot holds and remembers the token ids,
+// until Resume.
 func (s *Session) Suspend() error {
 	return call("suspend", s, func() raw.Status { return raw.SessionSuspend(s.handle) })
 }
 
-// Resume ends the suspension: positions [length, total) must be computed again, whose ids Tokens
-// tells. Where blocks are short the Error says how many.
+// Resume ends the suspension: positions [length, total) must be computed again; Tokens returns
+// their ids. If blocks are short, the Error says how many.
 func (s *Session) Resume() (length, total int, err error) {
 	var from, to, short uint64
 	err = call("resume", s, func() raw.Status {
@@ -239,22 +241,22 @@ func (s *Session) Resume() (length, total int, err error) {
 	return int(from), int(to), withBlocksShort(err, short)
 }
 
-// SetPriority changes what SessionConfig said.
+// SetPriority changes the priority that SessionConfig gave.
 func (s *Session) SetPriority(priority int32) error {
 	return call("set priority", s, func() raw.Status {
 		return raw.SessionSetPriority(s.handle, priority)
 	})
 }
 
-// Info tells what it holds.
+// Info describes the session.
 func (s *Session) Info() (SessionInfo, error) {
 	out := sized(&raw.SessionInfo{})
 	err := call("session info", s, func() raw.Status { return raw.SessionGetInfo(s.handle, out) })
 	return sessionInfoOf(out), err
 }
 
-// BlockTable is the block ids of one group; NoBlock where a block left the window. Reserved blocks
-// are among them.
+// BlockTable is the block ids of one group, reserved blocks included; NoBlock where a block left
+// the window.
 func (s *Session) BlockTable(group int) ([]uint32, error) {
 	const op = "block table"
 	number, err := unsigned32(op, "group", group)

@@ -10,13 +10,12 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// StoreConfig puts a directory or Redis behind the memory of a cache: what ended or suspended
-// sessions leave in the prefix index is written to it, and comes back when a later text begins
-// alike, after a restart, too. Storage StoragePaged with a prefix index has one. No step waits for
-// it.
+// StoreConfig puts a directory or Redis behind the memory of a cache. What ended or suspended
+// sessions leave in the prefix index is written to it, and is read back when a later text begins
+// alike, also after a restart. It needs StoragePaged and a prefix index. No step waits for it.
 type StoreConfig struct {
 	Directory string // Made if it is not there.
-	// Where its files are larger in all, those not used for longest are deleted; 0: no limit.
+	// If all files together exceed this, the least recently used are deleted; 0: no limit.
 	CapacityBytes uint64
 	// Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
 	Durable bool
@@ -120,8 +119,8 @@ type Store struct {
 // Store of the cache.
 func (c *Cache) Store() Store { return Store{c} }
 
-// Prefetch begins to read what the store has of a text into the prefix index, and returns: for a
-// request, or a suspended session, that waits for its turn.
+// Prefetch begins to read into the prefix index what the store has of a text, and returns at once:
+// for a request, or a suspended session, that waits for its turn.
 func (s Store) Prefetch(salt string, tokens []int32) error {
 	return s.cache.Prefix().salted("store prefetch", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
@@ -130,8 +129,8 @@ func (s Store) Prefetch(salt string, tokens []int32) error {
 	})
 }
 
-// Wait waits until no prefetch of the text is under way, and says how many of its tokens are in
-// memory now, in whole blocks.
+// Wait waits until no prefetch of the text is in progress, and returns how many of its tokens are
+// in memory now, in whole blocks.
 func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, error) {
 	var cached uint64
 	err := s.cache.Prefix().salted("store wait", salt, func(
@@ -144,7 +143,7 @@ func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, er
 	return int(cached), err
 }
 
-// Cancel gives up the prefetches that Wait would wait for.
+// Cancel cancels the prefetches that Wait would wait for.
 func (s Store) Cancel(salt string, tokens []int32) error {
 	return s.cache.Prefix().salted("store cancel", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
@@ -153,7 +152,8 @@ func (s Store) Cancel(salt string, tokens []int32) error {
 	})
 }
 
-// Flush waits until what ended before is written, and says how many block positions still wait.
+// Flush waits until all that sessions have left is written, and returns how many block positions
+// still wait.
 func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 	err = call("store flush", s.cache, func() raw.Status {
 		return raw.StoreFlush(s.cache.handle, milliseconds(timeout), &queued)

@@ -85,7 +85,7 @@ public class Minimal {
         length[0],
         mean);
 
-    // A call that fails says why, and changes nothing.
+    // A failed call says why, and changes nothing.
     try {
       check(pkv.pkv_session_trim(session[0], TOKENS + 1));
     } catch (IllegalStateException error) {

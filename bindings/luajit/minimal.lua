@@ -21,7 +21,7 @@ end
 
 local layers, query_heads, kv_heads, dim, tokens = 2, 4, 2, 32, 20
 
--- A struct with its struct_size. What is not among the fields is 0, the default.
+-- A struct with its struct_size. Fields that are not given are 0, the default.
 local function struct(name, fields)
   fields.struct_size = ffi.sizeof(name)
   return ffi.new(name, fields)

@@ -39,7 +39,7 @@ pkv.pkv_session_get_length(session[0], length);
 console.log(`token ${length[0] - 1} attends to ${length[0]} tokens: ` +
             `${out[(TOKENS - 1) * QUERY_HEADS * DIM].toFixed(2)} (expected 9.50)`);
 
-// A call that fails says why, and changes nothing.
+// A failed call says why, and changes nothing.
 try {
   pkv.pkv_session_trim(session[0], TOKENS + 1);
 } catch (error) {

@@ -1,8 +1,8 @@
 'use strict';
 // Every type, constant and function of the C interface, made from api.json when the program starts.
 //
-// Structs are objects, lists are arrays or typed arrays, handles are what a call has put into an
-// array of one. A status other than PKV_OK is thrown.
+// Structs are objects; lists are arrays or typed arrays; a handle is what a call has written into
+// an array of one element. A status other than PKV_OK is thrown.
 const fs = require('node:fs');
 const path = require('node:path');
 const koffi = require('koffi');
@@ -23,8 +23,7 @@ for (const {name} of api.handles) types[name] = koffi.pointer(name, koffi.opaque
 
 const isText = (type) => type.pointer?.name === 'char' && type.const;
 
-// Whatever a struct points to is an address: of a typed array, or of a struct that place() put
-// into memory.
+// Pointers in structs are addresses: of a typed array, or of a struct that place() put into memory.
 function field(type) {
   if (type.array) return koffi.array(field(type.array), type.length);
   if (isText(type)) return 'str';

@@ -1,4 +1,4 @@
-// A trace in blocks, and what a hit of some of them saves.
+// A trace in blocks, and what hits save.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How others evict, simulated from their rules, one request at a time. They do not know quotas:
-// their tenants share the cache.
+// How others evict, simulated from their rules, one request at a time. They have no quotas: their
+// tenants share the cache.
 #pragma once
 
 #include "blocks.h"

@@ -62,8 +62,8 @@ class Generator:
         return Text(self.cache.open_session(), prompt, limit, len(prompt))
 
     def run(self, texts: list[Text]) -> None:
-        """Steps of the first texts that are not done, until all are. Greedy: the best token is
-        taken.
+        """Computes steps of the first unfinished texts until all are done. Greedy: the best token
+        is always taken.
         """
         while running := [text for text in texts if not text.done][: self.running]:
             for text in running:
@@ -85,8 +85,8 @@ class Generator:
         return True
 
     def begin(self, texts: list[Text]) -> tuple[pagedkv.Batch, list[Text]]:
-        """Begins a step. Where blocks are short, the library names whom to suspend, and the others
-        go on.
+        """Begins a step. If blocks are short, suspends the sessions that the library names, and the
+        others go on.
         """
         while True:
             sessions = [text.session for text in texts]

@@ -37,12 +37,12 @@ class Kind(enum.IntEnum):
 
 
 class HandoverError(Exception):
-    """The stream is broken or not what it should be: nothing more comes from it."""
+    """The stream is broken or malformed: nothing more comes from it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Both ends have the same, or rows would be taken for what they are not."""
+    """Both ends must have the same shape, or rows would be misread."""
 
     layers: int
     kv_heads: int
@@ -105,7 +105,7 @@ class Channel:
         return Kind(kind), self._read(size)
 
     def _read(self, size: int) -> bytearray:
-        """Takes memory as bytes come, not as they are promised."""
+        """Memory grows with the bytes that arrived, not with those that were promised."""
         data = bytearray()
         while len(data) < size:
             try:
@@ -118,7 +118,7 @@ class Channel:
         return data
 
     def close(self) -> None:
-        """Sends what waits first."""
+        """Sends what is queued first."""
         self._waiting.put(None)
         self._thread.join(10)
         self.connection.close()

@@ -27,7 +27,7 @@ DRAFT = 4
 
 
 class Memory(Protocol):
-    """What a model remembers of one text, in the step that is under way."""
+    """What a model remembers of one text, in the current step."""
 
     def attend(self, layer: int, q: Floats, k: Floats, v: Floats) -> Floats: ...
     def states(self, layer: int) -> tuple[Floats, dict[int, Floats]]:
@@ -35,7 +35,7 @@ class Memory(Protocol):
 
 
 class Arrays:
-    """All of it in arrays of NumPy, copied whenever something is added: slow and plain."""
+    """All of it in NumPy arrays, copied whenever something is added: slow and simple."""
 
     def __init__(self) -> None:
         self.rows: dict[int, tuple[Floats, Floats]] = {}
@@ -186,9 +186,7 @@ class Engine:
     def generate_from_drafts(
         self, session: pagedkv.Session, prompt: list[int], draft: list[int], count: int
     ) -> tuple[list[int], int]:
-        """As generate(), but several bytes at once: those of the draft that the model confirms.
-        Also returns the number of steps.
-        """
+        """As generate(), but several bytes at once: those of the draft that the model confirms."""
         text: list[int] = []
         steps, best = 0, self.prefill(session, prompt)
         while len(text) < count:

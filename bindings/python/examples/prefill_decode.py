@@ -47,7 +47,7 @@ Options = argparse.Namespace
 
 
 def random_checkpoint(path: pathlib.Path, layers: int, dim: int, context: int) -> None:
-    """Weights of a model that knows nothing, in the format of llama2.c: for measurements."""
+    """Random weights in the format of llama2.c: for measurements."""
     hidden, heads, kv_heads, vocabulary = 3 * dim, dim // 64, max(dim // 128, 1), 512
     sizes = [vocabulary * dim, layers * dim]
     sizes += [layers * dim * width for width in (dim, kv_heads * 64, kv_heads * 64, dim)]
@@ -146,7 +146,8 @@ class RowSender:
 def compute_prompt(
     engine: Engine, session: pagedkv.Session, prompt: list[int], sender: Any = None
 ) -> int:
-    """In chunks; what a session has of the prompt stays. The first token after it."""
+    """Computes the prompt in chunks, from where the session ends. Returns the first token after
+    it."""
     best = 0
     while len(session) < len(prompt):
         part = prompt[len(session) : len(session) + engine.chunk]
@@ -212,7 +213,7 @@ def serve(options: Options, ready: Any = None) -> None:
 
 @dataclasses.dataclass
 class Text:
-    """A request, and when its tokens came."""
+    """A request, and the times of its tokens."""
 
     prompt: list[int]
     session: pagedkv.Session

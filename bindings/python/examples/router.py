@@ -32,7 +32,7 @@ class Request(NamedTuple):
 
 
 def text(hash_ids: list[int], length: int, number: int) -> Any:
-    """512 tokens for each id, and a tail that nobody else has."""
+    """512 tokens for each id, and a tail that no other text has."""
     ids = np.repeat(np.array(hash_ids, np.int64), 512)[:length] * 512
     ids[:] += np.arange(len(ids)) % 512
     tail = 2**30 + number * 8192 + np.arange(max(length - len(ids), 0))
@@ -112,7 +112,7 @@ def seconds(computed: int) -> float:
 
 
 def choose(workers: list[Worker], request: Request, now: float) -> Worker:
-    """The one that has its first token soonest: waiting and computing both count."""
+    """The worker that would have the first token soonest: waiting and computing both count."""
     hashes = pagedkv.prefix_hash_blocks(request.tokens, BLOCK).tolist()
 
     def expected(worker: Worker) -> float:

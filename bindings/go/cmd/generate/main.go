@@ -14,7 +14,7 @@ import (
 	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
-// prompts are the values of a flag that may stand more than once.
+// prompts are the values of a flag that may be repeated.
 type prompts []string
 
 func (p *prompts) String() string        { return strings.Join(*p, "\n") }

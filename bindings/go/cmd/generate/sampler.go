@@ -7,7 +7,7 @@ import (
 	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
-// sampler chooses the next token; its draws depend on the seed and the session's number alone.
+// sampler chooses the next token; its draws depend only on the seed and the session's number.
 type sampler struct {
 	temperature, topP float64
 	state             uint64

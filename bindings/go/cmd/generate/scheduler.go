@@ -38,15 +38,14 @@ type scheduler struct {
 	cache     *pagedkv.Cache
 	sequences []*sequence
 	chunk     int
-	// somebody was stopped, and nobody has ended since: whoever starts now would be the next to be
-	// stopped
+	// A sequence was suspended and none has ended since, so a new one would be suspended next.
 	full        bool
 	passes      int
 	matched     int
 	suspensions int
 }
 
-// run computes all texts. One that cannot go on ends with its reason, and the others go on.
+// run computes all texts. A text that cannot continue ends with its reason; the others go on.
 func (s *scheduler) run() error {
 	for {
 		if err := s.admit(); err != nil {
@@ -110,8 +109,8 @@ func (s *scheduler) failures() error {
 	return errors.New(strings.Join(reasons, "\n"))
 }
 
-// admit resumes what was suspended, in order, and opens a session where nobody is behind: so
-// whoever comes later finds what the texts share in the prefix index.
+// admit resumes suspended sequences, in order, and opens a session only if none is behind: so later
+// ones find what the texts share in the prefix index.
 func (s *scheduler) admit() error {
 	if s.full && s.running() > 0 {
 		return nil
@@ -179,7 +178,7 @@ func (s *scheduler) plan() (owners []*sequence, steps []pagedkv.Step) {
 	return owners, steps
 }
 
-// suspend stops whom the library names, so that the others can go on.
+// suspend stops the sessions that the library names, so that the others can go on.
 func (s *scheduler) suspend(steps []pagedkv.Step) error {
 	victims, err := s.cache.ChooseVictims(steps...)
 	if err != nil {
@@ -200,7 +199,7 @@ func (s *scheduler) suspend(steps []pagedkv.Step) error {
 }
 
 // forward computes the rows of a batch, chooses the next token of every session that is up to date,
-// and commits. Until then nothing has changed, and what can fail behind it comes last.
+// and commits. Until then nothing has changed, so steps that can fail come before the commit.
 func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pagedkv.Step) error {
 	var tokens []int32
 	var positions []int
@@ -230,7 +229,7 @@ func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pa
 	return s.closeDone()
 }
 
-// choose gives what sequences are after a step.
+// choose returns the sequences as they are after a step.
 func (s *scheduler) choose(x []float32, owners []*sequence, steps []pagedkv.Step) []sequence {
 	taken, row := make([]sequence, len(owners)), -1
 	for i, q := range owners {
@@ -258,8 +257,8 @@ func (q *sequence) take(token int32) {
 	}
 }
 
-// closeDone closes the sessions of texts that are done; their blocks stay cached, for whoever
-// begins alike.
+// closeDone closes the sessions of finished texts; their blocks stay cached, for texts that begin
+// alike.
 func (s *scheduler) closeDone() error {
 	for _, q := range s.sequences {
 		if q.state == done && q.session != nil {
