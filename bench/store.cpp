@@ -21,7 +21,7 @@ constexpr size_t usual_piece = 256 << 10;
   std::exit(1);
 }
 
-// A new file in the place of the old one, as a save makes it.
+// A new file that replaces the old one, as a save makes it.
 void write_plain(const std::string& path, const std::vector<char>& bytes,
                  size_t piece = usual_piece) {
   const std::string fresh = path + ".new";

@@ -235,7 +235,7 @@ func (b *Batch) SlotMapping(group int) ([]int64, error) {
 }
 
 // BlockCopies are blocks that Begin replaced in one group because they were shared and part-filled:
-// the step writes into to[i] in the place of from[i]. With StorageNone the engine copies them
+// the step writes into to[i] instead of from[i]. With StorageNone the engine copies them
 // before it writes.
 func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 	const op = "block copies"

@@ -17,7 +17,7 @@ type LayerGroup struct {
 	// A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are given
 	// back.
 	Window int
-	// With a window: the first tokens that stay visible, and in memory, for ever.
+	// With a window: the first tokens that stay visible, and in memory, forever.
 	Sinks int
 	// V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
 	Latent   bool
@@ -26,7 +26,7 @@ type LayerGroup struct {
 	// With RotationMatrix: orthogonal matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim]; nil: K,
 	// or V, is not rotated.
 	KeyRotation, ValueRotation []float32
-	// The layers keep a state of this many bytes each, in place of keys and values (linear
+	// The layers keep a state of this many bytes each, instead of keys and values (linear
 	// attention, state spaces, short convolutions); 0: they keep keys and values. With it heads,
 	// dims, types, Window, Sinks and Latent stay 0. Not with StorageContiguous. See Batch.States.
 	StateBytes uint64
@@ -77,7 +77,7 @@ type CacheConfig struct {
 	Watermark int
 	Prefix    *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
 	Store     *StoreConfig  // nil: no store behind the memory.
-	// Who computes attention, in the place of the library's threads; Threads then says how many
+	// A runner that computes attention instead of the library's threads; Threads then says how many
 	// workers it has.
 	Runner Runner
 	Logger Logger // nil: silence.

@@ -37,7 +37,7 @@
 //
 // # Closing
 //
-// Whoever opens closes. Closing twice, and using what is closed, is ErrStaleHandle (and
+// Close what you open. Closing twice, and using what is closed, is ErrStaleHandle (and
 // fs.ErrClosed), never a crash. Objects that are forgotten are closed some time after the collector
 // finds them: a net, not a plan, since it does not know how much memory hangs on them.
 //

@@ -18,8 +18,8 @@ type FileConfig struct {
 	// tell accidents only.
 	Key       Secret
 	SkipFsync bool // SaveFile does not wait for the disk: a power cut may lose both files.
-	// Loading takes salts from a file without a key, which whoever can write it chooses. Otherwise
-	// ErrMismatch.
+	// Loading takes salts from a file without a key; anyone who can write the file chooses them.
+	// Otherwise ErrMismatch.
 	TrustSalts bool
 }
 

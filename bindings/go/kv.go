@@ -262,7 +262,7 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error)
 func (v *KVView) reading(use func() error) error {
 	for _, memory := range []Memory{v.K, v.V, v.KeyRotation, v.ValueRotation} {
 		if memory.cache != nil {
-			// Close gives way and never waits, so two locks are no danger.
+			// Close never waits for a lock, so taking two locks is safe.
 			memory.cache.memory.RLock()
 			defer memory.cache.memory.RUnlock()
 			if _, err := memory.cache.Info(); err != nil {

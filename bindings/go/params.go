@@ -100,7 +100,7 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	}
 }
 
-// ChosenBlocks says which blocks each row reads for each KV head, in place of all of them: what Top
+// ChosenBlocks says which blocks each row reads for each KV head, instead of all of them: what Top
 // chooses, or Lists. It also reads the first and last ones, and those with tokens of the step.
 type ChosenBlocks struct {
 	// How many blocks each row chooses for each KV head: those whose keys may score highest. Needs
@@ -158,7 +158,7 @@ type AttentionParams struct {
 	// First positions seen whatever the window; 0: the layer's; NoSinks: none.
 	Sinks   int
 	Softcap float32 // 0: none.
-	// The window and sinks of each KV head, in place of Window and Sinks; 0: the layer's;
+	// The window and sinks of each KV head, instead of Window and Sinks; 0: the layer's;
 	// NoHeadSinks: none. nil: all heads have the same.
 	HeadWindows, HeadSinks []uint32
 	ALiBiSlopes            []float32

@@ -19,7 +19,7 @@ type StoreConfig struct {
 	CapacityBytes uint64
 	// Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
 	Durable bool
-	Redis   *RedisConfig // In the place of Directory, CapacityBytes and Durable.
+	Redis   *RedisConfig // Instead of Directory, CapacityBytes and Durable.
 	// How long MatchPrefix and Resume wait for what the store has of their text.
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.

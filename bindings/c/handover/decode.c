@@ -70,7 +70,7 @@ static const char* take_token(machine* m, arrival* a, const frame* got, size_t c
   text* t = &texts[said[0]];
   if (t->running || t->length != t->prompt || t->held != t->prompt || a->batch != NULL)
     return "a first token before all rows";
-  if (said[1] < 0 || (size_t)said[1] >= m->model.vocabulary) return "a token that is none";
+  if (said[1] < 0 || (size_t)said[1] >= m->model.vocabulary) return "a token beyond the vocabulary";
   a->missing--;
   take(t, said[1]);
   return NULL;
@@ -78,7 +78,7 @@ static const char* take_token(machine* m, arrival* a, const frame* got, size_t c
 
 /* The connection has ended: undoes the step whose layers did not all arrive. */
 static void go_on_alone(machine* m, arrival* a, const char* why) {
-  fprintf(stderr, "pkv-handover: goes on alone: %s\n", why);
+  fprintf(stderr, "pkv-handover: continues alone: %s\n", why);
   if (a->batch != NULL) check(m, m->lib.batch_abort(a->batch), "abort");
   stream_close(a->from);
   memset(a, 0, sizeof *a);

@@ -311,7 +311,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
             receiver = Receiver(engine, channel, ready)
             receiver.start()
         except (HandoverError, OSError) as error:
-            print(f"decode: goes on alone: {error}", flush=True)
+            print(f"decode: continues alone: {error}", flush=True)
     asked = 0
     while any(len(text.tokens) < options.tokens for text in texts):
         # A request comes every `every` seconds; without another process it waits for its turn.
@@ -322,7 +322,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
                 waiting.remove(texts[asked])
             asked += 1
         if receiver and receiver.error and not receiver.is_alive():
-            print(f"decode: goes on alone: {receiver.error}", flush=True)
+            print(f"decode: continues alone: {receiver.error}", flush=True)
             waiting = list(receiver.texts.values()) + waiting
             receiver = None
         late = [text for text in waiting if text.asked and not receiver][:1]

@@ -41,7 +41,7 @@ def _open(
     socket = context.socket(kind)
     socket.set_hwm(high_water_mark)
     # Before it is bound or connected. A later one is not known to a connection that its peer closes
-    # at the same moment: that one would keep its messages, and context.term() would wait for ever.
+    # at the same moment: that one would keep its messages, and context.term() would wait forever.
     socket.setsockopt(zmq.LINGER, linger_ms)
     return socket
 

@@ -150,7 +150,7 @@ def test_nobody_computes_prompts(alone: dict[str, Any], tmp_path: pathlib.Path) 
                     server.accept()[0].close()
                 shown, _ = decode.communicate(timeout=60)
             assert decode.returncode == 0
-            assert "goes on alone" in shown
+            assert "continues alone" in shown
             assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
 
 

@@ -65,7 +65,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the draws")
 	flag.StringVar(
 		&o.tokensOut, "tokens-out", "",
-		"file for the generated tokens, a line per session, in the place of texts",
+		"file for the generated tokens, a line per session, instead of texts",
 	)
 	flag.Parse()
 	if err := run(&o); err != nil {

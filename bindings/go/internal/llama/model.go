@@ -1,5 +1,5 @@
 // Package llama runs Llama models, from a checkpoint of llama2.c or by New, with attention left to
-// whoever keeps keys and values.
+// the code that keeps keys and values.
 package llama
 
 import (

@@ -116,7 +116,7 @@ impl ByteMask<'_> {
     }
 }
 
-/// Which blocks queries read, in place of all of them: those chosen for each query and KV head, the
+/// Which blocks queries read, instead of all of them: those chosen for each query and KV head, the
 /// first and last ones (one each, unless [`first`](Self::first) and [`last`](Self::last) say
 /// otherwise), and those with tokens of the step.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ pub(crate) enum Handle {
     Compute(sys::pkv_compute),
 }
 
-/// An object that nobody uses any more, and the hooks that C may call until it is closed.
+/// An object that is no longer used, and the hooks that C may call until it is closed.
 struct Ending {
     handle: Handle,
     _hooks: Hooks,
@@ -40,7 +40,7 @@ impl Ending {
 }
 
 /// A list that threads push to one by one and take as a whole. There is no lock that a fork could
-/// leave locked for ever.
+/// leave locked forever.
 static WAITING: AtomicPtr<Ending> = AtomicPtr::new(null_mut());
 
 fn wait(ending: Box<Ending>) {
@@ -48,7 +48,7 @@ fn wait(ending: Box<Ending>) {
     let mut first = WAITING.load(Ordering::Relaxed);
     loop {
         unsafe { (*ending).next = first };
-        // Release: whoever takes the list sees what is in it.
+        // Release: a thread that takes the list sees its contents.
         match WAITING.compare_exchange_weak(first, ending, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(found) => first = found,
@@ -56,7 +56,7 @@ fn wait(ending: Box<Ending>) {
     }
 }
 
-/// Closes an object that nobody uses any more, now if possible, else at a later call of the
+/// Closes an object that is no longer used, now if possible, else at a later call of the
 /// library.
 pub(crate) fn close(handle: Handle, hooks: Hooks) {
     let ending = Ending { handle, _hooks: hooks, next: null_mut() };
@@ -80,7 +80,7 @@ fn close_all() -> bool {
     let mut progress = false;
     let mut first = WAITING.swap(null_mut(), Ordering::Acquire);
     while !first.is_null() {
-        // It was a box, and nobody else has it any more.
+        // It was a box, and nothing else refers to it.
         let ending = unsafe { Box::from_raw(first) };
         first = ending.next;
         if ending.close() {

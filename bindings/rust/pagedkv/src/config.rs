@@ -68,7 +68,7 @@ impl LayerGroup {
         }
     }
 
-    /// Layers that keep a state of this many bytes each, in place of keys and values (linear
+    /// Layers that keep a state of this many bytes each, instead of keys and values (linear
     /// attention, state spaces, short convolutions): see [`Batch::states`](crate::Batch::states).
     /// They have no heads, dims, types, window or sinks. Not with storage `CONTIGUOUS`.
     pub fn states(layers: u32, state_bytes: u64) -> Self {
@@ -333,7 +333,7 @@ impl CacheConfig {
         self
     }
 
-    /// Threads of the program's own in the place of the library's.
+    /// The program's own threads instead of the library's.
     ///
     /// ```
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup, Tasks};

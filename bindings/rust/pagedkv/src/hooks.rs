@@ -56,7 +56,7 @@ impl Allocator {
     }
 }
 
-/// A layout of no bytes is none that GlobalAlloc takes.
+/// GlobalAlloc does not accept a layout of 0 bytes.
 fn layout(size: usize, alignment: usize) -> Option<Layout> {
     Layout::from_size_align(size.max(1), alignment).ok()
 }

@@ -5,7 +5,7 @@
 //! * [`Cache`] is the memory of a model, described by a [`CacheConfig`] of [`LayerGroup`]s.
 //! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per
 //!   layer write and attend, then commit.
-//! * [`Batch::states`] is for layers that keep a state in place of keys and values.
+//! * [`Batch::states`] is for layers that keep a state instead of keys and values.
 //! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
 //! * [`Cache::save`] and [`Cache::load`] keep sessions in files.
 //! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own, in

@@ -128,7 +128,7 @@ impl Pool {
         call(|| unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
     }
 
-    /// Claims the next `n` free slots of a block that nobody shares, and returns the offset of the
+    /// Claims the next `n` free slots of an unshared block, and returns the offset of the
     /// first.
     pub fn claim(&self, block: Block, n: u32) -> Result<u32> {
         let mut offset = 0;

@@ -22,7 +22,7 @@ impl Cache {
         })
     }
 
-    /// Waits until no prefetch of the text is under way, and says how many of its tokens are in
+    /// Waits until no prefetch of the text is in progress, and says how many of its tokens are in
     /// memory now.
     pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
         let ((salt, size), mut cached) = (salt.raw(), 0);

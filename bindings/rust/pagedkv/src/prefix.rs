@@ -99,7 +99,7 @@ impl Prefix<'_> {
         filled(|out| unsafe { sys::pkv_prefix_get_stats(self.0.as_raw(), salt, size, out) })
     }
 
-    /// Drops every cached block that nobody uses and that is not pinned, of one salt or of all.
+    /// Drops every cached block that is neither in use nor pinned, of one salt or of all.
     pub fn clear(&self, salt: Salt<'_>) -> Result<()> {
         let (salt, size) = salt.raw();
         call(|| unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
@@ -167,7 +167,7 @@ impl Prefix<'_> {
     }
 
     /// At most `room` events from number `next` on: 0 at first, then [`PrefixEvents::next`].
-    /// Whoever reads them sees those of all salts.
+    /// A reader sees those of all salts.
     pub fn read_events(&self, next: u64, room: usize) -> Result<PrefixEvents> {
         let empty = PrefixEvent {
             number: 0,

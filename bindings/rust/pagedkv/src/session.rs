@@ -109,7 +109,7 @@ impl Session {
         Ok(Self::adopted(cache, handle))
     }
 
-    /// Of a handle that nobody else closes.
+    /// Of a handle that nothing else closes.
     pub(crate) fn adopted(cache: &Arc<Owned>, handle: sys::pkv_session) -> Self {
         Self { handle, cache: cache.clone() }
     }
@@ -228,7 +228,7 @@ impl Session {
         Self::opened(&self.cache, |out| unsafe { sys::pkv_session_fork(self.handle, out) })
     }
 
-    /// Gives back every block that nobody else holds and remembers the token ids.
+    /// Returns every block that no other session or snapshot holds and remembers the token ids.
     pub fn suspend(&mut self) -> Result<()> {
         call(|| unsafe { sys::pkv_session_suspend(self.handle) })
     }

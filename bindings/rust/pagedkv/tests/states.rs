@@ -1,4 +1,4 @@
-//! Layers that keep a state in place of keys and values, in a toy of a hybrid model: layer 0 has
+//! Layers that keep a state instead of keys and values, in a toy of a hybrid model: layer 0 has
 //! keys and values, layers 1 and 2 a running hash of all tokens each.
 use pagedkv::*;
 
