@@ -324,7 +324,7 @@ void read_rows(Source& draw) {
   check_written(f.out, k, n, 1, dim, status);
 }
 
-// Writes rows to memory of the caller's that a view describes, and reads them back.
+// Writes rows to the caller's memory that a view describes, and reads them back.
 void write_own(Source& draw, pkv_kv_view& view, const pkv_attention_sequences& sequences,
                const SequenceRows& rows) {
   Fixture& f = fixture();

@@ -132,7 +132,7 @@ ApartFigures run_separate(const Options& options, const Trace& trace) {
     for (size_t d = 0; d < options.decode; d++) row.push_back(loopback_pair());
   const auto begin = soon();
   std::vector<Child> children;
-  // Who inherits an end that is not his own would keep the connection open after its owner's death.
+  // A process that inherits the end of another one would keep that connection open after its death.
   const auto keep = [&](size_t p, size_t d) {
     for (size_t i = 0; i < sockets.size(); i++)
       for (size_t j = 0; j < sockets[i].size(); j++) {

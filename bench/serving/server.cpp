@@ -87,7 +87,7 @@ bool Server::start(Sequence& q) {
   return true;
 }
 
-// Those that were stopped come first; who finds no room holds up those behind, so that none
+// Those that were stopped come first; one that finds no room holds up those behind, so that none
 // starves. There is more room only when somebody ended or was stopped.
 void Server::admit() {
   while (running_.size() < options_.running && !full_) {

@@ -7,7 +7,7 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Attention computes attention over memory and block tables of the caller's: q is [rows][query
+// Attention computes attention over the caller's memory and block tables: q is [rows][query
 // heads][key dim], out [rows][query heads][value dim], the rows of all sequences. params may be
 // nil. Nothing is kept. The view of a closed cache is ErrStaleHandle.
 func (c *Compute) Attention(

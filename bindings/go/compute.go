@@ -12,7 +12,7 @@ type ComputeConfig struct {
 	ISA     ISA // ISAAuto: the best this CPU has.
 }
 
-// Compute is what calls over memory of the caller's run on: threads, kernels, and working memory
+// Compute has what calls over the caller's memory run on: threads, kernels, and working memory
 // that is kept from call to call. Everything but Close may be called from any number of goroutines
 // at once. The methods of a nil Compute run on all CPUs.
 type Compute struct {

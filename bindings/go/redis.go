@@ -35,7 +35,7 @@ type TLSConfig struct {
 	CertificateFile, KeyFile string // For a server that asks for a certificate, PEM.
 	// What the certificate has to name. "": the host of each server.
 	ServerName       string
-	InsecureNoVerify bool // Believes anybody, who can then read and change all of it.
+	InsecureNoVerify bool // Trusts any server, which can then read and change all data.
 }
 
 // ended is a text of C, whose NUL must be its only one; nil for "".

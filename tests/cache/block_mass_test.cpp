@@ -255,7 +255,7 @@ TEST(BlockMass, ReadsNoBlocksBeforeAWindow) {
   EXPECT_EQ((std::vector<float>{0, 0, 0.5f, 0.5f}), std::vector<float>(mass, mass + 4));
 }
 
-// Over memory of the caller's, with positions of its own.
+// Over the caller's memory, with positions of its own.
 TEST(BlockMass, NeedsNoCache) {
   const Model model{1, 2, 1, 16};
   const Compute compute = make_compute(1);

@@ -1,5 +1,5 @@
-// What calls over memory of the host's run on: threads, instruction sets, runners and memory of the
-// caller's, and many threads at once.
+// What calls over memory of the host's run on: threads, instruction sets, runners and the
+// caller's memory, and many threads at once.
 #include <sys/wait.h>
 #include <unistd.h>
 

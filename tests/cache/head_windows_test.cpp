@@ -267,7 +267,7 @@ class Step {
     return worst;
   }
 
-  // What was chosen, given as lists, gives the same; in memory of the caller's, too.
+  // What was chosen, given as lists, gives the same; in the caller's memory, too.
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
     AttentionParams params = params_;
     params.lse = nullptr;

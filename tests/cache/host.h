@@ -1,5 +1,5 @@
 // A host engine in small: blocks of its own with block tables that it chooses, for the functions
-// that work over memory of the caller's.
+// that work over the caller's memory.
 #pragma once
 
 #include <algorithm>

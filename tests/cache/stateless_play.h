@@ -1,4 +1,4 @@
-// Draws one call of pkv_attention over memory of the caller's: any layout, block size, strides,
+// Draws one call of pkv_attention over the caller's memory: any layout, block size, strides,
 // dtypes, dims, sequences, windows, masks and block lists. Every instruction set that runs here
 // must give the outputs, the lse and the block mass of textbook attention over what the call's
 // description says that each query sees. What no query may read is not finite, or is no block.

@@ -1,4 +1,4 @@
-// Attention over memory of the caller's: random calls give what textbook attention gives.
+// Attention over the caller's memory: random calls give what textbook attention gives.
 #include "../support/rounds.h"
 #include "stateless_play.h"
 

@@ -99,7 +99,7 @@ struct House {
   pkv_compute compute = nullptr;
 };
 
-// Computes attention over memory of the caller's, by two threads. Returns the results.
+// Computes attention over the caller's memory, by two threads. Returns the results.
 std::vector<float> attend_alone(pkv_compute compute) {
   constexpr uint32_t rows = 64;
   static std::vector<float> kv = numbers(rows * kv_floats, 3);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t blocks = 4;
 
-// Makes a view of fp32 in memory of the caller's.
+// Makes a view of fp32 in the caller's memory.
 pkv_kv_view own_memory(World& world) {
   auto view = made<pkv_kv_view>();
   view.layout = PKV_LAYOUT_PLAIN;

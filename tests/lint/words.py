@@ -20,6 +20,9 @@ REFUSED = {
     r"\w*\d and \w*\d are known": "must be a or b",
     r"\d (and|to) %\w+ are known": "must be 0 to n",
     r"%\w+ to %\w+ are known": "must be a to b",
+    r"memory of (the|a) caller's": "the caller's memory",
+    r"resume nobody": "resume none",
+    r"goes on alone": "continues alone",
 }
 # Words may be on two lines, with the marks of a comment or the quotes of a string between them.
 GAP = r"""(?:[\s"'*/#!;]+)"""
@@ -70,6 +73,9 @@ harness.run(
         ("'Q4_0 and Q4_1 are known'", {"b.go": 'Errorf("%v; Q4_0 and Q4_1 are known")\n'}),
         ("'0 to %zu are known'", {"b.cpp": 'fail("%u; 0 to %zu "\n  "are known");\n'}),
         ("'%u to %d are known'", {"b.cpp": 'fail("%u to %d are known");\n'}),
+        ("'memory of the caller", {"b.rs": "//! K and V in memory of the\n//! caller's.\n"}),
+        ("'resume nobody'", {"b.cpp": 'fail("suspend some, and resume "\n  "nobody");\n'}),
+        ("'goes on alone'", {"b.py": 'print(f"decode: goes on alone: {why}")\n'}),
         ("'so many'", {"meson.build": "# so many\n"}),
         ("'so many'", {"tests/run": "#!/usr/bin/env bash\n# so many\n"}),
         (

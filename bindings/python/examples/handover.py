@@ -1,10 +1,10 @@
 """Keys and values of prompts on their way from the process that computes them to the one that
 decodes: a stream of frames on a socket.
 
-A frame is a head (magic, version, kind, bytes that follow) and a body. Whoever receives checks all
-of it before it takes memory: the other end may be a stranger, another version or another model.
-Nothing is encrypted, and who can connect can ask for prompts to be computed: this is for a network
-that you trust, or a tunnel.
+A frame is a head (magic, version, kind, bytes that follow) and a body. The receiver checks all of
+it before it takes memory: the other end may be a stranger, another version or another model.
+Nothing is encrypted, and anyone who can connect can ask for prompts to be computed, so use it only
+in a network that you trust, or in a tunnel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROMPT = struct.Struct("<IIQQ")  # request, tokens, how many of them the asking 
 ROWS = struct.Struct("<IIQII")  # request, rows, first position, first layer, layers
 LONGEST_FRAME = 1 << 30
 LONGEST_TEXT = 1 << 20
-QUEUE_FRAMES = 4  # a slow link holds up who computes, and memory stays bounded
+QUEUE_FRAMES = 4  # a slow link holds up computing, so memory stays bounded
 
 
 class Kind(enum.IntEnum):

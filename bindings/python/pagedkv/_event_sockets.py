@@ -26,7 +26,7 @@ from .generated.raw import Status
 
 END = b"\xff" * 8  # the number that ends a replay
 LONGEST_TOPIC = 255
-LINGER_MS = 1000  # so long the last batches are kept for who reads slowly
+LINGER_MS = 1000  # how long the last batches are kept for slow readers
 LONGEST_REQUEST = 1024  # bytes of a message to a publisher: a topic, or a number
 _REPLAYS_A_ROUND = 16
 
@@ -116,7 +116,7 @@ class Sender(Uncopied):
             self._events.setsockopt(zmq.MAXMSGSIZE, LONGEST_REQUEST)
             self.endpoint = _set_up(self._events, True, endpoint, "endpoint")
             if replay_endpoint is not None:
-                # A whole replay fits; who asks for more at once and does not read loses it.
+                # A whole replay fits; a reader that asks for more and does not read loses it.
                 self._replay = _open(self._context, zmq.ROUTER, replay_batches + 64, LINGER_MS)
                 self._replay.setsockopt(zmq.MAXMSGSIZE, LONGEST_REQUEST)
                 self.replay_endpoint = _set_up(

@@ -238,7 +238,7 @@ class Scheduler:
                 self._began = time.monotonic()
                 return self._batch, parts
             except (OutOfBlocksError, BatchTooLargeError) as error:
-                alone = len(self._running()) == 1  # who stands back for itself never goes on
+                alone = len(self._running()) == 1  # a request that waits for itself never runs
                 if alone or not self._preempt(self._cache.choose_victims(sessions, counts)):
                     self.fail(parts[-1].request, error)
         self._ended_well = True

@@ -1,4 +1,4 @@
-"""What calls over memory of the caller's run on."""
+"""What calls over the caller's memory run on."""
 
 from __future__ import annotations
 

@@ -297,15 +297,16 @@ class EventPublisher(Closable):
     reads both. `medium` is the name of the tier that routers know: the memory in which the engine
     computes is "GPU" to them, on CPUs, too.
 
-    The last `replay_batches` batches are kept for replay. Who asks for older ones gets
+    The last `replay_batches` batches are kept for replay. A reader that asks for older ones gets
     AllBlocksCleared and all that is cached now. `high_water_mark` batches wait for a subscriber
     that is slow; it loses later ones, and asks for them. Both numbers count batches, not bytes. A
     batch has what changed between two polls: up to 5 bytes for each token that was stored, and 9
     for each block. 100,000 batches of 1,000 tokens are half a gigabyte for each slow subscriber, so
     lower the number where prompts are long.
 
-    After `heartbeat_ms` without a batch (0: never) an empty one is sent, so that who lost the last
-    one notices. `idle_blocks` bounds the texts remembered of blocks that are not cached (yet).
+    After `heartbeat_ms` without a batch (0: never) an empty one is sent, so that a reader that
+    lost the last one notices. `idle_blocks` bounds the texts remembered of blocks that are not
+    cached (yet).
 
     A thread of its own serves the sockets. Close it; a forgotten one is closed when Python collects
     it, with a ResourceWarning. After fork() only the parent can use it.

@@ -7,7 +7,7 @@ use crate::structs::filled;
 use crate::sys;
 use std::fmt;
 
-/// What calls over memory of the caller's run on: threads, kernels, and working memory that is
+/// What calls over the caller's memory run on: threads, kernels, and working memory that is
 /// kept from call to call. All threads may use it at once.
 pub struct Compute {
     handle: sys::pkv_compute,

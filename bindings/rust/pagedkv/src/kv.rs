@@ -1,4 +1,4 @@
-//! K and V of one layer in memory of the caller's, and sequences over it.
+//! K and V of one layer in the caller's memory, and sequences over it.
 use crate::cache::Cache;
 use crate::compute::{handle_of, Compute};
 use crate::config::{Layout, Rotation};
@@ -20,7 +20,7 @@ unsafe impl Send for KvView<'_> {}
 unsafe impl Sync for KvView<'_> {}
 
 impl<'m> KvView<'m> {
-    /// Memory of the caller's: K `[block][block_size][kv_heads][key_dim]` and V
+    /// The caller's memory: K `[block][block_size][kv_heads][key_dim]` and V
     /// `[block][block_size][kv_heads][value_dim]`.
     pub fn new<E: Element>(
         k: &'m [E],
