@@ -1,5 +1,5 @@
-/* Shared by all files of the program: one way to end with an error, memory or the end, files as
- * bytes, a clock. */
+/* Shared by all files of the program: one way to end with an error, memory that is there or the
+ * program ends, files as bytes, a clock. */
 #ifndef PKV_GENERATE_UTIL_H
 #define PKV_GENERATE_UTIL_H
 
@@ -13,8 +13,7 @@ void die(int status, const char* format, ...) __attribute__((format(printf, 2, 3
 /* Zeroed memory for count elements; ends the program if there is none. */
 void* new_array(size_t count, size_t size);
 
-/* Grows the memory to room for at least `needed` elements; doubles it, so that appending is cheap.
-/* */
+/* Makes room for at least `needed` elements; doubles the room, so that appending is cheap. */
 void* grow_array(void* array, size_t* capacity, size_t needed, size_t size);
 
 /* Maps a regular file as read-only memory. Ends the program, naming `what`, if the path is anything

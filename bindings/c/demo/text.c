@@ -17,7 +17,7 @@ void text_write(FILE* out, const tokenizer* t, const int32_t* tokens, size_t fir
 size_t text_tail(const tokenizer* t, const int32_t* tokens, size_t first, size_t end,
                  size_t columns, char* line, size_t capacity) {
   /* Walks backwards until there are enough columns; bytes that continue a UTF-8 character take
-  /* none. */
+   * none. */
   size_t begin = capacity, used = 0;
   for (size_t i = end; i > first && used < columns; i--) {
     const piece p = tokenizer_decode(t, i > 1 ? tokens[i - 2] : TOKEN_BEGIN, tokens[i - 1]);

@@ -32,7 +32,7 @@ static void compute(machine* m, stream* to, const frame_prompt* prompt, const in
   int32_t best = 0;
   while (done < prompt->count && !m->lost) {
     /* A chunk ends where the other end's cache ends, so that the other end wants all rows of a
-    /* frame or none. */
+     * frame or none. */
     const bool wanted = done >= prompt->cached;
     uint64_t count = (wanted ? prompt->count : prompt->cached) - done;
     if (count > CHUNK) count = CHUNK;
