@@ -268,10 +268,12 @@ class Body {
     }
   }
 
-  void put_lengths(uint64_t begin, uint64_t end, unsigned char* to) const {
-    std::vector<uint64_t> lengths(tables_.lengths_bytes() / sizeof(uint64_t));
-    for (size_t c = 0; c < tables_.chains.size(); c++) lengths[c] = lengths_[c];
-    std::memcpy(to, reinterpret_cast<const unsigned char*>(lengths.data()) + begin, end - begin);
+  void put_lengths(uint64_t begin, uint64_t end, unsigned char* to) const noexcept {
+    for (uint64_t n = 0; begin < end; begin += n, to += n) {
+      const uint64_t length = lengths_[begin / sizeof length], inside = begin % sizeof length;
+      n = std::min(end - begin, sizeof length - inside);
+      std::memcpy(to, reinterpret_cast<const unsigned char*>(&length) + inside, n);
+    }
   }
 
   Cache& cache_;
