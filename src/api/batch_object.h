@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "engine/cache/cache.h"
 #include "engine/session/batch.h"
 
 namespace pkv::api {
@@ -11,9 +12,12 @@ namespace pkv::api {
 struct BatchObject {
   BatchObject(Cache& cache, std::span<Session* const> objects, std::span<const uint32_t> new_tokens,
               uint64_t* short_by, std::vector<uint64_t> handles)
-      : sessions(std::move(handles)), batch(cache, objects, new_tokens, short_by) {}
+      : sessions(std::move(handles)),
+        batch(cache, objects, new_tokens, short_by),
+        counted(cache.counters().batches) {}
   std::vector<uint64_t> sessions;
   Batch batch;
+  const Counted counted;
 };
 
 }  // namespace pkv::api

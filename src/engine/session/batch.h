@@ -131,7 +131,6 @@ class Batch : public Step {
   bool has_accepted_ = false;  // accept() was called
   size_t rows_ = 0;
   bool open_ = false;  // begun, and neither committed nor aborted
-  const Counted counted_{cache_.counters().batches};
 };
 
 }  // namespace pkv
