@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/status.h"
@@ -127,8 +128,8 @@ Tables describe_cache(const CacheConfig& config, const Options& options) {
 std::vector<uint32_t> add_items(std::span<const FrozenSequence> items, ChainBuilder& builder) {
   std::vector<size_t> order(items.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return items[a].content().length() < items[b].content().length();
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(items[a].content().length(), a) < std::pair(items[b].content().length(), b);
   });
   std::vector<uint32_t> ends(items.size());
   for (const size_t i : order) ends[i] = builder.add(items[i].content());
