@@ -271,7 +271,8 @@ class Body {
 
   void put_lengths(uint64_t begin, uint64_t end, unsigned char* to) const noexcept {
     for (uint64_t n = 0; begin < end; begin += n, to += n) {
-      const uint64_t length = lengths_[begin / sizeof length], inside = begin % sizeof length;
+      const uint64_t chain = begin / sizeof(uint64_t), inside = begin % sizeof(uint64_t);
+      const uint64_t length = chain < tables_.chains.size() ? lengths_[chain].load() : 0;
       n = std::min(end - begin, sizeof length - inside);
       std::memcpy(to, reinterpret_cast<const unsigned char*>(&length) + inside, n);
     }
