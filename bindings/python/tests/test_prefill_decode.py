@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
@@ -39,9 +40,12 @@ def c(role: str, *arguments: str) -> Command:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that the system gives to others while the server starts."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def run(command: Command, prefix: Command | None = None) -> str:
