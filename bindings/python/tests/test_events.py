@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ports import free_port
 
 import pagedkv
 
@@ -64,12 +64,6 @@ def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) ->
             with cache.begin([session], [len(text) - matched]) as batch:
                 batch.commit(text[matched:])
     return matched
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def publisher(**options: Any) -> EventPublisher:

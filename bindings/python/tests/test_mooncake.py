@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from ports import free_port
 from test_files import extend, make
 from test_package import run
-from test_redis import free_port
 from test_store import LONG, TEXT, WHOLE_BLOCKS, check_text, leave, with_store
 
 import pagedkv

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import pathlib
-import random
 import select
 import signal
 import socket
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ports import free_port
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 SMALL = ["--requests", "3", "--length", "100", "--tokens", "12", "--chunk", "48"]
@@ -37,15 +37,6 @@ def python(role: str, *arguments: str) -> Command:
 
 def c(role: str, *arguments: str) -> Command:
     return [C, role, "--library", os.environ["PAGEDKV_LIBRARY"], *arguments]
-
-
-def free_port() -> int:
-    """A port below those that the system gives to others while the server starts."""
-    while True:
-        port = random.randrange(20000, 32000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def run(command: Command, prefix: Command | None = None) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ports import free_port
 from test_package import ROOT, run
 from test_store import TEXT, check_text, leave, with_store
 
@@ -27,12 +28,6 @@ SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 pytestmark = pytest.mark.skipif(
     "PAGEDKV_REDIS_LIBRARY" not in os.environ, reason="PAGEDKV_REDIS_LIBRARY names no library"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(port: int, *words: str) -> str:
