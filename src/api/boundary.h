@@ -43,10 +43,10 @@ void check_list(const Element* list, size_t n, const char* name) {
 inline std::string_view check_salt(const void* salt, uint64_t size) {
   constexpr uint64_t max_size = 256;
   if (salt == nullptr && size > 0)
-    fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", (unsigned long long)size);
+    fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", llu(size));
   if (size > max_size)
-    fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", (unsigned long long)size,
-         (unsigned long long)max_size);
+    fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", llu(size),
+         llu(max_size));
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
 

@@ -25,25 +25,23 @@ Slot& find(uint64_t handle, Kind kind) {
   if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
   Slot* const slot = handle_kind(handle) == kind ? slot_table().at(handle & no_index) : nullptr;
   if (slot == nullptr || (handle >> index_bits & 0xF) != 0)
-    fail(PKV_STALE_HANDLE, "%#llx is not a handle of a %s", (unsigned long long)handle,
-         kind_name(kind));
+    fail(PKV_STALE_HANDLE, "%#llx is not a handle of a %s", llu(handle), kind_name(kind));
   return *slot;
 }
 
 [[noreturn]] void fail_stale(uint64_t handle) {
   fail(PKV_STALE_HANDLE, "the %s %#llx was closed, or never opened", kind_name(handle_kind(handle)),
-       (unsigned long long)handle);
+       llu(handle));
 }
 
 [[noreturn]] void fail_forked(uint64_t handle) {
   fail(PKV_FORKED,
        "the %s %#llx belongs to the parent process; after fork() the child can only close it",
-       kind_name(handle_kind(handle)), (unsigned long long)handle);
+       kind_name(handle_kind(handle)), llu(handle));
 }
 
 [[noreturn]] void fail_busy(uint64_t handle) {
-  fail(PKV_BUSY, "another call uses the %s %#llx", kind_name(handle_kind(handle)),
-       (unsigned long long)handle);
+  fail(PKV_BUSY, "another call uses the %s %#llx", kind_name(handle_kind(handle)), llu(handle));
 }
 
 // Ends an exclusive lease or a batch's hold. While the word has such a mark, only the holder
@@ -85,7 +83,7 @@ Lease::Lease(uint64_t handle, Kind kind, Access access)
   }
   while (!acquire_plain()) {
     if (access != Access::read)
-      fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), (unsigned long long)handle);
+      fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), llu(handle));
     if (acquire_through_batch()) return;
   }
 }
@@ -188,8 +186,7 @@ bool Lease::acquire_through_batch() {
     return true;
   } catch (const Error& error) {
     if (error.status == PKV_STALE_HANDLE) return false;
-    fail(PKV_BUSY, "the session %#llx is in a batch that another call uses",
-         (unsigned long long)handle_);
+    fail(PKV_BUSY, "the session %#llx is in a batch that another call uses", llu(handle_));
   }
 }
 

@@ -34,7 +34,7 @@ uint64_t random_number(const std::string& path) {
 
 std::string random_name(const std::string& path) {
   char text[40];
-  std::snprintf(text, sizeof text, ".pagedkv-%016llx.tmp", (unsigned long long)random_number(path));
+  std::snprintf(text, sizeof text, ".pagedkv-%016llx.tmp", llu(random_number(path)));
   return text;
 }
 

@@ -5,6 +5,8 @@
 
 #include <pagedkv/common.h>
 
+#include <cstdint>
+
 namespace pkv {
 
 struct Error {
@@ -15,6 +17,9 @@ struct Error {
 // Throws an Error with a printf-formatted sentence.
 [[noreturn]] void fail(pkv_status status, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
+
+// A number for %llu, whatever uint64_t is on the platform.
+inline unsigned long long llu(uint64_t number) { return number; }
 
 // The operating system's description of an errno. It is static text, so it is safe in any thread.
 const char* errno_text(int error);

@@ -15,7 +15,7 @@ template <class Struct>
 void check_struct_size(uint64_t size, const char* name) {
   if (size == sizeof(Struct)) return;
   fail(PKV_INVALID_ARGUMENT, "%s: struct_size is %llu; set it to the sizeof of the struct, %zu%s",
-       name, (unsigned long long)size, sizeof(Struct),
+       name, llu(size), sizeof(Struct),
        size > sizeof(Struct) ? " (headers that are newer than the library do not work)" : "");
 }
 

@@ -176,8 +176,7 @@ Settings read_settings(const pkv_redis_config* from) {
   settings.pipeline_bytes = config.pipeline_bytes != 0 ? config.pipeline_bytes : 8 << 20;
   if (settings.pipeline_bytes < min_pipeline_bytes || settings.pipeline_bytes > max_pipeline_bytes)
     fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible",
-         (unsigned long long)config.pipeline_bytes, (unsigned long long)min_pipeline_bytes,
-         (unsigned long long)max_pipeline_bytes);
+         llu(config.pipeline_bytes), llu(min_pipeline_bytes), llu(max_pipeline_bytes));
   settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "pagedkv:";
   if (settings.prefix.size() > max_prefix_bytes)
     fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible",

@@ -22,8 +22,7 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
         PKV_INVALID_ARGUMENT,
         "mask: columns (%llu), batch_stride (%lld) and first_positions are of masks of bytes; this "
         "one has kind %d",
-        (unsigned long long)mask.columns, (long long)mask.batch_stride,
-        static_cast<int>(mask.kind));
+        llu(mask.columns), (long long)mask.batch_stride, static_cast<int>(mask.kind));
   switch (mask.kind) {
     case PKV_MASK_BITS:
       if (mask.row_stride < 0)
@@ -55,7 +54,7 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
          chosen.top, chosen.lists != nullptr ? "is not" : "is");
   if (chosen.lists == nullptr && chosen.list_size != 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_size is %llu, but lists is NULL",
-         (unsigned long long)chosen.list_size);
+         llu(chosen.list_size));
   if (chosen.chosen != nullptr && chosen.top == 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: chosen is what top chose, but top is 0");
   if (chosen.together > 1)
@@ -150,14 +149,12 @@ constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 void check_words(const AttendCall& call, uint64_t rows) {
   const uint64_t words = call.params.mask_words;
   if (words > max_mask_words)
-    fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; at most 2^26 are of use",
-         (unsigned long long)words);
+    fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; at most 2^26 are of use", llu(words));
   checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
   for (const rows::Sequence& sequence : call.sequences)
     if (ceil_div(sequence.queries, 64) > words)
       fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %llu words; %u new tokens need %llu",
-           (unsigned long long)words, sequence.queries,
-           (unsigned long long)ceil_div(sequence.queries, 64));
+           llu(words), sequence.queries, llu(ceil_div(sequence.queries, 64)));
 }
 
 // Throws if a sequence has no room for its queries: then they are not its last positions, and have
@@ -166,8 +163,7 @@ void check_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     if (sequence.queries > sequence.length)
       fail(PKV_INVALID_ARGUMENT, "mask: sequence %llu has %u new tokens but %llu positions in all",
-           (unsigned long long)sequence.index, sequence.queries,
-           (unsigned long long)sequence.length);
+           llu(sequence.index), sequence.queries, llu(sequence.length));
 }
 
 // Throws if a query of a mask of new tokens lies so far back that causal hides positions before the
@@ -179,8 +175,7 @@ void check_positions_of_new_tokens(const AttendCall& call) {
         fail(PKV_INVALID_ARGUMENT,
              "query_positions: %lld in sequence %llu; with causal and a mask of new tokens it must "
              "be at least %llu, the last position before them",
-             (long long)sequence.positions[i], (unsigned long long)sequence.index,
-             (unsigned long long)(sequence.start() - 1));
+             (long long)sequence.positions[i], llu(sequence.index), llu(sequence.start() - 1));
 }
 
 // Checks the lists of chosen blocks, whose contents ChosenBlocks checks.
@@ -207,7 +202,7 @@ void check_parents(const AttendCall& call) {
         fail(PKV_INVALID_ARGUMENT,
              "mask: new token %u of sequence %llu has parent %d; -1, or one before it, is "
              "needed",
-             i, (unsigned long long)sequence.index, parent);
+             i, llu(sequence.index), parent);
     }
 }
 
@@ -235,8 +230,7 @@ void check_bool_mask(const AttendCall& call) {
       fail(PKV_INVALID_ARGUMENT,
            "mask: %llu columns from position %lld on do not reach the %llu positions of "
            "sequence %llu",
-           (unsigned long long)mask.columns, (long long)first, (unsigned long long)sequence.length,
-           (unsigned long long)sequence.index);
+           llu(mask.columns), (long long)first, llu(sequence.length), llu(sequence.index));
   }
 }
 
@@ -248,8 +242,7 @@ void check_block_mass(const AttendCall& call) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "block_mass needs storage PAGED");
     if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
       fail(PKV_INVALID_ARGUMENT, "block_mass: size is %llu; sequence %llu has %llu blocks",
-           (unsigned long long)size, (unsigned long long)sequence.index,
-           (unsigned long long)blocks);
+           llu(size), llu(sequence.index), llu(blocks));
     count = std::max(count, sequence.index + 1);
   }
   const uint64_t rows = checked_mul(count, call.shape.query_heads, "block_mass");

@@ -40,12 +40,12 @@ void ChosenBlocks::check_lists() const {
     for (uint32_t query = 0; query < sequence.queries; query++)
       for (uint32_t head = 0; head < heads(); head++) {
         const std::span<const uint32_t> list = list_of(s, query, head);
-        const auto row = (unsigned long long)(sequence.first_query + query);
+        const auto row = llu(sequence.first_query + query);
         for (size_t i = 0; i < list.size(); i++) {
           if (list[i] >= blocks)
             fail(PKV_OUT_OF_RANGE,
                  "block_lists: query %llu names block %u for KV head %u; its sequence has %llu",
-                 row, list[i], head, (unsigned long long)blocks);
+                 row, list[i], head, llu(blocks));
           if (i > 0 && list[i] <= list[i - 1])
             fail(PKV_INVALID_ARGUMENT,
                  "block_lists: query %llu names block %u after %u for KV head %u; indices must "

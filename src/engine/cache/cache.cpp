@@ -47,7 +47,7 @@ void Cache::log_shortcomings() const {
     logger_.log(PKV_LOG_WARNING,
                 "the blocks of this cache hold %llu MiB of keys and values, but the machine has "
                 "%llu MiB of memory: give it fewer blocks",
-                (unsigned long long)(bytes >> 20), (unsigned long long)(machine >> 20));
+                llu(bytes >> 20), llu(machine >> 20));
   const std::vector<const memory::Slab*> all = slabs();
   const bool small_pages =
       std::any_of(all.begin(), all.end(), [](const memory::Slab* slab) { return !slab->huge(); });
@@ -65,7 +65,7 @@ void Cache::log_eviction() const {
   logger_.log(PKV_LOG_INFO,
               "blocks are short: cached ones that nobody uses are evicted; %llu were so far, %llu "
               "are still cached",
-              (unsigned long long)figures.evicted, (unsigned long long)figures.cached);
+              llu(figures.evicted), llu(figures.cached));
 }
 
 void Cache::log_suspension(bool fruitless) const noexcept {

@@ -145,7 +145,7 @@ uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_lay
                        const std::vector<GroupConfig>& groups, uint32_t block_size) {
   if (config.blocks != 0 && config.memory_bytes != 0)
     fail(PKV_INVALID_ARGUMENT, "blocks (%llu) and memory_bytes (%llu) are both given",
-         (unsigned long long)config.blocks, (unsigned long long)config.memory_bytes);
+         llu(config.blocks), llu(config.memory_bytes));
   if (config.memory_bytes == 0) return config.blocks;
   uint64_t per_block = 0, spent = 0;
   for (size_t g = 0; g < groups.size(); g++) {
@@ -158,7 +158,7 @@ uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_lay
   if (per_block == 0 && spent <= config.memory_bytes) return 0;
   if (spent > config.memory_bytes || (config.memory_bytes - spent) / per_block == 0)
     fail(PKV_TOO_LARGE, "memory_bytes is %llu; the least that works is %llu",
-         (unsigned long long)config.memory_bytes, (unsigned long long)(spent + per_block));
+         llu(config.memory_bytes), llu(spent + per_block));
   return (config.memory_bytes - spent) / per_block;
 }
 
@@ -189,7 +189,7 @@ void check_store(const pkv_store_config& config) {
   check_key(config.key, config.key_size);
   if (config.buffer_bytes > max_buffer_bytes)
     fail(PKV_TOO_LARGE, "buffer_bytes is %llu; at most 2^36 are possible",
-         (unsigned long long)config.buffer_bytes);
+         llu(config.buffer_bytes));
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {
@@ -286,7 +286,7 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
 void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
   if (watermark >= blocks)
     fail(PKV_INVALID_ARGUMENT, "watermark is %u blocks; group %zu has %llu in all", watermark,
-         group, (unsigned long long)blocks);
+         group, llu(blocks));
 }
 
 // Cuts the memory that the groups share into pages.
@@ -301,7 +301,7 @@ void fill_pages(CacheConfig& result, const pkv_cache_config& config,
     if (given[g].blocks != 0 || config.blocks != 0)
       fail(PKV_INVALID_ARGUMENT,
            "blocks are given (%llu, and %llu of group %zu), but the groups share memory_bytes",
-           (unsigned long long)config.blocks, (unsigned long long)given[g].blocks, g);
+           llu(config.blocks), llu(given[g].blocks), g);
     const memory::Layout layout(result.layout, result.groups[g].shape, result.block_size, 1);
     block_bytes.push_back(layout.block_bytes());
   }
@@ -321,8 +321,8 @@ void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
     const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;
     if (blocks == 0) fail(PKV_INVALID_ARGUMENT, "no capacity is given: set blocks or memory_bytes");
     if (blocks > max_blocks)
-      fail(PKV_TOO_LARGE, "%llu blocks in group %zu; at most %u are possible",
-           (unsigned long long)blocks, g, max_blocks);
+      fail(PKV_TOO_LARGE, "%llu blocks in group %zu; at most %u are possible", llu(blocks), g,
+           max_blocks);
     check_watermark(config.watermark, blocks, g);
     result.groups[g].blocks = static_cast<uint32_t>(blocks);
   }

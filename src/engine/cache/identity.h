@@ -17,10 +17,10 @@ inline constexpr uint64_t max_fingerprint_size = 64, min_key_size = 16, max_key_
 inline std::span<const unsigned char> check_bytes(const void* bytes, uint64_t size,
                                                   uint64_t max_size, const char* name) {
   if (bytes == nullptr && size > 0)
-    fail(PKV_INVALID_ARGUMENT, "%s is NULL for %llu bytes", name, (unsigned long long)size);
+    fail(PKV_INVALID_ARGUMENT, "%s is NULL for %llu bytes", name, llu(size));
   if (size > max_size)
-    fail(PKV_TOO_LARGE, "a %s of %llu bytes; at most %llu are possible", name,
-         (unsigned long long)size, (unsigned long long)max_size);
+    fail(PKV_TOO_LARGE, "a %s of %llu bytes; at most %llu are possible", name, llu(size),
+         llu(max_size));
   return {static_cast<const unsigned char*>(bytes), static_cast<size_t>(size)};
 }
 
@@ -33,8 +33,8 @@ inline std::span<const unsigned char> check_fingerprint(const void* bytes, uint6
 // that is too short.
 inline std::span<const unsigned char> check_key(const void* bytes, uint64_t size) {
   if (bytes != nullptr && size < min_key_size)
-    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; at least %llu are needed",
-         (unsigned long long)size, (unsigned long long)min_key_size);
+    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; at least %llu are needed", llu(size),
+         llu(min_key_size));
   return check_bytes(bytes, size, max_key_size, "key");
 }
 

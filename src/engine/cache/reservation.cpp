@@ -89,22 +89,22 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
   const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
   if (short_by != nullptr) *short_by = total;
   fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s",
-       who, (unsigned long long)counts[lacking], lacking, describe(cache, lacking, watermark).text,
-       (unsigned long long)total, advice);
+       who, llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total),
+       advice);
 }
 
 void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t watermark,
                                  const char* who) const {
   for (size_t g = 0; g < counts.size(); g++)
     if (counts[g] > cache_.groups()[g]->pool.blocks() - watermark)
-      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu: %s", who,
-           (unsigned long long)counts[g], g, describe(cache_, g, watermark).text);
+      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu: %s", who, llu(counts[g]), g,
+           describe(cache_, g, watermark).text);
   if (cache_.pages() == nullptr) return;
   const memory::PageCut& cut = cache_.pages()->cut();
   const uint64_t pages = cut.pages_for(with_watermark(counts, watermark));
   if (pages > cut.pages)
     fail(PKV_TOO_LARGE, "%s needs %llu pages of the memory that the groups share, which has %u",
-         who, (unsigned long long)pages, cut.pages);
+         who, llu(pages), cut.pages);
 }
 
 // Takes free blocks, then cached ones, and at last what the tier has yet to write: that is in no

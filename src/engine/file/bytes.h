@@ -67,7 +67,7 @@ class ByteReader {
   void check_count(uint64_t count, size_t bytes_each) const {
     if (count > rest_.size() / bytes_each)
       fail(PKV_CORRUPT, "the tables of the file give %llu entries of %zu bytes where %zu are left",
-           (unsigned long long)count, bytes_each, rest_.size());
+           llu(count), bytes_each, rest_.size());
   }
   const unsigned char* take(size_t n) {
     if (n > rest_.size()) fail(PKV_CORRUPT, "the tables of the file end in the middle of an entry");

@@ -70,8 +70,7 @@ Header parse_header(std::span<const unsigned char> bytes) {
   const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
   std::copy(random.begin(), random.end(), header.random.begin());
   if (header.body_bytes > max_body_bytes || header.body_bytes < sizes_bytes)
-    fail(PKV_CORRUPT, "the header of the file gives %llu bytes",
-         (unsigned long long)header.body_bytes);
+    fail(PKV_CORRUPT, "the header of the file gives %llu bytes", llu(header.body_bytes));
   if (!header.encrypted && !all_zero(random))
     fail(PKV_CORRUPT, "reserved bytes of the header are set");
   return header;
@@ -257,9 +256,8 @@ void check_end(const Tables& tables, uint32_t chain, uint64_t length) {
   if (chain >= tables.chains.size())
     fail(PKV_CORRUPT, "chain %u; the file has %zu", chain, tables.chains.size());
   if (length <= tables.chains[chain].start || length > tables.chains[chain].end())
-    fail(PKV_CORRUPT, "a text of %llu tokens ends in a chain of tokens %llu to %llu",
-         (unsigned long long)length, (unsigned long long)tables.chains[chain].start,
-         (unsigned long long)tables.chains[chain].end());
+    fail(PKV_CORRUPT, "a text of %llu tokens ends in a chain of tokens %llu to %llu", llu(length),
+         llu(tables.chains[chain].start), llu(tables.chains[chain].end()));
 }
 
 void check_salt(const Tables& tables, uint32_t salt) {
@@ -278,8 +276,8 @@ std::vector<DroppedRun> get_dropped(ByteReader& in, const Tables& tables,
     run.end = in.get<uint64_t>();
     if (run.begin < first || run.end <= run.begin || run.end > length ||
         run.begin % tables.block_size != 0 || run.end % tables.block_size != 0)
-      fail(PKV_CORRUPT, "a session of %llu tokens dropped those from %llu to %llu",
-           (unsigned long long)length, (unsigned long long)run.begin, (unsigned long long)run.end);
+      fail(PKV_CORRUPT, "a session of %llu tokens dropped those from %llu to %llu", llu(length),
+           llu(run.begin), llu(run.end));
     first = run.end + 1;
   }
   return runs;
@@ -299,8 +297,8 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
   session.forgotten_from = in.get<uint64_t>();
   if (session.forgotten_from != UINT64_MAX &&
       (session.forgotten_from >= session.length || session.forgotten_from % tables.block_size != 0))
-    fail(PKV_CORRUPT, "a session of %llu tokens dropped some from %llu on",
-         (unsigned long long)session.length, (unsigned long long)session.forgotten_from);
+    fail(PKV_CORRUPT, "a session of %llu tokens dropped some from %llu on", llu(session.length),
+         llu(session.forgotten_from));
   for (size_t g = 0; g < tables.groups.size(); g++)
     session.dropped.push_back(get_dropped(in, tables, session));
   check_end(tables, session.chain, session.length);
@@ -308,7 +306,7 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
   if ((session.flags & saved_suspended) != 0
           ? session.length > 0
           : !session.remembered.empty() && session.remembered.size() <= session.length)
-    fail(PKV_CORRUPT, "a session of %llu tokens remembers %zu", (unsigned long long)session.length,
+    fail(PKV_CORRUPT, "a session of %llu tokens remembers %zu", llu(session.length),
          session.remembered.size());
   return session;
 }

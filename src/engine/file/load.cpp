@@ -187,7 +187,7 @@ void Loader::parse_lengths(std::span<const uint64_t> lengths) {
   for (size_t c = 0; c < lengths.size(); c++)
     if (lengths[c] > tables().chains[c].tokens.size())
       fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c,
-           tables().chains[c].tokens.size(), (unsigned long long)lengths[c]);
+           tables().chains[c].tokens.size(), llu(lengths[c]));
   chains_.saved_tokens.assign(lengths.begin(), lengths.end());
 }
 

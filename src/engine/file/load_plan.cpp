@@ -20,8 +20,8 @@ constexpr uint64_t entry_positions_per_block = 64;
 
 void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
   if (file != cache)
-    fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what,
-         (unsigned long long)file, (unsigned long long)cache);
+    fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what, llu(file),
+         llu(cache));
 }
 
 void check_model(const CacheConfig& config, const Tables& tables) {
@@ -265,8 +265,7 @@ void LoadPlan::check_dropped(const Text& text) const {
         fail(PKV_MISMATCH,
              "group %zu: tokens %llu to %llu of a session were dropped, which are no whole blocks "
              "of %llu; use blocks whose size divides %u",
-             g, (unsigned long long)run.begin, (unsigned long long)(run.end - 1),
-             (unsigned long long)block_size_, tables_.block_size);
+             g, llu(run.begin), llu(run.end - 1), llu(block_size_), tables_.block_size);
     }
 }
 
@@ -288,7 +287,7 @@ void LoadPlan::check_visible(const Text& text, const BlockTables& table) const {
       fail(PKV_MISMATCH,
            "group %zu: what the file has of a window does not fill the block of %llu tokens from "
            "token %llu on; use blocks whose size divides %u",
-           g, (unsigned long long)block_size_, first, tables_.block_size);
+           g, llu(block_size_), first, tables_.block_size);
     }
   }
 }
@@ -301,7 +300,7 @@ void LoadPlan::check_state(const Text& text, const std::vector<memory::Block>& t
       text.length % block_size_ == 0 || tables_.chains[text.chain].end() == text.length;
   if (table.back() == memory::no_block || !at_end)
     fail(PKV_CORRUPT, "the file lacks the states after the %llu tokens of a session",
-         (unsigned long long)text.length);
+         llu(text.length));
 }
 
 // Cuts a text of the index to what the file has of it in every group that needs all of it.
@@ -356,7 +355,7 @@ void LoadPlan::check_capacity(std::span<const uint64_t> counts) const {
   for (size_t g = 0; g < groups_; g++)
     if (counts[g] > group(g).pool.blocks())
       fail(PKV_TOO_LARGE, "load needs %llu blocks or more in group %zu, which has %llu",
-           (unsigned long long)counts[g], g, (unsigned long long)group(g).pool.blocks());
+           llu(counts[g]), g, llu(group(g).pool.blocks()));
 }
 
 }  // namespace pkv::file

@@ -20,8 +20,8 @@ struct OpenedFile::CheckedHeader {
     bytes = header_bytes + tag_bytes + needed;
     const std::optional<uint64_t> left = source.left();
     if (left && (*left < needed || (source.holds_one_file() && *left > needed)))
-      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", (unsigned long long)bytes,
-           (unsigned long long)(*left + header_bytes + tag_bytes));
+      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", llu(bytes),
+           llu(*left + header_bytes + tag_bytes));
   }
   static Header read_header(const Options& options, Source& source) {
     unsigned char read[header_bytes];
@@ -67,11 +67,10 @@ OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
   if (kv_bytes != sizes.kv)
     fail(PKV_CORRUPT,
          "the tables of the file have %llu bytes of keys and values, its header gives %llu",
-         (unsigned long long)kv_bytes, (unsigned long long)sizes.kv);
+         llu(kv_bytes), llu(sizes.kv));
   if (sizes.lengths != tables.lengths_bytes())
     fail(PKV_CORRUPT, "the header of the file gives %llu bytes of lengths; %zu chains have %llu",
-         (unsigned long long)sizes.lengths, tables.chains.size(),
-         (unsigned long long)tables.lengths_bytes());
+         llu(sizes.lengths), tables.chains.size(), llu(tables.lengths_bytes()));
 }
 
 void OpenedFile::check_fingerprint(std::span<const unsigned char> expected) const {

@@ -77,8 +77,8 @@ class BufferSink final : public Sink {
   BufferSink(void* data, uint64_t size) : data_(static_cast<unsigned char*>(data)), size_(size) {}
   void expect(uint64_t bytes) override {
     if (bytes > size_)
-      fail(PKV_BUFFER_TOO_SMALL, "the file has %llu bytes, the buffer %llu",
-           (unsigned long long)bytes, (unsigned long long)size_);
+      fail(PKV_BUFFER_TOO_SMALL, "the file has %llu bytes, the buffer %llu", llu(bytes),
+           llu(size_));
   }
   void write(const void* from, size_t n) override {
     std::memcpy(data_ + at_, from, n);
@@ -153,8 +153,7 @@ void check(const pkv_stream& stream, bool reads) {
       return;
     case PKV_STREAM_BUFFER:
       if (stream.data == nullptr && stream.size > 0)
-        fail(PKV_INVALID_ARGUMENT, "stream: data is NULL for %llu bytes",
-             (unsigned long long)stream.size);
+        fail(PKV_INVALID_ARGUMENT, "stream: data is NULL for %llu bytes", llu(stream.size));
       return;
     case PKV_STREAM_CALLBACKS:
       if (reads ? stream.read == nullptr : stream.write == nullptr)

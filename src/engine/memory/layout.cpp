@@ -34,8 +34,7 @@ Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_
   block_stride_ = block_stride != 0 ? block_stride : block_bytes_;
   total_bytes_ = checked_mul(block_stride_, blocks, "bytes of all blocks");
   if (total_bytes_ > INT64_MAX)
-    fail(PKV_OVERFLOW, "bytes of all blocks: %llu exceed 2^63 - 1",
-         (unsigned long long)total_bytes_);
+    fail(PKV_OVERFLOW, "bytes of all blocks: %llu exceed 2^63 - 1", llu(total_bytes_));
 }
 
 namespace {

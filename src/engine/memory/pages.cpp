@@ -68,14 +68,13 @@ PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes) 
     fail(PKV_TOO_LARGE,
          "memory_bytes is %llu, shared by %zu groups; the least that works is %llu, a page of %llu "
          "for each",
-         (unsigned long long)memory_bytes, block_bytes.size(),
-         (unsigned long long)(cut.page_bytes * block_bytes.size()),
-         (unsigned long long)cut.page_bytes);
+         llu(memory_bytes), block_bytes.size(), llu(cut.page_bytes * block_bytes.size()),
+         llu(cut.page_bytes));
   const uint32_t most = *std::max_element(cut.per_page.begin(), cut.per_page.end());
   if (pages > INT32_MAX / most)
     fail(PKV_TOO_LARGE,
          "memory_bytes is %llu: %llu pages of %u blocks; at most %d blocks are possible",
-         (unsigned long long)memory_bytes, (unsigned long long)pages, most, INT32_MAX);
+         llu(memory_bytes), llu(pages), most, INT32_MAX);
   cut.pages = static_cast<uint32_t>(pages);
   return std::move(best.cut);
 }

@@ -601,7 +601,7 @@ void BasicPool<Atomics>::validate() const {
   for (const Shard& shard : shards_in_use()) validate_shard(shard);
   if (blocks_ % 64 != 0 && free_bits_.back().load(std::memory_order_relaxed) >> blocks_ % 64 != 0)
     fail(PKV_INTERNAL, "no bit beyond the last of %u blocks is set: the last word is %llx", blocks_,
-         (unsigned long long)free_bits_.back().load(std::memory_order_relaxed));
+         llu(free_bits_.back().load(std::memory_order_relaxed)));
 }
 
 template <class Atomics>
@@ -617,7 +617,7 @@ void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
   const uint64_t free = shard.free.load(std::memory_order_relaxed);
   if (set != free)
     fail(PKV_INTERNAL, "set bits == counter, blocks %u to %u: %u bits, counter %llu", first,
-         first + shard.blocks - 1, set, (unsigned long long)free);
+         first + shard.blocks - 1, set, llu(free));
   if (retired != shard.retired.load(std::memory_order_relaxed))
     fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first,
          first + shard.blocks - 1, retired, shard.retired.load(std::memory_order_relaxed));

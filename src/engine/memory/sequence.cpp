@@ -186,8 +186,7 @@ void Sequence::check_fits(uint64_t length, uint64_t end, const char* who) const 
   if (blocks <= group_->pool.blocks()) return;
   fail(PKV_TOO_LARGE,
        "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %u in all", who,
-       (unsigned long long)end, (unsigned long long)blocks, group_->block_size,
-       group_->pool.blocks());
+       llu(end), llu(blocks), group_->block_size, group_->pool.blocks());
 }
 
 Sequence::Entries Sequence::expired(uint64_t length) const {

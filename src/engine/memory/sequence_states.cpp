@@ -109,8 +109,7 @@ void Sequence::check_states_fit(uint64_t length, uint64_t end, const char* who) 
   fail(PKV_TOO_LARGE,
        "%s: a step from token %llu to %llu needs %llu states at once in one session; the group has "
        "%llu blocks in all",
-       who, (unsigned long long)length, (unsigned long long)end, (unsigned long long)states,
-       (unsigned long long)blocks);
+       who, llu(length), llu(end), llu(states), llu(blocks));
 }
 
 Block Sequence::state_block(uint64_t tokens) const {

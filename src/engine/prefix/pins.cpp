@@ -24,7 +24,7 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
     more += node->pinned == 0 ? node->size : 0;
   if (more > max_blocks_ - blocks_)
     fail(PKV_OUT_OF_BLOCKS, "pin needs %llu blocks more, %llu of at most %llu are pinned",
-         (unsigned long long)more, (unsigned long long)blocks_, (unsigned long long)max_blocks_);
+         llu(more), llu(blocks_), llu(max_blocks_));
   if (space->root.pinned == max_pins)
     fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space->root.pinned);
   claims_.attach(end);

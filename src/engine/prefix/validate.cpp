@@ -15,8 +15,7 @@ struct Counts {
 
 void check_equal(const char* what, uint64_t there, uint64_t counted) {
   if (there != counted)
-    fail(PKV_INTERNAL, "index: %llu %s, but %llu are counted", (unsigned long long)there, what,
-         (unsigned long long)counted);
+    fail(PKV_INTERNAL, "index: %llu %s, but %llu are counted", llu(there), what, llu(counted));
 }
 
 void check_children(const Node& node) {

@@ -63,8 +63,8 @@ std::vector<size_t> cut_parts(std::span<const SlotRow> rows, size_t part_rows) {
 // Throws OUT_OF_RANGE unless the slot exists.
 void check_slot(const pkv_kv_view& kv, int64_t slot, uint64_t row) {
   if (slot < 0 || static_cast<uint64_t>(slot) / kv.block_size >= kv.blocks)
-    fail(PKV_OUT_OF_RANGE, "the slot of row %llu is %lld; there are %llu blocks of %u",
-         (unsigned long long)row, (long long)slot, (unsigned long long)kv.blocks, kv.block_size);
+    fail(PKV_OUT_OF_RANGE, "the slot of row %llu is %lld; there are %llu blocks of %u", llu(row),
+         (long long)slot, llu(kv.blocks), kv.block_size);
 }
 
 std::vector<SlotRow> check_slots(const pkv_kv_view& kv, std::span<const int64_t> slots) {
@@ -134,8 +134,7 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
       const uint64_t position = one.position(i);
       if (position >= one.length)
         fail(PKV_OUT_OF_RANGE, "query_positions: %llu in sequence %llu, which has %llu",
-             (unsigned long long)position, (unsigned long long)one.index,
-             (unsigned long long)one.length);
+             llu(position), llu(one.index), llu(one.length));
       rows.push_back({uint64_t{one.kv.blocks[position / kv.block_size]} * kv.block_size +
                           position % kv.block_size,
                       k_first + i, v_first + i});

@@ -103,7 +103,7 @@ void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, cons
     if (stride < extent)
       fail(PKV_INVALID_ARGUMENT,
            "%s: rows overlap, so they cannot be written: a stride of %llu bytes lies in %llu", name,
-           (unsigned long long)stride, (unsigned long long)extent);
+           llu(stride), llu(extent));
     extent += (axis.count - 1) * stride;
   }
 }

@@ -27,8 +27,8 @@ void check_extent(const kernels::RowsView& view, uint64_t rows, uint64_t heads, 
     fail(
         PKV_INVALID_ARGUMENT,
         "%s: with row_stride %lld and head_stride %lld the %llu rows of %llu heads of %llu overlap",
-        name, (long long)view.row_stride, (long long)view.head_stride, (unsigned long long)rows,
-        (unsigned long long)heads, (unsigned long long)dim);
+        name, (long long)view.row_stride, (long long)view.head_stride, llu(rows), llu(heads),
+        llu(dim));
   const uint64_t extent = checked_add(checked_mul(rows - 1, row, name), row_extent, name);
   checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
@@ -57,7 +57,7 @@ kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_
 
 void check_data(const kernels::RowsView& view, uint64_t rows, const char* name) {
   if (view.data == nullptr)
-    fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, (unsigned long long)rows);
+    fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, llu(rows));
 }
 
 // Checks that the entries of a padded batch do not overlap, and that its size does not overflow.
@@ -74,8 +74,8 @@ void check_entries(const BatchTensor& tensor, const BatchRows& rows, uint64_t he
     fail(PKV_INVALID_ARGUMENT,
          "%s: with batch_rows %llu, row_stride %lld and head_stride %lld the sequences of %llu "
          "rows overlap",
-         name, (unsigned long long)tensor.batch_rows, (long long)view.row_stride,
-         (long long)view.head_stride, (unsigned long long)rows.reach(true));
+         name, llu(tensor.batch_rows), (long long)view.row_stride, (long long)view.head_stride,
+         llu(rows.reach(true)));
   extent = checked_add(extent, checked_mul(rows.sequences() - 1, stride, name), name);
   checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
@@ -130,7 +130,7 @@ void BatchRows::check_apart(const char* name) const {
   if (meeting_ != 0)
     fail(PKV_INVALID_ARGUMENT,
          "%s: first_rows[%llu] is %u, but the rows of the sequence before it end at %llu", name,
-         (unsigned long long)meeting_, first_rows_[meeting_], (unsigned long long)met_end_);
+         llu(meeting_), first_rows_[meeting_], llu(met_end_));
 }
 
 void BatchRows::add(uint64_t rows) {

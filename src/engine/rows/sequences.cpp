@@ -18,21 +18,19 @@ void check_table(const pkv_kv_view& kv, const uint32_t* table, uint64_t stride, 
   if (needed > stride)
     fail(PKV_OUT_OF_RANGE,
          "sequence %llu has %llu positions in %llu blocks, but block_table_stride is %llu",
-         (unsigned long long)sequence, (unsigned long long)end, (unsigned long long)needed,
-         (unsigned long long)stride);
+         llu(sequence), llu(end), llu(needed), llu(stride));
   for (uint64_t i = first / kv.block_size; i < needed; i++)
     if (table[i] >= kv.blocks)
       fail(PKV_OUT_OF_RANGE,
            "sequence %llu, entry %llu of its block table is %u; there are %llu blocks",
-           (unsigned long long)sequence, (unsigned long long)i, table[i],
-           (unsigned long long)kv.blocks);
+           llu(sequence), llu(i), table[i], llu(kv.blocks));
 }
 
 // Throws if a sequence has more queries than its positions allow.
 void check_lengths(uint64_t sequence, uint64_t queries, uint64_t length, bool positions) {
   if (positions ? queries > 0 && length == 0 : queries > length)
-    fail(PKV_OUT_OF_RANGE, "sequence %llu has %llu queries but %llu positions",
-         (unsigned long long)sequence, (unsigned long long)queries, (unsigned long long)length);
+    fail(PKV_OUT_OF_RANGE, "sequence %llu has %llu queries but %llu positions", llu(sequence),
+         llu(queries), llu(length));
 }
 
 // Returns the lowest position of the queries of a sequence. Throws if one is negative.
@@ -42,7 +40,7 @@ uint64_t lowest_position(const Sequence& sequence) {
       *std::min_element(sequence.positions, sequence.positions + sequence.queries);
   if (lowest < 0)
     fail(PKV_OUT_OF_RANGE, "query_positions: %lld in sequence %llu is negative", (long long)lowest,
-         (unsigned long long)sequence.index);
+         llu(sequence.index));
   return static_cast<uint64_t>(lowest);
 }
 

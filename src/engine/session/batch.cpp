@@ -224,7 +224,7 @@ void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
     if (before != PKV_NO_TOKEN && ids[i] != PKV_NO_TOKEN && before != ids[i])
       fail(PKV_INVALID_ARGUMENT,
            "commit: position %llu of session %zu held token %d before it was suspended, not %d",
-           (unsigned long long)(entry.start + i), index, before, ids[i]);
+           llu(entry.start + i), index, before, ids[i]);
   }
 }
 

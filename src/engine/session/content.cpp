@@ -50,11 +50,10 @@ void validate_sequence(const memory::Sequence& sequence, const Content& content,
   const uint64_t length = content.length();
   const std::span<const memory::Block> blocks = sequence.blocks();
   if (blocks.size() < ceil_div(length, group.block_size))
-    fail(PKV_INTERNAL, "a table has %zu blocks for %llu tokens", blocks.size(),
-         (unsigned long long)length);
+    fail(PKV_INTERNAL, "a table has %zu blocks for %llu tokens", blocks.size(), llu(length));
   if (group.offset_of(length) != 0 && !memory::is_block(blocks[group.block_of(length)]))
     fail(PKV_INTERNAL, "a table lacks the part-filled block that the next of %llu tokens goes into",
-         (unsigned long long)length);
+         llu(length));
   size_t dropped = 0;
   for (size_t i = 0; i < blocks.size(); i++) {
     if (sequence.ids()[i] != PKV_BLOCK_ID(blocks[i]))
@@ -62,7 +61,7 @@ void validate_sequence(const memory::Sequence& sequence, const Content& content,
     dropped += blocks[i] == memory::dropped_block;
     if (blocks[i] == memory::dropped_block && i * group.block_size < content.forgotten_from())
       fail(PKV_INTERNAL, "entry %zu was dropped, but only those from %llu on count as forgotten", i,
-           (unsigned long long)content.forgotten_from());
+           llu(content.forgotten_from()));
     if (!memory::is_block(blocks[i])) continue;
     const auto state = group.pool.state(PKV_BLOCK_ID(blocks[i]));
     const uint64_t begin = i * uint64_t{group.block_size};
@@ -71,7 +70,7 @@ void validate_sequence(const memory::Sequence& sequence, const Content& content,
       fail(PKV_INTERNAL, "entry %zu: block %u is of another life", i, PKV_BLOCK_ID(blocks[i]));
     if (state.filled < held)
       fail(PKV_INTERNAL, "entry %zu: block %u is filled to %u, the sequence holds %llu", i,
-           PKV_BLOCK_ID(blocks[i]), state.filled, (unsigned long long)held);
+           PKV_BLOCK_ID(blocks[i]), state.filled, llu(held));
     references[PKV_BLOCK_ID(blocks[i])]++;
   }
   if (dropped != sequence.dropped())
@@ -99,7 +98,7 @@ void validate(const Cache& cache, std::span<const Content* const> contents) {
     for (uint32_t id = 0; id < pool.blocks(); id++)
       if (references[g][id] != pool.references(id))
         fail(PKV_INTERNAL, "group %zu, block %u: the pool counts %u references, %llu are held", g,
-             id, pool.references(id), (unsigned long long)references[g][id]);
+             id, pool.references(id), llu(references[g][id]));
   }
 }
 

@@ -58,7 +58,7 @@ void Needs::check_pages(const Session& session, uint64_t end) {
     fail(PKV_TOO_LARGE,
          "begin: a step to token %llu needs %llu pages in one session; the memory that the groups "
          "share has %u",
-         (unsigned long long)end, (unsigned long long)cut.pages_for(held), cut.pages);
+         llu(end), llu(cut.pages_for(held)), cut.pages);
   const uint32_t watermark = session.length() == 0 ? cache_.config().watermark : 0;
   max_pages_alone_ = std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, watermark)));
 }
@@ -79,8 +79,7 @@ void Needs::check_fits_together(const char* who) const {
     fail(PKV_BATCH_TOO_LARGE,
          "%s: %zu sessions need %llu blocks of group %zu at once, which can give %llu: begin fewer "
          "at a time",
-         who, steps_.size() / blocks_.size(), (unsigned long long)blocks_[g], g,
-         (unsigned long long)(in_all - watermark()));
+         who, steps_.size() / blocks_.size(), llu(blocks_[g]), g, llu(in_all - watermark()));
   }
   if (cache_.pages() == nullptr) return;
   const memory::PageCut& cut = cache_.pages()->cut();
@@ -89,7 +88,7 @@ void Needs::check_fits_together(const char* who) const {
   fail(PKV_BATCH_TOO_LARGE,
        "%s: %zu sessions need %llu pages at once; the memory that the groups share has %u: begin "
        "fewer at a time",
-       who, steps_.size() / blocks_.size(), (unsigned long long)pages, cut.pages);
+       who, steps_.size() / blocks_.size(), llu(pages), cut.pages);
 }
 
 void Needs::spare_last_copies() {

@@ -68,8 +68,8 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
   for (size_t i = 0; i < n; i++)
     if (begin[static_cast<int64_t>(i)] != PKV_NO_TOKEN &&
         begin[static_cast<int64_t>(i)] != tokens[i])
-      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d",
-           (unsigned long long)(first + i), begin[static_cast<int64_t>(i)], tokens[i]);
+      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d", llu(first + i),
+           begin[static_cast<int64_t>(i)], tokens[i]);
   std::copy_n(tokens, n, begin);
   publish(false);
 }
@@ -260,7 +260,7 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
       fail(PKV_INVALID_ARGUMENT,
            "match_prefix: the session has or remembers %llu tokens and has %zu blocks already; "
            "match before anything else",
-           (unsigned long long)total(), blocks);
+           llu(total()), blocks);
   const size_t known = known_prefix_length(text);
   if (known < text.size())
     fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
@@ -375,15 +375,14 @@ void Session::abort() noexcept {
 // Allocates memory for `total` token ids. Throws TOO_LARGE, bad_alloc.
 void Session::reserve_ids(uint64_t total) {
   auto& tokens = content_.tokens();
-  if (total > tokens.max_size())
-    fail(PKV_TOO_LARGE, "%llu tokens in one session", (unsigned long long)total);
+  if (total > tokens.max_size()) fail(PKV_TOO_LARGE, "%llu tokens in one session", llu(total));
   tokens.reserve(total);
 }
 
 void Session::trim(uint64_t new_length) {
   if (new_length > length())
-    fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu",
-         (unsigned long long)new_length, (unsigned long long)length());
+    fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu", llu(new_length),
+         llu(length()));
   for (size_t g = 0; g < content_.sequences().size(); g++) check_trim(g, new_length);
   own_step_.reset();
   forget_tokens();
@@ -413,7 +412,7 @@ void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) cons
   for (size_t i = 0; i < entries.size(); i++) {
     if (entries[i] >= full)
       fail(PKV_OUT_OF_RANGE, "drop_blocks: block %u; the session has %llu full ones", entries[i],
-           (unsigned long long)full);
+           llu(full));
     if (i > 0 && entries[i] <= entries[i - 1])
       fail(PKV_INVALID_ARGUMENT, "drop_blocks: block %u after %u; indices must rise", entries[i],
            entries[i - 1]);
@@ -427,17 +426,16 @@ void Session::check_trim(size_t g, uint64_t new_length) const {
   if (sequence.group().has_states())
     fail(PKV_OUT_OF_RANGE,
          "trim to %llu tokens: group %zu holds no state there; the last one before is after %llu",
-         (unsigned long long)new_length, g, (unsigned long long)sequence.last_trim(new_length));
+         llu(new_length), g, llu(sequence.last_trim(new_length)));
   if (sequence.dropped() > 0)
     fail(
         PKV_OUT_OF_RANGE,
         "trim to %llu tokens: the block that the next one goes into was dropped or left the window "
         "of group %zu; the last length before is %llu",
-        (unsigned long long)new_length, g, (unsigned long long)sequence.last_trim(new_length));
+        llu(new_length), g, llu(sequence.last_trim(new_length)));
   fail(PKV_OUT_OF_RANGE,
        "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
-       (unsigned long long)new_length, g, (unsigned long long)sequence.first_kept(),
-       sequence.group().shape.window);
+       llu(new_length), g, llu(sequence.first_kept()), sequence.group().shape.window);
 }
 
 uint64_t Session::last_trim(uint64_t limit) const {
@@ -456,10 +454,10 @@ void Session::read_state(uint32_t layer, uint64_t tokens, std::span<unsigned cha
   const memory::Block block = tokens > length() ? memory::no_block : sequence.state_block(tokens);
   if (block == memory::no_block)
     fail(PKV_OUT_OF_RANGE, "layer %u: no state after %llu tokens is held; the session has %llu",
-         layer, (unsigned long long)tokens, (unsigned long long)length());
+         layer, llu(tokens), llu(length()));
   if (out.size() != sequence.group().shape.state_bytes)
     fail(PKV_INVALID_ARGUMENT, "layer %u: a state has %llu bytes, not %zu", layer,
-         (unsigned long long)sequence.group().shape.state_bytes, out.size());
+         llu(sequence.group().shape.state_bytes), out.size());
   std::memcpy(out.data(), sequence.state(block, place.layer), out.size());
 }
 
@@ -486,12 +484,11 @@ void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_te
   if (n > 0 && !sequence.holds(first, first + n) && sequence.dropped() > 0)
     fail(PKV_OUT_OF_RANGE,
          "some of positions %llu to %llu were dropped or left the window; %zu blocks are dropped",
-         (unsigned long long)first, (unsigned long long)(first + n - 1), sequence.dropped());
+         llu(first), llu(first + n - 1), sequence.dropped());
   if (n > 0 && !sequence.holds(first, first + n))
     fail(PKV_OUT_OF_RANGE,
          "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",
-         (unsigned long long)first, (unsigned long long)(first + n - 1),
-         (unsigned long long)sequence.first_kept());
+         llu(first), llu(first + n - 1), llu(sequence.first_kept()));
   kernels::CopyTask task{};
   if (k != nullptr) task.k = rows::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr)

@@ -53,7 +53,7 @@ uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
     if (pause_.load(std::memory_order_relaxed) != 0 &&
         pause_.exchange(0, std::memory_order_relaxed) != 0)
       logger_.log(PKV_LOG_INFO, "the store works again; %llu calls have failed so far",
-                  (unsigned long long)failures());
+                  llu(failures()));
     return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
   }
   failures_.fetch_add(1, std::memory_order_relaxed);

@@ -29,7 +29,7 @@ uint64_t StoreTier::give_way() noexcept {
     logger.log(PKV_LOG_WARNING,
                "blocks are so short that some left before they were written to the store; "
                "%llu block positions were dropped so far",
-               (unsigned long long)queue_.dropped());
+               llu(queue_.dropped()));
   return taken;
 }
 
