@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go/engines/llama"
 )
 
 // The tokens that transformers gives for the same weights in float32.
@@ -39,31 +39,51 @@ func TestTokensAreThoseOfGenerate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := 8
 	if testing.Short() {
 		known.Prompts = known.Prompts[:2]
 	}
-	for _, chat := range known.Prompts {
-		prompt, err := words.question(chat.Text)
-		if err != nil {
+	o := options{limit: 8, chunk: 512}
+	prompts := make([][]int32, len(known.Prompts))
+	for i, chat := range known.Prompts {
+		if prompts[i], err = words.question(chat.Text); err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(prompt, chat.Prompt) {
-			t.Errorf("%q has the tokens %v, not %v", chat.Text, chat.Prompt, prompt)
-			continue
+		if !reflect.DeepEqual(prompts[i], chat.Prompt) {
+			t.Fatalf("%q has the tokens %v, not %v", chat.Text, chat.Prompt, prompts[i])
 		}
-		answer, err := generate(model, prompt, limit, words.end, func([]int32) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := chat.Answer[:min(limit, len(chat.Answer))]
+	}
+	s := runTexts(t, model, prompts, words.end, &o)
+	if err := s.failures(); err != nil || s.matched == 0 {
+		t.Errorf("%d tokens matched, %v", s.matched, err)
+	}
+	for i, chat := range known.Prompts {
+		want := chat.Answer[:min(o.limit, len(chat.Answer))]
 		if len(want) > 0 && want[len(want)-1] == words.end {
 			want = want[:len(want)-1]
 		}
-		if !reflect.DeepEqual(answer, want) {
+		if answer := s.sequences[i].answer(); !reflect.DeepEqual(answer, want) {
 			t.Errorf("%q is answered by %v, not %v", chat.Text, answer, want)
 		}
 	}
+}
+
+// runTexts computes texts at once.
+func runTexts(
+	t *testing.T, model *llama.Model, prompts [][]int32, end int32, o *options,
+) *scheduler {
+	t.Helper()
+	s, err := newScheduler(model, prompts, end, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.cache.Close()
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cache.Validate(); err != nil {
+		t.Error(err)
+	}
+	return s
 }
 
 func open(t *testing.T, path string) (*file, *words) {
@@ -110,53 +130,124 @@ func TestBlocksOfTensors(t *testing.T) {
 	}
 }
 
-func TestProductsAreThoseOfFloat64(t *testing.T) {
-	const inputs, columns = 70, 33
-	w, x := make([]float32, columns*inputs), make([]float32, 3*inputs)
-	for i := range w {
-		w[i] = float32(i%17) - 8
-	}
-	for i := range x {
-		x[i] = float32(i%11) - 5
-	}
-	for rows := 1; rows <= 3; rows += 2 {
-		out := make([]float32, rows*columns)
-		out[0] = 1e9 // what was there does not count
-		multiply(out, x[:rows*inputs], w, inputs)
-		for i, got := range out {
-			want := 0.0
-			for j := 0; j < inputs; j++ {
-				want += float64(x[i/columns*inputs+j]) * float64(w[i%columns*inputs+j])
-			}
-			if float64(got) != want { // small integers: every sum is exact
-				t.Fatalf("%d rows: [%d] is %v, not %v", rows, i, got, want)
-			}
-		}
-	}
-}
+// none ends no text.
+const none = -1
 
-func TestLogitsThatAreNaNEndTheAnswer(t *testing.T) {
-	sizes := llama.Sizes{
+// smallModel has no meaning, but its tokens follow from all those before them.
+func smallModel(t *testing.T) *llama.Model {
+	t.Helper()
+	model, err := llama.New(llama.Sizes{
 		Dim: 16, Hidden: 16, Layers: 1, QueryHeads: 1, KVHeads: 1, Vocabulary: 9, Context: 64,
 		RotaryBase: 10000, Epsilon: 1e-5,
-	}
-	model, err := llama.New(sizes, func(name string, _, rows, columns int) ([]float32, error) {
+	}, func(_ string, _, rows, columns int) ([]float32, error) {
 		tensor := make([]float32, rows*columns)
 		for i := range tensor {
-			tensor[i] = float32(math.NaN())
+			tensor[i] = float32(i%5) - 2
 		}
 		return tensor, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := func([]int32) { t.Error("there is an answer") }
-	for limit, sentence := range map[int]string{
-		3: "is NaN", math.MaxInt: "over the model's 64", 64: "over the model's 64",
-	} {
-		_, err := generate(model, []int32{3, 4}, limit, 1, told)
-		if err == nil || !strings.Contains(err.Error(), sentence) {
-			t.Errorf("%d tokens: %v, not %q", limit, err, sentence)
+	return model
+}
+
+// text has 40 tokens that all texts share, and some of its own.
+func text(own ...int32) []int32 {
+	var tokens []int32
+	for i := range int32(40) {
+		tokens = append(tokens, i*i%9)
+	}
+	return append(tokens, own...)
+}
+
+// The texts follow from prompts and seed alone, not from how the work is cut, nor from which of
+// them are suspended because there are too few blocks.
+func TestScheduleDoesNotShow(t *testing.T) {
+	model := smallModel(t)
+	prompts := [][]int32{text(3, 4), text(4, 5, 6, 7), {8}, text()}
+	for _, temperature := range []float64{0, 0.9} {
+		o := options{limit: 20, chunk: 64, temperature: temperature, topP: 0.9, seed: 1}
+		want := runTexts(t, model, prompts, none, &o)
+		o.chunk, o.blocks = 19, 5
+		s := runTexts(t, model, prompts, none, &o)
+		if s.suspensions == 0 || s.matched == 0 {
+			t.Errorf("%d suspensions, %d tokens matched", s.suspensions, s.matched)
+		}
+		for i, q := range s.sequences {
+			if expected := want.sequences[i].tokens; !reflect.DeepEqual(q.tokens, expected) {
+				t.Errorf("temperature %v: %v, expected %v", temperature, q.tokens, expected)
+			}
+		}
+	}
+}
+
+// Each call that computes logits returns a NaN once: the text of that call ends, with the tokens
+// that it had, and the others get the tokens that they have without it.
+func TestLogitsThatAreNaNEndOneText(t *testing.T) {
+	model := smallModel(t)
+	matmul, calls, bad := model.Matmul, 0, 0
+	model.Matmul = func(out, x, w []float32, inputs int) {
+		matmul(out, x, w, inputs)
+		if len(out) == model.Vocabulary {
+			if calls++; calls == bad {
+				out[7] = float32(math.NaN())
+			}
+		}
+	}
+	run := func() *scheduler {
+		calls = 0
+		o := options{limit: 5, chunk: 64, temperature: 0.8, topP: 1, seed: 1}
+		return runTexts(t, model, [][]int32{{3, 4}, {4, 5, 6, 7}, {8}}, none, &o)
+	}
+	whole := run()
+	if err := whole.failures(); err != nil {
+		t.Fatal(err)
+	}
+	for last := calls; bad < last; {
+		bad++
+		s, failed := run(), 0
+		for i, q := range s.sequences {
+			want := whole.sequences[i].tokens
+			if q.err != nil {
+				failed++
+				want = want[:len(q.tokens)]
+			}
+			if !reflect.DeepEqual(q.tokens, want) || q.session != nil {
+				t.Errorf("call %d: %+v, expected %v", bad, q, want)
+			}
+		}
+		err := s.failures()
+		if failed != 1 || !strings.Contains(err.Error(), "logit 7 of the model's 9 is NaN") {
+			t.Errorf("call %d: %d texts failed: %v", bad, failed, err)
+		}
+	}
+}
+
+// A text that never fits ends with its reason, and the others are computed.
+func TestATextThatIsTooLongEndsAlone(t *testing.T) {
+	model, short := smallModel(t), [][]int32{{3, 4}, {8}}
+	o := options{limit: 8, chunk: 64}
+	want := runTexts(t, model, short, none, &o).sequences
+	o.blocks = 2
+	s := runTexts(t, model, [][]int32{short[0], text(), short[1]}, none, &o)
+	err := s.failures()
+	if err == nil || !strings.HasPrefix(err.Error(), "answer 2: ") ||
+		strings.Contains(err.Error(), "answer 3") {
+		t.Error(err)
+	}
+	for i, q := range want {
+		if got := s.sequences[2*i]; !reflect.DeepEqual(got.tokens, q.tokens) {
+			t.Errorf("%v, expected %v", got.tokens, q.tokens)
+		}
+	}
+}
+
+func TestAnswersOverTheContextAreRefused(t *testing.T) {
+	for _, limit := range []int{63, math.MaxInt} {
+		_, err := newScheduler(smallModel(t), [][]int32{{3, 4}}, none, &options{limit: limit})
+		if err == nil || !strings.Contains(err.Error(), "over the model's 64") {
+			t.Errorf("%d tokens: %v", limit, err)
 		}
 	}
 }
@@ -173,6 +264,10 @@ func TestWrongFilesAndArguments(t *testing.T) {
 		"no such file":           {filepath.Join(directory, "none.gguf"), "3", "Why?"},
 		"the model " + garbage:   {garbage, "3", "Why?"},
 		`"0" is no number of to`: {garbage, "0", "Why?"},
+		"-chunk is 0":            {"-chunk", "0", garbage, "1", "Why?"},
+		"-temperature is NaN":    {"-temperature", "NaN", garbage, "1", "Why?"},
+		"-temperature is -1":     {"-temperature", "-1", garbage, "1", "Why?"},
+		"-top-p is NaN":          {"-top-p", "NaN", garbage, "1", "Why?"},
 	} {
 		if err := run(args); err == nil || !strings.Contains(err.Error(), sentence) {
 			t.Errorf("%v: %v, not %q", args, err, sentence)

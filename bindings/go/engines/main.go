@@ -1,39 +1,77 @@
-// Engines answers a question with a Llama model from a GGUF file: weights are multiplied by Gonum,
-// keys, values and attention are libpagedkv's.
+// Engines answers questions with a Llama model from a GGUF file, all at once: Gonum multiplies by
+// the weights; libpagedkv has the keys and values and computes attention.
 //
-//	go run . SmolLM2-135M-Instruct.Q4_1.gguf 64 "What is the capital of France?"
+//	go run . SmolLM2-135M-Instruct.Q4_1.gguf 64 "What is the capital of France?" "Why is it?"
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/pagedkv/pagedkv/bindings/go"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
 )
 
-const usage = "usage: engines MODEL.gguf TOKENS QUESTION..."
+const usage = "usage: engines [options] MODEL.gguf TOKENS QUESTION..."
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "engines:", err)
 		os.Exit(1)
 	}
 }
 
+type options struct {
+	limit, chunk      int
+	blocks, seed      uint64
+	temperature, topP float64
+}
+
+// parse returns the options, and the model and the questions.
+func parse(args []string) (o options, model string, questions []string, err error) {
+	flags := flag.NewFlagSet("engines", flag.ContinueOnError)
+	flags.IntVar(&o.chunk, "chunk", 512, "prompt tokens per step")
+	flags.Uint64Var(
+		&o.blocks, "blocks", 0, "blocks of 16 tokens in the cache (default: enough for all)",
+	)
+	flags.Float64Var(&o.temperature, "temperature", 0, "0: always the best token")
+	flags.Float64Var(&o.topP, "top-p", 0.9, "sample from the best tokens of this much probability")
+	flags.Uint64Var(&o.seed, "seed", 1, "of the draws")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, "", nil, err
+	}
+	if flags.NArg() < 3 {
+		return o, "", nil, fmt.Errorf(
+			"a model, a number of tokens and a question are needed\n%s", usage,
+		)
+	}
+	o.limit, err = strconv.Atoi(flags.Arg(1))
+	switch {
+	case err != nil || o.limit < 1:
+		err = fmt.Errorf("%q is no number of tokens\n%s", flags.Arg(1), usage)
+	case o.chunk < 1:
+		err = fmt.Errorf("-chunk is %d; it must be at least 1", o.chunk)
+	case !(o.temperature >= 0 && o.temperature <= 100) || !(o.topP >= 0 && o.topP <= 1):
+		err = fmt.Errorf(
+			"-temperature is %v and -top-p is %v; they must be 0 to 100 and 0 to 1", o.temperature,
+			o.topP,
+		)
+	}
+	return o, flags.Arg(0), flags.Args()[2:], err
+}
+
 func run(args []string) error {
-	if len(args) < 3 {
-		return fmt.Errorf("a model, a number of tokens and a question are needed\n%s", usage)
+	o, path, questions, err := parse(args)
+	if err != nil {
+		return err
 	}
-	limit, err := strconv.Atoi(args[1])
-	if err != nil || limit < 1 {
-		return fmt.Errorf("%q is no number of tokens\n%s", args[1], usage)
-	}
-	file, err := openFile(args[0])
+	file, err := openFile(path)
 	if err != nil {
 		return err
 	}
@@ -46,109 +84,56 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	prompt, err := words.question(strings.Join(args[2:], " "))
+	prompts := make([][]int32, len(questions))
+	for i, question := range questions {
+		if prompts[i], err = words.question(question); err != nil {
+			return err
+		}
+	}
+	s, err := newScheduler(model, prompts, words.end, &o)
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
-	var first time.Time
-	var told string
-	answer, err := generate(model, prompt, limit, words.end, func(answer []int32) {
-		if first.IsZero() {
-			first = time.Now()
+	defer s.cache.Close()
+	begin, first := time.Now(), time.Duration(0)
+	tell := teller(words, s.sequences[0])
+	s.told = func() {
+		if first == 0 && len(s.sequences[0].answer()) > 0 {
+			first = time.Since(begin)
 		}
-		text := words.text(answer)
-		if utf8.ValidString(text) {
+		if len(questions) == 1 {
+			tell()
+		}
+	}
+	if err := s.run(); err != nil {
+		return err
+	}
+	if err := s.cache.Validate(); err != nil {
+		return err
+	}
+	in, out := 0, 0
+	for i, q := range s.sequences {
+		if len(questions) > 1 {
+			fmt.Printf("---- %s ----\n%s\n", questions[i], words.text(q.answer()))
+		}
+		in, out = in+q.prompt, out+len(q.answer())
+	}
+	fmt.Printf(
+		"\n\n%d tokens in (%d found cached), first word after %.2f s, "+
+			"%d tokens out in %d steps, %.1f per second, %d suspensions\n",
+		in, s.matched, first.Seconds(), out, s.passes,
+		float64(out)/time.Since(begin).Seconds(), s.suspensions,
+	)
+	return s.failures()
+}
+
+// teller returns a function that prints what is new in an answer, in whole characters.
+func teller(words *words, q *sequence) func() {
+	told := ""
+	return func() {
+		if text := words.text(q.answer()); utf8.ValidString(text) {
 			fmt.Print(text[len(told):])
 			told = text
 		}
-	})
-	if err != nil {
-		return err
 	}
-	fmt.Printf(
-		"\n\n%d tokens in, first word after %.2f s, %d tokens out, %.1f tokens per second\n",
-		len(prompt), first.Sub(begin).Seconds(), len(answer),
-		float64(len(answer)-1)/time.Since(first).Seconds(),
-	)
-	return nil
-}
-
-// generate goes on with the most probable tokens until one of them ends the text. told gets the
-// answer so far after each.
-func generate(
-	model *llama.Model, prompt []int32, limit int, end int32, told func(answer []int32),
-) ([]int32, error) {
-	if limit > model.Context-len(prompt) {
-		return nil, fmt.Errorf(
-			"%d tokens of the question and %d of the answer are over the model's %d", len(prompt),
-			limit, model.Context,
-		)
-	}
-	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{
-			Layers:     model.Layers,
-			QueryHeads: model.QueryHeads,
-			KVHeads:    model.KVHeads,
-			KeyDim:     model.HeadDim,
-		}},
-		Blocks: uint64(len(prompt)+limit+15) / 16,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer cache.Close()
-	session, err := cache.OpenSession(nil)
-	if err != nil {
-		return nil, err
-	}
-	defer session.Close()
-	var answer []int32
-	for tokens, position := prompt, 0; len(answer) < limit; position += len(tokens) {
-		if position > 0 {
-			tokens = answer[len(answer)-1:]
-		}
-		next, err := step(model, cache, session, tokens, position)
-		if err != nil {
-			return nil, err
-		}
-		if next == end {
-			break
-		}
-		answer = append(answer, next)
-		told(answer)
-	}
-	return answer, nil
-}
-
-// step computes tokens that begin at a position, and returns the most probable next one.
-func step(
-	model *llama.Model, cache *pagedkv.Cache, session *pagedkv.Session, tokens []int32, position int,
-) (int32, error) {
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: len(tokens)})
-	if err != nil {
-		return 0, err
-	}
-	positions := make([]int, len(tokens))
-	for i := range positions {
-		positions[i] = position + i
-	}
-	x, err := model.Forward(tokens, positions, func(layer int, q, k, v, out []float32) error {
-		if err := batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v)); err != nil {
-			return err
-		}
-		return batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil)
-	})
-	best := 0
-	if err == nil {
-		best, err = llama.Best(model.Logits(x, len(tokens)-1))
-	}
-	if err == nil {
-		err = batch.Commit(tokens) // behind it nothing fails
-	}
-	if err != nil {
-		_ = batch.Close() // takes the step back; the error before says why
-		return 0, err
-	}
-	return int32(best), nil
 }

@@ -3,11 +3,12 @@ package llama
 import (
 	"fmt"
 	"math"
-	"runtime"
-	"sync"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Attend stores a layer's keys and values of all rows and writes what attention makes of the
+// Attend stores the keys and values of all rows in one layer, and writes the attention of the
 // queries to out.
 type Attend func(layer int, q, k, v, out []float32) error
 
@@ -51,15 +52,16 @@ func (m *Model) Forward(tokens []int32, positions []int, attend Attend) ([]float
 	return x, nil
 }
 
-// Logits of one row of what Forward gave.
+// Logits returns the logits of one row of Forward's result.
 func (m *Model) Logits(x []float32, row int) []float32 {
 	normed, logits := make([]float32, m.Dim), make([]float32, m.Vocabulary)
 	m.rmsNorm(normed, x[row*m.Dim:][:m.Dim], m.finalNorm)
-	m.Matmul(logits, normed, m.classifier, m.Dim)
+	m.Matmul(logits, normed, m.embedding, m.Dim)
 	return logits
 }
 
-// Best is the first of the largest logits. An error: one is NaN, or the largest is infinite.
+// Best returns the index of the largest logit, the first of equal ones. It fails if a logit is NaN
+// or the largest is infinite.
 func Best(logits []float32) (int, error) {
 	best := 0
 	for i, logit := range logits {
@@ -90,7 +92,7 @@ func (m *Model) rmsNorm(out, x, weight []float32) {
 	}
 }
 
-// rotation gives cosine and sine of every row and pair.
+// rotation returns the cosine and sine of every row and pair.
 func (m *Model) rotation(positions []int) []float32 {
 	out := make([]float32, 0, len(positions)*m.HeadDim)
 	for _, position := range positions {
@@ -121,48 +123,14 @@ func add(x, y []float32) {
 	}
 }
 
-// matmul computes out[row][column] = x[row] . w[column] for rows of `inputs` values; the CPUs
-// share the columns.
+// matmul is a Matmul by Gonum.
 func matmul(out, x, w []float32, inputs int) {
-	columns := len(w) / inputs
-	parts := runtime.GOMAXPROCS(0)
-	if len(x)*columns < 1<<20 {
-		parts = 1
+	rows, columns := len(x)/inputs, len(w)/inputs
+	if rows == 1 {
+		gonum.Implementation{}.Sgemv(blas.NoTrans, columns, inputs, 1, w, inputs, x, 1, 0, out, 1)
+		return
 	}
-	var group sync.WaitGroup
-	for part := 0; part < parts; part++ {
-		group.Add(1)
-		work := func(first, end int) {
-			defer group.Done()
-			for column := first; column < end; column++ {
-				weights := w[column*inputs:][:inputs]
-				for row, at := 0, column; at < len(out); row, at = row+1, at+columns {
-					out[at] = dot(x[row*inputs:][:inputs], weights)
-				}
-			}
-		}
-		first, end := part*columns/parts, (part+1)*columns/parts
-		if part == parts-1 {
-			work(first, end)
-		} else {
-			go work(first, end)
-		}
-	}
-	group.Wait()
-}
-
-func dot(a, b []float32) float32 {
-	var s0, s1, s2, s3 float32
-	b = b[:len(a)]
-	for ; len(a) >= 4; a, b = a[4:], b[4:] {
-		b := b[:4]
-		s0 += a[0] * b[0]
-		s1 += a[1] * b[1]
-		s2 += a[2] * b[2]
-		s3 += a[3] * b[3]
-	}
-	for i := range a {
-		s0 += a[i] * b[i]
-	}
-	return s0 + s1 + s2 + s3
+	gonum.Implementation{}.Sgemm(
+		blas.NoTrans, blas.Trans, rows, columns, inputs, 1, x, inputs, w, inputs, 0, out, columns,
+	)
 }

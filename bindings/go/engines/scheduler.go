@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
-	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go/engines/llama"
 )
 
 type state int
@@ -18,8 +18,8 @@ const (
 	done
 )
 
-// sequence is one text: its tokens, and how many of them are in the cache. err is why it ended
-// early.
+// sequence is one text: its tokens, and how many of them are in the cache. If it ends early, err
+// says why.
 type sequence struct {
 	state   state
 	session *pagedkv.Session
@@ -38,12 +38,52 @@ type scheduler struct {
 	cache     *pagedkv.Cache
 	sequences []*sequence
 	chunk     int
+	end       int32  // the token that ends a text
+	told      func() // called after each pass
 	// A sequence was suspended and none has ended since, so a new one would be suspended next.
 	full        bool
 	passes      int
 	matched     int
 	suspensions int
 }
+
+// newScheduler makes a cache for the texts. It refuses texts that could exceed the model's context.
+func newScheduler(
+	model *llama.Model, prompts [][]int32, end int32, o *options,
+) (*scheduler, error) {
+	s := &scheduler{model: model, chunk: o.chunk, end: end, told: func() {}}
+	ample := uint64(0)
+	for i, prompt := range prompts {
+		if o.limit > model.Context-len(prompt) {
+			return nil, fmt.Errorf(
+				"%d tokens of the question and %d of the answer are over the model's %d",
+				len(prompt), o.limit, model.Context,
+			)
+		}
+		limit := len(prompt) + o.limit
+		s.sequences = append(s.sequences, &sequence{
+			tokens: prompt, prompt: len(prompt), limit: limit,
+			sampler: newSampler(o.temperature, o.topP, o.seed, uint64(i)),
+		})
+		ample += uint64(limit+15) / 16
+	}
+	if o.blocks != 0 {
+		ample = o.blocks
+	}
+	var err error
+	s.cache, err = pagedkv.NewCache(pagedkv.CacheConfig{
+		Groups: []pagedkv.LayerGroup{{
+			Layers: model.Layers, QueryHeads: model.QueryHeads, KVHeads: model.KVHeads,
+			KeyDim: model.HeadDim,
+		}},
+		Blocks: ample,
+		Prefix: &pagedkv.PrefixConfig{},
+	})
+	return s, err
+}
+
+// answer returns the tokens after the prompt.
+func (q *sequence) answer() []int32 { return q.tokens[q.prompt:] }
 
 // run computes all texts. A text that cannot continue ends with its reason; the others go on.
 func (s *scheduler) run() error {
@@ -76,6 +116,7 @@ func (s *scheduler) run() error {
 			return err
 		}
 		s.passes++
+		s.told()
 	}
 }
 
@@ -100,7 +141,7 @@ func (s *scheduler) failures() error {
 	var reasons []string
 	for i, q := range s.sequences {
 		if q.err != nil {
-			reasons = append(reasons, fmt.Sprintf("session %d: %v", i+1, q.err))
+			reasons = append(reasons, fmt.Sprintf("answer %d: %v", i+1, q.err))
 		}
 	}
 	if reasons == nil {
@@ -109,8 +150,8 @@ func (s *scheduler) failures() error {
 	return errors.New(strings.Join(reasons, "\n"))
 }
 
-// admit resumes suspended sequences, in order, and opens a session only if none is behind: so later
-// ones find what the texts share in the prefix index.
+// admit resumes suspended sequences, in order. It opens a session only if no other one is behind,
+// so that later ones find in the prefix index what the texts share.
 func (s *scheduler) admit() error {
 	if s.full && s.running() > 0 {
 		return nil
@@ -182,7 +223,7 @@ func (s *scheduler) plan() (owners []*sequence, steps []pagedkv.Step) {
 func (s *scheduler) suspend(steps []pagedkv.Step) error {
 	victims, err := s.cache.ChooseVictims(steps...)
 	if err != nil {
-		return fmt.Errorf("a session cannot go on even alone: %w", err)
+		return fmt.Errorf("an answer cannot go on even alone: %w", err)
 	}
 	for _, victim := range victims {
 		for _, q := range s.sequences {
@@ -242,7 +283,7 @@ func (s *scheduler) choose(x []float32, owners []*sequence, steps []pagedkv.Step
 				next.err, next.state = err, done
 			} else {
 				next.sampler = sampler
-				next.take(token)
+				next.take(token, s.end)
 			}
 		}
 		taken[i] = next
@@ -250,9 +291,12 @@ func (s *scheduler) choose(x []float32, owners []*sequence, steps []pagedkv.Step
 	return taken
 }
 
-func (q *sequence) take(token int32) {
-	q.tokens = append(q.tokens, token)
-	if len(q.tokens) == q.limit || token == llama.Begin || token == llama.End {
+// take appends a token; the one that ends the text is not a part of it.
+func (q *sequence) take(token, end int32) {
+	if token != end {
+		q.tokens = append(q.tokens, token)
+	}
+	if token == end || len(q.tokens) == q.limit {
 		q.state = done
 	}
 }

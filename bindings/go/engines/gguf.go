@@ -7,10 +7,8 @@ import (
 	"os"
 
 	gguf "github.com/gpustack/gguf-parser-go"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/gonum"
 
-	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go/engines/llama"
 )
 
 // names says what llama.cpp calls the tensors of a Llama model.
@@ -125,12 +123,7 @@ func (f *file) model() (*llama.Model, error) {
 		}
 		*to = float64(number)
 	}
-	model, err := llama.New(sizes, f.tensor)
-	if err != nil {
-		return nil, err
-	}
-	model.Matmul = multiply
-	return model, nil
+	return llama.New(sizes, f.tensor)
 }
 
 // tensor reads one, whatever its type.
@@ -224,16 +217,4 @@ func half(data []byte) float32 {
 		return math.Float32frombits(sign | 255<<23 | fraction<<13)
 	}
 	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
-}
-
-// multiply is llama.Matmul by Gonum.
-func multiply(out, x, w []float32, inputs int) {
-	rows, columns := len(x)/inputs, len(w)/inputs
-	if rows == 1 {
-		gonum.Implementation{}.Sgemv(blas.NoTrans, columns, inputs, 1, w, inputs, x, 1, 0, out, 1)
-		return
-	}
-	gonum.Implementation{}.Sgemm(
-		blas.NoTrans, blas.Trans, rows, columns, inputs, 1, x, inputs, w, inputs, 0, out, columns,
-	)
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"sort"
 
-	"github.com/pagedkv/pagedkv/bindings/go/internal/llama"
+	"github.com/pagedkv/pagedkv/bindings/go/engines/llama"
 )
 
 // sampler chooses the next token; its draws depend only on the seed and the session's number.
@@ -28,7 +28,7 @@ func (s *sampler) random() uint64 {
 	return z ^ z>>31
 }
 
-// next gives a token, and what the sampler is after it.
+// next returns a token, and the sampler for the token after it.
 func (s sampler) next(logits []float32) (int32, sampler, error) {
 	best, err := llama.Best(logits)
 	if err != nil || s.temperature <= 0 {
