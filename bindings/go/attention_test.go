@@ -15,16 +15,9 @@ const attentionTokens = 37
 func begun(t *testing.T, cache *pagedkv.Cache) (*pagedkv.Batch, []uint64) {
 	t.Helper()
 	rows := histories(numbered(5, attentionTokens))
-	batch, err := cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: attentionTokens})
-	must(t, err)
+	batch := begin(t, cache, step(open(t, cache), attentionTokens))
 	for layer := 0; layer < 2; layer++ {
-		must(
-			t,
-			batch.Write(
-				layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)),
-				pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32)),
-			),
-		)
+		write(t, batch, layer, rows)
 	}
 	return batch, rows
 }
@@ -51,8 +44,8 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{})
 	batch, rows := begun(t, cache)
 	defer batch.Close()
-	k := pagedkv.Float32(rowsOf(rows, kindK, 0, 2, 32))
-	short := pagedkv.Float32(make([]float32, attentionTokens*64-1))
+	k := f32(rowsOf(rows, kindK, 0, 2, 32))
+	short := f32(make([]float32, attentionTokens*64-1))
 	refused(
 		t, batch.Write(0, short, k), pagedkv.ErrInvalidArgument, "k: 37 rows of 2 heads of 32 dims",
 		"need 2368 elements, the slice has 2367",
@@ -74,8 +67,8 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	refused(t, batch.Write(0, k, pagedkv.Tensor{}), pagedkv.ErrInvalidArgument, "v is NULL")
 	refused(t, batch.Write(2, k, k), pagedkv.ErrOutOfRange)
 	refused(t, batch.Write(1<<32, k, k), pagedkv.ErrOutOfRange, "4294967296")
-	q := pagedkv.Float32(make([]float32, attentionTokens*128))
-	out := pagedkv.Float32(make([]float32, attentionTokens*128))
+	q := f32(make([]float32, attentionTokens*128))
+	out := f32(make([]float32, attentionTokens*128))
 	refused(t, batch.Attend(0, k, out, nil), pagedkv.ErrInvalidArgument, "q: 37 rows of 4 heads")
 	refused(t, batch.Attend(0, q, k, nil), pagedkv.ErrInvalidArgument, "out: 37 rows of 4 heads")
 	refused(
@@ -96,7 +89,7 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	)
 	session := open(t, cache)
 	refused(
-		t, session.Append(0, 5, short, pagedkv.Float32(make([]float32, 319))),
+		t, session.Append(0, 5, short, f32(make([]float32, 319))),
 		pagedkv.ErrInvalidArgument, "v: 5 rows", "need 320",
 	)
 	refused(t, session.Append(0, -5, k, k), pagedkv.ErrInvalidArgument, "-5")
@@ -116,21 +109,16 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 	}
 	session := open(t, cache)
 	for layer := 0; layer < 2; layer++ {
-		must(
-			t,
-			session.Append(
-				layer, n, pagedkv.Float32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16),
-			),
-		)
+		must(t, session.Append(layer, n, f32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16)))
 	}
 	gotK, gotV := make([]float32, len(k)), make([]float32, len(v))
-	must(t, session.Read(1, 0, n, pagedkv.Float32(gotK), pagedkv.Float32(gotV)))
+	must(t, session.Read(1, 0, n, f32(gotK), f32(gotV)))
 	ones := make([]uint16, 64)
 	for i := range ones {
 		ones[i] = 0x3C00 // 1 in binary16
 	}
 	for layer := 0; layer < 2; layer++ {
-		must(t, session.Append(layer, 1, pagedkv.Float32(k[:64]), pagedkv.Float16(ones)))
+		must(t, session.Append(layer, 1, f32(k[:64]), pagedkv.Float16(ones)))
 	}
 	for i := range k {
 		if gotK[i] != k[i] || gotV[i] != math.Float32frombits(uint32(bf16[i])<<16) {
@@ -153,13 +141,8 @@ func TestStatelessAttention(t *testing.T) {
 		cache := newCache(t, pagedkv.CacheConfig{Layout: layout})
 		batch, rows := begun(t, cache)
 		q := rowsOf(rows, kindQ, 1, 4, 32)
-		want, lse := make([]float32, len(q)), make([]float32, attentionTokens*4)
-		must(
-			t,
-			batch.Attend(
-				1, pagedkv.Float32(q), pagedkv.Float32(want), &pagedkv.AttentionParams{LSE: lse},
-			),
-		)
+		lse := make([]float32, attentionTokens*4)
+		want := attend(t, batch, 1, q, &pagedkv.AttentionParams{LSE: lse})
 		_, blocks, _, err := batch.KVIndices(0, pagedkv.IndexBlocks)
 		must(t, err)
 		table := make([]uint32, len(blocks))
@@ -177,7 +160,7 @@ func TestStatelessAttention(t *testing.T) {
 		view, err := cache.KVView(1)
 		must(t, err)
 		out := make([]float32, len(q))
-		must(t, pagedkv.Attention(view, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil))
+		must(t, pagedkv.Attention(view, sequences, f32(q), f32(out), nil))
 		near(t, "over the cache's memory", out, want)
 		must(t, batch.Abort())
 
@@ -186,20 +169,18 @@ func TestStatelessAttention(t *testing.T) {
 			for i := range table {
 				table[i] = uint32(i)
 			}
-			must(
-				t, pagedkv.Attention(own, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil),
-			)
+			must(t, pagedkv.Attention(own, sequences, f32(q), f32(out), nil))
 			near(t, "over Go's memory", out, want)
 			mergeTwoParts(t, own, q, want, lse)
 			cut := own
 			cut.K = pagedkv.MemoryOf(make([]float32, attentionTokens*64-1))
 			refused(
-				t, pagedkv.Attention(cut, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil),
+				t, pagedkv.Attention(cut, sequences, f32(q), f32(out), nil),
 				pagedkv.ErrInvalidArgument, "K reaches over 9472 bytes",
 			)
 			sequences.BlockTables = table[1:]
 			refused(
-				t, pagedkv.Attention(own, sequences, pagedkv.Float32(q), pagedkv.Float32(out), nil),
+				t, pagedkv.Attention(own, sequences, f32(q), f32(out), nil),
 				pagedkv.ErrInvalidArgument, "BlockTables",
 			)
 		}
@@ -209,16 +190,14 @@ func TestStatelessAttention(t *testing.T) {
 // plainView is the rows as one block in Go's memory.
 func plainView(rows []uint64) pagedkv.KVView {
 	return pagedkv.KVView{
-		DType:     pagedkv.F32,
-		Layout:    pagedkv.LayoutPlain,
-		BlockSize: attentionTokens,
-		KVHeads:   2,
-		KeyDim:    32,
-		ValueDim:  32,
-		Blocks:    1,
-		K: pagedkv.MemoryOf(
-			rowsOf(rows, kindK, 1, 2, 32),
-		),
+		DType:        pagedkv.F32,
+		Layout:       pagedkv.LayoutPlain,
+		BlockSize:    attentionTokens,
+		KVHeads:      2,
+		KeyDim:       32,
+		ValueDim:     32,
+		Blocks:       1,
+		K:            pagedkv.MemoryOf(rowsOf(rows, kindK, 1, 2, 32)),
 		V:            pagedkv.MemoryOf(rowsOf(rows, kindV, 1, 2, 32)),
 		KBlockStride: attentionTokens * 64,
 		KRowStride:   64,
@@ -246,7 +225,7 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 			length = attentionTokens - first
 		}
 		out := make([]float32, 128)
-		states[i] = pagedkv.State{Out: pagedkv.Float32(out), LSE: make([]float32, 4)}
+		states[i] = pagedkv.State{Out: f32(out), LSE: make([]float32, 4)}
 		sequences := pagedkv.Sequences{
 			QueryHeads:       4,
 			QueryLengths:     []uint32{1},
@@ -257,18 +236,18 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 		must(
 			t,
 			pagedkv.Attention(
-				part, sequences, pagedkv.Float32(q[last:]), states[i].Out,
+				part, sequences, f32(q[last:]), states[i].Out,
 				&pagedkv.AttentionParams{LSE: states[i].LSE},
 			),
 		)
 	}
 	merged, mergedLSE := make([]float32, 128), make([]float32, 4)
-	must(t, pagedkv.MergeStates(states, 1, 4, 32, pagedkv.Float32(merged), mergedLSE))
+	must(t, pagedkv.MergeStates(states, 1, 4, 32, f32(merged), mergedLSE))
 	near(t, "merged", merged, want[last:])
 	near(t, "LSE", mergedLSE, lse[len(lse)-4:])
 	states[1].LSE = states[1].LSE[:3]
 	refused(
-		t, pagedkv.MergeStates(states, 1, 4, 32, pagedkv.Float32(merged), nil),
+		t, pagedkv.MergeStates(states, 1, 4, 32, f32(merged), nil),
 		pagedkv.ErrInvalidArgument, "LSE has 3 entries",
 	)
 }
@@ -292,27 +271,13 @@ func TestTreesOfSpeculativeTokens(t *testing.T) {
 	tokens := []int32{50, 51, 52}
 	rows := histories([]int32{1, 2, 3, 50, 51, 52})[3:]
 	rows[2] = histories([]int32{1, 2, 3, 50, 52})[4]
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 3})
-	must(t, err)
+	batch := begin(t, cache, step(session, 3))
 	defer batch.Close()
 	var tree []float32
 	for layer := 0; layer < 2; layer++ {
-		must(
-			t,
-			batch.Write(
-				layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)),
-				pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32)),
-			),
-		)
-		out := make([]float32, 3*128)
-		must(
-			t,
-			batch.Attend(
-				layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out),
-				maskedBy([]uint64{1, 3, 5}),
-			),
-		)
-		tree = append(tree, out[2*128:]...)
+		write(t, batch, layer, rows)
+		q := rowsOf(rows, kindQ, layer, 4, 32)
+		tree = append(tree, attend(t, batch, layer, q, maskedBy([]uint64{1, 3, 5}))[2*128:]...)
 	}
 	must(t, batch.Accept(0, []uint32{0, 2}))
 	must(t, batch.Commit(tokens))

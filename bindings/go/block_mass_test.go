@@ -18,10 +18,9 @@ func TestBlockMass(t *testing.T) {
 		}
 		return made
 	}
-	batch, err := cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: 40})
-	must(t, err)
-	must(t, batch.Write(0, pagedkv.Float32(numbers(40*16)), pagedkv.Float32(numbers(40*16))))
-	q, out := pagedkv.Float32(numbers(40*2*16)), pagedkv.Float32(make([]float32, 40*2*16))
+	batch := begin(t, cache, step(open(t, cache), 40))
+	must(t, batch.Write(0, f32(numbers(40*16)), f32(numbers(40*16))))
+	q, out := f32(numbers(40*2*16)), f32(make([]float32, 40*2*16))
 	for queries, whole := range map[int]float64{0: 40, 7: 7} {
 		mass := make([]float32, 2*3)
 		must(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{

@@ -64,10 +64,9 @@ func stepOverBlocks(
 	rows := histories(numbered(5, chosenTokens))
 	before := chosenTokens - chosenNew
 	extend(t, session, numbered(5, before))
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: chosenNew})
-	must(t, err)
+	batch = begin(t, cache, step(session, chosenNew))
 	k, v = rowsOf(rows, kindK, 0, 2, 32), rowsOf(rows, kindV, 0, 2, 32)
-	must(t, batch.Write(0, pagedkv.Float32(k[before*64:]), pagedkv.Float32(v[before*64:])))
+	must(t, batch.Write(0, f32(k[before*64:]), f32(v[before*64:])))
 	return batch, rowsOf(rows[before:], kindQ, 0, 4, 32), k, v
 }
 
@@ -76,10 +75,7 @@ func TestChosenBlocks(t *testing.T) {
 	defer batch.Close()
 	attend := func(blocks *pagedkv.ChosenBlocks) []float32 {
 		t.Helper()
-		out := make([]float32, len(q))
-		params := pagedkv.AttentionParams{ChosenBlocks: blocks}
-		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))
-		return out
+		return attend(t, batch, 0, q, &pagedkv.AttentionParams{ChosenBlocks: blocks})
 	}
 	for _, always := range []struct{ first, last, firstBlocks, lastBlocks int }{
 		{0, 0, 1, 1},
@@ -168,7 +164,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 	} {
 		out := make([]float32, len(q))
 		params := pagedkv.AttentionParams{ChosenBlocks: &wrong.blocks}
-		err := batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params)
+		err := batch.Attend(0, f32(q), f32(out), &params)
 		refused(t, err, wrong.status, wrong.part)
 	}
 }

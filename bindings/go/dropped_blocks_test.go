@@ -13,8 +13,7 @@ func TestDropBlocks(t *testing.T) {
 		Storage: pagedkv.StorageNone, Blocks: 16,
 	})
 	session := open(t, cache)
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 100})
-	must(t, err)
+	batch := begin(t, cache, step(session, 100))
 	must(t, batch.Commit(nil))
 
 	must(t, session.DropBlocks(0, []uint32{1, 3}))

@@ -27,12 +27,12 @@ func smallCache(blocks uint64, prefix *pagedkv.PrefixConfig) *pagedkv.Cache {
 
 // compute is a step of one session: it writes rows of zeros for the tokens.
 func compute(cache *pagedkv.Cache, session *pagedkv.Session, tokens []int32) error {
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: len(tokens)})
+	batch, err := cache.Begin(step(session, len(tokens)))
 	if err != nil {
 		return err
 	}
 	defer batch.Close()
-	rows := pagedkv.Float32(make([]float32, len(tokens)*16))
+	rows := f32(make([]float32, len(tokens)*16))
 	if err := batch.Write(0, rows, rows); err != nil {
 		return err
 	}
@@ -49,11 +49,11 @@ func Example() {
 	q, out := make([]float32, 2*16), make([]float32, 2*16)
 	v[0], v[16] = 1, 3 // all keys alike: attention gives the mean of the values so far
 
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 2})
+	batch, err := cache.Begin(step(session, 2))
 	check(err)
 	defer batch.Close()
-	check(batch.Write(0, pagedkv.Float32(k), pagedkv.Float32(v)))
-	check(batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), nil))
+	check(batch.Write(0, f32(k), f32(v)))
+	check(batch.Attend(0, f32(q), f32(out), nil))
 	check(batch.Commit([]int32{7, 8}))
 
 	length, err := session.Length()
@@ -89,7 +89,7 @@ func ExampleCache_ChooseVictims() {
 	check(compute(cache, other, make([]int32, 20)))
 
 	requests := map[pagedkv.SessionID]*pagedkv.Session{urgent.ID(): urgent, other.ID(): other}
-	victims, err := cache.ChooseVictims(pagedkv.Step{Session: urgent, NewTokens: 20})
+	victims, err := cache.ChooseVictims(step(urgent, 20))
 	check(err)
 	for _, id := range victims {
 		fmt.Println("the other one is suspended:", requests[id] == other)

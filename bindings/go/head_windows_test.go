@@ -11,7 +11,7 @@ func TestHeadWindows(t *testing.T) {
 	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
 	attend := func(params pagedkv.AttentionParams) []float32 {
 		out := make([]float32, chosenNew*4*32)
-		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))
+		must(t, batch.Attend(0, f32(q), f32(out), &params))
 		return out
 	}
 	windows := []uint32{30, 0}
@@ -33,16 +33,16 @@ func TestHeadWindows(t *testing.T) {
 		{HeadSinks: []uint32{1, 2, 3}},
 		{ChosenBlocks: &pagedkv.ChosenBlocks{Together: true}},
 	} {
-		out := pagedkv.Float32(make([]float32, chosenNew*4*32))
-		refused(t, batch.Attend(0, pagedkv.Float32(q), out, &wrong), pagedkv.ErrInvalidArgument)
+		out := f32(make([]float32, chosenNew*4*32))
+		refused(t, batch.Attend(0, f32(q), out, &wrong), pagedkv.ErrInvalidArgument)
 	}
 }
 
 func TestATreeChoosesTogether(t *testing.T) {
 	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
 	chosen := make([]uint32, chosenNew*2*chosenTop)
-	out := pagedkv.Float32(make([]float32, chosenNew*4*32))
-	must(t, batch.Attend(0, pagedkv.Float32(q), out, &pagedkv.AttentionParams{
+	out := f32(make([]float32, chosenNew*4*32))
+	must(t, batch.Attend(0, f32(q), out, &pagedkv.AttentionParams{
 		Mask:         &pagedkv.Mask{Parents: []int32{-1, 0}},
 		ChosenBlocks: &pagedkv.ChosenBlocks{Top: chosenTop, Together: true, Chosen: chosen},
 	}))
@@ -64,7 +64,7 @@ func TestNoSinksInALayerWithSinks(t *testing.T) {
 		{HeadSinks: []uint32{pagedkv.NoHeadSinks, pagedkv.NoHeadSinks}},
 	} {
 		outs[i] = make([]float32, chosenNew*4*32)
-		must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(outs[i]), &params))
+		must(t, batch.Attend(0, f32(q), f32(outs[i]), &params))
 	}
 	same(t, outs[2], outs[1]...)
 	if outs[1][0] == outs[0][0] {

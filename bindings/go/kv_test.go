@@ -41,8 +41,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		}
 		size, err := view.Plan(nil)
 		must(t, err)
-		_, err = view.Plan(make([]byte, size-1))
-		refused(t, err, pagedkv.ErrInvalidArgument, "the slice has")
+		refused(t, errorOf(view.Plan(make([]byte, size-1))), pagedkv.ErrInvalidArgument, "the slice has")
 		_, err = view.Plan(make([]byte, size))
 		must(t, err)
 		sequences := pagedkv.Sequences{
@@ -53,7 +52,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		for i := range values {
 			values[i] = float32(i / 16)
 		}
-		k, v, to := pagedkv.Float32(keys), pagedkv.Float32(values), pagedkv.Float32(out)
+		k, v, to := f32(keys), f32(values), f32(out)
 		must(t, compute.Write(view, sequences, k, v))
 		must(t, compute.Attention(view, sequences, k, to, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 1, 3)
@@ -91,13 +90,13 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		wide, wideOut := make([]float32, 96), make([]float32, 96)
 		copy(wide, values[:48])
 		copy(wide[80:], values[48:])
-		zeros := pagedkv.Float32(make([]float32, 96)).Padded(3)
+		zeros := f32(make([]float32, 96)).Padded(3)
 		must(t, pagedkv.WriteSlots(view, []int64{32, pagedkv.NoSlot, 33, 34}, k, k))
-		must(t, pagedkv.Write(view, left, zeros, pagedkv.Float32(wide).Padded(3)))
-		must(t, pagedkv.Attention(view, left, zeros, pagedkv.Float32(wideOut).Padded(3), nil))
+		must(t, pagedkv.Write(view, left, zeros, f32(wide).Padded(3)))
+		must(t, pagedkv.Attention(view, left, zeros, f32(wideOut).Padded(3), nil))
 		same(t, means(wideOut, 0, 1, 2, 3, 5), 0, 0.5, 1, 0, 3)
 		refused(
-			t, pagedkv.Write(view, left, zeros, pagedkv.Float32(wide[1:]).Padded(3)),
+			t, pagedkv.Write(view, left, zeros, f32(wide[1:]).Padded(3)),
 			pagedkv.ErrInvalidArgument, "v: 6 rows", "the slice has 95",
 		)
 		left.FirstRows = left.FirstRows[:1]
@@ -110,14 +109,14 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		first.QueryPositions = []int64{1, 1, 0, 0}
 		must(t, pagedkv.Attention(view, first, k, to, nil))
 		same(t, means(out, 0, 1, 2, 3), 0.5, 0.5, 0, 3)
-		must(t, pagedkv.ReadSlots(view, []int64{34, 16}, pagedkv.Tensor{}, pagedkv.Float32(out[:32])))
+		must(t, pagedkv.ReadSlots(view, []int64{34, 16}, pagedkv.Tensor{}, f32(out[:32])))
 		same(t, means(out, 0, 1), 2, 3)
 		refused(
 			t, pagedkv.WriteSlots(view, []int64{0, 64, 1, 2}, k, v), pagedkv.ErrOutOfRange, "64",
 		)
 	}
-	_, err = (&pagedkv.KVView{DType: pagedkv.F32, BlockSize: 16}).Plan(nil)
-	refused(t, err, pagedkv.ErrInvalidArgument)
+	empty := pagedkv.KVView{DType: pagedkv.F32, BlockSize: 16}
+	refused(t, errorOf(empty.Plan(nil)), pagedkv.ErrInvalidArgument)
 }
 
 // A rotation is in what is stored, and in nothing that is read.
@@ -159,7 +158,7 @@ func TestRotations(t *testing.T) {
 		_, err = view.Plan(make([]byte, size))
 		must(t, err)
 		read := make([]float32, 32)
-		given, to := pagedkv.Float32(rows), pagedkv.Float32(read)
+		given, to := f32(rows), f32(read)
 		must(t, pagedkv.WriteSlots(view, []int64{0, 5}, given, given))
 		must(t, pagedkv.ReadSlots(view, []int64{0, 5}, to, pagedkv.Tensor{}))
 		for i, want := range rows {
@@ -172,17 +171,16 @@ func TestRotations(t *testing.T) {
 		Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 32, Rotation: pagedkv.RotationMatrix,
 		KeyRotation: exchange,
 	}
-	_, err := pagedkv.NewCache(pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{short}, Blocks: 4})
-	refused(t, err, pagedkv.ErrInvalidArgument, "KeyRotation has 256 elements, not 32 * 32")
+	config := pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{short}, Blocks: 4}
+	refused(
+		t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument,
+		"KeyRotation has 256 elements, not 32 * 32",
+	)
 }
 
 func TestBatchesTakePaddedRows(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{})
-	batch, err := cache.Begin(
-		pagedkv.Step{Session: open(t, cache), NewTokens: 2},
-		pagedkv.Step{Session: open(t, cache), NewTokens: 1},
-	)
-	must(t, err)
+	batch := begin(t, cache, step(open(t, cache), 2), step(open(t, cache), 1))
 	defer batch.Close()
 	refused(t, batch.SetFirstRows([]uint32{0}), pagedkv.ErrInvalidArgument, "1 first rows for 2")
 	must(t, batch.SetFirstRows([]uint32{0, 1}))
@@ -190,13 +188,11 @@ func TestBatchesTakePaddedRows(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i / 64)
 	}
-	k, v := pagedkv.Float32(make([]float32, 4*64)).Padded(2), pagedkv.Float32(values).Padded(2)
+	k, v := f32(make([]float32, 4*64)).Padded(2), f32(values).Padded(2)
 	must(t, batch.Write(0, k, v))
-	refused(t, batch.Write(0, k, pagedkv.Float32(values[1:]).Padded(2)), pagedkv.ErrInvalidArgument)
+	refused(t, batch.Write(0, k, f32(values[1:]).Padded(2)), pagedkv.ErrInvalidArgument)
 	q, out := make([]float32, 4*128), make([]float32, 4*128)
-	must(
-		t, batch.Attend(0, pagedkv.Float32(q).Padded(2), pagedkv.Float32(out).Padded(2), nil),
-	)
+	must(t, batch.Attend(0, f32(q).Padded(2), f32(out).Padded(2), nil))
 	same(t, []float32{out[0], out[128], out[256], out[384]}, 0, 0.5, 0, 3)
 	must(t, batch.SetFirstRows(nil))
 }

@@ -50,6 +50,39 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// errorOf leaves out what a call that fails returns beside its error.
+func errorOf[T any](_ T, err error) error { return err }
+
+var f32 = pagedkv.Float32
+
+func step(session *pagedkv.Session, newTokens int) pagedkv.Step {
+	return pagedkv.Step{Session: session, NewTokens: newTokens}
+}
+
+func begin(t testing.TB, cache *pagedkv.Cache, steps ...pagedkv.Step) *pagedkv.Batch {
+	t.Helper()
+	batch, err := cache.Begin(steps...)
+	must(t, err)
+	return batch
+}
+
+// write stores keys and values in one layer of the default cache.
+func write(t testing.TB, batch *pagedkv.Batch, layer int, histories []uint64) {
+	t.Helper()
+	k, v := rowsOf(histories, kindK, layer, 2, 32), rowsOf(histories, kindV, layer, 2, 32)
+	must(t, batch.Write(layer, f32(k), f32(v)))
+}
+
+// attend returns the outputs of one layer of the default cache.
+func attend(
+	t testing.TB, batch *pagedkv.Batch, layer int, q []float32, params *pagedkv.AttentionParams,
+) []float32 {
+	t.Helper()
+	out := make([]float32, len(q))
+	must(t, batch.Attend(layer, f32(q), f32(out), params))
+	return out
+}
+
 // numbered gives the ids seed, seed + 1, ...
 func numbered(seed int32, n int) []int32 {
 	ids := make([]int32, n)
@@ -67,27 +100,12 @@ func extend(t testing.TB, session *pagedkv.Session, tokens []int32) []float32 {
 	text := make([]int32, length, length+len(tokens))
 	must(t, session.Tokens(0, text))
 	rows := histories(append(text, tokens...))[length:]
-	batch, err := session.Cache().Begin(pagedkv.Step{Session: session, NewTokens: len(tokens)})
-	must(t, err)
+	batch := begin(t, session.Cache(), step(session, len(tokens)))
 	defer batch.Close()
 	var outs []float32
 	for layer := 0; layer < 2; layer++ {
-		must(
-			t,
-			batch.Write(
-				layer, pagedkv.Float32(rowsOf(rows, kindK, layer, 2, 32)),
-				pagedkv.Float32(rowsOf(rows, kindV, layer, 2, 32)),
-			),
-		)
-		out := make([]float32, len(rows)*4*32)
-		must(
-			t,
-			batch.Attend(
-				layer, pagedkv.Float32(rowsOf(rows, kindQ, layer, 4, 32)), pagedkv.Float32(out),
-				nil,
-			),
-		)
-		outs = append(outs, out...)
+		write(t, batch, layer, rows)
+		outs = append(outs, attend(t, batch, layer, rowsOf(rows, kindQ, layer, 4, 32), nil)...)
 	}
 	must(t, batch.Commit(tokens))
 	return outs
@@ -96,7 +114,7 @@ func extend(t testing.TB, session *pagedkv.Session, tokens []int32) []float32 {
 func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{Blocks: 2})
 	session := open(t, cache)
-	_, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1000})
+	_, err := cache.Begin(step(session, 1000))
 	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrExhausted) {
 		t.Errorf("too large: %v", err)
 	}
@@ -105,7 +123,7 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 		t.Errorf("too large is taken for something else: %v", err)
 	}
 	extend(t, session, numbered(1, 20))
-	_, err = cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: 17})
+	_, err = cache.Begin(step(open(t, cache), 17))
 	var e *pagedkv.Error
 	if !errors.As(err, &e) || e.Status != pagedkv.ErrOutOfBlocks || e.BlocksShort != 2 {
 		t.Errorf("out of blocks: %#v", err)
@@ -130,8 +148,7 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	extend(t, session, numbered(1, 20))
 	frozen, err := session.Snapshot()
 	must(t, err)
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
-	must(t, err)
+	batch := begin(t, cache, step(session, 1))
 	if err := session.Close(); !errors.Is(err, pagedkv.ErrBusy) {
 		t.Errorf("a session in a batch: %v", err)
 	}
@@ -141,7 +158,7 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	must(t, frozen.Close())
 	_, lengthErr := session.Length()
 	_, openErr := frozen.Open()
-	_, beginErr := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
+	_, beginErr := cache.Begin(step(session, 1))
 	for i, err := range []error{
 		session.Close(), lengthErr, session.Trim(0), frozen.Close(), openErr, batch.Commit(nil),
 		batch.Abort(), beginErr,
@@ -154,9 +171,7 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	must(t, err)
 	must(t, cache.Close())
 	_, statsErr := cache.Stats()
-	viewErr := pagedkv.Attention(
-		view, pagedkv.Sequences{QueryHeads: 4}, pagedkv.Float32(nil), pagedkv.Float32(nil), nil,
-	)
+	viewErr := pagedkv.Attention(view, pagedkv.Sequences{QueryHeads: 4}, f32(nil), f32(nil), nil)
 	for i, err := range []error{cache.Close(), statsErr, viewErr} {
 		if !errors.Is(err, pagedkv.ErrStaleHandle) {
 			t.Errorf("call %d after the cache's Close: %v", i, err)
@@ -175,7 +190,7 @@ func TestForgottenObjectsAreClosed(t *testing.T) {
 		extend(t, session, numbered(1, 20))
 		_, err := session.Snapshot()
 		must(t, err)
-		_, err = cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
+		_, err = cache.Begin(step(session, 1))
 		must(t, err)
 	}()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -21,19 +21,16 @@ func TestPool(t *testing.T) {
 	}
 	refused(t, pool.Alloc(make([]pagedkv.Block, 2)), pagedkv.ErrOutOfBlocks)
 	must(t, pool.Retain(blocks[0], blocks[1]))
-	_, err = pool.Claim(blocks[0], 3)
-	refused(t, err, pagedkv.ErrBusy)
+	refused(t, errorOf(pool.Claim(blocks[0], 3)), pagedkv.ErrBusy)
 	must(t, pool.Release(blocks[0]))
 	for _, want := range []int{0, 3} {
 		if offset, err := pool.Claim(blocks[0], 3); err != nil || offset != want {
 			t.Errorf("claimed at %d, %v", offset, err)
 		}
 	}
-	_, err = pool.Claim(blocks[0], 3)
-	refused(t, err, pagedkv.ErrBlockFull)
+	refused(t, errorOf(pool.Claim(blocks[0], 3)), pagedkv.ErrBlockFull)
 	must(t, pool.Seal(blocks[0]))
-	_, err = pool.Claim(blocks[0], 1)
-	refused(t, err, pagedkv.ErrBlockSealed)
+	refused(t, errorOf(pool.Claim(blocks[0], 1)), pagedkv.ErrBlockSealed)
 	state, err := pool.BlockState(0)
 	must(t, err)
 	if state != (pagedkv.BlockState{ID: 0, References: 1, Filled: 6, Sealed: true}) {
@@ -85,8 +82,7 @@ func TestPrefixIndex(t *testing.T) {
 	if unpinned, err := prefix.Unpin("a", text); err != nil || unpinned != 32 {
 		t.Errorf("unpinned %d, %v", unpinned, err)
 	}
-	_, err = prefix.Unpin("a", text)
-	refused(t, err, pagedkv.ErrDoubleFree)
+	refused(t, errorOf(prefix.Unpin("a", text)), pagedkv.ErrDoubleFree)
 	must(t, prefix.SetQuota("a", 1))
 	all, err := prefix.StatsOfAll()
 	must(t, err)
@@ -130,8 +126,7 @@ func TestPrefixIndex(t *testing.T) {
 			t.Errorf("event %d is %+v, expected %+v", i, got[i], want[i])
 		}
 	}
-	_, err = pagedkv.HashBlocks("a", 0, text)
-	refused(t, err, pagedkv.ErrInvalidArgument)
+	refused(t, errorOf(pagedkv.HashBlocks("a", 0, text)), pagedkv.ErrInvalidArgument)
 	_, _, err = newCache(t, pagedkv.CacheConfig{}).Prefix().Events(&next, events)
 	refused(t, err, pagedkv.ErrUnsupported)
 }
@@ -214,11 +209,9 @@ func TestFiguresOfACache(t *testing.T) {
 		t.Errorf("scalar: %v, %v", supported, err)
 	}
 	config.Groups[0].LayerIndices = config.Groups[0].LayerIndices[:1]
-	_, err = pagedkv.NewCache(config)
-	refused(t, err, pagedkv.ErrInvalidArgument, "2 layers", "names 1")
+	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument, "2 layers", "names 1")
 	config.Groups[0].LayerIndices = []uint32{0, 1}
-	_, err = pagedkv.NewCache(config)
-	refused(t, err, pagedkv.ErrInvalidArgument, "layer 1")
+	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument, "layer 1")
 	if _, err := pagedkv.NewCache(pagedkv.CacheConfig{}); !errors.Is(err, pagedkv.ErrMisuse) {
 		t.Errorf("a cache of nothing: %v", err)
 	}

@@ -107,7 +107,7 @@ func (p *play) step() {
 			tokens[j] = p.fresh % 1000
 		}
 		copy(tokens, s.text[len(s.text)-s.lost:])
-		steps = append(steps, pagedkv.Step{Session: s.handle, NewTokens: n})
+		steps = append(steps, step(s.handle, n))
 		chosen = append(chosen, s)
 		ids = append(ids, tokens...)
 	}
@@ -150,8 +150,8 @@ func (p *play) compute(
 			naiveAttention(queries, allK, allV, playQueryHeads, playKVHeads, playDim)...)
 	}
 	out := make([]float32, len(want))
-	p.must(batch.Write(0, pagedkv.Float32(k), pagedkv.Float32(v)))
-	p.must(batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), nil))
+	p.must(batch.Write(0, f32(k), f32(v)))
+	p.must(batch.Attend(0, f32(q), f32(out), nil))
 	for i := range want {
 		if !(math.Abs(float64(out[i])-want[i]) <= playTolerance) {
 			p.t.Fatalf("output %d is %v, expected %v", i, out[i], want[i])

@@ -25,8 +25,7 @@ func serveWithHint(t *testing.T, cache *pagedkv.Cache, text int32, hint uint32) 
 	session := open(t, cache)
 	matched, err := session.MatchPrefix(tokens)
 	must(t, err)
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: len(tokens) - matched})
-	must(t, err)
+	batch := begin(t, cache, step(session, len(tokens)-matched))
 	must(t, batch.Commit(tokens[matched:]))
 	must(t, session.SetReturnHint(hint))
 	must(t, session.Close())
@@ -73,8 +72,7 @@ func TestReturnHintOfWhatTakesNone(t *testing.T) {
 	for _, hint := range []uint32{0, 1, pagedkv.ReturnNever - 1, pagedkv.ReturnNever} {
 		must(t, session.SetReturnHint(hint))
 	}
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
-	must(t, err)
+	batch := begin(t, cache, step(session, 1))
 	if err := session.SetReturnHint(30); !errors.Is(err, pagedkv.ErrBusy) {
 		t.Errorf("a session in a batch: %v", err)
 	}

@@ -144,9 +144,7 @@ func (p *player) read(o object) {
 	shape := p.layers[layer%len(p.layers)]
 	k := make([]float32, count*shape.KVHeads*shape.KeyDim)
 	v := make([]float32, count*shape.KVHeads*shape.ValueDim)
-	if !p.status(
-		o, p.session(o).Read(layer, begin, count, pagedkv.Float32(k), pagedkv.Float32(v)),
-	) {
+	if !p.status(o, p.session(o).Read(layer, begin, count, f32(k), f32(v))) {
 		return
 	}
 	for _, entry := range o["values"].([]any) {
@@ -164,9 +162,7 @@ func (p *player) victims(o object) {
 	var steps []pagedkv.Step
 	for _, entry := range o["sessions"].([]any) {
 		e := entry.([]any)
-		steps = append(
-			steps, pagedkv.Step{Session: p.sessions[e[0].(string)], NewTokens: int(e[1].(float64))},
-		)
+		steps = append(steps, step(p.sessions[e[0].(string)], int(e[1].(float64))))
 	}
 	ids, err := p.cache.ChooseVictims(steps...)
 	if !p.status(o, err) {
@@ -204,7 +200,7 @@ func (p *player) step(o object) {
 		text := p.textOf(session)
 		all = append(all, histories(append(text, fresh...))[len(text):]...)
 		ids = append(ids, fresh...)
-		steps = append(steps, pagedkv.Step{Session: session, NewTokens: len(fresh)})
+		steps = append(steps, step(session, len(fresh)))
 	}
 	batch, err := p.cache.Begin(steps...)
 	if err != nil {
@@ -253,11 +249,11 @@ func (p *player) layersOf(
 		v := rowsOf(all, kindV, layer, shape.KVHeads, shape.ValueDim)
 		q := rowsOf(all, kindQ, layer, shape.QueryHeads, shape.KeyDim)
 		outs[layer] = make([]float32, len(all)*shape.QueryHeads*shape.ValueDim)
-		if err := batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v)); err != nil {
+		if err := batch.Write(layer, f32(k), f32(v)); err != nil {
 			return nil, err
 		}
-		out := pagedkv.Float32(outs[layer])
-		if err := batch.Attend(layer, pagedkv.Float32(q), out, params); err != nil {
+		out := f32(outs[layer])
+		if err := batch.Attend(layer, f32(q), out, params); err != nil {
 			return nil, err
 		}
 	}

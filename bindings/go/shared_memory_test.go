@@ -23,8 +23,7 @@ func TestSharedMemory(t *testing.T) {
 	if empty.Pages != (1<<19)/empty.PageBytes || empty.FreePages != empty.Pages {
 		t.Errorf("an empty cache has %d of %d pages free", empty.FreePages, empty.Pages)
 	}
-	batch, err := cache.Begin(pagedkv.Step{Session: open(t, cache), NewTokens: 16})
-	must(t, err)
+	batch := begin(t, cache, step(open(t, cache), 16))
 	must(t, batch.Commit(nil))
 	used, err := cache.Stats()
 	must(t, err)

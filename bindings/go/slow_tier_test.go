@@ -30,9 +30,7 @@ func TestKeysAndValuesInAFile(t *testing.T) {
 		for _, params := range []pagedkv.AttentionParams{
 			{}, {ChosenBlocks: &pagedkv.ChosenBlocks{Top: chosenTop, Chosen: chosen[i]}},
 		} {
-			out := make([]float32, len(q))
-			must(t, batch.Attend(0, pagedkv.Float32(q), pagedkv.Float32(out), &params))
-			outs[i] = append(outs[i], out...)
+			outs[i] = append(outs[i], attend(t, batch, 0, q, &params)...)
 		}
 		must(t, batch.Abort())
 	}

@@ -68,7 +68,7 @@ func chain(tokens []int32) newTokens {
 
 func writeHybrid(t *testing.T, batch *pagedkv.Batch, news ...newTokens) {
 	t.Helper()
-	rows := pagedkv.Float32(make([]float32, batch.Rows()*16))
+	rows := f32(make([]float32, batch.Rows()*16))
 	must(t, batch.Write(0, rows, rows))
 	for layer := 1; layer <= 2; layer++ {
 		states, err := batch.States(layer)
@@ -98,8 +98,7 @@ func writeHybrid(t *testing.T, batch *pagedkv.Batch, news ...newTokens) {
 
 func stepHybrid(t *testing.T, session *pagedkv.Session, tokens []int32) {
 	t.Helper()
-	batch, err := session.Cache().Begin(pagedkv.Step{Session: session, NewTokens: len(tokens)})
-	must(t, err)
+	batch := begin(t, session.Cache(), step(session, len(tokens)))
 	writeHybrid(t, batch, chain(tokens))
 	must(t, batch.Commit(tokens))
 }
@@ -153,11 +152,7 @@ func TestStatesOfStepsForksAndTrims(t *testing.T) {
 
 	// Two sessions with new tokens and one without in one step, which the first time is aborted.
 	for _, commits := range []bool{false, true} {
-		batch, err := cache.Begin(
-			pagedkv.Step{Session: session, NewTokens: 30}, pagedkv.Step{Session: idle},
-			pagedkv.Step{Session: fork, NewTokens: 3},
-		)
-		must(t, err)
+		batch := begin(t, cache, step(session, 30), pagedkv.Step{Session: idle}, step(fork, 3))
 		blocks, err := batch.StateBlocks(stateGroup)
 		must(t, err)
 		for i, wanted := range [][]uint32{{25, 29}, {}, {0, 1, 2}} {
@@ -203,12 +198,10 @@ func TestAnyPathOfADraftIsAccepted(t *testing.T) {
 	for _, path := range paths {
 		session := open(t, cache)
 		stepHybrid(t, session, text)
-		batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 4})
-		must(t, err)
+		batch := begin(t, cache, step(session, 4))
 		writeHybrid(t, batch, draft)
 		must(t, batch.Accept(0, path.kept))
-		_, err = batch.States(1)
-		refused(t, err, pagedkv.ErrInvalidArgument)
+		refused(t, errorOf(batch.States(1)), pagedkv.ErrInvalidArgument)
 		must(t, batch.Commit(draft.tokens))
 		expected := joined(text)
 		for _, i := range path.kept {
@@ -223,10 +216,8 @@ func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
 	session := open(t, cache)
 	var slab [64][]byte
 	for at := 0; at < len(whole); at += 8 {
-		batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 8})
-		must(t, err)
-		_, err = batch.States(1)
-		refused(t, err, pagedkv.ErrUnsupported)
+		batch := begin(t, cache, step(session, 8))
+		refused(t, errorOf(batch.States(1)), pagedkv.ErrUnsupported)
 		blocks, err := batch.StateBlocks(stateGroup)
 		must(t, err)
 		if len(blocks) != 1 || (blocks[0].Before == pagedkv.NoBlock) != (at == 0) {
@@ -276,42 +267,36 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	} {
 		refused(t, session.ReadState(wrong.layer, wrong.tokens, state[:wrong.size]), wrong.status)
 	}
-	_, err := session.LastTrim(-1)
-	refused(t, err, pagedkv.ErrOutOfRange, "-1")
-	row := pagedkv.Float32(make([]float32, 16))
+	refused(t, errorOf(session.LastTrim(-1)), pagedkv.ErrOutOfRange, "-1")
+	row := f32(make([]float32, 16))
 	refused(t, session.Read(1, 0, 1, row, row), pagedkv.ErrUnsupported)
 	refused(t, session.Append(1, 1, row, row), pagedkv.ErrUnsupported)
 
-	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 1})
-	must(t, err)
+	batch := begin(t, cache, step(session, 1))
 	defer batch.Close()
 	for layer, status := range map[int]pagedkv.Status{
 		-1: pagedkv.ErrOutOfRange, 0: pagedkv.ErrUnsupported, 3: pagedkv.ErrOutOfRange,
 	} {
-		_, err = batch.States(layer)
-		refused(t, err, status)
+		refused(t, errorOf(batch.States(layer)), status)
 	}
 	for group, status := range map[int]pagedkv.Status{
 		-1: pagedkv.ErrOutOfRange, 0: pagedkv.ErrUnsupported, 2: pagedkv.ErrOutOfRange,
 	} {
-		_, err = batch.StateBlocks(group)
-		refused(t, err, status)
+		refused(t, errorOf(batch.StateBlocks(group)), status)
 	}
 	refused(t, batch.Write(1, row, row), pagedkv.ErrUnsupported)
 	refused(t, batch.Attend(1, row, row, nil), pagedkv.ErrUnsupported)
 	refused(t, batch.Commit([]int32{1}), pagedkv.ErrIncomplete)
 	must(t, batch.Abort())
-	_, err = batch.States(1)
-	refused(t, err, pagedkv.ErrStaleHandle)
+	refused(t, errorOf(batch.States(1)), pagedkv.ErrStaleHandle)
 
 	for _, group := range []pagedkv.LayerGroup{
 		{Layers: 1, StateBytes: 8, Window: 4},
 		{Layers: 1, StateBytes: 8, CheckpointTokens: 24},
 		{Layers: 1, StateBytes: 8, DraftTokens: 257},
 	} {
-		_, err := pagedkv.NewCache(
+		refused(t, errorOf(pagedkv.NewCache(
 			pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{group}, Blocks: 8},
-		)
-		refused(t, err, pagedkv.ErrInvalidArgument)
+		)), pagedkv.ErrInvalidArgument)
 	}
 }

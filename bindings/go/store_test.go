@@ -46,17 +46,13 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	must(t, again.Suspend())
 	must(t, second.Store().Prefetch("", joined(text, []int32{99})))
 
-	_, err = newCache(t, pagedkv.CacheConfig{}).Store().Stats()
-	refused(t, err, pagedkv.ErrUnsupported)
+	refused(t, errorOf(newCache(t, pagedkv.CacheConfig{}).Store().Stats()), pagedkv.ErrUnsupported)
 	config.Storage = pagedkv.StorageContiguous // has no store: the directory is closed again
-	_, err = pagedkv.NewCache(config)
-	refused(t, err, pagedkv.ErrUnsupported)
+	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrUnsupported)
 	config.Storage = 0
 	config.Store.Key = pagedkv.NewSecret("")
-	_, err = pagedkv.NewCache(config)
-	refused(t, err, pagedkv.ErrInvalidArgument)
+	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument)
 	config.Store.Key = pagedkv.Secret{}
 	config.Store.Directory = filepath.Join(config.Store.Directory, "no", "such", "folder")
-	_, err = pagedkv.NewCache(config)
-	refused(t, err, pagedkv.ErrIO)
+	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrIO)
 }
