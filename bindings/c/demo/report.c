@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,106 +89,56 @@ static double utilization(const run_result* r) {
 static double worst_case_utilization(const run_result* r) {
   return ratio((double)r->totals.tokens, (double)r->totals.worst_case);
 }
-static double mebibytes(uint64_t bytes) { return (double)bytes / (1 << 20); }
 
-/* A row of the summary: a label, then one `print` per run. */
-typedef void print_figure(const run_result* r, char* text, size_t size);
+/* The figures of one run, each with its label. */
+enum { MAX_FIGURES = 24 };
+typedef struct figures {
+  size_t count;
+  const char* labels[MAX_FIGURES];
+  char texts[MAX_FIGURES][64];
+} figures;
 
-static void print_kind(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%s %s", storage_name(r->storage), dtype_name(r->dtype));
+static void add(figures* f, const char* label, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add(figures* f, const char* label, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  f->labels[f->count] = label;
+  vsnprintf(f->texts[f->count++], sizeof *f->texts, format, arguments);
+  va_end(arguments);
 }
-static void print_isa(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%s", r->isa);
-}
-static void print_sessions(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%zu", r->sessions);
-}
-static void print_generated(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%zu", r->generated);
-}
-static void print_seconds(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%.2f s", r->totals.seconds);
-}
-static void print_milliseconds(double seconds, char* text, size_t size) {
-  snprintf(text, size, "%.0f ms", 1e3 * seconds);
-}
-static void print_first_mean(const run_result* r, char* text, size_t size) {
-  print_milliseconds(r->first_mean, text, size);
-}
-static void print_first_median(const run_result* r, char* text, size_t size) {
-  print_milliseconds(r->first_median, text, size);
-}
-static void print_first_max(const run_result* r, char* text, size_t size) {
-  print_milliseconds(r->first_max, text, size);
-}
-static void print_rate(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%.0f", decode_rate(r));
-}
-static void print_share(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%.0f %%", 100 * library_share(r));
-}
-static void print_blocks(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.peak_blocks,
-           (unsigned long long)r->blocks);
-}
-static void print_bytes(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%.1f MiB", mebibytes(r->totals.peak_bytes));
-}
-static void print_utilization(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%.1f %%", 100 * utilization(r));
-}
-static void print_worst_case(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%.1f %%", 100 * worst_case_utilization(r));
-}
-static void print_saved(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu", (unsigned long long)r->totals.peak_saved_blocks);
-}
-static void print_copied(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu", (unsigned long long)r->totals.copied_blocks);
-}
-static void print_matched(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu of %llu", (unsigned long long)r->totals.matched_tokens,
-           (unsigned long long)r->totals.asked_tokens);
-}
-static void print_evicted(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%llu", (unsigned long long)r->totals.evicted_blocks);
-}
-static void print_preemptions(const run_result* r, char* text, size_t size) {
-  snprintf(text, size, "%zu", r->totals.preemptions);
+
+static figures figures_of(const run_result* r) {
+  figures f = {.count = 0};
+  const run_totals* t = &r->totals;
+  add(&f, "KV cache", "%s %s", storage_name(r->storage), dtype_name(r->dtype));
+  add(&f, "  kernels", "%s", r->isa);
+  add(&f, "sessions", "%zu", r->sessions);
+  add(&f, "tokens generated", "%zu", r->generated);
+  add(&f, "seconds in all", "%.2f s", t->seconds);
+  add(&f, "time to first token, mean", "%.0f ms", 1e3 * r->first_mean);
+  add(&f, "  median", "%.0f ms", 1e3 * r->first_median);
+  add(&f, "  longest", "%.0f ms", 1e3 * r->first_max);
+  add(&f, "decode tokens per second", "%.0f", decode_rate(r));
+  add(&f, "  share of the time in libpagedkv", "%.0f %%", 100 * library_share(r));
+  add(&f, "blocks at peak", "%" PRIu64 " of %" PRIu64, t->peak_blocks, r->blocks);
+  add(&f, "K and V memory at peak", "%.1f MiB", (double)t->peak_bytes / (1 << 20));
+  add(&f, "K and V memory filled, of reserved", "%.1f %%", 100 * utilization(r));
+  add(&f, "  had each reserved a whole context", "%.1f %%", 100 * worst_case_utilization(r));
+  add(&f, "blocks saved by sharing, at peak", "%" PRIu64, t->peak_saved_blocks);
+  add(&f, "blocks copied on write", "%" PRIu64, t->copied_blocks);
+  add(&f, "tokens found in the prefix index", "%" PRIu64 " of %" PRIu64, t->matched_tokens,
+      t->asked_tokens);
+  add(&f, "  blocks evicted from it", "%" PRIu64, t->evicted_blocks);
+  add(&f, "preemptions", "%zu", t->preemptions);
+  return f;
 }
 
 void report_summary(const run_result* runs, size_t count) {
-  static const struct {
-    const char* label;
-    print_figure* print;
-  } rows[] = {
-      {"KV cache", print_kind},
-      {"  kernels", print_isa},
-      {"sessions", print_sessions},
-      {"tokens generated", print_generated},
-      {"seconds in all", print_seconds},
-      {"time to first token, mean", print_first_mean},
-      {"  median", print_first_median},
-      {"  longest", print_first_max},
-      {"decode tokens per second", print_rate},
-      {"  share of the time in libpagedkv", print_share},
-      {"blocks at peak", print_blocks},
-      {"K and V memory at peak", print_bytes},
-      {"K and V memory filled, of reserved", print_utilization},
-      {"  had each reserved a whole context", print_worst_case},
-      {"blocks saved by sharing, at peak", print_saved},
-      {"blocks copied on write", print_copied},
-      {"tokens found in the prefix index", print_matched},
-      {"  blocks evicted from it", print_evicted},
-      {"preemptions", print_preemptions},
-  };
-  for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
-    printf("%-36s", rows[row].label);
-    for (size_t i = 0; i < count; i++) {
-      char text[64];
-      rows[row].print(&runs[i], text, sizeof text);
-      printf("%18s", text);
-    }
+  const figures first = figures_of(&runs[0]), last = figures_of(&runs[count - 1]);
+  for (size_t i = 0; i < first.count; i++) {
+    printf("%-36s%18s", first.labels[i], first.texts[i]);
+    if (count > 1) printf("%18s", last.texts[i]);
     putchar('\n');
   }
 }
@@ -219,31 +170,29 @@ void report_tokens(const run_result* r, FILE* file, const char* path) {
 
 static void json_run(FILE* file, const run_result* r) {
   const run_totals* t = &r->totals;
-  fprintf(file, "  {\"kv\": \"%s\", \"dtype\": \"%s\", \"isa\": \"%s\",\n",
-          storage_name(r->storage), dtype_name(r->dtype), r->isa);
-  fprintf(
-      file,
-      "   \"sessions\": %zu, \"prompt_tokens\": %zu, \"generated_tokens\": %zu, \"passes\": %zu,\n",
-      r->sessions, r->prompt_tokens, r->generated, t->passes);
   fprintf(file,
-          "   \"seconds\": %.6f, \"library_seconds\": %.6f, \"decode_tokens_per_second\": %.1f,\n",
-          t->seconds, r->library_seconds, decode_rate(r));
-  fprintf(file, "   \"first_token_seconds\": {\"mean\": %.6f, \"p50\": %.6f, \"max\": %.6f},\n",
-          r->first_mean, r->first_median, r->first_max);
-  fprintf(
-      file,
-      "   \"blocks\": %llu, \"block_size\": %llu, \"peak_blocks\": %llu, \"peak_bytes\": %llu,\n",
-      (unsigned long long)r->blocks, (unsigned long long)r->block_size,
-      (unsigned long long)t->peak_blocks, (unsigned long long)t->peak_bytes);
-  fprintf(file, "   \"utilization\": %.6f, \"worst_case_utilization\": %.6f,\n", utilization(r),
+          "  {\"kv\": \"%s\", \"dtype\": \"%s\", \"isa\": \"%s\",\n"
+          "   \"sessions\": %zu, \"prompt_tokens\": %zu, \"generated_tokens\": %zu,"
+          " \"passes\": %zu,\n"
+          "   \"seconds\": %.6f, \"library_seconds\": %.6f, \"decode_tokens_per_second\": %.1f,\n"
+          "   \"first_token_seconds\": {\"mean\": %.6f, \"p50\": %.6f, \"max\": %.6f},\n",
+          storage_name(r->storage), dtype_name(r->dtype), r->isa, r->sessions, r->prompt_tokens,
+          r->generated, t->passes, t->seconds, r->library_seconds, decode_rate(r), r->first_mean,
+          r->first_median, r->first_max);
+  fprintf(file,
+          "   \"blocks\": %" PRIu64 ", \"block_size\": %" PRIu64 ", \"peak_blocks\": %" PRIu64
+          ", \"peak_bytes\": %" PRIu64
+          ",\n"
+          "   \"utilization\": %.6f, \"worst_case_utilization\": %.6f,\n",
+          r->blocks, r->block_size, t->peak_blocks, t->peak_bytes, utilization(r),
           worst_case_utilization(r));
   fprintf(file,
-          "   \"peak_saved_blocks\": %llu, \"copied_blocks\": %llu, \"matched_tokens\": %llu, "
-          "\"asked_tokens\": %llu,\n",
-          (unsigned long long)t->peak_saved_blocks, (unsigned long long)t->copied_blocks,
-          (unsigned long long)t->matched_tokens, (unsigned long long)t->asked_tokens);
-  fprintf(file, "   \"evicted_blocks\": %llu, \"preemptions\": %zu}",
-          (unsigned long long)t->evicted_blocks, t->preemptions);
+          "   \"peak_saved_blocks\": %" PRIu64 ", \"copied_blocks\": %" PRIu64
+          ", \"matched_tokens\": %" PRIu64 ", \"asked_tokens\": %" PRIu64
+          ",\n"
+          "   \"evicted_blocks\": %" PRIu64 ", \"preemptions\": %zu}",
+          t->peak_saved_blocks, t->copied_blocks, t->matched_tokens, t->asked_tokens,
+          t->evicted_blocks, t->preemptions);
 }
 
 void report_json(const run_result* runs, size_t count, FILE* file, const char* path) {
