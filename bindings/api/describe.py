@@ -18,7 +18,6 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
-WIDTH = 130
 NOT_CONSTANTS = {"PKV_API", "PKV_ENUM", "PKV_REDIS_API"}
 
 # ---- Types
@@ -249,25 +248,6 @@ def undocumented(description):
 # ---- Files
 
 
-def pretty(value, indent=0):
-    """JSON with whatever fits on one line on one line, and short parts side by side."""
-    line = json.dumps(value, ensure_ascii=False)
-    if len(line) + indent <= WIDTH or not value or not isinstance(value, dict | list):
-        return line
-    opening, closing, parts = "[", "]", [pretty(item, indent + 1) for item in value]
-    if isinstance(value, dict):
-        opening, closing = "{", "}"
-        parts = [f'"{key}": {pretty(item, indent + 1)}' for key, item in value.items()]
-    lines = []
-    for part in parts:
-        if lines and "\n" not in lines[-1] + part and indent + len(lines[-1] + part) + 4 <= WIDTH:
-            lines[-1] += ", " + part
-        else:
-            lines.append(part)
-    inner = "\n" + " " * (indent + 1)
-    return opening + inner + ("," + inner).join(lines) + closing
-
-
 def renew_or_check(path, text, check):
     """Writes the file, or says how it differs from what it has to be; True where there was nothing
     to say.
@@ -307,7 +287,7 @@ def main():
     if names := undocumented(description):
         sys.exit(f"no comment in include/pagedkv: {', '.join(names)}")
     if len(arguments) == 1 and not arguments[0].startswith("-"):
-        pathlib.Path(arguments[0]).write_text(pretty(description) + "\n")
+        pathlib.Path(arguments[0]).write_text(json.dumps(description, indent=1) + "\n")
     elif arguments not in ([], ["--check"]):
         sys.exit("usage: describe.py [--check | OUTPUT]")
     elif not run_generators(*arguments):
