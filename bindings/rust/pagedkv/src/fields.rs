@@ -1,13 +1,28 @@
-//! Every field that a caller describes arrives in C. The structs are taken apart without `..`, so
-//! that a field that is new in C does not compile until it is looked at here.
+//! Every field that a caller describes arrives in C. Structs are compared as text, so that a field
+//! that is new in C fails here until a config has it.
 use crate::attention::Told;
 use crate::rows::BatchRows;
 use crate::*;
 use std::alloc::System;
 use std::ffi::CStr;
+use std::fmt::Debug;
 use std::mem::size_of;
-use std::ptr::null;
 use std::time::Duration;
+
+/// Checks all fields of a struct of C; 0x_ is an address, and 0x0 none.
+fn check<T: Debug>(raw: &T, fields: &str) {
+    let (name, size) = (std::any::type_name::<T>(), size_of::<T>());
+    let name = name.rsplit(':').next().unwrap();
+    let text = format!("{raw:?}").replace("0x0", "null");
+    let mut parts = text.split("0x");
+    let mut found = parts.next().unwrap().to_string();
+    for part in parts {
+        found += "0x_";
+        found += part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+    }
+    let fields = fields.replace("0x0", "null");
+    assert_eq!(found, format!("{name} {{ struct_size: {size}, {fields} }}"));
+}
 
 fn bytes<'a>(address: *const std::os::raw::c_void, size: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address.cast(), size as usize) }
@@ -28,56 +43,22 @@ fn group_of_states() -> LayerGroup {
 }
 
 fn check_group(raw: &sys::pkv_layer_group) {
-    let sys::pkv_layer_group {
-        struct_size,
-        layers,
-        layer_indices,
-        query_heads,
-        kv_heads,
-        key_dim,
-        value_dim,
-        dtype,
-        window,
-        blocks,
-        value_dtype,
-        sinks,
-        latent,
-        rotation,
-        key_rotation,
-        value_rotation,
-        state_bytes,
-        checkpoint_tokens,
-        draft_tokens,
-    } = *raw;
-    assert_eq!(struct_size as usize, size_of::<sys::pkv_layer_group>());
-    assert_eq!((state_bytes, checkpoint_tokens, draft_tokens), (0, 0, 0));
-    assert_eq!((layers, query_heads, kv_heads, key_dim, value_dim), (2, 3, 4, 5, 6));
-    assert_eq!(unsafe { std::slice::from_raw_parts(layer_indices, 2) }, [1, 0]);
-    assert_eq!((dtype, value_dtype), (Dtype::INT8, Dtype::INT4));
-    assert_eq!((window, sinks, blocks, latent), (7, 8, 9, 1));
-    assert_eq!(rotation, Rotation::MATRIX);
-    assert_eq!(unsafe { std::slice::from_raw_parts(key_rotation, 25) }, [10.0; 25]);
-    assert_eq!(unsafe { std::slice::from_raw_parts(value_rotation, 36) }, [11.0; 36]);
+    check(
+        raw,
+        "layers: 2, layer_indices: 0x_, query_heads: 3, kv_heads: 4, key_dim: 5, value_dim: 6, \
+         dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, latent: 1, rotation: MATRIX, \
+         key_rotation: 0x_, value_rotation: 0x_, state_bytes: 0, checkpoint_tokens: 0, \
+         draft_tokens: 0, blocks: 9",
+    );
+    assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [1, 0]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(raw.key_rotation, 25) }, [10.0; 25]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(raw.value_rotation, 36) }, [11.0; 36]);
 }
 
 fn check_group_of_states(raw: &sys::pkv_layer_group) {
     assert_eq!((raw.layers, raw.query_heads, raw.kv_heads, raw.key_dim), (2, 0, 0, 0));
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [3, 2]);
     assert_eq!((raw.state_bytes, raw.checkpoint_tokens, raw.draft_tokens), (3, 4, 5));
-}
-
-fn check_prefix(raw: &sys::pkv_prefix_config) {
-    let sys::pkv_prefix_config {
-        struct_size,
-        eviction,
-        pinned_blocks,
-        salt_blocks,
-        events,
-        doubling_depth,
-    } = *raw;
-    assert_eq!(struct_size as usize, size_of::<sys::pkv_prefix_config>());
-    assert_eq!((eviction, pinned_blocks, salt_blocks), (Eviction::LFU, 3, 4));
-    assert_eq!((events, doubling_depth), (5, 6));
 }
 
 #[test]
@@ -104,48 +85,27 @@ fn of_a_cache() {
     let config =
         config.watermark(13).prefix(prefix).allocator(System).logger(|_, _| {}).runner(14, |_| {});
     let look = |raw: &sys::pkv_cache_config| {
-        let sys::pkv_cache_config {
-            struct_size,
-            storage,
-            layout,
-            block_size,
-            group_count,
-            groups,
-            blocks,
-            memory_bytes,
-            threads,
-            isa,
-            huge_pages,
-            prefault,
-            allocator,
-            logger,
-            watermark,
-            runner,
-            prefix,
-            store,
-            shared_memory,
-            memory_directory,
-            reserved,
-        } = *raw;
-        assert_eq!((shared_memory, reserved), (1, 0));
-        assert_eq!(unsafe { CStr::from_ptr(memory_directory) }.to_bytes(), b"/a/path");
-        assert_eq!(struct_size as usize, size_of::<sys::pkv_cache_config>());
-        assert_eq!((storage, layout, block_size), (Storage::NONE, Layout::PLAIN, 32));
-        assert_eq!((blocks, memory_bytes, threads, isa), (10, 11, 12, Isa::SCALAR));
-        assert_eq!((huge_pages, prefault, watermark, group_count), (HugePages::OFF, 1, 13, 3));
-        let groups = unsafe { std::slice::from_raw_parts(groups, 3) };
+        check(
+            raw,
+            "group_count: 3, groups: 0x_, storage: NONE, layout: PLAIN, block_size: 32, \
+             shared_memory: 1, blocks: 10, memory_bytes: 11, watermark: 13, huge_pages: OFF, \
+             prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
+             prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_",
+        );
+        // The store is opened with the cache.
+        assert_eq!(unsafe { CStr::from_ptr(raw.memory_directory) }.to_bytes(), b"/a/path");
+        let groups = unsafe { std::slice::from_raw_parts(raw.groups, 3) };
         groups[..2].iter().for_each(check_group);
         check_group_of_states(&groups[2]);
-        check_prefix(unsafe { &*prefix });
-        let (allocator, logger, runner) = unsafe { (*allocator, *logger, *runner) };
+        check(
+            unsafe { &*raw.prefix },
+            "eviction: LFU, pinned_blocks: 3, salt_blocks: 4, events: 5, doubling_depth: 6",
+        );
+        let (allocator, logger, runner) = unsafe { (*raw.allocator, *raw.logger, *raw.runner) };
         assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());
         assert!(logger.log.is_some() && !logger.user.is_null());
-        assert!(
-            runner.run.is_some()
-                && !runner.user.is_null()
-                && (runner.threads, runner.reserved) == (14, 0)
-        );
-        assert!(store.is_null()); // opened with the cache
+        assert!(runner.run.is_some() && !runner.user.is_null());
+        assert_eq!((runner.threads, runner.reserved), (14, 0));
         Ok(())
     };
     config.with_raw(look).unwrap();
@@ -155,11 +115,9 @@ fn of_a_cache() {
 fn of_a_session() {
     let config =
         SessionConfig::new().priority(-3).prefix(PrefixUse::MATCH).retention(Retention::HIGH);
-    let sys::pkv_session_config { struct_size, priority, prefix, retention, salt, salt_size } =
-        config.salt(b"a\0b").raw();
-    assert_eq!(struct_size as usize, size_of::<sys::pkv_session_config>());
-    assert_eq!((priority, prefix, retention), (-3, PrefixUse::MATCH, Retention::HIGH));
-    assert_eq!(bytes(salt, salt_size), b"a\0b");
+    let raw = config.salt(b"a\0b").raw();
+    check(&raw, "priority: -3, prefix: MATCH, retention: HIGH, salt: 0x_, salt_size: 3");
+    assert_eq!(bytes(raw.salt, raw.salt_size), b"a\0b");
 }
 
 #[test]
@@ -167,13 +125,7 @@ fn of_a_pool() {
     let config = PoolConfig::new(3).block_size(4).allocator(System);
     let allocator =
         Some(sys::pkv_allocator { alloc: None, free: None, user: std::ptr::null_mut() });
-    let sys::pkv_pool_config { struct_size, blocks, block_size, reserved, allocator: given } =
-        config.raw(&allocator);
-    assert_eq!(
-        (struct_size as usize, blocks, block_size, reserved),
-        (size_of::<sys::pkv_pool_config>(), 3, 4, 0)
-    );
-    assert!(!given.is_null());
+    check(&config.raw(&allocator), "blocks: 3, block_size: 4, reserved: 0, allocator: 0x_");
 }
 
 #[test]
@@ -184,24 +136,14 @@ fn of_a_file() {
         .key(&[7; 20])
         .skip_fsync()
         .trust_salts();
-    let sys::pkv_file_config {
-        struct_size,
-        prefix_index,
-        fingerprint,
-        fingerprint_size,
-        key,
-        key_size,
-        skip_fsync,
-        trust_salts,
-    } = config.raw();
-    assert_eq!(
-        (struct_size as usize, prefix_index, skip_fsync, trust_salts),
-        (size_of::<sys::pkv_file_config>(), 1, 1, 1)
+    let raw = config.raw();
+    check(
+        &raw,
+        "prefix_index: 1, trust_salts: 1, skip_fsync: 1, fingerprint: 0x_, fingerprint_size: 3, \
+         key: 0x_, key_size: 20",
     );
-    assert_eq!(
-        (bytes(fingerprint, fingerprint_size), bytes(key, key_size)),
-        (&b"a\0b"[..], &[7; 20][..])
-    );
+    assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
+    assert_eq!(bytes(raw.key, raw.key_size), [7; 20]);
 }
 
 #[test]
@@ -212,35 +154,20 @@ fn of_a_store() {
         .wait(Duration::from_millis(4));
     let config = config.fingerprint(*b"a\0b").key([7; 20]).buffer_bytes(5).queue_blocks(6);
     let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
-    let sys::pkv_store_config {
-        struct_size,
-        wait_ms,
-        store,
-        fingerprint,
-        fingerprint_size,
-        key,
-        key_size,
-        buffer_bytes,
-        queue_blocks,
-    } = config.raw(place);
-    assert_eq!(
-        (struct_size as usize, wait_ms, store),
-        (size_of::<sys::pkv_store_config>(), 4, place)
+    let raw = config.raw(place);
+    check(
+        &raw,
+        "wait_ms: 4, store: 0x_, fingerprint: 0x_, fingerprint_size: 3, key: 0x_, key_size: 20, \
+         buffer_bytes: 5, queue_blocks: 6",
     );
-    assert_eq!(
-        (bytes(fingerprint, fingerprint_size), bytes(key, key_size)),
-        (&b"a\0b"[..], &[7; 20][..])
-    );
-    assert_eq!((buffer_bytes, queue_blocks), (5, 6));
+    assert_eq!(raw.store, place);
+    assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
+    assert_eq!(bytes(raw.key, raw.key_size), [7; 20]);
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
-    let sys::pkv_directory_config { struct_size, durable, path, capacity_bytes } =
-        config.raw_directory(wanted);
-    assert_eq!(
-        (struct_size as usize, durable, capacity_bytes),
-        (size_of::<sys::pkv_directory_config>(), 1, 3)
-    );
-    assert_eq!(unsafe { CStr::from_ptr(path) }, wanted);
+    let raw = config.raw_directory(wanted);
+    check(&raw, "durable: 1, path: 0x_, capacity_bytes: 3");
+    assert_eq!(unsafe { CStr::from_ptr(raw.path) }, wanted);
 }
 
 const BATCH: BatchRows<'_> = BatchRows { lengths: &[1, 2], first_rows: None };
@@ -272,28 +199,15 @@ fn of_attention() {
     let params = params.head_windows(&windows).head_sinks(&kept);
     let address = sums.as_ptr();
     look_at(&params, Told::lse(Some(&mut sums)), |raw| {
-        let sys::pkv_attention_params {
-            struct_size,
-            scale,
-            bidirectional,
-            window,
-            sinks,
-            softcap,
-            head_windows,
-            head_sinks,
-            alibi_slopes,
-            sink_logits,
-            mask,
-            chosen_blocks,
-            block_mass,
-            lse,
-        } = *raw;
-        assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_params>());
-        assert_eq!((scale, bidirectional, window, sinks, softcap), (0.5, 1, 3, 4, 2.5));
-        assert_eq!((head_windows, head_sinks), (windows.as_ptr(), kept.as_ptr()));
-        assert_eq!((alibi_slopes, sink_logits), (slopes.as_ptr(), logits.as_ptr()));
-        assert_eq!(lse as *const f32, address);
-        assert!(mask.is_null() && chosen_blocks.is_null() && block_mass.is_null());
+        check(
+            raw,
+            "scale: 0.5, bidirectional: 1, window: 3, sinks: 4, softcap: 2.5, head_windows: 0x_, \
+             head_sinks: 0x_, alibi_slopes: 0x_, sink_logits: 0x_, mask: 0x0, \
+             chosen_blocks: 0x0, block_mass: 0x0, lse: 0x_",
+        );
+        assert_eq!((raw.head_windows, raw.head_sinks), (windows.as_ptr(), kept.as_ptr()));
+        assert_eq!((raw.alibi_slopes, raw.sink_logits), (slopes.as_ptr(), logits.as_ptr()));
+        assert_eq!(raw.lse as *const f32, address);
     })
     .unwrap();
     let params = AttentionParams::new();
@@ -312,7 +226,6 @@ fn mask_of(mask: Mask<'_>) -> sys::pkv_mask {
     let mut found = sys::pkv_mask::default();
     let params = AttentionParams::new().mask(mask);
     look_at(&params, Told::default(), |raw| found = unsafe { *raw.mask }).unwrap();
-    assert_eq!(found.struct_size as usize, size_of::<sys::pkv_mask>());
     found
 }
 
@@ -334,18 +247,13 @@ fn of_masks() {
         batch_stride: 25,
         first_positions: Some(&firsts),
     };
-    let sys::pkv_mask {
-        struct_size: _,
-        kind,
-        data,
-        row_stride,
-        batch_stride,
-        columns,
-        first_positions,
-    } = mask_of(Mask::Bytes(shown));
-    assert_eq!((kind, data), (sys::pkv_mask_kind::BYTES, bytes.as_ptr().cast()));
-    assert_eq!((row_stride, batch_stride, columns), (12, 25, 11));
-    assert_eq!(first_positions, firsts.as_ptr());
+    let raw = mask_of(Mask::Bytes(shown));
+    check(
+        &raw,
+        "kind: BYTES, data: 0x_, row_stride: 12, batch_stride: 25, columns: 11, \
+         first_positions: 0x_",
+    );
+    assert_eq!((raw.data, raw.first_positions), (bytes.as_ptr().cast(), firsts.as_ptr()));
 
     for wrong in [
         Mask::Bits { words: &words[1..], words_per_row: 2 },
@@ -364,7 +272,6 @@ fn chosen_of(blocks: ChosenBlocks<'_>, told: Option<&mut [u32]>) -> sys::pkv_cho
     let params = AttentionParams::new().chosen_blocks(blocks);
     let told = Told { chosen: told, ..Told::default() };
     look_at(&params, told, |raw| found = unsafe { *raw.chosen_blocks }).unwrap();
-    assert_eq!(found.struct_size as usize, size_of::<sys::pkv_chosen_blocks>());
     found
 }
 
@@ -373,20 +280,13 @@ fn of_chosen_blocks() {
     let (given, mut told) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
     let address = told.as_ptr();
     let blocks = ChosenBlocks::top(5).first(6).last(7).together();
-    let sys::pkv_chosen_blocks {
-        struct_size: _,
-        top,
-        first,
-        last,
-        together,
-        reserved,
-        lists,
-        list_size,
-        chosen,
-    } = chosen_of(blocks, Some(&mut told));
-    assert_eq!((top, first, last, together, reserved, list_size), (5, 6, 7, 1, 0, 0));
-    assert!(lists.is_null());
-    assert_eq!(chosen as *const u32, address);
+    let raw = chosen_of(blocks, Some(&mut told));
+    check(
+        &raw,
+        "top: 5, first: 6, last: 7, together: 1, reserved: 0, lists: 0x0, list_size: 0, \
+         chosen: 0x_",
+    );
+    assert_eq!(raw.chosen as *const u32, address);
     let raw = chosen_of(ChosenBlocks::lists(&given, 4), None);
     assert_eq!((raw.top, raw.first, raw.last, raw.together), (0, 1, 1, 0));
     assert_eq!((raw.lists, raw.list_size), (given.as_ptr(), 4));
@@ -412,9 +312,9 @@ fn of_block_mass() {
     let address = told.as_ptr();
     let mass = BlockMass { masses: &mut told, size: 9, queries: 8 };
     look_at(&AttentionParams::new(), of_mass(mass), |raw| {
-        let sys::pkv_block_mass { struct_size, queries, masses, size } = unsafe { *raw.block_mass };
-        assert_eq!(struct_size as usize, size_of::<sys::pkv_block_mass>());
-        assert_eq!((queries, masses as *const f32, size), (8, address, 9));
+        let raw = unsafe { &*raw.block_mass };
+        check(raw, "queries: 8, masses: 0x_, size: 9");
+        assert_eq!(raw.masses as *const f32, address);
     })
     .unwrap();
     for (count, size) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
@@ -434,27 +334,17 @@ fn of_sequences() {
         first_rows: Some(&[7, 8]),
         query_positions: Some(&[9, 10, 11]),
     };
-    let sys::pkv_attention_sequences {
-        struct_size,
-        query_heads,
-        count,
-        query_lengths,
-        kv_lengths,
-        block_tables,
-        block_table_stride,
-        first_rows,
-        query_positions,
-    } = sequences.raw().unwrap();
-    assert_eq!(unsafe { std::slice::from_raw_parts(first_rows, 2) }, [7, 8]);
-    assert_eq!(unsafe { std::slice::from_raw_parts(query_positions, 3) }, [9, 10, 11]);
+    let raw = sequences.raw().unwrap();
+    check(
+        &raw,
+        "query_heads: 3, count: 2, query_lengths: 0x_, kv_lengths: 0x_, block_tables: 0x_, \
+         block_table_stride: 3, first_rows: 0x_, query_positions: 0x_",
+    );
+    assert_eq!(unsafe { std::slice::from_raw_parts(raw.first_rows, 2) }, [7, 8]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(raw.query_positions, 3) }, [9, 10, 11]);
+    assert_eq!(raw.query_lengths, sequences.query_lengths.as_ptr());
+    assert_eq!(raw.kv_lengths, sequences.kv_lengths.as_ptr());
+    assert_eq!(raw.block_tables, sequences.block_tables.as_ptr());
     assert!(Sequences { first_rows: Some(&[7]), ..sequences }.raw().is_err());
     assert!(Sequences { query_positions: Some(&[7]), ..sequences }.raw().is_err());
-    assert_eq!(struct_size as usize, size_of::<sys::pkv_attention_sequences>());
-    assert_eq!((query_heads, count, block_table_stride), (3, 2, 3));
-    assert_eq!(
-        (query_lengths, kv_lengths),
-        (sequences.query_lengths.as_ptr(), sequences.kv_lengths.as_ptr())
-    );
-    assert_eq!(block_tables, sequences.block_tables.as_ptr());
-    assert_ne!(block_tables, null());
 }
