@@ -1,12 +1,9 @@
-#include "forward.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../common/util.h"
-#include "json.h"
-#include "rows.h"
+#include "player.h"
 
 enum { MAX_ROWS = 128, MAX_HEADS = 8, MAX_DIM = 64 };
 
@@ -48,36 +45,28 @@ static pkv_status add_session(player* p, pass* f, const cJSON* entry) {
   return PKV_OK;
 }
 
+static const field numbers[] = {
+    FLOAT(pkv_attention_params, softcap), FLOAT(pkv_attention_params, scale),
+    FIELD(pkv_attention_params, window), FIELD(pkv_attention_params, sinks),
+    FIELD(pkv_attention_params, bidirectional)};
+static const field lists[] = {FIELD(pkv_attention_params, alibi_slopes),
+                              FIELD(pkv_attention_params, sink_logits)};
+
 static void read_params(pass* f, const cJSON* json) {
   const cJSON *item, *value;
-  size_t lists = 0;
   f->params.struct_size = sizeof f->params;
   cJSON_ArrayForEach(item, json) {
-    if (cJSON_IsArray(item)) {
-      float* list = f->lists[lists++ % 2];
-      size_t n = 0;
-      cJSON_ArrayForEach(value, item) {
-        if (n < MAX_HEADS) list[n++] = (float)value->valuedouble;
-      }
-      if (strcmp(item->string, "alibi_slopes") == 0)
-        f->params.alibi_slopes = list;
-      else if (strcmp(item->string, "sink_logits") == 0)
-        f->params.sink_logits = list;
-      else
-        die(EXIT_BAD_INPUT, "no list of attention is called %s here", item->string);
-    } else if (strcmp(item->string, "softcap") == 0) {
-      f->params.softcap = (float)item->valuedouble;
-    } else if (strcmp(item->string, "scale") == 0) {
-      f->params.scale = (float)item->valuedouble;
-    } else if (strcmp(item->string, "window") == 0) {
-      f->params.window = (uint32_t)item->valuedouble;
-    } else if (strcmp(item->string, "sinks") == 0) {
-      f->params.sinks = (uint32_t)item->valuedouble;
-    } else if (strcmp(item->string, "bidirectional") == 0) {
-      f->params.bidirectional = (uint32_t)item->valuedouble;
-    } else {
-      die(EXIT_BAD_INPUT, "no parameter of attention is called %s here", item->string);
+    if (!cJSON_IsArray(item)) {
+      set_field(&f->params, find_field(numbers, COUNT(numbers), item->string), item);
+      continue;
     }
+    const field* which = find_field(lists, COUNT(lists), item->string);
+    float* list = f->lists[which - lists];
+    size_t n = 0;
+    cJSON_ArrayForEach(value, item) {
+      if (n < MAX_HEADS) list[n++] = (float)value->valuedouble;
+    }
+    memcpy((char*)&f->params + which->offset, &list, sizeof list);
   }
 }
 
@@ -105,13 +94,13 @@ static void compare_outputs(player* p, const pass* f, const cJSON* expected) {
   char what[96];
   cJSON_ArrayForEach(item, expected) {
     size_t at[4];
-    for (int i = 0; i < 4; i++) at[i] = (size_t)cJSON_GetArrayItem(item, i)->valuedouble;
+    for (int i = 0; i < 4; i++) at[i] = (size_t)element_of(item, i);
     const layer_shape* s = &p->config.shapes[at[1]];
     snprintf(what, sizeof what, "output of row %zu, layer %zu, head %zu, dim %zu", at[0], at[1],
              at[2], at[3]);
     const double got =
         (double)f->out[at[1]][(at[0] * s->query_heads + at[2]) * s->value_dim + at[3]];
-    player_expect_near(p, what, got, cJSON_GetArrayItem(item, 4)->valuedouble);
+    player_expect_near(p, what, got, element_of(item, 4));
   }
 }
 
@@ -138,8 +127,7 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
   return status != PKV_OK ? status : aborted;
 }
 
-pkv_status player_forward(player* p, const cJSON* step, pkv_session session) {
-  (void)session;
+pkv_status player_forward(player* p, const cJSON* step) {
   pass* f = new_array(1, sizeof *f);
   read_params(f, item_of(step, "params"));
   const pkv_status status = run_pass(p, f, step);

@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "../common/util.h"
-#include "json.h"
-#include "steps.h"
+#include "player.h"
 
 static char* read_text(const char* path) {
   mapped_file file = map_file(path, "scenario file");

@@ -7,14 +7,83 @@
 #include <string.h>
 
 #include "../common/util.h"
-#include "json.h"
-#include "rows.h"
+
+/* ---- Configs ---- */
+
+static const field group_fields[] = {
+    FIELD(pkv_layer_group, layers),     FIELD(pkv_layer_group, query_heads),
+    FIELD(pkv_layer_group, kv_heads),   FIELD(pkv_layer_group, key_dim),
+    FIELD(pkv_layer_group, value_dim),  FIELD(pkv_layer_group, window),
+    FIELD(pkv_layer_group, sinks),      FIELD(pkv_layer_group, latent),
+    FIELD(pkv_layer_group, blocks),     FIELD(pkv_layer_group, dtype),
+    FIELD(pkv_layer_group, value_dtype)};
+static const field prefix_fields[] = {FIELD(pkv_prefix_config, eviction)};
+static const field cache_fields[] = {
+    FIELD(pkv_cache_config, storage), FIELD(pkv_cache_config, layout),
+    FIELD(pkv_cache_config, block_size), FIELD(pkv_cache_config, blocks)};
+
+static void set_shape(scenario_config* config, uint32_t layer, const pkv_layer_group* group) {
+  if (layer >= MAX_LAYERS) die(EXIT_BAD_INPUT, "layer %u: there is room for %d", layer, MAX_LAYERS);
+  const layer_shape shape = {group->query_heads, group->kv_heads, group->key_dim,
+                             group->value_dim != 0 ? group->value_dim : group->key_dim};
+  config->shapes[layer] = shape;
+  config->layers++;
+}
+
+static void read_group(scenario_config* config, uint32_t g, const cJSON* json) {
+  pkv_layer_group* group = &config->groups[g];
+  const cJSON *item, *index;
+  group->struct_size = sizeof *group;
+  cJSON_ArrayForEach(item, json) {
+    if (strcmp(item->string, "layer_indices") == 0) {
+      uint32_t n = 0;
+      cJSON_ArrayForEach(index, item) {
+        if (n < MAX_LAYERS) config->layer_indices[g][n++] = (uint32_t)index->valuedouble;
+      }
+      group->layer_indices = config->layer_indices[g];
+    } else {
+      set_field(group, find_field(group_fields, COUNT(group_fields), item->string), item);
+    }
+  }
+  for (uint32_t i = 0; i < group->layers && i < MAX_LAYERS; i++)
+    set_shape(config, group->layer_indices != NULL ? group->layer_indices[i] : config->layers,
+              group);
+}
+
+static void read_groups(scenario_config* config, const cJSON* json) {
+  const cJSON* item;
+  cJSON_ArrayForEach(item, json) {
+    if (config->cache.group_count == MAX_GROUPS)
+      die(EXIT_BAD_INPUT, "there is room for %d groups", MAX_GROUPS);
+    read_group(config, config->cache.group_count++, item);
+  }
+}
+
+static void read_config(scenario_config* config, const cJSON* json) {
+  const cJSON *item, *inner;
+  config->cache.struct_size = sizeof config->cache;
+  config->cache.groups = config->groups;
+  cJSON_ArrayForEach(item, json) {
+    if (strcmp(item->string, "groups") == 0) {
+      read_groups(config, item);
+    } else if (strcmp(item->string, "prefix") == 0) {
+      config->prefix.struct_size = sizeof config->prefix;
+      cJSON_ArrayForEach(inner, item)
+          set_field(&config->prefix, find_field(prefix_fields, 1, inner->string), inner);
+      config->cache.prefix = &config->prefix;
+    } else {
+      set_field(&config->cache, find_field(cache_fields, COUNT(cache_fields), item->string), item);
+    }
+  }
+}
+
+/* ---- The player ---- */
 
 player* player_new(const pkv_dl* lib, const cJSON* scenario) {
   player* p = new_array(1, sizeof *p);
   p->lib = lib;
   p->tolerance = real_of(scenario, "tolerance");
-  scenario_config_read(&p->config, item_of(scenario, "config"));
+  read_config(&p->config, item_of(scenario, "config"));
   if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK)
     die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
   return p;
@@ -66,11 +135,39 @@ size_t player_tokens(const cJSON* spans, int32_t* tokens) {
   const cJSON* span;
   size_t n = 0;
   cJSON_ArrayForEach(span, spans) {
-    const uint64_t seed = (uint64_t)cJSON_GetArrayItem(span, 0)->valuedouble,
-                   first = (uint64_t)cJSON_GetArrayItem(span, 1)->valuedouble;
-    const uint64_t count = (uint64_t)cJSON_GetArrayItem(span, 2)->valuedouble;
+    const uint64_t seed = (uint64_t)element_of(span, 0), first = (uint64_t)element_of(span, 1);
+    const uint64_t count = (uint64_t)element_of(span, 2);
     if (count > MAX_TOKENS - n) die(EXIT_BAD_INPUT, "a list has room for %d tokens", MAX_TOKENS);
     for (uint64_t i = 0; i < count; i++) tokens[n++] = scenario_token(seed, first + i);
   }
   return n;
+}
+
+/* ---- Rows ---- */
+
+#define GOLDEN 0x9E3779B97F4A7C15u
+
+/* The finaliser of SplitMix64 (Steele, Lea and Flood 2014). */
+static uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+int32_t scenario_token(uint64_t seed, uint64_t i) {
+  return (int32_t)(mix((seed << 32) + i) & 0xFFFFF);
+}
+
+uint64_t scenario_history(uint64_t before, int32_t token) {
+  return mix(before + GOLDEN * ((uint64_t)token + 1));
+}
+
+void scenario_row(float* row, uint64_t history, enum row_kind kind, uint32_t layer, size_t heads,
+                  size_t dim) {
+  for (size_t head = 0; head < heads; head++)
+    for (size_t d = 0; d < dim; d++) {
+      const uint64_t index = (((uint64_t)layer * 4 + kind) * 64 + head) * 1024 + d;
+      const uint64_t bits = mix(history + GOLDEN * (1 + index)) >> 40;
+      *row++ = ((float)bits / 8388608.0f - 1.0f) * (kind == ROW_Q ? 4.0f : 1.0f);
+    }
 }

@@ -5,7 +5,22 @@
 #include <stdbool.h>
 
 #include "../common/pkv_dl.h"
-#include "config.h"
+#include "fields.h"
+
+enum { MAX_GROUPS = 4, MAX_LAYERS = 8 };
+
+typedef struct layer_shape {
+  size_t query_heads, kv_heads, key_dim, value_dim;
+} layer_shape;
+
+typedef struct scenario_config {
+  pkv_cache_config cache;
+  pkv_layer_group groups[MAX_GROUPS];
+  uint32_t layer_indices[MAX_GROUPS][MAX_LAYERS];
+  pkv_prefix_config prefix;
+  layer_shape shapes[MAX_LAYERS];
+  uint32_t layers;
+} scenario_config;
 
 enum { MAX_NAMES = 16, MAX_TOKENS = 256, MAX_SESSIONS = 4 };
 
@@ -19,6 +34,7 @@ typedef struct player {
     pkv_session session;
     pkv_snapshot snapshot;
   } names[MAX_NAMES];
+  pkv_session session; /* of the step; NULL where it names none */
   uint64_t blocks_short;
   bool differs;
   char difference[512];
@@ -45,5 +61,25 @@ pkv_session player_session(const player* p, const char* name);
 /* Writes the tokens of spans and returns how many. Ends the program where they are more than
  * MAX_TOKENS. */
 size_t player_tokens(const cJSON* spans, int32_t* tokens);
+
+/* Does a step. False where something is not as expected; player_difference then says what. */
+bool player_step(player* p, const cJSON* step);
+
+/* The step "step": a forward pass over sessions whose rows follow from their texts. */
+pkv_status player_forward(player* p, const cJSON* step);
+
+/* ---- Tokens and rows, as bindings/scenarios/README.md defines them ---- */
+
+enum row_kind { ROW_K = 0, ROW_V = 1, ROW_Q = 2 };
+
+/* The id of a span's i-th token. */
+int32_t scenario_token(uint64_t seed, uint64_t i);
+
+/* h(p) of a text's tokens, given h(p - 1); 0 before the first. */
+uint64_t scenario_history(uint64_t before, int32_t token);
+
+/* One row, [heads][dim], of the position with this history. */
+void scenario_row(float* row, uint64_t history, enum row_kind kind, uint32_t layer, size_t heads,
+                  size_t dim);
 
 #endif

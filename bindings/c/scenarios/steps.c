@@ -1,66 +1,68 @@
-#include "steps.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../common/util.h"
-#include "forward.h"
-#include "json.h"
+#include "player.h"
 
 enum { MAX_READ = 96 * 8 * 64 };
 
 /* A step, by its name in the file. Gives the status of its first call that fails, and compares the
  * rest. */
-typedef pkv_status action(player* p, const cJSON* step, pkv_session session);
+typedef pkv_status action(player* p, const cJSON* step);
 
-typedef struct field {
-  const char* name;
-  uint64_t value;
-} field;
-
-static pkv_status compare_fields(player* p, pkv_status status, const cJSON* step,
-                                 const field* fields, size_t count) {
+/* Compares fields of a struct that the library has filled. */
+static pkv_status compare(player* p, pkv_status status, const cJSON* step, const void* found,
+                          const field* fields, size_t count) {
   const cJSON* item;
   if (status != PKV_OK) return status;
   cJSON_ArrayForEach(item, item_of(step, "fields")) {
-    size_t i = 0;
-    while (i < count && strcmp(fields[i].name, item->string) != 0) i++;
-    if (i == count) die(EXIT_BAD_INPUT, "no field is called %s here", item->string);
-    player_expect(p, item->string, (long long)fields[i].value, (long long)item->valuedouble);
+    const uint64_t value = field_value(found, find_field(fields, count, item->string));
+    player_expect(p, item->string, (long long)value, (long long)item->valuedouble);
   }
   return PKV_OK;
 }
 
-#define FIELD(name) {#name, s.name}
-#define COMPARE(...)                    \
-  const field fields[] = {__VA_ARGS__}; \
-  return compare_fields(p, status, step, fields, sizeof fields / sizeof *fields)
-
-static pkv_status plan(player* p, const cJSON* step, pkv_session session) {
+static pkv_status plan(player* p, const cJSON* step) {
+  static const field fields[] = {
+      FIELD(pkv_cache_plan, groups),          FIELD(pkv_cache_plan, bytes_per_token),
+      FIELD(pkv_cache_plan, bytes_per_block), FIELD(pkv_cache_plan, blocks),
+      FIELD(pkv_cache_plan, tokens),          FIELD(pkv_cache_plan, total_bytes)};
   pkv_cache_plan s = {.struct_size = sizeof s};
-  (void)session;
   const uint32_t group =
       item_of(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
   const pkv_status status = p->lib->cache_compute_plan(&p->config.cache, group, &s);
-  COMPARE(FIELD(groups), FIELD(bytes_per_token), FIELD(bytes_per_block), FIELD(blocks),
-          FIELD(tokens), FIELD(total_bytes));
+  return compare(p, status, step, &s, fields, COUNT(fields));
 }
 
-static pkv_status stats(player* p, const cJSON* step, pkv_session session) {
+static pkv_status stats(player* p, const cJSON* step) {
+  static const field fields[] = {FIELD(pkv_cache_stats, sessions),
+                                 FIELD(pkv_cache_stats, snapshots),
+                                 FIELD(pkv_cache_stats, batches),
+                                 FIELD(pkv_cache_stats, blocks),
+                                 FIELD(pkv_cache_stats, free_blocks),
+                                 FIELD(pkv_cache_stats, used_blocks),
+                                 FIELD(pkv_cache_stats, tokens),
+                                 FIELD(pkv_cache_stats, slots_filled),
+                                 FIELD(pkv_cache_stats, copied_blocks),
+                                 FIELD(pkv_cache_stats, commits),
+                                 FIELD(pkv_cache_stats, aborts),
+                                 FIELD(pkv_cache_stats, committed_tokens),
+                                 FIELD(pkv_cache_stats, suspended_sessions),
+                                 FIELD(pkv_cache_stats, evictable_blocks)};
   pkv_cache_stats s = {.struct_size = sizeof s};
-  (void)session;
   const pkv_status status = p->lib->cache_get_stats(p->cache, &s);
-  COMPARE(FIELD(sessions), FIELD(snapshots), FIELD(batches), FIELD(blocks), FIELD(free_blocks),
-          FIELD(used_blocks), FIELD(tokens), FIELD(slots_filled), FIELD(copied_blocks),
-          FIELD(commits), FIELD(aborts), FIELD(committed_tokens), FIELD(suspended_sessions),
-          FIELD(evictable_blocks));
+  return compare(p, status, step, &s, fields, COUNT(fields));
 }
 
-static pkv_status info(player* p, const cJSON* step, pkv_session session) {
+static pkv_status info(player* p, const cJSON* step) {
+  static const field fields[] = {FIELD(pkv_session_info, suspended),
+                                 FIELD(pkv_session_info, length), FIELD(pkv_session_info, total),
+                                 FIELD(pkv_session_info, blocks),
+                                 FIELD(pkv_session_info, exclusive_blocks)};
   pkv_session_info s = {.struct_size = sizeof s};
-  const pkv_status status = p->lib->session_get_info(session, &s);
-  COMPARE(FIELD(suspended), FIELD(length), FIELD(total), FIELD(blocks), FIELD(exclusive_blocks));
+  const pkv_status status = p->lib->session_get_info(p->session, &s);
+  return compare(p, status, step, &s, fields, COUNT(fields));
 }
 
 static size_t salt_size(const cJSON* step) {
@@ -68,54 +70,58 @@ static size_t salt_size(const cJSON* step) {
   return text_of(step, "salt") != NULL ? strlen(text_of(step, "salt")) : 0;
 }
 
-static pkv_status prefix_stats(player* p, const cJSON* step, pkv_session session) {
+static pkv_status prefix_stats(player* p, const cJSON* step) {
+  static const field fields[] = {
+      FIELD(pkv_prefix_stats, matches), FIELD(pkv_prefix_stats, asked_tokens),
+      FIELD(pkv_prefix_stats, matched_tokens), FIELD(pkv_prefix_stats, cached_blocks),
+      FIELD(pkv_prefix_stats, evictable_blocks)};
   pkv_prefix_stats s = {.struct_size = sizeof s};
-  (void)session;
   const pkv_status status =
       p->lib->prefix_get_stats(p->cache, text_of(step, "salt"), salt_size(step), &s);
-  COMPARE(FIELD(matches), FIELD(asked_tokens), FIELD(matched_tokens), FIELD(cached_blocks),
-          FIELD(evictable_blocks));
+  return compare(p, status, step, &s, fields, COUNT(fields));
 }
 
-static pkv_status prefix_clear(player* p, const cJSON* step, pkv_session session) {
-  (void)session;
+static pkv_status prefix_clear(player* p, const cJSON* step) {
   return p->lib->prefix_clear(p->cache, text_of(step, "salt"), salt_size(step));
 }
 
-static pkv_status open_session(player* p, const cJSON* step, pkv_session session) {
+static pkv_status open_session(player* p, const cJSON* step) {
+  static const field fields[] = {FIELD(pkv_session_config, priority),
+                                 FIELD(pkv_session_config, prefix)};
   pkv_session_config config = {.struct_size = sizeof config};
-  (void)session;
-  if (item_of(step, "priority") != NULL) config.priority = (int32_t)real_of(step, "priority");
-  if (item_of(step, "prefix") != NULL)
-    config.prefix = (pkv_prefix_use)enum_of(text_of(step, "prefix"));
+  for (size_t i = 0; i < COUNT(fields); i++) {
+    const cJSON* item = item_of(step, fields[i].name);
+    if (item != NULL) set_field(&config, &fields[i], item);
+  }
   config.salt = text_of(step, "salt");
   config.salt_size = salt_size(step);
   return p->lib->session_open(p->cache, &config,
                               &p->names[player_slot(p, text_of(step, "session"))].session);
 }
 
-static pkv_status length(player* p, const cJSON* step, pkv_session session) {
+static pkv_status length(player* p, const cJSON* step) {
   uint64_t found;
-  const pkv_status status = p->lib->session_get_length(session, &found);
+  const pkv_status status = p->lib->session_get_length(p->session, &found);
   if (status == PKV_OK)
     player_expect(p, "length", (long long)found, (long long)number_of(step, "length"));
   return status;
 }
 
-static pkv_status tokens(player* p, const cJSON* step, pkv_session session) {
+static pkv_status tokens(player* p, const cJSON* step) {
   int32_t expected[MAX_TOKENS], found[MAX_TOKENS];
   const size_t n = player_tokens(item_of(step, "tokens"), expected);
-  const pkv_status status = p->lib->session_get_tokens(session, number_of(step, "first"), n, found);
+  const pkv_status status =
+      p->lib->session_get_tokens(p->session, number_of(step, "first"), n, found);
   for (size_t i = 0; status == PKV_OK && i < n; i++)
     player_expect(p, "token", found[i], expected[i]);
   return status;
 }
 
-static pkv_status table(player* p, const cJSON* step, pkv_session session) {
+static pkv_status table(player* p, const cJSON* step) {
   uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
   const uint32_t group = (uint32_t)number_of(step, "group");
   size_t count, other_count, gone = 0, same = 0;
-  pkv_status status = p->lib->session_get_block_table(session, group, MAX_TOKENS, ids, &count);
+  pkv_status status = p->lib->session_get_block_table(p->session, group, MAX_TOKENS, ids, &count);
   if (status != PKV_OK) return status;
   for (size_t i = 0; i < count; i++) gone += ids[i] == PKV_NO_BLOCK;
   player_expect(p, "entries", (long long)count, (long long)number_of(step, "count"));
@@ -128,8 +134,7 @@ static pkv_status table(player* p, const cJSON* step, pkv_session session) {
   if (status != PKV_OK) return status;
   for (size_t i = 0; i < count && i < other_count; i++)
     same += ids[i] == others[i] && ids[i] != PKV_NO_BLOCK;
-  player_expect(p, "shared blocks", (long long)same,
-                (long long)cJSON_GetArrayItem(shares, 1)->valuedouble);
+  player_expect(p, "shared blocks", (long long)same, (long long)element_of(shares, 1));
   return PKV_OK;
 }
 
@@ -142,16 +147,16 @@ static void compare_values(player* p, const cJSON* expected, layer_shape s, uint
   cJSON_ArrayForEach(item, expected) {
     const bool key = strcmp(cJSON_GetArrayItem(item, 0)->valuestring, "k") == 0;
     size_t at[3];
-    for (int i = 0; i < 3; i++) at[i] = (size_t)cJSON_GetArrayItem(item, i + 1)->valuedouble;
+    for (int i = 0; i < 3; i++) at[i] = (size_t)element_of(item, i + 1);
     const size_t row = at[0] - first, dim = key ? s.key_dim : s.value_dim;
     snprintf(what, sizeof what, "%c of position %zu, head %zu, dim %zu", key ? 'k' : 'v', at[0],
              at[1], at[2]);
     player_expect_near(p, what, (double)(key ? k : v)[(row * s.kv_heads + at[1]) * dim + at[2]],
-                       cJSON_GetArrayItem(item, 4)->valuedouble);
+                       element_of(item, 4));
   }
 }
 
-static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
+static pkv_status read_rows(player* p, const cJSON* step) {
   const uint32_t layer = (uint32_t)number_of(step, "layer");
   const layer_shape s = p->config.shapes[layer < p->config.layers ? layer : 0];
   const uint64_t first = number_of(step, "first"), n = number_of(step, "count");
@@ -159,59 +164,58 @@ static pkv_status read_rows(player* p, const cJSON* step, pkv_session session) {
     die(EXIT_BAD_INPUT, "there is room for %d numbers", MAX_READ);
   float *k = new_array(MAX_READ, sizeof *k), *v = new_array(MAX_READ, sizeof *v);
   const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
-  const pkv_status status = p->lib->session_read(session, layer, first, n, &keys, &values);
+  const pkv_status status = p->lib->session_read(p->session, layer, first, n, &keys, &values);
   if (status == PKV_OK) compare_values(p, item_of(step, "values"), s, first, k, v);
   free(k);
   free(v);
   return status;
 }
 
-static pkv_status match(player* p, const cJSON* step, pkv_session session) {
+static pkv_status match(player* p, const cJSON* step) {
   int32_t asked[MAX_TOKENS];
   uint64_t matched;
   const pkv_status status = p->lib->session_match_prefix(
-      session, player_tokens(item_of(step, "tokens"), asked), asked, &matched);
+      p->session, player_tokens(item_of(step, "tokens"), asked), asked, &matched);
   if (status == PKV_OK)
     player_expect(p, "matched", (long long)matched, (long long)number_of(step, "matched"));
   return status;
 }
 
-static pkv_status reserve(player* p, const cJSON* step, pkv_session session) {
-  return p->lib->session_reserve(session, number_of(step, "tokens"));
+static pkv_status reserve(player* p, const cJSON* step) {
+  return p->lib->session_reserve(p->session, number_of(step, "tokens"));
 }
 
-static pkv_status trim(player* p, const cJSON* step, pkv_session session) {
-  return p->lib->session_trim(session, number_of(step, "length"));
+static pkv_status trim(player* p, const cJSON* step) {
+  return p->lib->session_trim(p->session, number_of(step, "length"));
 }
 
-static pkv_status fork_session(player* p, const cJSON* step, pkv_session session) {
-  return p->lib->session_fork(session, &p->names[player_slot(p, text_of(step, "into"))].session);
+static pkv_status fork_session(player* p, const cJSON* step) {
+  return p->lib->session_fork(p->session, &p->names[player_slot(p, text_of(step, "into"))].session);
 }
 
-static pkv_status suspend(player* p, const cJSON* step, pkv_session session) {
+static pkv_status suspend(player* p, const cJSON* step) {
   (void)step;
-  return p->lib->session_suspend(session);
+  return p->lib->session_suspend(p->session);
 }
 
-static pkv_status resume(player* p, const cJSON* step, pkv_session session) {
+static pkv_status resume(player* p, const cJSON* step) {
   uint64_t from, total;
-  const pkv_status status = p->lib->session_resume(session, &from, &total, &p->blocks_short);
+  const pkv_status status = p->lib->session_resume(p->session, &from, &total, &p->blocks_short);
   if (status != PKV_OK) return status;
   player_expect(p, "length", (long long)from, (long long)number_of(step, "length"));
   player_expect(p, "total", (long long)total, (long long)number_of(step, "total"));
   return PKV_OK;
 }
 
-static pkv_status victims(player* p, const cJSON* step, pkv_session session) {
+static pkv_status victims(player* p, const cJSON* step) {
   pkv_session sessions[MAX_SESSIONS], chosen[MAX_NAMES];
   uint32_t new_tokens[MAX_SESSIONS];
   size_t n = 0, count;
   const cJSON *item, *expected = item_of(step, "victims");
-  (void)session;
   cJSON_ArrayForEach(item, item_of(step, "sessions")) {
     if (n == MAX_SESSIONS) die(EXIT_BAD_INPUT, "a step has room for %d sessions", MAX_SESSIONS);
     sessions[n] = player_session(p, cJSON_GetArrayItem(item, 0)->valuestring);
-    new_tokens[n++] = (uint32_t)cJSON_GetArrayItem(item, 1)->valuedouble;
+    new_tokens[n++] = (uint32_t)element_of(item, 1);
   }
   const pkv_status status =
       p->lib->batch_choose_victims(p->cache, n, sessions, new_tokens, MAX_NAMES, chosen, &count);
@@ -227,29 +231,27 @@ static pkv_snapshot snapshot_of(player* p, const cJSON* step) {
   return p->names[player_slot(p, text_of(step, "snapshot"))].snapshot;
 }
 
-static pkv_status snapshot(player* p, const cJSON* step, pkv_session session) {
-  return p->lib->snapshot_take(session, &p->names[player_slot(p, text_of(step, "into"))].snapshot);
+static pkv_status snapshot(player* p, const cJSON* step) {
+  return p->lib->snapshot_take(p->session,
+                               &p->names[player_slot(p, text_of(step, "into"))].snapshot);
 }
 
-static pkv_status open_snapshot(player* p, const cJSON* step, pkv_session session) {
-  (void)session;
+static pkv_status open_snapshot(player* p, const cJSON* step) {
   return p->lib->snapshot_open(p->cache, snapshot_of(p, step),
                                &p->names[player_slot(p, text_of(step, "into"))].session);
 }
 
-static pkv_status close_snapshot(player* p, const cJSON* step, pkv_session session) {
-  (void)session;
+static pkv_status close_snapshot(player* p, const cJSON* step) {
   return p->lib->snapshot_close(snapshot_of(p, step));
 }
 
-static pkv_status close_session(player* p, const cJSON* step, pkv_session session) {
+static pkv_status close_session(player* p, const cJSON* step) {
   (void)step;
-  return p->lib->session_close(session);
+  return p->lib->session_close(p->session);
 }
 
-static pkv_status validate(player* p, const cJSON* step, pkv_session session) {
+static pkv_status validate(player* p, const cJSON* step) {
   (void)step;
-  (void)session;
   return p->lib->cache_validate(p->cache);
 }
 
@@ -290,8 +292,8 @@ bool player_step(player* p, const cJSON* step) {
   if (expected == NULL) expected = "PKV_OK";
   p->differs = false;
   p->blocks_short = 0;
-  const pkv_session session = player_session(p, text_of(step, "session"));
-  const pkv_status status = action_of(text_of(step, "do"))(p, step, session);
+  p->session = player_session(p, text_of(step, "session"));
+  const pkv_status status = action_of(text_of(step, "do"))(p, step);
   const char* got = p->lib->status_string(status);
   if (strcmp(got, expected) != 0) {
     p->differs = false; /* the status stands before anything else */

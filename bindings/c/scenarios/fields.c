@@ -1,4 +1,4 @@
-#include "json.h"
+#include "fields.h"
 
 #include <pagedkv/pagedkv.h>
 #include <string.h>
@@ -24,12 +24,14 @@ uint64_t number_of(const cJSON* object, const char* name) {
   return (uint64_t)real_of(object, name);
 }
 
+double element_of(const cJSON* array, int i) { return cJSON_GetArrayItem(array, i)->valuedouble; }
+
 typedef struct named_value {
   const char* name;
   int value;
 } named_value;
 
-int enum_of(const char* name) {
+static int enum_of(const char* name) {
 #define NAMED(x) {#x, x}
   static const named_value values[] = {NAMED(PKV_F32),
                                        NAMED(PKV_F16),
@@ -53,4 +55,31 @@ int enum_of(const char* name) {
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     if (strcmp(values[i].name, name) == 0) return values[i].value;
   die(EXIT_BAD_INPUT, "no enum is called %s", name);
+}
+
+const field* find_field(const field* fields, size_t count, const char* name) {
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(fields[i].name, name) == 0) return &fields[i];
+  die(EXIT_BAD_INPUT, "no field is called %s here", name);
+}
+
+void set_field(void* to, const field* f, const cJSON* item) {
+  char* place = (char*)to + f->offset;
+  const float real = (float)item->valuedouble;
+  const uint64_t wide = (uint64_t)item->valuedouble;
+  const int32_t narrow = cJSON_IsString(item) ? enum_of(item->valuestring) : (int32_t)wide;
+  if (f->is_float)
+    memcpy(place, &real, sizeof real);
+  else if (f->size == sizeof wide)
+    memcpy(place, &wide, sizeof wide);
+  else
+    memcpy(place, &narrow, sizeof narrow);
+}
+
+uint64_t field_value(const void* from, const field* f) {
+  uint64_t wide;
+  uint32_t narrow;
+  const char* place = (const char*)from + f->offset;
+  if (f->size == sizeof wide) return memcpy(&wide, place, sizeof wide), wide;
+  return memcpy(&narrow, place, sizeof narrow), narrow;
 }
