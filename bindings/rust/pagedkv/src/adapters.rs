@@ -1,6 +1,6 @@
-//! A cache behind the small trait that engines have for it: fill with a prompt, push a row, read
-//! everything back, length, snapshot. The engine computes attention itself; which kind of memory it
-//! gets is chosen at run time.
+//! A cache behind a small trait, as engines define it: fill with a prompt, push a row, read all
+//! rows back, length, snapshot. The engine computes attention itself and chooses the kind of memory
+//! at run time.
 //!
 //! ```
 //! use pagedkv::adapters::{KvMemory, Kind};
@@ -28,23 +28,23 @@ use std::str::FromStr;
 
 /// Keys and values of one sequence, rows of `kv_heads * head_dim` numbers.
 pub trait KvCache: Send {
-    /// Replaces what a layer holds by the rows of a prompt. Every layer gets as many.
+    /// Replaces the rows of a layer with those of a prompt. Every layer gets the same number.
     fn set_prefill(&mut self, layer: u32, keys: &[f32], values: &[f32]) -> Result<()>;
 
-    /// Appends one row to a layer. Every layer gets one before any gets the next.
+    /// Appends one row to a layer. Every layer gets one before any layer gets the next.
     fn push(&mut self, layer: u32, key: &[f32], value: &[f32]) -> Result<()>;
 
-    /// All rows of a layer, dense, also those of a token that other layers do not have yet.
+    /// Returns all rows of a layer, dense, including a token that other layers do not have yet.
     fn materialize(&self, layer: u32) -> Result<(Vec<f32>, Vec<f32>)>;
 
-    /// Tokens that every layer has.
+    /// Returns the number of tokens that every layer has.
     fn seq_len(&self) -> Result<usize>;
 
-    /// A cache with the same rows, that goes its own way from here.
+    /// Returns an independent cache with the same rows.
     fn snapshot(&self) -> Result<Box<dyn KvCache>>;
 }
 
-/// Where rows live.
+/// How rows are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One growing tensor per sequence and layer; a snapshot copies.
@@ -106,7 +106,7 @@ struct Sequence {
 
 impl KvCache for Sequence {
     fn set_prefill(&mut self, layer: u32, keys: &[f32], values: &[f32]) -> Result<()> {
-        // The first layer of a prompt ends what all of them had.
+        // The first layer of a prompt removes the rows of all layers.
         if self.session.length()? > 0 {
             self.session.trim(0)?;
         }

@@ -7,7 +7,7 @@ use crate::structs::{address, setters};
 use crate::sys;
 use std::ptr::{null, null_mut};
 
-/// Refuses an array that is not as long as its sizes say.
+/// Refuses an array whose length is not the product of its sizes.
 fn check_length(what: &str, found: usize, sizes: &[usize]) -> Result<()> {
     if sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size)) == Some(found) {
         return Ok(());
@@ -15,7 +15,7 @@ fn check_length(what: &str, found: usize, sizes: &[usize]) -> Result<()> {
     Err(Error::misuse(format!("{what}: {found} numbers are given for {sizes:?}")))
 }
 
-/// The address of an array that is as long as its sizes say; null for none.
+/// Returns the address of an array after checking its length; null for none.
 fn array<T>(what: &str, given: Option<&[T]>, sizes: &[usize]) -> Result<*const T> {
     given.map_or(Ok(null()), |given| {
         check_length(what, given.len(), sizes)?;
@@ -35,7 +35,7 @@ fn stride(stride: usize) -> i64 {
     i64::try_from(stride).unwrap_or(i64::MAX)
 }
 
-/// Which positions each query sees, besides what the causal rule and the window say.
+/// Which positions each query sees, in addition to the causal rule and the window.
 #[derive(Clone, Copy, Debug)]
 pub enum Mask<'a> {
     /// Which new tokens of its own session a new token sees.
@@ -54,7 +54,7 @@ pub enum Mask<'a> {
 }
 
 impl Mask<'_> {
-    /// As C takes it, once it is clear that it is as long as it says.
+    /// Returns the struct of C after checking the lengths.
     fn raw(&self, batch: &BatchRows<'_>, rows: usize) -> Result<sys::pkv_mask> {
         Ok(match *self {
             Self::Bits { words, words_per_row } => sys::pkv_mask {
@@ -170,11 +170,12 @@ impl<'a> ChosenBlocks<'a> {
     }
 }
 
-/// Where [`Batch::attend_weighing`](crate::Batch::attend_weighing) tells the attention mass of each
-/// block of the block tables: the weights that queries give to the tokens of the block.
+/// Receives the attention mass of each block of the block tables from
+/// [`Batch::attend_weighing`](crate::Batch::attend_weighing): the sum of the weights that queries
+/// give to the tokens of the block.
 #[derive(Debug, Default)]
 pub struct BlockMass<'a> {
-    /// `[sequences][query_heads][size]`. What lies beyond the blocks of a sequence stays as it is.
+    /// `[sequences][query_heads][size]`. Entries beyond the blocks of a sequence do not change.
     pub masses: &'a mut [f32],
     /// Entries per query head: those of the longest block table, or more.
     pub size: usize,
@@ -194,7 +195,7 @@ impl BlockMass<'_> {
     }
 }
 
-/// What an attention tells besides its outputs.
+/// Results of attention besides its outputs.
 #[derive(Default)]
 pub(crate) struct Told<'a> {
     pub lse: Option<&'a mut [f32]>,
@@ -233,12 +234,12 @@ impl<'a> AttentionParams<'a> {
     setters! {
         /// Factor of the scores.
         scale(scale: f32) = scale;
-        /// A query sees all of its sequence, not only what is before it.
+        /// A query sees all of its sequence, not only the positions before it.
         bidirectional() = true;
         /// A query sees its own position and `tokens - 1` before it; 0: as far as the layer's
         /// window.
         window(tokens: u32) = tokens;
-        /// First positions seen whatever the window. 0: those of the layer;
+        /// First positions that are seen regardless of the window. 0: those of the layer;
         /// [`NO_SINKS`](crate::NO_SINKS): none.
         sinks(tokens: u32) = tokens;
         /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
@@ -257,8 +258,8 @@ impl<'a> AttentionParams<'a> {
         chosen_blocks(blocks: ChosenBlocks<'a>) = Some(blocks);
     }
 
-    /// Hands them to `use_it` as C takes them, once it is clear that their arrays are as long as
-    /// they say. `heads` are those of queries and of keys.
+    /// Calls `use_it` with the struct of C after checking the lengths of all arrays. `heads` are
+    /// those of queries and of keys.
     pub(crate) fn with_raw<T>(
         &self,
         batch: &BatchRows<'_>,

@@ -18,8 +18,8 @@ pub use crate::sys::pkv_index_unit as IndexUnit;
 /// One forward pass over many sessions: see [`Cache::begin`](crate::Cache::begin). Rows are stacked
 /// in the order of the sessions, the new tokens of a session in order.
 ///
-/// It has its sessions for itself until it is committed, or dropped: that leaves every one of them
-/// as it was before. A batch may be sent to another thread, but is used by one at a time:
+/// It borrows its sessions until it is committed or dropped; dropping it leaves all of them as they
+/// were. A batch may be sent to another thread, but only one thread may use it at a time:
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}
@@ -37,30 +37,30 @@ pub struct Batch<'s> {
 // "Driven by one thread at a time", whichever that is. The handle keeps it from being Sync.
 unsafe impl Send for Batch<'_> {}
 
-/// What each session reads, in compressed rows: see [`Batch::kv_indices`].
+/// The blocks or slots that each session reads, in compressed rows: see [`Batch::kv_indices`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvIndices {
     /// Session `i` reads `indices[indptr[i]..indptr[i + 1]]`.
     pub indptr: Vec<i64>,
     /// Block ids or slots, in token order.
     pub indices: Vec<i64>,
-    /// How many tokens the last block of each session holds.
+    /// The number of tokens in the last block of each session.
     pub last_block_length: Vec<u32>,
 }
 
-/// The states of one session in one layer: see [`Batch::states`]. Each begins at a multiple of 64.
+/// The states of one session in one layer: see [`Batch::states`]. Addresses are multiples of 64.
 #[derive(Debug)]
 pub struct SessionStates<'b> {
     /// The state before the new tokens. `None`: the session has no token yet.
     pub before: Option<&'b [u8]>,
-    /// After which new tokens a state is kept, 0 the first, and where it is written.
+    /// The new tokens after which a state is kept (0: the first), and where to write it.
     pub after: Vec<(u32, &'b mut [u8])>,
 }
 
-/// Which states are kept, and in which blocks: see [`Batch::state_blocks`].
+/// The blocks of the states that are kept: see [`Batch::state_blocks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateBlocks {
-    /// The block of the state that each session has; [`NO_BLOCK`](crate::NO_BLOCK): it has no token
+    /// The block of each session's current state; [`NO_BLOCK`](crate::NO_BLOCK): it has no token
     /// yet.
     pub before: Vec<u32>,
     /// Session `i` keeps the states after its new tokens `tokens[indptr[i]..indptr[i + 1]]`.
@@ -71,8 +71,8 @@ pub struct StateBlocks {
     pub after: Vec<u32>,
 }
 
-/// What a [commit](Batch::commit) takes: the ids of the new tokens as a slice, an array or a `Vec`,
-/// or `None`.
+/// The argument of [commit](Batch::commit): the ids of the new tokens as a slice, an array or a
+/// `Vec`, or `None`.
 pub trait IntoTokens<'a> {
     /// The ids, if there are any.
     fn into_tokens(self) -> Option<&'a [i32]>;
@@ -91,8 +91,8 @@ impl<'a> IntoTokens<'a> for Option<&'a [i32]> {
 }
 
 impl Cache {
-    /// Begins a step over sessions, each with the number of its new tokens: reserves the blocks of
-    /// all of them, or fails and takes none ([`Error::blocks_short`]). The batch borrows its
+    /// Begins a step over sessions, each with its number of new tokens. It reserves the blocks of
+    /// all of them, or fails and reserves none ([`Error::blocks_short`]). The batch borrows its
     /// sessions:
     ///
     /// ```compile_fail,E0502
@@ -105,7 +105,7 @@ impl Cache {
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
     ///
-    /// A session is in a step once:
+    /// A session can be in a step only once:
     ///
     /// ```compile_fail,E0499
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -121,9 +121,9 @@ impl Cache {
         Batch::begin(&self.0, sessions)
     }
 
-    /// Sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this list gets
-    /// its blocks: those of the lowest priority first, of those the one opened last. Sessions of
-    /// the list may be among them. The answer holds until something else takes or gives blocks.
+    /// Returns sessions to suspend or drop so that [`begin`](Self::begin) with the rest of this
+    /// list gets its blocks: the lowest priority first, and of equal ones the session opened last.
+    /// They may be in the list. The answer is valid until another call allocates or frees blocks.
     pub fn choose_victims<'s>(
         &self,
         sessions: impl IntoIterator<Item = (&'s Session, u32)>,
@@ -181,21 +181,21 @@ impl<'s> Batch<'s> {
         self.handle
     }
 
-    /// Rows: the sum of the new tokens.
+    /// The number of rows: the sum of the new tokens.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Session number `i` of the batch, to be read: its getters see the step in flight.
+    /// Session number `i` of the batch, for reading: its getters see the step in progress.
     ///
     /// # Panics
-    /// Where there is no such session.
+    /// If there is no such session.
     pub fn session(&self, i: usize) -> &Session {
         self.sessions[i]
     }
 
-    /// Says where the rows of each session begin in what is written and attended: behind padding
-    /// on the left, or after gaps. `None`: as without it.
+    /// Sets where the rows of each session begin in the rows to write and attend: after left
+    /// padding, or after gaps. `None`: the default again.
     pub fn set_first_rows(&mut self, first_rows: Option<&[u32]>) -> Result<()> {
         if let Some(first_rows) = first_rows.filter(|rows| rows.len() != self.new_tokens.len()) {
             let (given, sessions) = (first_rows.len(), self.new_tokens.len());
@@ -240,8 +240,8 @@ impl<'s> Batch<'s> {
         call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out) })
     }
 
-    /// As [`attend`](Self::attend) with parameters, and with the logarithms of the sums of
-    /// exp(score), `[rows][query_heads]`, where wanted.
+    /// As [`attend`](Self::attend), with parameters. If `lse` is given, it gets the logarithms of
+    /// the sums of exp(score), `[rows][query_heads]`.
     pub fn attend_with<'a, 'b>(
         &mut self,
         layer: u32,
@@ -253,9 +253,9 @@ impl<'s> Batch<'s> {
         self.attend_telling(layer, params, q.into(), out.into(), Told::lse(lse))
     }
 
-    /// As [`attend_with`](Self::attend_with), and tells which blocks
-    /// [`ChosenBlocks::top`](crate::ChosenBlocks::top) chose, `[rows][kv_heads][count]`, as
-    /// [`ChosenBlocks::lists`](crate::ChosenBlocks::lists) takes them: for another layer, say.
+    /// As [`attend_with`](Self::attend_with). `chosen` gets the blocks that
+    /// [`ChosenBlocks::top`](crate::ChosenBlocks::top) chose, `[rows][kv_heads][count]`, in the
+    /// form of [`ChosenBlocks::lists`](crate::ChosenBlocks::lists): for example for another layer.
     pub fn attend_choosing<'a, 'b>(
         &mut self,
         layer: u32,
@@ -269,8 +269,8 @@ impl<'s> Batch<'s> {
         self.attend_telling(layer, params, q.into(), out.into(), told)
     }
 
-    /// As [`attend_with`](Self::attend_with), and tells the attention mass of each block of the
-    /// block tables.
+    /// As [`attend_with`](Self::attend_with). `block_mass` gets the attention mass of each block of
+    /// the block tables.
     pub fn attend_weighing<'a, 'b>(
         &mut self,
         layer: u32,
@@ -300,18 +300,18 @@ impl<'s> Batch<'s> {
         })
     }
 
-    /// Keeps only some of the new tokens of session number `i`: rising indices among them. For the
-    /// accepted path of a tree of speculative tokens; the tokens of [`commit`](Self::commit) stay
-    /// one per row.
+    /// Keeps only some of the new tokens of session number `i`, given by rising indices: the
+    /// accepted path of a tree of speculative tokens. [`commit`](Self::commit) still takes one id
+    /// per row.
     pub fn accept(&mut self, i: usize, kept: &[u32]) -> Result<()> {
         call(|| unsafe { sys::pkv_batch_accept(self.handle, i, kept.len(), kept.as_ptr()) })
     }
 
-    /// Ends the step: every session is longer by its new tokens, one id per row. With `None` their
-    /// ids stay [`NO_TOKEN`](crate::NO_TOKEN), or what [`Session::suspend`] remembered. Where that
-    /// fails the step is aborted; see [`try_commit`](Self::try_commit).
+    /// Ends the step: adds the new tokens to every session, one id per row. With `None` their ids
+    /// are [`NO_TOKEN`](crate::NO_TOKEN), or those that [`Session::suspend`] remembered. If it
+    /// fails, the step is aborted; see [`try_commit`](Self::try_commit).
     ///
-    /// A step ends once:
+    /// A step ends only once:
     ///
     /// ```compile_fail,E0382
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -326,8 +326,8 @@ impl<'s> Batch<'s> {
         self.try_commit(tokens).map_err(|(_, error)| error)
     }
 
-    /// As [`commit`](Self::commit), but gives the batch back where it fails: to write the layer
-    /// that was missing, say.
+    /// As [`commit`](Self::commit), but returns the batch if it fails: for example to write a
+    /// missing layer.
     pub fn try_commit<'a>(mut self, tokens: impl IntoTokens<'a>) -> Result<(), (Self, Error)> {
         let tokens = tokens.into_tokens();
         if let Some(tokens) = tokens.filter(|tokens| tokens.len() != self.rows) {
@@ -345,23 +345,24 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// Ends the step as if it had never begun. Dropping the batch does the same, and so does a
-    /// later call of the library where this one fails.
+    /// Undoes the step. Dropping the batch does the same. If this call fails, a later call of the
+    /// library undoes the step.
     pub fn abort(mut self) -> Result<()> {
         call(|| unsafe { sys::pkv_batch_abort(self.handle) })?;
         self.handle = null_mut();
         Ok(())
     }
 
-    /// Slots of all new tokens in one group: where an engine with bytes of its own writes them.
+    /// Returns the slots of all new tokens in one group: an engine with its own memory writes
+    /// there.
     pub fn slot_mapping(&self, group: u32) -> Result<Vec<i64>> {
         fill(0, |capacity, slots, n| unsafe {
             sys::pkv_batch_get_slot_mapping(self.handle, group, capacity, slots, n)
         })
     }
 
-    /// Blocks that begin replaced in one group because they were shared and part-filled, as (from,
-    /// to). With storage `NONE` the engine copies them before it writes.
+    /// Returns the shared, part-filled blocks that begin replaced in one group, as (from, to). With
+    /// storage `NONE` the engine must copy them before it writes.
     pub fn block_copies(&self, group: u32) -> Result<Vec<(u32, u32)>> {
         let mut to = Vec::new();
         let from = fill(0, |capacity, from, n| {

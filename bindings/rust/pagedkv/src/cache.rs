@@ -8,8 +8,8 @@ use crate::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// The KV memory of a model. A clone is the same cache; it goes when the last clone, session and
-/// snapshot of it is dropped.
+/// The KV memory of a model. Clones are the same cache, which is closed when the last clone,
+/// session and snapshot is dropped.
 ///
 /// Any thread may use it; different sessions may be used from different threads at once.
 ///
@@ -33,7 +33,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Cache(pub(crate) Arc<Owned>);
 
-/// The handle, what C borrows from it, and what C never tells.
+/// The handle, the hooks that C borrows, and the shapes of the layers.
 pub(crate) struct Owned {
     pub handle: sys::pkv_cache,
     shapes: Vec<Shape>,
@@ -59,7 +59,7 @@ impl Owned {
         Ok(shape)
     }
 
-    /// The shape of a layer, whatever it keeps.
+    /// The shape of any layer.
     #[inline]
     pub(crate) fn any_shape(&self, layer: u32) -> Result<Shape> {
         let shape = self.shapes.get(layer as usize).copied();
@@ -80,8 +80,8 @@ impl Drop for Owned {
 }
 
 impl Cache {
-    /// Makes a cache. Memory is touched as blocks are first used, unless [`CacheConfig::prefault`]
-    /// is set.
+    /// Creates a cache. Memory is touched when blocks are first used, unless
+    /// [`CacheConfig::prefault`] is set.
     pub fn new(config: &CacheConfig) -> Result<Self> {
         config.with_store(|raw| {
             let mut handle = std::ptr::null_mut();
@@ -99,22 +99,22 @@ impl Cache {
         self.0.handle
     }
 
-    /// What the cache was made with, defaults filled in.
+    /// Returns the options of the cache, with defaults filled in.
     pub fn info(&self) -> Result<CacheInfo> {
         filled(|out| unsafe { sys::pkv_cache_get_info(self.0.handle, out) })
     }
 
-    /// Counts over all groups. Exact while no other thread uses the cache.
+    /// Returns statistics over all groups. They are exact while no other thread uses the cache.
     pub fn stats(&self) -> Result<CacheStats> {
         filled(|out| unsafe { sys::pkv_cache_get_stats(self.0.handle, out) })
     }
 
-    /// Counts of the pool of one group.
+    /// Returns statistics of the pool of one group.
     pub fn pool_stats(&self, group: u32) -> Result<PoolStats> {
         filled(|out| unsafe { sys::pkv_cache_get_pool_stats(self.0.handle, group, out) })
     }
 
-    /// The figures of the cache as text in the exposition format of Prometheus.
+    /// Returns the statistics of the cache in the text format of Prometheus.
     pub fn metrics(&self) -> Result<String> {
         close_waiting();
         let mut text = vec![0u8; 8192];
@@ -138,15 +138,14 @@ impl Cache {
         }
     }
 
-    /// Checks every invariant; `INTERNAL` with what does not hold. Call it while no other thread
-    /// uses the cache.
+    /// Checks all invariants; `INTERNAL` names one that does not hold. Call it while no other
+    /// thread uses the cache.
     pub fn validate(&self) -> Result<()> {
         call(|| unsafe { sys::pkv_cache_validate(self.0.handle) })
     }
 
-    /// Where the memory of one layer of a paged cache is, for engines with kernels of their own:
-    /// addresses that stay valid as long as the cache. Reading there is `unsafe`, and up to the
-    /// caller.
+    /// Returns the addresses of one layer of a paged cache, for engines with their own kernels.
+    /// They are valid as long as the cache. Reading from them is `unsafe`.
     pub fn kv_view(&self, layer: u32) -> Result<sys::pkv_kv_view> {
         filled(|out| unsafe { sys::pkv_cache_get_kv_view(self.0.handle, layer, out) })
     }

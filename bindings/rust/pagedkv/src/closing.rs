@@ -1,6 +1,6 @@
-//! What is to be closed and could not be yet: in a hook no call works, and another thread may be
-//! using the object. Such objects wait here, together with all that C may still call. Every later
-//! call of the library first tries to close them.
+//! Objects that were dropped but could not be closed yet: in a hook no call works, and another
+//! thread may be using the object. They wait here, with the hooks that C may still call. Every
+//! later call of the library first tries to close them.
 use crate::hooks::{contained, Hooks};
 use crate::sys::{self, pkv_status as Status};
 use std::ptr::null_mut;
@@ -23,7 +23,7 @@ struct Ending {
 }
 
 impl Ending {
-    /// Whether it is closed now. What belonged to a cache that was closed went with it.
+    /// Returns whether the object is closed now. Closing a cache also closes its objects.
     fn close(&self) -> bool {
         let status = unsafe {
             match self.handle {
@@ -39,8 +39,8 @@ impl Ending {
     }
 }
 
-/// A list that threads push to one by one and take as a whole. There is no lock that a fork could
-/// leave locked forever.
+/// A list: threads push single objects and take all of them. It has no lock that a fork could leave
+/// locked forever.
 static WAITING: AtomicPtr<Ending> = AtomicPtr::new(null_mut());
 
 fn wait(ending: Box<Ending>) {
@@ -56,8 +56,7 @@ fn wait(ending: Box<Ending>) {
     }
 }
 
-/// Closes an object that is no longer used, now if possible, else at a later call of the
-/// library.
+/// Closes an object that is no longer used: now if possible, else at a later call of the library.
 pub(crate) fn close(handle: Handle, hooks: Hooks) {
     let ending = Ending { handle, _hooks: hooks, next: null_mut() };
     if !ending.close() {
@@ -65,7 +64,7 @@ pub(crate) fn close(handle: Handle, hooks: Hooks) {
     }
 }
 
-/// Before a call of the library.
+/// Runs before each call of the library.
 #[inline]
 pub(crate) fn close_waiting() {
     if !WAITING.load(Ordering::Relaxed).is_null() {
@@ -74,7 +73,7 @@ pub(crate) fn close_waiting() {
     }
 }
 
-/// Tries to close each object of the list; whether one was closed.
+/// Tries to close each object of the list. Returns whether at least one was closed.
 #[cold]
 fn close_all() -> bool {
     let mut progress = false;

@@ -7,8 +7,8 @@ use crate::structs::filled;
 use crate::sys;
 use std::fmt;
 
-/// What calls over the caller's memory run on: threads, kernels, and working memory that is
-/// kept from call to call. All threads may use it at once.
+/// Threads, kernels and reusable working memory for calls over the caller's own memory. Any number
+/// of threads may use it at once.
 pub struct Compute {
     handle: sys::pkv_compute,
 }
@@ -18,7 +18,7 @@ unsafe impl Send for Compute {}
 unsafe impl Sync for Compute {}
 
 impl Compute {
-    /// Computes on `threads` threads (0: one per CPU) with an instruction set (`AUTO`: the best).
+    /// Uses `threads` threads (0: one per CPU) and an instruction set (`AUTO`: the best).
     pub fn new(threads: u32, isa: Isa) -> Result<Self> {
         ensure_library()?;
         let raw = sys::pkv_compute_config { threads, isa, ..Default::default() };
@@ -32,13 +32,13 @@ impl Compute {
         self.handle
     }
 
-    /// What it runs on.
+    /// Returns the threads and the instruction set.
     pub fn info(&self) -> Result<ComputeInfo> {
         filled(|out| unsafe { sys::pkv_compute_get_info(self.handle, out) })
     }
 }
 
-/// What C takes; null for none.
+/// Returns the handle of C; null for none.
 pub(crate) fn handle_of(compute: Option<&Compute>) -> sys::pkv_compute {
     compute.map_or(std::ptr::null_mut(), Compute::as_raw)
 }

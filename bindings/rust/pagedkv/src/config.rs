@@ -1,4 +1,4 @@
-//! What a cache is made of: layers, memory, threads.
+//! The configuration of a cache: layers, memory, threads.
 use crate::error::{ensure_library, Error, Result};
 use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
@@ -42,8 +42,8 @@ pub struct LayerGroup {
 }
 
 impl LayerGroup {
-    /// Layers with full attention over stored `f32`, values as wide as keys. `query_heads` is a
-    /// multiple of `kv_heads`, `key_dim` one of 16, from 16 to 576.
+    /// Layers with full attention, stored as `f32`, with values as wide as keys. `query_heads` must
+    /// be a multiple of `kv_heads`, and `key_dim` a multiple of 16 from 16 to 576.
     pub fn new(layers: u32, query_heads: u32, kv_heads: u32, key_dim: u32) -> Self {
         let none = Dtype(0);
         Self {
@@ -75,25 +75,24 @@ impl LayerGroup {
         Self { state_bytes, ..Self::new(layers, 0, 0, 0) }
     }
 
-    /// Which layers of the model these are. Without: those after the layers of the groups before.
+    /// The numbers of these layers in the model. Default: those after the previous groups' layers.
     pub fn layer_indices(mut self, indices: impl Into<Vec<u32>>) -> Self {
         self.indices = Some(indices.into());
         self
     }
 
     setters! {
-        /// Head dim of values and outputs, where it is another than that of keys.
+        /// Head dim of values and outputs, if it differs from that of keys.
         value_dim(dim: u32) = dim;
-        /// Of stored keys and values.
+        /// Type of stored keys and values.
         dtype(dtype: Dtype) = dtype;
-        /// Of stored values, where it is another than that of keys.
+        /// Type of stored values, if it differs from that of keys.
         value_dtype(dtype: Dtype) = dtype;
-        /// A token sees itself and `tokens - 1` before it; blocks that leave the window are given
-        /// back.
+        /// A token sees itself and `tokens - 1` before it. Blocks that leave the window are freed.
         window(tokens: u32) = tokens;
-        /// With a window: the first tokens that stay visible, and in memory, for ever.
+        /// With a window: the first tokens, which stay visible and in memory.
         sinks(tokens: u32) = tokens;
-        /// Blocks of this group, where they are not those of the config.
+        /// Blocks of this group, instead of those of the config.
         blocks(blocks: u64) = blocks;
         /// V is the first `value_dim` dims of K and is stored once, with it: see
         /// [`Batch::write_latent`](crate::Batch::write_latent).
@@ -116,7 +115,7 @@ impl LayerGroup {
         value_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
     }
 
-    /// The indices and the matrices are borrowed by address.
+    /// The struct of C, which points to the indices and the matrices.
     pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
         let given = self.indices.as_ref().map(Vec::len);
         if let Some(given) = given.filter(|&given| given != self.layers as usize) {
@@ -148,7 +147,7 @@ impl LayerGroup {
         })
     }
 
-    /// The dim of values, told or not.
+    /// Head dim of values: that of keys by default.
     fn values_dim(&self) -> u32 {
         if self.value_dim == 0 {
             self.key_dim
@@ -158,7 +157,7 @@ impl LayerGroup {
     }
 }
 
-/// The address of a matrix of `[dim][dim]`, or null for none.
+/// Returns the address of a matrix `[dim][dim]`; null for none.
 fn matrix(given: &Option<Vec<f32>>, dim: u32, name: &str) -> Result<*const f32> {
     match given {
         None => Ok(std::ptr::null()),
@@ -171,7 +170,7 @@ fn matrix(given: &Option<Vec<f32>>, dim: u32, name: &str) -> Result<*const f32> 
     }
 }
 
-/// The directory as C takes it.
+/// Converts the directory for C.
 fn path_of_c(directory: &Path) -> Result<CString> {
     CString::new(directory.as_os_str().as_bytes())
         .map_err(|_| Error::misuse("memory_directory has a NUL in it"))
@@ -194,7 +193,7 @@ impl PrefixConfig {
     }
 
     setters! {
-        /// Which cached blocks that nobody uses go first.
+        /// Which unused cached blocks are evicted first.
         eviction(eviction: Eviction) = eviction;
         /// At most this many block positions are pinned at once. Default: a quarter of the blocks
         /// of the largest group.
@@ -222,7 +221,7 @@ impl PrefixConfig {
     }
 }
 
-/// What a [`Cache`](crate::Cache) is made with. Give it `blocks` or `memory_bytes`.
+/// The configuration of a [`Cache`](crate::Cache). Set `blocks` or `memory_bytes`.
 ///
 /// ```
 /// use pagedkv::{CacheConfig, Dtype, LayerGroup};
@@ -284,7 +283,7 @@ impl CacheConfig {
     }
 
     setters! {
-        /// Where keys and values live. Default: `PAGED`.
+        /// Where keys and values are stored. Default: `PAGED`.
         storage(storage: Storage) = storage;
         /// How the bytes of a paged cache are arranged. Default: `PACKED`.
         layout(layout: Layout) = layout;
@@ -295,45 +294,45 @@ impl CacheConfig {
         /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as
         /// fit.
         memory_bytes(bytes: u64) = bytes;
-        /// The groups share `memory_bytes`, so that what one of them does not use another can. No
-        /// numbers of blocks are given then.
+        /// The groups share `memory_bytes`: one group can use what another does not need. Set no
+        /// numbers of blocks then.
         shared_memory() = true;
-        /// Keys and values, and states, live in a file without a name in this directory, of which
-        /// the system keeps in memory what it has room for: for texts that are larger than memory
-        /// and read by chosen blocks. Only with storage `PAGED`. Default: memory.
+        /// Keys and values, and states, are in an unnamed file in this directory, of which the
+        /// system keeps in memory what fits: for texts that are larger than memory and read by
+        /// chosen blocks. Only with storage `PAGED`. Default: memory.
         memory_directory(directory: impl Into<PathBuf>) = Some(directory.into());
-        /// Threads that compute attention, the caller's included. Default: one per processor.
+        /// Threads that compute attention, including the caller's. Default: one per CPU.
         threads(threads: u32) = threads;
-        /// Kernels of this instruction set or none. Default: the best this processor has.
+        /// The instruction set of the kernels. Default: the best one of this CPU.
         isa(isa: Isa) = isa;
-        /// What to ask of the operating system for the memory of K and V.
+        /// Huge pages for the memory of K and V.
         huge_pages(pages: HugePages) = pages;
-        /// Touches all memory when the cache is made, so that no later call meets a page fault.
+        /// Touches all memory when the cache is created, so that later calls cause no page faults.
         prefault() = true;
-        /// Blocks of each group that only sessions which have tokens already may take. Default: 0.
+        /// Blocks of each group reserved for sessions that already have tokens. Default: 0.
         watermark(blocks: u32) = blocks;
-        /// Keeps what ended sessions computed, for new ones that begin alike. Not with storage
-        /// `CONTIGUOUS`.
+        /// Keeps the blocks of ended sessions for new ones that begin with the same tokens. Not
+        /// with storage `CONTIGUOUS`.
         prefix(prefix: PrefixConfig) = Some(prefix);
-        /// Where blocks of the prefix index go when memory is short. Only with storage `PAGED` and
-        /// [`prefix`](Self::prefix).
+        /// Where blocks of the prefix index are stored when memory is short. Only with storage
+        /// `PAGED` and [`prefix`](Self::prefix).
         store(store: StoreConfig) = Some(store);
     }
 
-    /// Memory for keys and values, pools, tokens and block tables.
+    /// Allocates the memory for keys and values, pools, tokens and block tables.
     pub fn allocator(mut self, allocator: impl GlobalAlloc + Send + Sync + 'static) -> Self {
         self.hooks.allocator = Some(Arc::new(Allocator(Box::new(allocator))));
         self
     }
 
-    /// Receives one line without a newline, on any thread; the library itself never prints. What
-    /// panics in there is dropped.
+    /// Receives each log line, without a newline, on any thread. The library itself never prints. A
+    /// panic of the logger is ignored.
     pub fn logger(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
         self.hooks.logger = Some(Arc::new(Logger(Box::new(log))));
         self
     }
 
-    /// The program's own threads instead of the library's.
+    /// Computes attention on the program's own threads instead of the library's.
     ///
     /// ```
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup, Tasks};
@@ -367,12 +366,12 @@ impl CacheConfig {
         self
     }
 
-    /// Sizes of K and V of all groups, before anything is allocated.
+    /// Computes the sizes of K and V of all groups. Nothing is allocated.
     pub fn plan(&self) -> Result<CachePlan> {
         self.plan_of(sys::PKV_ALL_GROUPS)
     }
 
-    /// The same of one group.
+    /// Computes the same for one group.
     pub fn plan_of(&self, group: u32) -> Result<CachePlan> {
         self.with_raw(|raw| filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) }))
     }
@@ -392,7 +391,7 @@ impl CacheConfig {
         })
     }
 
-    /// Hands the config of C to `use_it`, with all that it points to but a store.
+    /// Calls `use_it` with the config of C and all that it points to, except a store.
     pub(crate) fn with_raw<T>(
         &self,
         use_it: impl FnOnce(&sys::pkv_cache_config) -> Result<T>,
@@ -428,7 +427,7 @@ impl CacheConfig {
         })
     }
 
-    /// The shape of every layer of the model, once the library has taken the config.
+    /// The shape of every layer of the model. The library must have accepted the config.
     pub(crate) fn shapes(&self) -> Vec<Shape> {
         let mut shapes =
             vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];

@@ -7,10 +7,10 @@ use std::fmt;
 #[doc(inline)]
 pub use crate::sys::pkv_status as Status;
 
-/// `Result` with the status of a call that failed, and the library's sentence about it.
+/// A `Result` whose error has the status of a failed call and the library's sentence.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed. It has changed nothing.
+/// Why a call failed. A failed call has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     status: Status,
@@ -29,9 +29,9 @@ impl Error {
         &self.message
     }
 
-    /// Of `OUT_OF_BLOCKS` from [`Cache::begin`](crate::Cache::begin) and
+    /// With `OUT_OF_BLOCKS` from [`Cache::begin`](crate::Cache::begin) or
     /// [`Session::resume`](crate::Session::resume): how many blocks must be freed before the same
-    /// call can work.
+    /// call can succeed.
     pub fn blocks_short(&self) -> Option<u64> {
         self.blocks_short
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a C function returned, as `Result`.
+/// Converts the status of a C function to a `Result`.
 #[inline]
 pub(crate) fn check(status: Status) -> Result<()> {
     if status == Status::OK {
@@ -75,21 +75,20 @@ pub(crate) fn check(status: Status) -> Result<()> {
     }
 }
 
-/// Calls the library, after what waits to be closed.
+/// Calls the library, after closing objects that wait for it.
 #[inline]
 pub(crate) fn call(function: impl FnOnce() -> Status) -> Result<()> {
     close_waiting();
     check(function())
 }
 
-/// With the feature `dlopen`: opens the library, for calls that need no object of it. Otherwise it
-/// is there.
+/// With the feature `dlopen`: opens the library, for calls that need no object. Without it, the
+/// library is linked.
 pub(crate) fn ensure_library() -> Result<()> {
     sys::ensure().map_err(|message| Error::new(Status::IO, message))
 }
 
-/// The result of a function that fills a buffer and says how much of it: asked again where the
-/// buffer was too small.
+/// Returns the buffer that a function fills. It calls again if the buffer was too small.
 pub(crate) fn fill<T: Copy>(
     empty: T,
     mut call: impl FnMut(usize, *mut T, *mut usize) -> Status,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::pkv_file_info as FileInfo;
 
-/// What goes with saving and with loading.
+/// Options for saving and loading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileConfig<'a> {
     prefix_index: bool,
@@ -31,23 +31,23 @@ pub struct FileConfig<'a> {
 }
 
 impl<'a> FileConfig<'a> {
-    /// Sessions alone, with checksums; saving waits for the disk.
+    /// Only sessions, with checksums; saving waits for the disk.
     pub fn new() -> Self {
         Self::default()
     }
 
     setters! {
-        /// The prefix index, too, as far as the cache has one.
+        /// Includes the prefix index, if the cache has one.
         prefix_index() = true;
-        /// Names the model (a hash of its weights, say), in up to 64 bytes: a file with another one
-        /// is a `MISMATCH`.
+        /// Identifies the model (for example a hash of its weights), in up to 64 bytes. Loading a
+        /// file with another one fails with `MISMATCH`.
         fingerprint(fingerprint: &'a [u8]) = fingerprint;
-        /// 16 to 64 secret bytes that the file is encrypted and authenticated with.
+        /// A secret of 16 to 64 bytes that encrypts and authenticates the file.
         key(key: &'a [u8]) = Some(Secret(key));
-        /// A path is not waited for: a power cut may lose the old file and the new one.
+        /// Does not wait for the disk: a power cut may lose both the old file and the new one.
         skip_fsync() = true;
-        /// Loading takes salts from a file without a key, which whoever can write it chooses.
-        /// Otherwise such a file is a `MISMATCH`, if the cache has a prefix index.
+        /// Accepts the salts of a file without a key, which anyone who can write the file chooses.
+        /// Without this, such a file is a `MISMATCH` if the cache has a prefix index.
         trust_salts() = true;
     }
 
@@ -68,12 +68,12 @@ impl<'a> FileConfig<'a> {
     }
 }
 
-/// What is saved under a label: see [`Cache::save`].
+/// A session or a snapshot to save: see [`Cache::save`].
 #[derive(Clone, Copy, Debug)]
 pub enum Saved<'a> {
-    /// What a session holds now.
+    /// The current content of a session.
     Session(&'a Session),
-    /// What a snapshot holds.
+    /// The content of a snapshot.
     Snapshot(&'a Snapshot),
 }
 
@@ -89,25 +89,25 @@ impl<'a> From<&'a Snapshot> for Saved<'a> {
     }
 }
 
-/// Where bytes go to.
+/// A destination of bytes.
 pub enum Sink<'a> {
-    /// A regular file. At every moment the path has the old file or the new one.
+    /// A regular file. At any moment the path has either the old or the new file.
     Path(&'a Path),
-    /// An open, blocking descriptor, from where it stands.
+    /// An open, blocking descriptor, from its current position.
     Descriptor(BorrowedFd<'a>),
     /// Anything else: a `Vec<u8>`, a socket.
     Writer(&'a mut dyn Write),
 }
 
-/// Where bytes come from.
+/// A source of bytes.
 pub enum Source<'a> {
     /// A regular file that ends where the sessions end.
     Path(&'a Path),
-    /// An open, blocking descriptor, from where it stands. Whatever follows in it is left alone.
+    /// An open, blocking descriptor, from its current position. Bytes behind the data stay unread.
     Descriptor(BorrowedFd<'a>),
-    /// Just the bytes of a file.
+    /// The bytes of a file.
     Bytes(&'a [u8]),
-    /// Anything else. What follows what a load needs is not asked for.
+    /// Anything else. Bytes behind the data are not read.
     Reader(&'a mut dyn Read),
 }
 
@@ -118,8 +118,8 @@ struct Stream<'a> {
     _callbacks: Option<Pointee<Callbacks<'a>>>,
 }
 
-/// A value that C is given the address of. It is no `Box`, because moving a box claims its content
-/// for the box alone, and no address that was taken before may be used from then on.
+/// A value whose address C gets. It is not a `Box`, because moving a box invalidates addresses that
+/// were taken before.
 struct Pointee<T>(*mut T);
 
 impl<T> Pointee<T> {
@@ -206,7 +206,7 @@ impl<'a> Stream<'a> {
 
 const EIO: i64 = 5;
 
-/// Bytes moved, or a negative errno; a panic must not pass through C.
+/// Returns the bytes moved, or a negative errno. A panic must not unwind through C.
 fn moved(mut call: impl FnMut() -> std::io::Result<usize>) -> i64 {
     let outcome = contained(|| loop {
         match call() {
@@ -240,12 +240,11 @@ unsafe extern "C" fn write(user: *mut c_void, from: *const c_void, n: u64) -> i6
     }
 }
 
-/// The library's limit of open handles: no file can have more sessions.
+/// The library's limit of open handles; no file can have more sessions.
 const MAX_SESSIONS: usize = 1 << 22;
 
 impl Cache {
-    /// Saves sessions and snapshots, each with a label of the caller's, and says how many bytes
-    /// that took.
+    /// Saves sessions and snapshots, each with a label of the caller. Returns the number of bytes.
     ///
     /// ```
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -293,7 +292,7 @@ impl Cache {
     }
 
     /// Opens every sequence of a file as a session, with its label, in the order of
-    /// [`save`](Self::save): all of them, or an error and a cache as before.
+    /// [`save`](Self::save). If it fails, the cache is unchanged.
     pub fn load(&self, config: &FileConfig<'_>, from: Source<'_>) -> Result<Vec<(Session, u64)>> {
         // Room for the most there can be, since a stream is read once. Memory that nothing is
         // written to is only an address.
@@ -321,7 +320,7 @@ impl Cache {
     }
 }
 
-/// What a file says of itself: its tables are read, not its keys and values.
+/// Returns the properties of a file. It reads the tables, not the keys and values.
 pub fn inspect_file(config: &FileConfig<'_>, from: Source<'_>) -> Result<FileInfo> {
     ensure_library()?;
     let (config, from) = (config.raw(), Stream::from(from)?);

@@ -1,5 +1,5 @@
-//! What a program gives to the library: memory, threads, a place for log lines. Hooks must not call
-//! the library back (`REENTRANT`).
+//! Hooks of the program: an allocator, threads, a logger. A hook must not call the library
+//! (`REENTRANT`).
 use crate::sys;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::CStr;
@@ -12,8 +12,7 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::pkv_log_level as LogLevel;
 
-/// Hooks of a cache or a pool. C keeps their addresses, so they live in an `Arc` each that is held
-/// as long.
+/// Hooks of a cache or a pool. C stores their addresses, so each is in an `Arc` that lives as long.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
     pub allocator: Option<Arc<Allocator>>,
@@ -28,8 +27,8 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// Calls what the program gave. A panic must not pass through C; it has told of itself, and what it
-/// carries may panic once more when it is dropped.
+/// Calls a hook. A panic must not unwind through C. Its message was already printed, and its
+/// payload may panic again when it is dropped.
 pub(crate) fn contained<T>(hook: impl FnOnce() -> T) -> Option<T> {
     let panic = match catch_unwind(AssertUnwindSafe(hook)) {
         Ok(result) => return Some(result),
@@ -114,9 +113,9 @@ impl Runner {
 
 type TaskFunction = unsafe extern "C" fn(*mut c_void, usize, u32);
 
-/// Work to be spread over threads: [`run`](Self::run) every number below [`count`](Self::count)
-/// once, on any threads and in any order. What is left when the hook returns is done on the thread
-/// that called it.
+/// Tasks to distribute over threads: [`run`](Self::run) each number below [`count`](Self::count)
+/// once, on any threads and in any order. Tasks that are left when the hook returns run on the
+/// thread that called the hook.
 pub struct Tasks<'a> {
     function: TaskFunction,
     context: *mut c_void,
@@ -124,21 +123,20 @@ pub struct Tasks<'a> {
     workers: &'a [AtomicBool],
 }
 
-// The library's function may be called from any thread, and what must not happen at once is checked
-// in `run`.
+// The library's function may be called from any thread; `run` checks what must not happen at once.
 unsafe impl Sync for Tasks<'_> {}
 
 impl Tasks<'_> {
-    /// How many tasks there are.
+    /// Returns the number of tasks.
     pub fn count(&self) -> usize {
         self.begun.len()
     }
 
-    /// Does task number `i`. `worker` is below the number of threads that was given, and no two
-    /// threads use the same at once.
+    /// Runs task number `i`. `worker` must be below the configured number of threads, and no two
+    /// threads may use the same one at once.
     ///
     /// # Panics
-    /// Where that is not so, or the task was begun before.
+    /// If that does not hold, or the task has already begun.
     pub fn run(&self, i: usize, worker: u32) {
         let begun = &self.begun[i];
         let _at_work = AtWork::begin(&self.workers[worker as usize], worker);
@@ -147,7 +145,7 @@ impl Tasks<'_> {
         unsafe { (self.function)(self.context, i, worker) };
     }
 
-    /// Does what is left, when no other thread has the tasks any more: so every worker is free.
+    /// Runs the remaining tasks. No other thread uses the tasks any more, so every worker is free.
     fn finish(&self) {
         for (i, begun) in self.begun.iter().enumerate() {
             if !begun.load(Ordering::Relaxed) {
@@ -157,7 +155,7 @@ impl Tasks<'_> {
     }
 }
 
-/// Marks a worker as busy until this is dropped, which a panic does as well.
+/// Marks a worker as busy until this is dropped, also by a panic.
 struct AtWork<'a>(&'a AtomicBool);
 
 impl<'a> AtWork<'a> {

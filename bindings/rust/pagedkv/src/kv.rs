@@ -74,17 +74,17 @@ impl<'m> KvView<'m> {
         Ok(Self { raw, memory: PhantomData })
     }
 
-    /// Memory that is described as for C: other layouts and types, or what
-    /// [`Cache::kv_view`](crate::Cache::kv_view) tells.
+    /// Memory described by the struct of C: for other layouts and types, or from
+    /// [`Cache::kv_view`](crate::Cache::kv_view).
     ///
     /// # Safety
-    /// All blocks can be read as described for `'m`, and nobody writes to those that are read
-    /// meanwhile.
+    /// All blocks must be readable as described for `'m`, and nothing may write to a block while it
+    /// is read.
     pub unsafe fn from_raw(raw: sys::pkv_kv_view) -> Self {
         Self { raw, memory: PhantomData }
     }
 
-    /// The memory of one layer of a cache, which cannot be closed as long as the view is there:
+    /// The memory of one layer of a cache. The cache cannot be closed while the view exists:
     ///
     /// ```compile_fail,E0505
     /// # use pagedkv::{Cache, CacheConfig, KvView, LayerGroup};
@@ -96,12 +96,12 @@ impl<'m> KvView<'m> {
     /// ```
     ///
     /// # Safety
-    /// Nobody writes to the blocks that are read meanwhile.
+    /// Nothing may write to a block while it is read.
     pub unsafe fn of_cache(cache: &'m Cache, layer: u32) -> Result<Self> {
         Ok(Self { raw: cache.kv_view(layer)?, memory: PhantomData })
     }
 
-    /// As C has it.
+    /// The struct of C.
     pub fn as_raw(&self) -> &sys::pkv_kv_view {
         &self.raw
     }
@@ -114,7 +114,7 @@ pub struct Sequences<'a> {
     pub query_heads: u32,
     /// Query rows of each sequence: they are its last positions.
     pub query_lengths: &'a [u32],
-    /// Positions of each sequence, the queries' own included.
+    /// Positions of each sequence, including those of the queries.
     pub kv_lengths: &'a [u64],
     /// `[sequences][block_table_stride]` block ids.
     pub block_tables: &'a [u32],
@@ -123,7 +123,7 @@ pub struct Sequences<'a> {
     /// The first row of each sequence: behind the padding of a padded batch, or counted from the
     /// beginning of other rows. `None`: rows follow each other, or have no padding before them.
     pub first_rows: Option<&'a [u32]>,
-    /// The position of each query, where they are not the last ones.
+    /// The position of each query, if they are not the last ones.
     pub query_positions: Option<&'a [i64]>,
 }
 
@@ -165,7 +165,7 @@ impl Sequences<'_> {
     }
 }
 
-/// Memory of K and V of one layer that the program owns and writes itself, laid out as a cache's.
+/// Memory for K and V of one layer that the program owns and writes, with the layout of a cache.
 ///
 /// ```
 /// use pagedkv::{attention, AttentionParams, Dtype, KvMemory, Layout, Sequences};
@@ -237,7 +237,7 @@ impl KvMemory {
         Ok(Self { raw, _memory: memory })
     }
 
-    /// To attend over it.
+    /// The view for [`attention`](crate::attention()).
     pub fn view(&self) -> KvView<'_> {
         KvView { raw: self.raw, memory: PhantomData }
     }

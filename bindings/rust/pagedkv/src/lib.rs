@@ -1,24 +1,24 @@
-//! The KV cache and the attention of an inference engine, by [libpagedkv]: it keeps keys and values
-//! of thousands of sequences in fixed-size blocks, shares, forks and trims them, and computes
-//! attention over the blocks in place, on all cores.
+//! The KV cache and attention of an inference engine: safe bindings to [libpagedkv]. It stores keys
+//! and values of thousands of sequences in fixed-size blocks, shares, forks and trims them, and
+//! computes attention over the blocks in place, on all cores.
 //!
 //! * [`Cache`] is the memory of a model, described by a [`CacheConfig`] of [`LayerGroup`]s.
 //! * [`Session`] is one sequence. [`Batch`] is a forward pass over some of them: begin, then per
 //!   layer write and attend, then commit.
 //! * [`Batch::states`] is for layers that keep a state instead of keys and values.
-//! * [`Session::fork`], [`Snapshot`] and [`Prefix`] share what was computed.
-//! * [`Cache::save`] and [`Cache::load`] keep sessions in files.
-//! * [`Pool`] is block ids alone, and [`attention()`] attention over block tables of your own, in
-//!   memory that [`KvMemory`] writes, on the threads of a [`Compute`].
-//! * [`adapters`] has a cache behind a small trait, contiguous or paged as the program's user says.
+//! * [`Session::fork`], [`Snapshot`] and [`Prefix`] reuse computed keys and values.
+//! * [`Cache::save`] and [`Cache::load`] store sessions in files.
+//! * [`Pool`] allocates block ids only. [`attention()`] works on your own block tables, in memory
+//!   that [`KvMemory`] writes, on the threads of a [`Compute`].
+//! * [`adapters`] has a small trait for caches, with a contiguous and a paged implementation.
 //!
 //! Rows of keys, values, queries and outputs are slices, or arrays of `ndarray` (with the feature
-//! of that name), and never copied: see [`Rows`].
+//! of that name). They are never copied: see [`Rows`].
 //!
-//! # What the types say
+//! # What the types guarantee
 //!
-//! A batch has its sessions for itself (`&mut`); snapshots and forks live as long as they like; a
-//! cache goes when nothing uses it any more, in whatever order its owners are dropped. [`Cache`],
+//! A batch borrows its sessions (`&mut`). Snapshots and forks live independently. A cache is closed
+//! when nothing refers to it any more, in any order of drops. [`Cache`],
 //! [`Pool`] and [`Snapshot`] may be used from all threads at once, a [`Session`] by one writer or
 //! several readers, a [`Batch`] by one thread at a time:
 //!
@@ -29,13 +29,13 @@
 //! sent::<pagedkv::Batch>();
 //! ```
 //!
-//! Statuses are [`Error`]s with the library's sentence. A call that fails has changed nothing. What
-//! C has for the asking is in `pagedkv::sys`, and `as_raw` gives its handles.
+//! A failed call returns an [`Error`] with the library's sentence, and has changed nothing. The raw
+//! C interface is `pagedkv::sys`; `as_raw` returns its handles.
 //!
 //! # Where the library comes from
 //!
-//! See [`sys`]: linked from where `PAGEDKV_LIB_DIR` or `pkg-config` say, else built from the
-//! sources that `pagedkv-sys` carries, or opened at run time with the feature `dlopen`.
+//! See [`sys`]: it is linked from where `PAGEDKV_LIB_DIR` or `pkg-config` point, else built from
+//! the sources in `pagedkv-sys`. With the feature `dlopen` it is opened at run time.
 //!
 //! [libpagedkv]: https://crates.io/crates/pagedkv-sys
 #![warn(missing_docs, missing_debug_implementations)]
@@ -103,19 +103,19 @@ pub use sys::{
     PKV_RETURN_NEVER as RETURN_NEVER,
 };
 
-/// Slot of a row that is padding: nothing is written or read for it.
+/// The slot of a padding row: nothing is written or read for it.
 pub const NO_SLOT: i64 = sys::PKV_NO_SLOT as i64;
 
 use std::ffi::CStr;
 use std::os::raw::c_char;
 
-/// Version of the loaded library, "0.1.0".
+/// Returns the version of the loaded library, for example "0.1.0".
 pub fn version() -> Result<&'static str> {
     error::ensure_library()?;
     Ok(static_text(unsafe { sys::pkv_version_string() }))
 }
 
-/// Whether this build has kernels for the instruction set and this CPU can run them.
+/// Returns whether this build has kernels for the instruction set and this CPU can run them.
 pub fn isa_supported(isa: Isa) -> Result<bool> {
     error::ensure_library()?;
     let mut supported = 0;
@@ -123,13 +123,13 @@ pub fn isa_supported(isa: Isa) -> Result<bool> {
     Ok(supported == 1)
 }
 
-/// "avx512"; for an unknown value "unknown".
+/// Returns the name of an instruction set, for example "avx512"; "unknown" for other values.
 pub fn isa_name(isa: Isa) -> Result<&'static str> {
     error::ensure_library()?;
     Ok(static_text(unsafe { sys::pkv_isa_name(isa) }))
 }
 
-/// Names and versions of the library: text in static storage.
+/// Converts a name or version of the library, which is in static storage.
 fn static_text(text: *const c_char) -> &'static str {
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
 }

@@ -14,18 +14,18 @@ use std::sync::Arc;
 pub struct Block(pub sys::pkv_block);
 
 impl Block {
-    /// What block tables and slots are made of.
+    /// The id, as in block tables and slots.
     pub fn id(self) -> u32 {
         self.0 as u32
     }
 
-    /// How often this id had been freed when the block was taken.
+    /// How often this id had been freed when the block was allocated.
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// What a [`Pool`] is made with.
+/// The configuration of a [`Pool`].
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
     blocks: u32,
@@ -45,7 +45,7 @@ impl PoolConfig {
         self
     }
 
-    /// Memory for the pool's own tables.
+    /// Allocates the pool's own tables.
     pub fn allocator(mut self, allocator: impl GlobalAlloc + Send + Sync + 'static) -> Self {
         self.hooks.allocator = Some(Arc::new(Allocator(Box::new(allocator))));
         self
@@ -87,7 +87,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Makes a pool with every block free.
+    /// Creates a pool with all blocks free.
     pub fn new(config: &PoolConfig) -> Result<Self> {
         ensure_library()?;
         let allocator = config.hooks.allocator.as_ref().map(Allocator::raw);
@@ -102,7 +102,7 @@ impl Pool {
         self.handle
     }
 
-    /// Takes `n` blocks, all or none, each with one reference.
+    /// Allocates `n` blocks, all or none, each with one reference.
     pub fn alloc(&self, n: usize) -> Result<Vec<Block>> {
         // More than there are is refused, and asks for no memory.
         let room = n.min(self.blocks as usize + 1);
@@ -111,7 +111,7 @@ impl Pool {
         Ok(blocks)
     }
 
-    /// Takes as many blocks as there is room for, all or none.
+    /// Fills `blocks` with newly allocated ones, all or none.
     pub fn alloc_into(&self, blocks: &mut [Block]) -> Result<()> {
         call(|| unsafe {
             sys::pkv_pool_alloc(self.handle, blocks.len(), blocks.as_mut_ptr().cast())
@@ -123,13 +123,12 @@ impl Pool {
         call(|| unsafe { sys::pkv_pool_retain(self.handle, blocks.len(), blocks.as_ptr().cast()) })
     }
 
-    /// Drops one reference of each block, all or none; one whose last reference goes is free.
+    /// Drops one reference of each block, all or none. A block without references is freed.
     pub fn release(&self, blocks: &[Block]) -> Result<()> {
         call(|| unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
     }
 
-    /// Claims the next `n` free slots of an unshared block, and returns the offset of the
-    /// first.
+    /// Claims the next `n` free slots of an unshared block. Returns the offset of the first.
     pub fn claim(&self, block: Block, n: u32) -> Result<u32> {
         let mut offset = 0;
         call(|| unsafe { sys::pkv_pool_claim(self.handle, block.0, n, &mut offset) })?;
@@ -146,17 +145,18 @@ impl Pool {
         call(|| unsafe { sys::pkv_pool_reset(self.handle, block.0) })
     }
 
-    /// The state of the block with this id now, free or not.
+    /// Returns the current state of the block with this id, free or not.
     pub fn block_state(&self, id: u32) -> Result<BlockState> {
         filled(|out| unsafe { sys::pkv_pool_get_block_state(self.handle, id, out) })
     }
 
-    /// Counts; exact when the pool is at rest.
+    /// Returns statistics, which are exact while no other thread uses the pool.
     pub fn stats(&self) -> Result<PoolStats> {
         filled(|out| unsafe { sys::pkv_pool_get_stats(self.handle, out) })
     }
 
-    /// Checks every invariant; `INTERNAL` with what does not hold. Call it with the pool at rest.
+    /// Checks all invariants; `INTERNAL` names one that does not hold. Call it while no other
+    /// thread uses the pool.
     pub fn validate(&self) -> Result<()> {
         call(|| unsafe { sys::pkv_pool_validate(self.handle) })
     }

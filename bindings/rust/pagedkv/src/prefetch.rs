@@ -1,4 +1,4 @@
-//! What a cache does with its store: reading ahead, waiting for what is written, figures.
+//! Calls for the store of a cache: prefetch, wait, flush and statistics.
 use crate::cache::Cache;
 use crate::error::{call, Result};
 use crate::open_store::milliseconds;
@@ -11,10 +11,9 @@ use std::time::Duration;
 #[doc(inline)]
 pub use crate::sys::pkv_store_stats as StoreStats;
 
-/// With a store ([`CacheConfig::store`](crate::CacheConfig::store)); `UNSUPPORTED` without.
+/// These need a store ([`CacheConfig::store`](crate::CacheConfig::store)), else `UNSUPPORTED`.
 impl Cache {
-    /// Begins to read what the store has of a text, and returns: for a request that waits for its
-    /// turn.
+    /// Starts to read what the store has of a text and returns at once: for a request in a queue.
     pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
         call(|| unsafe {
@@ -22,7 +21,7 @@ impl Cache {
         })
     }
 
-    /// Waits until no prefetch of the text is in progress, and says how many of its tokens are in
+    /// Waits until no prefetch of the text is in progress. Returns how many of its tokens are in
     /// memory now.
     pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
         let ((salt, size), mut cached) = (salt.raw(), 0);
@@ -42,7 +41,7 @@ impl Cache {
         Ok(cached)
     }
 
-    /// Gives up the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
+    /// Cancels the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
     pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
         call(|| unsafe {
@@ -50,7 +49,7 @@ impl Cache {
         })
     }
 
-    /// Waits until what ended before is written, and says how many block positions still wait.
+    /// Waits until earlier sessions are written. Returns how many block positions still wait.
     pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
         let mut queued = 0;
         call(|| unsafe {
@@ -59,7 +58,7 @@ impl Cache {
         Ok(queued)
     }
 
-    /// What was written, read and lost.
+    /// Returns the statistics of the store.
     pub fn store_stats(&self) -> Result<StoreStats> {
         filled(|out| unsafe { sys::pkv_store_get_stats(self.as_raw(), out) })
     }

@@ -9,14 +9,14 @@ use std::os::raw::c_void;
 #[doc(inline)]
 pub use crate::sys::{pkv_prefix_event as PrefixEvent, pkv_prefix_event_kind as PrefixEventKind};
 
-/// Which sessions something is about: a salt keeps tenants apart.
+/// The sessions that a call is about: a salt separates tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Salt<'a> {
-    /// Those without a salt.
+    /// Sessions without a salt.
     None,
-    /// Those of this salt.
+    /// Sessions with this salt.
     Of(&'a [u8]),
-    /// All, where that makes sense: an error elsewhere.
+    /// All sessions. Functions that need one salt return an error.
     All,
 }
 
@@ -39,7 +39,7 @@ impl<'a> From<&'a str> for Salt<'a> {
 /// How much of one salt may stay cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// What [`PrefixConfig::salt_blocks`](crate::PrefixConfig::salt_blocks) says.
+    /// The limit of [`PrefixConfig::salt_blocks`](crate::PrefixConfig::salt_blocks).
     OfConfig,
     /// No limit.
     Unlimited,
@@ -47,22 +47,22 @@ pub enum Quota {
     Blocks(u64),
 }
 
-/// Events of the prefix index, in their order.
+/// Events of the prefix index, in order.
 #[derive(Clone, Debug)]
 pub struct PrefixEvents {
-    /// At most as many as were wanted.
+    /// The events, at most the requested number.
     pub events: Vec<PrefixEvent>,
-    /// What to ask for the next time.
+    /// The number to pass to the next call.
     pub next: u64,
-    /// How many of those wanted had been overwritten already.
+    /// How many requested events were already overwritten.
     pub lost: u64,
 }
 
-/// The prefix index of a cache: what sessions computed stays cached when they end, until its memory
-/// is needed; a new session whose text begins alike takes it over
+/// The prefix index of a cache. Blocks of ended sessions stay cached until their memory is needed.
+/// A new session with the same first tokens reuses them
 /// ([`Session::match_prefix`](crate::Session::match_prefix)).
 ///
-/// Every function is `UNSUPPORTED` where the cache was made without
+/// All functions return `UNSUPPORTED` if the cache was created without
 /// [`CacheConfig::prefix`](crate::CacheConfig::prefix).
 ///
 /// ```
@@ -86,14 +86,14 @@ pub struct PrefixEvents {
 pub struct Prefix<'c>(pub(crate) &'c Cache);
 
 impl Cache {
-    /// The prefix index.
+    /// Returns the prefix index.
     pub fn prefix(&self) -> Prefix<'_> {
         Prefix(self)
     }
 }
 
 impl Prefix<'_> {
-    /// Figures of one salt's share, or of all.
+    /// Returns the statistics of one salt or of all.
     pub fn stats(&self, salt: Salt<'_>) -> Result<PrefixStats> {
         let (salt, size) = salt.raw();
         filled(|out| unsafe { sys::pkv_prefix_get_stats(self.0.as_raw(), salt, size, out) })
@@ -105,8 +105,8 @@ impl Prefix<'_> {
         call(|| unsafe { sys::pkv_prefix_clear(self.0.as_raw(), salt, size) })
     }
 
-    /// How many tokens of a text are cached in whole blocks. Nothing is held or counted, and what
-    /// is evicted next does not change.
+    /// Returns how many tokens of a text are cached in whole blocks. It holds and counts nothing
+    /// and does not change the order of eviction.
     pub fn probe(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut cached) = (salt.raw(), 0);
         call(|| unsafe {
@@ -122,8 +122,8 @@ impl Prefix<'_> {
         Ok(cached)
     }
 
-    /// Pins what is cached of a text: its whole blocks stay until they are unpinned as often. Says
-    /// how many tokens that is.
+    /// Pins the cached whole blocks of a text until they are unpinned as often. Returns how many
+    /// tokens they hold.
     pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut pinned) = (salt.raw(), 0);
         call(|| unsafe {
@@ -139,7 +139,7 @@ impl Prefix<'_> {
         Ok(pinned)
     }
 
-    /// Takes back the longest pin of a beginning of the text. Says how many tokens it had.
+    /// Removes the longest pin of a prefix of the text. Returns how many tokens it had.
     pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut unpinned) = (salt.raw(), 0);
         call(|| unsafe {
@@ -155,7 +155,7 @@ impl Prefix<'_> {
         Ok(unpinned)
     }
 
-    /// Bounds what is cached of one salt from now on.
+    /// Limits the cached blocks of one salt from now on.
     pub fn set_quota(&self, salt: Salt<'_>, quota: Quota) -> Result<()> {
         let (salt, size) = salt.raw();
         let blocks = match quota {
@@ -166,8 +166,8 @@ impl Prefix<'_> {
         call(|| unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })
     }
 
-    /// At most `room` events from number `next` on: 0 at first, then [`PrefixEvents::next`].
-    /// A reader sees those of all salts.
+    /// Returns at most `room` events from number `next` on: 0 at first, then
+    /// [`PrefixEvents::next`]. A reader sees the events of all salts.
     pub fn read_events(&self, next: u64, room: usize) -> Result<PrefixEvents> {
         let empty = PrefixEvent {
             number: 0,
@@ -192,8 +192,8 @@ impl Prefix<'_> {
     }
 }
 
-/// The hashes that events have for the whole blocks of a text. They say where a text is likely
-/// cached, never what is the same.
+/// Returns the hashes of the whole blocks of a text, as in events. Equal hashes say where a text is
+/// probably cached; they do not prove that texts are equal.
 pub fn hash_blocks(salt: Salt<'_>, block_size: u32, tokens: &[i32]) -> Result<Vec<u64>> {
     ensure_library()?;
     let (salt, size) = salt.raw();

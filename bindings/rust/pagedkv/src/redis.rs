@@ -37,8 +37,8 @@ pub struct RedisConfig {
     tls: Option<TlsConfig>,
 }
 
-/// TLS to Redis, and whom to believe, for [`RedisConfig::tls`]. The server's certificate has to
-/// name the server.
+/// TLS to Redis, and the trusted CAs, for [`RedisConfig::tls`]. The server's certificate must name
+/// the server.
 #[derive(Clone, Debug, Default)]
 pub struct TlsConfig {
     ca_file: Option<PathBuf>,
@@ -49,27 +49,27 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// The CAs of the system are believed, and what names the host of each server.
+    /// Trusts the CAs of the system; certificates must name the host of each server.
     pub fn new() -> Self {
         Self::default()
     }
 
     setters! {
-        /// CAs to believe in the place of the system's, PEM.
+        /// A PEM file of trusted CAs, instead of the system's.
         ca_file(path: impl Into<PathBuf>) = Some(path.into());
-        /// The same in files that are named by hash (`openssl rehash`).
+        /// A directory of trusted CAs, in files named by hash (`openssl rehash`).
         ca_directory(path: impl Into<PathBuf>) = Some(path.into());
-        /// For a server that asks for a certificate: one with its chain, and its key, both PEM.
+        /// The client's certificate with its chain, and its key, both PEM, if the server wants one.
         identity(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) =
             Some((certificate.into(), key.into()));
-        /// What the certificate has to name. Default: the host of each server.
+        /// The name that the certificate must have. Default: the host of each server.
         server_name(name: impl Into<String>) = Some(name.into());
-        /// Believes anybody, who can then read and change all of it, and has the password.
+        /// Accepts any certificate. An attacker can then read and change all data and the password.
         insecure_no_verify() = true;
     }
 }
 
-/// A text for C, which is wiped when it is no longer needed: it may be a password.
+/// A text for C, which is wiped when it is dropped, because it may be a password.
 struct Text(CString);
 
 impl Text {
@@ -103,7 +103,7 @@ impl Drop for Text {
 
 impl RedisConfig {
     /// "host:port,host:port" or "redis://\[\[user\]:password@\]host:port\[/database\]", "rediss://"
-    /// with TLS; of a cluster some servers are enough.
+    /// with TLS. Some servers of a cluster are enough.
     pub fn new(servers: impl Into<String>) -> Self {
         Self {
             servers: Secret(servers.into()),
@@ -120,24 +120,23 @@ impl RedisConfig {
     }
 
     setters! {
-        /// In the place of the URL's.
+        /// The user, instead of the URL's.
         user(user: impl Into<String>) = Some(user.into());
-        /// In the place of the URL's.
+        /// The password, instead of the URL's.
         password(password: impl Into<String>) = Some(Secret(password.into()));
-        /// Up to 64 bytes. Default: "pagedkv:".
+        /// The prefix of all keys, up to 64 bytes. Default: "pagedkv:".
         key_prefix(prefix: impl Into<String>) = Some(prefix.into());
-        /// How long an item is kept after it was put, in whole seconds. Default: until the server
-        /// evicts it.
+        /// How long the server keeps an item, in whole seconds. Default: until it evicts the item.
         ttl(time: Duration) = time;
-        /// To connect and authenticate. Default: 500 ms.
+        /// Time to connect and authenticate. Default: 500 ms.
         connect_timeout(time: Duration) = time;
-        /// For what is sent at once, until all its answers are there. Default: 1 s.
+        /// Time for all answers to one pipeline of commands. Default: 1 s.
         command_timeout(time: Duration) = time;
-        /// Keys and values sent or asked for at once. Default: 8 MiB.
+        /// Bytes of keys and values in one pipeline. Default: 8 MiB.
         pipeline_bytes(bytes: u64) = bytes;
-        /// No error without a server: calls look for it.
+        /// No error if no server answers now: later calls connect.
         connect_later() = true;
-        /// TLS, whether `servers` is a `rediss://` URL or not.
+        /// Uses TLS, even if `servers` is not a `rediss://` URL.
         tls(tls: TlsConfig) = Some(tls);
     }
 
@@ -150,7 +149,7 @@ impl RedisConfig {
         })
     }
 
-    /// Hands the config of C, with all that it points to, to `use_it`.
+    /// Calls `use_it` with the config of C and all that it points to.
     fn with_raw<T>(&self, use_it: impl FnOnce(&pkv_redis_config) -> Result<T>) -> Result<T> {
         let (servers, user) = (Text::new(self.servers.0.as_str())?, Text::of(&self.user)?);
         let password =
@@ -186,7 +185,7 @@ impl RedisConfig {
     }
 }
 
-/// The sentences of the plugin are its own.
+/// The plugin has its own error sentences.
 fn checked(library: &Functions, status: Status) -> Result<()> {
     if status == Status::OK {
         return Ok(());

@@ -17,9 +17,9 @@ pub struct F16(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bf16(pub u16);
 
-/// Types that rows are made of.
+/// The element types of rows.
 pub trait Element: Copy + sealed::Sealed + 'static {
-    /// The name of the type in C.
+    /// The type in C.
     const DTYPE: Dtype;
 }
 
@@ -39,13 +39,13 @@ elements!(f32 => F32, F16 => F16, Bf16 => BF16);
 #[cfg(feature = "half")]
 elements!(half::f16 => F16, half::bf16 => BF16);
 
-/// What is known of the memory behind rows.
+/// The size or the shape of the memory behind rows.
 #[cfg_attr(not(feature = "ndarray"), allow(dead_code))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extent {
-    /// This many elements, one after the other.
+    /// This many contiguous elements.
     Elements(usize),
-    /// An array of this shape; false where its strides are none that C knows.
+    /// An array of this shape; false if C cannot use its strides.
     Array([usize; 3], bool),
     /// An array whose heads and dims are one axis.
     Matrix([usize; 2], bool),
@@ -62,7 +62,7 @@ impl fmt::Display for Extent {
 }
 
 impl Extent {
-    /// Refuses memory that does not hold the rows: from here on the library reads or writes them.
+    /// Refuses memory that does not hold the rows, before the library reads or writes them.
     fn check(
         self,
         tensor: &sys::pkv_tensor,
@@ -98,7 +98,7 @@ impl Extent {
         Ok(())
     }
 
-    /// Does the same for a padded batch, and for rows at places of their own.
+    /// Does the same for a padded batch, and for rows with `first_rows`.
     fn check_batch(
         self,
         tensor: &sys::pkv_tensor,
@@ -147,7 +147,7 @@ pub(crate) struct BatchRows<'a> {
 }
 
 impl BatchRows<'_> {
-    /// Rows of all sequences.
+    /// The number of rows of all sequences.
     pub(crate) fn total(&self) -> Option<usize> {
         self.lengths.iter().try_fold(0usize, |rows, &n| rows.checked_add(n as usize))
     }
@@ -160,7 +160,7 @@ impl BatchRows<'_> {
     }
 }
 
-/// Elements from the first to behind the last one.
+/// The number of elements from the first to the last one.
 fn strided_extent(
     tensor: &sys::pkv_tensor,
     rows: usize,
@@ -241,7 +241,7 @@ macro_rules! rows {
                 self
             }
 
-            /// As C takes the rows of a batch, once it is clear that the memory holds them.
+            /// Returns the C struct after checking that the memory holds the rows of the batch.
             #[inline]
             pub(crate) fn batch_tensor(
                 &self,
@@ -291,13 +291,12 @@ macro_rules! rows {
 }
 
 rows! {
-    /// Rows to read: a slice, which is dense, one with strides, or (feature `ndarray`) an array of
-    /// three axes, or of two where heads and dims are one. Shapes are checked where the rows are
-    /// used.
+    /// Rows to read: a dense slice, a slice with strides, or (feature `ndarray`) an array with
+    /// three axes, or with two if heads and dims are one axis. Shapes are checked at each use.
     Rows, as_ptr,
 }
 rows! {
-    /// Rows to write: as [`Rows`].
+    /// Rows to write: see [`Rows`].
     RowsMut, as_mut_ptr, mut
 }
 

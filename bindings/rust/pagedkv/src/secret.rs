@@ -1,7 +1,7 @@
-//! What is not shown.
+//! Values that `Debug` does not show.
 use std::fmt;
 
-/// A password, a key, or a text that may have one in it. `Debug` only says that there is one.
+/// A password, a key, or a text that may contain one. `Debug` prints only `(hidden)`.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret<T>(pub T);
 

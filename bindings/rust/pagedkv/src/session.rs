@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
 
-/// How a session is opened.
+/// Options for [`Cache::open_session_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionConfig<'a> {
     priority: i32,
@@ -24,20 +24,20 @@ pub struct SessionConfig<'a> {
 }
 
 impl<'a> SessionConfig<'a> {
-    /// Priority 0, shares prefixes with all sessions that have no salt.
+    /// Priority 0; prefixes are shared with all sessions that have no salt.
     pub fn new() -> Self {
         Self::default()
     }
 
     setters! {
-        /// Sessions of higher priority are the last to be chosen by
+        /// Sessions of a higher priority are chosen last by
         /// [`Cache::choose_victims`](crate::Cache::choose_victims).
         priority(priority: i32) = priority;
-        /// What the session does with the prefix index.
+        /// How the session uses the prefix index.
         prefix(prefix: PrefixUse) = prefix;
         /// How long the prefix index keeps what the session uses and stores.
         retention(retention: Retention) = retention;
-        /// Sessions share prefixes with those of the same salt only; up to 256 bytes.
+        /// Sessions share prefixes only with those of the same salt; up to 256 bytes.
         salt(salt: &'a (impl AsRef<[u8]> + ?Sized)) = Some(salt.as_ref());
     }
 
@@ -54,7 +54,7 @@ impl<'a> SessionConfig<'a> {
     }
 }
 
-/// Tells a session from all others, also after it is gone.
+/// Identifies a session, also after it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(usize);
 
@@ -64,19 +64,18 @@ impl SessionId {
     }
 }
 
-/// What a suspended session has to compute again: see [`Session::resume`].
+/// The tokens that a resumed session must compute again: see [`Session::resume`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resumed {
-    /// Tokens whose keys and values are there.
+    /// Tokens that have keys and values.
     pub length: u64,
-    /// Tokens it is to have: those of positions `length..total` are to be computed again.
+    /// Tokens to reach: those at positions `length..total` must be computed again.
     pub total: u64,
 }
 
-/// One sequence: its tokens and its block tables. Dropping it gives every block back that nobody
-/// else holds.
+/// One sequence: its tokens and its block tables. Dropping it frees the blocks that only it holds.
 ///
-/// Several threads may read a session at once; what changes it takes `&mut self`.
+/// Several threads may read a session at once; methods that change it take `&mut self`.
 pub struct Session {
     handle: sys::pkv_session,
     pub(crate) cache: Arc<Owned>,
@@ -92,7 +91,7 @@ impl Cache {
         self.open_session_with(&SessionConfig::new())
     }
 
-    /// Opens an empty session with a priority, a salt.
+    /// Opens an empty session with options.
     pub fn open_session_with(&self, config: &SessionConfig<'_>) -> Result<Session> {
         let raw = config.raw();
         Session::opened(&self.0, |out| unsafe { sys::pkv_session_open(self.0.handle, &raw, out) })
@@ -109,7 +108,7 @@ impl Session {
         Ok(Self::adopted(cache, handle))
     }
 
-    /// Of a handle that nothing else closes.
+    /// Takes over a handle that nothing else closes.
     pub(crate) fn adopted(cache: &Arc<Owned>, handle: sys::pkv_session) -> Self {
         Self { handle, cache: cache.clone() }
     }
@@ -119,7 +118,7 @@ impl Session {
         self.handle
     }
 
-    /// What [`Cache::choose_victims`](crate::Cache::choose_victims) names sessions by.
+    /// The id that [`Cache::choose_victims`](crate::Cache::choose_victims) returns.
     pub fn id(&self) -> SessionId {
         SessionId::of(self.handle)
     }
@@ -131,16 +130,16 @@ impl Session {
         Ok(tokens)
     }
 
-    /// Tokens whose K and V this layer holds: more than the length while a step is in flight and
-    /// the layer was written.
+    /// Returns how many tokens have K and V in a layer: more than the length while a step is in
+    /// progress and has written the layer.
     pub fn layer_length(&self, layer: u32) -> Result<u64> {
         let mut tokens = 0;
         call(|| unsafe { sys::pkv_session_get_layer_length(self.handle, layer, &mut tokens) })?;
         Ok(tokens)
     }
 
-    /// Token ids of these positions: committed ones, and those that [`suspend`](Self::suspend)
-    /// remembers. [`NO_TOKEN`](crate::NO_TOKEN) stands for one that was never told.
+    /// Returns the token ids at these positions: committed ones, and those that
+    /// [`suspend`](Self::suspend) remembers. An unknown id is [`NO_TOKEN`](crate::NO_TOKEN).
     pub fn tokens(&self, positions: Range<u64>) -> Result<Vec<i32>> {
         let n = count(&positions)?;
         let end = self.info()?.total;
@@ -157,7 +156,7 @@ impl Session {
         Ok(tokens)
     }
 
-    /// Tells the ids of committed positions, from `first` on, that were committed without.
+    /// Sets the ids of positions, from `first` on, that were committed without ids.
     pub fn set_tokens(&mut self, first: u64, tokens: &[i32]) -> Result<()> {
         call(|| unsafe {
             sys::pkv_session_set_tokens(self.handle, first, tokens.len(), tokens.as_ptr())
@@ -169,8 +168,8 @@ impl Session {
         call(|| unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
     }
 
-    /// Appends `n` tokens, one layer per call, without a batch. When every layer was given once,
-    /// the step is committed. To replace what the session holds, [`trim`](Self::trim) to 0 first.
+    /// Appends `n` tokens without a batch, one layer per call. The call for the last layer commits
+    /// the step. To replace the content of the session, [`trim`](Self::trim) to 0 first.
     pub fn append<'a>(
         &mut self,
         layer: u32,
@@ -182,7 +181,7 @@ impl Session {
         call(|| unsafe { sys::pkv_session_append(self.handle, layer, n, &k, &v) })
     }
 
-    /// As [`append`](Self::append), of a layer whose values are inside its keys.
+    /// As [`append`](Self::append), for a layer whose values are inside its keys.
     pub fn append_latent<'a>(
         &mut self,
         layer: u32,
@@ -193,48 +192,48 @@ impl Session {
         call(|| unsafe { sys::pkv_session_append(self.handle, layer, n, &k, null()) })
     }
 
-    /// Keeps the first `length` tokens and gives back every block beyond them. Ends an unfinished
-    /// [`append`](Self::append).
+    /// Keeps the first `length` tokens and frees all blocks beyond them. An unfinished
+    /// [`append`](Self::append) ends.
     pub fn trim(&mut self, length: u64) -> Result<()> {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }
 
-    /// Tells after about how long, in a unit of the caller's, the text is expected to go on in
-    /// another session: 0 where nothing is known, [`RETURN_NEVER`](crate::RETURN_NEVER) where it
-    /// ends here. The default policy learns from it what to keep.
+    /// Sets the expected time, in any unit, until the text continues in another session: 0 if it is
+    /// unknown, [`RETURN_NEVER`](crate::RETURN_NEVER) if the text ends here. The default eviction
+    /// policy learns from it.
     pub fn set_return_hint(&mut self, after: u32) -> Result<()> {
         call(|| unsafe { sys::pkv_session_set_return_hint(self.handle, after) })
     }
 
-    /// The longest length, up to `limit`, that [`trim`](Self::trim) can keep: with a window or with
-    /// states that is not every one. 0 if there is no other.
+    /// Returns the longest length, up to `limit`, that [`trim`](Self::trim) can keep; with a window
+    /// or with states it cannot keep every length. 0 if there is no other.
     pub fn last_trim(&self, limit: u64) -> Result<u64> {
         let mut length = 0;
         call(|| unsafe { sys::pkv_session_get_last_trim(self.handle, limit, &mut length) })?;
         Ok(length)
     }
 
-    /// Forgets blocks in the middle, by their rising indices in the block table of a group: gives
-    /// them back, and later tokens do not see theirs.
+    /// Frees blocks in the middle, given by their rising indices in the block table of a group.
+    /// Later tokens do not see the tokens of these blocks.
     pub fn drop_blocks(&mut self, group: u32, blocks: &[u32]) -> Result<()> {
         call(|| unsafe {
             sys::pkv_session_drop_blocks(self.handle, group, blocks.len(), blocks.as_ptr())
         })
     }
 
-    /// Opens a session with the same tokens. Blocks are shared; whoever writes to the part-filled
-    /// last one first copies that one.
+    /// Opens a session with the same tokens. Blocks are shared; a session that writes to the
+    /// part-filled last block copies it first.
     pub fn fork(&self) -> Result<Session> {
         Self::opened(&self.cache, |out| unsafe { sys::pkv_session_fork(self.handle, out) })
     }
 
-    /// Returns every block that no other session or snapshot holds and remembers the token ids.
+    /// Frees the blocks that only this session holds, and remembers the token ids.
     pub fn suspend(&mut self) -> Result<()> {
         call(|| unsafe { sys::pkv_session_suspend(self.handle) })
     }
 
-    /// Ends the suspension: reserves the blocks that the remembered tokens need, and says which of
-    /// them must be computed again. A commit without ids takes the remembered ones.
+    /// Ends the suspension: reserves the blocks that the remembered tokens need, and returns which
+    /// of them must be computed again. A commit without ids uses the remembered ones.
     pub fn resume(&mut self) -> Result<Resumed> {
         let (mut length, mut total, mut short) = (0, 0, 0);
         call(|| unsafe {
@@ -244,8 +243,8 @@ impl Session {
         Ok(Resumed { length, total })
     }
 
-    /// Gives an empty session the longest cached beginning of a text, and says how many tokens that
-    /// is. Leave the last token out where its output is needed.
+    /// Gives an empty session the longest cached prefix of a text, and returns its number of
+    /// tokens. Leave out the last token if you need its output.
     pub fn match_prefix(&mut self, tokens: &[i32]) -> Result<u64> {
         let mut matched = 0;
         call(|| unsafe {
@@ -254,25 +253,25 @@ impl Session {
         Ok(matched)
     }
 
-    /// Changes the priority of [`SessionConfig::priority`].
+    /// Changes the priority: see [`SessionConfig::priority`].
     pub fn set_priority(&mut self, priority: i32) -> Result<()> {
         call(|| unsafe { sys::pkv_session_set_priority(self.handle, priority) })
     }
 
-    /// Length, blocks, whether it is suspended.
+    /// Returns the length, the number of blocks, and whether the session is suspended.
     pub fn info(&self) -> Result<SessionInfo> {
         filled(|out| unsafe { sys::pkv_session_get_info(self.handle, out) })
     }
 
-    /// Block ids of one group, logical block by logical block; [`NO_BLOCK`](crate::NO_BLOCK) where
-    /// one left the window.
+    /// Returns the block table of one group. A block that left the window is
+    /// [`NO_BLOCK`](crate::NO_BLOCK).
     pub fn block_table(&self, group: u32) -> Result<Vec<u32>> {
         fill(0, |capacity, ids, n| unsafe {
             sys::pkv_session_get_block_table(self.handle, group, capacity, ids, n)
         })
     }
 
-    /// Reads keys and values of one layer back as dense rows `[positions][kv_heads][dim]`.
+    /// Reads keys and values of one layer as rows `[positions][kv_heads][dim]`.
     pub fn read<'a>(
         &self,
         layer: u32,
@@ -283,7 +282,7 @@ impl Session {
         self.read_rows(layer, positions, Some(k.into()), Some(v.into()))
     }
 
-    /// As [`read`](Self::read), the keys alone.
+    /// As [`read`](Self::read), but only the keys.
     pub fn read_keys<'a>(
         &self,
         layer: u32,
@@ -293,7 +292,7 @@ impl Session {
         self.read_rows(layer, positions, Some(k.into()), None)
     }
 
-    /// As [`read`](Self::read), the values alone.
+    /// As [`read`](Self::read), but only the values.
     pub fn read_values<'a>(
         &self,
         layer: u32,
@@ -303,9 +302,9 @@ impl Session {
         self.read_rows(layer, positions, None, Some(v.into()))
     }
 
-    /// Copies the state of one layer after `tokens` committed tokens; `state` is as long as the
-    /// states of the layer. Held are those after the last token, after the last full block and at
-    /// [checkpoints](crate::LayerGroup::checkpoint_tokens).
+    /// Copies the state of one layer after `tokens` committed tokens; `state` must be as long as
+    /// the states of the layer. A session holds the states after the last token, after the last
+    /// full block and at [checkpoints](crate::LayerGroup::checkpoint_tokens).
     pub fn read_state(&self, layer: u32, tokens: u64, state: &mut [u8]) -> Result<()> {
         let (size, state) = (state.len(), state.as_mut_ptr().cast());
         call(|| unsafe { sys::pkv_session_read_state(self.handle, layer, tokens, size, state) })

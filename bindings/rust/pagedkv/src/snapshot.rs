@@ -45,7 +45,7 @@ impl Snapshot {
         })
     }
 
-    /// Tokens it holds.
+    /// The number of tokens.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -61,7 +61,7 @@ impl Cache {
 }
 
 impl Session {
-    /// Freezes what the session holds now, without copies (storage `CONTIGUOUS` copies). The
+    /// Freezes the current content of the session without copies (storage `CONTIGUOUS` copies). The
     /// snapshot outlives the session.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let (mut handle, length) = (std::ptr::null_mut(), self.length()?);

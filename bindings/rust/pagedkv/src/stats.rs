@@ -1,4 +1,4 @@
-//! What the library reports.
+//! Structs with statistics that the library fills.
 #[doc(inline)]
 pub use crate::sys::{
     pkv_block_state as BlockState, pkv_cache_info as CacheInfo, pkv_cache_stats as CacheStats,

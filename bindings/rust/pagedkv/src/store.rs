@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A directory that takes what sessions leave in the prefix index, and gives it back when a later
-/// text begins alike: after its memory was needed for others, after a restart, in another process.
+/// A directory that stores blocks of the prefix index, and returns them when a later text begins
+/// with the same tokens: after the blocks were evicted, after a restart, or in another process.
 /// Caches of the same model, salt and fingerprint share it.
 ///
 /// ```
@@ -40,7 +40,7 @@ use std::time::Duration;
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
 ///
-/// With the feature `redis` it may be a server as well: `StoreConfig::redis`.
+/// With the feature `redis` it can also be a server: `StoreConfig::redis`.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     place: Place,
@@ -61,7 +61,7 @@ enum Place {
 }
 
 impl StoreConfig {
-    /// A directory, made if it is not there.
+    /// A directory, which is created if it does not exist.
     pub fn directory(path: impl AsRef<Path>) -> Self {
         Self::of(Place::Directory(path.as_ref().into()))
     }
@@ -86,24 +86,24 @@ impl StoreConfig {
     }
 
     setters! {
-        /// Of a directory: what is written survives a power cut. Without, some of it is missing
-        /// then, which costs hits.
+        /// For a directory: written data survives a power cut. Without this, some of it may be
+        /// lost, which only costs hits.
         durable() = true;
-        /// Of a directory: where the files are larger in all, those not used for longest are
-        /// deleted. Default: no limit.
+        /// For a directory: the limit of the total size; the least recently used files are deleted.
+        /// Default: no limit.
         capacity_bytes(bytes: u64) = bytes;
         /// How long [`Session::match_prefix`](crate::Session::match_prefix) and
-        /// [`Session::resume`](crate::Session::resume) wait for what the store has of their text.
-        /// Default: not at all.
+        /// [`Session::resume`](crate::Session::resume) wait for blocks from the store. Default:
+        /// they do not wait.
         wait(time: Duration) = time;
-        /// Names the model, in up to 64 bytes.
+        /// Identifies the model, in up to 64 bytes.
         fingerprint(fingerprint: impl Into<Vec<u8>>) = fingerprint.into();
-        /// 16 to 64 secret bytes that what is stored is encrypted and authenticated with.
+        /// A secret of 16 to 64 bytes that encrypts and authenticates stored data.
         key(key: impl Into<Vec<u8>>) = Some(Secret(key.into()));
-        /// Memory of each of the two threads for bytes on their way.
+        /// Buffer memory of each of the two threads.
         buffer_bytes(bytes: u64) = bytes;
-        /// What ends while this many block positions wait to be written is not written. Default: a
-        /// quarter of the blocks.
+        /// The most block positions that wait to be written; further ones are not written. Default:
+        /// a quarter of the blocks.
         queue_blocks(blocks: u64) = blocks;
     }
 

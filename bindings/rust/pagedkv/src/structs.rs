@@ -1,19 +1,19 @@
-//! Structs that C is given, and structs that it fills.
+//! Helpers for structs that C reads or fills.
 use crate::error::{call, Result, Status};
 use std::os::raw::c_void;
 use std::ptr::null;
 
-/// The address of a value; null for none.
+/// Returns the address of a value; null for none.
 pub(crate) fn address<T>(value: &Option<T>) -> *const T {
     value.as_ref().map_or(null(), |value| value)
 }
 
-/// The address and the size of bytes; null for none.
+/// Returns the address and the size of bytes; null for none.
 pub(crate) fn bytes(given: Option<&[u8]>) -> (*const c_void, u64) {
     given.map_or((null(), 0), |bytes| (bytes.as_ptr().cast(), bytes.len() as u64))
 }
 
-/// What a getter of the library writes.
+/// Returns the struct that a getter of the library fills.
 pub(crate) fn filled<T: Default>(get: impl FnOnce(*mut T) -> Status) -> Result<T> {
     let mut out = T::default();
     call(|| get(&mut out))?;
