@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// arena is memory that Go's collector knows nothing of, for structs that point at structs, which
-// cgo's rules keep out of Go's own.
+// arena is memory outside of Go's heap, for structs that point to structs: cgo's rules do not allow
+// those in Go's memory.
 type arena struct {
 	memory []byte
 	used   int
@@ -24,11 +24,11 @@ func newArena(size int) (*arena, error) {
 }
 
 func (a *arena) free() {
-	// What mmap gave munmap takes: there is nothing to do about a failure.
+	// munmap takes what mmap returned: it does not fail.
 	_ = syscall.Munmap(a.memory)
 }
 
-// sized tells C how large a struct of its is, in the struct's first field.
+// sized sets the first field of a struct of C to the struct's size.
 func sized[T any](out *T) *T {
 	*(*uint32)(unsafe.Pointer(out)) = uint32(unsafe.Sizeof(*out))
 	return out
@@ -36,13 +36,13 @@ func sized[T any](out *T) *T {
 
 const arenaAlignment = 16
 
-// spaceFor is what count values take of an arena at most.
+// spaceFor returns the most bytes that count values need in an arena.
 func spaceFor[T any](count int) int {
 	var value T
 	return int(unsafe.Sizeof(value))*count + arenaAlignment
 }
 
-// place gives room for count values, all zero; spaceFor has told before how much.
+// place returns count zeroed values in the arena, whose size was computed by spaceFor.
 func place[T any](a *arena, count int) []T {
 	if count == 0 {
 		return nil
@@ -53,7 +53,7 @@ func place[T any](a *arena, count int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&a.memory[begin])), count)
 }
 
-// placed is a copy of the slice in the arena.
+// placed returns a copy of the slice in the arena.
 func placed[T any](a *arena, slice []T) []T {
 	copied := place[T](a, len(slice))
 	copy(copied, slice)

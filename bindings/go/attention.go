@@ -9,7 +9,7 @@ import (
 
 // Attention computes attention over the caller's memory and block tables: q is [rows][query
 // heads][key dim], out [rows][query heads][value dim], the rows of all sequences. params may be
-// nil. Nothing is kept. The view of a closed cache is ErrStaleHandle.
+// nil. The view of a closed cache returns ErrStaleHandle.
 func (c *Compute) Attention(
 	view KVView, sequences Sequences, q, out Tensor, params *AttentionParams,
 ) error {
@@ -55,13 +55,13 @@ type State struct {
 }
 
 // MergeStates combines results over the same queries and different positions, by their LSE, into
-// merged [rows][heads][dim] and mergedLSE [rows][heads], which may be nil. Inputs are copied to
-// memory outside of Go's first, since C is given a list of pointers.
+// merged [rows][heads][dim] and mergedLSE [rows][heads], which may be nil. Inputs are first copied
+// outside of Go's heap, because C gets a list of pointers.
 func MergeStates(states []State, rows, heads, dim int, merged Tensor, mergedLSE []float32) error {
 	return (*Compute)(nil).MergeStates(states, rows, heads, dim, merged, mergedLSE)
 }
 
-// MergeStates is the function of that name, with the instruction set of c.
+// MergeStates is the function MergeStates with the instruction set of c.
 func (c *Compute) MergeStates(
 	states []State, rows, heads, dim int, merged Tensor, mergedLSE []float32,
 ) error {

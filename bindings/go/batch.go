@@ -25,7 +25,7 @@ type Batch struct {
 	batch    batchRows
 }
 
-// listSteps gives the two lists that C takes.
+// listSteps returns the two lists that C takes.
 func listSteps(
 	op string, steps []Step,
 ) (sessions []raw.Session, tokens []uint32, rows int, err error) {
@@ -99,8 +99,8 @@ func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 // Rows of this batch: the sum of the new tokens.
 func (b *Batch) Rows() int { return b.rows }
 
-// SetFirstRows says where the rows of each session begin in the arrays to write and attend, for
-// padding on the left or gaps. nil: as if it was never called.
+// SetFirstRows sets where the rows of each session begin in the arrays to write and attend, for
+// left padding or gaps. nil: the default again.
 func (b *Batch) SetFirstRows(rows []uint32) error {
 	const op = "set first rows"
 	if rows != nil && len(rows) != len(b.batch.lengths) {
@@ -134,8 +134,8 @@ func (b *Batch) Write(layer int, k, v Tensor) error {
 	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
 }
 
-// keysAndValues checks rows against a layer's shape. If there is no such layer it passes nothing
-// on, and the library refuses.
+// keysAndValues checks rows against a layer's shape. Without such a layer it passes nothing on, and
+// the library refuses.
 func (b *Batch) keysAndValues(
 	op string, layer int, k, v Tensor,
 ) (keys, values *raw.Tensor, err error) {
@@ -176,8 +176,8 @@ func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error 
 	})
 }
 
-// Accept keeps only some of the new tokens of the step number i: kept are their rising indices
-// among its new tokens. The tokens of Commit stay those of all rows.
+// Accept keeps only some of the new tokens of step number i, given by rising indices. Commit still
+// takes one id per row.
 func (b *Batch) Accept(i int, kept []uint32) error {
 	const op = "accept"
 	number, err := unsigned64(op, "i", i)
@@ -189,8 +189,8 @@ func (b *Batch) Accept(i int, kept []uint32) error {
 	})
 }
 
-// Commit ends the step: every session is longer by its new tokens, whose ids are given, one per
-// row; nil: they stay NoToken, or what Session.Suspend remembered.
+// Commit ends the step: it adds the new tokens to every session, one id per row. nil: their ids are
+// NoToken, or those that Session.Suspend remembered.
 func (b *Batch) Commit(tokens []int32) error {
 	const op = "commit"
 	if tokens != nil && len(tokens) != b.rows {
@@ -221,8 +221,8 @@ func (b *Batch) Close() error {
 	return err
 }
 
-// SlotMapping returns the slots of all new tokens in one group: where an engine with its own memory
-// writes them.
+// SlotMapping returns the slots of all new tokens in one group: an engine with its own memory
+// writes there.
 func (b *Batch) SlotMapping(group int) ([]int64, error) {
 	const op = "slot mapping"
 	number, err := unsigned32(op, "group", group)
@@ -234,7 +234,7 @@ func (b *Batch) SlotMapping(group int) ([]int64, error) {
 	})
 }
 
-// BlockCopies are blocks that Begin replaced in one group because they were shared and part-filled:
+// BlockCopies returns the shared, part-filled blocks that Begin replaced in one group:
 // the step writes into to[i] instead of from[i]. With StorageNone the engine copies them
 // before it writes.
 func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
@@ -251,8 +251,8 @@ func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 }
 
 // KVIndices is forward metadata in compressed rows: step i reads indices[indptr[i]:indptr[i+1]],
-// blocks or slots of one group in token order. lastBlockLength tells how many tokens the last block
-// of each step holds.
+// blocks or slots of one group in token order. lastBlockLength is the number of tokens in the last
+// block of each step.
 func (b *Batch) KVIndices(
 	group int, unit IndexUnit,
 ) (indptr, indices []int64, lastBlockLength []uint32, err error) {
@@ -277,7 +277,7 @@ func (b *Batch) KVIndices(
 // SessionStates are the states of one session in one layer: see Batch.States.
 type SessionStates struct {
 	Before []byte   // The state before the new tokens, read only; nil: the session has no token yet.
-	Tokens []uint32 // After which new tokens a state is kept, 0 the first; rising.
+	Tokens []uint32 // The new tokens after which a state is kept, 0 the first; rising.
 	After  [][]byte // Where the state after each of these tokens is written.
 }
 
@@ -330,7 +330,7 @@ func (b *Batch) States(layer int) ([]SessionStates, error) {
 // SessionStateBlocks are the blocks with the states of one session in one group.
 type SessionStateBlocks struct {
 	Before uint32   // That of the state before the new tokens; NoBlock: there is no token yet.
-	Tokens []uint32 // After which new tokens a state is kept, 0 the first; rising.
+	Tokens []uint32 // The new tokens after which a state is kept, 0 the first; rising.
 	After  []uint32 // The block to write the state after each of these tokens to.
 }
 

@@ -41,7 +41,7 @@ func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	return cachePlanOf(plan), err
 }
 
-// NewCache makes a cache. Memory is touched when blocks are first used, unless the config sets
+// NewCache creates a cache. Memory is touched when blocks are first used, unless the config sets
 // Prefault.
 func NewCache(config CacheConfig) (*Cache, error) {
 	c := &Cache{}
@@ -113,14 +113,15 @@ func (c *Cache) Info() (CacheInfo, error) {
 	return cacheInfoOf(out), err
 }
 
-// Stats are counts over all groups, exact while no other goroutine uses the cache.
+// Stats returns statistics over all groups, which are exact while no other goroutine uses the
+// cache.
 func (c *Cache) Stats() (CacheStats, error) {
 	out := sized(&raw.CacheStats{})
 	err := call("cache stats", c, func() raw.Status { return raw.CacheGetStats(c.handle, out) })
 	return cacheStatsOf(out), err
 }
 
-// PoolStats are counts of the blocks of one group.
+// PoolStats returns statistics of the blocks of one group.
 func (c *Cache) PoolStats(group int) (PoolStats, error) {
 	const op = "pool stats"
 	which, err := unsigned32(op, "group", group)
@@ -132,7 +133,7 @@ func (c *Cache) PoolStats(group int) (PoolStats, error) {
 	return poolStatsOf(out), err
 }
 
-// Metrics are the figures of the cache in the exposition format of Prometheus.
+// Metrics returns the statistics of the cache in the text format of Prometheus.
 func (c *Cache) Metrics() (string, error) {
 	text, err := list("metrics", c, func(capacity uint64, text *byte, size *uint64) raw.Status {
 		status := raw.CacheFormatMetrics(c.handle, capacity, text, size)
@@ -147,12 +148,12 @@ func (c *Cache) Metrics() (string, error) {
 	return string(text[:len(text)-1]), nil
 }
 
-// Validate checks every invariant. Call it while no other goroutine uses the cache.
+// Validate checks all invariants. Call it while no other goroutine uses the cache.
 func (c *Cache) Validate() error {
 	return call("validate", c, func() raw.Status { return raw.CacheValidate(c.handle) })
 }
 
-// shape of a layer; if there is no such layer, the library says so.
+// shape returns the shape of a layer; false if there is no such layer, which the library reports.
 func (c *Cache) shape(layer int) (shape, bool) {
 	if layer < 0 || layer >= len(c.shapes) {
 		return shape{}, false

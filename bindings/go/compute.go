@@ -12,9 +12,9 @@ type ComputeConfig struct {
 	ISA     ISA // ISAAuto: the best this CPU has.
 }
 
-// Compute has what calls over the caller's memory run on: threads, kernels, and working memory
-// that is kept from call to call. Everything but Close may be called from any number of goroutines
-// at once. The methods of a nil Compute run on all CPUs.
+// Compute has the threads, kernels and reusable working memory for calls over the caller's memory.
+// All methods but Close may be called from any number of goroutines at once. The methods of a nil
+// Compute run on all CPUs.
 type Compute struct {
 	_      noCopy
 	handle raw.Compute
@@ -45,7 +45,7 @@ func NewCompute(config ComputeConfig) (*Compute, error) {
 	return c, nil
 }
 
-// Close ends the threads and gives back the memory.
+// Close ends the threads and frees the memory.
 func (c *Compute) Close() error {
 	err := call("close compute", c, func() raw.Status { return raw.ComputeDestroy(c.handle) })
 	if err == nil {
@@ -54,14 +54,14 @@ func (c *Compute) Close() error {
 	return err
 }
 
-// Info tells what it runs on.
+// Info returns the threads and the instruction set.
 func (c *Compute) Info() (ComputeInfo, error) {
 	out := sized(&raw.ComputeInfo{})
 	err := call("compute info", c, func() raw.Status { return raw.ComputeGetInfo(c.raw(), out) })
 	return computeInfoOf(out), err
 }
 
-// raw is the handle of C; 0 for nil.
+// raw returns the handle of C; 0 for nil.
 func (c *Compute) raw() raw.Compute {
 	if c == nil {
 		return 0

@@ -2,11 +2,12 @@ package pagedkv
 
 import raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 
-// LayerGroup is layers with the same shape. A plain model is one group; hybrid models have one for
-// each shape or window.
+// LayerGroup describes layers with the same shape. A plain model is one group; hybrid models have
+// one for each shape or window.
 type LayerGroup struct {
 	Layers int
-	// Which layers of the model, Layers of them; nil: those after the previous groups'.
+	// The numbers of the layers in the model, Layers of them; nil: those after the previous
+	// groups'.
 	LayerIndices []uint32
 	QueryHeads   int // A multiple of KVHeads.
 	KVHeads      int
@@ -14,10 +15,9 @@ type LayerGroup struct {
 	ValueDim     int   // Head dim of values and outputs; 0: KeyDim.
 	DType        DType // Of stored keys and values; 0: F32.
 	ValueDType   DType // Of stored values; 0: DType.
-	// A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are given
-	// back.
+	// A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are freed.
 	Window int
-	// With a window: the first tokens that stay visible, and in memory, forever.
+	// With a window: the first tokens, which stay visible and in memory.
 	Sinks int
 	// V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
 	Latent   bool
@@ -39,8 +39,8 @@ type LayerGroup struct {
 	DraftTokens int
 }
 
-// PrefixConfig makes a cache keep what ended sessions computed, for new ones that begin alike: see
-// Prefix.
+// PrefixConfig makes a cache keep the blocks of ended sessions, for new ones that begin with the
+// same tokens: see Prefix.
 type PrefixConfig struct {
 	Eviction Eviction // What goes first when memory is needed.
 	// At most this many block positions are pinned at once; 0: a quarter of the largest group.
@@ -53,7 +53,7 @@ type PrefixConfig struct {
 	DoublingDepth int
 }
 
-// CacheConfig describes a cache. What is 0 has its default.
+// CacheConfig describes a cache. A field that is 0 has its default.
 type CacheConfig struct {
 	Storage   Storage // Default StoragePaged.
 	Layout    Layout  // Default LayoutPacked.
@@ -64,16 +64,16 @@ type CacheConfig struct {
 	// or, with SharedMemory, as many as it needs at the time.
 	MemoryBytes  uint64
 	SharedMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
-	// Keys and values, and states, live in a file without a name in this directory, of which the
-	// system keeps in memory what it has room for: for texts that are larger than memory and read
-	// by chosen blocks. Needs StoragePaged. "": memory.
+	// Keys and values, and states, are in an unnamed file in this directory, of which the system
+	// keeps in memory what fits: for texts that are larger than memory and read by chosen blocks.
+	// Needs StoragePaged. "": memory.
 	MemoryDirectory string
-	// Threads that compute attention, the caller's included; 0: one per CPU.
+	// Threads that compute attention, including the caller's; 0: one per CPU.
 	Threads   int
 	ISA       ISA // Default: the best this CPU has.
 	HugePages HugePages
 	Prefault  bool // Touch all memory at once, so that no later call meets a page fault.
-	// Blocks of each group that only sessions which have tokens already may take.
+	// Blocks of each group reserved for sessions that already have tokens.
 	Watermark int
 	Prefix    *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
 	Store     *StoreConfig  // nil: no store behind the memory.
@@ -83,7 +83,7 @@ type CacheConfig struct {
 	Logger Logger // nil: silence.
 }
 
-// numbers turns those of a config into C's, and remembers the first that does not fit.
+// numbers converts the numbers of a config for C, and keeps the first error.
 type numbers struct {
 	op  string
 	err error
@@ -97,7 +97,7 @@ func (n *numbers) u32(name string, number int) uint32 {
 	return value
 }
 
-// matrix checks how many elements a matrix has, of which there may be none.
+// matrix checks the size of a matrix, which may be left out.
 func (n *numbers) matrix(name string, elements, dim int) {
 	if elements != 0 && elements != dim*dim && n.err == nil {
 		n.err = misuse(
@@ -203,14 +203,14 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	return out, n.err
 }
 
-// shape is what the checks of rows, and states, need to know of a layer.
+// shape is the shape of a layer, to check rows and states.
 type shape struct {
 	queryHeads, kvHeads, keyDim, valueDim int
 	group                                 int
 	stateBytes                            uint64
 }
 
-// shapes of a config that the library accepted, by layer.
+// shapes returns the shape of each layer of a config that the library accepted.
 func (c *CacheConfig) shapes() []shape {
 	total := 0
 	for i := range c.Groups {

@@ -1,8 +1,8 @@
-// Package pagedkv is the KV cache and the paged attention of an inference engine: Go's side of
+// Package pagedkv is the KV cache and paged attention of an inference engine: bindings to
 // libpagedkv.
 //
-// A Cache has the keys and values of a model in blocks, a Session is one sequence, a Batch one
-// forward pass over many of them:
+// A Cache stores the keys and values of a model in blocks, a Session is one sequence, and a Batch
+// is one forward pass over many sessions:
 //
 //	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
 //		Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}},
@@ -23,28 +23,28 @@
 // By default no C compiler is needed: libpagedkv.so.0 is opened at the first call. It is the first
 // of these: the file that PAGEDKV_LIBRARY names; the copy in a program that was built with the tag
 // pagedkv_embed; beside the program or in ../lib; where the dynamic linker finds it; in /usr/local;
-// in an installed package of Python. If there is none, the error says what was wrong in each place.
-// Load names another one, and LoadBytes opens one that the program carries. With the build tag
-// pagedkv_cgo the program is linked to the library by cgo and pkg-config. Both are the same in
-// every other respect.
+// in an installed package of Python. If there is none, the error says why for each place. Load
+// opens another one, and LoadBytes one that is embedded in the program. With the build tag
+// pagedkv_cgo the program is linked to the library by cgo and pkg-config; everything else is the
+// same.
 //
 // # Errors
 //
 // Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares
-// it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). A call that fails has
-// changed nothing. Slices are checked against the shapes of
-// the model before the library sees them.
+// it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). A failed call has
+// changed nothing. Slices are checked against the shapes of the model before the library reads
+// them.
 //
 // # Closing
 //
-// Close what you open. Closing twice, and using what is closed, is ErrStaleHandle (and
-// fs.ErrClosed), never a crash. Objects that are forgotten are closed some time after the collector
-// finds them: a net, not a plan, since it does not know how much memory hangs on them.
+// Close every object. Closing it twice, or using it afterwards, returns ErrStaleHandle (and
+// fs.ErrClosed) and never crashes. Forgotten objects are closed some time after the garbage
+// collector finds them. Do not rely on it: the collector does not know how much memory they hold.
 //
 // # Goroutines
 //
-// Everything may be called from any goroutine. Different sessions and batches of one cache work at
-// once; a call that meets another on the same session or batch returns ErrBusy and changes nothing.
-// Slices belong to the library during the call only. The slices of Batch.States are the library's
-// memory, and belong to the caller until the batch ends.
+// All functions may be called from any goroutine. Different sessions and batches of one cache work
+// concurrently; a call during another one on the same session or batch returns ErrBusy and changes
+// nothing. Slices belong to the library only during the call. The slices of Batch.States are the
+// library's memory, and belong to the caller until the batch ends.
 package pagedkv

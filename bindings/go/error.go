@@ -39,7 +39,7 @@ func (f Family) Error() string {
 	return fmt.Sprintf("family %d", int32(f))
 }
 
-// Error gives the name that C has for the status.
+// Error returns the name of the status in C.
 func (s Status) Error() string {
 	if name, known := statusNames[s]; known {
 		return name
@@ -47,7 +47,7 @@ func (s Status) Error() string {
 	return fmt.Sprintf("status %d", int32(s))
 }
 
-// Is tells that a status is of its family, and that a stale handle is what package fs calls closed.
+// Is makes a status match its family, and ErrStaleHandle match fs.ErrClosed.
 func (s Status) Is(target error) bool {
 	if target == fs.ErrClosed {
 		return s == ErrStaleHandle
@@ -56,13 +56,13 @@ func (s Status) Is(target error) bool {
 	return ok && s/100 == Status(family)
 }
 
-// Error is what a call of the library said.
+// Error is the error of a call of the library.
 type Error struct {
 	Op       string // What failed: "begin".
 	Status   Status
 	Sentence string // One sentence with the numbers.
-	// Of ErrOutOfBlocks, from Begin and Resume: how many blocks must be freed before the same call
-	// can work.
+	// With ErrOutOfBlocks from Begin and Resume: how many blocks must be freed before the same call
+	// can succeed.
 	BlocksShort uint64
 	Cause       error // What the caller's own io.Reader or io.Writer said; nil otherwise.
 }
@@ -82,12 +82,12 @@ func (e *Error) Error() string {
 // Is reports whether the cause is target; errors.Is finds the status by Unwrap.
 func (e *Error) Is(target error) bool { return e.Cause != nil && errors.Is(e.Cause, target) }
 
-// Unwrap gives the status, which errors.Is compares.
+// Unwrap returns the status, which errors.Is compares.
 func (e *Error) Unwrap() error { return e.Status }
 
-// call runs a function of the library, after what waits to be closed; owner is not finalized before
-// it returned. The sentence belongs to the thread, so the goroutine stays on its thread until that
-// is read.
+// call closes waiting objects and runs a function of the library; owner is not finalized before it
+// returns. The error sentence belongs to the thread, so the goroutine stays on its thread until the
+// sentence is read.
 func call(op string, owner any, function func() raw.Status) error {
 	if !library.Ready() {
 		if err := library.Load(""); err != nil {
@@ -118,7 +118,7 @@ func withBlocksShort(err error, short uint64) error {
 	return err
 }
 
-// unsigned32 is a number that C takes as uint32_t and whose largest values mean something else.
+// unsigned32 converts a number for C, where the largest values of uint32_t mean something else.
 func unsigned32(op, name string, number int) (uint32, error) {
 	if number < 0 || number >= 1<<31 {
 		return 0, misuse(op, ErrOutOfRange, "%s is %d, and must be 0 to 2147483647", name, number)
@@ -133,7 +133,7 @@ func unsigned64(op, name string, number int) (uint64, error) {
 	return uint64(number), nil
 }
 
-// first is the address of a slice's elements, nil where there are none.
+// first returns the address of a slice's elements, nil if it is empty.
 func first[T any](slice []T) *T {
 	if len(slice) == 0 {
 		return nil
@@ -141,7 +141,7 @@ func first[T any](slice []T) *T {
 	return &slice[0]
 }
 
-// list asks for as many entries as there are.
+// list returns all entries that a function of C lists.
 func list[T any](
 	op string, owner any, fill func(capacity uint64, entries *T, count *uint64) raw.Status,
 ) ([]T, error) {

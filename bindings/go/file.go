@@ -10,16 +10,16 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// FileConfig goes with saving and with loading. The zero value, and nil, have the defaults.
+// FileConfig has the options of saving and loading. The zero value, and nil, have the defaults.
 type FileConfig struct {
 	PrefixIndex bool   // Save and load the prefix index, too, as far as the cache has one.
 	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
-	// 16 to 64 bytes: the file is encrypted and authenticated with them. None: checksums, which
-	// tell accidents only.
+	// 16 to 64 bytes that encrypt and authenticate the file. None: checksums, which find only
+	// accidental damage.
 	Key       Secret
 	SkipFsync bool // SaveFile does not wait for the disk: a power cut may lose both files.
-	// Loading takes salts from a file without a key; anyone who can write the file chooses them.
-	// Otherwise ErrMismatch.
+	// Loading accepts the salts of a file without a key, which anyone who can write the file
+	// chooses. Without this, such a file is an ErrMismatch.
 	TrustSalts bool
 }
 
@@ -36,9 +36,9 @@ type Loaded struct {
 	Label   uint64
 }
 
-// SaveFile saves sequences of the cache to a path, and says how many bytes that took: tokens, keys
-// and values as they are stored. What they share is written once. At every moment, and after a
-// crash, the path has the old file or the new one.
+// SaveFile saves sequences of the cache to a path: tokens, keys and values as they are stored. It
+// returns the number of bytes. Shared blocks are written once. At any moment, and after a crash,
+// the path has either the old or the new file.
 func (c *Cache) SaveFile(path string, config *FileConfig, items ...FileItem) (uint64, error) {
 	return c.save("save", pathStream(path), config, items)
 }
@@ -48,9 +48,9 @@ func (c *Cache) SaveTo(w io.Writer, config *FileConfig, items ...FileItem) (uint
 	return c.save("save", &stream{writer: w}, config, items)
 }
 
-// LoadFile opens every sequence of a file as a session of the cache, in the order they were saved
-// in: all of them, or an error and the cache as it was. The cache's model must be that of the file;
-// block size, layout and storage may be others.
+// LoadFile opens every sequence of a file as a session of the cache, in the order of SaveFile. If
+// it fails, the cache is unchanged. The cache's model must be that of the file; block size, layout
+// and storage may differ.
 func (c *Cache) LoadFile(path string, config *FileConfig) ([]Loaded, error) {
 	info, err := InspectFile(path, config)
 	if err != nil {
@@ -59,18 +59,17 @@ func (c *Cache) LoadFile(path string, config *FileConfig) ([]Loaded, error) {
 	return c.load(pathStream(path), config, int(info.Sessions))
 }
 
-// maxFromReader is how many sessions LoadFrom has room for: what a reader gave cannot be asked for
-// again.
+// maxFromReader is the most sessions of LoadFrom: a reader cannot be read twice.
 const maxFromReader = 1 << 16
 
 // LoadFrom is LoadFile from a reader, which must not call the library, of a file with at most 65536
-// sessions. What follows the file in the reader is left there.
+// sessions. Bytes after the file stay in the reader.
 func (c *Cache) LoadFrom(r io.Reader, config *FileConfig) ([]Loaded, error) {
 	return c.load(&stream{reader: r}, config, maxFromReader)
 }
 
-// InspectFile tells what a file says of itself, from its tables. Of the config the key is used, and
-// a fingerprint compared.
+// InspectFile returns the properties of a file from its tables. It uses the key of the config and
+// compares its fingerprint.
 func InspectFile(path string, config *FileConfig) (FileInfo, error) {
 	return inspect(pathStream(path), config)
 }
@@ -95,7 +94,7 @@ func (f *FileConfig) place() *raw.FileConfig {
 	return out
 }
 
-// keyPointer points to a key, also to an empty one: that is refused then, not left out.
+// keyPointer points to a key, also to an empty one, so that C refuses it.
 func keyPointer(key []byte) unsafe.Pointer {
 	if key != nil && len(key) == 0 {
 		return unsafe.Pointer(&noKey)
@@ -189,7 +188,7 @@ func inspect(from *stream, config *FileConfig) (FileInfo, error) {
 	return fileInfoOf(out), err
 }
 
-// moved is what C is told: a count, or a negative errno.
+// moved returns the result for C: a count, or a negative errno.
 func (s *stream) moved(n int, err error) uintptr {
 	if err == nil {
 		return uintptr(n)

@@ -16,10 +16,9 @@ type Logger func(level LogLevel, message string)
 // Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any
 // goroutines and in any order, and returns when all of them have returned. worker is below the
 // config's Threads, and no two calls at once have the same worker. Results do not depend on how the
-// calls are spread. It must not call the library otherwise.
+// calls are distributed. It must not call the library in any other way.
 //
-// There is no hook for memory: what Go allocates belongs to its collector, and C's own allocator is
-// the library's default.
+// There is no allocator hook: Go's memory belongs to its garbage collector.
 type Runner func(tasks int, run func(task, worker int))
 
 // Goroutines is a Runner with this many workers: it computes attention on the threads of Go's
@@ -49,7 +48,7 @@ func Goroutines(workers int) Runner {
 	}
 }
 
-// registry gives C numbers for Go's functions: C may not keep pointers to them.
+// registry maps numbers to Go's functions, because C may not keep pointers to them.
 var registry struct {
 	sync.RWMutex
 	last    uintptr
@@ -106,8 +105,7 @@ func (h *hooks) runner(runner Runner, workers uint32) raw.Runner {
 	return raw.Runner{Run: registry.run, User: user, Threads: workers}
 }
 
-// A panic may not unwind through the library's frames: it ends the program from a goroutine of its
-// own.
+// A panic must not unwind through the library's frames: it ends the program from another goroutine.
 func crash() {
 	if reason := recover(); reason != nil {
 		go func() { panic(reason) }()

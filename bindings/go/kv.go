@@ -8,14 +8,14 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Memory is where K or V of a KVView lie: a slice of the caller's, or a cache's own.
+// Memory is the memory of K or V in a KVView: a slice of the caller, or that of a cache.
 type Memory struct {
 	data  unsafe.Pointer
 	bytes uint64
 	cache *Cache // whose memory it is
 }
 
-// MemoryOf is the memory of a slice of float32 (F32), uint16 (F16, BF16) or bytes (the other
+// MemoryOf returns the memory of a slice of float32 (F32), uint16 (F16, BF16) or bytes (the other
 // types).
 func MemoryOf[T float32 | uint16 | byte](slice []T) Memory {
 	var element T
@@ -29,8 +29,8 @@ func (m Memory) floats() []float32 {
 	return unsafe.Slice((*float32)(m.data), m.bytes/4)
 }
 
-// Pointer is the address of the memory; of a cache's it is read only, and good as long as the cache
-// is open.
+// Pointer is the address of the memory. That of a cache is read-only, and valid while the cache is
+// open.
 func (m Memory) Pointer() unsafe.Pointer { return m.data }
 
 // KVView is K and V of one layer in paged memory. Strides count elements of the type; of Int8 and
@@ -67,12 +67,12 @@ type Sequences struct {
 	// The first row of each sequence: behind the padding of a padded batch, or counted from the
 	// beginning of other rows. nil: rows follow each other, or have no padding before them.
 	FirstRows []uint32
-	// The position of each query, where they are not the last ones.
+	// The position of each query, if they are not the last ones.
 	QueryPositions []int64
 }
 
-// KVView is the memory of one layer of a paged cache, for engines with kernels of their own. Read
-// only.
+// KVView returns the memory of one layer of a paged cache, read-only, for engines with their own
+// kernels.
 func (c *Cache) KVView(layer int) (KVView, error) {
 	const op = "kv view"
 	number, err := unsigned32(op, "layer", layer)
@@ -122,7 +122,7 @@ func matrixBytes(dim int) uint64 { return 4 * uint64(dim) * uint64(dim) }
 
 const tileTokens = 16
 
-// rowBytes is what dims of a type take in the plain layout, with their scales.
+// rowBytes returns the bytes of a row of dims in the plain layout, with its scales.
 func rowBytes(dtype DType, dims uint64) uint64 {
 	switch dtype {
 	case F32:
@@ -137,12 +137,12 @@ func rowBytes(dtype DType, dims uint64) uint64 {
 	return dims
 }
 
-// tileBytes is what a tile of 16 tokens takes in the packed layout.
+// tileBytes returns the bytes of a tile of 16 tokens in the packed layout.
 func tileBytes(dtype DType, dims uint64) uint64 {
 	return (tileTokens*rowBytes(dtype, dims) + 63) / 64 * 64
 }
 
-// extent is how many bytes K or V reach over; the largest number where that does not fit.
+// extent returns how many bytes K or V span; the largest number on overflow.
 func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride int64) uint64 {
 	rows, last, unit := uint64(v.BlockSize), rowBytes(dtype, uint64(dim)), rowBytes(dtype, 2)/2
 	if dtype == Int8 || dtype == Int4 {
@@ -171,7 +171,7 @@ func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride
 	return sum
 }
 
-// shape is C's view without its memory.
+// shape returns C's view without its memory.
 func (v *KVView) shape(n *numbers) *raw.KVView {
 	return sized(&raw.KVView{
 		DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
@@ -181,7 +181,7 @@ func (v *KVView) shape(n *numbers) *raw.KVView {
 	})
 }
 
-// place gives C's view, or says why the memory does not hold it.
+// place returns C's view after checking that the memory holds it.
 func (v *KVView) place(op string) (*raw.KVView, error) {
 	n := numbers{op: op}
 	out := v.shape(&n)
@@ -257,8 +257,8 @@ func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error)
 	return out, rows, nil
 }
 
-// reading calls what reads or writes the memory of a view. If it is a cache's, Close does not come
-// in between.
+// reading runs a call that reads or writes the memory of a view. If the memory is a cache's, Close
+// returns ErrBusy meanwhile.
 func (v *KVView) reading(use func() error) error {
 	for _, memory := range []Memory{v.K, v.V, v.KeyRotation, v.ValueRotation} {
 		if memory.cache != nil {
@@ -273,10 +273,10 @@ func (v *KVView) reading(use func() error) error {
 	return use()
 }
 
-// NoSlot is the slot of a row that is padding: nothing is written or read for it.
+// NoSlot is the slot of a padding row: nothing is written or read for it.
 const NoSlot int64 = raw.NoSlot
 
-// planned gives C's view with its strides, and the bytes of K and V.
+// planned returns C's view with its strides, and the bytes of K and V.
 func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	n := numbers{op: op}
 	out := v.shape(&n)
@@ -287,8 +287,8 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	if n.err != nil {
 		return nil, 0, n.err
 	}
-	// C writes to this struct, and Go does not let it have pointers to memory of Go's then. So it
-	// has copies of the matrices.
+	// C writes to this struct, so it must not contain pointers to Go's memory. It gets copies of
+	// the matrices.
 	a, err := newArena(int(v.KeyRotation.bytes+v.ValueRotation.bytes) + 2*arenaAlignment)
 	if err != nil {
 		return nil, 0, err
@@ -304,9 +304,9 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	return out, bytes, err
 }
 
-// Plan lays out K and V in one run of memory, as a cache of the same Layout has them: it sets the
-// strides, and ValueDim and ValueDType where they are 0, and gives how many bytes K and V take.
-// With a slice of that many bytes it sets K and V, too.
+// Plan lays out K and V in contiguous memory, as in a cache of the same Layout. It sets the
+// strides, and ValueDim and ValueDType if they are 0, and returns the bytes of K and V. With a
+// slice of that size it also sets K and V.
 func (v *KVView) Plan(memory []byte) (int, error) {
 	const op = "plan"
 	var (
@@ -377,8 +377,7 @@ func (c *Compute) WriteSlots(view KVView, slots []int64, k, v Tensor) error {
 	return c.copySlots("kv write", raw.KVWriteSlots, view, slots, k, v)
 }
 
-// ReadSlots copies K and V of each slot to a row of k and v. The zero Tensor for one that is not
-// wanted.
+// ReadSlots copies K and V of each slot to a row of k and v; either may be the zero Tensor.
 func (c *Compute) ReadSlots(view KVView, slots []int64, k, v Tensor) error {
 	return c.copySlots("kv read", raw.KVReadSlots, view, slots, k, v)
 }

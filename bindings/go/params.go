@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// NoSinks is AttentionParams.Sinks where none are seen, whatever the layer's sinks.
+	// NoSinks as AttentionParams.Sinks means none, even if the layer has some.
 	NoSinks = -1
-	// NoHeadSinks is the same in AttentionParams.HeadSinks.
+	// NoHeadSinks means the same in AttentionParams.HeadSinks.
 	NoHeadSinks uint32 = raw.NoSinks
-	// NoFirstBlocks is ChosenBlocks.First where the first block is read only if it is chosen.
+	// NoFirstBlocks as ChosenBlocks.First: the first block is read only if it is chosen.
 	NoFirstBlocks = -1
-	// NoLastBlocks is ChosenBlocks.Last where of the blocks before those of the step none is read
-	// that is not chosen.
+	// NoLastBlocks as ChosenBlocks.Last: blocks before those of the step are read only if they are
+	// chosen.
 	NoLastBlocks = -1
 )
 
-// Mask says which positions each query sees, besides what the causal rule and the window say, by
-// one of its first three fields.
+// Mask says which positions each query sees, in addition to the causal rule and the window. Exactly
+// one of its first three fields is set.
 type Mask struct {
 	// Which new tokens of its own session a new token sees, RowStride words per row: bit j % 64 of
 	// word j / 64 is the session's new token j.
@@ -40,7 +40,7 @@ type Mask struct {
 	FirstPositions []int64
 }
 
-// place gives what C takes, or says why a slice does not hold what the mask says.
+// place returns the mask of C after checking its slices.
 func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
 	if m == nil {
 		return nil
@@ -155,7 +155,7 @@ type AttentionParams struct {
 	// A query sees all of its sequence, not just its own position and those before it.
 	Bidirectional bool
 	Window        int // A query sees its own position and Window - 1 before it; 0: the layer's.
-	// First positions seen whatever the window; 0: the layer's; NoSinks: none.
+	// First positions that are seen regardless of the window; 0: the layer's; NoSinks: none.
 	Sinks   int
 	Softcap float32 // 0: none.
 	// The window and sinks of each KV head, instead of Window and Sinks; 0: the layer's;
@@ -170,7 +170,7 @@ type AttentionParams struct {
 	LSE []float32
 }
 
-// place gives what C takes. Its pointers go into the caller's slices.
+// place returns the params of C, which point into the caller's slices.
 func (p *AttentionParams) place(
 	op string, batch batchRows, queryHeads, kvHeads int,
 ) (*raw.AttentionParams, error) {
@@ -215,7 +215,7 @@ func (n *numbers) exactly(name string, given, rows, perRow int) {
 	}
 }
 
-// orNone gives a number: 1 if the given one is 0, and 0 if it is none.
+// orNone returns 1 if the given number is 0, and 0 if it is none.
 func (n *numbers) orNone(name string, given, none int) uint32 {
 	switch given {
 	case 0:
@@ -243,8 +243,8 @@ func (n *numbers) blocks(name string, given []uint32, rows, kvHeads int, perHead
 	return firstOrEmpty(given)
 }
 
-// firstOrEmpty is the address of a slice's elements, nil only for nil: for C, too, an empty slice
-// is given.
+// firstOrEmpty returns the address of a slice's elements; nil only for nil, because C distinguishes
+// an empty list from none.
 func firstOrEmpty[T any](slice []T) *T {
 	if slice != nil && len(slice) == 0 {
 		return (*T)(unsafe.Pointer(&empty))

@@ -6,11 +6,11 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Block is a reference to one block: its id, and a generation that tells a stale reference from the
-// block's next life.
+// Block is a reference to one block: its id, and the generation of that id, by which the pool
+// recognises stale references.
 type Block uint64
 
-// ID is what block tables and slots are made of.
+// ID returns the id, as in block tables and slots.
 func (b Block) ID() uint32 { return uint32(b) }
 
 // PoolConfig describes a pool.
@@ -35,7 +35,7 @@ func (c *PoolConfig) place(op string) (*raw.PoolConfig, error) {
 	return out, n.err
 }
 
-// NewPool makes a pool with every block free.
+// NewPool creates a pool with all blocks free.
 func NewPool(config PoolConfig) (*Pool, error) {
 	const op = "create pool"
 	given, err := config.place(op)
@@ -64,10 +64,10 @@ func (p *Pool) Close() error {
 	return err
 }
 
-// raws are the same blocks as C structs.
+// raws returns the blocks as C takes them.
 func raws(blocks []Block) *uint64 { return (*uint64)(first(blocks)) }
 
-// Alloc fills blocks with fresh ones, each with one reference: all or none.
+// Alloc fills blocks with newly allocated ones, each with one reference: all or none.
 func (p *Pool) Alloc(blocks []Block) error {
 	return call("alloc", p, func() raw.Status {
 		return raw.PoolAlloc(p.handle, uint64(len(blocks)), raws(blocks))
@@ -81,8 +81,8 @@ func (p *Pool) Retain(blocks ...Block) error {
 	})
 }
 
-// Release drops one reference of each of the blocks, all or none; a block whose last reference goes
-// is free.
+// Release drops one reference of each of the blocks, all or none. A block without references is
+// freed.
 func (p *Pool) Release(blocks ...Block) error {
 	return call("release", p, func() raw.Status {
 		return raw.PoolRelease(p.handle, uint64(len(blocks)), raws(blocks))
@@ -111,7 +111,7 @@ func (p *Pool) Reset(block Block) error {
 	return call("reset", p, func() raw.Status { return raw.PoolReset(p.handle, uint64(block)) })
 }
 
-// BlockState is the state of the block with this id now, free or not.
+// BlockState returns the current state of the block with this id, free or not.
 func (p *Pool) BlockState(id uint32) (BlockState, error) {
 	out := sized(&raw.BlockState{})
 	err := call("block state", p, func() raw.Status {
@@ -120,14 +120,14 @@ func (p *Pool) BlockState(id uint32) (BlockState, error) {
 	return blockStateOf(out), err
 }
 
-// Stats are counts of the pool, exact when it is at rest.
+// Stats returns statistics of the pool, which are exact while no other goroutine uses it.
 func (p *Pool) Stats() (PoolStats, error) {
 	out := sized(&raw.PoolStats{})
 	err := call("pool stats", p, func() raw.Status { return raw.PoolGetStats(p.handle, out) })
 	return poolStatsOf(out), err
 }
 
-// Validate checks every invariant of the pool, which must be at rest.
+// Validate checks all invariants of the pool. Call it while no other goroutine uses the pool.
 func (p *Pool) Validate() error {
 	return call("validate pool", p, func() raw.Status { return raw.PoolValidate(p.handle) })
 }

@@ -7,7 +7,7 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// MatchPrefix gives an empty session the longest cached beginning of a text, and returns its number
+// MatchPrefix gives an empty session the longest cached prefix of a text, and returns its number
 // of tokens, the session's new length. Leave out the last token if you need its output.
 func (s *Session) MatchPrefix(tokens []int32) (int, error) {
 	var matched uint64
@@ -17,14 +17,14 @@ func (s *Session) MatchPrefix(tokens []int32) (int, error) {
 	return int(matched), err
 }
 
-// Prefix is the prefix index of a cache: what sessions computed stays cached when they end, block
-// by block under its tokens, until its memory is needed. A salt (any bytes, "": none) separates
-// tenants: sessions of different salts share nothing.
+// Prefix is the prefix index of a cache: the blocks of ended sessions stay cached under their
+// tokens until their memory is needed. A salt (any bytes, "": none) separates tenants: sessions
+// with different salts share nothing.
 type Prefix struct {
 	cache *Cache
 }
 
-// Prefix index of the cache. Without one its methods return ErrUnsupported.
+// Prefix returns the prefix index of the cache. Without one its methods return ErrUnsupported.
 func (c *Cache) Prefix() Prefix { return Prefix{c} }
 
 // salted runs a call with the bytes of a salt.
@@ -39,7 +39,7 @@ func (p Prefix) salted(
 	return err
 }
 
-// Stats are the figures of one salt.
+// Stats returns the statistics of one salt.
 func (p Prefix) Stats(salt string) (PrefixStats, error) {
 	out := sized(&raw.PrefixStats{})
 	err := p.salted("prefix stats", salt, func(
@@ -50,7 +50,7 @@ func (p Prefix) Stats(salt string) (PrefixStats, error) {
 	return prefixStatsOf(out), err
 }
 
-// StatsOfAll are the figures of the whole index.
+// StatsOfAll returns the statistics of the whole index.
 func (p Prefix) StatsOfAll() (PrefixStats, error) {
 	out := sized(&raw.PrefixStats{})
 	err := call("prefix stats", p.cache, func() raw.Status {
@@ -95,7 +95,7 @@ func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 	return int(pinned), err
 }
 
-// Unpin removes the longest pin of a beginning of the text and returns how many tokens it had.
+// Unpin removes the longest pin of a prefix of the text and returns how many tokens it had.
 func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
 	var unpinned uint64
 	err := p.salted("prefix unpin", salt, func(
@@ -120,8 +120,8 @@ func (p Prefix) SetQuota(salt string, blocks uint64) error {
 }
 
 // Events copies events in order, from the number *next on, and moves *next behind them. It returns
-// how many it copied and how many of those wanted had been overwritten. Several readers may each
-// keep their own number.
+// how many it copied and how many requested events were already overwritten. Several readers may
+// each keep their own number.
 func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost uint64, err error) {
 	number, count := *next, uint64(len(events))
 	copied := make([]raw.PrefixEvent, len(events))
@@ -138,7 +138,7 @@ func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost ui
 	return int(count), lost, nil
 }
 
-// HashBlocks returns the hashes that events have for the whole blocks of a text.
+// HashBlocks returns the hashes of the whole blocks of a text, as in events.
 func HashBlocks(salt string, blockSize int, tokens []int32) ([]uint64, error) {
 	const op = "hash blocks"
 	size, err := unsigned32(op, "blockSize", blockSize)

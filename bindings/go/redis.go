@@ -9,9 +9,9 @@ import (
 )
 
 // RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by
-// libpagedkv-redis, which is opened when a cache has one: the file that PAGEDKV_REDIS_LIBRARY
-// names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. What is
-// 0 has C's default.
+// libpagedkv-redis, which is opened when a cache needs it: the file that PAGEDKV_REDIS_LIBRARY
+// names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. A field
+// that is 0 has its default.
 type RedisConfig struct {
 	// "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", rediss:// with
 	// TLS. Default "127.0.0.1:6379".
@@ -19,7 +19,7 @@ type RedisConfig struct {
 	User      string // "": that of Servers.
 	Password  Secret // None: that of Servers.
 	KeyPrefix string // Up to 64 bytes. Default "pagedkv:".
-	// How long an item is kept after it was put; 0: until the server evicts it.
+	// How long the server keeps an item; 0: until it evicts the item.
 	TTL            time.Duration
 	ConnectTimeout time.Duration // Default 500 ms.
 	CommandTimeout time.Duration // Default 1 s.
@@ -28,17 +28,16 @@ type RedisConfig struct {
 	TLS            *TLSConfig    // nil: as Servers says, by rediss:// or redis://.
 }
 
-// TLSConfig asks for TLS, and says whom to believe. The server's certificate has to name the
-// server.
+// TLSConfig enables TLS and names the trusted CAs. The server's certificate must name the server.
 type TLSConfig struct {
 	CAFile, CADirectory      string // Whose signature counts, PEM. "": the system's.
 	CertificateFile, KeyFile string // For a server that asks for a certificate, PEM.
-	// What the certificate has to name. "": the host of each server.
+	// The name that the certificate must have. "": the host of each server.
 	ServerName       string
 	InsecureNoVerify bool // Trusts any server, which can then read and change all data.
 }
 
-// ended is a text of C, whose NUL must be its only one; nil for "".
+// ended returns a text with a final NUL, which must be its only one; nil for "".
 func ended[T string | []byte](op, name string, given T) ([]byte, error) {
 	for i := 0; i < len(given); i++ {
 		if given[i] == 0 {
@@ -53,7 +52,7 @@ func ended[T string | []byte](op, name string, given T) ([]byte, error) {
 	return text, nil
 }
 
-// wipe leaves no second copy of a password; the first is in the config.
+// wipe erases copies of passwords; the originals stay in the config.
 func wipe(texts [][]byte) {
 	for _, text := range texts {
 		for i := range text {
@@ -62,7 +61,7 @@ func wipe(texts [][]byte) {
 	}
 }
 
-// open connects. The sentences of errors are the plugin's own.
+// open connects. The plugin has its own error sentences.
 func (c *RedisConfig) open(op string) (*raw.Store, error) {
 	store := sized(&raw.Store{})
 	if err := library.LoadRedis(); err != nil {
@@ -81,7 +80,7 @@ func (c *RedisConfig) open(op string) (*raw.Store, error) {
 	return store, nil
 }
 
-// place gives the config of C, and the texts that it points to, also where one cannot be.
+// place returns the config of C and the texts that it points to, also with an error.
 func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
 	if c.ConnectTimeout < 0 || c.CommandTimeout < 0 {
 		return nil, nil, misuse(

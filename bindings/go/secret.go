@@ -5,15 +5,15 @@ import (
 	"io"
 )
 
-// Secret is a password, a key, or a text that may have one in it. Package fmt, encoders and loggers
-// show that there is one, and never the secret: it lies behind a function, so that not even those
-// that follow pointers and read unexported fields see it. The zero value is none.
+// Secret is a password, a key, or a text that may contain one. Package fmt, encoders and loggers
+// show that there is one, but never the secret: it is behind a function, so that even code that
+// follows pointers and reads unexported fields cannot see it. The zero value is none.
 type Secret struct {
 	reveal func() []byte
 }
 
 // NewSecret makes a secret of a text or of bytes. Bytes are not copied, so that the caller can wipe
-// them when they are not needed any more.
+// them when they are no longer needed.
 func NewSecret[T string | []byte](secret T) Secret {
 	given := []byte(secret)
 	return Secret{func() []byte { return given }}
@@ -30,7 +30,7 @@ func (s Secret) bytes() []byte {
 	return []byte{}
 }
 
-// String says whether there is a secret.
+// String returns "(hidden)" or "(none)".
 func (s Secret) String() string {
 	if s.reveal == nil {
 		return "(none)"
@@ -38,8 +38,8 @@ func (s Secret) String() string {
 	return "(hidden)"
 }
 
-// Format writes String, whatever the verb.
+// Format writes String for every verb.
 func (s Secret) Format(state fmt.State, _ rune) { io.WriteString(state, s.String()) }
 
-// MarshalText gives String.
+// MarshalText returns String.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

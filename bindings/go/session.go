@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// NoToken stands for a token whose id was never given.
+	// NoToken is a token whose id is unknown.
 	NoToken int32 = raw.NoToken
-	// NoBlock stands in a block table for a block that left the window.
+	// NoBlock is the entry in a block table for a block that left the window.
 	NoBlock uint32 = raw.NoBlock
 )
 
@@ -19,7 +19,7 @@ type SessionConfig struct {
 	Priority  int32 // Higher ones are the last that ChooseVictims names.
 	Prefix    PrefixUse
 	Retention Retention
-	// Any bytes, up to 256: sessions share prefixes with those of the same salt only. "": none.
+	// Any bytes, up to 256: sessions share prefixes only with those of the same salt. "": none.
 	Salt string
 }
 
@@ -65,13 +65,13 @@ func (c *Cache) OpenSession(config *SessionConfig) (*Session, error) {
 	return newSession(c, handle), nil
 }
 
-// ID names the session while it is open.
+// ID returns the id of the session, which is valid while it is open.
 func (s *Session) ID() SessionID { return SessionID(s.handle) }
 
-// Cache it belongs to.
+// Cache returns the cache of the session.
 func (s *Session) Cache() *Cache { return s.cache }
 
-// Close returns every block that no other session or snapshot holds.
+// Close frees the blocks that only this session holds.
 func (s *Session) Close() error {
 	err := call("close session", s, func() raw.Status { return raw.SessionClose(s.handle) })
 	if err == nil {
@@ -80,15 +80,15 @@ func (s *Session) Close() error {
 	return err
 }
 
-// Length is how many tokens are committed; 0 while the session is suspended.
+// Length returns the number of committed tokens; 0 while the session is suspended.
 func (s *Session) Length() (int, error) {
 	var tokens uint64
 	err := call("length", s, func() raw.Status { return raw.SessionGetLength(s.handle, &tokens) })
 	return int(tokens), err
 }
 
-// LayerLength is how many tokens this layer holds: more than Length while a step is in flight and
-// the layer was written.
+// LayerLength returns how many tokens have K and V in a layer: more than Length while a step is in
+// progress and has written the layer.
 func (s *Session) LayerLength(layer int) (int, error) {
 	const op = "layer length"
 	number, err := unsigned32(op, "layer", layer)
@@ -115,7 +115,7 @@ func (s *Session) Tokens(begin int, tokens []int32) error {
 	})
 }
 
-// SetTokens gives the ids of positions that were committed without ids, from begin on.
+// SetTokens sets the ids of positions, from begin on, that were committed without ids.
 func (s *Session) SetTokens(begin int, tokens []int32) error {
 	const op = "set tokens"
 	position, err := unsigned64(op, "begin", begin)
@@ -137,8 +137,8 @@ func (s *Session) Reserve(tokens int) error {
 	return call(op, s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
-// Append adds rows of keys and values to the session, one layer per call and without a batch. Once
-// every layer was given, the session is longer by the rows. Trim ends an unfinished append.
+// Append adds rows of keys and values to the session, one layer per call and without a batch. The
+// call for the last layer commits the step. Trim ends an unfinished append.
 func (s *Session) Append(layer, rows int, k, v Tensor) error {
 	const op = "append"
 	number, keys, values, err := s.rows(op, layer, rows, k, v)
@@ -163,7 +163,7 @@ func (s *Session) rows(
 	return number, keys, values, err
 }
 
-// Trim keeps the first tokens and returns every block beyond them.
+// Trim keeps the first tokens and frees all blocks beyond them.
 func (s *Session) Trim(length int) error {
 	const op = "trim"
 	tokens, err := unsigned64(op, "length", length)
@@ -173,11 +173,11 @@ func (s *Session) Trim(length int) error {
 	return call(op, s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
 }
 
-// ReturnNever tells SetReturnHint that the text will not continue.
+// ReturnNever is the hint of SetReturnHint that the text will not continue.
 const ReturnNever = raw.ReturnNever
 
-// SetReturnHint says after about how long, in a unit of your choice, the text will continue in
-// another session; 0: unknown. The default policy learns from it what to keep.
+// SetReturnHint sets the expected time, in any unit, until the text continues in another session;
+// 0: unknown. The default eviction policy learns from it.
 func (s *Session) SetReturnHint(after uint32) error {
 	return call("set return hint", s, func() raw.Status {
 		return raw.SessionSetReturnHint(s.handle, after)
@@ -199,8 +199,8 @@ func (s *Session) LastTrim(limit int) (int, error) {
 	return int(length), err
 }
 
-// DropBlocks forgets blocks in the middle, by their rising indices in the block table of a group:
-// it returns them to the pool, and later tokens do not see their tokens.
+// DropBlocks frees blocks in the middle, given by their rising indices in the block table of a
+// group. Later tokens do not see the tokens of these blocks.
 func (s *Session) DropBlocks(group int, blocks []uint32) error {
 	const op = "drop blocks"
 	index, err := unsigned32(op, "group", group)
@@ -225,8 +225,7 @@ func (s *Session) Fork() (*Session, error) {
 	return newSession(s.cache, handle), nil
 }
 
-// Suspend returns every block that no other session or snapshot holds and remembers the token ids,
-// until Resume.
+// Suspend frees the blocks that only this session holds, and remembers the token ids until Resume.
 func (s *Session) Suspend() error {
 	return call("suspend", s, func() raw.Status { return raw.SessionSuspend(s.handle) })
 }
@@ -241,22 +240,22 @@ func (s *Session) Resume() (length, total int, err error) {
 	return int(from), int(to), withBlocksShort(err, short)
 }
 
-// SetPriority changes the priority that SessionConfig gave.
+// SetPriority changes the priority of SessionConfig.
 func (s *Session) SetPriority(priority int32) error {
 	return call("set priority", s, func() raw.Status {
 		return raw.SessionSetPriority(s.handle, priority)
 	})
 }
 
-// Info describes the session.
+// Info returns the current state of the session.
 func (s *Session) Info() (SessionInfo, error) {
 	out := sized(&raw.SessionInfo{})
 	err := call("session info", s, func() raw.Status { return raw.SessionGetInfo(s.handle, out) })
 	return sessionInfoOf(out), err
 }
 
-// BlockTable is the block ids of one group, reserved blocks included; NoBlock where a block left
-// the window.
+// BlockTable returns the block ids of one group, including reserved blocks. A block that left the
+// window is NoBlock.
 func (s *Session) BlockTable(group int) ([]uint32, error) {
 	const op = "block table"
 	number, err := unsigned32(op, "group", group)
@@ -285,9 +284,9 @@ func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
 	})
 }
 
-// ReadState copies the state of one layer after `tokens` committed tokens into state, which is as
-// long as the states of the layer. Held are those after the last token, after the last full block
-// and at checkpoints (LayerGroup.CheckpointTokens).
+// ReadState copies the state of one layer after `tokens` committed tokens into state, which must be
+// as long as the states of the layer. A session holds the states after the last token, after the
+// last full block and at checkpoints (LayerGroup.CheckpointTokens).
 func (s *Session) ReadState(layer, tokens int, state []byte) error {
 	const op = "read state"
 	number, err := unsigned32(op, "layer", layer)

@@ -15,7 +15,7 @@ type Snapshot struct {
 	length int
 }
 
-// Snapshot freezes what the session holds now. It outlives the session.
+// Snapshot freezes the current content of the session. The snapshot outlives the session.
 func (s *Session) Snapshot() (*Snapshot, error) {
 	var handle raw.Snapshot
 	var length uint64
@@ -37,7 +37,7 @@ func (s *Session) Snapshot() (*Snapshot, error) {
 // Open opens a new session with the frozen content.
 func (s *Snapshot) Open() (*Session, error) { return s.cache.OpenSnapshot(s) }
 
-// OpenSnapshot opens a session of this cache from a snapshot, which must be its own.
+// OpenSnapshot opens a session from a snapshot of this cache.
 func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
 	var handle raw.Session
 	err := call("open snapshot", snapshot, func() raw.Status {
@@ -50,7 +50,7 @@ func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
 	return newSession(c, handle), nil
 }
 
-// Length is how many tokens it holds.
+// Length returns the number of tokens.
 func (s *Snapshot) Length() int { return s.length }
 
 // Close drops the references.

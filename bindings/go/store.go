@@ -10,9 +10,10 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// StoreConfig puts a directory or Redis behind the memory of a cache. What ended or suspended
-// sessions leave in the prefix index is written to it, and is read back when a later text begins
-// alike, also after a restart. It needs StoragePaged and a prefix index. No step waits for it.
+// StoreConfig puts a directory or Redis behind the memory of a cache. Blocks that ended or
+// suspended sessions leave in the prefix index are written to it, and read back when a later text
+// begins with the same tokens, also after a restart. It needs StoragePaged and a prefix index. No
+// step waits for it.
 type StoreConfig struct {
 	Directory string // Made if it is not there.
 	// If all files together exceed this, the least recently used are deleted; 0: no limit.
@@ -20,14 +21,15 @@ type StoreConfig struct {
 	// Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
 	Durable bool
 	Redis   *RedisConfig // Instead of Directory, CapacityBytes and Durable.
-	// How long MatchPrefix and Resume wait for what the store has of their text.
+	// How long MatchPrefix and Resume wait for blocks from the store.
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.
-	// 16 to 64 bytes: what the store has is encrypted and authenticated with them. None: checksums.
+	// 16 to 64 bytes that encrypt and authenticate stored data. None: checksums.
 	Key Secret
-	// Memory of each of the two threads for bytes on their way; 0: 4 MiB.
+	// Buffer memory of each of the two threads; 0: 4 MiB.
 	BufferBytes uint64
-	// What ends while this many block positions wait is not written. 0: a quarter of the blocks.
+	// The most block positions that wait to be written; further ones are not written. 0: a quarter
+	// of the blocks.
 	QueueBlocks uint64
 }
 
@@ -67,7 +69,7 @@ func (c *StoreConfig) openStore(op string) (*raw.Store, error) {
 	return c.Redis.open(op)
 }
 
-// open opens the store and gives C's config of the tier.
+// open opens the store and returns C's config of the tier.
 func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
 	store, err := c.openStore("open store")
 	if err != nil {
@@ -76,7 +78,7 @@ func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
 	return c.place(a, store), nil
 }
 
-// place gives C's config of the tier with an open store.
+// place returns C's config of the tier with an open store.
 func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 	out := sized(first(place[raw.StoreConfig](a, 1)))
 	out.Store, out.WaitMs = first(placed(a, []raw.Store{*store})), milliseconds(c.Wait)
@@ -99,7 +101,7 @@ func closeUnused(tier *raw.StoreConfig) {
 	}
 }
 
-// milliseconds as C takes them, rounded up.
+// milliseconds converts a time for C, rounded up.
 func milliseconds(d time.Duration) uint32 {
 	ms := (d + time.Millisecond - 1) / time.Millisecond
 	if ms < 0 {
@@ -116,11 +118,11 @@ type Store struct {
 	cache *Cache
 }
 
-// Store of the cache.
+// Store returns the store of the cache.
 func (c *Cache) Store() Store { return Store{c} }
 
-// Prefetch begins to read into the prefix index what the store has of a text, and returns at once:
-// for a request, or a suspended session, that waits for its turn.
+// Prefetch starts to read into the prefix index what the store has of a text, and returns at once:
+// for a request in a queue, or a suspended session.
 func (s Store) Prefetch(salt string, tokens []int32) error {
 	return s.cache.Prefix().salted("store prefetch", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
@@ -152,7 +154,7 @@ func (s Store) Cancel(salt string, tokens []int32) error {
 	})
 }
 
-// Flush waits until all that sessions have left is written, and returns how many block positions
+// Flush waits until the blocks of earlier sessions are written. It returns how many block positions
 // still wait.
 func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 	err = call("store flush", s.cache, func() raw.Status {
@@ -161,7 +163,7 @@ func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 	return queued, err
 }
 
-// Stats are the figures of the store.
+// Stats returns the statistics of the store.
 func (s Store) Stats() (StoreStats, error) {
 	out := sized(&raw.StoreStats{})
 	err := call("store stats", s.cache, func() raw.Status {

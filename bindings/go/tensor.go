@@ -17,7 +17,7 @@ type Tensor struct {
 	batchRows             uint32
 }
 
-// empty is what a tensor without rows points at: its address is all that is used.
+// empty is the target of tensors without rows; only its address is used.
 var empty uint64
 
 func tensorOf[T any](slice []T, dtype DType) Tensor {
@@ -28,23 +28,23 @@ func tensorOf[T any](slice []T, dtype DType) Tensor {
 	return Tensor{data: data, elements: len(slice), dtype: dtype}
 }
 
-// Float32 is dense rows of float32.
+// Float32 returns dense rows of float32.
 func Float32(data []float32) Tensor { return tensorOf(data, F32) }
 
-// Float16 is dense rows of IEEE binary16.
+// Float16 returns dense rows of IEEE binary16.
 func Float16(data []uint16) Tensor { return tensorOf(data, F16) }
 
-// BFloat16 is dense rows of bfloat16, the upper halves of float32.
+// BFloat16 returns dense rows of bfloat16, the upper halves of float32.
 func BFloat16(data []uint16) Tensor { return tensorOf(data, BF16) }
 
-// WithStrides is the tensor with element (row, head, dim) at row * rowStride + head * headStride +
-// dim; 0 means dense.
+// WithStrides returns the tensor with element (row, head, dim) at row * rowStride + head *
+// headStride + dim; 0 means dense.
 func (t Tensor) WithStrides(rowStride, headStride int) Tensor {
 	t.rowStride, t.headStride = rowStride, headStride
 	return t
 }
 
-// Padded is the tensor as a padded batch: the rows of each sequence begin batchRows rows after
+// Padded returns the tensor as a padded batch: the rows of each sequence begin batchRows rows after
 // those of the one before it. [batch][n][heads][dim] is padded by n, and [batch][heads][n][dim] by
 // heads * n, with strides of dim and n * dim.
 func (t Tensor) Padded(batchRows uint32) Tensor {
@@ -82,7 +82,7 @@ func (b batchRows) reach() int {
 	return end
 }
 
-// checkBatch does for the rows of a batch, which may be padded, what check does for others.
+// checkBatch is check for the rows of a batch, which may be padded.
 func (t Tensor) checkBatch(op, name string, rows batchRows, heads, dim int) (*raw.Tensor, error) {
 	reached := rows.total()
 	if reached > 0 && (t.batchRows != 0 || rows.firstRows != nil) {
@@ -100,7 +100,7 @@ func (t Tensor) checkBatch(op, name string, rows batchRows, heads, dim int) (*ra
 	return out, err
 }
 
-// extent is one more than the index of the last element, or false where that is no int.
+// extent returns one more than the index of the last element, or false on overflow.
 func extent(rows, heads, dim, rowStride, headStride uint64) (uint64, bool) {
 	if rows == 0 || heads == 0 {
 		return 0, true
@@ -112,7 +112,8 @@ func extent(rows, heads, dim, rowStride, headStride uint64) (uint64, bool) {
 	return sum, overRows|overHeads|carry|carry2 == 0 && sum < 1<<62
 }
 
-// check gives what C takes, or says why these rows are not in the slice. The zero Tensor is NULL.
+// check returns the tensor of C after checking that the slice has these rows; NULL for the zero
+// one.
 func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error) {
 	if t.data == nil {
 		return nil, nil
