@@ -26,8 +26,7 @@ static uint64_t fingerprint(const llama2* model) {
   return hash;
 }
 
-/* What the store has of this model, as it is on disk, and of no other. *model is the fingerprint.
- */
+/* The store of this model only, with its fingerprint in *model. */
 static pkv_store_config open_store(const engine* e, const options* o, pkv_store* store,
                                    uint64_t* model) {
   store_open(e->lib, o->store, store);

@@ -158,7 +158,8 @@ static bool start_session(scheduler* s, sequence* q) {
  * that none starves. */
 static void admit(scheduler* s) {
   if (root_is_filling(s)) return;
-  if (has_prefixes(s)) close_root(s); /* its blocks stay cached, for whoever begins alike */
+  if (has_prefixes(s))
+    close_root(s); /* its blocks stay cached for sessions with the same beginning */
   size_t running = 0;
   for (size_t i = 0; i < s->count && running < s->running_limit; i++) {
     sequence* q = &s->sequences[i];

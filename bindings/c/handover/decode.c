@@ -84,8 +84,8 @@ static void go_on_alone(machine* m, arrival* a, const char* why) {
   memset(a, 0, sizeof *a);
 }
 
-/* Takes what arrives within the time, but not so much that running texts wait for long. False:
- * nothing came. */
+/* Takes frames that arrive within the time, but only some, so that running texts do not wait long.
+ * False: nothing arrived. */
 static bool receive(machine* m, arrival* a, int timeout_ms, size_t count, text* texts) {
   frame got;
   int found;
@@ -136,7 +136,7 @@ static void step(machine* m, bool alone, size_t count, text* texts, size_t most)
   for (size_t i = 0; i < count && alone; i++)
     if (!texts[i].running && texts[i].length == texts[i].prompt) {
       text* t = &texts[i];
-      if (t->held == t->prompt) /* all rows came, but no token: the last one is computed again */
+      if (t->held == t->prompt) /* all rows arrived, but no token: compute the last row again */
         check(m, m->lib.session_trim(t->session, --t->held), "trim");
       const size_t left = t->prompt - t->held;
       of[n] = t;

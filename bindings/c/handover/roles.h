@@ -1,4 +1,4 @@
-/* What each of the two processes does. */
+/* The roles of the two processes. */
 #ifndef PKV_HANDOVER_ROLES_H
 #define PKV_HANDOVER_ROLES_H
 

@@ -40,7 +40,7 @@ struct stream {
   int socket;
   stream_shape shape;
   char error[200];
-  unsigned char* buffer; /* what was received and not used */
+  unsigned char* buffer; /* received bytes that are not used yet */
   size_t capacity, filled, used;
 
   pthread_t sender;
@@ -258,7 +258,7 @@ void stream_close(stream* s) {
   free(s);
 }
 
-/* ---- What is in a frame */
+/* ---- Contents of frames */
 
 const char* check_prompt(const frame* f, size_t vocabulary, size_t context, frame_prompt* out) {
   if (f->kind != FRAME_PROMPT || f->size < sizeof *out) return "a prompt was expected";

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 typedef enum frame_kind {
-  FRAME_HELLO = 1,  /* what the sender's rows are of: stream_shape */
+  FRAME_HELLO = 1,  /* the shape of the sender's rows: stream_shape */
   FRAME_PROMPT = 2, /* to the process that computes: frame_prompt and the tokens */
   FRAME_ROWS = 3,   /* frame_rows; then of each layer all keys and all values */
   FRAME_TOKEN = 4,  /* request and first token after the prompt, int32; all rows were sent */

@@ -7,13 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A member of an object; NULL where there is none of this name. */
+/* A member of an object; NULL if there is none of this name. */
 const cJSON* item_of(const cJSON* object, const char* name);
 
-/* A member that is text; NULL where there is none of this name. */
+/* A member that is text; NULL if there is none of this name. */
 const char* text_of(const cJSON* object, const char* name);
 
-/* A member that is a number. Both end the program where there is none of this name. */
+/* A member that is a number. Both end the program if there is none of this name. */
 double real_of(const cJSON* object, const char* name);
 uint64_t number_of(const cJSON* object, const char* name);
 
@@ -30,8 +30,7 @@ typedef struct field {
 #define FLOAT(type, name) {#name, offsetof(type, name), sizeof(float), true}
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* The field of this name. Ends the program where there is none: what is passed over tests nothing.
- */
+/* The field of this name. Ends the program if there is none, so that no field is ignored. */
 const field* find_field(const field* fields, size_t count, const char* name);
 
 /* Sets a field to a JSON number, or to the enum that is named like "PKV_BF16". */

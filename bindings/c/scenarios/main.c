@@ -1,8 +1,8 @@
 /* pkv-scenarios: plays bindings/scenarios/scenarios.json through the library, which is opened at
  * run time. README.md there says what each step means.
  *
- * usage: pkv-scenarios FILE      exits with 1, and says what differs where, unless every step gives
- * what is expected
+ * usage: pkv-scenarios FILE      exits with 1 and prints each difference if a step does not give
+ * the expected result
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static char* read_text(const char* path) {
   return text;
 }
 
-/* False where a step differs; what is said then names it. */
+/* False if a step differs; the output names it. */
 static bool play(const pkv_dl* lib, const cJSON* scenario) {
   const char* name = text_of(scenario, "name");
   player* p = player_new(lib, scenario);

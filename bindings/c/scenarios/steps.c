@@ -7,8 +7,7 @@
 
 enum { MAX_READ = 96 * 8 * 64 };
 
-/* A step, by its name in the file. Gives the status of its first call that fails, and compares the
- * rest. */
+/* Does a step. Returns the status of its first call that fails, and compares the results. */
 typedef pkv_status action(player* p, const cJSON* step);
 
 /* Compares fields of a struct that the library has filled. */
@@ -296,7 +295,7 @@ bool player_step(player* p, const cJSON* step) {
   const pkv_status status = action_of(text_of(step, "do"))(p, step);
   const char* got = p->lib->status_string(status);
   if (strcmp(got, expected) != 0) {
-    p->differs = false; /* the status stands before anything else */
+    p->differs = false; /* report a wrong status first */
     player_differ(p, "status: expected %s, got %s%s%s", expected, got, status == PKV_OK ? "" : ": ",
                   status == PKV_OK ? "" : p->lib->last_error());
   }

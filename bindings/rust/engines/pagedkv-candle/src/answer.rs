@@ -1,24 +1,24 @@
-//! What is asked for, and what comes of it: see [`Request`] and [`Answer`].
+//! Requests and their answers: see [`Request`] and [`Answer`].
 use crate::config::ModelConfig;
 use crate::sampler::Sampler;
 use candle_core::{bail, Error, Result};
 use std::time::{Duration, Instant};
 
-/// What is asked for.
+/// A request for one answer.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Token ids.
     pub prompt: Vec<u32>,
-    /// An answer has at most this many tokens.
+    /// The most tokens of the answer.
     pub max_tokens: usize,
-    /// It also ends with one of these.
+    /// Tokens that end the answer.
     pub stops: Vec<u32>,
-    /// Chooses its tokens.
+    /// Chooses the tokens of the answer.
     pub sampler: Sampler,
 }
 
 impl Request {
-    /// Refuses what a model cannot answer. [`Engine::add`](crate::Engine::add) does so, too.
+    /// Refuses a request that a model cannot answer, as [`Engine::add`](crate::Engine::add) does.
     pub fn check(&self, model: &ModelConfig) -> Result<()> {
         let (length, vocabulary) = (self.prompt.len(), model.vocabulary);
         if length == 0 {
@@ -43,20 +43,20 @@ impl Request {
     }
 }
 
-/// An answer, done or on its way.
+/// An answer, finished or in progress.
 #[derive(Debug)]
 pub struct Answer<S> {
     pub(crate) request: Request,
     pub(crate) tokens: Vec<u32>,
     pub(crate) held: Option<Held<S>>,
     pub(crate) begun: Instant,
-    /// Tokens of the prompt that were there already.
+    /// Tokens of the prompt that were cached.
     pub cached: usize,
-    /// How often it gave up its keys and values because there was no room, and began anew.
+    /// How often it lost its keys and values because memory was short, and started again.
     pub preemptions: usize,
-    /// From the request to the first token.
+    /// The time from the request to the first token.
     pub first: Option<Duration>,
-    /// From the request to its end.
+    /// The time from the request to the last token.
     pub done: Option<Duration>,
     /// Why it ended before its last token.
     pub error: Option<Error>,
@@ -70,7 +70,7 @@ pub(crate) struct Held<S> {
 }
 
 impl<S> Answer<S> {
-    /// The tokens of the answer so far; the one that ended it is among them.
+    /// The tokens of the answer so far, including the one that ended it.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens[self.request.prompt.len()..]
     }
@@ -80,7 +80,7 @@ impl<S> Answer<S> {
         self.request.prompt.len()
     }
 
-    /// How many tokens its sequence has keys and values of.
+    /// How many tokens have keys and values.
     pub(crate) fn length(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.length)
     }
@@ -97,7 +97,7 @@ impl<S> Answer<S> {
         self.done.is_none() && self.held.is_some()
     }
 
-    /// Takes a token, and what its sampler has become.
+    /// Appends a token, and takes the new state of its sampler.
     pub(crate) fn take(&mut self, token: u32, sampler: Sampler) {
         self.request.sampler = sampler;
         self.tokens.push(token);

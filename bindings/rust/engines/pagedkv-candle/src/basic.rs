@@ -1,4 +1,4 @@
-//! Keys and values as candle has them: see [`Basic`].
+//! Keys and values in candle's tensors: see [`Basic`].
 use crate::config::ModelConfig;
 use crate::kv::{Begun, Kv, Step};
 use candle_core::{Device, Result, Tensor};
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Contiguous keys and values of each sequence in candle's [`KvCache`], and candle's attention: one
-/// call for each sequence of a pass, since one call takes sequences of one length. Decode steps are
-/// candle's flash attention for CPUs, prompts its matmuls and softmax, which are faster
-/// there.
+/// call for each sequence of a pass, because one call takes sequences of one length. Decode steps
+/// use candle's flash attention for CPUs; prompts use its matmuls and softmax, which are faster for
+/// them.
 #[derive(Debug)]
 pub struct Basic {
     model: ModelConfig,
@@ -36,7 +36,7 @@ impl Basic {
 #[derive(Debug)]
 pub struct BasicSequence {
     layers: Vec<KvCache>,
-    /// Rows that were committed. Layers have more of them after a pass that was not.
+    /// Committed rows. Layers have more of them after a pass that was not committed.
     length: usize,
     bytes: u64,
     memory: Arc<Memory>,
@@ -58,8 +58,8 @@ impl BasicSequence {
         self.bytes = bytes;
     }
 
-    /// Keeps the first rows of all layers, also where some have more than others after a pass that
-    /// was not committed.
+    /// Keeps the first rows of all layers, also if some layers have more than others after a pass
+    /// that was not committed.
     fn keep(&mut self, length: usize) -> Result<()> {
         let rows = |cache: &KvCache| [cache.k_cache(), cache.v_cache()].map(Cache::current_seq_len);
         for cache in self.layers.iter_mut().filter(|cache| rows(cache) != [length; 2]) {
@@ -155,7 +155,7 @@ impl Step for BasicStep<'_> {
     }
 }
 
-/// Rows of a prompt whose scores are in memory at once.
+/// The most rows of a prompt whose scores are in memory at once.
 const CHUNK: usize = 256;
 
 /// Attention of queries `[1][rows][heads][dim]` over `[1][tokens][KV heads][dim]`, whose last
@@ -163,7 +163,7 @@ const CHUNK: usize = 256;
 #[derive(Debug)]
 struct Attention<'s> {
     model: &'s ModelConfig,
-    /// Those of this pass, by rows, tokens and window. All layers use the same.
+    /// The masks of this pass, by rows, tokens and window. All layers use the same ones.
     masks: Vec<([usize; 3], Tensor)>,
 }
 

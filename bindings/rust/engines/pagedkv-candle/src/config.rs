@@ -1,11 +1,11 @@
-//! What a model is made of: see [`ModelConfig`].
+//! The shape of a model: see [`ModelConfig`].
 use crate::gguf::Gguf;
 use candle_core::{bail, Result};
 
-/// How a family differs from the others.
+/// The families of models that differ in the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Llama, and what has its shape: SmolLM2, TinyLlama, Mistral.
+    /// Llama, and models of the same shape: SmolLM2, TinyLlama, Mistral.
     Llama,
     /// Qwen2: biases of queries, keys and values.
     Qwen2,
@@ -29,14 +29,14 @@ impl Family {
 pub struct Rope {
     /// The base of the frequencies.
     pub base: f32,
-    /// Positions are divided by it.
+    /// Positions are divided by this factor.
     pub factor: f32,
 }
 
-/// The shape of a model, as its file has it.
+/// The shape of a model, from its file.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Which family it is of.
+    /// The family of the model.
     pub family: Family,
     /// The model's name, if it has one.
     pub name: String,
@@ -67,7 +67,7 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Reads it; an error names what is not supported.
+    /// Reads the shape; an error names the feature that is not supported.
     pub fn read(file: &Gguf) -> Result<Self> {
         const ARCHITECTURE: &str = "general.architecture";
         let architecture = file.needed(ARCHITECTURE, file.text(ARCHITECTURE)?)?.to_string();
@@ -124,20 +124,20 @@ impl ModelConfig {
         })
     }
 
-    /// Numbers of one token's keys or values in one layer.
+    /// The elements of the keys, or values, of one token in one layer.
     pub fn kv_width(&self) -> usize {
         self.kv_heads * self.dim
     }
 }
 
-/// The largest Gemma 3, of 62 layers, scales by the width per head, all others by the head dim.
+/// The largest Gemma 3 (62 layers) scales by the width per head, all other models by the head dim.
 fn scale(family: Family, layers: usize, width: usize, heads: usize, dim: usize) -> f32 {
     let per_head = family == Family::Gemma3 && layers == 62;
     ((if per_head { width / heads } else { dim }) as f32).powf(-0.5)
 }
 
-/// Windows and ropes. Of Gemma 3 every sixth layer is full and has the model's rope, the others
-/// have the window and a rope of their own.
+/// Windows and ropes. In Gemma 3 every sixth layer has full attention and the model's rope; the
+/// others have the window and another rope.
 fn layers_of(
     file: &Gguf,
     family: Family,

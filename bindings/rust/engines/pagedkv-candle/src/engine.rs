@@ -6,22 +6,22 @@ use crate::sampler::Sampler;
 use candle_core::{bail, Error, IndexOp, Result, Tensor};
 use std::time::{Duration, Instant};
 
-/// Where the time went.
+/// Counts and times of the passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Tokens of all prompts, with those that were cached.
+    /// Tokens of all prompts, including cached ones.
     pub prompt_tokens: usize,
-    /// Of these, the tokens that were not computed because a sequence had them already.
+    /// Of these, the tokens that were cached and not computed.
     pub cached_tokens: usize,
-    /// Passes that had rows of prompts.
+    /// The time of passes that had rows of prompts.
     pub prompt_time: Duration,
     /// Tokens of all answers.
     pub tokens: usize,
     /// Tokens of passes that had no rows of prompts.
     pub decoded_tokens: usize,
-    /// These passes.
+    /// The time of these passes.
     pub decode_time: Duration,
-    /// Writing keys and values, and attention, of all passes.
+    /// The time of writes and attention in all passes.
     pub attention_time: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Figures {
         rate(self.prompt_tokens, self.prompt_time)
     }
 
-    /// Tokens of answers per second, once all prompts were read.
+    /// Tokens of answers per second in passes without rows of prompts.
     pub fn decode_rate(&self) -> f64 {
         rate(self.decoded_tokens, self.decode_time)
     }
@@ -47,34 +47,34 @@ fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// A scheduler: every [`step`](Self::step) is one forward pass over all answers that are not done,
-/// the next token of those whose prompt was read, and some more rows of prompts.
+/// A scheduler with continuous batching: each [`step`](Self::step) is one forward pass over all
+/// answers in progress. It computes the next token of each answer whose prompt is complete, and
+/// some rows of other prompts.
 ///
-/// Where keys and values can be shared, a prompt waits while another one that begins alike is
-/// computed, and goes on from what they have in common.
+/// If keys and values can be shared, a prompt waits while another one with the same beginning is
+/// computed, and then continues from the shared tokens.
 ///
-/// Where there is no room for all, first the answers that are done give up their keys and values,
-/// then the ones that came last: they wait until another answer is done, and begin anew.
+/// If memory is short, finished answers lose their keys and values first, then the newest ones in
+/// progress. These wait until another answer is finished, and start again.
 ///
-/// What fails for one answer ends that one ([`Answer::error`]), and the others have the tokens that
-/// they have without it. A pass that fails is computed again in halves, until those are found that
-/// fail alone. A panic of a [`Kv`] comes through, and the next step goes on from where this one
-/// began.
+/// An error ends only the answer that caused it ([`Answer::error`]); the tokens of the others do
+/// not change. A pass that fails is computed again in halves, until the answers that fail alone are
+/// found. A panic of a [`Kv`] propagates; the next step continues from where this one began.
 #[derive(Debug)]
 pub struct Engine<'a, K: Kv> {
     model: &'a Model,
     kv: &'a K,
     max_rows: usize,
     answers: Vec<Answer<K::Sequence>>,
-    /// Tokens that no step has given out yet.
+    /// Tokens that no step has returned yet.
     new: Vec<(usize, u32)>,
-    /// An answer gave up its keys and values, and none has ended since: the next one to begin would
-    /// be the next to give them up.
+    /// An answer lost its keys and values and none has ended since, so a new one would lose them
+    /// next.
     full: bool,
     figures: Figures,
 }
 
-/// What an answer brings to a pass.
+/// The rows of one answer in a pass.
 #[derive(Clone, Copy)]
 struct Part {
     answer: usize,
@@ -82,7 +82,7 @@ struct Part {
 }
 
 enum Pass {
-    /// It was committed. Some answers have a new token, and their samplers a new state.
+    /// The pass was committed. Some answers have a new token and a new state of their sampler.
     Done {
         chosen: Vec<(usize, u32, Sampler)>,
         attention: Duration,
@@ -91,26 +91,26 @@ enum Pass {
 }
 
 impl<'a, K: Kv> Engine<'a, K> {
-    /// An engine without requests.
+    /// Creates an engine without requests.
     pub fn new(model: &'a Model, kv: &'a K) -> Self {
         let (answers, new, figures) = (Vec::new(), Vec::new(), Figures::default());
         Self { model, kv, max_rows: 512, answers, new, full: false, figures }
     }
 
-    /// At most this many rows in a pass, if there are not more answers. Default: 512.
+    /// The most rows in a pass, if there are not more answers. Default: 512.
     pub fn max_rows(mut self, rows: usize) -> Self {
         self.max_rows = rows.max(1);
         self
     }
 
-    /// Adds a request, whose answer has the next number, from 0. An error says why it can have
-    /// none.
+    /// Adds a request. Answers are numbered from 0. An error says why the request cannot be
+    /// answered.
     pub fn add(&mut self, request: Request) -> Result<()> {
         self.add_after(request, None)
     }
 
-    /// The same, with the keys and values of an earlier answer as far as the prompt begins like
-    /// it: the next turn of a conversation.
+    /// As [`add`](Self::add), and reuses the keys and values of an earlier answer up to the first
+    /// different token: for the next turn of a conversation.
     pub fn add_after(
         &mut self,
         request: Request,
@@ -150,18 +150,18 @@ impl<'a, K: Kv> Engine<'a, K> {
         &self.answers
     }
 
-    /// Where the time went so far.
+    /// Counts and times so far.
     pub fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// Gives up the engine for its answers, with what their sequences hold.
+    /// Converts the engine to its answers, with their sequences.
     pub fn into_answers(self) -> Vec<Answer<K::Sequence>> {
         self.answers
     }
 
-    /// One forward pass. Gives new tokens, each with the number of its answer; none when all
-    /// answers are done.
+    /// Runs one forward pass. Returns the new tokens, each with the number of its answer; none when
+    /// all answers are finished.
     pub fn step(&mut self) -> Vec<(usize, u32)> {
         while self.new.is_empty() && self.answers.iter().any(|answer| answer.done.is_none()) {
             self.open_sequences();
@@ -200,7 +200,7 @@ impl<'a, K: Kv> Engine<'a, K> {
         Ok(())
     }
 
-    /// Whether another prompt that is computed now gives answer `i` more than there is already.
+    /// Returns whether a prompt in progress will give answer `i` more tokens than are cached now.
     fn waits(&self, i: usize) -> Result<bool> {
         if !self.kv.shares() {
             return Ok(false);
@@ -213,8 +213,8 @@ impl<'a, K: Kv> Engine<'a, K> {
         Ok(shared >= WORTH_WAITING_FOR && shared - shared % 16 > self.kv.cached(prompt)?)
     }
 
-    /// Marks an answer that cannot go on. Its keys and values go later: until all marks are set,
-    /// nothing is called that could fail.
+    /// Marks an answer as failed. Its keys and values are dropped later: until all marks are set,
+    /// no call is made that could fail.
     fn fail(&mut self, i: usize, error: Error) {
         let answer = &mut self.answers[i];
         answer.error = Some(error);
@@ -227,7 +227,7 @@ impl<'a, K: Kv> Engine<'a, K> {
         failed.for_each(|answer| drop(answer.held.take()));
     }
 
-    /// Lets go of something that can be computed again, or ends the one answer that has no room
+    /// Frees keys and values that can be computed again, or ends the only answer if it does not fit
     /// even alone.
     fn make_room(&mut self, error: Error) {
         let ended = |answer: &&mut Answer<_>| answer.done.is_some() && answer.held.is_some();
@@ -251,8 +251,8 @@ impl<'a, K: Kv> Engine<'a, K> {
     // ---- A pass
     // ---------------------------------------------------------------------------------------------
 
-    /// How many rows of each answer the next pass has: one of those whose text was read, and of
-    /// the others as many as there is room for, the first ones first.
+    /// Returns the rows of each answer in the next pass: one if its prompt is complete. The others
+    /// share the remaining rows, first come, first served.
     fn plan(&self) -> Vec<Part> {
         let running = || self.answers.iter().enumerate().filter(|(_, answer)| answer.runs());
         let decoding = running().filter(|(_, answer)| answer.pending() == 1).count();
@@ -289,8 +289,8 @@ impl<'a, K: Kv> Engine<'a, K> {
         }
     }
 
-    /// Computes some parts, which are in the order of their answers. Until the commit nothing has
-    /// changed, and after it nothing fails.
+    /// Computes some parts, in the order of their answers. Before the commit nothing has changed,
+    /// and after it nothing fails.
     fn pass(&mut self, parts: &[Part]) -> Result<Pass> {
         let (mut rows, mut samplers) = (Rows::default(), Vec::new());
         for part in parts {
@@ -315,7 +315,7 @@ impl<'a, K: Kv> Engine<'a, K> {
         Ok(Pass::Done { chosen, attention: output.attention })
     }
 
-    /// Takes note of a pass that was committed.
+    /// Records a committed pass.
     fn take(&mut self, parts: &[Part], chosen: Vec<(usize, u32, Sampler)>) {
         for part in parts {
             if let Some(held) = &mut self.answers[part.answer].held {
@@ -343,7 +343,7 @@ impl<'a, K: Kv> Engine<'a, K> {
     }
 }
 
-/// The tokens that samplers choose, each from its row of logits.
+/// Returns the tokens that samplers choose, each from its row of logits.
 fn choose(
     samplers: Vec<(usize, Sampler)>,
     logits: Option<&Tensor>,
@@ -356,7 +356,7 @@ fn choose(
     samplers.into_iter().enumerate().map(choose).collect()
 }
 
-/// How many tokens two texts begin with alike.
+/// Returns the length of the common prefix of two texts.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// An open GGUF file: metadata, and tensors as they are asked for.
+/// An open GGUF file: its metadata, and tensors on demand.
 #[derive(Debug)]
 pub struct Gguf {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Gguf {
         self.content.metadata.get(key)
     }
 
-    /// The value of a key, if it is there; an error if it is of another type.
+    /// The value of a key, if there is one; an error if it has another type.
     fn typed<'a, T>(
         &'a self,
         key: &str,
@@ -57,17 +57,17 @@ impl Gguf {
         self.typed(key, |value| value.to_string().map(String::as_str))
     }
 
-    /// A yes or no.
+    /// A boolean.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, Value::to_bool)
     }
 
-    /// A number without a sign.
+    /// An unsigned number.
     pub fn count(&self, key: &str) -> Result<Option<usize>> {
         self.typed(key, whole)
     }
 
-    /// A number of 32 bits without a sign: a token id, for example.
+    /// An unsigned number of 32 bits, for example a token id.
     pub fn number(&self, key: &str) -> Result<Option<u32>> {
         let small = |number: usize| {
             u32::try_from(number).map_err(|_| Error::msg(format!("{number} has over 32 bits")))
@@ -75,7 +75,7 @@ impl Gguf {
         self.typed(key, |value| small(whole(value)?))
     }
 
-    /// A number with a fraction.
+    /// A floating-point number.
     pub fn real(&self, key: &str) -> Result<Option<f32>> {
         self.typed(key, Value::to_f32)
     }
@@ -85,27 +85,27 @@ impl Gguf {
         self.typed(key, |value| value.to_vec()?.iter().map(|v| v.to_string().cloned()).collect())
     }
 
-    /// A list of numbers without a sign, whatever their type.
+    /// A list of unsigned numbers of any type.
     pub fn counts(&self, key: &str) -> Result<Option<Vec<usize>>> {
         self.typed(key, |value| value.to_vec()?.iter().map(whole).collect())
     }
 
-    /// A list of numbers with a fraction.
+    /// A list of floating-point numbers.
     pub fn reals(&self, key: &str) -> Result<Option<Vec<f32>>> {
         self.typed(key, |value| value.to_vec()?.iter().map(Value::to_f32).collect())
     }
 
-    /// What has to be there.
+    /// Returns a required value.
     pub(crate) fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| Error::msg(format!("{} has no {key}", self.path.display())))
     }
 
-    /// Whether the file has a tensor.
+    /// Returns whether the file has a tensor.
     pub fn has(&self, tensor: &str) -> bool {
         self.content.tensor_infos.contains_key(tensor)
     }
 
-    /// Reads a tensor, which has to have this shape.
+    /// Reads a tensor, which must have this shape.
     pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<QTensor> {
         let Some(info) = self.content.tensor_infos.get(name) else {
             bail!("{} has no tensor {name}", self.path.display())
@@ -118,8 +118,7 @@ impl Gguf {
         tensor.map_err(|error| Error::msg(format!("{}: {name}: {error}", self.path.display())))
     }
 
-    /// A number that files of other bytes do not have, but for bad luck. Another version of Rust
-    /// may give another one.
+    /// A hash of the file. Another version of Rust may return another one.
     pub fn fingerprint(&self) -> Result<u64> {
         let mut file = File::open(&self.path)?;
         let (mut hasher, mut piece) = (DefaultHasher::new(), Vec::new());

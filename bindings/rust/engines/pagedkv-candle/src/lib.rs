@@ -2,15 +2,15 @@
 //! one), Qwen2, Qwen3 and Gemma 3, many texts at once, on CPUs.
 //!
 //! * [`Gguf`] is an open file, [`Model`] its weights in candle's tensors, with one forward pass for
-//!   all families. [`read_tokenizer`] and [`ChatTemplate`] are what the file has for text.
-//! * [`Engine`] answers many [`Request`]s at once: a forward pass has the next token of each text,
-//!   and rows of prompts.
-//! * [`Kv`] is where keys and values are: [`Paged`], in blocks that texts share and with pagedkv's
-//!   attention, or [`Basic`], in candle's contiguous tensors with candle's attention.
+//!   all families. [`read_tokenizer`] and [`ChatTemplate`] convert text.
+//! * [`Engine`] answers many [`Request`]s at once: a forward pass computes the next token of each
+//!   text, and rows of prompts.
+//! * [`Kv`] stores keys and values: [`Paged`] in blocks that texts share, with pagedkv's attention;
+//!   [`Basic`] in candle's contiguous tensors, with candle's attention.
 //!
-//! candle's models have their cache inside, and candle has no place to put another one. So the
-//! models here are this crate's. To bring a model of your own, call [`Step::attend`] in each of its
-//! layers with rows `[rows][heads][dim]`, as [`Model::forward`] does.
+//! candle's own models contain their cache, and it cannot be replaced; so this crate has its own
+//! models. To use another model, call [`Step::attend`] in each of its layers with rows
+//! `[rows][heads][dim]`, as [`Model::forward`] does.
 //!
 //! [candle]: https://crates.io/crates/candle-core
 #![warn(missing_docs, missing_debug_implementations)]

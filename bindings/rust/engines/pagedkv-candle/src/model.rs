@@ -17,12 +17,13 @@ pub struct Rows {
     pub tokens: Vec<u32>,
     /// The position of each in its own sequence.
     pub positions: Vec<u32>,
-    /// The rows that logits are wanted of.
+    /// The rows whose logits are needed.
     pub wanted: Vec<u32>,
 }
 
 impl Rows {
-    /// Appends the next tokens of a sequence that has `length` already. `logits`: of the last one.
+    /// Appends the next tokens of a sequence of `length` tokens. `logits`: those of the last one
+    /// are needed.
     pub fn push(&mut self, length: usize, tokens: &[u32], logits: bool) {
         self.tokens.extend(tokens);
         self.positions.extend((length..length + tokens.len()).map(|at| at as u32));
@@ -32,16 +33,16 @@ impl Rows {
     }
 }
 
-/// What a forward pass gives.
+/// The result of a forward pass.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// `[wanted rows][vocabulary]`; none where none was wanted.
+    /// `[requested rows][vocabulary]`; none if no row was requested.
     pub logits: Option<Tensor>,
     /// Time spent in writing K and V and in attention.
     pub attention: Duration,
 }
 
-/// A decoder. One body serves all families: what a family does not have is `None`.
+/// A decoder for all families: parts that a family does not have are `None`.
 #[derive(Debug)]
 pub struct Model {
     config: ModelConfig,
@@ -159,7 +160,7 @@ impl Model {
         norm.as_ref().map_or(Ok(x.clone()), |norm| rms_norm(&x, norm, self.config.epsilon))
     }
 
-    /// Queries or keys, normed where the family has it, at their positions.
+    /// Applies the norm, if the family has one, and the positions to queries or keys.
     fn rotated(
         &self,
         x: Tensor,
@@ -179,7 +180,7 @@ impl Model {
     }
 }
 
-/// Cosines and sines of the rows' angles, of each rope that layers have.
+/// Cosines and sines of the rows' angles, for each rope of the layers.
 struct Angles<'a> {
     model: &'a Model,
     positions: &'a [u32],
@@ -282,7 +283,7 @@ impl Loader<'_> {
     }
 }
 
-/// Rows 0, 2, 4, ... of each head, then rows 1, 3, 5, ... of it, whatever the type of its numbers.
+/// Rows 0, 2, 4, ... of each head, then rows 1, 3, 5, ... of it, for any type of numbers.
 fn halves_of_pairs(tensor: QTensor, dim: usize) -> Result<QTensor> {
     let (shape, bytes) = (tensor.shape().clone(), tensor.data()?);
     let row = bytes.len() / shape.dims()[0];

@@ -9,7 +9,7 @@ use pagedkv::{
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Keys and values in blocks, which texts that begin alike share.
+/// Keys and values in blocks, which are shared by texts with the same beginning.
 #[derive(Debug)]
 pub struct Paged {
     cache: Cache,
@@ -21,23 +21,23 @@ pub struct Paged {
     params: AttentionParams<'static>,
 }
 
-/// What a [`Paged`] is made with.
+/// The configuration of a [`Paged`].
 #[derive(Clone, Debug)]
 pub struct PagedConfig {
-    /// Tokens there is room for, of all sequences.
+    /// The capacity in tokens of all sequences.
     pub tokens: usize,
-    /// Sequences that may be open at once: each may leave a part of a block empty.
+    /// The most sequences at once: each may leave a part of a block empty.
     pub sequences: usize,
     /// How keys and values are stored.
     pub dtype: Dtype,
-    /// Where prefixes are kept beyond memory and this process.
+    /// Where prefixes are stored outside of memory.
     pub store: Option<StoreConfig>,
 }
 
 const BLOCK: usize = 16;
 
 impl Paged {
-    /// A cache for a model. Memory is touched as it is used.
+    /// Creates a cache for a model. Memory is touched when it is first used.
     pub fn new(model: &ModelConfig, config: &PagedConfig) -> Result<Self> {
         let blocks = config.tokens.div_ceil(BLOCK).saturating_add(config.sequences);
         let every_token_stays = model.windows.contains(&0);
@@ -71,7 +71,7 @@ impl Paged {
     }
 }
 
-/// Layers of one window are a group.
+/// Layers with the same window are a group.
 fn groups(model: &ModelConfig, dtype: Dtype) -> Vec<LayerGroup> {
     let mut windows = model.windows.clone();
     windows.sort_unstable();
@@ -88,7 +88,7 @@ fn groups(model: &ModelConfig, dtype: Dtype) -> Vec<LayerGroup> {
     windows.into_iter().map(group).collect()
 }
 
-/// Attention on the threads of candle's matmuls. Threads of its own would wait for these, which
+/// Runs attention on the threads of candle's matmuls. Other threads would wait for these, which
 /// spin for a while after each product.
 fn run(tasks: &Tasks<'_>) {
     let next = AtomicUsize::new(0);
@@ -116,7 +116,7 @@ impl Kv for Paged {
     }
 
     fn trim(&self, session: &mut Session, length: usize) -> Result<usize> {
-        // What has left the window of a layer is gone: such a sequence begins anew.
+        // Blocks that left the window of a layer are freed: such a sequence starts again.
         if session.trim(length as u64).is_ok() {
             return Ok(length);
         }
@@ -160,7 +160,7 @@ impl Kv for Paged {
     }
 }
 
-/// A batch of pagedkv over candle's tensors, which it reads where they are.
+/// A batch of pagedkv over candle's tensors, without copies.
 #[derive(Debug)]
 pub struct PagedStep<'s> {
     kv: &'s Paged,
@@ -185,8 +185,8 @@ impl Step for PagedStep<'_> {
     }
 }
 
-/// Hands the numbers of a tensor `[rows][heads][dim]` to `use_them`, without a copy where heads
-/// are side by side in their rows.
+/// Calls `use_them` with the numbers of a tensor `[rows][heads][dim]`, without a copy if the heads
+/// of a row are contiguous.
 fn with_rows<T>(tensor: &Tensor, use_them: impl FnOnce(Rows<'_>) -> Result<T>) -> Result<T> {
     let tensor = if tensor.stride()[2] == 1 { tensor.clone() } else { tensor.contiguous()? };
     let (storage, layout) = tensor.storage_and_layout();

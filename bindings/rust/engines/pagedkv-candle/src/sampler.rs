@@ -3,7 +3,7 @@ use candle_core::{bail, Result, Tensor};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Chooses tokens: the likeliest, or by chance.
+/// Chooses tokens: the most probable one, or at random.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     temperature: f32,
@@ -12,9 +12,9 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// With a temperature of 0 the likeliest token is chosen. `top_p`: only the likeliest tokens
-    /// that have this probability together. An error: the temperature is not 0 or more, or `top_p`
-    /// not above 0 and at most 1.
+    /// A temperature of 0 always chooses the most probable token. `top_p` restricts the choice to
+    /// the most probable tokens of this total probability. It fails if the temperature is below 0,
+    /// or `top_p` is not above 0 and at most 1.
     pub fn new(temperature: f32, top_p: f32, seed: u64) -> Result<Self> {
         if !(temperature >= 0.0 && temperature.is_finite()) {
             bail!("a temperature of {temperature} is not 0 or more")
@@ -25,12 +25,13 @@ impl Sampler {
         Ok(Self { temperature, top_p, random: StdRng::seed_from_u64(seed) })
     }
 
-    /// The likeliest token, always.
+    /// Always chooses the most probable token.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, top_p: 1.0, random: StdRng::seed_from_u64(0) }
     }
 
-    /// A token for logits `[vocabulary]`. An error: one of them is NaN, or the largest is infinite.
+    /// Returns a token for logits `[vocabulary]`. It fails if a logit is NaN or the largest is
+    /// infinite.
     pub fn choose(&mut self, logits: &Tensor) -> Result<u32> {
         let logits = logits.to_vec1::<f32>()?;
         let best = likeliest(&logits)?;
@@ -61,7 +62,7 @@ impl Sampler {
     }
 }
 
-/// The first of the largest.
+/// Returns the index of the largest number, the first of equal ones.
 fn likeliest(logits: &[f32]) -> Result<usize> {
     let nans = logits.iter().filter(|logit| logit.is_nan()).count();
     if nans > 0 {

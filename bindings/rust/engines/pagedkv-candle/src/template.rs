@@ -6,7 +6,7 @@ use minijinja::{context, Environment, ErrorKind};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use tokenizers::Tokenizer;
 
-/// Who says something, and what.
+/// A message: its role and its text.
 pub type Message = (String, String);
 
 /// The chat template of a model's file, and the tokens that end an answer.
@@ -19,11 +19,11 @@ pub struct ChatTemplate {
     pub stops: Vec<u32>,
 }
 
-/// Tokens that end a turn, of models whose file names only the one that ends a text.
+/// Tokens that end a turn, for models whose file names only the token that ends a text.
 const ENDS_OF_TURNS: [&str; 4] = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>"];
 
 impl ChatTemplate {
-    /// Reads it. A model without one is given the texts alone.
+    /// Reads the template. A model without one gets only the texts.
     pub fn read(file: &Gguf, tokenizer: &Tokenizer) -> Result<Self> {
         let id = |key: &str| file.number(key);
         let (begin, end) = (id("tokenizer.ggml.bos_token_id")?, id("tokenizer.ggml.eos_token_id")?);
@@ -41,7 +41,7 @@ impl ChatTemplate {
         })
     }
 
-    /// The text of a conversation, up to where the model's answer begins.
+    /// Returns the text of a conversation, up to the beginning of the model's answer.
     pub fn render(&self, messages: &[Message]) -> Result<String> {
         let Some(environment) = &self.environment else {
             let texts: Vec<_> = messages.iter().map(|(_, text)| text.as_str()).collect();
@@ -64,7 +64,7 @@ impl ChatTemplate {
     }
 }
 
-/// What templates are written for: Jinja with the methods of Python's objects.
+/// The language of templates: Jinja with the methods of Python's objects.
 fn environment(source: String) -> Result<Environment<'static>> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     let mut environment = Environment::new();

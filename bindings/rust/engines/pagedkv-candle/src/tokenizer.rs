@@ -17,7 +17,7 @@ use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
 /// Makes the tokenizer of a model from its file: byte-level BPE (GPT-2's kind) with the splits of
 /// GPT-2, SmolLM2, Llama 3 and Qwen2, or BPE with scores (SentencePiece's kind), as Gemma and the
-/// first Llamas have it. An error names another kind.
+/// first Llamas use it. Other kinds are an error that names them.
 pub fn read_tokenizer(file: &Gguf) -> Result<Tokenizer> {
     const MODEL: &str = "tokenizer.ggml.model";
     const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -62,8 +62,7 @@ fn byte_level(file: &Gguf, tokens: &[String]) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// What a text is split into before it is merged. The patterns are those of the models' own
-/// `tokenizer.json`.
+/// Splits a text before it is merged. The patterns are those of the models' `tokenizer.json`.
 fn splits(pre: &str) -> Result<Vec<PreTokenizerWrapper>> {
     let pattern = |digits: &str| {
         let pattern = format!(
@@ -116,8 +115,8 @@ fn scored(file: &Gguf, tokens: &[String]) -> Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// SentencePiece merges the neighbours whose whole has the best score. As a list of merges: every
-/// way to make a token of two others, the best tokens first.
+/// SentencePiece merges the neighbours whose merged token has the best score. This lists all
+/// merges: every way to make a token of two others, the best tokens first.
 fn merges_of_scores(tokens: &[String], scores: &[f32]) -> Merges {
     let ids: HashMap<&str, usize> = tokens.iter().map(String::as_str).zip(0..).collect();
     let mut by_score: Vec<usize> = (0..tokens.len()).collect();

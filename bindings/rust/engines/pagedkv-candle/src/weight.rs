@@ -6,19 +6,18 @@ use candle_core::{bail, CpuStorage, Device, Module, Result, Storage, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How weights are kept in memory.
+/// The type of weights in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
     /// `F32` for models of up to a billion weights, else `File`.
     #[default]
     Auto,
-    /// As the file has them. candle rounds the rows that quantised weights are multiplied with to
-    /// 8 bits, so that results differ more than those of `F32` from machine to machine, and with
-    /// the kind of keys and values.
+    /// The type of the file. candle rounds the rows that are multiplied by quantised weights to 8
+    /// bits, so results differ more than those of `F32` between machines and kinds of `Kv`.
     File,
-    /// As numbers of 32 bits: exact products, more memory.
+    /// 32-bit numbers: exact products, more memory.
     F32,
-    /// Quantised anew to 8 bits.
+    /// Quantised again to 8 bits.
     Q8,
 }
 
@@ -48,7 +47,7 @@ impl Weight {
         }
     }
 
-    /// The rows of tokens, where this is an embedding.
+    /// Returns the rows of tokens of an embedding.
     pub(crate) fn embedding(&self, tokens: &Tensor) -> Result<Tensor> {
         match self {
             Self::Exact(weight) => weight.index_select(tokens, 0),

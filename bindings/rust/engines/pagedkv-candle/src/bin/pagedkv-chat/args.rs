@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line.
 use candle_core::Result;
 use clap::{Parser, ValueEnum};
 use pagedkv::Dtype;
@@ -115,7 +115,7 @@ fn dtype(name: &str) -> std::result::Result<(&'static str, Dtype), String> {
 }
 
 impl Args {
-    /// Reads the command line, or ends the program with what is wrong with it.
+    /// Reads the command line. A wrong one ends the program with an error.
     pub fn read() -> Self {
         let args = Self::parse();
         if let Some(wrong) = args.contradiction() {
@@ -157,7 +157,7 @@ impl Args {
         self.words.first().and_then(|word| word.parse().ok()).unwrap_or(256)
     }
 
-    /// The question. A single word behind the model is one if it is no number.
+    /// The question. A single word after the model is the question if it is not a number.
     pub fn prompt(&self) -> Option<&str> {
         match &self.words[..] {
             [_, prompt] => Some(prompt),

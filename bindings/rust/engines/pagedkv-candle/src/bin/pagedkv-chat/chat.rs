@@ -6,7 +6,7 @@ use candle_core::{bail, Error, Result};
 use pagedkv_candle::{Answer, Engine, Figures, Kv, Message, Model, Request};
 use std::io::{stdin, stdout, BufRead, IsTerminal, Write};
 
-/// A conversation: what was said, and the keys and values of it.
+/// A conversation: its messages, and their keys and values.
 pub struct Chat<'a, K: Kv> {
     args: &'a Args,
     model: &'a Model,
@@ -67,7 +67,7 @@ impl<'a, K: Kv> Chat<'a, K> {
         }
     }
 
-    /// Answers a question, word by word. Where that fails, the question was never asked.
+    /// Answers a question, word by word. If it fails, the conversation is unchanged.
     pub fn ask(&mut self, question: &str) -> Result<()> {
         let mut messages = self.messages.clone();
         messages.push(("user".into(), question.into()));

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is wrong, without the backtrace that candle keeps where RUST_BACKTRACE is set.
+/// The error sentence, without the backtrace that candle adds if RUST_BACKTRACE is set.
 fn sentence(error: &Error) -> String {
     bare(error).to_string()
 }

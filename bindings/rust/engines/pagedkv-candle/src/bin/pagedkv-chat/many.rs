@@ -1,4 +1,4 @@
-//! Many answers at once, and what they take.
+//! Many answers at once, and their statistics.
 use crate::args::{Args, KvKind};
 use crate::sentence;
 use crate::talker::Talker;
@@ -29,18 +29,18 @@ const QUESTIONS: [&str; 16] = [
     "Write two sentences about the sea.",
 ];
 
-/// What came of one kind of memory.
+/// The results with one kind of memory.
 struct Outcome {
     kind: &'static str,
     answers: Vec<Vec<u32>>,
-    /// Why answers failed, of those that did.
+    /// The errors of answers that failed.
     errors: Vec<Option<String>>,
-    /// Until their first tokens, without the time of the other kind of memory.
+    /// The times to first tokens, without the time of the other kind of memory.
     first: Vec<Duration>,
     seconds: f64,
     figures: Figures,
     kv_bytes: u64,
-    /// Where there is one kind of memory.
+    /// Only if there is one kind of memory.
     process_bytes: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ pub fn run(args: &Args, file: &Gguf, model: &Model, talker: Option<&Talker>) -> 
     failure.map_or(Ok(()), |(i, error)| Err(of_session(i, error)))
 }
 
-/// Before all the work: a file that cannot be written is no surprise at its end.
+/// Creates the file before the work, so that an error does not come at the end.
 fn create(path: &Path) -> Result<File> {
     File::create(path).map_err(|error| Error::msg(format!("{}: {error}", path.display())))
 }
@@ -128,7 +128,7 @@ fn ids(line: &str) -> Result<Vec<u32>> {
     line.split_whitespace().map(|word| word.parse().map_err(|_| wrong(word))).collect()
 }
 
-/// One kind of memory at work. Its time is that of its own passes.
+/// A run with one kind of memory. Its time is that of its own passes.
 struct Run<'a, K: Kv> {
     kind: &'static str,
     kv: &'a K,
@@ -138,9 +138,9 @@ struct Run<'a, K: Kv> {
 }
 
 trait Turns {
-    /// One forward pass; false: all answers are done.
+    /// Runs one forward pass; false: all answers are finished.
     fn step(&mut self) -> bool;
-    /// How many answers are done, of how many, and the tokens of all of them.
+    /// The number of finished answers, of all answers, and of all tokens.
     fn progress(&self) -> [usize; 3];
     fn outcome(&self) -> Result<Outcome>;
 }
@@ -191,8 +191,8 @@ impl<K: Kv> Turns for Run<'_, K> {
     }
 }
 
-/// Lets all answer in turns, a forward pass each, so that whatever else the machine does hurts them
-/// alike.
+/// Runs all kinds of memory in turns, one forward pass each, so that other load on the machine
+/// affects them equally.
 fn measure(shown: bool, runs: &mut [Box<dyn Turns + '_>]) -> Result<Vec<Outcome>> {
     forget_peak();
     let mut progress = Progress::new(shown);
@@ -212,7 +212,7 @@ fn measure(shown: bool, runs: &mut [Box<dyn Turns + '_>]) -> Result<Vec<Outcome>
     Ok(outcomes)
 }
 
-/// A line that is written again and again.
+/// A progress line that is overwritten.
 struct Progress {
     shown: bool,
     last: Instant,
@@ -243,12 +243,12 @@ impl Progress {
 // ---- Memory of the process
 // -------------------------------------------------------------------------------------------------
 
-/// The most memory counts from now on. Where that is not allowed it counts from the beginning.
+/// Resets the peak of the process's memory, if the system allows it.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The most memory of the process so far; 0 where the system does not say.
+/// Returns the peak of the process's memory; 0 if it is unknown.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// A kind of memory with some passes, which writes down when it had its turns.
+    /// A kind of memory with some passes, which records its turns.
     struct Passes<'a>(usize, &'static str, &'a RefCell<String>);
 
     impl Turns for Passes<'_> {

@@ -1,4 +1,4 @@
-//! Text for a model, and text of its tokens.
+//! Conversion of text to tokens and back.
 use candle_core::{Error, Result};
 use pagedkv_candle::{read_tokenizer, ChatTemplate, Gguf, Message};
 use tokenizers::Tokenizer;
@@ -23,7 +23,7 @@ impl Talker {
         Ok(Self { tokenizer, template })
     }
 
-    /// The tokens of a conversation, up to where an answer begins.
+    /// Returns the tokens of a conversation, up to the beginning of an answer.
     pub fn prompt(&self, messages: &[Message]) -> Result<Vec<u32>> {
         let text = self.template.render(messages)?;
         let encoding = self.tokenizer.encode_fast(text, false).map_err(Error::wrap)?;
@@ -45,14 +45,14 @@ impl Talker {
 }
 
 impl Pieces<'_> {
-    /// The text that one more token adds; nothing while it ends within a character.
+    /// Returns the text that one more token adds; nothing while it ends within a character.
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
         let text = self.text()?;
         Ok(if text.ends_with('\u{fffd}') { String::new() } else { self.write(&text) })
     }
 
-    /// What is left behind the last token: a character that has no end.
+    /// Returns the rest after the last token: an incomplete character.
     pub fn rest(&mut self) -> Result<String> {
         let text = self.text()?;
         Ok(self.write(&text))
