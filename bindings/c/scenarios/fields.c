@@ -1,6 +1,6 @@
 #include "fields.h"
 
-#include <pagedkv/pagedkv.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "../common/util.h"
@@ -26,60 +26,61 @@ uint64_t number_of(const cJSON* object, const char* name) {
 
 double element_of(const cJSON* array, int i) { return cJSON_GetArrayItem(array, i)->valuedouble; }
 
-typedef struct named_value {
-  const char* name;
-  int value;
-} named_value;
+/* ---- Fields of structs ---- */
+
+static const cJSON* interface;
+
+void fields_open(const cJSON* description) { interface = description; }
+
+/* The element of a list whose "name" this is, or NULL. */
+static const cJSON* named(const cJSON* list, const char* name) {
+  const cJSON* item;
+  cJSON_ArrayForEach(item, list) {
+    if (strcmp(text_of(item, "name"), name) == 0) return item;
+  }
+  return NULL;
+}
 
 static int enum_of(const char* name) {
-#define NAMED(x) {#x, x}
-  static const named_value values[] = {NAMED(PKV_F32),
-                                       NAMED(PKV_F16),
-                                       NAMED(PKV_BF16),
-                                       NAMED(PKV_INT8),
-                                       NAMED(PKV_INT4),
-                                       NAMED(PKV_FP8_E4M3),
-                                       NAMED(PKV_FP8_E5M2),
-                                       NAMED(PKV_STORAGE_PAGED),
-                                       NAMED(PKV_STORAGE_CONTIGUOUS),
-                                       NAMED(PKV_STORAGE_NONE),
-                                       NAMED(PKV_LAYOUT_PACKED),
-                                       NAMED(PKV_LAYOUT_PLAIN),
-                                       NAMED(PKV_EVICTION_LEARNED),
-                                       NAMED(PKV_EVICTION_LRU),
-                                       NAMED(PKV_EVICTION_LFU),
-                                       NAMED(PKV_PREFIX_SHARE),
-                                       NAMED(PKV_PREFIX_MATCH),
-                                       NAMED(PKV_PREFIX_OFF)};
-#undef NAMED
-  for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-    if (strcmp(values[i].name, name) == 0) return values[i].value;
+  const cJSON* type;
+  cJSON_ArrayForEach(type, item_of(interface, "enums")) {
+    const cJSON* constant = named(item_of(type, "constants"), name);
+    if (constant != NULL) return (int)real_of(constant, "value");
+  }
   die(EXIT_BAD_INPUT, "no enum is called %s", name);
 }
 
-const field* find_field(const field* fields, size_t count, const char* name) {
-  for (size_t i = 0; i < count; i++)
-    if (strcmp(fields[i].name, name) == 0) return &fields[i];
-  die(EXIT_BAD_INPUT, "no field is called %s here", name);
+static const cJSON* find_field(const char* type, const char* name) {
+  const cJSON* field = named(item_of(named(item_of(interface, "structs"), type), "fields"), name);
+  if (field == NULL) die(EXIT_BAD_INPUT, "no field of %s is called %s", type, name);
+  return field;
 }
 
-void set_field(void* to, const field* f, const cJSON* item) {
-  char* place = (char*)to + f->offset;
-  const float real = (float)item->valuedouble;
-  const uint64_t wide = (uint64_t)item->valuedouble;
-  const int32_t narrow = cJSON_IsString(item) ? enum_of(item->valuestring) : (int32_t)wide;
-  if (f->is_float)
-    memcpy(place, &real, sizeof real);
-  else if (f->size == sizeof wide)
-    memcpy(place, &wide, sizeof wide);
+void* field_of(void* in, const char* type, const char* name) {
+  return (char*)in + number_of(find_field(type, name), "offset");
+}
+
+static bool is_wide(const cJSON* field) { return number_of(field, "size") == sizeof(uint64_t); }
+
+void set_field(void* to, const char* type, const cJSON* item) {
+  const cJSON* field = find_field(type, item->string);
+  void* place = field_of(to, type, item->string);
+  if (strcmp(text_of(field, "c"), "float") == 0)
+    *(float*)place = (float)item->valuedouble;
+  else if (is_wide(field))
+    *(uint64_t*)place = (uint64_t)item->valuedouble;
   else
-    memcpy(place, &narrow, sizeof narrow);
+    *(int32_t*)place =
+        cJSON_IsString(item) ? enum_of(item->valuestring) : (int32_t)(int64_t)item->valuedouble;
 }
 
-uint64_t field_value(const void* from, const field* f) {
-  uint64_t wide;
-  uint32_t narrow;
-  const char* place = (const char*)from + f->offset;
-  if (f->size == sizeof wide) return memcpy(&wide, place, sizeof wide), wide;
-  return memcpy(&narrow, place, sizeof narrow), narrow;
+void set_fields(void* to, const char* type, const cJSON* object) {
+  const cJSON* item;
+  cJSON_ArrayForEach(item, object) set_field(to, type, item);
+}
+
+uint64_t field_value(const void* from, const char* type, const char* name) {
+  const cJSON* field = find_field(type, name);
+  const char* place = (const char*)from + number_of(field, "offset");
+  return is_wide(field) ? *(const uint64_t*)place : *(const uint32_t*)place;
 }

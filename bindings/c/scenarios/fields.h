@@ -1,9 +1,8 @@
-/* Members of JSON objects, and of structs of C by their names. */
+/* Members of JSON objects, and fields of structs of C by their names. */
 #ifndef PKV_SCENARIO_FIELDS_H
 #define PKV_SCENARIO_FIELDS_H
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,21 +19,18 @@ uint64_t number_of(const cJSON* object, const char* name);
 /* An element of an array that is a number. */
 double element_of(const cJSON* array, int i);
 
-/* A number field of a struct: 4 or 8 bytes of an integer or an enum, or a float. */
-typedef struct field {
-  const char* name;
-  size_t offset, size;
-  bool is_float;
-} field;
-#define FIELD(type, name) {#name, offsetof(type, name), sizeof(((type*)NULL)->name), false}
-#define FLOAT(type, name) {#name, offsetof(type, name), sizeof(float), true}
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+/* ---- Fields of structs of C, by the description of the interface (bindings/api) ---- */
 
-/* The field of this name. Ends the program if there is none, so that no field is ignored. */
-const field* find_field(const field* fields, size_t count, const char* name);
+/* Takes the description, which must live as long as fields are used. */
+void fields_open(const cJSON* description);
 
-/* Sets a field to a JSON number, or to the enum that is named like "PKV_BF16". */
-void set_field(void* to, const field* f, const cJSON* item);
-uint64_t field_value(const void* from, const field* f);
+/* Sets a field of a struct of this type to a JSON number, or to the enum that is named like
+ * "PKV_BF16". These end the program if there is no such field or enum, so that none is ignored. */
+void set_field(void* to, const char* type, const cJSON* item);
+void set_fields(void* to, const char* type, const cJSON* object);
+uint64_t field_value(const void* from, const char* type, const char* name);
+
+/* The address of a field. */
+void* field_of(void* in, const char* type, const char* name);
 
 #endif

@@ -45,28 +45,22 @@ static pkv_status add_session(player* p, pass* f, const cJSON* entry) {
   return PKV_OK;
 }
 
-static const field numbers[] = {
-    FLOAT(pkv_attention_params, softcap), FLOAT(pkv_attention_params, scale),
-    FIELD(pkv_attention_params, window), FIELD(pkv_attention_params, sinks),
-    FIELD(pkv_attention_params, bidirectional)};
-static const field lists[] = {FIELD(pkv_attention_params, alibi_slopes),
-                              FIELD(pkv_attention_params, sink_logits)};
-
 static void read_params(pass* f, const cJSON* json) {
   const cJSON *item, *value;
+  size_t lists = 0;
   f->params.struct_size = sizeof f->params;
   cJSON_ArrayForEach(item, json) {
     if (!cJSON_IsArray(item)) {
-      set_field(&f->params, find_field(numbers, COUNT(numbers), item->string), item);
+      set_field(&f->params, "pkv_attention_params", item);
       continue;
     }
-    const field* which = find_field(lists, COUNT(lists), item->string);
-    float* list = f->lists[which - lists];
+    if (lists == 2) die(EXIT_BAD_INPUT, "a step has room for 2 lists");
+    float* list = f->lists[lists++];
     size_t n = 0;
     cJSON_ArrayForEach(value, item) {
       if (n < MAX_HEADS) list[n++] = (float)value->valuedouble;
     }
-    memcpy((char*)&f->params + which->offset, &list, sizeof list);
+    *(const float**)field_of(&f->params, "pkv_attention_params", item->string) = list;
   }
 }
 

@@ -12,12 +12,12 @@
 #include "../common/util.h"
 #include "player.h"
 
-static char* read_text(const char* path) {
-  mapped_file file = map_file(path, "scenario file");
-  char* text = new_array(file.size + 1, 1);
-  memcpy(text, file.data, file.size);
+static cJSON* read_json(const char* path) {
+  mapped_file file = map_file(path, "JSON file");
+  cJSON* document = cJSON_ParseWithLength((const char*)file.data, file.size);
+  if (document == NULL) die(EXIT_BAD_INPUT, "%s is not JSON", path);
   unmap_file(&file);
-  return text;
+  return document;
 }
 
 /* False if a step differs; the output names it. */
@@ -40,11 +40,10 @@ static bool play(const pkv_dl* lib, const cJSON* scenario) {
 
 int main(int argc, char** argv) {
   pkv_dl lib;
-  if (argc != 2) die(EXIT_BAD_OPTION, "usage: pkv-scenarios FILE");
+  if (argc != 3) die(EXIT_BAD_OPTION, "usage: pkv-scenarios FILE API.JSON");
   pkv_dl_open(&lib, NULL);
-  char* text = read_text(argv[1]);
-  cJSON* document = cJSON_Parse(text);
-  if (document == NULL) die(EXIT_BAD_INPUT, "%s is not JSON", argv[1]);
+  cJSON *document = read_json(argv[1]), *description = read_json(argv[2]);
+  fields_open(description);
   const cJSON* scenario;
   int passed = 0, failed = 0;
   cJSON_ArrayForEach(scenario, item_of(document, "scenarios")) {
@@ -54,6 +53,6 @@ int main(int argc, char** argv) {
   }
   printf("%d scenarios passed, %d failed\n", passed, failed);
   cJSON_Delete(document);
-  free(text);
+  cJSON_Delete(description);
   return failed == 0 && passed > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -10,18 +10,6 @@
 
 /* ---- Configs ---- */
 
-static const field group_fields[] = {
-    FIELD(pkv_layer_group, layers),     FIELD(pkv_layer_group, query_heads),
-    FIELD(pkv_layer_group, kv_heads),   FIELD(pkv_layer_group, key_dim),
-    FIELD(pkv_layer_group, value_dim),  FIELD(pkv_layer_group, window),
-    FIELD(pkv_layer_group, sinks),      FIELD(pkv_layer_group, latent),
-    FIELD(pkv_layer_group, blocks),     FIELD(pkv_layer_group, dtype),
-    FIELD(pkv_layer_group, value_dtype)};
-static const field prefix_fields[] = {FIELD(pkv_prefix_config, eviction)};
-static const field cache_fields[] = {
-    FIELD(pkv_cache_config, storage), FIELD(pkv_cache_config, layout),
-    FIELD(pkv_cache_config, block_size), FIELD(pkv_cache_config, blocks)};
-
 static void set_shape(scenario_config* config, uint32_t layer, const pkv_layer_group* group) {
   if (layer >= MAX_LAYERS) die(EXIT_BAD_INPUT, "layer %u: there is room for %d", layer, MAX_LAYERS);
   const layer_shape shape = {group->query_heads, group->kv_heads, group->key_dim,
@@ -42,7 +30,7 @@ static void read_group(scenario_config* config, uint32_t g, const cJSON* json) {
       }
       group->layer_indices = config->layer_indices[g];
     } else {
-      set_field(group, find_field(group_fields, COUNT(group_fields), item->string), item);
+      set_field(group, "pkv_layer_group", item);
     }
   }
   for (uint32_t i = 0; i < group->layers && i < MAX_LAYERS; i++)
@@ -60,7 +48,7 @@ static void read_groups(scenario_config* config, const cJSON* json) {
 }
 
 static void read_config(scenario_config* config, const cJSON* json) {
-  const cJSON *item, *inner;
+  const cJSON* item;
   config->cache.struct_size = sizeof config->cache;
   config->cache.groups = config->groups;
   cJSON_ArrayForEach(item, json) {
@@ -68,11 +56,10 @@ static void read_config(scenario_config* config, const cJSON* json) {
       read_groups(config, item);
     } else if (strcmp(item->string, "prefix") == 0) {
       config->prefix.struct_size = sizeof config->prefix;
-      cJSON_ArrayForEach(inner, item)
-          set_field(&config->prefix, find_field(prefix_fields, 1, inner->string), inner);
+      set_fields(&config->prefix, "pkv_prefix_config", item);
       config->cache.prefix = &config->prefix;
     } else {
-      set_field(&config->cache, find_field(cache_fields, COUNT(cache_fields), item->string), item);
+      set_field(&config->cache, "pkv_cache_config", item);
     }
   }
 }

@@ -1,5 +1,5 @@
 """pkv-scenarios plays the shared scenarios, and finds what is wrong in changed ones. usage:
-scenarios_test.py PROGRAM LIBRARY FILE
+scenarios_test.py PROGRAM LIBRARY FILE API.JSON
 """
 
 import json
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-program, library, file = sys.argv[1:]
+program, library, file, api = sys.argv[1:]
 
 
 def play(document):
@@ -16,7 +16,7 @@ def play(document):
         json.dump(document, changed)
         changed.flush()
         result = subprocess.run(
-            [program, changed.name],
+            [program, changed.name, api],
             capture_output=True,
             text=True,
             env=os.environ | {"PAGEDKV_LIBRARY": library},

@@ -12,56 +12,34 @@ typedef pkv_status action(player* p, const cJSON* step);
 
 /* Compares fields of a struct that the library has filled. */
 static pkv_status compare(player* p, pkv_status status, const cJSON* step, const void* found,
-                          const field* fields, size_t count) {
+                          const char* type) {
   const cJSON* item;
   if (status != PKV_OK) return status;
   cJSON_ArrayForEach(item, item_of(step, "fields")) {
-    const uint64_t value = field_value(found, find_field(fields, count, item->string));
+    const uint64_t value = field_value(found, type, item->string);
     player_expect(p, item->string, (long long)value, (long long)item->valuedouble);
   }
   return PKV_OK;
 }
 
 static pkv_status plan(player* p, const cJSON* step) {
-  static const field fields[] = {
-      FIELD(pkv_cache_plan, groups),          FIELD(pkv_cache_plan, bytes_per_token),
-      FIELD(pkv_cache_plan, bytes_per_block), FIELD(pkv_cache_plan, blocks),
-      FIELD(pkv_cache_plan, tokens),          FIELD(pkv_cache_plan, total_bytes)};
   pkv_cache_plan s = {.struct_size = sizeof s};
   const uint32_t group =
       item_of(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
   const pkv_status status = p->lib->cache_compute_plan(&p->config.cache, group, &s);
-  return compare(p, status, step, &s, fields, COUNT(fields));
+  return compare(p, status, step, &s, "pkv_cache_plan");
 }
 
 static pkv_status stats(player* p, const cJSON* step) {
-  static const field fields[] = {FIELD(pkv_cache_stats, sessions),
-                                 FIELD(pkv_cache_stats, snapshots),
-                                 FIELD(pkv_cache_stats, batches),
-                                 FIELD(pkv_cache_stats, blocks),
-                                 FIELD(pkv_cache_stats, free_blocks),
-                                 FIELD(pkv_cache_stats, used_blocks),
-                                 FIELD(pkv_cache_stats, tokens),
-                                 FIELD(pkv_cache_stats, slots_filled),
-                                 FIELD(pkv_cache_stats, copied_blocks),
-                                 FIELD(pkv_cache_stats, commits),
-                                 FIELD(pkv_cache_stats, aborts),
-                                 FIELD(pkv_cache_stats, committed_tokens),
-                                 FIELD(pkv_cache_stats, suspended_sessions),
-                                 FIELD(pkv_cache_stats, evictable_blocks)};
   pkv_cache_stats s = {.struct_size = sizeof s};
   const pkv_status status = p->lib->cache_get_stats(p->cache, &s);
-  return compare(p, status, step, &s, fields, COUNT(fields));
+  return compare(p, status, step, &s, "pkv_cache_stats");
 }
 
 static pkv_status info(player* p, const cJSON* step) {
-  static const field fields[] = {FIELD(pkv_session_info, suspended),
-                                 FIELD(pkv_session_info, length), FIELD(pkv_session_info, total),
-                                 FIELD(pkv_session_info, blocks),
-                                 FIELD(pkv_session_info, exclusive_blocks)};
   pkv_session_info s = {.struct_size = sizeof s};
   const pkv_status status = p->lib->session_get_info(p->session, &s);
-  return compare(p, status, step, &s, fields, COUNT(fields));
+  return compare(p, status, step, &s, "pkv_session_info");
 }
 
 static size_t salt_size(const cJSON* step) {
@@ -70,14 +48,10 @@ static size_t salt_size(const cJSON* step) {
 }
 
 static pkv_status prefix_stats(player* p, const cJSON* step) {
-  static const field fields[] = {
-      FIELD(pkv_prefix_stats, matches), FIELD(pkv_prefix_stats, asked_tokens),
-      FIELD(pkv_prefix_stats, matched_tokens), FIELD(pkv_prefix_stats, cached_blocks),
-      FIELD(pkv_prefix_stats, evictable_blocks)};
   pkv_prefix_stats s = {.struct_size = sizeof s};
   const pkv_status status =
       p->lib->prefix_get_stats(p->cache, text_of(step, "salt"), salt_size(step), &s);
-  return compare(p, status, step, &s, fields, COUNT(fields));
+  return compare(p, status, step, &s, "pkv_prefix_stats");
 }
 
 static pkv_status prefix_clear(player* p, const cJSON* step) {
@@ -85,13 +59,10 @@ static pkv_status prefix_clear(player* p, const cJSON* step) {
 }
 
 static pkv_status open_session(player* p, const cJSON* step) {
-  static const field fields[] = {FIELD(pkv_session_config, priority),
-                                 FIELD(pkv_session_config, prefix)};
   pkv_session_config config = {.struct_size = sizeof config};
-  for (size_t i = 0; i < COUNT(fields); i++) {
-    const cJSON* item = item_of(step, fields[i].name);
-    if (item != NULL) set_field(&config, &fields[i], item);
-  }
+  const cJSON *priority = item_of(step, "priority"), *prefix = item_of(step, "prefix");
+  if (priority != NULL) set_field(&config, "pkv_session_config", priority);
+  if (prefix != NULL) set_field(&config, "pkv_session_config", prefix);
   config.salt = text_of(step, "salt");
   config.salt_size = salt_size(step);
   return p->lib->session_open(p->cache, &config,
