@@ -80,7 +80,7 @@ func (c *Cache) ChooseVictims(steps ...Step) ([]SessionID, error) {
 	if err != nil {
 		return nil, err
 	}
-	victims, err := list(op, c, func(
+	victims, err := list(numbers{op: op}, c, func(
 		capacity uint64, victims *raw.Session, count *uint64,
 	) raw.Status {
 		return raw.BatchChooseVictims(
@@ -179,12 +179,9 @@ func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error 
 // Accept keeps only some of the new tokens of step number i, given by rising indices. Commit still
 // takes one id per row.
 func (b *Batch) Accept(i int, kept []uint32) error {
-	const op = "accept"
-	number, err := unsigned64(op, "i", i)
-	if err != nil {
-		return err
-	}
-	return call(op, b, func() raw.Status {
+	n := numbers{op: "accept"}
+	number := n.u64("i", i)
+	return n.call(b, func() raw.Status {
 		return raw.BatchAccept(b.handle, number, uint64(len(kept)), first(kept))
 	})
 }
@@ -224,12 +221,9 @@ func (b *Batch) Close() error {
 // SlotMapping returns the slots of all new tokens in one group: an engine with its own memory
 // writes there.
 func (b *Batch) SlotMapping(group int) ([]int64, error) {
-	const op = "slot mapping"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, err
-	}
-	return list(op, b, func(capacity uint64, slots *int64, count *uint64) raw.Status {
+	n := numbers{op: "slot mapping"}
+	number := n.u32("group", group)
+	return list(n, b, func(capacity uint64, slots *int64, count *uint64) raw.Status {
 		return raw.BatchGetSlotMapping(b.handle, number, capacity, slots, count)
 	})
 }
@@ -238,12 +232,9 @@ func (b *Batch) SlotMapping(group int) ([]int64, error) {
 // the step writes into to[i] instead of from[i]. With StorageNone the engine copies them
 // before it writes.
 func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
-	const op = "block copies"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, nil, err
-	}
-	to, err = list(op, b, func(capacity uint64, to *uint32, count *uint64) raw.Status {
+	n := numbers{op: "block copies"}
+	number := n.u32("group", group)
+	to, err = list(n, b, func(capacity uint64, to *uint32, count *uint64) raw.Status {
 		from = make([]uint32, capacity)
 		return raw.BatchGetBlockCopies(b.handle, number, capacity, first(from), to, count)
 	})
@@ -256,13 +247,10 @@ func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 func (b *Batch) KVIndices(
 	group int, unit IndexUnit,
 ) (indptr, indices []int64, lastBlockLength []uint32, err error) {
-	const op = "kv indices"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	n := numbers{op: "kv indices"}
+	number := n.u32("group", group)
 	indptr, lastBlockLength = make([]int64, len(b.sessions)+1), make([]uint32, len(b.sessions))
-	indices, err = list(op, b, func(capacity uint64, indices *int64, count *uint64) raw.Status {
+	indices, err = list(n, b, func(capacity uint64, indices *int64, count *uint64) raw.Status {
 		return raw.BatchGetKVIndices(
 			b.handle, number, int32(unit), &indptr[0], capacity, indices, count,
 			first(lastBlockLength),
@@ -293,13 +281,10 @@ type SessionStates struct {
 // The slices are the library's own memory, each at a multiple of 64. They are valid until Commit,
 // Abort or Close of the batch, or Close of the cache, and must not be used after it.
 func (b *Batch) States(layer int) ([]SessionStates, error) {
-	const op = "states"
-	number, err := unsigned32(op, "layer", layer)
-	if err != nil {
-		return nil, err
-	}
+	n := numbers{op: "states"}
+	number := n.u32("layer", layer)
 	before := make([]unsafe.Pointer, len(b.sessions)+1)
-	after, err := list(op, b, func(capacity uint64, after *unsafe.Pointer, count *uint64) raw.Status {
+	after, err := list(n, b, func(capacity uint64, after *unsafe.Pointer, count *uint64) raw.Status {
 		return raw.BatchGetStates(
 			b.handle, number, unsafe.Pointer(&before[0]), capacity, unsafe.Pointer(after), count,
 		)
@@ -337,14 +322,11 @@ type SessionStateBlocks struct {
 // StateBlocks returns the blocks that hold the states of a group, step by step, for engines with
 // their own memory (StorageNone) or with kernels that take ids.
 func (b *Batch) StateBlocks(group int) ([]SessionStateBlocks, error) {
-	const op = "state blocks"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, err
-	}
+	n := numbers{op: "state blocks"}
+	number := n.u32("group", group)
 	before, indptr := make([]uint32, len(b.sessions)+1), make([]uint64, len(b.sessions)+1)
 	var tokens []uint32
-	after, err := list(op, b, func(capacity uint64, after *uint32, count *uint64) raw.Status {
+	after, err := list(n, b, func(capacity uint64, after *uint32, count *uint64) raw.Status {
 		tokens = make([]uint32, capacity)
 		return raw.BatchGetStateBlocks(
 			b.handle, number, &before[0], &indptr[0], capacity, first(tokens), after, count,

@@ -123,19 +123,17 @@ func (c *Cache) Stats() (CacheStats, error) {
 
 // PoolStats returns statistics of the blocks of one group.
 func (c *Cache) PoolStats(group int) (PoolStats, error) {
-	const op = "pool stats"
-	which, err := unsigned32(op, "group", group)
-	if err != nil {
-		return PoolStats{}, err
-	}
+	n := numbers{op: "pool stats"}
+	which := n.u32("group", group)
 	out := sized(&raw.PoolStats{})
-	err = call(op, c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, out) })
+	err := n.call(c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, out) })
 	return poolStatsOf(out), err
 }
 
 // Metrics returns the statistics of the cache in the text format of Prometheus.
 func (c *Cache) Metrics() (string, error) {
-	text, err := list("metrics", c, func(capacity uint64, text *byte, size *uint64) raw.Status {
+	n := numbers{op: "metrics"}
+	text, err := list(n, c, func(capacity uint64, text *byte, size *uint64) raw.Status {
 		status := raw.CacheFormatMetrics(c.handle, capacity, text, size)
 		if status == raw.BufferTooSmall {
 			*size += *size / 8 // counts move while others use the cache

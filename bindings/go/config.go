@@ -83,7 +83,7 @@ type CacheConfig struct {
 	Logger Logger // nil: silence.
 }
 
-// numbers converts the numbers of a config for C, and keeps the first error.
+// numbers converts the numbers of a call or a config for C, and keeps the first error.
 type numbers struct {
 	op  string
 	err error
@@ -95,6 +95,22 @@ func (n *numbers) u32(name string, number int) uint32 {
 		n.err = err
 	}
 	return value
+}
+
+func (n *numbers) u64(name string, number int) uint64 {
+	value, err := unsigned64(n.op, name, number)
+	if n.err == nil {
+		n.err = err
+	}
+	return value
+}
+
+// call is the function call, unless a number does not fit.
+func (n *numbers) call(owner any, function func() raw.Status) error {
+	if n.err != nil {
+		return n.err
+	}
+	return call(n.op, owner, function)
 }
 
 // matrix checks the size of a matrix, which may be left out.

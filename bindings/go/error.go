@@ -143,12 +143,12 @@ func first[T any](slice []T) *T {
 
 // list returns all entries that a function of C lists.
 func list[T any](
-	op string, owner any, fill func(capacity uint64, entries *T, count *uint64) raw.Status,
+	n numbers, owner any, fill func(capacity uint64, entries *T, count *uint64) raw.Status,
 ) ([]T, error) {
 	var entries []T
 	for {
 		var count uint64
-		err := call(op, owner, func() raw.Status {
+		err := n.call(owner, func() raw.Status {
 			return fill(uint64(len(entries)), first(entries), &count)
 		})
 		if err == nil {

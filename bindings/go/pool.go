@@ -91,13 +91,10 @@ func (p *Pool) Release(blocks ...Block) error {
 
 // Claim takes the next free slots of an unshared block and returns the offset of the first.
 func (p *Pool) Claim(block Block, slots int) (offset int, err error) {
-	const op = "claim"
-	n, err := unsigned32(op, "slots", slots)
-	if err != nil {
-		return 0, err
-	}
+	n := numbers{op: "claim"}
+	count := n.u32("slots", slots)
 	var at uint32
-	err = call(op, p, func() raw.Status { return raw.PoolClaim(p.handle, uint64(block), n, &at) })
+	err = n.call(p, func() raw.Status { return raw.PoolClaim(p.handle, uint64(block), count, &at) })
 	return int(at), err
 }
 

@@ -39,6 +39,20 @@ func (p Prefix) salted(
 	return err
 }
 
+// tokens runs a call that returns a number of tokens of a text.
+func (p Prefix) tokens(
+	op, salt string, text []int32,
+	function func(raw.Cache, unsafe.Pointer, uint64, uint64, *int32, *uint64) raw.Status,
+) (int, error) {
+	var found uint64
+	err := p.salted(op, salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
+		return function(cache, salt, size, uint64(len(text)), first(text), &found)
+	})
+	return int(found), err
+}
+
 // Stats returns the statistics of one salt.
 func (p Prefix) Stats(salt string) (PrefixStats, error) {
 	out := sized(&raw.PrefixStats{})
@@ -74,36 +88,18 @@ func (p Prefix) ClearAll() error {
 // Probe returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
 // and the order of eviction does not change.
 func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
-	var cached uint64
-	err := p.salted("prefix probe", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.PrefixProbe(cache, salt, size, uint64(len(tokens)), first(tokens), &cached)
-	})
-	return int(cached), err
+	return p.tokens("prefix probe", salt, tokens, raw.PrefixProbe)
 }
 
 // Pin keeps the cached whole blocks of a text until they are unpinned as often, and returns how
 // many tokens they hold.
 func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
-	var pinned uint64
-	err := p.salted("prefix pin", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.PrefixPin(cache, salt, size, uint64(len(tokens)), first(tokens), &pinned)
-	})
-	return int(pinned), err
+	return p.tokens("prefix pin", salt, tokens, raw.PrefixPin)
 }
 
 // Unpin removes the longest pin of a prefix of the text and returns how many tokens it had.
 func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
-	var unpinned uint64
-	err := p.salted("prefix unpin", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.PrefixUnpin(cache, salt, size, uint64(len(tokens)), first(tokens), &unpinned)
-	})
-	return int(unpinned), err
+	return p.tokens("prefix unpin", salt, tokens, raw.PrefixUnpin)
 }
 
 // DefaultQuota makes SetQuota restore PrefixConfig.SaltBlocks.

@@ -90,13 +90,10 @@ func (s *Session) Length() (int, error) {
 // LayerLength returns how many tokens have K and V in a layer: more than Length while a step is in
 // progress and has written the layer.
 func (s *Session) LayerLength(layer int) (int, error) {
-	const op = "layer length"
-	number, err := unsigned32(op, "layer", layer)
-	if err != nil {
-		return 0, err
-	}
+	n := numbers{op: "layer length"}
+	number := n.u32("layer", layer)
 	var tokens uint64
-	err = call(op, s, func() raw.Status {
+	err := n.call(s, func() raw.Status {
 		return raw.SessionGetLayerLength(s.handle, number, &tokens)
 	})
 	return int(tokens), err
@@ -105,36 +102,27 @@ func (s *Session) LayerLength(layer int) (int, error) {
 // Tokens copies the ids of positions from begin on into tokens: committed ones, and those that
 // Suspend remembered.
 func (s *Session) Tokens(begin int, tokens []int32) error {
-	const op = "tokens"
-	position, err := unsigned64(op, "begin", begin)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
+	n := numbers{op: "tokens"}
+	position := n.u64("begin", begin)
+	return n.call(s, func() raw.Status {
 		return raw.SessionGetTokens(s.handle, position, uint64(len(tokens)), first(tokens))
 	})
 }
 
 // SetTokens sets the ids of positions, from begin on, that were committed without ids.
 func (s *Session) SetTokens(begin int, tokens []int32) error {
-	const op = "set tokens"
-	position, err := unsigned64(op, "begin", begin)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
+	n := numbers{op: "set tokens"}
+	position := n.u64("begin", begin)
+	return n.call(s, func() raw.Status {
 		return raw.SessionSetTokens(s.handle, position, uint64(len(tokens)), first(tokens))
 	})
 }
 
 // Reserve reserves blocks for a length of `tokens`: steps up to there cannot run out of blocks.
 func (s *Session) Reserve(tokens int) error {
-	const op = "reserve"
-	total, err := unsigned64(op, "tokens", tokens)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
+	n := numbers{op: "reserve"}
+	total := n.u64("tokens", tokens)
+	return n.call(s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
 // Append adds rows of keys and values to the session, one layer per call and without a batch. The
@@ -165,12 +153,9 @@ func (s *Session) rows(
 
 // Trim keeps the first tokens and frees all blocks beyond them.
 func (s *Session) Trim(length int) error {
-	const op = "trim"
-	tokens, err := unsigned64(op, "length", length)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
+	n := numbers{op: "trim"}
+	tokens := n.u64("length", length)
+	return n.call(s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
 }
 
 // ReturnNever is the hint of SetReturnHint that the text will not continue.
@@ -187,13 +172,10 @@ func (s *Session) SetReturnHint(after uint32) error {
 // LastTrim returns the longest length, up to limit, that Trim can keep: with a window or with
 // states it cannot keep every length. 0 if there is no other.
 func (s *Session) LastTrim(limit int) (int, error) {
-	const op = "last trim"
-	longest, err := unsigned64(op, "limit", limit)
-	if err != nil {
-		return 0, err
-	}
+	n := numbers{op: "last trim"}
+	longest := n.u64("limit", limit)
 	var length uint64
-	err = call(op, s, func() raw.Status {
+	err := n.call(s, func() raw.Status {
 		return raw.SessionGetLastTrim(s.handle, longest, &length)
 	})
 	return int(length), err
@@ -202,12 +184,9 @@ func (s *Session) LastTrim(limit int) (int, error) {
 // DropBlocks frees blocks in the middle, given by their rising indices in the block table of a
 // group. Later tokens do not see the tokens of these blocks.
 func (s *Session) DropBlocks(group int, blocks []uint32) error {
-	const op = "drop blocks"
-	index, err := unsigned32(op, "group", group)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
+	n := numbers{op: "drop blocks"}
+	index := n.u32("group", group)
+	return n.call(s, func() raw.Status {
 		return raw.SessionDropBlocks(s.handle, index, uint64(len(blocks)), first(blocks))
 	})
 }
@@ -257,12 +236,9 @@ func (s *Session) Info() (SessionInfo, error) {
 // BlockTable returns the block ids of one group, including reserved blocks. A block that left the
 // window is NoBlock.
 func (s *Session) BlockTable(group int) ([]uint32, error) {
-	const op = "block table"
-	number, err := unsigned32(op, "group", group)
-	if err != nil {
-		return nil, err
-	}
-	return list(op, s, func(capacity uint64, ids *uint32, count *uint64) raw.Status {
+	n := numbers{op: "block table"}
+	number := n.u32("group", group)
+	return list(n, s, func(capacity uint64, ids *uint32, count *uint64) raw.Status {
 		return raw.SessionGetBlockTable(s.handle, number, capacity, ids, count)
 	})
 }
@@ -288,16 +264,10 @@ func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
 // as long as the states of the layer. A session holds the states after the last token, after the
 // last full block and at checkpoints (LayerGroup.CheckpointTokens).
 func (s *Session) ReadState(layer, tokens int, state []byte) error {
-	const op = "read state"
-	number, err := unsigned32(op, "layer", layer)
-	if err != nil {
-		return err
-	}
-	after, err := unsigned64(op, "tokens", tokens)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
+	n := numbers{op: "read state"}
+	number := n.u32("layer", layer)
+	after := n.u64("tokens", tokens)
+	return n.call(s, func() raw.Status {
 		return raw.SessionReadState(
 			s.handle, number, after, uint64(len(state)), unsafe.Pointer(first(state)),
 		)
