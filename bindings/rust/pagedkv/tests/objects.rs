@@ -24,6 +24,11 @@ fn filled(cache: &Cache, tokens: &[i32]) -> Session {
     session
 }
 
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T>, status: Status) {
+    assert_eq!(outcome.unwrap_err().status(), status);
+}
+
 #[test]
 fn owners_go_in_any_order() {
     let cache = cache();
@@ -51,7 +56,7 @@ fn a_forgotten_batch_keeps_its_session_until_the_cache_goes() {
     let cache = cache();
     let mut session = filled(&cache, &[1; 20]);
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
-    assert_eq!(session.trim(0).unwrap_err().status(), Status::BUSY);
+    refused(session.trim(0), Status::BUSY);
     drop(session);
     assert_eq!(cache.stats().unwrap().sessions, 1);
 }
@@ -88,7 +93,7 @@ fn rows_of_another_shape_are_refused() {
         error.message(),
         "v: [2][1][16] (rows, heads, dim) are needed, this is a slice of 16 elements"
     );
-    assert_eq!(batch.write(1, &long, &long).unwrap_err().status(), Status::OUT_OF_RANGE);
+    refused(batch.write(1, &long, &long), Status::OUT_OF_RANGE);
     batch.write(0, &long, &long).unwrap();
     assert!(batch.attend(0, &[0f32; 4 * DIM], &mut [0f32; 3 * DIM]).is_err());
     let slopes = AttentionParams::new().alibi_slopes(&[1.0]);
@@ -401,7 +406,7 @@ fn speculative_tokens() {
     batch.accept(0, &[0, 2]).unwrap();
     batch.commit(&[3, 4, 5]).unwrap();
     assert_eq!(session.tokens(0..4).unwrap(), [1, 2, 3, 5]);
-    assert_eq!(session.tokens(0..5).unwrap_err().status(), Status::OUT_OF_RANGE);
+    refused(session.tokens(0..5), Status::OUT_OF_RANGE);
 }
 
 #[test]
@@ -430,13 +435,10 @@ fn the_prefix_index_tells_what_it_does() {
     let hashes = hash_blocks(Salt::None, 16, &text).unwrap();
     assert_eq!(events.events.iter().map(|event| event.hash).collect::<Vec<_>>(), hashes);
     assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::STORED, 2, 0));
-    assert_eq!(prefix.pin(Salt::None, &text).unwrap_err().status(), Status::OUT_OF_BLOCKS);
+    refused(prefix.pin(Salt::None, &text), Status::OUT_OF_BLOCKS);
     assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
     assert_eq!(prefix.unpin(Salt::None, &text).unwrap(), 16);
-    assert_eq!(
-        prefix.unpin(Salt::from("tenant"), &text).unwrap_err().status(),
-        Status::DOUBLE_FREE
-    );
+    refused(prefix.unpin(Salt::from("tenant"), &text), Status::DOUBLE_FREE);
     prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
     assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
@@ -461,12 +463,12 @@ fn pools_hand_out_ids() {
     pool.alloc_into(&mut block).unwrap();
     let [block] = block;
     assert_eq!((pool.claim(block, 5).unwrap(), pool.claim(block, 3).unwrap()), (0, 5));
-    assert_eq!(pool.claim(block, 1).unwrap_err().status(), Status::BLOCK_FULL);
+    refused(pool.claim(block, 1), Status::BLOCK_FULL);
     pool.seal(block).unwrap();
     let state = pool.block_state(block.id()).unwrap();
     assert_eq!((state.generation, state.filled, state.sealed), (block.generation(), 8, 1));
     pool.reset(block).unwrap();
-    assert_eq!(pool.alloc(usize::MAX).unwrap_err().status(), Status::TOO_LARGE);
+    refused(pool.alloc(usize::MAX), Status::TOO_LARGE);
     pool.validate().unwrap();
 }
 
@@ -514,28 +516,20 @@ fn files_bring_sessions_back() {
     cache.save(items, &keyed, Sink::Path(&path)).unwrap();
     assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().authenticated, 1);
     check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
-    assert_eq!(cache.load(&plain, Source::Path(&path)).unwrap_err().status(), Status::MISMATCH);
-    assert_eq!(
-        cache.save(items, &plain.key(b""), Sink::Path(&path)).unwrap_err().status(),
-        Status::INVALID_ARGUMENT
-    );
+    refused(cache.load(&plain, Source::Path(&path)), Status::MISMATCH);
+    refused(cache.save(items, &plain.key(b""), Sink::Path(&path)), Status::INVALID_ARGUMENT);
     let mut written = Vec::new();
     cache.save(items, &plain, Sink::Writer(&mut written)).unwrap();
     check(cache.load(&plain, Source::Bytes(&written)).unwrap());
 
-    let status = |outcome: Result<Vec<(Session, u64)>>| outcome.unwrap_err().status();
-    assert_eq!(
-        status(cache.load(&FileConfig::new().fingerprint(b"another"), Source::Bytes(&written))),
-        Status::MISMATCH
-    );
-    assert_eq!(
-        status(cache.load(&plain, Source::Path(std::path::Path::new("/nonexistent/file")))),
-        Status::IO
-    );
+    let another = FileConfig::new().fingerprint(b"another");
+    refused(cache.load(&another, Source::Bytes(&written)), Status::MISMATCH);
+    let nowhere = Source::Path(std::path::Path::new("/nonexistent/file"));
+    refused(cache.load(&plain, nowhere), Status::IO);
     let half = written.len() / 2;
-    assert_eq!(status(cache.load(&plain, Source::Bytes(&written[..half]))), Status::CORRUPT);
+    refused(cache.load(&plain, Source::Bytes(&written[..half])), Status::CORRUPT);
     written[half] ^= 1;
-    assert_eq!(status(cache.load(&plain, Source::Bytes(&written))), Status::CORRUPT);
+    refused(cache.load(&plain, Source::Bytes(&written)), Status::CORRUPT);
     std::fs::remove_file(path).unwrap();
 }
 
@@ -559,8 +553,8 @@ fn stores_outlive_their_cache() {
     assert!(Cache::new(&config().store(StoreConfig::directory(&directory))).is_err());
     let no_key = config().prefix(PrefixConfig::new());
     let no_key = Cache::new(&no_key.store(StoreConfig::directory(&directory).key(b"".to_vec())));
-    assert_eq!(no_key.unwrap_err().status(), Status::INVALID_ARGUMENT);
-    assert_eq!(cache().store_stats().unwrap_err().status(), Status::UNSUPPORTED);
+    refused(no_key, Status::INVALID_ARGUMENT);
+    refused(cache().store_stats(), Status::UNSUPPORTED);
     drop((first, other));
     std::fs::remove_dir_all(directory).unwrap();
 }
@@ -629,10 +623,7 @@ fn memory_of_the_caller() {
     assert!(bytes.load(Ordering::Relaxed) >= 8 * 16 * 2 * 64);
     drop((cache, session));
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
-    assert_eq!(
-        Cache::new(&config().allocator(counted(1000))).unwrap_err().status(),
-        Status::NO_MEMORY
-    );
+    refused(Cache::new(&config().allocator(counted(1000))), Status::NO_MEMORY);
     drop(Pool::new(&PoolConfig::new(1 << 16).allocator(counted(1 << 30))).unwrap());
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
 }
@@ -750,12 +741,9 @@ fn what_the_library_says_of_itself() {
     assert!(cache.metrics().unwrap().ends_with('\n'));
     assert_eq!(format!("{:?}", Status::OUT_OF_BLOCKS), "OUT_OF_BLOCKS");
     assert_eq!(format!("{:?}", Status(7)), "pkv_status(7)");
-    assert_eq!(config().block_size(17).plan().unwrap_err().status(), Status::INVALID_ARGUMENT);
+    refused(config().block_size(17).plan(), Status::INVALID_ARGUMENT);
     let hybrid = [LayerGroup::new(1, 2, 1, 16).layer_indices([0, 1]), LayerGroup::new(1, 2, 1, 16)];
-    assert_eq!(
-        CacheConfig::with_groups(hybrid).blocks(8).plan().unwrap_err().status(),
-        Status::INVALID_ARGUMENT
-    );
+    refused(CacheConfig::with_groups(hybrid).blocks(8).plan(), Status::INVALID_ARGUMENT);
 }
 
 #[test]
