@@ -1,5 +1,5 @@
 """Draws overview, the picture of the README at the top, and the pictures of README.md here: rooms,
-block-life, sharing and tier. data-path.svg is drawn by hand in the same style.
+block-life, sharing and store. data-path.svg is drawn by hand in the same style.
 
 usage: pictures.py            writes the pictures beside this file
        pictures.py --check    says where one is not what this file draws"""
@@ -167,7 +167,7 @@ def rooms():
     p.label(362, 88, "include/pagedkv: C, nothing else")
     p.band(10, 200, 860, 482, GREEN, "src/engine")
     p.box(70, 218, 270, 62, "file", "sessions in files")
-    p.box(440, 218, 270, 62, "tier", "what goes to a store")
+    p.box(440, 218, 270, 62, "store", "what is below the memory")
     p.box(70, 296, 640, 62, "session", "what a sequence holds; steps, batches, snapshots, victims")
     p.box(70, 374, 640, 62, "cache", "config, metrics, the blocks that a step takes")
     p.box(70, 452, 270, 140, "prefix", "which text is cached, and what")
@@ -381,8 +381,8 @@ def sharing():
     return p
 
 
-def tier():
-    p = Picture("tier", "Memory, queue, the two threads of a tier, and the store", 1180, 470)
+def store():
+    p = Picture("store", "Memory, queue, the two threads of a store, and the pkv_store", 1180, 470)
     p.band(10, 10, 330, 450, GREY, "your scheduler")
     p.band(350, 10, 330, 450, VIOLET, "memory")
     p.band(690, 10, 250, 450, ORANGE, "the cache's two threads")
@@ -439,7 +439,7 @@ def tier():
 def main():
     here = pathlib.Path(__file__).resolve().parent
     wrong = []
-    for picture in (overview(), rooms(), block_life(), sharing(), tier()):
+    for picture in (overview(), rooms(), block_life(), sharing(), store()):
         path = here / f"{picture.name}.svg"
         if sys.argv[1:] != ["--check"]:
             path.write_text(picture.svg())

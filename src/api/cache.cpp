@@ -13,7 +13,7 @@
 #include "engine/session/content.h"
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
-#include "engine/tier/store_tier.h"
+#include "engine/store/queued_store.h"
 #include "kernels/kernels.h"
 
 namespace pkv::api {
@@ -86,10 +86,11 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     check_pointer(out, "out");
     const pkv_cache_config known = read_struct(config, "config");
     auto cache = std::make_unique<Cache>(check_config(known), known.allocator, known.logger);
-    const auto& store = cache->config().store;
-    auto tier = store ? std::make_unique<tier::StoreTier>(*cache, *store) : nullptr;
-    tier::StoreTier* const started = tier.get();
-    cache->set_tier(std::move(tier));
+    const auto& config_of_store = cache->config().store;
+    auto store =
+        config_of_store ? std::make_unique<store::QueuedStore>(*cache, *config_of_store) : nullptr;
+    store::QueuedStore* const started = store.get();
+    cache->set_store(std::move(store));
     *out = handle_from<pkv_cache>(make_handle(Kind::cache, std::move(cache), 0));
     // From here on the cache owns its store. If an exception is thrown above, the caller keeps the
     // store.
@@ -152,14 +153,14 @@ pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_s
 pkv_status pkv_cache_validate(pkv_cache handle) {
   return guarded([&] {
     const CacheLease lease(handle);
-    const auto validate_with = [&](std::span<const Content* const> tier_contents) {
+    const auto validate_with = [&](std::span<const Content* const> contents_of_store) {
       const LeasedContents open(bits(handle));
       std::vector<const Content*> all(open.all().begin(), open.all().end());
-      all.insert(all.end(), tier_contents.begin(), tier_contents.end());
+      all.insert(all.end(), contents_of_store.begin(), contents_of_store.end());
       validate(lease.cache(), all);
     };
-    lease.cache().tier() != nullptr ? lease.cache().tier()->inspect(validate_with)
-                                    : validate_with({});
+    lease.cache().store() != nullptr ? lease.cache().store()->inspect(validate_with)
+                                     : validate_with({});
   });
 }
 

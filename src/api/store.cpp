@@ -5,22 +5,22 @@
 #include "base/status.h"
 #include "engine/cache/config.h"
 #include "engine/session/session.h"
-#include "engine/tier/directory.h"
-#include "engine/tier/store_tier.h"
+#include "engine/store/directory.h"
+#include "engine/store/queued_store.h"
 
 namespace pkv::api {
 namespace {
 
 // A lease of a cache that has a store.
-class TierLease {
+class StoreLease {
  public:
-  explicit TierLease(pkv_cache cache) : lease_(bits(cache), Kind::cache, Access::read) {}
+  explicit StoreLease(pkv_cache cache) : lease_(bits(cache), Kind::cache, Access::read) {}
   Cache& cache() const { return lease_.object<Cache>(); }
-  tier::StoreTier& tier() const {
-    auto* const tier = dynamic_cast<tier::StoreTier*>(cache().tier());
-    if (tier == nullptr)
+  store::QueuedStore& store() const {
+    auto* const store = dynamic_cast<store::QueuedStore*>(cache().store());
+    if (store == nullptr)
       fail(PKV_UNSUPPORTED, "the cache has no store: the store of its config was NULL");
-    return *tier;
+    return *store;
   }
 
  private:
@@ -40,9 +40,9 @@ using namespace pkv::api;
 pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                               const int32_t* tokens) {
   return guarded([&] {
-    const TierLease lease(cache);
+    const StoreLease lease(cache);
     check_list(tokens, n, "tokens");
-    lease.tier().reader().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    lease.store().reader().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
@@ -50,8 +50,8 @@ pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, s
                           const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
                           uint64_t* pending) {
   return guarded([&] {
-    const TierLease lease(cache);
-    tier::Reader& reader = lease.tier().reader();
+    const StoreLease lease(cache);
+    store::Reader& reader = lease.store().reader();
     check_list(tokens, n, "tokens");
     check_pointer(cached, "cached");
     const std::string_view known = check_salt(salt, salt_size);
@@ -65,23 +65,23 @@ pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, s
 pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                             const int32_t* tokens) {
   return guarded([&] {
-    const TierLease lease(cache);
+    const StoreLease lease(cache);
     check_list(tokens, n, "tokens");
-    lease.tier().reader().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    lease.store().reader().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
   });
 }
 
 pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued) {
   return guarded([&] {
-    const TierLease lease(cache);
-    tier::Queue& queue = lease.tier().queue();
+    const StoreLease lease(cache);
+    store::Queue& queue = lease.store().queue();
     check_pointer(queued, "queued");
     *queued = queue.flush(deadline_in(timeout_ms));
   });
 }
 
 pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out) {
-  return guarded([&] { fill_struct(out, TierLease(cache).tier().stats(), "out"); });
+  return guarded([&] { fill_struct(out, StoreLease(cache).store().stats(), "out"); });
 }
 
 pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out) {
@@ -91,6 +91,6 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
     if (known.durable > 1)
       fail(PKV_INVALID_ARGUMENT, "durable is %u; it must be 0 or 1", known.durable);
     check_pointer(out, "out");
-    *out = tier::open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
+    *out = store::open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
   });
 }

@@ -1,7 +1,7 @@
 """Who may include whom under src/.
 
     api -> engine -> kernels -> base          downward only
-    tier -> file -> session -> cache -> attention -> rows -> memory     within the engine;
+    store -> file -> session -> cache -> attention -> rows -> memory     within the engine;
                                                     prefix lies between cache and memory
     redis -> base                             a library of its own
 
@@ -33,8 +33,8 @@ for above, below in (
     ("engine/cache", {"engine/attention", "engine/prefix"}),
     ("engine/session", {"engine/cache"}),
     ("engine/file", {"engine/session"}),
-    ("engine/tier", {"engine/file"}),
-    ("api", {"engine/tier"}),
+    ("engine/store", {"engine/file"}),
+    ("api", {"engine/store"}),
 ):
     ROOMS[above] = {above}.union(*({room} | ROOMS[room] for room in below))
 ROOMS["redis"] = {"redis", "base"}
@@ -158,8 +158,8 @@ SAMPLES = [
         {"src/engine/prefix/tree.h": '#include "engine/file/file.h"\n'},
     ),
     (
-        "engine/cache may not see engine/tier",
-        {"src/engine/cache/cache.h": '#include "engine/tier/store_tier.h"\n'},
+        "engine/cache may not see engine/store",
+        {"src/engine/cache/cache.h": '#include "engine/store/queued_store.h"\n'},
     ),
     (
         "engine/memory may not see engine/session",

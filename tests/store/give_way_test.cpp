@@ -1,5 +1,5 @@
-// A step that lacks blocks makes the tier give up what it holds. Other threads may pass more to the
-// tier meanwhile, and the step finds that, too.
+// A step that lacks blocks makes the store give up what it holds. Other threads may pass more to
+// the store meanwhile, and the step finds that, too.
 #include <optional>
 #include <thread>
 
@@ -12,9 +12,9 @@ namespace store::give_way_test {
 namespace {
 
 // Holds one content, and calls a function when it is first found empty.
-class ScriptedTier : public pkv::Tier {
+class ScriptedStore : public pkv::Store {
  public:
-  explicit ScriptedTier(std::function<void()> when_empty) : when_empty_(std::move(when_empty)) {}
+  explicit ScriptedStore(std::function<void()> when_empty) : when_empty_(std::move(when_empty)) {}
   void write(pkv::Content content) noexcept override {
     held_.emplace(std::move(content));
     taken_++;
@@ -39,7 +39,7 @@ class ScriptedTier : public pkv::Tier {
   std::function<void()> when_empty_;
 };
 
-TEST(GiveWay, WhatIsPassedToTheTierMeanwhileIsFound) {
+TEST(GiveWay, WhatIsPassedToTheStoreMeanwhileIsFound) {
   Plan small;
   small.blocks = 8;
   small.prefix = true;
@@ -49,8 +49,8 @@ TEST(GiveWay, WhatIsPassedToTheTierMeanwhileIsFound) {
   {
     const pkv::api::Lease lease(reinterpret_cast<uint64_t>(cache.get()), pkv::api::Kind::cache,
                                 pkv::api::Access::read);
-    lease.object<pkv::Cache>().set_tier(
-        std::make_unique<ScriptedTier>([&] { std::thread([&] { ending.close(); }).join(); }));
+    lease.object<pkv::Cache>().set_store(
+        std::make_unique<ScriptedStore>([&] { std::thread([&] { ending.close(); }).join(); }));
   }
   const Session session = open(cache);
   append(cache, session, small, 4 * 16, 2);

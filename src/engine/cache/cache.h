@@ -1,4 +1,4 @@
-// A cache: the memory of every layer group, the prefix index and the tier, the kernels of this
+// A cache: the memory of every layer group, the prefix index and the store, the kernels of this
 // processor and the threads that run them. Sessions, batches and snapshots all refer to one.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "base/parallel.h"
 #include "engine/attention/scratch.h"
 #include "engine/cache/config.h"
-#include "engine/cache/tier.h"
+#include "engine/cache/store.h"
 #include "engine/memory/group.h"
 #include "engine/memory/pages.h"
 #include "engine/prefix/index.h"
@@ -77,8 +77,8 @@ class Cache {
   const Logger& logger() const { return logger_; }
   Counters& counters() { return counters_; }
   prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
-  void set_tier(std::unique_ptr<Tier> tier) { tier_ = std::move(tier); }
-  Tier* tier() const { return tier_.get(); }  // NULL without a store
+  void set_store(std::unique_ptr<Store> store) { store_ = std::move(store); }
+  Store* store() const { return store_.get(); }  // NULL without a store
 
   // Tells the logger that blocks are short and cached ones were evicted; at most once a minute.
   void log_eviction() const;
@@ -111,8 +111,8 @@ class Cache {
   Counters counters_;
   mutable LogInterval eviction_interval_{std::chrono::minutes(1)};
   mutable std::atomic<uint32_t> fruitless_suspensions_{0};  // in a row
-  // The tier comes last, so that it is destroyed first: its threads use all of the above.
-  std::unique_ptr<Tier> tier_;
+  // The store comes last, so that it is destroyed first: its threads use all of the above.
+  std::unique_ptr<Store> store_;
 };
 
 }  // namespace pkv

@@ -1,4 +1,4 @@
-// Takes blocks from the pools: free ones first, then cached ones, last those that the tier holds.
+// Takes blocks from the pools: free ones first, then cached ones, last those that the store holds.
 #include "engine/cache/reservation.h"
 
 #include <algorithm>
@@ -107,18 +107,18 @@ void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t wate
          who, llu(pages), cut.pages);
 }
 
-// Takes free blocks, then cached ones, and at last what the tier has yet to write: that is in no
+// Takes free blocks, then cached ones, and at last what the store has yet to write: that is in no
 // store and would have to be computed again. This is a loop because other threads may take what was
-// made free here, or pass what is evictable to the tier and back while this looks elsewhere. It
-// ends when the tier held nothing during a whole look that found too little.
+// made free here, or pass what is evictable to the store and back while this looks elsewhere. It
+// ends when the store held nothing during a whole look that found too little.
 size_t Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark) {
   std::optional<uint64_t> taken_before;
   for (;;) {
     const size_t lacking = reserve_free(counts, watermark);
     if (lacking == counts.size()) return lacking;
     if (make_free(cache_, lacking, with_watermark(counts, watermark))) continue;
-    if (cache_.tier() == nullptr) return lacking;
-    const uint64_t taken = cache_.tier()->give_way();
+    if (cache_.store() == nullptr) return lacking;
+    const uint64_t taken = cache_.store()->give_way();
     if (taken == taken_before) return lacking;
     taken_before = taken;
   }

@@ -7,7 +7,7 @@
 //   Eviction   what is removed                    Contents  the tree and all counts
 //
 // The index holds one reference to each of its blocks. Each block of a pool is free, pinned, in use
-// (referenced by a session, a snapshot, a step or the queue of a tier), or evictable:
+// (referenced by a session, a snapshot, a step or the queue of a store), or evictable:
 //   all = free + pinned or in use + evictable
 // So a step can take every block that is neither pinned nor in use.
 #pragma once

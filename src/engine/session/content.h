@@ -1,5 +1,5 @@
 // The tokens of one sequence and their K and V in all layer groups. This is a class of its own
-// because a session changes it, a snapshot keeps it and a tier writes it.
+// because a session changes it, a snapshot keeps it and a store writes it.
 #pragma once
 
 #include <span>

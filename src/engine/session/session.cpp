@@ -188,10 +188,10 @@ void Session::start_publishing() noexcept {
   publish(true);
 }
 
-// Passes all blocks to the tier, if there is one, which writes those that the prefix index has. The
-// session keeps a copy of the token ids. Without memory for that copy nothing is passed on.
+// Passes all blocks to the store, if there is one, which writes those that the prefix index has.
+// The session keeps a copy of the token ids. Without memory for that copy nothing is passed on.
 void Session::write_to_tier() noexcept {
-  if (cache().tier() == nullptr || !attributes_.publishes || content_.hold().depth() == 0) return;
+  if (cache().store() == nullptr || !attributes_.publishes || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
     rest.hold() =
@@ -200,7 +200,7 @@ void Session::write_to_tier() noexcept {
     rest.tokens() = content_.tokens();
     rest.set_forgotten_from(content_.forgotten_from());
     rest.swap(content_);
-    cache().tier()->write(std::move(rest));
+    cache().store()->write(std::move(rest));
   } catch (const std::bad_alloc&) {
     // The blocks stay in the index until they are evicted.
   }
@@ -272,7 +272,7 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
 uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
   prefix::Index& index = *cache().prefix();
-  if (cache().tier() != nullptr) cache().tier()->fetch(content_.hold().salt(), text);
+  if (cache().store() != nullptr) cache().store()->fetch(content_.hold().salt(), text);
   prefix::Index::Tail tail;
   reserve_ids(text.size());
   const uint32_t blocks =

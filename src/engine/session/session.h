@@ -18,7 +18,7 @@ namespace pkv {
 class Session {
  public:
   explicit Session(Content content, const Attributes& attributes = {});
-  // Aborts a step of its own, publishes what is new and passes the content to the tier.
+  // Aborts a step of its own, publishes what is new and passes the content to the store.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

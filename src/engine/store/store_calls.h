@@ -1,4 +1,4 @@
-// Calls the caller's store for the tier and counts failures. After a failure it does not call the
+// Calls the caller's pkv_store and counts failures. After a failure it does not call the
 // store for a while. Remembers the keys of items that were seen in the store.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <unordered_set>
 
 #include "base/logger.h"
-#include "engine/tier/block_keys.h"
+#include "engine/store/block_keys.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 // After a failure the store is down: calls return 0 at once, for a pause that doubles with each
 // failure in a row.
@@ -55,4 +55,4 @@ class StoreCalls {
   std::unordered_set<uint64_t> keys_;              // the first bytes of each
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

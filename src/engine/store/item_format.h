@@ -6,9 +6,9 @@
 #include <pagedkv/store.h>
 
 #include "engine/cache/cache.h"
-#include "engine/tier/block_keys.h"
+#include "engine/store/block_keys.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 pkv_store_item item_of(const ContentKey& key, void* data = nullptr, uint64_t size = 0);
 
@@ -61,4 +61,4 @@ class ItemFormat {
   size_t batch_positions_ = 1;
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -1,5 +1,5 @@
 // Keeps items as files below a directory, and deletes the least recently used when it is full.
-#include "engine/tier/directory.h"
+#include "engine/store/directory.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 #include "base/retry_on_eintr.h"
 #include "base/status.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 using os::fail_io;
 using os::retry_on_eintr;
@@ -354,4 +354,4 @@ pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable
   return store;
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

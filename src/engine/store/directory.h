@@ -23,7 +23,7 @@
 
 #include "base/files.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 class DirectoryStore {
  public:
@@ -82,4 +82,4 @@ class DirectoryStore {
 // bad_alloc.
 pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable);
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

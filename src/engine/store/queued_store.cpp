@@ -1,9 +1,9 @@
 // What concerns the queue, the writer and the reader together.
-#include "engine/tier/store_tier.h"
+#include "engine/store/queued_store.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
-StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
+QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
     : format_(cache, config),
       store_(*config.store, cache.logger()),
       max_wait_(config.wait_ms),
@@ -12,13 +12,13 @@ StoreTier::StoreTier(Cache& cache, const pkv_store_config& config)
       writer_(format_, store_, queue_),
       reader_(format_, store_) {}
 
-StoreTier::~StoreTier() {
+QueuedStore::~QueuedStore() {
   // Both threads are told before one is joined.
   queue_.stop();
   reader_.stop();
 }
 
-uint64_t StoreTier::give_way() noexcept {
+uint64_t QueuedStore::give_way() noexcept {
   const uint64_t taken = queue_.taken() + reader_.taken();
   // A content moves from the queue to the writer, so none is missed in this order.
   bool any = queue_.release();
@@ -33,7 +33,7 @@ uint64_t StoreTier::give_way() noexcept {
   return taken;
 }
 
-void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
+void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
   const Cache& cache = format_.cache();
   if (max_wait_.count() == 0 || store_.down() ||
       cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
@@ -42,7 +42,7 @@ void StoreTier::fetch(std::string_view salt, prefix::Tokens text) {
   reader_.wait(salt, text, std::chrono::steady_clock::now() + max_wait_);
 }
 
-pkv_store_stats StoreTier::stats() const {
+pkv_store_stats QueuedStore::stats() const {
   pkv_store_stats stats{};
   stats.struct_size = sizeof stats;
   stats.queued_blocks = queue_.unwritten();
@@ -54,7 +54,7 @@ pkv_store_stats StoreTier::stats() const {
   return stats;
 }
 
-void StoreTier::inspect(const std::function<void(std::span<const Content* const>)>& look) {
+void QueuedStore::inspect(const std::function<void(std::span<const Content* const>)>& look) {
   std::vector<const Content*> contents;
   const auto reading = reader_.freeze(contents);
   const auto writing = writer_.freeze(contents);
@@ -62,4 +62,4 @@ void StoreTier::inspect(const std::function<void(std::span<const Content* const>
   look(contents);
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

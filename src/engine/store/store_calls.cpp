@@ -1,5 +1,5 @@
 // Calls the functions of a pkv_store, pauses after a failure, and remembers keys.
-#include "engine/tier/store_calls.h"
+#include "engine/store/store_calls.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 namespace {
 
@@ -110,4 +110,4 @@ void StoreCalls::forget(const ContentKey& key) {
   keys_.erase(key_prefix(key));
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

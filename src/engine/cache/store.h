@@ -1,5 +1,5 @@
-// What a cache and its sessions need of the tier that keeps blocks in a pkv_store. StoreTier in
-// engine/tier implements it; the interface is here so that they need not know the rooms above them.
+// What a cache and its sessions need of the store below the cache. QueuedStore in engine/store
+// implements it; the interface is here so that they need not know the rooms above them.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ namespace pkv {
 
 class Content;
 
-class Tier {
+class Store {
  public:
-  virtual ~Tier() = default;
+  virtual ~Store() = default;
 
   // Queues the content of a session that ended or was suspended. The blocks of it that the prefix
   // index has are written to the store; the others are given back.
   virtual void write(Content content) noexcept = 0;
-  // Releases all contents that the tier holds, which makes their blocks free. A reservation calls
-  // this when evicting is not enough. Returns how many contents the tier had taken until then: if
-  // two calls return the same number, the tier had nothing to release in between.
+  // Releases all contents that the store holds, which makes their blocks free. A reservation calls
+  // this when evicting is not enough. Returns how many contents the store had taken until then: if
+  // two calls return the same number, the store had nothing to release in between.
   virtual uint64_t give_way() noexcept = 0;
   // Reads the blocks of a text that the index lacks, for a session that is about to match, and
   // waits for them as long as the store's config says. Throws bad_alloc.
   virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;
-  // Calls visit once with all contents that the tier holds. They do not change during the call.
+  // Calls visit once with all contents that the store holds. They do not change during the call.
   virtual void inspect(
       const std::function<void(std::span<const Content* const> contents)>& visit) = 0;
 };

@@ -1,5 +1,5 @@
 // Computes keys and sizes of items; packs, seals, opens and loads their values.
-#include "engine/tier/item_format.h"
+#include "engine/store/item_format.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "engine/file/pieces.h"
 #include "engine/file/tiles.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 namespace {
 
@@ -178,4 +178,4 @@ void ItemFormat::load(size_t g, const memory::Sequence& sequence, size_t positio
   });
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

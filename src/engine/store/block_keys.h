@@ -14,7 +14,7 @@
 #include "base/secret.h"
 #include "engine/file/format.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 using ContentKey = std::array<unsigned char, 32>;
 
@@ -38,4 +38,4 @@ class BlockKeys {
   ContentKey chain_;
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -1,11 +1,11 @@
 // Starts the thread, and lets others release its content between two steps.
-#include "engine/tier/worker.h"
+#include "engine/store/worker.h"
 
 #include <system_error>
 
 #include "base/status.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 Worker::~Worker() {
   if (thread_.joinable()) thread_.join();
@@ -47,4 +47,4 @@ std::unique_lock<std::mutex> Worker::freeze(std::vector<const Content*>& content
   return lock;
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

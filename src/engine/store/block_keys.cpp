@@ -1,5 +1,5 @@
 // Hashes with libsodium. In a build without it hash_model() throws, so no key is ever computed.
-#include "engine/tier/block_keys.h"
+#include "engine/store/block_keys.h"
 
 #if defined(PKV_WITH_SODIUM)
 #include <sodium.h>
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "engine/file/bytes.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 namespace {
 
@@ -67,4 +67,4 @@ ContentKey BlockKeys::key(uint32_t group) const noexcept {
   return extend(chain_, std::span<const uint32_t>(&group, 1));
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

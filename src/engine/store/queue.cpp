@@ -1,9 +1,9 @@
 // Passes contents from sessions to the writer.
-#include "engine/tier/queue.h"
+#include "engine/store/queue.h"
 
 #include <utility>
 
-namespace pkv::tier {
+namespace pkv::store {
 
 void Queue::push(Content content) {
   const uint64_t blocks = content.hold().depth();
@@ -83,4 +83,4 @@ std::unique_lock<std::mutex> Queue::freeze(std::vector<const Content*>& contents
   return lock;
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -4,12 +4,12 @@
 // Lock order: the writer takes a content from the queue while its own is locked.
 #pragma once
 
-#include "engine/tier/item_format.h"
-#include "engine/tier/queue.h"
-#include "engine/tier/store_calls.h"
-#include "engine/tier/worker.h"
+#include "engine/store/item_format.h"
+#include "engine/store/queue.h"
+#include "engine/store/store_calls.h"
+#include "engine/store/worker.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 class Writer {
  public:
@@ -42,4 +42,4 @@ class Writer {
   Worker worker_;  // comes last, so that its thread ends first
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -14,7 +14,7 @@
 
 #include "engine/session/content.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 class Queue {
  public:
@@ -58,4 +58,4 @@ class Queue {
   std::atomic<uint64_t> taken_{0}, dropped_{0};
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -1,5 +1,5 @@
 // Reads a text in batches, and adds each batch to the cache in slices.
-#include "engine/tier/reader.h"
+#include "engine/store/reader.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@
 #include "engine/cache/reservation.h"
 #include "engine/memory/coverage.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 namespace {
 
@@ -250,4 +250,4 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   return true;
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -1,4 +1,4 @@
-// A thread of the tier, and the content that it works on. The thread locks the content for short
+// A thread of the store, and the content that it works on. The thread locks the content for short
 // steps only, so that a thread that lacks blocks can release it between two of them.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "engine/session/content.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 class Worker {
  public:
@@ -46,4 +46,4 @@ class Worker {
   std::atomic<std::thread::id> id_{};  // set once the thread runs
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

@@ -1,26 +1,27 @@
-// The tier that keeps blocks in a pkv_store. A session that ends or is suspended passes its content
-// to the queue, and the writer puts the blocks into the store. When a text is requested, the reader
-// gets them back. Writer and reader have a thread each, so that no step waits for the store. If the
-// cache runs out of blocks nevertheless, give_way() releases all that the three hold.
+// The store of a cache: a pkv_store behind a queue. A session that ends or is suspended passes its
+// content to the queue, and the writer puts the blocks into the pkv_store. When a text is
+// requested, the reader gets them back. Writer and reader have a thread each, so that no step waits
+// for the store. If the cache runs out of blocks nevertheless, give_way() releases all that the
+// three hold.
 //
 // Lock order: reader, writer, queue. Each locks only itself, and calls only those after it.
 #pragma once
 
-#include "engine/tier/queue.h"
-#include "engine/tier/reader.h"
-#include "engine/tier/writer.h"
+#include "engine/store/queue.h"
+#include "engine/store/reader.h"
+#include "engine/store/writer.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
-class StoreTier final : public Tier {
+class QueuedStore final : public Store {
  public:
   // The config must have been checked and have the size of this build. Throws UNSUPPORTED, OVERFLOW
-  // or bad_alloc. The store stays the caller's to close until own_store().
-  StoreTier(Cache& cache, const pkv_store_config& config);
-  // Takes over the store, which is then closed with the tier.
+  // or bad_alloc. The pkv_store stays the caller's to close until own_store().
+  QueuedStore(Cache& cache, const pkv_store_config& config);
+  // Takes over the pkv_store, which is then closed with this object.
   void own_store() noexcept { store_.own(); }
   // Writes all queued content first.
-  ~StoreTier() override;
+  ~QueuedStore() override;
 
   void write(Content content) noexcept override { writer_.write(std::move(content)); }
   uint64_t give_way() noexcept override;
@@ -41,4 +42,4 @@ class StoreTier final : public Tier {
   Reader reader_;
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

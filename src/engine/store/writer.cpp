@@ -1,13 +1,13 @@
 // Writes contents batch by batch: asks the store which items it has, packs the others and puts
 // them.
-#include "engine/tier/writer.h"
+#include "engine/store/writer.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/os.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 void Writer::write(Content content) noexcept {
   const uint64_t blocks = content.hold().depth();
@@ -126,4 +126,4 @@ void Writer::report(pkv_store_stats& stats) const noexcept {
   stats.known_items = known_items_.load(std::memory_order_relaxed);
 }
 
-}  // namespace pkv::tier
+}  // namespace pkv::store

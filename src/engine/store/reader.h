@@ -2,7 +2,7 @@
 // the prefix index.
 //
 // Lock order: while its content is locked, the reader allocates blocks, which may call give_way()
-// of the tier. That locks the queue and the writer, but never the reader that called it. While the
+// of the store. That locks the queue and the writer, but never the reader that called it. While the
 // requests are locked, nothing else is.
 #pragma once
 
@@ -10,11 +10,11 @@
 #include <list>
 #include <string>
 
-#include "engine/tier/item_format.h"
-#include "engine/tier/store_calls.h"
-#include "engine/tier/worker.h"
+#include "engine/store/item_format.h"
+#include "engine/store/store_calls.h"
+#include "engine/store/worker.h"
 
-namespace pkv::tier {
+namespace pkv::store {
 
 class Reader {
  public:
@@ -88,4 +88,4 @@ class Reader {
   Worker worker_;  // comes last, so that its thread ends first
 };
 
-}  // namespace pkv::tier
+}  // namespace pkv::store
