@@ -3,15 +3,29 @@
 // guarded_close() for those in the table of a store.
 #pragma once
 
+#include <pthread.h>
+
 #include <cerrno>
 #include <exception>
 #include <new>
 
-#include "base/cancellation.h"
 #include "base/memory.h"
 #include "base/status.h"
 
 namespace pkv {
+
+// Holds off pthread_cancel() of this thread while it lives, so that a call is never cancelled
+// halfway.
+class WithoutCancellation {
+ public:
+  WithoutCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~WithoutCancellation() { pthread_setcancelstate(before_, nullptr); }
+  WithoutCancellation(const WithoutCancellation&) = delete;
+  WithoutCancellation& operator=(const WithoutCancellation&) = delete;
+
+ private:
+  int before_;
+};
 
 // Stores the error sentence of a failed call for this thread, and returns the status. Each library
 // defines it, together with the function that returns the sentence.
@@ -20,7 +34,7 @@ using KeepError = pkv_status (*)(pkv_status status, const char* sentence) noexce
 // Runs the body of an exported function. Turns exceptions into statuses and stores their sentences.
 template <class Body>
 pkv_status guarded(KeepError keep_error, const Body& body) noexcept {
-  const os::WithoutCancellation no_cancellation;
+  const WithoutCancellation no_cancellation;
   try {
     body();
     return PKV_OK;
@@ -40,7 +54,7 @@ pkv_status guarded(KeepError keep_error, const Body& body) noexcept {
 // Runs a function of a store's table, whose errors are negative errnos.
 template <class Body>
 int64_t guarded_call(const Body& body) noexcept {
-  const os::WithoutCancellation no_cancellation;
+  const WithoutCancellation no_cancellation;
   try {
     return body();
   } catch (const std::bad_alloc&) {
@@ -53,7 +67,7 @@ int64_t guarded_call(const Body& body) noexcept {
 // Deletes the object behind the `user` pointer of a store's table.
 template <class Object>
 void guarded_close(void* user) noexcept {
-  const os::WithoutCancellation no_cancellation;
+  const WithoutCancellation no_cancellation;
   delete static_cast<Object*>(user);
 }
 

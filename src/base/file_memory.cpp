@@ -13,7 +13,6 @@
 
 #include "base/checked.h"
 #include "base/file_replacement.h"
-#include "base/retry_on_eintr.h"
 
 namespace pkv::os {
 

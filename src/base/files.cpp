@@ -13,7 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/retry_on_eintr.h"
 #include "base/status.h"
 
 namespace pkv::os {

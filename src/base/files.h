@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,15 @@
 #include "base/status.h"
 
 namespace pkv::os {
+
+// Repeats a system call as long as a signal interrupts it (EINTR), and returns its result.
+template <class Call>
+auto retry_on_eintr(const Call& call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
 
 // An Error that keeps the errno its sentence was made from.
 struct IoError : Error {

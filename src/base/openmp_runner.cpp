@@ -9,8 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/first_process.h"
 #include "base/hooks.h"
+#include "base/os.h"
 #include "base/status.h"
 #include "base/task_list.h"
 
@@ -40,7 +40,7 @@ struct Region {
 // All runners share it: once found, the library stays loaded.
 constinit std::atomic<Parallel> parallel{nullptr};
 
-constinit FirstProcess openmp_user;
+constinit os::FirstProcess openmp_user;
 
 // `user` is the number of threads. A forked child has none of them: libgomp would wait for them.
 void run(void* user, size_t n, TaskFunction task, void* context) {

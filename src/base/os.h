@@ -4,6 +4,7 @@
 
 #include <pagedkv/cache.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -48,5 +49,20 @@ void process_barrier();
 // A number that rises by one in the child at each fork(). An object that was made in another epoch
 // was inherited from the parent.
 uint64_t fork_epoch();
+
+// Remembers the first process that used a dependency with threads. A forked child cannot use it:
+// the child does not have the threads, and they may have held locks at the fork.
+class FirstProcess {
+ public:
+  // Returns false if an ancestor of this process used the dependency before the fork.
+  bool claim() {
+    const uint64_t now = fork_epoch() + 1;
+    uint64_t before = 0;
+    return epoch_.compare_exchange_strong(before, now, std::memory_order_relaxed) || before == now;
+  }
+
+ private:
+  std::atomic<uint64_t> epoch_{0};  // the fork epoch of that process, plus 1; 0 while there is none
+};
 
 }  // namespace pkv::os

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 
-#include "base/first_process.h"
 #include "base/parallel.h"
 
 namespace pkv {
 
 namespace {
 
-constinit FirstProcess tbb_user;
+constinit os::FirstProcess tbb_user;
 
 class TbbArena final : public Workers::Arena {
  public:

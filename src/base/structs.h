@@ -1,4 +1,4 @@
-// Reading and filling the structs of the C interface that begin with struct_size.
+// Reading, checking and filling the structs of the C interface that begin with struct_size.
 #pragma once
 
 #include <cstring>
@@ -35,6 +35,11 @@ Struct read_struct(const Struct* from, const char* name) {
 template <class Struct>
 Struct read_optional(const Struct* from, const char* name) {
   return from == nullptr ? Struct{} : read_struct(from, name);
+}
+
+// Throws unless a field that switches something on is 0 or 1.
+inline void check_flag(uint32_t value, const char* name) {
+  if (value > 1) fail(PKV_INVALID_ARGUMENT, "%s is %u; it must be 0 or 1", name, value);
 }
 
 // Fills the caller's struct, whose struct_size the caller has set.

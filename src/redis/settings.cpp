@@ -10,7 +10,6 @@
 
 #include "base/status.h"
 #include "base/structs.h"
-#include "redis/numbers.h"
 
 namespace pkv::redis {
 
@@ -97,7 +96,7 @@ std::string_view parse_url(std::string_view url, Settings& settings, bool& tls) 
     constexpr uint32_t max_database = 1'000'000;
     const auto number = parse_number<uint32_t>(database.empty() ? "0" : database, 0, max_database);
     if (!number)
-      fail(PKV_INVALID_ARGUMENT, "servers: the database behind / is not a number from 0 to %u",
+      fail(PKV_INVALID_ARGUMENT, "servers: the database after / is not a number from 0 to %u",
            max_database);
     settings.database = *number;
     url = url.substr(0, slash);
@@ -113,10 +112,6 @@ void parse_addresses(std::string_view hosts, std::vector<Address>& servers) {
     servers.push_back(parse_address(hosts.substr(0, comma), servers.size() + 1));
     if (comma != std::string_view::npos) hosts.remove_prefix(comma + 1);
   }
-}
-
-void check_flag(uint32_t value, const char* name) {
-  if (value > 1) fail(PKV_INVALID_ARGUMENT, "%s is %u, not 0 or 1", name, value);
 }
 
 // Reads the TLS options. Options that would have no effect are refused, since the caller expects an
@@ -175,11 +170,11 @@ Settings read_settings(const pkv_redis_config* from) {
   settings.connect_later = config.connect_later == 1;
   settings.pipeline_bytes = config.pipeline_bytes != 0 ? config.pipeline_bytes : 8 << 20;
   if (settings.pipeline_bytes < min_pipeline_bytes || settings.pipeline_bytes > max_pipeline_bytes)
-    fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; %llu to %llu are possible",
+    fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; it must be %llu to %llu",
          llu(config.pipeline_bytes), llu(min_pipeline_bytes), llu(max_pipeline_bytes));
   settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "pagedkv:";
   if (settings.prefix.size() > max_prefix_bytes)
-    fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; at most %zu are possible",
+    fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; it must have at most %zu",
          settings.prefix.size(), max_prefix_bytes);
 
   check_flag(config.tls, "tls");

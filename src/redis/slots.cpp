@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "redis/numbers.h"
 #include "redis/reply.h"
 
 namespace pkv::redis {

@@ -1,8 +1,10 @@
 // Checks the config of a compute context, and keeps the default one.
 #include "engine/attention/compute.h"
 
+#include <atomic>
+#include <memory>
+
 #include "base/hooks.h"
-#include "base/lazy_singleton.h"
 #include "base/status.h"
 
 namespace pkv::attention {
@@ -37,9 +39,17 @@ pkv_compute_info Compute::info() const {
   return {sizeof(pkv_compute_info), workers_.threads(), kernels_.isa, 0};
 }
 
+// Made at its first use, and never destroyed, because a call may still use it while the process
+// ends. Without a lock, which would stay locked forever in a child that is forked while another
+// thread holds it: several threads may make one at once, and the first one to store its own wins.
 Compute& default_compute() {
   static constinit std::atomic<Compute*> place{nullptr};
-  return lazy_singleton(place, [] { return std::make_unique<Compute>(pkv_compute_config{}); });
+  if (Compute* const existing = place.load(std::memory_order_acquire)) return *existing;
+  auto made = std::make_unique<Compute>(pkv_compute_config{});
+  Compute* existing = nullptr;
+  if (!place.compare_exchange_strong(existing, made.get(), std::memory_order_acq_rel))
+    return *existing;
+  return *made.release();
 }
 
 }  // namespace pkv::attention

@@ -14,7 +14,6 @@
 
 #include "base/boundary.h"
 #include "base/file_replacement.h"
-#include "base/retry_on_eintr.h"
 #include "base/status.h"
 
 namespace pkv::store {
