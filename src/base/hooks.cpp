@@ -29,7 +29,7 @@ void check_runner(const pkv_runner* runner, uint32_t threads) {
 
 void check_threads(uint32_t threads) {
   if (threads > max_threads)
-    fail(PKV_INVALID_ARGUMENT, "threads is %u; at most %u are possible", threads, max_threads);
+    fail(PKV_INVALID_ARGUMENT, "threads is %u; it must be at most %u", threads, max_threads);
 }
 
 uint32_t count_threads(const pkv_runner* runner, uint32_t threads) {

@@ -63,8 +63,8 @@ void run_by_caller(TaskList& tasks, const pkv_runner& runner) {
     tasks.rethrow();
     if (call.done != n || call.misused)
       fail(PKV_INVALID_ARGUMENT, "the runner ran %zu tasks of %zu%s", call.done.load(), n,
-           call.misused ? ", and asked for one twice, for one that there is not, or on a worker "
-                          "that there is not"
+           call.misused ? ", and asked for a task twice, or for a task or a worker that does "
+                          "not exist"
                         : "");
   }
 }

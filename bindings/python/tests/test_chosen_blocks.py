@@ -184,7 +184,7 @@ def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> Non
     ("given", "message"),
     [
         ({"lists": blocks(BLOCKS, 1)}, "names block 13"),
-        ({"lists": blocks(4)}, "indices must rise"),
+        ({"lists": blocks(4)}, "ascending order"),
         ({"lists": blocks(4, 1), "top": 1}, "give one of the two"),
         ({"chosen": blocks(size=0)}, "top is 0"),
         ({"lists": blocks(4, 1), "together": True}, "together is 1, but top is 0"),
@@ -200,5 +200,5 @@ def test_what_does_not_fit_is_refused(batch: pagedkv.Batch, given: Any, message:
 
 def test_chosen_blocks_do_not_go_with_alibi(batch: pagedkv.Batch) -> None:
     params = AttentionParams(alibi_slopes=[1] * QUERY_HEADS, chosen_blocks=ChosenBlocks(1))
-    with pytest.raises(pagedkv.MisuseError, match="do not go together"):
+    with pytest.raises(pagedkv.MisuseError, match="cannot be combined"):
         batch.attend(0, Q, params=params)

@@ -49,7 +49,7 @@ def test_what_is_no_full_block_is_refused(
     _, session = cache_and_session
     with pytest.raises(pagedkv.MisuseError, match="block 6; the session has 6"):
         session.drop_blocks([6])
-    with pytest.raises(pagedkv.MisuseError, match="must rise"):
+    with pytest.raises(pagedkv.MisuseError, match="ascending order"):
         session.drop_blocks([1, 1])
     with pytest.raises(pagedkv.MisuseError):
         session.drop_blocks([1], group=1)

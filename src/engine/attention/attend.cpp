@@ -194,11 +194,11 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attenti
                       const pkv_tensor* out) {
   const kernels::KvView view = rows::check_view(kv);
   if (given.query_heads > max_heads)
-    fail(PKV_INVALID_ARGUMENT, "%u query heads; at most %u are possible", given.query_heads,
+    fail(PKV_INVALID_ARGUMENT, "query_heads is %u; it must be at most %u", given.query_heads,
          max_heads);
   if (given.query_heads == 0 || given.query_heads % kv.kv_heads != 0)
-    fail(PKV_INVALID_ARGUMENT, "%u query heads are no multiple of %u KV heads", given.query_heads,
-         kv.kv_heads);
+    fail(PKV_INVALID_ARGUMENT, "%u query heads are not a multiple of %u KV heads",
+         given.query_heads, kv.kv_heads);
   AttendCall call{};
   call.params = check_params(params, kv.kv_heads, kv.key_dim, {});
   if (call.params.top_blocks != 0)
@@ -219,11 +219,11 @@ void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
                   const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
                   const pkv_tensor* merged, float* merged_lse) {
   if (count == 0 || count > UINT32_MAX)
-    fail(PKV_INVALID_ARGUMENT, "%zu results to merge; 1 to 2^32 - 1 are possible", count);
+    fail(PKV_INVALID_ARGUMENT, "count is %zu; it must be 1 to 2^32 - 1", count);
   if (outs == nullptr || lse == nullptr)
     fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
   if (heads == 0 || heads > max_heads)
-    fail(PKV_INVALID_ARGUMENT, "%u heads; 1 to %u are possible", heads, max_heads);
+    fail(PKV_INVALID_ARGUMENT, "heads is %u; it must be 1 to %u", heads, max_heads);
   rows::check_dim(dim, "dim");
   checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
   std::vector<kernels::RowsView> views;

@@ -57,12 +57,11 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
          llu(chosen.list_size));
   if (chosen.chosen != nullptr && chosen.top == 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: chosen is what top chose, but top is 0");
-  if (chosen.together > 1)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is %u; it must be 0 or 1", chosen.together);
+  check_flag(chosen.together, "chosen_blocks: together");
   if (chosen.together != 0 && chosen.top == 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is 1, but top is 0");
   if (result.transform.alibi_slopes != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes do not go together");
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes cannot be combined");
   result.top_blocks = chosen.top;
   result.first_blocks = chosen.first;
   result.last_blocks = chosen.last;
@@ -76,7 +75,7 @@ void read_mass(const pkv_block_mass& given, AttendParams& result) {
   const pkv_block_mass mass = read_struct(&given, "block_mass");
   if (mass.masses == nullptr) fail(PKV_INVALID_ARGUMENT, "block_mass: masses is NULL");
   if (result.chooses())
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and block_mass do not go together");
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and block_mass cannot be combined");
   result.block_mass = mass.masses;
   result.block_mass_size = mass.size;
   result.block_mass_queries = mass.queries;
@@ -121,11 +120,10 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
   const pkv_attention_params params =
       given == nullptr ? pkv_attention_params{} : read_struct(given, "params");
   if (!std::isfinite(params.scale))
-    fail(PKV_INVALID_ARGUMENT, "scale is %g, not finite", static_cast<double>(params.scale));
-  if (params.bidirectional > 1)
-    fail(PKV_INVALID_ARGUMENT, "bidirectional is %u; it must be 0 or 1", params.bidirectional);
+    fail(PKV_INVALID_ARGUMENT, "scale is %g; it must be finite", static_cast<double>(params.scale));
+  check_flag(params.bidirectional, "bidirectional");
   if (!std::isfinite(params.softcap) || params.softcap < 0)
-    fail(PKV_INVALID_ARGUMENT, "softcap is %g; a finite number, 0 for none, is needed",
+    fail(PKV_INVALID_ARGUMENT, "softcap is %g; it must be finite, 0 for none",
          static_cast<double>(params.softcap));
   AttendParams result{};
   result.scale = params.scale != 0 ? params.scale : 1 / std::sqrt(static_cast<float>(key_dim));
@@ -149,7 +147,7 @@ constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 void check_words(const AttendCall& call, uint64_t rows) {
   const uint64_t words = call.params.mask_words;
   if (words > max_mask_words)
-    fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; at most 2^26 are of use", llu(words));
+    fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; it must be at most 2^26", llu(words));
   checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
   for (const rows::Sequence& sequence : call.sequences)
     if (ceil_div(sequence.queries, 64) > words)
@@ -190,7 +188,7 @@ void check_block_lists(const AttendCall& call, uint64_t rows) {
   for (const rows::Sequence& sequence : call.sequences) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen blocks need storage PAGED");
     if (sequence.positions != nullptr)
-      fail(PKV_INVALID_ARGUMENT, "chosen blocks and positions of queries do not go together");
+      fail(PKV_INVALID_ARGUMENT, "chosen blocks and positions of queries cannot be combined");
   }
 }
 

@@ -48,9 +48,9 @@ void ChosenBlocks::check_lists() const {
                  row, list[i], head, llu(blocks));
           if (i > 0 && list[i] <= list[i - 1])
             fail(PKV_INVALID_ARGUMENT,
-                 "block_lists: query %llu names block %u after %u for KV head %u; indices must "
-                 "rise",
-                 row, list[i], list[i - 1], head);
+                 "block_lists: block indices must be in ascending order: for query %llu and KV "
+                 "head %u index %zu is %u, after %u",
+                 row, head, i, list[i], list[i - 1]);
         }
       }
   }

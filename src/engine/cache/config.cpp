@@ -27,8 +27,8 @@ constexpr uint64_t max_buffer_bytes = uint64_t{1} << 36;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
   if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
-    fail(PKV_INVALID_ARGUMENT, "group %u: %s is %u; a multiple of 16 from 16 to %u is needed",
-         group, name, dim, kernels::max_dim);
+    fail(PKV_INVALID_ARGUMENT, "group %u: %s is %u; it must be a multiple of 16, 16 to %u", group,
+         name, dim, kernels::max_dim);
 }
 
 // Checks a group whose layers keep states.
@@ -48,10 +48,10 @@ memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, ui
          "must be 0",
          index);
   if (group.checkpoint_tokens % block_size != 0)
-    fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, no multiple of block_size %u",
+    fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, not a multiple of block_size %u",
          index, group.checkpoint_tokens, block_size);
   if (group.draft_tokens > max_draft_tokens)
-    fail(PKV_INVALID_ARGUMENT, "group %u: draft_tokens is %u; at most %u are possible", index,
+    fail(PKV_INVALID_ARGUMENT, "group %u: draft_tokens is %u; it must be at most %u", index,
          group.draft_tokens, max_draft_tokens);
   if (storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS keeps no states", index);
@@ -83,13 +83,13 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   shape.latent = group.latent != 0;
   if (group.checkpoint_tokens != 0 || group.draft_tokens != 0)
     fail(PKV_INVALID_ARGUMENT,
-         "group %u: checkpoint_tokens %u and draft_tokens %u are of groups with state_bytes", index,
-         group.checkpoint_tokens, group.draft_tokens);
+         "group %u: checkpoint_tokens %u and draft_tokens %u are for groups with state_bytes only",
+         index, group.checkpoint_tokens, group.draft_tokens);
   if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
-    fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; 1 to %u are possible",
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; there must be 1 to %u",
          index, shape.query_heads, shape.kv_heads, max_heads);
   if (shape.query_heads % shape.kv_heads != 0)
-    fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads are no multiple of %u KV heads", index,
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads are not a multiple of %u KV heads", index,
          shape.query_heads, shape.kv_heads);
   check_dim(shape.key_dim, "key_dim", index);
   check_dim(shape.value_dim, "value_dim", index);
@@ -115,7 +115,7 @@ std::vector<pkv_layer_group> list_groups(const pkv_cache_config& config) {
   if (config.groups == nullptr)
     fail(PKV_INVALID_ARGUMENT, "groups is NULL: the model has no layers");
   if (config.group_count > max_layers)
-    fail(PKV_INVALID_ARGUMENT, "%u groups; at most %u are possible", config.group_count,
+    fail(PKV_INVALID_ARGUMENT, "group_count is %u; it must be at most %u", config.group_count,
          max_layers);
   std::vector<pkv_layer_group> groups;
   for (uint32_t i = 0; i < std::max(config.group_count, 1u); i++)
@@ -188,21 +188,20 @@ void check_store(const pkv_store_config& config) {
   check_fingerprint(config.fingerprint, config.fingerprint_size);
   check_key(config.key, config.key_size);
   if (config.buffer_bytes > max_buffer_bytes)
-    fail(PKV_TOO_LARGE, "buffer_bytes is %llu; at most 2^36 are possible",
-         llu(config.buffer_bytes));
+    fail(PKV_TOO_LARGE, "buffer_bytes is %llu; it must be at most 2^36", llu(config.buffer_bytes));
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {
   check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LFU, "eviction");
   if (prefix.events > max_events)
-    fail(PKV_INVALID_ARGUMENT, "events is %u; at most %u are kept", prefix.events, max_events);
+    fail(PKV_INVALID_ARGUMENT, "events is %u; it must be at most %u", prefix.events, max_events);
 }
 
 }  // namespace
 
 void check_block_size(uint32_t block_size) {
   if (block_size < 16 || block_size > memory::max_block_size || block_size % 16 != 0)
-    fail(PKV_INVALID_ARGUMENT, "block_size is %u; a multiple of 16 from 16 to %u is needed",
+    fail(PKV_INVALID_ARGUMENT, "block_size is %u; it must be a multiple of 16, 16 to %u",
          block_size, memory::max_block_size);
 }
 
@@ -238,10 +237,8 @@ std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
 void check_options(const pkv_cache_config& config) {
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   check_block_size(config.block_size);
-  if (config.shared_memory > 1)
-    fail(PKV_INVALID_ARGUMENT, "shared_memory is %u; it must be 0 or 1", config.shared_memory);
-  if (config.prefault > 1)
-    fail(PKV_INVALID_ARGUMENT, "prefault is %u; it must be 0 or 1", config.prefault);
+  check_flag(config.shared_memory, "shared_memory");
+  check_flag(config.prefault, "prefault");
   if (config.memory_directory != nullptr) {
     if (config.memory_directory[0] == '\0')
       fail(PKV_INVALID_ARGUMENT, "memory_directory is an empty string: a path of 0 bytes");
@@ -263,7 +260,7 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
   for (size_t g = 0; g < given.size(); g++) {
     const auto index = static_cast<unsigned>(g);
     if (given[g].layers == 0 || given[g].layers > max_layers)
-      fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; 1 to %u are possible", index,
+      fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; there must be 1 to %u", index,
            given[g].layers, max_layers);
     const memory::Shape shape =
         given[g].state_bytes != 0
@@ -321,7 +318,7 @@ void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
     const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;
     if (blocks == 0) fail(PKV_INVALID_ARGUMENT, "no capacity is given: set blocks or memory_bytes");
     if (blocks > max_blocks)
-      fail(PKV_TOO_LARGE, "%llu blocks in group %zu; at most %u are possible", llu(blocks), g,
+      fail(PKV_TOO_LARGE, "%llu blocks in group %zu; there can be at most %u", llu(blocks), g,
            max_blocks);
     check_watermark(config.watermark, blocks, g);
     result.groups[g].blocks = static_cast<uint32_t>(blocks);

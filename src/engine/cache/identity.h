@@ -19,7 +19,7 @@ inline std::span<const unsigned char> check_bytes(const void* bytes, uint64_t si
   if (bytes == nullptr && size > 0)
     fail(PKV_INVALID_ARGUMENT, "%s is NULL for %llu bytes", name, llu(size));
   if (size > max_size)
-    fail(PKV_TOO_LARGE, "a %s of %llu bytes; at most %llu are possible", name, llu(size),
+    fail(PKV_TOO_LARGE, "a %s of %llu bytes; it must have at most %llu", name, llu(size),
          llu(max_size));
   return {static_cast<const unsigned char*>(bytes), static_cast<size_t>(size)};
 }
@@ -33,7 +33,7 @@ inline std::span<const unsigned char> check_fingerprint(const void* bytes, uint6
 // that is too short.
 inline std::span<const unsigned char> check_key(const void* bytes, uint64_t size) {
   if (bytes != nullptr && size < min_key_size)
-    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; at least %llu are needed", llu(size),
+    fail(PKV_INVALID_ARGUMENT, "a key of %llu bytes; it must have at least %llu", llu(size),
          llu(min_key_size));
   return check_bytes(bytes, size, max_key_size, "key");
 }

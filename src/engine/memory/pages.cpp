@@ -73,7 +73,7 @@ PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes) 
   const uint32_t most = *std::max_element(cut.per_page.begin(), cut.per_page.end());
   if (pages > INT32_MAX / most)
     fail(PKV_TOO_LARGE,
-         "memory_bytes is %llu: %llu pages of %u blocks; at most %d blocks are possible",
+         "memory_bytes is %llu: %llu pages of %u blocks; there can be at most %d blocks",
          llu(memory_bytes), llu(pages), most, INT32_MAX);
   cut.pages = static_cast<uint32_t>(pages);
   return std::move(best.cut);

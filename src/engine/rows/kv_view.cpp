@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/status.h"
+#include "base/structs.h"
 #include "engine/memory/layout.h"
 #include "engine/memory/rotation.h"
 #include "kernels/kernels.h"
@@ -15,7 +16,7 @@ namespace pkv::rows {
 
 void check_dim(uint32_t dim, const char* name) {
   if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
-    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; a multiple of 16 from 16 to %u is needed", name, dim,
+    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; it must be a multiple of 16, 16 to %u", name, dim,
          kernels::max_dim);
 }
 
@@ -57,10 +58,9 @@ pkv_dtype check_shape(const pkv_kv_view& kv) {
     fail(PKV_INVALID_ARGUMENT, "kv: unknown layout %d", static_cast<int>(kv.layout));
   if (kv.block_size == 0 ||
       (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % kernels::tile_tokens != 0))
-    fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; %s is needed", kv.block_size,
+    fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; it must be %s", kv.block_size,
          kv.layout == PKV_LAYOUT_PACKED ? "a multiple of 16" : "1 or more");
-  if (kv.kv_heads == 0 || kv.blocks == 0)
-    fail(PKV_INVALID_ARGUMENT, "kv: no KV heads, or no blocks");
+  if (kv.kv_heads == 0 || kv.blocks == 0) fail(PKV_INVALID_ARGUMENT, "kv: kv_heads or blocks is 0");
   check_dim(kv.key_dim, "key_dim");
   check_dim(kv.value_dim, "value_dim");
   if (kv.reserved != 0) fail(PKV_INVALID_ARGUMENT, "kv: reserved is %u, not 0", kv.reserved);
@@ -158,7 +158,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, u
   pkv_kv_view kv = given;
   if (kv.value_dim == 0) kv.value_dim = kv.key_dim;
   const pkv_dtype value_dtype = check_shape(kv);
-  if (latent > 1) fail(PKV_INVALID_ARGUMENT, "latent is %u; it must be 0 or 1", latent);
+  check_flag(latent, "latent");
   if (latent != 0) check_latent(kv, value_dtype);
   check_rotation(kv, latent != 0);
   memory::Shape shape{};

@@ -85,12 +85,12 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
       fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
            entry.count);
     if (i > 0 && kept[i] <= kept[i - 1])
-      fail(PKV_INVALID_ARGUMENT,
-           "kept[%zu] is %u after %u; each index must be larger than the one before", i, kept[i],
-           kept[i - 1]);
+      fail(PKV_INVALID_ARGUMENT, "kept must be in ascending order: kept[%zu] is %u, after %u", i,
+           kept[i], kept[i - 1]);
   }
   if (entry.accepted)
-    fail(PKV_INVALID_ARGUMENT, "accept: a second time for session %zu of the batch", index);
+    fail(PKV_INVALID_ARGUMENT,
+         "accept: the tokens of session %zu of the batch were accepted already", index);
   check_states_kept(entry, kept);
   Accepted accepted{{kept.begin(), kept.end()}, std::vector<int32_t>(kept.size())};
   for (uint32_t layer = 0; layer < written_.size(); layer++) {

@@ -414,8 +414,9 @@ void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) cons
       fail(PKV_OUT_OF_RANGE, "drop_blocks: block %u; the session has %llu full ones", entries[i],
            llu(full));
     if (i > 0 && entries[i] <= entries[i - 1])
-      fail(PKV_INVALID_ARGUMENT, "drop_blocks: block %u after %u; indices must rise", entries[i],
-           entries[i - 1]);
+      fail(PKV_INVALID_ARGUMENT,
+           "drop_blocks: block indices must be in ascending order: index %zu is %u, after %u", i,
+           entries[i], entries[i - 1]);
   }
 }
 
