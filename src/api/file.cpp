@@ -126,7 +126,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
     pkv_file_info info{};
     info.version = file::format_version;
-    info.bytes = opening.bytes;
+    info.bytes = file::file_bytes(opening.reader.header());
     info.kv_bytes = opening.sizes.kv;
     info.sessions = tables.sessions.size();
     for (const file::SavedSession& session : tables.sessions) info.tokens += session.length;
@@ -140,7 +140,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     info.groups = static_cast<uint32_t>(tables.groups.size());
     for (const file::SavedGroup& group : tables.groups) info.layers += group.shape.layers;
     info.has_kv = tables.has_kv ? 1 : 0;
-    info.authenticated = opening.header.encrypted ? 1 : 0;
+    info.authenticated = opening.reader.header().encrypted ? 1 : 0;
     info.fingerprint_size = static_cast<uint32_t>(tables.fingerprint.size());
     std::copy(tables.fingerprint.begin(), tables.fingerprint.end(), info.fingerprint);
     fill_struct(out, info, "out");

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -18,19 +19,33 @@ static_assert(std::endian::native == std::endian::little,
 
 class ByteWriter {
  public:
-  template <class Number>
-  void put(Number number) {
-    put_all(std::span<const Number>(&number, 1));
+  // Appends numbers, or structs and arrays of numbers, each with as many bytes as its type has.
+  template <class... Values>
+  void put(const Values&... values) {
+    static_assert((std::has_unique_object_representations_v<Values> && ...), "there is padding");
+    (append(&values, sizeof values), ...);
   }
-  template <class Number>
-  void put_all(std::span<const Number> numbers) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + numbers.size_bytes());
-    if (!numbers.empty()) std::memcpy(bytes_.data() + at, numbers.data(), numbers.size_bytes());
+  // Appends the elements of a vector, a span or a string.
+  template <class List>
+  void put_all(const List& list) {
+    append(std::data(list), std::size(list) * sizeof *std::data(list));
   }
-  std::span<const unsigned char> bytes() const { return bytes_; }
+  // Appends the number of elements, then the elements.
+  template <class Count, class List>
+  void put_list(const List& list) {
+    put(static_cast<Count>(std::size(list)));
+    put_all(list);
+  }
+  const std::vector<unsigned char>& bytes() const { return bytes_; }
+  std::vector<unsigned char> take() { return std::move(bytes_); }
 
  private:
+  void append(const void* from, size_t size) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + size);
+    if (size > 0) std::memcpy(bytes_.data() + at, from, size);
+  }
+
   std::vector<unsigned char> bytes_;
 };
 
@@ -38,29 +53,33 @@ class ByteWriter {
 class ByteReader {
  public:
   explicit ByteReader(std::span<const unsigned char> bytes) : rest_(bytes) {}
-  size_t left() const { return rest_.size(); }
+  std::span<const unsigned char> rest() const { return rest_; }
 
+  // Reads what put() wrote.
+  template <class... Values>
+  void read(Values&... values) {
+    (std::memcpy(&values, take(sizeof values), sizeof values), ...);
+  }
   template <class Number>
   Number get() {
     Number number;
-    std::memcpy(&number, take(sizeof number), sizeof number);
+    read(number);
     return number;
   }
-  template <class Number>
-  std::vector<Number> get_all(uint64_t count) {
-    check_count(count, sizeof(Number));
-    std::vector<Number> numbers(static_cast<size_t>(count));
-    const size_t bytes = numbers.size() * sizeof(Number);
-    if (bytes > 0) std::memcpy(numbers.data(), take(bytes), bytes);
-    return numbers;
+  // Reads this many elements into a vector or a string.
+  template <class List>
+  void read_all(List& list, uint64_t count) {
+    check_count(count, sizeof *list.data());
+    list.resize(static_cast<size_t>(count));
+    const size_t bytes = list.size() * sizeof *list.data();
+    if (bytes > 0) std::memcpy(list.data(), take(bytes), bytes);
   }
   // Reads how many entries follow. Throws CORRUPT if that many entries of at least min_bytes_each
   // bytes cannot follow, so a caller may reserve memory for them.
-  template <class Number>
   size_t get_count(size_t min_bytes_each) {
-    const Number count = get<Number>();
+    const uint32_t count = get<uint32_t>();
     check_count(count, min_bytes_each);
-    return static_cast<size_t>(count);
+    return count;
   }
 
  private:

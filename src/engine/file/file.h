@@ -1,14 +1,18 @@
 // Saves sessions, snapshots and the prefix index to a file, loads them, and lists what a file
-// contains. The API uses this directory only through this header. Saving first freezes the
-// sequences. Loading builds everything separately and makes it visible only when it is complete.
+// contains. The API uses this directory only through this header.
+//
+// A save (save.cpp) freezes the sequences, builds the tables from their chains (chains.h), and puts
+// tables and tiles (tiles.h) into the body, which a FileWriter (pieces.h) cuts into pieces with
+// tags (sealer.h) and passes to a stream (streams.h). A load (open.cpp, load_plan.h, load.cpp)
+// reads and checks the tables, plans which blocks each text gets, and only then takes blocks and
+// reads tiles. Its sessions become visible when all of it is complete.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "engine/file/body.h"
-#include "engine/file/format.h"
+#include "engine/file/pieces.h"
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
 
@@ -18,6 +22,7 @@ struct Options {
   std::span<const unsigned char> fingerprint, key;
   bool prefix_index = false;
   bool trust_salts = false;  // accept the salts of a file that was saved without a key
+  bool durable = true;       // a save returns only when the file and its name are on disk
 };
 
 // One sequence to save. Paged sequences are forked, which shares their blocks. Contiguous ones are
@@ -69,21 +74,15 @@ class LoadedSessions {
   std::vector<bool> publishes_;
 };
 
-// The header and the tables of a file, which come before its keys and values.
+// What comes before the keys and values of a file.
 struct OpenedFile {
-  // Reads and checks them. Throws CORRUPT, VERSION, MISMATCH, UNSUPPORTED, IO or bad_alloc.
+  // Reads and checks it. Throws CORRUPT, VERSION, MISMATCH, UNSUPPORTED, IO or bad_alloc.
   OpenedFile(const Options& options, Source& source);
   // Throws MISMATCH if the file has another fingerprint.
   void check_fingerprint(std::span<const unsigned char> expected) const;
-  Header header;
+  FileReader reader;  // stands at the beginning of keys and values
   Sizes sizes;
   Tables tables;
-  uint64_t bytes;     // size of the whole file
-  BodyReader reader;  // stands at the beginning of keys and values
-
- private:
-  struct CheckedHeader;
-  OpenedFile(CheckedHeader checked, Source& source);
 };
 
 }  // namespace pkv::file

@@ -35,16 +35,11 @@ Header make_header(uint64_t body_bytes, bool encrypted) {
   return header;
 }
 
-HeaderBytes encode(const Header& header) {
+std::vector<unsigned char> encode(const Header& header) {
   ByteWriter out;
-  out.put_all(std::span<const unsigned char>(magic));
-  out.put(format_version);
-  out.put(header.encrypted ? flag_encrypted : uint32_t{0});
-  out.put(header.body_bytes);
-  out.put_all(std::span<const unsigned char>(header.random));
-  HeaderBytes bytes;
-  std::copy(out.bytes().begin(), out.bytes().end(), bytes.begin());
-  return bytes;
+  out.put(magic, format_version, header.encrypted ? flag_encrypted : uint32_t{0}, header.body_bytes,
+          header.random);
+  return out.take();
 }
 
 namespace {
@@ -61,25 +56,27 @@ Header parse_header(std::span<const unsigned char> bytes) {
   if (bytes.size() < magic.size() || !std::equal(magic.begin(), magic.end(), bytes.begin()))
     fail(PKV_CORRUPT, "this is not a pagedkv file");
   ByteReader in(bytes.subspan(magic.size()));
-  const uint32_t version = in.get<uint32_t>(), flags = in.get<uint32_t>();
+  uint32_t version, flags;
+  in.read(version, flags);
   if (version != format_version)
     fail(PKV_VERSION, "the file has format version %u; this library knows %u", version,
          format_version);
   if (flags > flag_encrypted) fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
-  Header header{in.get<uint64_t>(), flags == flag_encrypted};
-  const std::vector<unsigned char> random = in.get_all<unsigned char>(header.random.size());
-  std::copy(random.begin(), random.end(), header.random.begin());
+  Header header;
+  header.encrypted = flags == flag_encrypted;
+  in.read(header.body_bytes, header.random);
   if (header.body_bytes > max_body_bytes || header.body_bytes < sizes_bytes)
     fail(PKV_CORRUPT, "the header of the file gives %llu bytes", llu(header.body_bytes));
-  if (!header.encrypted && !all_zero(random))
+  if (!header.encrypted && !all_zero(header.random))
     fail(PKV_CORRUPT, "reserved bytes of the header are set");
   return header;
 }
 
-SizesBytes encode(const Sizes& sizes) {
-  SizesBytes bytes{};
-  const uint64_t parts[] = {sizes.tables, sizes.kv, sizes.lengths};
-  std::memcpy(bytes.data(), parts, sizeof parts);
+std::vector<unsigned char> encode(const Sizes& sizes) {
+  ByteWriter out;
+  out.put(sizes.tables, sizes.kv, sizes.lengths);
+  std::vector<unsigned char> bytes = out.take();
+  bytes.resize(sizes_bytes);
   return bytes;
 }
 
@@ -89,7 +86,7 @@ Sizes parse_sizes(std::span<const unsigned char> bytes, const Header& header) {
   for (uint64_t* const part : {&sizes.tables, &sizes.kv, &sizes.lengths})
     if ((*part = in.get<uint64_t>()) > max_body_bytes)
       fail(PKV_CORRUPT, "the header of the file gives more bytes than any file has");
-  if (!all_zero(bytes.last(in.left()))) fail(PKV_CORRUPT, "reserved bytes of the sizes are set");
+  if (!all_zero(in.rest())) fail(PKV_CORRUPT, "reserved bytes of the sizes are set");
   if (sizes.body() != header.body_bytes)
     fail(PKV_CORRUPT, "the sizes in the file are not those of its header");
   return sizes;
@@ -126,59 +123,42 @@ void put_group(ByteWriter& out, const SavedGroup& group) {
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
         shape.sinks, uint32_t{shape.latent}, static_cast<uint32_t>(rotations.kind)})
     out.put(number);
-  for (size_t half = 0; half < 2; half++)
-    out.put(rotations.matrices ? rotations.matrices->digest[half] : uint64_t{0});
-  out.put(shape.state_bytes);
-  out.put_all(std::span<const uint32_t>(group.layers));
+  out.put(rotations.matrices ? rotations.matrices->digest : std::array<uint64_t, 2>{},
+          shape.state_bytes);
+  out.put_all(group.layers);
 }
 
 std::vector<unsigned char> encode(const Tables& tables) {
   ByteWriter out;
-  out.put(tables.block_size);
-  out.put(uint32_t{tables.has_kv});
-  out.put(static_cast<uint32_t>(tables.fingerprint.size()));
-  out.put_all(std::span<const unsigned char>(tables.fingerprint));
-  out.put(static_cast<uint32_t>(tables.groups.size()));
+  const auto put_count = [&](const auto& list) { out.put(static_cast<uint32_t>(list.size())); };
+  out.put(tables.block_size, uint32_t{tables.has_kv});
+  out.put_list<uint32_t>(tables.fingerprint);
+  put_count(tables.groups);
   for (const SavedGroup& group : tables.groups) put_group(out, group);
-  out.put(static_cast<uint32_t>(tables.salts.size()));
-  for (const std::string& salt : tables.salts) {
-    out.put(static_cast<uint32_t>(salt.size()));
-    out.put_all(std::span<const char>(salt));
-  }
-  out.put(static_cast<uint32_t>(tables.chains.size()));
+  put_count(tables.salts);
+  for (const std::string& salt : tables.salts) out.put_list<uint32_t>(salt);
+  put_count(tables.chains);
   for (const Chain& chain : tables.chains) {
     out.put(chain.parent);
-    out.put(static_cast<uint32_t>(chain.tokens.size()));
-    out.put_all(std::span<const unsigned char>(chain.has_kv));
-    out.put_all(std::span<const int32_t>(chain.tokens));
+    put_count(chain.tokens);
+    out.put_all(chain.has_kv);
+    out.put_all(chain.tokens);
   }
-  out.put(static_cast<uint32_t>(tables.sessions.size()));
+  put_count(tables.sessions);
   for (const SavedSession& session : tables.sessions) {
-    out.put(session.label);
-    out.put(session.length);
-    out.put(session.chain);
-    out.put(session.salt);
-    out.put(session.priority);
-    out.put(session.flags);
-    out.put(session.retention);
-    out.put_all(std::span<const uint64_t>(session.kept_from));
-    out.put(static_cast<uint64_t>(session.remembered.size()));
-    out.put_all(std::span<const int32_t>(session.remembered));
+    out.put(session.label, session.length, session.chain, session.salt, session.priority,
+            session.flags, session.retention);
+    out.put_all(session.kept_from);
+    out.put_list<uint64_t>(session.remembered);
     out.put(session.forgotten_from);
-    for (const std::vector<DroppedRun>& runs : session.dropped) {
-      out.put(static_cast<uint32_t>(runs.size()));
-      for (const DroppedRun& run : runs) out.put(run.begin), out.put(run.end);
-    }
+    for (const std::vector<DroppedRun>& runs : session.dropped) out.put_list<uint32_t>(runs);
   }
-  out.put(static_cast<uint32_t>(tables.entries.size()));
-  for (const SavedEntry& entry : tables.entries) {
-    out.put(entry.salt);
-    out.put(entry.chain);
-    out.put(entry.length);
-    out.put(entry.retention);
-  }
-  while (out.bytes().size() % table_alignment != 0) out.put(uint8_t{0});
-  return {out.bytes().begin(), out.bytes().end()};
+  put_count(tables.entries);
+  for (const SavedEntry& entry : tables.entries)
+    out.put(entry.salt, entry.chain, entry.length, entry.retention);
+  std::vector<unsigned char> bytes = out.take();
+  bytes.resize(round_up(bytes.size(), table_alignment));
+  return bytes;
 }
 
 namespace {
@@ -186,7 +166,7 @@ namespace {
 uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* what) {
   const uint32_t number = in.get<uint32_t>();
   if (number < min || number > max)
-    fail(PKV_CORRUPT, "the tables of the file: %s is %u; %u to %u are possible", what, number, min,
+    fail(PKV_CORRUPT, "the tables of the file: %s is %u; it must be %u to %u", what, number, min,
          max);
   return number;
 }
@@ -196,7 +176,7 @@ uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retenti
 memory::Rotations get_rotation(ByteReader& in, uint32_t last_kind) {
   const auto kind = static_cast<pkv_rotation>(get_limited(in, 0, last_kind, "a rotation"));
   auto matrices = std::make_shared<memory::RotationMatrices>();
-  for (uint64_t& half : matrices->digest) half = in.get<uint64_t>();
+  in.read(matrices->digest);
   if (kind == PKV_ROTATION_MATRIX) return {kind, std::move(matrices)};
   if ((matrices->digest[0] | matrices->digest[1]) != 0)
     fail(PKV_CORRUPT, "a group of the file has a digest of matrices, and no matrices");
@@ -227,24 +207,26 @@ SavedGroup get_group(ByteReader& in) {
   if ((shape.state_bytes != 0) != states)
     fail(PKV_CORRUPT, "a group of the file has %s heads %s states", states ? "neither" : "both",
          states ? "nor" : "and");
-  return {shape, in.get_all<uint32_t>(shape.layers)};
+  SavedGroup group{shape, {}};
+  in.read_all(group.layers, shape.layers);
+  return group;
 }
 
 Chain get_chain(ByteReader& in, const Tables& tables) {
   Chain chain;
   chain.parent = in.get<uint32_t>();
   const uint32_t tokens = get_limited(in, 1, UINT32_MAX, "the tokens of a chain");
-  chain.has_kv = in.get_all<unsigned char>(tables.groups.size());
+  in.read_all(chain.has_kv, tables.groups.size());
   if (std::any_of(chain.has_kv.begin(), chain.has_kv.end(),
                   [](unsigned char has_kv) { return has_kv > 1; }))
-    fail(PKV_CORRUPT, "what a chain holds is not 0 or 1");
-  chain.tokens = in.get_all<int32_t>(tokens);
+    fail(PKV_CORRUPT, "a flag of a chain is not 0 or 1");
+  in.read_all(chain.tokens, tokens);
   if (chain.parent == none) return chain;
   if (chain.parent >= tables.chains.size())
     fail(PKV_CORRUPT, "chain %zu follows chain %u", tables.chains.size(), chain.parent);
   const Chain& parent = tables.chains[chain.parent];
   if (parent.tokens.size() % tables.chain_unit() != 0)
-    fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are no whole tiles",
+    fail(PKV_CORRUPT, "chain %zu follows %zu tokens, which are not whole tiles",
          tables.chains.size(), parent.tokens.size());
   chain.start = parent.end();
   return chain;
@@ -265,19 +247,19 @@ void check_salt(const Tables& tables, uint32_t salt) {
     fail(PKV_CORRUPT, "salt %u; the file has %zu", salt, tables.salts.size());
 }
 
-// Reads the runs of a session that were dropped in one group: whole blocks, in rising order, apart.
+// Reads the runs that a session dropped in one group: whole blocks, in ascending order, not
+// adjacent.
 std::vector<DroppedRun> get_dropped(ByteReader& in, const Tables& tables,
                                     const SavedSession& session) {
-  std::vector<DroppedRun> runs(in.get_count<uint32_t>(2 * sizeof(uint64_t)));
+  std::vector<DroppedRun> runs;
+  in.read_all(runs, in.get<uint32_t>());
   const uint64_t length = session.length;
   uint64_t first = session.forgotten_from;
-  for (DroppedRun& run : runs) {
-    run.begin = in.get<uint64_t>();
-    run.end = in.get<uint64_t>();
+  for (const DroppedRun& run : runs) {
     if (run.begin < first || run.end <= run.begin || run.end > length ||
         run.begin % tables.block_size != 0 || run.end % tables.block_size != 0)
-      fail(PKV_CORRUPT, "a session of %llu tokens dropped those from %llu to %llu", llu(length),
-           llu(run.begin), llu(run.end));
+      fail(PKV_CORRUPT, "a session of %llu tokens cannot have dropped tokens %llu to %llu",
+           llu(length), llu(run.begin), llu(run.end));
     first = run.end + 1;
   }
   return runs;
@@ -285,20 +267,16 @@ std::vector<DroppedRun> get_dropped(ByteReader& in, const Tables& tables,
 
 SavedSession get_session(ByteReader& in, const Tables& tables) {
   SavedSession session;
-  session.label = in.get<uint64_t>();
-  session.length = in.get<uint64_t>();
-  session.chain = in.get<uint32_t>();
-  session.salt = in.get<uint32_t>();
-  session.priority = in.get<int32_t>();
+  in.read(session.label, session.length, session.chain, session.salt, session.priority);
   session.flags = get_limited(in, 0, saved_flags, "the flags of a session");
   session.retention = get_retention(in);
-  session.kept_from = in.get_all<uint64_t>(tables.groups.size());
-  session.remembered = in.get_all<int32_t>(in.get<uint64_t>());
-  session.forgotten_from = in.get<uint64_t>();
+  in.read_all(session.kept_from, tables.groups.size());
+  in.read_all(session.remembered, in.get<uint64_t>());
+  in.read(session.forgotten_from);
   if (session.forgotten_from != UINT64_MAX &&
       (session.forgotten_from >= session.length || session.forgotten_from % tables.block_size != 0))
-    fail(PKV_CORRUPT, "a session of %llu tokens dropped some from %llu on", llu(session.length),
-         llu(session.forgotten_from));
+    fail(PKV_CORRUPT, "a session of %llu tokens cannot have dropped tokens from %llu on",
+         llu(session.length), llu(session.forgotten_from));
   for (size_t g = 0; g < tables.groups.size(); g++)
     session.dropped.push_back(get_dropped(in, tables, session));
   check_end(tables, session.chain, session.length);
@@ -306,7 +284,7 @@ SavedSession get_session(ByteReader& in, const Tables& tables) {
   if ((session.flags & saved_suspended) != 0
           ? session.length > 0
           : !session.remembered.empty() && session.remembered.size() <= session.length)
-    fail(PKV_CORRUPT, "a session of %llu tokens remembers %zu", llu(session.length),
+    fail(PKV_CORRUPT, "a session of %llu tokens cannot remember %zu", llu(session.length),
          session.remembered.size());
   return session;
 }
@@ -321,33 +299,27 @@ Tables parse_tables(std::span<const unsigned char> bytes) {
   if (tables.block_size % kernels::tile_tokens != 0)
     fail(PKV_CORRUPT, "the block size is %u", tables.block_size);
   tables.has_kv = get_limited(in, 0, 1, "storage") != 0;
-  tables.fingerprint =
-      in.get_all<unsigned char>(get_limited(in, 0, 64, "the size of the fingerprint"));
-  tables.groups.resize(in.get_count<uint32_t>(8 * sizeof(uint64_t)));
+  in.read_all(tables.fingerprint, get_limited(in, 0, 64, "the size of the fingerprint"));
+  tables.groups.resize(in.get_count(8 * sizeof(uint64_t)));
   for (SavedGroup& group : tables.groups) group = get_group(in);
-  tables.salts.resize(in.get_count<uint32_t>(sizeof(uint32_t)));
-  for (std::string& salt : tables.salts) {
-    const std::vector<char> text = in.get_all<char>(get_limited(in, 0, 256, "the size of a salt"));
-    salt.assign(text.begin(), text.end());
-  }
-  const size_t chains = in.get_count<uint32_t>(3 * sizeof(uint32_t));
+  tables.salts.resize(in.get_count(sizeof(uint32_t)));
+  for (std::string& salt : tables.salts)
+    in.read_all(salt, get_limited(in, 0, 256, "the size of a salt"));
+  const size_t chains = in.get_count(3 * sizeof(uint32_t));
   tables.chains.reserve(chains);
   for (size_t i = 0; i < chains; i++) tables.chains.push_back(get_chain(in, tables));
-  const size_t sessions = in.get_count<uint32_t>(6 * sizeof(uint64_t));
+  const size_t sessions = in.get_count(6 * sizeof(uint64_t));
   tables.sessions.reserve(sessions);
   for (size_t i = 0; i < sessions; i++) tables.sessions.push_back(get_session(in, tables));
-  tables.entries.resize(in.get_count<uint32_t>(2 * sizeof(uint64_t)));
+  tables.entries.resize(in.get_count(2 * sizeof(uint64_t)));
   for (SavedEntry& entry : tables.entries) {
-    entry.salt = in.get<uint32_t>();
-    entry.chain = in.get<uint32_t>();
-    entry.length = in.get<uint64_t>();
+    in.read(entry.salt, entry.chain, entry.length);
     entry.retention = get_retention(in);
     check_salt(tables, entry.salt);
     check_end(tables, entry.chain, entry.length);
   }
-  const std::vector<unsigned char> padding = in.get_all<unsigned char>(in.left());
-  if (padding.size() >= table_alignment || !all_zero(padding))
-    fail(PKV_CORRUPT, "the tables of the file are followed by %zu bytes", padding.size());
+  if (in.rest().size() >= table_alignment || !all_zero(in.rest()))
+    fail(PKV_CORRUPT, "the tables of the file are followed by %zu bytes", in.rest().size());
   return tables;
 }
 

@@ -34,18 +34,16 @@ struct Header {
 // Makes the header of a file with a body of this size, with random bytes if it is encrypted.
 Header make_header(uint64_t body_bytes, bool encrypted);
 
-using HeaderBytes = std::array<unsigned char, header_bytes>;
-HeaderBytes encode(const Header& header);
+std::vector<unsigned char> encode(const Header& header);
 // Throws CORRUPT or VERSION.
 Header parse_header(std::span<const unsigned char> bytes);
 
-using SizesBytes = std::array<unsigned char, sizes_bytes>;
-SizesBytes encode(const Sizes& sizes);
+std::vector<unsigned char> encode(const Sizes& sizes);
 // Throws CORRUPT if they do not add up to the body of the header.
 Sizes parse_sizes(std::span<const unsigned char> bytes, const Header& header);
 
-// The layers of one group. query_heads is 0, since keys and values do not depend on it. Of matrices
-// of a rotation a file has the digest alone.
+// The layers of one group. query_heads is 0, since keys and values do not depend on it. A file has
+// only the digest of the matrices of a rotation.
 struct SavedGroup {
   memory::Shape shape;
   std::vector<uint32_t> layers;
@@ -105,7 +103,7 @@ struct Tables {
   std::vector<SavedSession> sessions;
   std::vector<SavedEntry> entries;  // the least recently used first
 
-  // Returns how many tokens a chain that others follow consists of whole multiples of.
+  // Returns the unit of chains: the tokens of a chain that others follow are a multiple of it.
   uint64_t chain_unit() const;
   // Returns the bytes of all keys and values. Throws OVERFLOW.
   uint64_t kv_bytes() const;
@@ -113,7 +111,7 @@ struct Tables {
   uint64_t lengths_bytes() const { return round_up(chains.size() * sizeof(uint64_t), 64); }
 };
 
-// Appends a layer group, as tables have it, and the hashed model of an item's name.
+// Appends a layer group. Tables of files contain it, and the key of an item is a hash of it.
 void put_group(ByteWriter& out, const SavedGroup& group);
 
 std::vector<unsigned char> encode(const Tables& tables);

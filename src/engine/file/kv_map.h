@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/file/format.h"
+#include "engine/file/tiles.h"
 
 namespace pkv::file {
 
@@ -21,7 +22,20 @@ struct SavedTile {
 
 class KvMap {
  public:
-  explicit KvMap(const Tables& tables);
+  explicit KvMap(const Tables& tables) {
+    uint64_t offset = 0;
+    for (uint32_t c = 0; c < tables.chains.size(); c++)
+      for (size_t g = 0; g < tables.groups.size(); g++) {
+        const memory::Shape& shape = tables.groups[g].shape;
+        if (!tables.has_kv || tables.chains[c].has_kv[g] == 0) continue;
+        const uint64_t tokens = saved_tile_tokens(shape, tables.block_size),
+                       tiles = ceil_div(tables.chains[c].tokens.size(), tokens) * shape.layers;
+        const auto bytes = static_cast<size_t>(saved_layer_bytes(shape));
+        sections_.push_back({c, g, shape.layers, offset, bytes, tiles, tokens});
+        offset = sections_.back().end();
+        max_tile_bytes_ = std::max(max_tile_bytes_, bytes);
+      }
+  }
   // Returns the bytes of the largest tile.
   size_t max_tile_bytes() const { return max_tile_bytes_; }
 

@@ -1,6 +1,6 @@
 // Loads a file as it was planned: allocates blocks, reads keys and values into them and makes
-// sessions of them. Until the sessions hold the blocks too, they belong to the loader, so
-// a load that fails leaves nothing behind.
+// sessions of them. Until the sessions hold the blocks too, they belong to the loader, so a load
+// that fails leaves nothing behind.
 #include <algorithm>
 #include <cstring>
 
@@ -35,8 +35,7 @@ class Loader {
         groups_(cache.groups().size()),
         block_size_(cache.config().block_size),
         contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS),
-        plan_(cache, tables(), options.prefix_index),
-        chains_(plan_.chains()) {}
+        plan_(cache, tables(), options.prefix_index) {}
 
   const Tables& tables() const { return file_.tables; }
 
@@ -56,11 +55,9 @@ class Loader {
   std::vector<Content> make_contents();
   Content make_content(const Text& text);
   void read_kv(std::span<const Content> contents);
-  void parse_lengths(std::span<const uint64_t> lengths);
   void copy_from_parent(uint32_t c, size_t g);
   void load(const SavedTile& tile, const unsigned char* from, std::span<const Content> contents);
 
-  Segment& segment(uint32_t chain, size_t g) { return chains_.segments[chain * groups_ + g]; }
   memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
 
   Cache& cache_;
@@ -70,8 +67,7 @@ class Loader {
   const size_t groups_;
   const uint64_t block_size_;
   const bool contiguous_;
-  const LoadPlan plan_;
-  LoadedChains chains_;
+  LoadPlan plan_;
   std::vector<uint64_t> block_counts_;  // how many blocks to allocate, by group
   // By chain, the sessions that go through it; only if storage is contiguous.
   std::vector<std::vector<uint32_t>> sessions_of_chain_;
@@ -107,15 +103,16 @@ void Loader::allocate_blocks() {
 // Gives a segment the blocks that are planned for it, the first of `rest`.
 void Loader::fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest) {
   const Chain& chain = tables().chains[c];
+  Segment& segment = plan_.segment(c, g);
   uint64_t begin = plan_.first_block(chain) * block_size_;
-  for (memory::Block& block : segment(c, g).blocks) {
+  for (memory::Block& block : segment.blocks) {
     if (block != memory::no_block) {
       block = rest.front();
       rest = rest.subspan(1);
       group(g).pool.set_filled(block,
                                static_cast<uint32_t>(std::min(block_size_, chain.end() - begin)));
     }
-    segment(c, g).ids.push_back(memory::block_id(block));
+    segment.ids.push_back(memory::block_id(block));
     begin += block_size_;
   }
 }
@@ -139,7 +136,7 @@ Content Loader::make_content(const Text& text) {
                             tokens.begin() + static_cast<std::ptrdiff_t>(count));
   }
   if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
-  const LoadPlan::BlockTables blocks = plan_.block_tables(text, chains_);
+  const LoadPlan::BlockTables blocks = plan_.block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
     memory::Sequence& sequence = content.sequences()[g];
     sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
@@ -176,19 +173,10 @@ void Loader::read_kv(std::span<const Content> contents) {
             load(tile, bytes + static_cast<std::ptrdiff_t>(tile.offset - begin), contents);
         });
       });
-  parse_lengths(lengths);
+  plan_.set_saved_tokens(lengths);
   // A chain comes after its parent, so the parent's blocks are complete.
   for (uint32_t c = 0; c < tables().chains.size() && tables().has_kv && !contiguous_; c++)
     for (size_t g = 0; g < groups_ && plan_.needed(c); g++) copy_from_parent(c, g);
-}
-
-void Loader::parse_lengths(std::span<const uint64_t> lengths) {
-  lengths = lengths.first(tables().chains.size());
-  for (size_t c = 0; c < lengths.size(); c++)
-    if (lengths[c] > tables().chains[c].tokens.size())
-      fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c,
-           tables().chains[c].tokens.size(), llu(lengths[c]));
-  chains_.saved_tokens.assign(lengths.begin(), lengths.end());
 }
 
 // Loads a tile into the block of its chain or, if storage is contiguous, into the tensors of every
@@ -202,7 +190,7 @@ void Loader::load(const SavedTile& tile, const unsigned char* from,
     return static_cast<uint32_t>(std::min<uint64_t>(kernels::tile_tokens, end - position));
   };
   if (!contiguous_) {
-    const Segment& own = segment(tile.chain, tile.group);
+    const Segment& own = plan_.segment(tile.chain, tile.group);
     const uint64_t begin = plan_.first_block(chain) * block_size_;
     if (own.blocks[(position - begin) / block_size_] == memory::no_block) return;
     load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin,
@@ -222,12 +210,10 @@ void Loader::load(const SavedTile& tile, const unsigned char* from,
 void Loader::copy_from_parent(uint32_t c, size_t g) {
   const Chain& chain = tables().chains[c];
   const uint64_t count = chain.start % block_size_;
-  if (count == 0 || segment(c, g).blocks.empty() ||
-      segment(c, g).blocks.front() == memory::no_block)
-    return;
-  const std::vector<uint32_t>& before = segment(chain.parent, g).ids;
-  const Run from{&group(g), std::span(before).last(1)},
-      to{&group(g), std::span(segment(c, g).ids).first(1)};
+  const Segment& own = plan_.segment(c, g);
+  if (count == 0 || own.blocks.empty() || own.blocks.front() == memory::no_block) return;
+  const std::span<const uint32_t> before = plan_.segment(chain.parent, g).ids;
+  const Run from{&group(g), before.last(1)}, to{&group(g), std::span(own.ids).first(1)};
   for (uint32_t layer = 0; layer < group(g).shape.layers; layer++)
     cache_.kernels().transfer({from.view(layer), 0, to.view(layer), 0, count});
 }
@@ -243,7 +229,7 @@ std::vector<Content> Loader::build() {
   if (contiguous_) contents = make_contents();
   read_kv(contents);
   if (!contiguous_) contents = make_contents();
-  entries_ = plan_.entries(chains_);
+  entries_ = plan_.entries();
   return contents;
 }
 

@@ -82,7 +82,7 @@ const std::string& salt_of(const Tables& tables, uint32_t number) {
 void check_fits(const Cache& cache, const OpenedFile& file, const Options& options) {
   file.check_fingerprint(options.fingerprint);
   check_model(cache.config(), file.tables);
-  if (!file.header.encrypted && !options.trust_salts && cache.prefix() != nullptr)
+  if (!file.reader.header().encrypted && !options.trust_salts && cache.prefix() != nullptr)
     check_salts(file.tables, options.prefix_index);
 }
 
@@ -103,16 +103,25 @@ LoadPlan::LoadPlan(const Cache& cache, const Tables& tables, bool with_index)
 
 void LoadPlan::check_sessions() const {
   for (const Text& text : sessions_) check_dropped(text);
-  for (const Text& text : sessions_) check_visible(text, block_tables(text, chains_));
+  for (const Text& text : sessions_) check_visible(text, block_tables(text));
 }
 
-std::vector<Text> LoadPlan::entries(const LoadedChains& loaded) const {
+std::vector<Text> LoadPlan::entries() const {
   std::vector<Text> entries = entries_;
   for (Text& text : entries) {
-    cut_to_held(text, block_tables(text, loaded));
-    cut_to_saved(text, loaded.saved_tokens);
+    cut_to_held(text, block_tables(text));
+    cut_to_saved(text);
   }
   return entries;
+}
+
+void LoadPlan::set_saved_tokens(std::span<const uint64_t> lengths) {
+  for (size_t c = 0; c < saved_tokens_.size(); c++) {
+    saved_tokens_[c] = lengths[c];
+    if (lengths[c] > tables_.chains[c].tokens.size())
+      fail(PKV_CORRUPT, "chain %zu of the file has %zu tokens, and keys and values of %llu", c,
+           tables_.chains[c].tokens.size(), llu(lengths[c]));
+  }
 }
 
 void LoadPlan::list_sessions() {
@@ -195,23 +204,23 @@ std::vector<uint32_t> LoadPlan::path(const Text& text) const {
 // Decides which segments get which blocks, without allocating them yet.
 void LoadPlan::plan_segments() {
   const std::vector<Chain>& chains = tables_.chains;
-  chains_.segments.resize(chains.size() * groups_);
+  segments_.resize(chains.size() * groups_);
   for (uint32_t c = 0; c < chains.size(); c++) {
-    chains_.saved_tokens.push_back(chains[c].tokens.size());
+    saved_tokens_.push_back(chains[c].tokens.size());
     if (!needed_[c]) continue;
     const Chain& chain = chains[c];
     for (size_t g = 0; g < groups_; g++) {
-      std::vector<memory::Block>& blocks = chains_.segments[c * groups_ + g].blocks;
+      std::vector<memory::Block>& blocks = segments_[c * groups_ + g].blocks;
       blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
                     chain.has_kv[g] != 0 ? planned_block : memory::no_block);
       if (chain.start % block_size_ != 0 &&
-          chains_.segments[chain.parent * groups_ + g].blocks.back() == memory::no_block)
+          segments_[chain.parent * groups_ + g].blocks.back() == memory::no_block)
         blocks.front() = memory::no_block;
     }
   }
 }
 
-LoadPlan::BlockTables LoadPlan::block_tables(const Text& text, const LoadedChains& loaded) const {
+LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
   BlockTables table(groups_);
   const std::vector<uint32_t> path = this->path(text);
   for (size_t g = 0; g < groups_; g++) {
@@ -219,7 +228,7 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text, const LoadedChain
     std::vector<memory::Block>& blocks = table[g];
     for (const uint32_t c : path) {
       blocks.resize(first_block(tables_.chains[c]));
-      const Segment& own = loaded.segments[c * groups_ + g];
+      const Segment& own = segments_[c * groups_ + g];
       blocks.insert(blocks.end(), own.blocks.begin(), own.blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
@@ -229,8 +238,7 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text, const LoadedChain
                   blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),
                   memory::dropped_block);
     // A group of states keeps every state of the file.
-    if (group(g).has_states() && text.session != nullptr)
-      drop_unsaved(text, loaded.saved_tokens, blocks);
+    if (group(g).has_states() && text.session != nullptr) drop_unsaved(text, blocks);
     if (shape.window == 0) continue;
     const uint64_t sinks = ceil_div(shape.sinks, block_size_),
                    from = text.session != nullptr ? text.session->kept_from[g] : 0;
@@ -243,12 +251,11 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text, const LoadedChain
 
 // Leaves out states of a session that the index lost before they were written. The last one is the
 // session's own.
-void LoadPlan::drop_unsaved(const Text& text, std::span<const uint64_t> saved_tokens,
-                            std::vector<memory::Block>& states) const {
+void LoadPlan::drop_unsaved(const Text& text, std::vector<memory::Block>& states) const {
   for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent) {
     const Chain& chain = tables_.chains[c];
-    if (saved_tokens[c] == chain.tokens.size()) continue;
-    for (uint64_t i = first_block(chain) + saved_tokens[c] / block_size_;
+    if (saved_tokens_[c] == chain.tokens.size()) continue;
+    for (uint64_t i = first_block(chain) + saved_tokens_[c] / block_size_;
          i < ceil_div(chain.end(), block_size_) && i + 1 < states.size(); i++)
       states[i] = memory::no_block;
   }
@@ -263,8 +270,8 @@ void LoadPlan::check_dropped(const Text& text) const {
       if (group(g).has_states()) fail(PKV_CORRUPT, "a session dropped states of group %zu", g);
       if (run.begin % block_size_ != 0 || run.end % block_size_ != 0)
         fail(PKV_MISMATCH,
-             "group %zu: tokens %llu to %llu of a session were dropped, which are no whole blocks "
-             "of %llu; use blocks whose size divides %u",
+             "group %zu: tokens %llu to %llu of a session were dropped, which are not whole "
+             "blocks of %llu; use blocks whose size divides %u",
              g, llu(run.begin), llu(run.end - 1), llu(block_size_), tables_.block_size);
     }
 }
@@ -314,10 +321,10 @@ void LoadPlan::cut_to_held(Text& text, const BlockTables& table) const {
 }
 
 // Cuts a text of the index to what was saved of it, and finds the chain in which it ends then.
-void LoadPlan::cut_to_saved(Text& text, std::span<const uint64_t> saved_tokens) const {
+void LoadPlan::cut_to_saved(Text& text) const {
   for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent)
-    if (saved_tokens[c] < tables_.chains[c].tokens.size())
-      text.length = std::min(text.length, tables_.chains[c].start + saved_tokens[c]);
+    if (saved_tokens_[c] < tables_.chains[c].tokens.size())
+      text.length = std::min(text.length, tables_.chains[c].start + saved_tokens_[c]);
   while (text.chain != none && tables_.chains[text.chain].start >= text.length)
     text.chain = tables_.chains[text.chain].parent;
 }
@@ -333,8 +340,8 @@ std::vector<uint64_t> LoadPlan::count_blocks() const {
 }
 
 void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
-  for (size_t i = 0; i < chains_.segments.size(); i++)
-    for (const memory::Block block : chains_.segments[i].blocks)
+  for (size_t i = 0; i < segments_.size(); i++)
+    for (const memory::Block block : segments_[i].blocks)
       counts[i % groups_] += block != memory::no_block;
 }
 
@@ -342,7 +349,7 @@ void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
 // they cannot fit.
 void LoadPlan::count_texts(std::vector<uint64_t>& counts) const {
   for (const Text& text : sessions_) {
-    const BlockTables blocks = block_tables(text, chains_);
+    const BlockTables blocks = block_tables(text);
     for (size_t g = 0; g < groups_; g++)
       counts[g] +=
           static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), planned_block));

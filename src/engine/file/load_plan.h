@@ -1,7 +1,7 @@
 // Plans a load: which blocks of a file a cache would take for each text, and whether a text has all
-// blocks that it needs. Nothing here has an effect on the cache. A load makes the plan before it
-// takes a block. A save makes the same plan for its own tables, so that it never writes a file that
-// cannot be loaded.
+// blocks that it needs. Nothing here changes the cache. A load makes the plan before it takes a
+// block, and then puts its blocks into the plan. A save makes the same plan for its own tables, so
+// that it never writes a file that cannot be loaded.
 #pragma once
 
 #include "engine/cache/cache.h"
@@ -16,19 +16,11 @@ void check_fits(const Cache& cache, const OpenedFile& file, const Options& optio
 // The blocks of a chain in one group. If blocks are larger than those that were saved, the first
 // one may begin before the chain. Then the end of the parent chain is copied into it.
 struct Segment {
-  std::vector<memory::Block> blocks;  // no_block if the file does not fill the block
-  std::vector<uint32_t> ids;          // of the blocks, once they are allocated
+  // no_block if the file does not fill the block; planned_block until the load has taken one.
+  std::vector<memory::Block> blocks;
+  std::vector<uint32_t> ids;  // of the blocks that the load has taken
 };
-
-// Stands in a segment for a block that is not allocated yet.
 inline constexpr memory::Block planned_block = 0;
-
-// What there is of the chains of a file: by the plan everything, with planned blocks. A load
-// replaces these by its blocks, and the numbers by those at the end of the file.
-struct LoadedChains {
-  std::vector<Segment> segments;       // by chain, then group
-  std::vector<uint64_t> saved_tokens;  // by chain: fewer than it has where the index lost a block
-};
 
 // A text to be loaded, for a session or for the prefix index.
 struct Text {
@@ -55,8 +47,11 @@ class LoadPlan {
 
   std::span<const Text> sessions() const { return sessions_; }
   // Returns the texts of the index, cut to what there is of them, the least recently used first.
-  std::vector<Text> entries(const LoadedChains& loaded) const;
-  const LoadedChains& chains() const { return chains_; }
+  std::vector<Text> entries() const;
+  Segment& segment(uint32_t chain, size_t g) { return segments_[chain * groups_ + g]; }
+  // Sets how many tokens of each chain were saved, as the end of the file says: fewer than it has
+  // where the index lost a block. Throws CORRUPT if a chain has fewer tokens.
+  void set_saved_tokens(std::span<const uint64_t> lengths);
   // Returns whether some text goes through a chain.
   bool needed(uint32_t chain) const { return needed_[chain]; }
   // The number of the first block of a chain in its texts.
@@ -65,9 +60,9 @@ class LoadPlan {
   // Returns the chains of a text, from its beginning on.
   std::vector<uint32_t> path(const Text& text) const;
   using BlockTables = std::vector<std::vector<memory::Block>>;  // by group
-  // Returns the block tables of a text, with the blocks of these chains. In a group with a window
-  // they have only the sinks and the run at the end, like those of a sequence.
-  BlockTables block_tables(const Text& text, const LoadedChains& loaded) const;
+  // Returns the block tables of a text. In a group with a window they have only the sinks and the
+  // run at the end, like those of a sequence.
+  BlockTables block_tables(const Text& text) const;
 
  private:
   void list_sessions();
@@ -75,14 +70,13 @@ class LoadPlan {
   std::vector<SavedEntry> distinct_entries() const;
   void choose_entries();
   void mark_needed(uint32_t chain);
-  void drop_unsaved(const Text& text, std::span<const uint64_t> saved_tokens,
-                    std::vector<memory::Block>& states) const;
+  void drop_unsaved(const Text& text, std::vector<memory::Block>& states) const;
   void plan_segments();
   void check_dropped(const Text& text) const;
   void check_visible(const Text& text, const BlockTables& table) const;
   void check_state(const Text& text, const std::vector<memory::Block>& table) const;
   void cut_to_held(Text& text, const BlockTables& table) const;
-  void cut_to_saved(Text& text, std::span<const uint64_t> saved_tokens) const;
+  void cut_to_saved(Text& text) const;
   void count_segments(std::vector<uint64_t>& counts) const;
   void count_texts(std::vector<uint64_t>& counts) const;
   void check_capacity(std::span<const uint64_t> counts) const;
@@ -94,8 +88,9 @@ class LoadPlan {
   const uint64_t block_size_;
   const bool contiguous_;
   std::vector<Text> sessions_, entries_;
-  std::vector<bool> needed_;  // by chain
-  LoadedChains chains_;
+  std::vector<bool> needed_;            // by chain
+  std::vector<Segment> segments_;       // by chain, then group
+  std::vector<uint64_t> saved_tokens_;  // by chain
 };
 
 }  // namespace pkv::file

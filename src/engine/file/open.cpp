@@ -1,4 +1,4 @@
-// Reads the header and the tables of a file, before anything trusts their numbers.
+// Reads the sizes and the tables of a file, before anything trusts their numbers.
 #include <algorithm>
 
 #include "base/status.h"
@@ -6,51 +6,12 @@
 
 namespace pkv::file {
 
-// The header of a file after its tag and the size of the stream were checked.
-struct OpenedFile::CheckedHeader {
-  CheckedHeader(const Options& options, Source& source)
-      : header(read_header(options, source)), sealer(options.key, encode(header)) {
-    Tag tag;
-    if (source.read(tag.data(), tag.size()) < tag.size())
-      fail(PKV_CORRUPT, "the file is cut short behind its header");
-    if (!sealer.check_header(tag))
-      fail(PKV_CORRUPT,
-           "the header of the file is not what was written, or was written with another key");
-    const uint64_t needed = tagged_bytes(header.body_bytes);
-    bytes = header_bytes + tag_bytes + needed;
-    const std::optional<uint64_t> left = source.left();
-    if (left && (*left < needed || (source.holds_one_file() && *left > needed)))
-      fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", llu(bytes),
-           llu(*left + header_bytes + tag_bytes));
-  }
-  static Header read_header(const Options& options, Source& source) {
-    unsigned char read[header_bytes];
-    const size_t got = source.read(read, sizeof read);
-    const Header header = parse_header(std::span(read).first(got));
-    if (header.encrypted && options.key.empty())
-      fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
-    if (!header.encrypted && !options.key.empty())
-      fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one",
-           options.key.size());
-    return header;
-  }
-  Header header;
-  Sealer sealer;
-  uint64_t bytes;
-};
-
-OpenedFile::OpenedFile(const Options& options, Source& source)
-    : OpenedFile(CheckedHeader(options, source), source) {}
-
-OpenedFile::OpenedFile(CheckedHeader checked, Source& source)
-    : header(checked.header),
-      bytes(checked.bytes),
-      reader(source, checked.sealer, checked.header.body_bytes) {
-  SizesBytes sizes_encoded;
-  reader.read(sizes_encoded.data(), sizes_encoded.size());
-  sizes = parse_sizes(sizes_encoded, header);
-  // Memory grows only with what was read and checked, because a header may claim any size and a
-  // stream need not tell how much follows.
+OpenedFile::OpenedFile(const Options& options, Source& source) : reader(source, options.key) {
+  unsigned char read[sizes_bytes];
+  reader.read(read, sizeof read);
+  sizes = parse_sizes(read, reader.header());
+  // Memory grows only with what was read and checked, because a header may claim any size, and not
+  // every stream says how much follows.
   std::vector<unsigned char> encoded;
   while (encoded.size() < sizes.tables) {
     const size_t at = encoded.size();

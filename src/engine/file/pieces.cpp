@@ -1,67 +1,231 @@
-// Computes checksums and tags; the ciphers are in cipher.cpp.
+// Moves the body of a file through three windows in turn, for reading and for writing.
 #include "engine/file/pieces.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "base/background_tasks.h"
 #include "base/checked.h"
+#include "base/status.h"
 
 namespace pkv::file {
 
 namespace {
 
-constexpr size_t cipher_key_bytes = 32;
+// With fewer pieces the stages wait for one another more often; more are hardly faster.
+constexpr size_t window_pieces = 8;
+constexpr size_t window_bytes = window_pieces * piece_bytes;
 
-// The number of the piece suffices as nonce, because each file has a key of its own.
-Nonce nonce_of(const PiecePosition& position) {
-  Nonce nonce{};
-  std::memcpy(nonce.data(), &position.number, sizeof position.number);
-  nonce[sizeof position.number] = position.last ? 1 : 0;
-  return nonce;
+// Returns the size of piece i of n bytes, of which only the last one may be short.
+size_t piece_size(size_t n, size_t i) { return std::min(piece_bytes, n - i * piece_bytes); }
+
+// Reads a header. Throws MISMATCH if the caller's key does not fit it.
+Header read_header(Source& source, std::span<const unsigned char> key) {
+  unsigned char read[header_bytes];
+  const size_t got = source.read(read, sizeof read);
+  const Header header = parse_header(std::span(read).first(got));
+  if (header.encrypted && key.empty())
+    fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
+  if (!header.encrypted && !key.empty())
+    fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one",
+         key.size());
+  return header;
 }
 
 }  // namespace
 
-Tag checksum(const Tag& previous_tag, std::span<const unsigned char> bytes) noexcept {
-  uint64_t seed;
-  std::memcpy(&seed, previous_tag.data(), sizeof seed);
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
+uint64_t file_bytes(const Header& header) {
+  const uint64_t tags =
+      checked_mul(ceil_div(header.body_bytes, piece_bytes), tag_bytes, "tags of the file");
+  return header_bytes + tag_bytes + checked_add(header.body_bytes, tags, "bytes of the file");
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+// Bytes [begin, begin + size) of the rest of the body, and the `lookback` bytes before them.
+struct FileReader::Window {
+  Window(size_t lookback_bytes, size_t room)
+      : lookback(lookback_bytes), bytes(lookback_bytes + room + tag_bytes) {}
+  size_t pieces() const { return ceil_div(size, piece_bytes); }
+  unsigned char* data() { return bytes.data() + lookback; }
+  // Copies the end of the window before, where a tile may begin that ends in this one.
+  void copy_lookback_from(const Window& before) {
+    std::memcpy(bytes.data(), before.bytes.data() + before.size, lookback);
+  }
+
+  size_t lookback;
+  std::vector<unsigned char> bytes;
+  uint64_t begin = 0;
+  size_t size = 0;
+  std::array<Piece, window_pieces> tags;
+};
+
+FileReader::FileReader(Source& source, std::span<const unsigned char> key)
+    : source_(&source),
+      header_(read_header(source, key)),
+      sealer_(key, encode(header_)),
+      left_(header_.body_bytes),
+      previous_tag_(sealer_.header_tag()) {
   Tag tag;
-  std::memcpy(tag.data(), &hash.low64, sizeof hash.low64);
-  std::memcpy(tag.data() + sizeof hash.low64, &hash.high64, sizeof hash.high64);
-  return tag;
+  if (source.read(tag.data(), tag.size()) < tag.size())
+    fail(PKV_CORRUPT, "the file is cut short after its header");
+  if (!sealer_.check_header(tag))
+    fail(PKV_CORRUPT,
+         "the header of the file is not what was written, or was written with another key");
+  const std::optional<uint64_t> left = source.left();
+  const uint64_t needed = file_bytes(header_), has = left.value_or(0) + header_bytes + tag_bytes;
+  if (left && (has < needed || (source.holds_one_file() && has > needed)))
+    fail(PKV_CORRUPT, "the file should have %llu bytes; it has %llu", llu(needed), llu(has));
 }
 
-Sealer::Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header)
-    : header_tag_(checksum({}, header)) {
-  if (key.empty()) return;
-  check_ciphers();
-  key_ = derive(key, file_key_purpose, header, cipher_key_bytes);
-  const Secret tag = derive(key, file_tag_purpose, header, tag_bytes);
-  std::copy(tag.bytes().begin(), tag.bytes().end(), header_tag_.begin());
+// Reads the next piece of the body, followed by its tag, and returns the size of the piece.
+size_t FileReader::read_piece(unsigned char* to, Piece& piece) {
+  const size_t n = static_cast<size_t>(std::min<uint64_t>(left_, piece_bytes));
+  if (source_->read(to, n + tag_bytes) < n + tag_bytes) fail(PKV_CORRUPT, "the file is cut short");
+  left_ -= n;
+  piece.position = {next_piece_++, left_ == 0, previous_tag_};
+  std::copy_n(to + n, tag_bytes, previous_tag_.begin());
+  piece.tag = previous_tag_;
+  return n;
 }
 
-bool Sealer::check_header(const Tag& tag) const {
-  return encrypts() ? equal_in_constant_time(header_tag_, tag) : header_tag_ == tag;
+// Checks a piece that was read, and decrypts it if there is a key.
+void FileReader::open(const Piece& piece, std::span<unsigned char> bytes) const {
+  if (!sealer_.open(piece.position, bytes, piece.tag))
+    fail(PKV_CORRUPT,
+         "%zu bytes of the file are not what was written, or were written with another key",
+         bytes.size());
 }
 
-Tag Sealer::seal(const PiecePosition& position, std::span<unsigned char> bytes) const {
-  return encrypts() ? encrypt(key_, nonce_of(position), bytes)
-                    : checksum(position.previous_tag, bytes);
+void FileReader::refill() {
+  if (left_ == 0) fail(PKV_CORRUPT, "the tables of the file need more bytes than it has");
+  piece_.resize(static_cast<size_t>(std::min<uint64_t>(left_, piece_bytes)) + tag_bytes);
+  at_ = 0;
+  Piece piece;
+  piece_.resize(read_piece(piece_.data(), piece));
+  open(piece, piece_);
 }
 
-bool Sealer::open(const PiecePosition& position, std::span<unsigned char> bytes,
-                  const Tag& tag) const {
-  return encrypts() ? decrypt(key_, nonce_of(position), bytes, tag)
-                    : checksum(position.previous_tag, bytes) == tag;
+void FileReader::read(void* to, size_t n) {
+  auto* bytes = static_cast<unsigned char*>(to);
+  while (n > 0) {
+    if (at_ == piece_.size()) refill();
+    const size_t count = std::min(n, piece_.size() - at_);
+    std::memcpy(bytes, piece_.data() + at_, count);
+    at_ += count, bytes += count, n -= count;
+  }
 }
 
-uint64_t tagged_bytes(uint64_t body) {
-  return checked_add(body, checked_mul(ceil_div(body, piece_bytes), tag_bytes, "tags of the file"),
-                     "bytes of the file");
+void FileReader::fill(Window& window, uint64_t begin) {
+  window.begin = begin;
+  window.size = 0;
+  for (size_t i = 0; i < window_pieces && left_ > 0; i++)
+    window.size += read_piece(window.data() + window.size, window.tags[i]);
+}
+
+// Three windows rotate: this thread fills one, while workers open (check and decrypt) the one
+// before and consume the one before that.
+void FileReader::read_rest(Workers& workers, size_t lookback, const Consume& consume) {
+  const size_t room = static_cast<size_t>(
+      std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
+  Window filling(lookback, room), opening(lookback, room), consuming(lookback, room);
+  consuming.size = piece_.size() - at_;
+  std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), consuming.data());
+  at_ = piece_.size();
+  for (uint64_t end = consuming.size; consuming.size + opening.size + left_ > 0;
+       end += opening.size) {
+    const auto task = [&](size_t i) {
+      if (i < opening.pieces())
+        return open(opening.tags[i],
+                    {opening.data() + i * piece_bytes, piece_size(opening.size, i)});
+      const size_t piece = i - opening.pieces(), first = piece * piece_bytes;
+      consume(consuming.begin + first, consuming.begin + first + piece_size(consuming.size, piece),
+              consuming.data() + first);
+    };
+    BackgroundTasks tasks(workers, opening.pieces() + consuming.pieces(), task);
+    fill(filling, end);
+    tasks.finish();
+    opening.copy_lookback_from(consuming);
+    std::swap(consuming, opening);
+    std::swap(opening, filling);
+  }
+}
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+struct FileWriter::Window {
+  explicit Window(size_t room) : bytes(room) {}
+  size_t pieces() const { return ceil_div(size, piece_bytes); }
+  std::span<unsigned char> piece(size_t i) {
+    return {bytes.data() + i * piece_bytes, piece_size(size, i)};
+  }
+
+  std::vector<unsigned char> bytes;  // `size` of them, then the overrun
+  uint64_t begin = 0;                // the position in the body
+  size_t size = 0;
+  std::array<Tag, window_pieces> tags;
+};
+
+FileWriter::FileWriter(Sink& sink, std::span<const unsigned char> key, const Header& header)
+    : sink_(sink),
+      header_(encode(header)),
+      sealer_(key, header_),
+      body_(header.body_bytes),
+      previous_tag_(sealer_.header_tag()) {}
+
+// Returns how many tasks seal a window. Pieces are encrypted independently, one task each. A
+// checksum depends on the one before it, so one task makes all of them.
+size_t FileWriter::seal_tasks(const Window& window) const {
+  return sealer_.encrypts() ? window.pieces() : std::min<size_t>(window.pieces(), 1);
+}
+
+void FileWriter::seal(Window& window, size_t task) {
+  const size_t end = sealer_.encrypts() ? task + 1 : window.pieces();
+  for (size_t i = task; i < end; i++) {
+    const uint64_t first = window.begin + i * piece_bytes;
+    const PiecePosition position{first / piece_bytes, first + window.piece(i).size() == body_,
+                                 previous_tag_};
+    window.tags[i] = sealer_.seal(position, window.piece(i));
+    if (!sealer_.encrypts()) previous_tag_ = window.tags[i];
+  }
+}
+
+void FileWriter::write(Window& window) {
+  for (size_t i = 0; i < window.pieces(); i++) {
+    sink_.write(window.piece(i).data(), window.piece(i).size());
+    sink_.write(window.tags[i].data(), tag_bytes);
+  }
+}
+
+// Three windows rotate: workers fill one and seal the one before, while this thread writes the one
+// before that.
+void FileWriter::write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put) {
+  const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_)) + overrun;
+  Window filling(room), sealing(room), writing(room);
+  sink_.write(header_.data(), header_.size());
+  sink_.write(sealer_.header_tag().data(), tag_bytes);
+  for (uint64_t begin = 0; begin < body_ || sealing.size + writing.size > 0;) {
+    filling.begin = begin;
+    filling.size = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_ - begin));
+    const size_t parallel = static_cast<size_t>(
+        std::min<uint64_t>(filling.size, parallel_bytes - std::min(begin, parallel_bytes)));
+    std::memcpy(filling.bytes.data(), sealing.bytes.data() + sealing.size, overrun);
+    const size_t seals = seal_tasks(sealing);
+    const auto task = [&](size_t i) {
+      if (i < seals) return seal(sealing, i);
+      const size_t first = (i - seals) * piece_bytes, n = piece_size(parallel, i - seals);
+      put(begin + first, begin + first + n, filling.bytes.data() + first);
+    };
+    BackgroundTasks tasks(workers, seals + ceil_div(parallel, piece_bytes), task);
+    write(writing);
+    tasks.finish();
+    if (parallel < filling.size)
+      put(begin + parallel, begin + filling.size, filling.bytes.data() + parallel);
+    begin += filling.size;
+    std::swap(writing, sealing);
+    std::swap(sealing, filling);
+  }
 }
 
 }  // namespace pkv::file

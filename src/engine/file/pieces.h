@@ -1,54 +1,83 @@
-// Protects a file in pieces: checksums without a key, encryption with one. The header is followed
-// by its tag, and the body consists of pieces, each followed by its tag. A checksum also covers the
-// tag before it; an encrypted piece is bound to the file, to its number and to whether it is the
-// last one. So pieces of two files, or in another order, do not fit together: see FORMAT.md.
+// Reads and writes a file piece by piece, in windows of several pieces: while the calling thread
+// reads or writes one window, worker threads check, encrypt or convert the windows beside it. Only
+// the calling thread ever waits for the stream, and never inside the arena or a runner, so a pipe
+// that nobody drains stops no step. Tiles may cross the ends of pieces and windows.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
+#include <functional>
+#include <vector>
 
-#include "engine/file/cipher.h"
+#include "base/parallel.h"
+#include "engine/file/format.h"
+#include "engine/file/sealer.h"
+#include "engine/file/streams.h"
 
 namespace pkv::file {
 
-// Small enough that a piece stays in a CPU cache from one stage of reading or writing to the next.
-inline constexpr size_t piece_bytes = size_t{256} << 10;
+// Returns the bytes of a whole file: header, body and all tags. Throws OVERFLOW.
+uint64_t file_bytes(const Header& header);
 
-// Returns the XXH3-128 of bytes, seeded with the tag before them.
-Tag checksum(const Tag& previous_tag, std::span<const unsigned char> bytes) noexcept;
-
-// The place of a piece in its file.
-struct PiecePosition {
-  uint64_t number;
-  bool last;
-  Tag previous_tag;  // of the piece before it, or of the header
-};
-
-// Makes and checks the tags of one file, and encrypts and decrypts its pieces.
-class Sealer {
+class FileReader {
  public:
-  // Uses checksums if the key is empty. Throws UNSUPPORTED if there is a key and this build has no
-  // ciphers.
-  Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header);
-  bool encrypts() const { return !key_.empty(); }
-  // The tag of the header. With a key, nobody can make it without the key.
-  const Tag& header_tag() const { return header_tag_; }
-  bool check_header(const Tag& tag) const;
+  // Reads the header, and checks it, its tag and the size of the stream. Throws CORRUPT, VERSION,
+  // MISMATCH, UNSUPPORTED or IO.
+  FileReader(Source& source, std::span<const unsigned char> key);
+  const Header& header() const { return header_; }
 
-  // Returns the tag of a piece, whose bytes are encrypted in place if there is a key. Throws
-  // bad_alloc.
-  Tag seal(const PiecePosition& position, std::span<unsigned char> bytes) const;
-  // Checks a piece against its tag, and decrypts it in place if there is a key. Returns false if
-  // these are not the bytes that were sealed for this position. Throws bad_alloc.
-  bool open(const PiecePosition& position, std::span<unsigned char> bytes, const Tag& tag) const;
+  // Reads the next n bytes of the body. Throws CORRUPT if they are not what was written, and IO.
+  void read(void* to, size_t n);
+
+  // Reads the rest and calls consume(begin, end, bytes) for every range [begin, end) of it, from
+  // many threads and in no order. The `lookback` bytes before `bytes` can be read, too, except
+  // those before the beginning of the rest. Throws CORRUPT if something is not what was written,
+  // and IO; then nothing that was consumed may be used.
+  using Consume = std::function<void(uint64_t begin, uint64_t end, const unsigned char* bytes)>;
+  void read_rest(Workers& workers, size_t lookback, const Consume& consume);
 
  private:
-  Secret key_;
-  Tag header_tag_;
+  // Where a piece belongs, and its tag.
+  struct Piece {
+    PiecePosition position;
+    Tag tag;
+  };
+  struct Window;
+  size_t read_piece(unsigned char* to, Piece& piece);
+  void open(const Piece& piece, std::span<unsigned char> bytes) const;
+  void refill();
+  void fill(Window& window, uint64_t begin);
+
+  Source* source_;
+  Header header_;
+  Sealer sealer_;
+  uint64_t left_;                     // bytes of the body not yet read from the source
+  uint64_t next_piece_ = 0;           // the number of the piece to read next
+  Tag previous_tag_;                  // of the piece before it, or of the header
+  std::vector<unsigned char> piece_;  // the last piece that read() needed, checked
+  size_t at_ = 0;                     // how much of it was read
 };
 
-// Returns the bytes of a body with the tags of its pieces. Throws OVERFLOW.
-uint64_t tagged_bytes(uint64_t body);
+class FileWriter {
+ public:
+  FileWriter(Sink& sink, std::span<const unsigned char> key, const Header& header);
+
+  // put(begin, end, to) writes to `to` everything that begins in [begin, end) of the body, and may
+  // write up to `overrun` bytes beyond the end. Many threads call it, in no order, for the first
+  // parallel_bytes of the body. Then the writing thread calls it, in order, for the rest.
+  using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
+  // Writes the header and the body. Throws bad_alloc before the first byte is written, or IO.
+  void write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put);
+
+ private:
+  struct Window;
+  size_t seal_tasks(const Window& window) const;
+  void seal(Window& window, size_t task);
+  void write(Window& window);
+
+  Sink& sink_;
+  const std::vector<unsigned char> header_;
+  const Sealer sealer_;
+  const uint64_t body_;  // bytes of the body
+  Tag previous_tag_;     // of the last piece that was sealed, for checksums
+};
 
 }  // namespace pkv::file

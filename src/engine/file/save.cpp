@@ -323,19 +323,15 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   check_tables(cache, encoded);
   const Sizes sizes{encoded.size(), tables.kv_bytes(), tables.lengths_bytes()};
   const Header header = make_header(sizes.body(), !options.key.empty());
-  *bytes = header_bytes + tag_bytes + tagged_bytes(header.body_bytes);
+  *bytes = file_bytes(header);
   sink.expect(*bytes);
-  const SizesBytes sizes_encoded = encode(sizes);
+  const std::vector<unsigned char> sizes_encoded = encode(sizes);
   encoded.insert(encoded.begin(), sizes_encoded.begin(), sizes_encoded.end());
-  const HeaderBytes header_encoded = encode(header);
   CheckedSink checked(sink, options, cache.workers());
-  FileWriter writer(checked, Sealer(options.key, header_encoded));
   Body body(cache, tables, encoded, builder, image.get());
-  const FileWriter::Put put = [&](uint64_t begin, uint64_t end, unsigned char* to) {
-    body.put(begin, end, to);
-  };
-  writer.write(header_encoded, cache.workers(),
-               {body.kv_end(), sizes.lengths, body.max_tile_bytes(), put});
+  FileWriter(checked, options.key, header)
+      .write(cache.workers(), body.kv_end(), body.max_tile_bytes(),
+             [&](uint64_t begin, uint64_t end, unsigned char* to) { body.put(begin, end, to); });
   checked.commit();
 }
 

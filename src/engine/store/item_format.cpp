@@ -9,7 +9,7 @@
 
 #include "base/checked.h"
 #include "engine/file/file.h"
-#include "engine/file/pieces.h"
+#include "engine/file/sealer.h"
 #include "engine/file/tiles.h"
 
 namespace pkv::store {
