@@ -3,12 +3,9 @@
 // gives a secret, nobody else can tell which text a key stands for.
 #pragma once
 
-#include <string.h>
-
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/secret.h"
@@ -23,19 +20,13 @@ using ContentKey = std::array<unsigned char, 32>;
 ContentKey hash_model(uint32_t block_size, std::span<const file::SavedGroup> groups,
                       std::span<const unsigned char> fingerprint, const Secret& secret);
 
-// Computes the keys of a text, block by block: advance() to a block, then key() for each group.
-class BlockKeys {
- public:
-  BlockKeys(const ContentKey& model, std::string_view salt);
-  ~BlockKeys() { explicit_bzero(chain_.data(), chain_.size()); }
-  BlockKeys(const BlockKeys&) = delete;
-  BlockKeys& operator=(const BlockKeys&) = delete;
-  void advance(std::span<const int32_t> block) noexcept;
-  // Returns the key of the last block that was passed to advance(), in one layer group.
-  ContentKey key(uint32_t group) const noexcept;
+// Takes one step from a key to the next: hashes it and the bytes that come after it.
+ContentKey extend(const ContentKey& key, std::span<const unsigned char> bytes) noexcept;
 
- private:
-  ContentKey chain_;
-};
+template <class Number>
+ContentKey extend(const ContentKey& key, std::span<const Number> numbers) noexcept {
+  return extend(key,
+                {reinterpret_cast<const unsigned char*>(numbers.data()), numbers.size_bytes()});
+}
 
 }  // namespace pkv::store

@@ -115,12 +115,13 @@ std::vector<ContentKey> ItemFormat::keys(std::string_view salt, prefix::Tokens t
                                          uint64_t to) const {
   std::vector<ContentKey> keys;
   keys.reserve((to - from) * groups());
-  BlockKeys chain(model_, salt);
+  ContentKey chain = extend(model_, std::span(salt));
   for (uint64_t i = 0; i < to; i++) {
-    chain.advance(text.subspan(i * block_size(), block_size()));
-    for (size_t g = 0; g < groups() && i >= from; g++)
-      keys.push_back(chain.key(static_cast<uint32_t>(g)));
+    chain = extend(chain, tokens_at(text, i));
+    for (uint32_t g = 0; g < groups() && i >= from; g++)
+      keys.push_back(extend(chain, std::span<const uint32_t>(&g, 1)));
   }
+  explicit_bzero(chain.data(), chain.size());
   return keys;
 }
 
