@@ -1,38 +1,46 @@
 // The C functions of batches (pkv_batch_).
+#include "engine/session/batch.h"
+
 #include <pagedkv/batch.h>
 
 #include <algorithm>
 
-#include "api/batch_object.h"
 #include "api/boundary.h"
 #include "base/status.h"
+#include "engine/cache/cache.h"
 #include "engine/session/victims.h"
 
 namespace pkv::api {
 namespace {
 
-class BatchLease {
- public:
-  BatchLease(pkv_batch handle, Access access) : lease_(bits(handle), Kind::batch, access) {}
-  Batch* operator->() const { return &lease_.object<BatchObject>().batch; }
-  BatchObject& object() const { return lease_.object<BatchObject>(); }
-  Lease& lease() { return lease_; }
+// The object behind a batch handle: the batch and the handles of its sessions, which the batch
+// releases when it ends.
+struct BatchObject {
+  BatchObject(Cache& cache, std::span<Session* const> objects, std::span<const uint32_t> new_tokens,
+              uint64_t* short_by, std::vector<uint64_t> handles)
+      : sessions(std::move(handles)),
+        batch(cache, objects, new_tokens, short_by),
+        counted(cache.counters().batches) {}
+  std::vector<uint64_t> sessions;
+  Batch batch;
+  const Counted counted;
+};
 
- private:
-  Lease lease_;
+class BatchLease : public LeaseOf<pkv_batch, Kind::batch, BatchObject> {
+ public:
+  using LeaseOf::LeaseOf;
+  Batch* operator->() const { return &(**this).batch; }
 };
 
 // Ends a batch and closes its handle, which frees its sessions for other calls. A batch that was
 // not committed is aborted.
 void end(BatchLease& batch) noexcept {
-  if (batch.lease().inherited()) {
-    batch.lease().retire();
-    return;
+  if (!batch.inherited()) {
+    const std::vector<uint64_t> sessions = std::move((*batch).sessions);
+    delete &*batch;
+    for (const uint64_t session : sessions) end_batch_hold(session);
   }
-  const std::vector<uint64_t> sessions = std::move(batch.object().sessions);
-  delete &batch.object();
-  for (const uint64_t session : sessions) end_batch_hold(session);
-  batch.lease().retire();
+  batch.retire();
 }
 
 // Leases all sessions of a list for writing, or none. A session can be in the list only once, so a
@@ -83,7 +91,7 @@ using namespace pkv::api;
 pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                            const uint32_t* new_tokens, uint64_t* blocks_short, pkv_batch* out) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
+    const CacheLease lease(cache);
     check_list(sessions, count, "sessions");
     check_list(new_tokens, count, "new_tokens");
     check_pointer(out, "out");
@@ -94,12 +102,11 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
       objects.push_back(&session.object<Session>());
       handles.push_back(session.handle());
     }
-    auto object =
-        std::make_unique<BatchObject>(lease.object<Cache>(), objects, std::span(new_tokens, count),
-                                      blocks_short, std::move(handles));
-    const uint64_t batch = make_handle(Kind::batch, std::move(object), bits(cache));
-    for (Lease& session : leases) session.give_to_batch(batch);
-    *out = handle_from<pkv_batch>(batch);
+    auto object = std::make_unique<BatchObject>(*lease, objects, std::span(new_tokens, count),
+                                                blocks_short, std::move(handles));
+    const pkv_batch batch = BatchLease::make(std::move(object), bits(cache));
+    for (Lease& session : leases) session.give_to_batch(bits(batch));
+    *out = batch;
   });
 }
 
@@ -107,7 +114,7 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
                                     const uint32_t* new_tokens, size_t capacity,
                                     pkv_session* victims, size_t* victim_count) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
+    const CacheLease lease(cache);
     check_list(sessions, count, "sessions");
     check_list(new_tokens, count, "new_tokens");
     check_list(victims, capacity, "victims");
@@ -117,7 +124,7 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
     std::vector<Session*> objects;
     for (const Lease& session : leases) objects.push_back(&session.object<Session>());
     const std::vector<size_t> chosen =
-        choose_victims(lease.object<Cache>(), objects, std::span(new_tokens, count));
+        choose_victims(*lease, objects, std::span(new_tokens, count));
     check_capacity(capacity, chosen.size(), victim_count, "victims");
     for (size_t i = 0; i < chosen.size(); i++)
       victims[i] = handle_from<pkv_session>(leases[chosen[i]].handle());
@@ -165,7 +172,7 @@ pkv_status pkv_batch_abort(pkv_batch handle) {
 pkv_status pkv_batch_get_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity,
                                       int64_t* slots, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle, Access::read);
+    const BatchLease batch(handle);
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count,
@@ -176,7 +183,7 @@ pkv_status pkv_batch_get_slot_mapping(pkv_batch handle, uint32_t group, size_t c
 pkv_status pkv_batch_get_block_copies(pkv_batch handle, uint32_t group, size_t capacity,
                                       uint32_t* from, uint32_t* to, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle, Access::read);
+    const BatchLease batch(handle);
     check_list(from, capacity, "from");
     check_list(to, capacity, "to");
     check_pointer(count, "count");
@@ -202,7 +209,7 @@ pkv_status pkv_batch_get_state_blocks(pkv_batch handle, uint32_t group, uint32_t
                                       size_t* indptr, size_t capacity, uint32_t* tokens,
                                       uint32_t* after, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle, Access::read);
+    const BatchLease batch(handle);
     check_pointer(indptr, "indptr");
     check_list(tokens, capacity, "tokens");
     check_pointer(count, "count");
@@ -215,7 +222,7 @@ pkv_status pkv_batch_get_kv_indices(pkv_batch handle, uint32_t group, pkv_index_
                                     int64_t* indptr, size_t capacity, int64_t* indices,
                                     size_t* count, uint32_t* last_block_length) {
   return guarded([&] {
-    const BatchLease batch(handle, Access::read);
+    const BatchLease batch(handle);
     check_pointer(indptr, "indptr");
     check_list(indices, capacity, "indices");
     check_pointer(count, "count");

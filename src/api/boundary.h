@@ -1,6 +1,9 @@
 // Shared by all functions of the C interface: guarded(), in which each of them runs, checks of
-// arguments, and conversions of structs and handles.
+// arguments, and leases of the objects behind handles.
 #pragma once
+
+#include <pagedkv/session.h>
+#include <pagedkv/snapshot.h>
 
 #include <memory>
 #include <string_view>
@@ -12,6 +15,9 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/structs.h"
+#include "engine/cache/cache.h"
+#include "engine/session/session.h"
+#include "engine/session/snapshot.h"
 
 namespace pkv::api {
 
@@ -45,7 +51,7 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
   if (salt == nullptr && size > 0)
     fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", llu(size));
   if (size > max_size)
-    fail(PKV_TOO_LARGE, "a salt of %llu bytes; at most %llu are possible", llu(size),
+    fail(PKV_TOO_LARGE, "a salt of %llu bytes; it must have at most %llu", llu(size),
          llu(max_size));
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
@@ -60,13 +66,30 @@ Handle handle_from(uint64_t handle) {
   return reinterpret_cast<Handle>(handle);
 }
 
-// Makes a handle that owns the object. The object is freed if that fails.
-template <class Object>
-uint64_t make_handle(Kind kind, std::unique_ptr<Object> object, uint64_t parent) {
-  const uint64_t handle = add_handle(kind, object.get(), parent);
-  object.release();
-  return handle;
-}
+// A lease of an object, by its handle in the C interface.
+template <class Handle, Kind kind, class Object>
+class LeaseOf : public Lease {
+ public:
+  explicit LeaseOf(Handle handle, Access access = Access::read)
+      : Lease(bits(handle), kind, access) {}
+  Object& operator*() const { return object<Object>(); }
+  Object* operator->() const { return &object<Object>(); }
+
+  // Makes a handle that owns the object; parent is its cache. The object is freed if that fails.
+  static Handle make(std::unique_ptr<Object> object, uint64_t parent = 0) {
+    const auto handle = handle_from<Handle>(NewHandle(kind, object.get(), parent).open());
+    object.release();
+    return handle;
+  }
+  // Deletes the object and makes its handle stale. A NULL handle has no effect.
+  static void close(Handle handle) {
+    if (handle != nullptr) LeaseOf(handle, Access::close).destroy();
+  }
+};
+
+using CacheLease = LeaseOf<pkv_cache, Kind::cache, Cache>;
+using SessionLease = LeaseOf<pkv_session, Kind::session, Session>;
+using SnapshotLease = LeaseOf<pkv_snapshot, Kind::snapshot, Snapshot>;
 
 // For functions that fill a list in the caller's memory: sets *count to the number of entries
 // needed, and throws if the list has room for fewer.

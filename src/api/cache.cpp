@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "api/batch_object.h"
 #include "api/boundary.h"
 #include "api/stats.h"
 #include "base/status.h"
@@ -22,35 +21,6 @@ namespace {
 CacheConfig read_config(const pkv_cache_config* config) {
   return check_config(read_struct(config, "config"));
 }
-
-// Deletes a session, snapshot or batch of a cache that is destroyed.
-void delete_child(const Lease& lease) {
-  if (lease.inherited()) return;
-  switch (handle_kind(lease.handle())) {
-    case Kind::batch:
-      delete &lease.object<BatchObject>();
-      break;
-    case Kind::snapshot:
-      delete &lease.object<Snapshot>();
-      break;
-    case Kind::session:
-      delete &lease.object<Session>();
-      break;
-    case Kind::pool:
-    case Kind::cache:
-    case Kind::compute:
-      break;  // caches are never children
-  }
-}
-
-class CacheLease {
- public:
-  explicit CacheLease(pkv_cache handle) : lease_(bits(handle), Kind::cache, Access::read) {}
-  Cache& cache() const { return lease_.object<Cache>(); }
-
- private:
-  Lease lease_;
-};
 
 // The contents of all sessions and snapshots of a cache, leased for reading.
 class LeasedContents {
@@ -91,7 +61,7 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
         config_of_store ? std::make_unique<store::QueuedStore>(*cache, *config_of_store) : nullptr;
     store::QueuedStore* const started = store.get();
     cache->set_store(std::move(store));
-    *out = handle_from<pkv_cache>(make_handle(Kind::cache, std::move(cache), 0));
+    *out = CacheLease::make(std::move(cache));
     // From here on the cache owns its store. If an exception is thrown above, the caller keeps the
     // store.
     if (started != nullptr) started->own_store();
@@ -101,43 +71,38 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
 pkv_status pkv_cache_destroy(pkv_cache handle) {
   return guarded([&] {
     if (handle == nullptr) return;
-    Lease lease(bits(handle), Kind::cache, Access::close);
-    std::vector<Lease> children = lock_children(bits(handle));
-    for (Lease& child : children) {
-      delete_child(child);
-      child.retire();
-    }
-    if (!lease.inherited()) delete &lease.object<Cache>();
-    lease.retire();
+    CacheLease lease(handle, Access::close);
+    for (Lease& child : lock_children(bits(handle))) child.destroy();
+    lease.destroy();
   });
 }
 
 pkv_status pkv_cache_get_info(pkv_cache handle, pkv_cache_info* out) {
   return guarded([&] {
-    const CacheLease lease(handle);
-    const CacheConfig& config = lease.cache().config();
+    const CacheLease cache(handle);
+    const CacheConfig& config = cache->config();
     pkv_cache_info info{};
     info.storage = config.storage;
     info.layout = config.layout;
     info.block_size = config.block_size;
     info.groups = static_cast<uint32_t>(config.groups.size());
     info.layers = config.layers;
-    info.threads = lease.cache().workers().threads();
-    info.isa = lease.cache().kernels().isa;
+    info.threads = cache->workers().threads();
+    info.isa = cache->kernels().isa;
     fill_struct(out, info, "out");
   });
 }
 
 pkv_status pkv_cache_get_stats(pkv_cache handle, pkv_cache_stats* out) {
-  return guarded([&] { fill_struct(out, CacheLease(handle).cache().stats(), "out"); });
+  return guarded([&] { fill_struct(out, CacheLease(handle)->stats(), "out"); });
 }
 
 pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* text, size_t* size) {
   return guarded([&] {
-    const CacheLease lease(handle);
+    const CacheLease cache(handle);
     check_list(text, capacity, "text");
     check_pointer(size, "size");
-    const std::string formatted = format_metrics(lease.cache());
+    const std::string formatted = format_metrics(*cache);
     check_capacity(capacity, formatted.size() + 1, size, "text");
     std::copy_n(formatted.c_str(), formatted.size() + 1, text);
   });
@@ -145,29 +110,28 @@ pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* tex
 
 pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_stats* out) {
   return guarded([&] {
-    const CacheLease lease(handle);
-    fill_struct(out, public_stats(lease.cache().group(group).pool), "out");
+    const CacheLease cache(handle);
+    fill_struct(out, public_stats(cache->group(group).pool), "out");
   });
 }
 
 pkv_status pkv_cache_validate(pkv_cache handle) {
   return guarded([&] {
-    const CacheLease lease(handle);
+    const CacheLease cache(handle);
     const auto validate_with = [&](std::span<const Content* const> contents_of_store) {
       const LeasedContents open(bits(handle));
       std::vector<const Content*> all(open.all().begin(), open.all().end());
       all.insert(all.end(), contents_of_store.begin(), contents_of_store.end());
-      validate(lease.cache(), all);
+      validate(*cache, all);
     };
-    lease.cache().store() != nullptr ? lease.cache().store()->inspect(validate_with)
-                                     : validate_with({});
+    cache->store() != nullptr ? cache->store()->inspect(validate_with) : validate_with({});
   });
 }
 
 pkv_status pkv_cache_get_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* out) {
   return guarded([&] {
-    const CacheLease lease(handle);
-    fill_struct(out, lease.cache().kv_view(layer), "out");
+    const CacheLease cache(handle);
+    fill_struct(out, cache->kv_view(layer), "out");
   });
 }
 

@@ -11,22 +11,17 @@ using namespace pkv::api;
 pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_compute* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    auto compute = std::make_unique<attention::Compute>(read_optional(config, "config"));
-    *out = handle_from<pkv_compute>(make_handle(Kind::compute, std::move(compute), 0));
+    *out =
+        LeaseOfCompute::make(std::make_unique<attention::Compute>(read_optional(config, "config")));
   });
 }
 
 pkv_status pkv_compute_destroy(pkv_compute handle) {
-  return guarded([&] {
-    if (handle == nullptr) return;
-    Lease lease(bits(handle), Kind::compute, Access::close);
-    if (!lease.inherited()) delete &lease.object<attention::Compute>();
-    lease.retire();
-  });
+  return guarded([&] { LeaseOfCompute::close(handle); });
 }
 
 pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* out) {
-  return guarded([&] { fill_struct(out, (*ComputeLease(compute)).info(), "out"); });
+  return guarded([&] { fill_struct(out, ComputeLease(compute)->info(), "out"); });
 }
 
 pkv_status pkv_openmp_runner(pkv_runner* out) {

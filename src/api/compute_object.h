@@ -8,19 +8,20 @@
 
 namespace pkv::api {
 
+using LeaseOfCompute = LeaseOf<pkv_compute, Kind::compute, attention::Compute>;
+
 // Leases a compute context for reading, which any number of calls may do at once. A NULL handle
 // stands for the default context.
 class ComputeLease {
  public:
   explicit ComputeLease(pkv_compute handle) {
-    if (handle != nullptr) lease_.emplace(bits(handle), Kind::compute, Access::read);
+    if (handle != nullptr) lease_.emplace(handle);
   }
-  attention::Compute& operator*() const {
-    return lease_ ? lease_->object<attention::Compute>() : attention::default_compute();
-  }
+  attention::Compute& operator*() const { return lease_ ? **lease_ : attention::default_compute(); }
+  attention::Compute* operator->() const { return &**this; }
 
  private:
-  std::optional<Lease> lease_;
+  std::optional<LeaseOfCompute> lease_;
 };
 
 }  // namespace pkv::api

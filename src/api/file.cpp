@@ -14,37 +14,27 @@ namespace {
 
 static_assert(sizeof pkv_file_info{}.fingerprint == max_fingerprint_size);
 
-pkv_file_config read_config(const pkv_file_config* config) {
+file::Options read_options(const pkv_file_config* config) {
   const pkv_file_config known = read_optional(config, "config");
-  if (known.trust_salts > 1)
-    fail(PKV_INVALID_ARGUMENT, "trust_salts is %u; it must be 0 or 1", known.trust_salts);
-  if (known.prefix_index > 1)
-    fail(PKV_INVALID_ARGUMENT, "prefix_index is %u; it must be 0 or 1", known.prefix_index);
-  if (known.skip_fsync > 1)
-    fail(PKV_INVALID_ARGUMENT, "skip_fsync is %u; it must be 0 or 1", known.skip_fsync);
-  check_fingerprint(known.fingerprint, known.fingerprint_size);
-  check_key(known.key, known.key_size);
-  return known;
-}
-
-file::Options options_of(const pkv_file_config& config) {
-  return {check_fingerprint(config.fingerprint, config.fingerprint_size),
-          check_key(config.key, config.key_size), config.prefix_index != 0,
-          config.trust_salts != 0};
+  check_flag(known.trust_salts, "trust_salts");
+  check_flag(known.prefix_index, "prefix_index");
+  check_flag(known.skip_fsync, "skip_fsync");
+  return {check_fingerprint(known.fingerprint, known.fingerprint_size),
+          check_key(known.key, known.key_size), known.prefix_index != 0, known.trust_salts != 0,
+          known.skip_fsync == 0};
 }
 
 // The sessions and snapshots to save, which cannot change: each is either copied or leased.
 class FrozenItems {
  public:
-  FrozenItems(pkv_cache cache, size_t n, const pkv_file_item* items) {
+  FrozenItems(uint64_t cache, size_t n, const pkv_file_item* items) {
     for (size_t i = 0; i < n; i++) {
       const pkv_file_item& item = items[i];
       if ((item.session == nullptr) == (item.snapshot == nullptr))
         fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
       Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot),
                   item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
-      if (lease.parent() != bits(cache))
-        fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
+      if (lease.parent() != cache) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
       frozen_.push_back(item.session != nullptr
                             ? file::freeze(lease.object<Session>(), item.label)
                             : file::freeze(lease.object<Snapshot>(), item.label));
@@ -74,34 +64,33 @@ std::vector<NewHandle> prepare_handles(std::span<const std::unique_ptr<Session>>
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
+pkv_status pkv_file_save(pkv_cache handle, size_t n, const pkv_file_item* items,
                          const pkv_file_config* config, const pkv_stream* to, uint64_t* bytes) {
   uint64_t size = 0;
   const pkv_status status = guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
+    const CacheLease cache(handle);
     check_list(items, n, "items");
-    const pkv_file_config known = read_config(config);
+    const file::Options options = read_options(config);
     const pkv_stream stream = read_struct(to, "stream");
-    const FrozenItems frozen(cache, n, items);
-    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, known.skip_fsync == 0);
-    file::save(lease.object<Cache>(), frozen.all(), options_of(known), *sink, &size);
+    const FrozenItems frozen(bits(handle), n, items);
+    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, options.durable);
+    file::save(*cache, frozen.all(), options, *sink, &size);
   });
   if (bytes != nullptr && (status == PKV_OK || status == PKV_BUFFER_TOO_SMALL)) *bytes = size;
   return status;
 }
 
-pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const pkv_stream* from,
+pkv_status pkv_file_load(pkv_cache handle, const pkv_file_config* config, const pkv_stream* from,
                          size_t capacity, pkv_session* sessions, uint64_t* labels, size_t* count) {
   size_t found = 0;
   const pkv_status status = guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
+    const CacheLease cache(handle);
     check_list(sessions, capacity, "sessions");
     check_pointer(count, "count");
-    const pkv_file_config known = read_config(config);
+    const file::Options options = read_options(config);
     const std::unique_ptr<file::Source> source = file::open_source(read_struct(from, "stream"));
-    file::LoadedSessions loaded(lease.object<Cache>(), options_of(known), *source, capacity,
-                                &found);
-    std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(cache));
+    file::LoadedSessions loaded(*cache, options, *source, capacity, &found);
+    std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(handle));
     // Nothing below can fail. A session is not changed after its handle is open, because from then
     // on another thread may find and use it.
     loaded.publish();
@@ -118,12 +107,12 @@ pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config, const p
 pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
                             pkv_file_info* out) {
   return guarded([&] {
-    const pkv_file_config known = read_config(config);
+    const file::Options options = read_options(config);
     check_pointer(out, "out");
     const std::unique_ptr<file::Source> source = file::open_source(read_struct(from, "stream"));
-    const file::OpenedFile opening(options_of(known), *source);
+    const file::OpenedFile opening(options, *source);
     const file::Tables& tables = opening.tables;
-    if (known.fingerprint != nullptr) opening.check_fingerprint(options_of(known).fingerprint);
+    if (options.fingerprint.data() != nullptr) opening.check_fingerprint(options.fingerprint);
     pkv_file_info info{};
     info.version = file::format_version;
     info.bytes = file::file_bytes(opening.reader.header());

@@ -231,13 +231,18 @@ void Lease::retire() noexcept {
   if (generation < state_mask) slot_table().give_back(slot);
 }
 
+void Lease::destroy() noexcept {
+  if (!inherited()) slot_->destroy(slot_->object);
+  retire();
+}
+
 void Lease::give_to_batch(uint64_t batch) noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
   slot->holder.store(batch, std::memory_order_relaxed);
   slot->word.store((handle_ >> 32) << 32 | live | held, std::memory_order_release);
 }
 
-NewHandle::NewHandle(Kind kind, void* object, uint64_t parent)
+NewHandle::NewHandle(Kind kind, void* object, void (*destroy)(void* object), uint64_t parent)
     : slot_(slot_table().take(is_striped(kind))) {
   if (is_striped(kind) && !prepare_stripes(*slot_)) {
     slot_table().give_back(slot_);
@@ -245,6 +250,7 @@ NewHandle::NewHandle(Kind kind, void* object, uint64_t parent)
   }
   slot_->kind.store(kind, std::memory_order_relaxed);
   slot_->object = object;
+  slot_->destroy = destroy;
   slot_->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
   // Release, as in Lease::retire().
   slot_->parent.store(parent, std::memory_order_release);
@@ -264,10 +270,6 @@ uint64_t NewHandle::open() noexcept {
   // Release: a thread that finds the handle sees everything that was done to the object.
   slot->word.store(word, std::memory_order_release);
   return handle_of(*slot, word);
-}
-
-uint64_t add_handle(Kind kind, void* object, uint64_t parent) {
-  return NewHandle(kind, object, parent).open();
 }
 
 void end_batch_hold(uint64_t session) noexcept {

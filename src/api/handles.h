@@ -49,6 +49,8 @@ class Lease {
 
   // Makes the handle stale. The caller deletes the object.
   void retire() noexcept;
+  // Deletes the object, unless it is inherited, and makes the handle stale.
+  void destroy() noexcept;
   // Turns this lease of a session into a batch's hold on it, which lasts until end_batch_hold().
   void give_to_batch(uint64_t batch) noexcept;
 
@@ -78,18 +80,18 @@ class Lease {
 class NewHandle {
  public:
   // parent is the handle of the object's cache, or 0. Throws bad_alloc.
-  NewHandle(Kind kind, void* object, uint64_t parent);
+  template <class Object>
+  NewHandle(Kind kind, Object* object, uint64_t parent)
+      : NewHandle(kind, object, [](void* made) { delete static_cast<Object*>(made); }, parent) {}
   NewHandle(NewHandle&& other) noexcept;
   NewHandle(const NewHandle&) = delete;
   ~NewHandle();
   uint64_t open() noexcept;
 
  private:
+  NewHandle(Kind kind, void* object, void (*destroy)(void* object), uint64_t parent);
   Slot* slot_;
 };
-
-// Makes a handle for an object and opens it. Throws bad_alloc.
-uint64_t add_handle(Kind kind, void* object, uint64_t parent);
 
 // Ends a batch's hold on a session.
 void end_batch_hold(uint64_t session) noexcept;

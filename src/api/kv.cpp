@@ -27,7 +27,7 @@ pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t
   return guarded([&] {
     const ComputeLease lease(compute);
     check_list(slots, rows, "slots");
-    rows::write_slots((*lease).workers(), (*lease).kernels(), read_struct(kv, "kv"),
+    rows::write_slots(lease->workers(), lease->kernels(), read_struct(kv, "kv"),
                       std::span(slots, rows), k, v);
   });
 }
@@ -37,7 +37,7 @@ pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                         const pkv_tensor* v) {
   return guarded([&] {
     const ComputeLease lease(compute);
-    rows::write_sequences((*lease).workers(), (*lease).kernels(), read_struct(kv, "kv"),
+    rows::write_sequences(lease->workers(), lease->kernels(), read_struct(kv, "kv"),
                           read_struct(sequences, "sequences"), k, v);
   });
 }
@@ -47,7 +47,7 @@ pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t 
   return guarded([&] {
     const ComputeLease lease(compute);
     check_list(slots, rows, "slots");
-    rows::read_slots((*lease).workers(), (*lease).kernels(), read_struct(kv, "kv"),
+    rows::read_slots(lease->workers(), lease->kernels(), read_struct(kv, "kv"),
                      std::span(slots, rows), k, v);
   });
 }

@@ -16,14 +16,12 @@ struct PoolObject {
   memory::Pool pool;
 };
 
-// A lease of a pool for reading: many threads may change the pool itself at once.
-class PoolLease {
+// Calls lease a pool for reading: many threads may change the pool itself at once.
+class PoolLease : public LeaseOf<pkv_pool, Kind::pool, PoolObject> {
  public:
-  explicit PoolLease(pkv_pool handle) : lease_(bits(handle), Kind::pool, Access::read) {}
-  memory::Pool& pool() const { return lease_.object<PoolObject>().pool; }
-
- private:
-  Lease lease_;
+  using LeaseOf::LeaseOf;
+  memory::Pool& operator*() const { return object<PoolObject>().pool; }
+  memory::Pool* operator->() const { return &**this; }
 };
 
 void check_id(const memory::Pool& pool, uint32_t id) {
@@ -58,85 +56,79 @@ pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
     if (known.block_size == 0) known.block_size = 16;
     if (known.blocks == 0 || known.block_size > 256)
       fail(PKV_INVALID_ARGUMENT,
-           "%u blocks of %u slots; at least 1 block of 1 to 256 slots is needed", known.blocks,
+           "%u blocks of %u slots; there must be at least 1 block, of 1 to 256 slots", known.blocks,
            known.block_size);
     if (known.blocks > INT32_MAX)
-      fail(PKV_TOO_LARGE, "%u blocks; at most 2^31 - 1 are possible", known.blocks);
+      fail(PKV_TOO_LARGE, "%u blocks; there can be at most 2^31 - 1", known.blocks);
     if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
     check_allocator(known.allocator);
-    *out = handle_from<pkv_pool>(make_handle(Kind::pool, std::make_unique<PoolObject>(known), 0));
+    *out = PoolLease::make(std::make_unique<PoolObject>(known));
   });
 }
 
 pkv_status pkv_pool_destroy(pkv_pool handle) {
-  return guarded([&] {
-    if (handle == nullptr) return;
-    Lease lease(bits(handle), Kind::pool, Access::close);
-    if (!lease.inherited()) delete &lease.object<PoolObject>();
-    lease.retire();
-  });
+  return guarded([&] { PoolLease::close(handle); });
 }
 
 pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
   return guarded([&] {
-    const PoolLease lease(handle);
+    const PoolLease pool(handle);
     check_list(blocks, n, "blocks");
-    if (n > lease.pool().blocks())
-      fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, lease.pool().blocks());
-    if (lease.pool().try_alloc(n, blocks)) return;
-    const uint32_t free = lease.pool().free_count();
-    fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free,
-         lease.pool().blocks());
+    if (n > pool->blocks())
+      fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, pool->blocks());
+    if (pool->try_alloc(n, blocks)) return;
+    const uint32_t free = pool->free_count();
+    fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free, pool->blocks());
   });
 }
 
 pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block* blocks) {
   return guarded([&] {
-    const PoolLease lease(handle);
+    const PoolLease pool(handle);
     check_list(blocks, n, "blocks");
     size_t failed = 0;
-    const pkv_status status = lease.pool().retain(n, blocks, &failed);
-    if (status != PKV_OK) check(status, lease.pool(), blocks[failed], "retain");
+    const pkv_status status = pool->retain(n, blocks, &failed);
+    if (status != PKV_OK) check(status, *pool, blocks[failed], "retain");
   });
 }
 
 pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) {
   return guarded([&] {
-    const PoolLease lease(handle);
+    const PoolLease pool(handle);
     check_list(blocks, n, "blocks");
     size_t failed = 0;
-    const pkv_status status = lease.pool().release(n, blocks, &failed);
-    if (status != PKV_OK) check(status, lease.pool(), blocks[failed], "release");
+    const pkv_status status = pool->release(n, blocks, &failed);
+    if (status != PKV_OK) check(status, *pool, blocks[failed], "release");
   });
 }
 
 pkv_status pkv_pool_claim(pkv_pool handle, pkv_block block, uint32_t n, uint32_t* offset) {
   return guarded([&] {
-    const PoolLease lease(handle);
+    const PoolLease pool(handle);
     check_pointer(offset, "offset");
-    check(lease.pool().claim(block, n, offset), lease.pool(), block, "claim");
+    check(pool->claim(block, n, offset), *pool, block, "claim");
   });
 }
 
 pkv_status pkv_pool_seal(pkv_pool handle, pkv_block block) {
   return guarded([&] {
-    const PoolLease lease(handle);
-    check(lease.pool().seal(block), lease.pool(), block, "seal");
+    const PoolLease pool(handle);
+    check(pool->seal(block), *pool, block, "seal");
   });
 }
 
 pkv_status pkv_pool_reset(pkv_pool handle, pkv_block block) {
   return guarded([&] {
-    const PoolLease lease(handle);
-    check(lease.pool().reset(block), lease.pool(), block, "reset");
+    const PoolLease pool(handle);
+    check(pool->reset(block), *pool, block, "reset");
   });
 }
 
 pkv_status pkv_pool_get_block_state(pkv_pool handle, uint32_t id, pkv_block_state* out) {
   return guarded([&] {
-    const PoolLease lease(handle);
-    check_id(lease.pool(), id);
-    const memory::BlockState state = lease.pool().state(id);
+    const PoolLease pool(handle);
+    check_id(*pool, id);
+    const memory::BlockState state = pool->state(id);
     fill_struct(out,
                 {sizeof *out, id, state.generation, state.references, state.filled, state.sealed},
                 "out");
@@ -145,11 +137,11 @@ pkv_status pkv_pool_get_block_state(pkv_pool handle, uint32_t id, pkv_block_stat
 
 pkv_status pkv_pool_get_stats(pkv_pool handle, pkv_pool_stats* out) {
   return guarded([&] {
-    const PoolLease lease(handle);
-    fill_struct(out, public_stats(lease.pool()), "out");
+    const PoolLease pool(handle);
+    fill_struct(out, public_stats(*pool), "out");
   });
 }
 
 pkv_status pkv_pool_validate(pkv_pool handle) {
-  return guarded([&] { PoolLease(handle).pool().validate(); });
+  return guarded([&] { PoolLease(handle)->validate(); });
 }

@@ -1,6 +1,8 @@
 // The C functions of the prefix index (pkv_prefix_).
 #include <pagedkv/prefix.h>
 
+#include <functional>
+
 #include "api/boundary.h"
 #include "base/status.h"
 #include "engine/cache/cache.h"
@@ -10,8 +12,8 @@
 namespace pkv::api {
 namespace {
 
-prefix::Index& index_of(const Lease& lease) {
-  prefix::Index* const index = lease.object<Cache>().prefix();
+prefix::Index& index_of(const CacheLease& cache) {
+  prefix::Index* const index = cache->prefix();
   if (index == nullptr) fail(PKV_UNSUPPORTED, "the cache has no prefix index: its config had none");
   return *index;
 }
@@ -33,17 +35,34 @@ pkv_prefix_stats public_stats(const prefix::Figures& figures) {
   return stats;
 }
 
+// Calls a function of the index, which returns a number of blocks of a text, and sets *result to
+// their tokens.
+template <class Function>
+pkv_status call_on_text(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
+                        const int32_t* tokens, uint64_t* result, const char* result_name,
+                        const Function& function) {
+  return guarded([&] {
+    const CacheLease cache(handle);
+    prefix::Index& index = index_of(cache);
+    check_list(tokens, n, "tokens");
+    check_pointer(result, result_name);
+    const uint32_t blocks =
+        std::invoke(function, index, check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    *result = uint64_t{blocks} * cache->config().block_size;
+  });
+}
+
 }  // namespace
 }  // namespace pkv::api
 
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size,
+pkv_status pkv_prefix_get_stats(pkv_cache handle, const void* salt, size_t salt_size,
                                 pkv_prefix_stats* out) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    prefix::Index& index = index_of(lease);
+    const CacheLease cache(handle);
+    prefix::Index& index = index_of(cache);
     fill_struct(
         out,
         public_stats(salt_size == PKV_ALL_SALTS ? index.figures()
@@ -52,66 +71,46 @@ pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_s
   });
 }
 
-pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size) {
+pkv_status pkv_prefix_clear(pkv_cache handle, const void* salt, size_t salt_size) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    prefix::Index& index = index_of(lease);
+    const CacheLease cache(handle);
+    prefix::Index& index = index_of(cache);
     if (salt_size == PKV_ALL_SALTS) return index.clear(nullptr);
     const std::string_view one = check_salt(salt, salt_size);
     index.clear(&one);
   });
 }
 
-pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+pkv_status pkv_prefix_probe(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
                             const int32_t* tokens, uint64_t* cached) {
-  return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    prefix::Index& index = index_of(lease);
-    check_list(tokens, n, "tokens");
-    check_pointer(cached, "cached");
-    *cached = uint64_t{index.cached(check_salt(salt, salt_size), prefix::Tokens(tokens, n))} *
-              lease.object<Cache>().config().block_size;
-  });
+  return call_on_text(handle, salt, salt_size, n, tokens, cached, "cached", &prefix::Index::cached);
 }
 
-pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+pkv_status pkv_prefix_pin(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
                           const int32_t* tokens, uint64_t* pinned) {
-  return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    prefix::Index& index = index_of(lease);
-    check_list(tokens, n, "tokens");
-    check_pointer(pinned, "pinned");
-    *pinned = uint64_t{index.pin(check_salt(salt, salt_size), prefix::Tokens(tokens, n))} *
-              lease.object<Cache>().config().block_size;
-  });
+  return call_on_text(handle, salt, salt_size, n, tokens, pinned, "pinned", &prefix::Index::pin);
 }
 
-pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+pkv_status pkv_prefix_unpin(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
                             const int32_t* tokens, uint64_t* unpinned) {
-  return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    prefix::Index& index = index_of(lease);
-    check_list(tokens, n, "tokens");
-    check_pointer(unpinned, "unpinned");
-    *unpinned = uint64_t{index.unpin(check_salt(salt, salt_size), prefix::Tokens(tokens, n))} *
-                lease.object<Cache>().config().block_size;
-  });
+  return call_on_text(handle, salt, salt_size, n, tokens, unpinned, "unpinned",
+                      &prefix::Index::unpin);
 }
 
-pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size,
+pkv_status pkv_prefix_set_quota(pkv_cache handle, const void* salt, size_t salt_size,
                                 uint64_t blocks) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    index_of(lease).set_quota(check_salt(salt, salt_size),
+    const CacheLease cache(handle);
+    index_of(cache).set_quota(check_salt(salt, salt_size),
                               blocks == PKV_DEFAULT_QUOTA ? std::nullopt : std::optional(blocks));
   });
 }
 
-pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n,
+pkv_status pkv_prefix_read_events(pkv_cache handle, uint64_t* next, size_t* n,
                                   pkv_prefix_event* events, uint64_t* lost) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
-    const prefix::Index& index = index_of(lease);
+    const CacheLease cache(handle);
+    const prefix::Index& index = index_of(cache);
     if (!index.has_events())
       fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
     check_pointer(next, "next");

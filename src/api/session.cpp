@@ -10,17 +10,6 @@
 namespace pkv::api {
 namespace {
 
-class SessionLease {
- public:
-  SessionLease(pkv_session handle, Access access) : lease_(bits(handle), Kind::session, access) {}
-  Session& operator*() const { return lease_.object<Session>(); }
-  Session* operator->() const { return &lease_.object<Session>(); }
-  uint64_t cache() const { return lease_.parent(); }
-
- private:
-  Lease lease_;
-};
-
 // The rank of a retention in the prefix index, which evicts blocks of a lower rank first.
 uint8_t retention_rank(pkv_retention retention) {
   if (retention < PKV_RETENTION_LOW || retention > PKV_RETENTION_HIGH)
@@ -44,31 +33,26 @@ prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& conf
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config, pkv_session* out) {
+pkv_status pkv_session_open(pkv_cache handle, const pkv_session_config* config, pkv_session* out) {
   return guarded([&] {
-    const Lease lease(bits(cache), Kind::cache, Access::read);
+    const CacheLease cache(handle);
     check_pointer(out, "out");
     const pkv_session_config known = read_optional(config, "config");
-    Content content(lease.object<Cache>());
-    content.hold() = open_hold(lease.object<Cache>(), known);
-    auto session = std::make_unique<Session>(
-        std::move(content), Attributes{known.priority, known.prefix == PKV_PREFIX_SHARE});
-    *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
+    Content content(*cache);
+    content.hold() = open_hold(*cache, known);
+    const Attributes attributes{known.priority, known.prefix == PKV_PREFIX_SHARE};
+    *out =
+        SessionLease::make(std::make_unique<Session>(std::move(content), attributes), bits(handle));
   });
 }
 
 pkv_status pkv_session_close(pkv_session handle) {
-  return guarded([&] {
-    if (handle == nullptr) return;
-    Lease lease(bits(handle), Kind::session, Access::close);
-    if (!lease.inherited()) delete &lease.object<Session>();
-    lease.retire();
-  });
+  return guarded([&] { SessionLease::close(handle); });
 }
 
 pkv_status pkv_session_get_length(pkv_session handle, uint64_t* tokens) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     check_pointer(tokens, "tokens");
     *tokens = session->length();
   });
@@ -76,7 +60,7 @@ pkv_status pkv_session_get_length(pkv_session handle, uint64_t* tokens) {
 
 pkv_status pkv_session_get_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     check_pointer(tokens, "tokens");
     *tokens = session->layer_length(layer);
   });
@@ -84,7 +68,7 @@ pkv_status pkv_session_get_layer_length(pkv_session handle, uint32_t layer, uint
 
 pkv_status pkv_session_get_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     check_list(tokens, n, "tokens");
     session->tokens(first, n, tokens);
   });
@@ -123,10 +107,7 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
 }
 
 pkv_status pkv_session_set_return_hint(pkv_session handle, uint32_t after) {
-  return guarded([&] {
-    const SessionLease session(handle, Access::write);
-    session->set_return_hint(after);
-  });
+  return guarded([&] { SessionLease(handle, Access::write)->set_return_hint(after); });
 }
 
 pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t count,
@@ -140,7 +121,7 @@ pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t co
 
 pkv_status pkv_session_get_last_trim(pkv_session handle, uint64_t limit, uint64_t* length) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     check_pointer(length, "length");
     *length = session->last_trim(limit);
   });
@@ -148,12 +129,12 @@ pkv_status pkv_session_get_last_trim(pkv_session handle, uint64_t limit, uint64_
 
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     // This lease keeps the cache from being destroyed before it can find its new child.
-    const Lease cache(session.cache(), Kind::cache, Access::read);
+    const CacheLease cache(handle_from<pkv_cache>(session.parent()));
     check_pointer(out, "out");
-    auto child = std::make_unique<Session>(session->fork(), session->attributes());
-    *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(child), session.cache()));
+    *out = SessionLease::make(std::make_unique<Session>(session->fork(), session->attributes()),
+                              session.parent());
   });
 }
 
@@ -178,13 +159,13 @@ pkv_status pkv_session_set_priority(pkv_session handle, int32_t priority) {
 }
 
 pkv_status pkv_session_get_info(pkv_session handle, pkv_session_info* out) {
-  return guarded([&] { fill_struct(out, SessionLease(handle, Access::read)->info(), "out"); });
+  return guarded([&] { fill_struct(out, SessionLease(handle)->info(), "out"); });
 }
 
 pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_t capacity,
                                        uint32_t* ids, size_t* count) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     check_list(ids, capacity, "ids");
     check_pointer(count, "count");
     const std::span<const uint32_t> table = session->table(group).ids();
@@ -195,13 +176,13 @@ pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_
 
 pkv_status pkv_session_read(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
                             const pkv_tensor* k, const pkv_tensor* v) {
-  return guarded([&] { SessionLease(handle, Access::read)->materialize(layer, first, n, k, v); });
+  return guarded([&] { SessionLease(handle)->materialize(layer, first, n, k, v); });
 }
 
 pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,
                                   void* state) {
   return guarded([&] {
-    const SessionLease session(handle, Access::read);
+    const SessionLease session(handle);
     auto* const bytes = static_cast<unsigned char*>(state);
     check_list(bytes, size, "state");
     session->read_state(layer, tokens, std::span(bytes, size));

@@ -27,6 +27,7 @@ struct alignas(64) Slot {
   std::atomic<Kind> kind{};
   // Written before the word becomes live, and read only under a lease.
   void* object = nullptr;
+  void (*destroy)(void* object) = nullptr;
   // Created for the first striped object in this slot, and kept for later ones.
   std::atomic<Stripes*> stripes{nullptr};
   // The fork epoch in which the object was created. It is also read without a lease: a thread that

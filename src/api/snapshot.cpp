@@ -10,37 +10,29 @@
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out) {
+pkv_status pkv_snapshot_take(pkv_session handle, pkv_snapshot* out) {
   return guarded([&] {
-    const Lease lease(bits(session), Kind::session, Access::read);
+    const SessionLease session(handle);
     // This lease keeps the cache from being destroyed before it can find its new child.
-    const Lease cache(lease.parent(), Kind::cache, Access::read);
+    const CacheLease cache(handle_from<pkv_cache>(session.parent()));
     check_pointer(out, "out");
-    const Session& taken = lease.object<Session>();
-    auto snapshot = std::make_unique<Snapshot>(taken.fork(), taken.attributes());
-    *out =
-        handle_from<pkv_snapshot>(make_handle(Kind::snapshot, std::move(snapshot), lease.parent()));
+    *out = SnapshotLease::make(std::make_unique<Snapshot>(session->fork(), session->attributes()),
+                               session.parent());
   });
 }
 
-pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out) {
+pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot handle, pkv_session* out) {
   return guarded([&] {
-    const Lease cache_lease(bits(cache), Kind::cache, Access::read);
-    const Lease lease(bits(snapshot), Kind::snapshot, Access::read);
+    const CacheLease cache_lease(cache);
+    const SnapshotLease snapshot(handle);
     check_pointer(out, "out");
-    if (lease.parent() != bits(cache))
+    if (snapshot.parent() != bits(cache))
       fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
-    const Snapshot& frozen = lease.object<Snapshot>();
-    auto session = std::make_unique<Session>(frozen.content().fork(), frozen.attributes());
-    *out = handle_from<pkv_session>(make_handle(Kind::session, std::move(session), bits(cache)));
+    *out = SessionLease::make(
+        std::make_unique<Session>(snapshot->content().fork(), snapshot->attributes()), bits(cache));
   });
 }
 
-pkv_status pkv_snapshot_close(pkv_snapshot snapshot) {
-  return guarded([&] {
-    if (snapshot == nullptr) return;
-    Lease lease(bits(snapshot), Kind::snapshot, Access::close);
-    if (!lease.inherited()) delete &lease.object<Snapshot>();
-    lease.retire();
-  });
+pkv_status pkv_snapshot_close(pkv_snapshot handle) {
+  return guarded([&] { SnapshotLease::close(handle); });
 }
