@@ -32,6 +32,7 @@ Made by generate_raw.py from the headers of C: do not edit.
 Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
 arguments that are enums are c_int.
 """
+# fmt: off
 
 from __future__ import annotations
 
@@ -136,28 +137,17 @@ def enum_lines(enum):
     return lines
 
 
+def wrapped(head, items, tail, indent):
+    """head, items and tail in full lines; an item is never broken."""
+    text = head + ", ".join(item.replace(" ", "\0") for item in items) + tail
+    margins = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + 4)}
+    return [line.replace("\0", " ") for line in textwrap.wrap(text, WIDTH, **margins)]
+
+
 def struct_lines(struct, api):
-    lines = [
-        "",
-        "",
-        f"class {camel(struct['name'])}(ctypes.Structure):",
-        "    _fields_ = [",
-    ]
-    lines += [
-        f'        ("{field["name"]}", {ctype(field["type"], api)}),' for field in struct["fields"]
-    ]
-    return [*lines, "    ]"]
-
-
-def call_lines(head, arguments, indent):
-    """head(arguments), as the formatter has it where it is too long for one line."""
-    margin, inner = " " * indent, " " * (indent + 4)
-    text = ", ".join(arguments)
-    if indent + len(f"{head}({text})") <= WIDTH:
-        return [f"{margin}{head}({text})"]
-    if len(inner + text) <= WIDTH:
-        return [f"{margin}{head}(", inner + text, f"{margin})"]
-    return [f"{margin}{head}(", *(f"{inner}{argument}," for argument in arguments), f"{margin})"]
+    fields = [f'("{field["name"]}", {ctype(field["type"], api)})' for field in struct["fields"]]
+    head = f"class {camel(struct['name'])}(ctypes.Structure):"
+    return ["", "", head, *wrapped("_fields_ = [", fields, "]", 4)]
 
 
 def function_lines(api):
@@ -168,7 +158,7 @@ def function_lines(api):
         bind = "text" if generator.is_text(function) else "call"
         if bind == "call" and result != "_int":
             bind = f"_bind(library, {result})"
-        lines += call_lines(f"self.{name} = {bind}", [f'"{name}"', *types], 8)
+        lines += wrapped(f"self.{name} = {bind}(", [f'"{name}"', *types], ")", 8)
     return lines
 
 

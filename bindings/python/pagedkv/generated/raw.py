@@ -1,10 +1,11 @@
 """The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from the headers of C: do not edit. Over 800 lines: generated.
+Made by generate_raw.py from the headers of C: do not edit.
 
 Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
 arguments that are enums are c_int.
 """
+# fmt: off
 
 from __future__ import annotations
 
@@ -356,471 +357,194 @@ class StreamKind(enum.IntEnum):
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", _p),
-        ("dtype", _int),
-        ("batch_rows", _u32),
-        ("row_stride", _i64),
-        ("head_stride", _i64),
-    ]
+    _fields_ = [("data", _p), ("dtype", _int), ("batch_rows", _u32), ("row_stride", _i64),
+        ("head_stride", _i64)]
 
 
 class Allocator(ctypes.Structure):
-    _fields_ = [
-        ("alloc", _p),
-        ("free", _p),
-        ("user", _p),
-    ]
+    _fields_ = [("alloc", _p), ("free", _p), ("user", _p)]
 
 
 class Logger(ctypes.Structure):
-    _fields_ = [
-        ("log", _p),
-        ("user", _p),
-    ]
+    _fields_ = [("log", _p), ("user", _p)]
 
 
 class Runner(ctypes.Structure):
-    _fields_ = [
-        ("run", _p),
-        ("user", _p),
-        ("threads", _u32),
-        ("reserved", _u32),
-    ]
+    _fields_ = [("run", _p), ("user", _p), ("threads", _u32), ("reserved", _u32)]
 
 
 class PoolStats(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("block_size", _u32),
-        ("blocks", _u64),
-        ("free", _u64),
-        ("used", _u64),
-        ("used_peak", _u64),
-        ("shared", _u64),
-        ("retired", _u64),
-        ("references", _u64),
-        ("slots_filled", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("block_size", _u32), ("blocks", _u64), ("free", _u64),
+        ("used", _u64), ("used_peak", _u64), ("shared", _u64), ("retired", _u64),
+        ("references", _u64), ("slots_filled", _u64)]
 
 
 class CacheStats(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("sessions", _u32),
-        ("snapshots", _u32),
-        ("batches", _u32),
-        ("suspended_sessions", _u64),
-        ("blocks", _u64),
-        ("free_blocks", _u64),
-        ("used_blocks", _u64),
-        ("used_blocks_peak", _u64),
-        ("evictable_blocks", _u64),
-        ("tokens", _u64),
-        ("slots_filled", _u64),
-        ("slots_reserved", _u64),
-        ("bytes_reserved", _u64),
-        ("copied_blocks", _u64),
-        ("commits", _u64),
-        ("aborts", _u64),
-        ("committed_tokens", _u64),
-        ("suspensions", _u64),
-        ("page_bytes", _u64),
-        ("pages", _u64),
-        ("free_pages", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("sessions", _u32), ("snapshots", _u32), ("batches", _u32),
+        ("suspended_sessions", _u64), ("blocks", _u64), ("free_blocks", _u64),
+        ("used_blocks", _u64), ("used_blocks_peak", _u64), ("evictable_blocks", _u64),
+        ("tokens", _u64), ("slots_filled", _u64), ("slots_reserved", _u64),
+        ("bytes_reserved", _u64), ("copied_blocks", _u64), ("commits", _u64), ("aborts", _u64),
+        ("committed_tokens", _u64), ("suspensions", _u64), ("page_bytes", _u64), ("pages", _u64),
+        ("free_pages", _u64)]
 
 
 class LayerGroup(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("layers", _u32),
-        ("layer_indices", _p),
-        ("query_heads", _u32),
-        ("kv_heads", _u32),
-        ("key_dim", _u32),
-        ("value_dim", _u32),
-        ("dtype", _int),
-        ("value_dtype", _int),
-        ("window", _u32),
-        ("sinks", _u32),
-        ("latent", _u32),
-        ("rotation", _int),
-        ("key_rotation", _p),
-        ("value_rotation", _p),
-        ("state_bytes", _u64),
-        ("checkpoint_tokens", _u32),
-        ("draft_tokens", _u32),
-        ("blocks", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("layers", _u32), ("layer_indices", _p),
+        ("query_heads", _u32), ("kv_heads", _u32), ("key_dim", _u32), ("value_dim", _u32),
+        ("dtype", _int), ("value_dtype", _int), ("window", _u32), ("sinks", _u32), ("latent", _u32),
+        ("rotation", _int), ("key_rotation", _p), ("value_rotation", _p), ("state_bytes", _u64),
+        ("checkpoint_tokens", _u32), ("draft_tokens", _u32), ("blocks", _u64)]
 
 
 class PrefixConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("eviction", _int),
-        ("pinned_blocks", _u64),
-        ("salt_blocks", _u64),
-        ("events", _u32),
-        ("doubling_depth", _u32),
-    ]
+    _fields_ = [("struct_size", _u32), ("eviction", _int), ("pinned_blocks", _u64),
+        ("salt_blocks", _u64), ("events", _u32), ("doubling_depth", _u32)]
 
 
 class CacheConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("group_count", _u32),
-        ("groups", _p),
-        ("storage", _int),
-        ("layout", _int),
-        ("block_size", _u32),
-        ("shared_memory", _u32),
-        ("blocks", _u64),
-        ("memory_bytes", _u64),
-        ("watermark", _u32),
-        ("huge_pages", _int),
-        ("prefault", _u32),
-        ("reserved", _u32),
-        ("memory_directory", _p),
-        ("threads", _u32),
-        ("isa", _int),
-        ("prefix", _p),
-        ("store", _p),
-        ("allocator", _p),
-        ("runner", _p),
-        ("logger", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("group_count", _u32), ("groups", _p), ("storage", _int),
+        ("layout", _int), ("block_size", _u32), ("shared_memory", _u32), ("blocks", _u64),
+        ("memory_bytes", _u64), ("watermark", _u32), ("huge_pages", _int), ("prefault", _u32),
+        ("reserved", _u32), ("memory_directory", _p), ("threads", _u32), ("isa", _int),
+        ("prefix", _p), ("store", _p), ("allocator", _p), ("runner", _p), ("logger", _p)]
 
 
 class CachePlan(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("groups", _u32),
-        ("bytes_per_token", _u64),
-        ("bytes_per_block", _u64),
-        ("blocks", _u64),
-        ("tokens", _u64),
-        ("total_bytes", _u64),
-        ("bookkeeping_bytes", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("groups", _u32), ("bytes_per_token", _u64),
+        ("bytes_per_block", _u64), ("blocks", _u64), ("tokens", _u64), ("total_bytes", _u64),
+        ("bookkeeping_bytes", _u64)]
 
 
 class CacheInfo(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("storage", _int),
-        ("layout", _int),
-        ("block_size", _u32),
-        ("groups", _u32),
-        ("layers", _u32),
-        ("threads", _u32),
-        ("isa", _int),
-    ]
+    _fields_ = [("struct_size", _u32), ("storage", _int), ("layout", _int), ("block_size", _u32),
+        ("groups", _u32), ("layers", _u32), ("threads", _u32), ("isa", _int)]
 
 
 class PoolConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("blocks", _u32),
-        ("block_size", _u32),
-        ("reserved", _u32),
-        ("allocator", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("blocks", _u32), ("block_size", _u32), ("reserved", _u32),
+        ("allocator", _p)]
 
 
 class BlockState(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("id", _u32),
-        ("generation", _u32),
-        ("references", _u32),
-        ("filled", _u32),
-        ("sealed", _u32),
-    ]
+    _fields_ = [("struct_size", _u32), ("id", _u32), ("generation", _u32), ("references", _u32),
+        ("filled", _u32), ("sealed", _u32)]
 
 
 class SessionConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("priority", _i32),
-        ("prefix", _int),
-        ("retention", _int),
-        ("salt", _p),
-        ("salt_size", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("priority", _i32), ("prefix", _int), ("retention", _int),
+        ("salt", _p), ("salt_size", _u64)]
 
 
 class SessionInfo(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("priority", _i32),
-        ("suspended", _u32),
-        ("reserved", _u32),
-        ("length", _u64),
-        ("total", _u64),
-        ("blocks", _u64),
-        ("exclusive_blocks", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("priority", _i32), ("suspended", _u32), ("reserved", _u32),
+        ("length", _u64), ("total", _u64), ("blocks", _u64), ("exclusive_blocks", _u64)]
 
 
 class ComputeConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("threads", _u32),
-        ("isa", _int),
-        ("reserved", _u32),
-        ("allocator", _p),
-        ("runner", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("threads", _u32), ("isa", _int), ("reserved", _u32),
+        ("allocator", _p), ("runner", _p)]
 
 
 class ComputeInfo(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("threads", _u32),
-        ("isa", _int),
-        ("reserved", _u32),
-    ]
+    _fields_ = [("struct_size", _u32), ("threads", _u32), ("isa", _int), ("reserved", _u32)]
 
 
 class KVView(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("layout", _int),
-        ("block_size", _u32),
-        ("kv_heads", _u32),
-        ("key_dim", _u32),
-        ("value_dim", _u32),
-        ("dtype", _int),
-        ("value_dtype", _int),
-        ("blocks", _u64),
-        ("k", _p),
-        ("v", _p),
-        ("k_block_stride", _i64),
-        ("k_row_stride", _i64),
-        ("k_head_stride", _i64),
-        ("v_block_stride", _i64),
-        ("v_row_stride", _i64),
-        ("v_head_stride", _i64),
-        ("rotation", _int),
-        ("reserved", _u32),
-        ("key_rotation", _p),
-        ("value_rotation", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("layout", _int), ("block_size", _u32), ("kv_heads", _u32),
+        ("key_dim", _u32), ("value_dim", _u32), ("dtype", _int), ("value_dtype", _int),
+        ("blocks", _u64), ("k", _p), ("v", _p), ("k_block_stride", _i64), ("k_row_stride", _i64),
+        ("k_head_stride", _i64), ("v_block_stride", _i64), ("v_row_stride", _i64),
+        ("v_head_stride", _i64), ("rotation", _int), ("reserved", _u32), ("key_rotation", _p),
+        ("value_rotation", _p)]
 
 
 class AttentionSequences(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("query_heads", _u32),
-        ("count", _u64),
-        ("query_lengths", _p),
-        ("kv_lengths", _p),
-        ("block_tables", _p),
-        ("block_table_stride", _u64),
-        ("first_rows", _p),
-        ("query_positions", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("query_heads", _u32), ("count", _u64),
+        ("query_lengths", _p), ("kv_lengths", _p), ("block_tables", _p),
+        ("block_table_stride", _u64), ("first_rows", _p), ("query_positions", _p)]
 
 
 class Mask(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("kind", _int),
-        ("data", _p),
-        ("row_stride", _i64),
-        ("batch_stride", _i64),
-        ("columns", _u64),
-        ("first_positions", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("kind", _int), ("data", _p), ("row_stride", _i64),
+        ("batch_stride", _i64), ("columns", _u64), ("first_positions", _p)]
 
 
 class ChosenBlocks(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("top", _u32),
-        ("first", _u32),
-        ("last", _u32),
-        ("together", _u32),
-        ("reserved", _u32),
-        ("lists", _p),
-        ("list_size", _u64),
-        ("chosen", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("top", _u32), ("first", _u32), ("last", _u32),
+        ("together", _u32), ("reserved", _u32), ("lists", _p), ("list_size", _u64), ("chosen", _p)]
 
 
 class BlockMass(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("queries", _u32),
-        ("masses", _p),
-        ("size", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("queries", _u32), ("masses", _p), ("size", _u64)]
 
 
 class AttentionParams(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("scale", _f32),
-        ("bidirectional", _u32),
-        ("window", _u32),
-        ("sinks", _u32),
-        ("softcap", _f32),
-        ("head_windows", _p),
-        ("head_sinks", _p),
-        ("alibi_slopes", _p),
-        ("sink_logits", _p),
-        ("mask", _p),
-        ("chosen_blocks", _p),
-        ("block_mass", _p),
-        ("lse", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("scale", _f32), ("bidirectional", _u32), ("window", _u32),
+        ("sinks", _u32), ("softcap", _f32), ("head_windows", _p), ("head_sinks", _p),
+        ("alibi_slopes", _p), ("sink_logits", _p), ("mask", _p), ("chosen_blocks", _p),
+        ("block_mass", _p), ("lse", _p)]
 
 
 class PrefixStats(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("reserved", _u32),
-        ("matches", _u64),
-        ("asked_tokens", _u64),
-        ("matched_tokens", _u64),
-        ("matched_blocks", _u64),
-        ("published_blocks", _u64),
-        ("evicted_blocks", _u64),
-        ("expelled_blocks", _u64),
-        ("cleared_blocks", _u64),
-        ("cached_blocks", _u64),
-        ("evictable_blocks", _u64),
-        ("pinned_blocks", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("matches", _u64),
+        ("asked_tokens", _u64), ("matched_tokens", _u64), ("matched_blocks", _u64),
+        ("published_blocks", _u64), ("evicted_blocks", _u64), ("expelled_blocks", _u64),
+        ("cleared_blocks", _u64), ("cached_blocks", _u64), ("evictable_blocks", _u64),
+        ("pinned_blocks", _u64)]
 
 
 class PrefixEvent(ctypes.Structure):
-    _fields_ = [
-        ("number", _u64),
-        ("hash", _u64),
-        ("parent", _u64),
-        ("position", _u64),
-        ("kind", _int),
-        ("reserved", _u32),
-    ]
+    _fields_ = [("number", _u64), ("hash", _u64), ("parent", _u64), ("position", _u64),
+        ("kind", _int), ("reserved", _u32)]
 
 
 class Stream(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("kind", _int),
-        ("path", _p),
-        ("descriptor", _i32),
-        ("reserved", _u32),
-        ("data", _p),
-        ("size", _u64),
-        ("read", _p),
-        ("write", _p),
-        ("user", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("kind", _int), ("path", _p), ("descriptor", _i32),
+        ("reserved", _u32), ("data", _p), ("size", _u64), ("read", _p), ("write", _p), ("user", _p)]
 
 
 class FileConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("prefix_index", _u32),
-        ("trust_salts", _u32),
-        ("skip_fsync", _u32),
-        ("fingerprint", _p),
-        ("fingerprint_size", _u64),
-        ("key", _p),
-        ("key_size", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("prefix_index", _u32), ("trust_salts", _u32),
+        ("skip_fsync", _u32), ("fingerprint", _p), ("fingerprint_size", _u64), ("key", _p),
+        ("key_size", _u64)]
 
 
 class FileItem(ctypes.Structure):
-    _fields_ = [
-        ("session", _p),
-        ("snapshot", _p),
-        ("label", _u64),
-    ]
+    _fields_ = [("session", _p), ("snapshot", _p), ("label", _u64)]
 
 
 class FileInfo(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("version", _u32),
-        ("bytes", _u64),
-        ("kv_bytes", _u64),
-        ("sessions", _u64),
-        ("tokens", _u64),
-        ("stored_tokens", _u64),
-        ("prefix_entries", _u64),
-        ("block_size", _u32),
-        ("groups", _u32),
-        ("layers", _u32),
-        ("has_kv", _u32),
-        ("authenticated", _u32),
-        ("fingerprint_size", _u32),
-        ("fingerprint", _u8 * 64),
-    ]
+    _fields_ = [("struct_size", _u32), ("version", _u32), ("bytes", _u64), ("kv_bytes", _u64),
+        ("sessions", _u64), ("tokens", _u64), ("stored_tokens", _u64), ("prefix_entries", _u64),
+        ("block_size", _u32), ("groups", _u32), ("layers", _u32), ("has_kv", _u32),
+        ("authenticated", _u32), ("fingerprint_size", _u32), ("fingerprint", _u8 * 64)]
 
 
 class StoreItem(ctypes.Structure):
-    _fields_ = [
-        ("key", _u8 * 32),
-        ("data", _p),
-        ("size", _u64),
-    ]
+    _fields_ = [("key", _u8 * 32), ("data", _p), ("size", _u64)]
 
 
 class Store(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("reserved", _u32),
-        ("user", _p),
-        ("put", _p),
-        ("get", _p),
-        ("probe", _p),
-        ("drop", _p),
-        ("close", _p),
-    ]
+    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("user", _p), ("put", _p), ("get", _p),
+        ("probe", _p), ("drop", _p), ("close", _p)]
 
 
 class StoreConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("wait_ms", _u32),
-        ("store", _p),
-        ("fingerprint", _p),
-        ("fingerprint_size", _u64),
-        ("key", _p),
-        ("key_size", _u64),
-        ("buffer_bytes", _u64),
-        ("queue_blocks", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("wait_ms", _u32), ("store", _p), ("fingerprint", _p),
+        ("fingerprint_size", _u64), ("key", _p), ("key_size", _u64), ("buffer_bytes", _u64),
+        ("queue_blocks", _u64)]
 
 
 class StoreStats(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("down", _u32),
-        ("queued_blocks", _u64),
-        ("dropped_blocks", _u64),
-        ("written_items", _u64),
-        ("written_bytes", _u64),
-        ("known_items", _u64),
-        ("asked_items", _u64),
-        ("read_items", _u64),
-        ("read_bytes", _u64),
-        ("corrupt_items", _u64),
-        ("failures", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("down", _u32), ("queued_blocks", _u64),
+        ("dropped_blocks", _u64), ("written_items", _u64), ("written_bytes", _u64),
+        ("known_items", _u64), ("asked_items", _u64), ("read_items", _u64), ("read_bytes", _u64),
+        ("corrupt_items", _u64), ("failures", _u64)]
 
 
 class DirectoryConfig(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", _u32),
-        ("durable", _u32),
-        ("path", _p),
-        ("capacity_bytes", _u64),
-    ]
+    _fields_ = [("struct_size", _u32), ("durable", _u32), ("path", _p), ("capacity_bytes", _u64)]
 
 
 _Call = Callable[..., int]
@@ -912,12 +636,10 @@ class Functions:
         self.batch_get_slot_mapping = call("batch_get_slot_mapping", _p, _u32, _size, _p, _p)
         self.batch_get_block_copies = call("batch_get_block_copies", _p, _u32, _size, _p, _p, _p)
         self.batch_get_states = call("batch_get_states", _p, _u32, _p, _size, _p, _p)
-        self.batch_get_state_blocks = call(
-            "batch_get_state_blocks", _p, _u32, _p, _p, _size, _p, _p, _p
-        )
-        self.batch_get_kv_indices = call(
-            "batch_get_kv_indices", _p, _u32, _int, _p, _size, _p, _p, _p
-        )
+        self.batch_get_state_blocks = call("batch_get_state_blocks", _p, _u32, _p, _p, _size, _p,
+            _p, _p)
+        self.batch_get_kv_indices = call("batch_get_kv_indices", _p, _u32, _int, _p, _size, _p, _p,
+            _p)
         self.snapshot_take = call("snapshot_take", _p, _p)
         self.snapshot_open = call("snapshot_open", _p, _p, _p)
         self.snapshot_close = call("snapshot_close", _p)
