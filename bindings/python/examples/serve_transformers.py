@@ -17,11 +17,7 @@ import transformers
 
 from pagedkv.serving import Engine, Request
 
-QUESTIONS = [
-    "What is a KV cache?",
-    "Why is the sky blue?",
-    "Name three rivers in Europe.",
-]
+QUESTIONS = ["What is a KV cache?", "Why is the sky blue?", "Name three rivers in Europe."]
 SYSTEM = "You are a helpful assistant who answers in one or two short sentences."
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

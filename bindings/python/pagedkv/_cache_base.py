@@ -217,9 +217,7 @@ class CacheBase(Handle):
         """
         read = self.read_events(first, n)
         return PrefixEvents(
-            [as_record(PrefixEvent, event) for event in read.room[: read.n]],
-            read.next,
-            read.lost,
+            [as_record(PrefixEvent, event) for event in read.room[: read.n]], read.next, read.lost
         )
 
     def read_events(self, first: int, n: int) -> RawEvents:

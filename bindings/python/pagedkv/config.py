@@ -17,15 +17,7 @@ from ._repr import Shown, counted, is_default
 from ._structs import fill, path_for_c, point_to_matrices
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import (
-    Eviction,
-    HugePages,
-    Isa,
-    Layout,
-    LogLevel,
-    Rotation,
-    Storage,
-)
+from .generated.raw import Eviction, HugePages, Isa, Layout, LogLevel, Rotation, Storage
 from .generated.records import CachePlan
 from .store import StoreConfig
 

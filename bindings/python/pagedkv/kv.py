@@ -265,10 +265,7 @@ def kv_write_slots(
 
 
 def kv_read_slots(
-    kv: KVView,
-    slots: Sequence[int] | npt.NDArray[np.int64],
-    *,
-    compute: Compute | None = None,
+    kv: KVView, slots: Sequence[int] | npt.NDArray[np.int64], *, compute: Compute | None = None
 ) -> tuple[Floats, Floats]:
     """Keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of these slots, as
     float32; zeros for NO_SLOT.

@@ -25,12 +25,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
-from transformers import (
-    LogitsProcessorList,
-    PreTrainedModel,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessorList, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
 from ._fingerprint import model_fingerprint
 from ._handle import Uncopied, integer, unsigned
@@ -50,15 +45,7 @@ from .store import StoreConfig
 if TYPE_CHECKING:
     from .events import EventPublisher
 
-__all__ = [
-    "Engine",
-    "EngineStats",
-    "Event",
-    "Finish",
-    "Request",
-    "RequestFailedError",
-    "Sampling",
-]
+__all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "RequestFailedError", "Sampling"]
 
 _SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(events=1 << 16), Sampling()
 

@@ -14,12 +14,7 @@ pytest.importorskip("zmq", reason="pyzmq: NO batches of events were read")
 
 import msgspec  # noqa: E402
 
-from pagedkv.events import (  # noqa: E402
-    AllBlocksCleared,
-    BlockStored,
-    decode_batch,
-    encode_batch,
-)
+from pagedkv.events import AllBlocksCleared, BlockStored, decode_batch, encode_batch  # noqa: E402
 
 
 def test_batches_that_are_none() -> None:

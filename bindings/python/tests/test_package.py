@@ -75,12 +75,7 @@ def test_every_function_is_used() -> None:
     }
     # Versions are compared as text; statuses and instruction sets are enums; errors are known where
     # they are asked for.
-    assert set(unused) - in_strings == {
-        "version",
-        "status_string",
-        "last_error",
-        "isa_name",
-    }
+    assert set(unused) - in_strings == {"version", "status_string", "last_error", "isa_name"}
 
 
 @pytest.mark.parametrize(
@@ -154,8 +149,7 @@ def test_versions(version: str, good: bool) -> None:
         _check_version("lib", version)
     else:
         with pytest.raises(
-            LibraryNotFoundError,
-            match=rf"lib is libpagedkv {version}; this package needs 0\.1$",
+            LibraryNotFoundError, match=rf"lib is libpagedkv {version}; this package needs 0\.1$"
         ):
             _check_version("lib", version)
 

