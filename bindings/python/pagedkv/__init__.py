@@ -7,6 +7,7 @@ import ctypes
 from ._arrays import Rows, TokenIds
 from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
 from ._enums import DtypeLike, enum_number
+from ._handle import number
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
 from .attention import (
@@ -86,9 +87,8 @@ def library_version() -> str:
 
 def isa_supported(isa: Isa | str) -> bool:
     """Whether the library has kernels for the instruction set and this CPU can run them."""
-    found = ctypes.c_int32()
-    library().check(library().isa_supported(enum_number(isa, Isa, "isa"), ctypes.byref(found)))
-    return bool(found.value)
+    kind = enum_number(isa, Isa, "isa")
+    return bool(number(library().isa_supported, kind, kind=ctypes.c_int32))
 
 
 __all__ = [

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dlpack
+from ._library import opened
 from ._repr import counted
 from .errors import misuse
-from .generated.raw import Dtype, Tensor
+from .generated.raw import Dtype, Status, Tensor
 
 
 class SupportsDLPack(Protocol):
@@ -152,6 +153,18 @@ class BatchRows:
         return max(ends, default=0)
 
 
+def place_rows(
+    lengths: Sequence[int], first_rows: Sequence[int] | None
+) -> tuple[BatchRows, ctypes.Array[Any] | None]:
+    """The rows of a batch, and where they begin for C; None: one sequence after the other."""
+    if first_rows is None:
+        return BatchRows(lengths), None
+    numbers = number_array(first_rows, "first_rows")
+    if len(numbers) != len(lengths):
+        raise misuse(f"first_rows: {len(lengths)} are needed, {len(numbers)} are there")
+    return BatchRows(lengths, list(first_rows)), numbers
+
+
 def batch_tensor(
     array: Any, rows: BatchRows, heads: int, dim: int, what: str, out: bool = False
 ) -> Tensor:
@@ -284,5 +297,26 @@ def address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+def number_array(numbers: Sequence[int], what: str, kind: Any = ctypes.c_uint32) -> Any:
+    """A list of unsigned numbers for C."""
+    counts(numbers, 1 << 8 * ctypes.sizeof(kind), what)
+    return (kind * len(numbers))(*numbers)
+
+
 def pointer_array(handles: Sequence[int | None]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(handles))(*handles)
+
+
+def growing(
+    dtype: Any, function: Any, *arguments: Any, arrays: int = 1
+) -> tuple[npt.NDArray[Any], ...]:
+    """Arrays from a function that says by BUFFER_TOO_SMALL how long they have to be."""
+    count = ctypes.c_size_t(64)
+    while True:
+        capacity = count.value
+        found = np.empty((arrays, capacity), dtype)
+        places = [address(array) for array in found]
+        status = function(*arguments, capacity, *places, ctypes.byref(count))
+        if status != Status.BUFFER_TOO_SMALL:
+            opened().check(status)
+            return tuple(array[: count.value] for array in found)

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _waiting
-from ._arrays import TokenIds, address, token_ids
+from ._arrays import TokenIds, address, growing, token_ids
 from ._exit import close_at_exit
-from ._handle import Handle, as_record, report, unsigned
-from ._library import library, opened
+from ._handle import Handle, as_record, call, number, report, unsigned
+from ._library import library
 from ._memory import Hold, Memory
 from ._python_store import Store
 from ._repr import counted
@@ -84,13 +84,8 @@ class CacheBase(Handle):
         self._shapes: dict[int, LayerShape] = {}
         self._groups: dict[int, int] = {}
         for index, group in enumerate(config.layer_groups()):
-            shape = LayerShape(
-                group.query_heads,
-                group.kv_heads,
-                group.key_dim,
-                group.value_dim or group.key_dim,
-                group.state_bytes,
-            )
+            dims = group.key_dim, group.value_dim or group.key_dim
+            shape = LayerShape(group.query_heads, group.kv_heads, *dims, group.state_bytes)
             for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
                 self._shapes[layer] = shape
                 self._groups[layer] = index
@@ -148,39 +143,28 @@ class CacheBase(Handle):
         return report(CacheStats, library().cache_get_stats, self._handle)
 
     def pool_stats(self, group: int = 0) -> PoolStats:
-        return report(
-            PoolStats, library().cache_get_pool_stats, self._handle, unsigned(group, 32, "group")
-        )
+        index = unsigned(group, 32, "group")
+        return report(PoolStats, library().cache_get_pool_stats, self._handle, index)
 
     def metrics(self) -> str:
         """The figures of the cache as text for Prometheus."""
-        size = ctypes.c_size_t(4096)
-        while True:
-            capacity = size.value
-            text = ctypes.create_string_buffer(capacity)
-            status = library().cache_format_metrics(
-                self._handle, capacity, text, ctypes.byref(size)
-            )
-            if status != Status.BUFFER_TOO_SMALL:
-                opened().check(status)
-                return text.value.decode()
-            size.value += 256  # counts move while others use the cache
+        (text,) = growing(np.uint8, library().cache_format_metrics, self._handle)
+        return text.tobytes().partition(b"\0")[0].decode()
 
     def validate(self) -> None:
         """Checks every invariant, while no other thread uses the cache."""
-        library().check(library().cache_validate(self._handle))
+        call(library().cache_validate, self._handle)
 
     # ---- The prefix index
 
     def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
         """The index's figures for one salt (None: sessions without one), or for all of them."""
-        return report(
-            PrefixStats, library().prefix_get_stats, self._handle, *_salt(salt, all_salts)
-        )
+        which = _salt(salt, all_salts)
+        return report(PrefixStats, library().prefix_get_stats, self._handle, *which)
 
     def prefix_clear(self, salt: bytes | None = None, *, all_salts: bool = False) -> None:
         """Drops every cached block that nobody uses."""
-        library().check(library().prefix_clear(self._handle, *_salt(salt, all_salts)))
+        call(library().prefix_clear, self._handle, *_salt(salt, all_salts))
 
     def prefix_probe(self, tokens: TokenIds, salt: bytes | None = None) -> int:
         """Returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
@@ -199,40 +183,29 @@ class CacheBase(Handle):
         return self._pin(library().prefix_unpin, tokens, salt)
 
     def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
-        ids, found = token_ids(tokens), ctypes.c_uint64()
-        library().check(
-            function(self._handle, *_salt(salt, False), len(ids), address(ids), ctypes.byref(found))
-        )
-        return found.value
+        return number(function, self._handle, *_text(tokens, salt))
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
         """Limits the cached block positions of one salt to `blocks`; 0: no limit; None: the
         config's."""
         limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
-        library().check(library().prefix_set_quota(self._handle, *_salt(salt, False), limit))
+        call(library().prefix_set_quota, self._handle, *_salt(salt), limit)
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
         """Returns up to n events from number `first` on: what was cached and what was removed. Go
         on from `next`.
         """
         read = self.read_events(first, n)
-        return PrefixEvents(
-            [as_record(PrefixEvent, event) for event in read.room[: read.n]], read.next, read.lost
-        )
+        events = [as_record(PrefixEvent, event) for event in read.room[: read.n]]
+        return PrefixEvents(events, read.next, read.lost)
 
     def read_events(self, first: int, n: int) -> RawEvents:
         """The same events as they lie in memory, for a reader of many."""
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
-        following, count, lost = (
-            ctypes.c_uint64(unsigned(first, 64, "first")),
-            ctypes.c_size_t(n),
-            ctypes.c_uint64(),
-        )
-        library().check(
-            library().prefix_read_events(
-                self._handle, ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost)
-            )
-        )
+        following = ctypes.c_uint64(unsigned(first, 64, "first"))
+        count, lost = ctypes.c_size_t(n), ctypes.c_uint64()
+        places = (ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost))
+        call(library().prefix_read_events, self._handle, *places)
         return RawEvents(room, count.value, following.value, lost.value)
 
     # ---- The store
@@ -241,10 +214,7 @@ class CacheBase(Handle):
         """Begins to read from the store what it has of a text, and returns at once: for a request
         that waits for its turn.
         """
-        ids = token_ids(tokens)
-        library().check(
-            library().store_prefetch(self._handle, *_salt(salt, False), len(ids), address(ids))
-        )
+        call(library().store_prefetch, self._handle, *_text(tokens, salt))
 
     def wait_prefetched(
         self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int
@@ -259,37 +229,20 @@ class CacheBase(Handle):
         return self._wait(tokens, salt, 0)[1] > 0
 
     def _wait(self, tokens: TokenIds, salt: bytes | None, timeout_ms: int) -> tuple[int, int]:
-        ids, cached, pending = token_ids(tokens), ctypes.c_uint64(), ctypes.c_uint64()
-        library().check(
-            library().store_wait(
-                self._handle,
-                *_salt(salt, False),
-                len(ids),
-                address(ids),
-                timeout_ms,
-                ctypes.byref(cached),
-                ctypes.byref(pending),
-            )
-        )
+        cached, pending = ctypes.c_uint64(), ctypes.c_uint64()
+        found = timeout_ms, ctypes.byref(cached), ctypes.byref(pending)
+        call(library().store_wait, self._handle, *_text(tokens, salt), *found)
         return cached.value, pending.value
 
     def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
         """Cancels the prefetches that `wait_prefetched` would wait for."""
-        ids = token_ids(tokens)
-        library().check(
-            library().store_cancel(self._handle, *_salt(salt, False), len(ids), address(ids))
-        )
+        call(library().store_cancel, self._handle, *_text(tokens, salt))
 
     def flush_store(self, *, timeout_ms: int) -> int:
         """Waits until all that sessions have left is written. Returns how many block positions
         still wait."""
-        queued = ctypes.c_uint64()
-        library().check(
-            library().store_flush(
-                self._handle, unsigned(timeout_ms, 32, "timeout_ms"), ctypes.byref(queued)
-            )
-        )
-        return queued.value
+        timeout = unsigned(timeout_ms, 32, "timeout_ms")
+        return number(library().store_flush, self._handle, timeout)
 
     def store_stats(self) -> StoreStats:
         """What was written to the store, read from it and lost."""
@@ -330,15 +283,18 @@ def prefix_hash_blocks(
     ids = token_ids(tokens)
     found = np.empty(len(ids) // max(block_size, 1), np.uint64)
     size = unsigned(block_size, 32, "block_size")
-    library().check(
-        library().prefix_hash_blocks(
-            *_salt(salt, False), size, len(ids), address(ids), address(found)
-        )
-    )
+    text = len(ids), address(ids), address(found)
+    call(library().prefix_hash_blocks, *_salt(salt), size, *text)
     return found
 
 
-def _salt(salt: bytes | None, all_salts: bool) -> tuple[bytes | None, int]:
+def _text(tokens: TokenIds, salt: bytes | None) -> tuple[Any, ...]:
+    """The salt and the token ids of a text for C, which the ids keep alive."""
+    ids = token_ids(tokens)
+    return *_salt(salt), len(ids), ids.ctypes
+
+
+def _salt(salt: bytes | None, all_salts: bool = False) -> tuple[bytes | None, int]:
     if all_salts:
         if salt is not None:
             raise misuse("salt: one salt or all of them, not both")

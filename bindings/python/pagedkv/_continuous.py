@@ -24,14 +24,13 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from ._arrays import address
-from ._handle import sized
+from ._arrays import address, pointer_array
+from ._handle import call, sized
 from ._library import library
 from ._model_layers import check_model, unsupported
-from ._torch_threads import torch_compute
+from ._torch_threads import ROWS, torch_compute
 from .generated import raw as _raw
 from .generated.raw import Layout
-from .torch import ROWS as DTYPES
 
 Numbers: TypeAlias = npt.NDArray[Any]
 _has_allocators = importlib.util.find_spec(
@@ -121,8 +120,8 @@ def _view(
         kv_heads=keys.shape[1],
         key_dim=keys.shape[2],
         value_dim=values.shape[2],
-        dtype=DTYPES[keys.dtype],
-        value_dtype=DTYPES[values.dtype],
+        dtype=ROWS[keys.dtype],
+        value_dtype=ROWS[values.dtype],
         blocks=len(values) // rows_apart,
         k=keys.data_ptr(),
         v=values.data_ptr(),
@@ -137,7 +136,7 @@ def _view(
 
 def _tensor(rows: torch.Tensor) -> _raw.Tensor:
     """Rows of [rows][heads][dim] for C."""
-    return _raw.Tensor(rows.data_ptr(), DTYPES[rows.dtype], 0, rows.stride(0), rows.stride(1))
+    return _raw.Tensor(rows.data_ptr(), ROWS[rows.dtype], 0, rows.stride(0), rows.stride(1))
 
 
 @dataclasses.dataclass
@@ -153,16 +152,9 @@ class _Call:
     sink_logits: torch.Tensor | None
 
     def write(self, layer: _Layer, slots: Numbers) -> None:
-        library().check(
-            library().kv_write_slots(
-                torch_compute(),
-                ctypes.byref(layer.pages),
-                len(slots),
-                address(slots),
-                ctypes.byref(_tensor(self.key)),
-                ctypes.byref(_tensor(self.value)),
-            )
-        )
+        into = torch_compute(), ctypes.byref(layer.pages), len(slots), address(slots)
+        rows = ctypes.byref(_tensor(self.key)), ctypes.byref(_tensor(self.value))
+        call(library().kv_write_slots, *into, *rows)
 
 
 class _Part:
@@ -195,28 +187,20 @@ class _Part:
     def attend(
         self,
         view: _raw.KVView,
-        call: _Call,
+        asked: _Call,
         query: torch.Tensor,
         out: torch.Tensor,
         lse: torch.Tensor | None = None,
         *,
         with_sinks: bool = True,
     ) -> None:
-        params, sinks = self.params, call.sink_logits if with_sinks else None
-        params.scale, params.softcap = call.scale, call.softcap
+        params, sinks = self.params, asked.sink_logits if with_sinks else None
+        params.scale, params.softcap = asked.scale, asked.softcap
         params.sink_logits = None if sinks is None else sinks.data_ptr()
         params.lse = None if lse is None else lse.data_ptr()
         self.sequences.query_heads = query.shape[1]
-        library().check(
-            library().attention(
-                torch_compute(),
-                ctypes.byref(view),
-                ctypes.byref(self.sequences),
-                ctypes.byref(params),
-                ctypes.byref(_tensor(query)),
-                ctypes.byref(_tensor(out)),
-            )
-        )
+        structs = view, self.sequences, params, _tensor(query), _tensor(out)
+        call(library().attention, torch_compute(), *(ctypes.byref(each) for each in structs))
 
 
 @dataclasses.dataclass
@@ -255,9 +239,9 @@ class _Pages:
         tables = batch.tables(allocator.tokens_per_page)
         self._part = _Part(batch.first_rows, batch.queries, batch.lengths, tables)
 
-    def attend(self, layer: _Layer, call: _Call) -> None:
-        call.write(layer, self._new_slots)
-        self._part.attend(layer.pages, call, call.query, call.out)
+    def attend(self, layer: _Layer, asked: _Call) -> None:
+        asked.write(layer, self._new_slots)
+        self._part.attend(layer.pages, asked, asked.query, asked.out)
 
 
 class _Rings:
@@ -282,20 +266,20 @@ class _Rings:
             _Chunk(batch.of(np.array([i])), self._window) for i in np.flatnonzero(~single & old)
         ]
 
-    def attend(self, layer: _Layer, call: _Call) -> None:
+    def attend(self, layer: _Layer, asked: _Call) -> None:
         for chunk in self._chunks:
-            chunk.attend_old(layer, call)
-        call.write(layer, self._new_slots)
+            chunk.attend_old(layer, asked)
+        asked.write(layer, self._new_slots)
         if self._single is not None:
-            self._single.attend(layer.rows, call, call.query, call.out)
+            self._single.attend(layer.rows, asked, asked.query, asked.out)
         if self._fresh is None and not self._chunks:
             return
         # A block begins at each new row, so that any sequence of them is one block.
-        new = _view(call.key, call.value, self._longest, 1)
+        new = _view(asked.key, asked.value, self._longest, 1)
         if self._fresh is not None:
-            self._fresh.attend(new, call, call.query, call.out)
+            self._fresh.attend(new, asked, asked.query, asked.out)
         for chunk in self._chunks:
-            chunk.attend_new(new, call)
+            chunk.attend_new(new, asked)
 
 
 class _Chunk:
@@ -312,26 +296,19 @@ class _Chunk:
         self._old = _Part(zero, one.queries, one.lengths - n, slots, window, positions)
         self._new = _Part(zero, one.queries, one.queries, one.first_rows[:, None], window)
 
-    def attend_old(self, layer: _Layer, call: _Call) -> None:
-        query, out = call.query[self._rows], call.out[self._rows]
+    def attend_old(self, layer: _Layer, asked: _Call) -> None:
+        query, out = asked.query[self._rows], asked.out[self._rows]
         self._outs = torch.empty(2, *out.shape)
         self._lse = torch.empty(2, *out.shape[:2])
-        self._old.attend(layer.rows, call, query, self._outs[0], self._lse[0], with_sinks=False)
+        self._old.attend(layer.rows, asked, query, self._outs[0], self._lse[0], with_sinks=False)
 
-    def attend_new(self, new: _raw.KVView, call: _Call) -> None:
+    def attend_new(self, new: _raw.KVView, asked: _Call) -> None:
         outs, lse = self._outs, self._lse
-        self._new.attend(new, call, call.query[self._rows], outs[1], lse[1])
-        library().check(
-            library().attention_merge(
-                torch_compute(),
-                2,
-                (_raw.Tensor * 2)(*(_tensor(out) for out in outs)),
-                (ctypes.c_void_p * 2)(*(one.data_ptr() for one in lse)),
-                *outs.shape[1:],
-                ctypes.byref(_tensor(call.out[self._rows])),
-                None,
-            )
-        )
+        self._new.attend(new, asked, asked.query[self._rows], outs[1], lse[1])
+        tensors = (_raw.Tensor * 2)(*(_tensor(out) for out in outs))
+        sums = pointer_array([one.data_ptr() for one in lse])
+        into = *outs.shape[1:], ctypes.byref(_tensor(asked.out[self._rows])), None
+        call(library().attention_merge, torch_compute(), 2, tensors, sums, *into)
 
 
 class _Step:
@@ -423,7 +400,7 @@ def _attention(
     number: Any = module.layer_idx
     allocator = cache.layer_to_allocator[number]
     out = torch.empty(query.shape[2], query.shape[1], value.shape[3], dtype=query.dtype)
-    call = _Call(
+    asked = _Call(
         _rows(query),
         _rows(key),
         _rows(value),
@@ -437,7 +414,7 @@ def _attention(
         name = (cache.config.architectures or [cache.config.model_type])[0]
         reason = f"layer {number} attends to other keys or values than it gave its cache"
         raise unsupported(name, reason)
-    step.group(allocator, kwargs).attend(_layer_of(cache, allocator, number), call)
+    step.group(allocator, kwargs).attend(_layer_of(cache, allocator, number), asked)
     if step.rows < len(out):
         out[step.rows :] = 0
     return out[None], None

@@ -9,7 +9,6 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from . import _waiting
@@ -63,12 +62,7 @@ class Closable(Uncopied):
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
 
 
@@ -92,7 +86,7 @@ class Handle(Closable):
         no exception between two lines, such as Ctrl-C, loses it."""
         self._made = ctypes.c_void_p()
         self._closed = False
-        (check or library().check)(function(*arguments, ctypes.byref(self._made)))
+        (check or opened().check)(function(*arguments, ctypes.byref(self._made)))
 
     @property
     def _handle(self) -> int:
@@ -122,12 +116,7 @@ class Handle(Closable):
         """Whether there is something to close: objects of a closed cache were closed with it."""
         return not self._closed and self._made.value is not None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -165,7 +154,24 @@ class Handle(Closable):
 
 
 def _close(function: str, handle: int) -> None:
-    opened().check(getattr(opened(), function)(handle))
+    call(getattr(opened(), function), handle)
+
+
+def call(function: Any, *arguments: Any) -> None:
+    """Calls a function of the library; raises if it fails."""
+    opened().check(function(*arguments))
+
+
+def reference(struct: ctypes.Structure | None) -> Any:
+    """The struct for an argument of C that may be NULL."""
+    return None if struct is None else ctypes.byref(struct)
+
+
+def number(function: Any, *arguments: Any, kind: Any = ctypes.c_uint64) -> int:
+    """Calls a function that fills the number in its last argument, and returns that number."""
+    found = kind()
+    call(function, *arguments, ctypes.byref(found))
+    return int(found.value)
 
 
 def sized(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
@@ -176,7 +182,7 @@ def sized(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
 def report(record: type[Record], function: Any, *arguments: Any) -> Record:
     """Calls a function that fills the struct in its last argument, and returns that as a record."""
     struct = sized(getattr(_raw, record.__name__))
-    library().check(function(*arguments, ctypes.byref(struct)))
+    call(function, *arguments, ctypes.byref(struct))
     return as_record(record, struct)
 
 

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ._enums import DtypeLike
-from ._torch_threads import torch_runner
+from ._torch_threads import ROWS, torch_runner
 from .config import CacheConfig, LayerGroup
-from .generated.raw import Dtype, Rotation
-
-DTYPES = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
+from .generated.raw import Rotation
 
 
 class UnsupportedModelError(NotImplementedError):
@@ -130,7 +128,7 @@ def cache_config(
             LayerGroup(
                 layers=len(indices),
                 layer_indices=indices,
-                dtype=dtype or DTYPES[computed],
+                dtype=dtype or ROWS[computed],
                 value_dtype=value_dtype,
                 rotation=rotation,
                 **kind._asdict(),

@@ -20,7 +20,6 @@ from transformers.cache_utils import CacheLayerMixin
 from ._model_attention import NAME, Columns, Mark, MaskMark, bools, marked
 from ._model_input import check_input
 from ._model_layers import (
-    DTYPES,
     UnsupportedModelError,
     check_device,
     check_model,
@@ -29,6 +28,7 @@ from ._model_layers import (
 )
 from ._model_rows import ForwardPass, Variant
 from ._repr import counted
+from ._torch_threads import ROWS
 
 # ---- The model ----
 
@@ -296,7 +296,7 @@ def _shown(kinds: Sequence[Any]) -> str:
 def check_rows(rows: torch.Tensor) -> None:
     """Refuses rows that pagedkv cannot keep."""
     check_device(rows)
-    if rows.dtype not in DTYPES:
+    if rows.dtype not in ROWS:
         raise TypeError(f"keys of float32, float16 or bfloat16 are needed, not {rows.dtype}")
 
 

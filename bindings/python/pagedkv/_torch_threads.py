@@ -13,7 +13,10 @@ import torch
 from .compute import Compute, openmp_runner
 from .errors import PagedKVError
 from .generated import raw as _raw
-from .generated.raw import Status
+from .generated.raw import Dtype, Status
+
+ROWS = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
+"""What rows may be: queries, results, new keys and values."""
 
 
 def torch_runner() -> _raw.Runner | None:

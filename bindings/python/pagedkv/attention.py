@@ -24,7 +24,7 @@ from ._arrays import (
     token_ids,
     uint32s,
 )
-from ._handle import sized, unsigned
+from ._handle import call, sized, unsigned
 from ._library import library
 from ._repr import Shown, counted
 from ._structs import fill
@@ -251,21 +251,13 @@ def attention(
         query_lengths, kv_lengths, block_tables, query_heads, first_rows, query_positions
     )
     rows, view = sequences.rows, kv.struct
-    result: Rows | Floats = results(q, rows, query_heads, view.value_dim) if out is None else out
+    result: Any = results(q, rows, query_heads, view.value_dim) if out is None else out
     queries = batch_tensor(q, rows, query_heads, view.key_dim, "q")
     outputs = batch_tensor(result, rows, query_heads, view.value_dim, "out", out=True)
     struct = (params or AttentionParams()).build(rows.total, query_heads, view.kv_heads, lse, rows)
+    given = [ctypes.byref(each) for each in (view, sequences.struct, struct, queries, outputs)]
     with kv._reading():
-        library().check(
-            library().attention(
-                handle_of(compute),
-                ctypes.byref(view),
-                ctypes.byref(sequences.struct),
-                ctypes.byref(struct),
-                ctypes.byref(queries),
-                ctypes.byref(outputs),
-            )
-        )
+        call(library().attention, handle_of(compute), *given)
     return result
 
 
@@ -293,23 +285,10 @@ def attention_merge(
         raise misuse(f"{len(lse)} lse for {counted(len(outs), 'output')}")
     parts = [tensor(out, rows, heads, dim, f"outs[{i}]") for i, out in enumerate(outs)]
     logs = [floats(part, (rows, heads), f"lse[{i}]") for i, part in enumerate(lse)]
-    merged, merged_lse = (
-        np.empty((rows, heads, dim), np.float32),
-        np.empty((rows, heads), np.float32),
-    )
+    merged = np.empty((rows, heads, dim), np.float32)
+    merged_lse = np.empty((rows, heads), np.float32)
     result = tensor(merged, rows, heads, dim, "merged", out=True)
-    tensors = (_raw.Tensor * len(parts))(*parts)
-    library().check(
-        library().attention_merge(
-            handle_of(compute),
-            len(parts),
-            tensors,
-            pointer_array([address(log) for log in logs]),
-            rows,
-            heads,
-            dim,
-            ctypes.byref(result),
-            address(merged_lse),
-        )
-    )
+    given = (_raw.Tensor * len(parts))(*parts), pointer_array([address(log) for log in logs])
+    into = rows, heads, dim, ctypes.byref(result), address(merged_lse)
+    call(library().attention_merge, handle_of(compute), len(parts), *given, *into)
     return merged, merged_lse

@@ -5,22 +5,32 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import BatchRows, Floats, Rows, TokenIds, address, batch_tensor, counts, token_ids
+from ._arrays import (
+    BatchRows,
+    Floats,
+    Rows,
+    TokenIds,
+    address,
+    batch_tensor,
+    growing,
+    number_array,
+    place_rows,
+    token_ids,
+)
 from ._cache_base import CacheBase, CacheMember
 from ._enums import enum_number
-from ._handle import unsigned
+from ._handle import call, reference, unsigned
 from ._library import library
 from ._repr import counted
 from .attention import AttentionParams, results
 from .errors import misuse
 from .generated.raw import IndexUnit
-from .session import Session, growing, kv_tensors
+from .session import Session, kv_tensors
 from .states import SessionStates, shown
 
 
@@ -72,37 +82,24 @@ class Batch(CacheMember):
     def _shown(self) -> str:
         return f"{counted(self.rows, 'row')} of {counted(len(self.sessions), 'session')}"
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._lives():
-            super().__exit__(kind, value, trace)
+            super().__exit__(kind)
 
     def set_first_rows(self, first_rows: Sequence[int] | None) -> None:
         """Says where the rows of each session begin in the arrays of write and attend: for padding
         on the left, or gaps. None: as without it.
         """
-        numbers = None
-        if first_rows is not None:
-            counts(first_rows, 2**32, "first_rows")
-            if len(first_rows) != len(self.sessions):
-                raise misuse(
-                    f"first_rows: {len(self.sessions)} are needed, {len(first_rows)} are there"
-                )
-            first_rows = list(first_rows)
-            numbers = (ctypes.c_uint32 * len(first_rows))(*first_rows)
-        library().check(library().batch_set_first_rows(self._handle, numbers))
-        self.batch_rows = BatchRows(self.batch_rows.lengths, first_rows)
+        rows, numbers = place_rows(self.batch_rows.lengths, first_rows)
+        call(library().batch_set_first_rows, self._handle, numbers)
+        self.batch_rows = rows
 
     def write(self, layer: int, k: Rows, v: Rows | None = None) -> None:
         """Stores keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of one
         layer; v None: it is inside k (latent). Arrays of four dimensions are padded batches,
         [sessions][n][heads][dim]."""
         keys, values = kv_tensors(self.cache, layer, k, v, self.batch_rows)
-        library().check(library().batch_write(self._handle, layer, keys, values))
+        call(library().batch_write, self._handle, layer, keys, values)
 
     def attend(
         self,
@@ -117,25 +114,16 @@ class Batch(CacheMember):
         or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
         filled with the logarithm of the sum of exp(score)."""
         shape, rows = self.cache.rows_shape(layer), self.batch_rows
-        result: Rows | Floats = (
-            results(q, rows, shape.query_heads, shape.value_dim) if out is None else out
-        )
-        queries = batch_tensor(q, rows, shape.query_heads, shape.key_dim, "q")
-        outputs = batch_tensor(result, rows, shape.query_heads, shape.value_dim, "out", out=True)
+        heads = shape.query_heads
+        result: Any = results(q, rows, heads, shape.value_dim) if out is None else out
+        queries = batch_tensor(q, rows, heads, shape.key_dim, "q")
+        outputs = batch_tensor(result, rows, heads, shape.value_dim, "out", out=True)
         struct = None
         if params is not None or lse is not None:
-            struct = (params or AttentionParams()).build(
-                self.rows, shape.query_heads, shape.kv_heads, lse, rows
-            )
-        library().check(
-            library().batch_attend(
-                self._handle,
-                layer,
-                None if struct is None else ctypes.byref(struct),
-                ctypes.byref(queries),
-                ctypes.byref(outputs),
-            )
-        )
+            params = params or AttentionParams()
+            struct = params.build(self.rows, heads, shape.kv_heads, lse, rows)
+        tensors = ctypes.byref(queries), ctypes.byref(outputs)
+        call(library().batch_attend, self._handle, layer, reference(struct), *tensors)
         return result
 
     def states(self, layer: int) -> list[SessionStates]:
@@ -145,17 +133,8 @@ class Batch(CacheMember):
         size = self.cache.layer_shape(layer).state_bytes
         _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(layer))
         before, after = np.zeros(len(self.sessions), np.uintp), np.empty(len(tokens), np.uintp)
-        count = ctypes.c_size_t()
-        library().check(
-            library().batch_get_states(
-                self._handle,
-                layer,
-                address(before),
-                len(after),
-                address(after),
-                ctypes.byref(count),
-            )
-        )
+        places = address(before), len(after), address(after), ctypes.byref(ctypes.c_size_t())
+        call(library().batch_get_states, self._handle, layer, *places)
         hold = self.cache.hold_memory()
         return [
             SessionStates(
@@ -170,26 +149,17 @@ class Batch(CacheMember):
         """Which states of a group the step keeps, and in which blocks they are."""
         before = np.empty(len(self.sessions), np.uint32)
         indptr = np.empty(len(self.sessions) + 1, np.uintp)
-        tokens, after = growing(
-            np.uint32,
-            library().batch_get_state_blocks,
-            self._handle,
-            unsigned(group, 32, "group"),
-            address(before),
-            address(indptr),
-            arrays=2,
-        )
+        given = unsigned(group, 32, "group"), address(before), address(indptr)
+        ask = library().batch_get_state_blocks
+        tokens, after = growing(np.uint32, ask, self._handle, *given, arrays=2)
         return StateBlocks(before, indptr, tokens, after)
 
     def accept(self, i: int, kept: Sequence[int]) -> None:
         """Keeps only these new tokens of session number i: the accepted path of a tree of
         speculative tokens.
         """
-        counts(kept, 2**32, "kept")
-        numbers = (ctypes.c_uint32 * len(kept))(*kept)
-        library().check(
-            library().batch_accept(self._handle, unsigned(i, 64, "i"), len(kept), numbers)
-        )
+        numbers = number_array(kept, "kept")
+        call(library().batch_accept, self._handle, unsigned(i, 64, "i"), len(kept), numbers)
 
     def commit(self, tokens: TokenIds | None = None) -> None:
         """Ends the step: every session is longer by its new tokens, whose ids are `tokens`
@@ -200,7 +170,7 @@ class Batch(CacheMember):
             ids = token_ids(tokens)
             if len(ids) != self.rows:
                 raise misuse(f"tokens: {counted(len(ids), 'id')} for {counted(self.rows, 'row')}")
-        library().check(library().batch_commit(self._handle, None if ids is None else address(ids)))
+        call(library().batch_commit, self._handle, None if ids is None else address(ids))
         self._closed = True
 
     def abort(self) -> None:
@@ -224,21 +194,13 @@ class Batch(CacheMember):
 
     def kv_indices(self, group: int = 0, unit: IndexUnit | str = IndexUnit.BLOCKS) -> KVIndices:
         """What each session reads, as compressed rows of block ids or slots."""
-        indptr, last = (
-            np.empty(len(self.sessions) + 1, np.int64),
-            np.empty(len(self.sessions), np.uint32),
-        )
+        indptr = np.empty(len(self.sessions) + 1, np.int64)
+        last = np.empty(len(self.sessions), np.uint32)
 
-        def ask(capacity: int, indices: int, count: Any) -> int:
-            return library().batch_get_kv_indices(
-                self._handle,
-                unsigned(group, 32, "group"),
-                enum_number(unit, IndexUnit, "unit"),
-                address(indptr),
-                capacity,
-                indices,
-                count,
-                address(last),
-            )
+        number, kind = unsigned(group, 32, "group"), enum_number(unit, IndexUnit, "unit")
+
+        def ask(*room: Any) -> int:
+            asked = self._handle, number, kind, address(indptr)
+            return library().batch_get_kv_indices(*asked, *room, address(last))
 
         return KVIndices(indptr, growing(np.int64, ask)[0], last)

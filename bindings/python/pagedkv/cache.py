@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-from ._arrays import counts, pointer_array
+import numpy as np
+
+from ._arrays import growing, number_array, pointer_array
 from ._cache_base import CacheBase
 from ._enums import enum_number
 from ._handle import signed32, sized
-from ._library import library, opened
+from ._library import library
 from ._repr import counted
 from .batch import Batch
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import PrefixUse, Retention, Status
+from .generated.raw import PrefixUse, Retention
 from .kv import KVView
 from .session import Session, check_blocks
 
@@ -50,32 +54,20 @@ class Cache(CacheBase):
         """Begins a step: blocks of all new tokens for every session, or an OutOfBlocksError that
         tells how many are short.
         """
-        handles, numbers = _step(sessions, new_tokens)
         short = ctypes.c_uint64()
-        return Batch(
-            self,
-            sessions,
-            new_tokens,
-            library().batch_begin,
-            *(self._handle, len(handles), handles, numbers, ctypes.byref(short)),
-            check=lambda status: check_blocks(status, short),
-        )
+        step = self._handle, *_step(sessions, new_tokens), ctypes.byref(short)
+        begin = library().batch_begin
+        check = functools.partial(check_blocks, short=short)
+        return Batch(self, sessions, new_tokens, begin, *step, check=check)
 
     def choose_victims(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> list[int]:
         """Handles of the sessions to suspend or close so that `begin` with the rest of this list
         gets its blocks.
         """
-        handles, numbers = _step(sessions, new_tokens)
-        count = ctypes.c_size_t(64)
-        while True:
-            capacity = count.value
-            victims = (ctypes.c_void_p * capacity)()
-            status = library().batch_choose_victims(
-                self._handle, len(handles), handles, numbers, capacity, victims, ctypes.byref(count)
-            )
-            if status != Status.BUFFER_TOO_SMALL:
-                opened().check(status)
-                return [victim or 0 for victim in victims[: count.value]]
+        step = _step(sessions, new_tokens)
+        ask = library().batch_choose_victims
+        (victims,) = growing(np.uintp, ask, self._handle, *step)
+        return [int(victim) for victim in victims]
 
     def kv_view(self, layer: int) -> KVView:
         """Where K and V of a layer are, for kernels of your own and for `attention`. Valid as long
@@ -84,15 +76,12 @@ class Cache(CacheBase):
         return KVView.of_cache(self, layer)
 
 
-def _step(
-    sessions: Sequence[Session], new_tokens: Sequence[int]
-) -> tuple[ctypes.Array[ctypes.c_void_p], ctypes.Array[ctypes.c_uint32]]:
+def _step(sessions: Sequence[Session], new_tokens: Sequence[int]) -> tuple[Any, ...]:
+    """How many sessions, their handles and their new tokens for C."""
     if len(sessions) != len(new_tokens):
         raise misuse(
             f"new_tokens has {counted(len(new_tokens), 'number')} for "
             f"{counted(len(sessions), 'session')}"
         )
-    counts(new_tokens, 2**32, "new_tokens")
-    return pointer_array([session._handle for session in sessions]), (
-        ctypes.c_uint32 * len(new_tokens)
-    )(*new_tokens)
+    numbers = number_array(new_tokens, "new_tokens")
+    return len(numbers), pointer_array([session._handle for session in sessions]), numbers

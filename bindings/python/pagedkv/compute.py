@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from ._enums import enum_number
-from ._handle import Handle, report, sized, unsigned
+from ._handle import Handle, call, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
@@ -44,7 +44,7 @@ def openmp_runner() -> _raw.Runner:
     """The OpenMP threads of the process, such as PyTorch's, for a Compute or a CacheConfig: see
     pkv_openmp_runner."""
     runner = _raw.Runner()
-    library().check(library().openmp_runner(ctypes.byref(runner)))
+    call(library().openmp_runner, ctypes.byref(runner))
     return runner
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from ._handle import report, sized, unsigned
+from ._handle import call, report, sized, unsigned
 from ._library import library, opened
 from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
@@ -27,11 +27,8 @@ def _stream(source: Source) -> _raw.Stream:
         stream.kind, stream.descriptor = StreamKind.DESCRIPTOR, source
     elif isinstance(source, bytes):
         stream.owner = ctypes.create_string_buffer(source, len(source))
-        stream.kind, stream.data, stream.size = (
-            StreamKind.BUFFER,
-            ctypes.addressof(stream.owner),
-            len(source),
-        )
+        stream.kind, stream.size = StreamKind.BUFFER, len(source)
+        stream.data = ctypes.addressof(stream.owner)
     else:
         stream.owner = path_for_c(source)
         stream.kind, stream.path = StreamKind.PATH, ctypes.addressof(stream.owner)
@@ -74,23 +71,14 @@ def save(
         items[i].label = i
     config = _config(fingerprint, key, prefix_index, durable)
 
-    def write(stream: _raw.Stream, size: ctypes.c_uint64) -> int:
-        return library().file_save(
-            cache.handle,
-            len(sequences),
-            items,
-            ctypes.byref(config),
-            ctypes.byref(stream),
-            ctypes.byref(size),
-        )
-
-    size = ctypes.c_uint64()
+    given, size = (cache.handle, len(sequences), items, ctypes.byref(config)), ctypes.c_uint64()
     if to is not None:
-        library().check(write(_stream(to), size))
+        stream = _stream(to)
+        call(library().file_save, *given, ctypes.byref(stream), ctypes.byref(size))
         return None
     while True:  # what is saved may change between the two calls
         stream = _stream(bytes(size.value))
-        status = write(stream, size)
+        status = library().file_save(*given, ctypes.byref(stream), ctypes.byref(size))
         if status != Status.BUFFER_TOO_SMALL:
             opened().check(status)
             return bytes(stream.owner.raw[: size.value])
@@ -110,23 +98,15 @@ def load(
 
     A file with texts under a salt needs a key, or trust_salts: without a key whoever can write it
     chooses its salts."""
-    config, stream = (
-        _config(fingerprint, key, prefix_index, trust_salts=trust_salts),
-        _stream(source),
-    )
+    config = _config(fingerprint, key, prefix_index, trust_salts=trust_salts)
+    stream = _stream(source)
     count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
     while True:
         capacity = count.value
         sessions = (ctypes.c_void_p * max(capacity, 1))()
-        status = library().file_load(
-            cache.handle,
-            ctypes.byref(config),
-            ctypes.byref(stream),
-            capacity,
-            sessions,
-            None,
-            ctypes.byref(count),
-        )
+        room = capacity, sessions, None, ctypes.byref(count)
+        given = cache.handle, ctypes.byref(config), ctypes.byref(stream)
+        status = library().file_load(*given, *room)
         if status != Status.BUFFER_TOO_SMALL or isinstance(source, int):
             opened().check(status)
             return [Session._of(cache, handle) for handle in sessions[: count.value]]

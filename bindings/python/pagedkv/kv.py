@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import BatchRows, Floats, Rows, address, batch_tensor, counts, positions64, tensor
+from ._arrays import (
+    Floats,
+    Rows,
+    address,
+    batch_tensor,
+    number_array,
+    place_rows,
+    positions64,
+    tensor,
+)
 from ._cache_base import CacheBase
 from ._enums import DtypeLike, enum_number
-from ._handle import sized, unsigned
+from ._handle import call, number, reference, sized, unsigned
 from ._library import library
 from ._memory import Memory
 from ._repr import counted
@@ -42,11 +51,8 @@ class KVView:
     @classmethod
     def of_cache(cls, cache: CacheBase, layer: int) -> KVView:
         struct = sized(_raw.KVView)
-        library().check(
-            library().cache_get_kv_view(
-                cache.handle, unsigned(layer, 32, "layer"), ctypes.byref(struct)
-            )
-        )
+        number = unsigned(layer, 32, "layer")
+        call(library().cache_get_kv_view, cache.handle, number, ctypes.byref(struct))
         return cls(struct, cache, cache._memory)
 
     @classmethod
@@ -54,11 +60,8 @@ class KVView:
         """Over arrays [blocks * block_size][kv_heads][dim] of your own; v None: V is in the first
         dims of K, all of them.
         """
-        shapes = [
-            tuple(int(n) for n in getattr(array, "shape", ()))
-            for array in (k, v)
-            if array is not None
-        ]
+        given = [array for array in (k, v) if array is not None]
+        shapes = [tuple(int(n) for n in getattr(array, "shape", ())) for array in given]
         if (
             any(len(shape) != 3 for shape in shapes)
             or shapes[0][:2] != shapes[-1][:2]
@@ -105,34 +108,28 @@ class KVView:
         MATRIX, the matrices are [key_dim][key_dim] and [value_dim][value_dim], and orthogonal.
         """
         struct = sized(_raw.KVView)
-        for name, value in (
-            ("layout", enum_number(layout, Layout, "layout")),
-            ("block_size", block_size),
-            ("kv_heads", kv_heads),
-            ("key_dim", key_dim),
-            ("value_dim", value_dim),
-            ("dtype", enum_number(dtype, Dtype, "dtype")),
-            (
-                "value_dtype",
-                0 if value_dtype is None else enum_number(value_dtype, Dtype, "value_dtype"),
+        given = {
+            "layout": enum_number(layout, Layout, "layout"),
+            "block_size": block_size,
+            "kv_heads": kv_heads,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "dtype": enum_number(dtype, Dtype, "dtype"),
+            "value_dtype": enum_number(
+                0 if value_dtype is None else value_dtype, Dtype, "value_dtype"
             ),
-            ("blocks", blocks),
-            ("rotation", enum_number(rotation, Rotation, "rotation")),
-        ):
+            "blocks": blocks,
+            "rotation": enum_number(rotation, Rotation, "rotation"),
+        }
+        if value_dtype is not None:
+            given["value_dtype"] = enum_number(value_dtype, Dtype, "value_dtype")
+        for name, value in given.items():
             setattr(struct, name, unsigned(value, 31, name))
         owners: list[Any] = []
         struct.owners = owners
         point_to_matrices(struct, key_rotation, value_rotation, owners)
-        size = ctypes.c_uint64()
-
-        def plan(begin: int | None) -> None:
-            library().check(
-                library().kv_view_plan(ctypes.byref(struct), int(latent), begin, ctypes.byref(size))
-            )
-
-        plan(None)  # how large
-        memory = np.zeros(size.value + 63, np.uint8)
-        plan(-(-address(memory) // 64) * 64)  # where
+        memory = np.zeros(plan_view(struct, latent) + 63, np.uint8)
+        plan_view(struct, latent, -(-address(memory) // 64) * 64)
         return cls(struct, memory)
 
     def __repr__(self) -> str:
@@ -155,6 +152,13 @@ class KVView:
         return contextlib.nullcontext() if self._memory is None else self._memory.read()
 
 
+def plan_view(view: _raw.KVView, latent: bool = False, begin: int | None = None) -> int:
+    """Fills in strides, and addresses in memory that begins there. Returns how many bytes the view
+    takes.
+    """
+    return number(library().kv_view_plan, ctypes.byref(view), int(latent), begin)
+
+
 class Sequences:
     """pkv_attention_sequences for C, which keeps alive what it points to."""
 
@@ -173,30 +177,15 @@ class Sequences:
                 f"{count} query lengths, {len(kv_lengths)} kv lengths, block tables "
                 f"{block_tables.shape}"
             )
-        counts(query_lengths, 2**32, "query_lengths")
-        counts(kv_lengths, 2**64, "kv_lengths")
-        if first_rows is not None:
-            counts(first_rows, 2**32, "first_rows")
-            if len(first_rows) != count:
-                raise misuse(f"first_rows: {count} are needed, {len(first_rows)} are there")
-            first_rows = list(first_rows)
-        self.rows = BatchRows(list(query_lengths), first_rows)
+        lengths = number_array(query_lengths, "query_lengths")
+        totals = number_array(kv_lengths, "kv_lengths", ctypes.c_uint64)
+        self.rows, first = place_rows(list(query_lengths), first_rows)
         tables = np.ascontiguousarray(block_tables, np.uint32)
-        lengths = (ctypes.c_uint32 * count)(*query_lengths)
-        totals = (ctypes.c_uint64 * count)(*kv_lengths)
-        self._keep: list[Any] = [tables, lengths, totals]
-        self.struct = sized(
-            _raw.AttentionSequences,
-            unsigned(query_heads, 32, "query_heads"),
-            count,
-            ctypes.addressof(lengths),
-            ctypes.addressof(totals),
-            address(tables),
-            tables.shape[1],
-        )
-        if first_rows is not None:
-            first = (ctypes.c_uint32 * count)(*first_rows)
-            self._keep.append(first)
+        self._keep: list[Any] = [tables, lengths, totals, first]
+        heads = unsigned(query_heads, 32, "query_heads")
+        places = ctypes.addressof(lengths), ctypes.addressof(totals), address(tables)
+        self.struct = sized(_raw.AttentionSequences, heads, count, *places, tables.shape[1])
+        if first is not None:
             self.struct.first_rows = ctypes.addressof(first)
         if query_positions is not None:
             positions = positions64(query_positions, self.rows.total, "query_positions")
@@ -220,21 +209,12 @@ def kv_write(
     of your own. Arguments as for attention(); v None: values are in the dims of k.
     """
     sequences = Sequences(query_lengths, kv_lengths, block_tables, 1, first_rows, query_positions)
-    view = kv.struct
-    keys = batch_tensor(k, sequences.rows, view.kv_heads, view.key_dim, "k")
-    values = (
-        None if v is None else batch_tensor(v, sequences.rows, view.kv_heads, view.value_dim, "v")
-    )
+    view, rows = kv.struct, sequences.rows
+    keys = batch_tensor(k, rows, view.kv_heads, view.key_dim, "k")
+    values = None if v is None else batch_tensor(v, rows, view.kv_heads, view.value_dim, "v")
     with kv._reading():
-        library().check(
-            library().kv_write(
-                handle_of(compute),
-                ctypes.byref(view),
-                ctypes.byref(sequences.struct),
-                ctypes.byref(keys),
-                None if values is None else ctypes.byref(values),
-            )
-        )
+        into = handle_of(compute), ctypes.byref(view), ctypes.byref(sequences.struct)
+        call(library().kv_write, *into, ctypes.byref(keys), reference(values))
 
 
 def kv_write_slots(
@@ -252,16 +232,8 @@ def kv_write_slots(
     keys = tensor(k, len(numbers), view.kv_heads, view.key_dim, "k")
     values = None if v is None else tensor(v, len(numbers), view.kv_heads, view.value_dim, "v")
     with kv._reading():
-        library().check(
-            library().kv_write_slots(
-                handle_of(compute),
-                ctypes.byref(view),
-                len(numbers),
-                address(numbers),
-                ctypes.byref(keys),
-                None if values is None else ctypes.byref(values),
-            )
-        )
+        into = handle_of(compute), ctypes.byref(view), len(numbers), address(numbers)
+        call(library().kv_write_slots, *into, ctypes.byref(keys), reference(values))
 
 
 def kv_read_slots(
@@ -271,19 +243,13 @@ def kv_read_slots(
     float32; zeros for NO_SLOT.
     """
     view, numbers = kv.struct, positions64(slots, len(slots), "slots")
-    k = np.zeros((len(numbers), view.kv_heads, view.key_dim), np.float32)
-    v = np.zeros((len(numbers), view.kv_heads, view.value_dim), np.float32)
-    keys = tensor(k, len(numbers), view.kv_heads, view.key_dim, "k", out=True)
-    values = tensor(v, len(numbers), view.kv_heads, view.value_dim, "v", out=True)
+    shapes = [(len(numbers), view.kv_heads, dim) for dim in (view.key_dim, view.value_dim)]
+    k, v = (np.zeros(shape, np.float32) for shape in shapes)
+    rows = [
+        ctypes.byref(tensor(array, *shape, "rows", out=True))
+        for array, shape in zip((k, v), shapes, strict=True)
+    ]
     with kv._reading():
-        library().check(
-            library().kv_read_slots(
-                handle_of(compute),
-                ctypes.byref(view),
-                len(numbers),
-                address(numbers),
-                ctypes.byref(keys),
-                ctypes.byref(values),
-            )
-        )
+        source = handle_of(compute), ctypes.byref(view), len(numbers), address(numbers)
+        call(library().kv_read_slots, *source, *rows)
     return k, v

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import address, counts
-from ._handle import Handle, report, sized, unsigned
+from ._handle import Handle, call, number, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
@@ -29,10 +29,8 @@ class Pool(Handle):
 
     def __init__(self, blocks: int, block_size: int = 16) -> None:
         struct = sized(_raw.PoolConfig)
-        struct.blocks, struct.block_size = (
-            unsigned(blocks, 32, "blocks"),
-            unsigned(block_size, 32, "block_size"),
-        )
+        struct.blocks = unsigned(blocks, 32, "blocks")
+        struct.block_size = unsigned(block_size, 32, "block_size")
         super().__init__(library().pool_create, ctypes.byref(struct))
 
     def _shown(self) -> str:
@@ -42,51 +40,43 @@ class Pool(Handle):
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""
         found = np.empty(min(unsigned(n, 64, "n"), 2**31), np.uint64)
-        library().check(library().pool_alloc(self._handle, n, address(found)))
+        call(library().pool_alloc, self._handle, n, address(found))
         return found
 
     def retain(self, blocks: Blocks) -> None:
         """Adds one reference to each block, all or none."""
         numbers = _blocks(blocks)
-        library().check(library().pool_retain(self._handle, len(numbers), address(numbers)))
+        call(library().pool_retain, self._handle, len(numbers), address(numbers))
 
     def release(self, blocks: Blocks) -> None:
         """Drops one reference of each block; one whose last reference goes is free."""
         numbers = _blocks(blocks)
-        library().check(library().pool_release(self._handle, len(numbers), address(numbers)))
+        call(library().pool_release, self._handle, len(numbers), address(numbers))
 
     def claim(self, block: int, n: int) -> int:
         """The next n free slots of a block: the offset of the first."""
-        offset = ctypes.c_uint32()
-        library().check(
-            library().pool_claim(
-                self._handle,
-                unsigned(block, 64, "block"),
-                unsigned(n, 32, "n"),
-                ctypes.byref(offset),
-            )
-        )
-        return offset.value
+        given = unsigned(block, 64, "block"), unsigned(n, 32, "n")
+        return number(library().pool_claim, self._handle, *given, kind=ctypes.c_uint32)
 
     def seal(self, block: int) -> None:
         """Makes a block read only until it is freed or reset."""
-        library().check(library().pool_seal(self._handle, unsigned(block, 64, "block")))
+        call(library().pool_seal, self._handle, unsigned(block, 64, "block"))
 
     def reset(self, block: int) -> None:
         """Empties and unseals a block that only the caller holds."""
-        library().check(library().pool_reset(self._handle, unsigned(block, 64, "block")))
+        call(library().pool_reset, self._handle, unsigned(block, 64, "block"))
 
     def block_state(self, block_id: int) -> BlockState:
         """The state of the block with this id now, free or not."""
-        number = unsigned(block_id, 32, "block_id")
-        return report(BlockState, library().pool_get_block_state, self._handle, number)
+        index = unsigned(block_id, 32, "block_id")
+        return report(BlockState, library().pool_get_block_state, self._handle, index)
 
     def stats(self) -> PoolStats:
         return report(PoolStats, library().pool_get_stats, self._handle)
 
     def validate(self) -> None:
         """Checks every invariant of the pool, at rest."""
-        library().check(library().pool_validate(self._handle))
+        call(library().pool_validate, self._handle)
 
 
 def _blocks(blocks: Blocks) -> npt.NDArray[np.uint64]:

@@ -11,21 +11,21 @@ import numpy.typing as npt
 
 from ._arrays import (
     BatchRows,
-    Floats,
     Rows,
     TokenIds,
     address,
     batch_tensor,
-    counts,
+    growing,
+    number_array,
     tensor,
     token_ids,
 )
 from ._cache_base import CacheBase, CacheMember
-from ._handle import report, signed32, unsigned
+from ._handle import call, number, report, signed32, unsigned
 from ._library import library, opened
 from ._repr import counted
 from .errors import OutOfBlocksError
-from .generated.raw import NO_TOKEN, Status
+from .generated.raw import NO_TOKEN
 from .generated.records import SessionInfo
 from .states import StateBytes
 
@@ -56,14 +56,14 @@ class Session(CacheMember):
     @property
     def length(self) -> int:
         """Committed tokens; 0 while the session is suspended."""
-        return _count(library().session_get_length, self._handle)
+        return number(library().session_get_length, self._handle)
 
     def layer_length(self, layer: int) -> int:
         """Tokens whose K and V this layer holds: more than the length while a step is in flight and
         the layer was written.
         """
-        number = unsigned(layer, 32, "layer")
-        return _count(library().session_get_layer_length, self._handle, number)
+        index = unsigned(layer, 32, "layer")
+        return number(library().session_get_layer_length, self._handle, index)
 
     def tokens(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.int32]:
         """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where they
@@ -71,79 +71,57 @@ class Session(CacheMember):
         """
         count = max(0, self.length - first) if n is None else unsigned(n, 63, "n")
         found = np.full(count, NO_TOKEN, np.int32)
-        library().check(
-            library().session_get_tokens(
-                self._handle, unsigned(first, 64, "first"), count, address(found)
-            )
-        )
+        begin = unsigned(first, 64, "first")
+        call(library().session_get_tokens, self._handle, begin, count, address(found))
         return found
 
     def set_tokens(self, first: int, tokens: TokenIds) -> None:
         """Tells the ids of committed positions that were committed without."""
-        ids = token_ids(tokens)
-        library().check(
-            library().session_set_tokens(
-                self._handle, unsigned(first, 64, "first"), len(ids), address(ids)
-            )
-        )
+        ids, begin = token_ids(tokens), unsigned(first, 64, "first")
+        call(library().session_set_tokens, self._handle, begin, len(ids), address(ids))
 
     def match_prefix(self, tokens: TokenIds) -> int:
         """Takes over what is cached of these tokens: how many it found. Leave the last one out
         where its output is needed.
         """
         ids = token_ids(tokens)
-        return _count(library().session_match_prefix, self._handle, len(ids), address(ids))
+        return number(library().session_match_prefix, self._handle, len(ids), address(ids))
 
     def reserve(self, total_tokens: int) -> None:
         """Reserves blocks for this length: steps up to there cannot run out of blocks."""
-        library().check(
-            library().session_reserve(self._handle, unsigned(total_tokens, 64, "total_tokens"))
-        )
+        call(library().session_reserve, self._handle, unsigned(total_tokens, 64, "total_tokens"))
 
     def trim(self, length: int) -> None:
         """Keeps the first `length` tokens and gives back every block beyond them."""
-        library().check(library().session_trim(self._handle, unsigned(length, 64, "length")))
+        call(library().session_trim, self._handle, unsigned(length, 64, "length"))
 
     def set_return_hint(self, after: int) -> None:
         """Tells after about how long, in a unit of yours, the text is expected to go on in another
         session: 0 where nothing is known, RETURN_NEVER where it ends here. The default policy
         learns from it what to keep.
         """
-        library().check(
-            library().session_set_return_hint(self._handle, unsigned(after, 32, "after"))
-        )
+        call(library().session_set_return_hint, self._handle, unsigned(after, 32, "after"))
 
     def last_trim(self, limit: int) -> int:
         """The longest length up to `limit` that trim() can keep: with a window or with states not
         every one is possible.
         """
-        length = ctypes.c_uint64()
-        library().check(
-            library().session_get_last_trim(
-                self._handle, unsigned(limit, 64, "limit"), ctypes.byref(length)
-            )
-        )
-        return length.value
+        most = unsigned(limit, 64, "limit")
+        return number(library().session_get_last_trim, self._handle, most)
 
     def drop_blocks(self, blocks: Sequence[int], group: int = 0) -> None:
         """Forgets blocks in the middle, by their rising indices in the block table of a group:
         gives them back, and later tokens do not see theirs.
         """
-        counts(blocks, 2**32, "blocks")
-        numbers = (ctypes.c_uint32 * len(blocks))(*blocks)
-        library().check(
-            library().session_drop_blocks(
-                self._handle, unsigned(group, 32, "group"), len(blocks), numbers
-            )
-        )
+        numbers, index = number_array(blocks, "blocks"), unsigned(group, 32, "group")
+        call(library().session_drop_blocks, self._handle, index, len(blocks), numbers)
 
     def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
         """Returns a copy of the state of a layer after `tokens` tokens, by default after all."""
         state = np.empty(self.cache.layer_shape(layer).state_bytes, np.uint8)
         after = len(self) if tokens is None else unsigned(tokens, 64, "tokens")
-        library().check(
-            library().session_read_state(self._handle, layer, after, len(state), address(state))
-        )
+        room = len(state), address(state)
+        call(library().session_read_state, self._handle, layer, after, *room)
         return state
 
     def fork(self) -> Session:
@@ -159,7 +137,7 @@ class Session(CacheMember):
 
     def suspend(self) -> None:
         """Gives blocks back and remembers the token ids (preemption)."""
-        library().check(library().session_suspend(self._handle))
+        call(library().session_suspend, self._handle)
 
     def resume(self) -> Resumed:
         """Ends the suspension. An OutOfBlocksError tells how many blocks are short."""
@@ -172,17 +150,15 @@ class Session(CacheMember):
 
     def set_priority(self, priority: int) -> None:
         """Sessions of higher priority are the last to be chosen as victims."""
-        library().check(
-            library().session_set_priority(self._handle, signed32(priority, "priority"))
-        )
+        call(library().session_set_priority, self._handle, signed32(priority, "priority"))
 
     def info(self) -> SessionInfo:
         return report(SessionInfo, library().session_get_info, self._handle)
 
     def block_table(self, group: int = 0) -> npt.NDArray[np.uint32]:
         """Block ids of one group in token order; NO_BLOCK where a block left the window."""
-        number = unsigned(group, 32, "group")
-        return growing(np.uint32, library().session_get_block_table, self._handle, number)[0]
+        index = unsigned(group, 32, "group")
+        return growing(np.uint32, library().session_get_block_table, self._handle, index)[0]
 
     def read(
         self,
@@ -196,32 +172,20 @@ class Session(CacheMember):
         end: into the arrays given, or new ones of float32."""
         shape = self.cache.rows_shape(layer)
         rows = max(0, self.layer_length(layer) - first) if n is None else unsigned(n, 40, "n")
-        new_k: Rows | Floats = (
-            np.empty((rows, shape.kv_heads, shape.key_dim), np.float32) if k is None else k
-        )
-        new_v: Rows | Floats = (
-            np.empty((rows, shape.kv_heads, shape.value_dim), np.float32) if v is None else v
-        )
-        keys = tensor(new_k, rows, shape.kv_heads, shape.key_dim, "k", out=True)
-        values = tensor(new_v, rows, shape.kv_heads, shape.value_dim, "v", out=True)
-        library().check(
-            library().session_read(
-                self._handle,
-                layer,
-                unsigned(first, 64, "first"),
-                rows,
-                ctypes.byref(keys),
-                ctypes.byref(values),
-            )
-        )
-        return new_k, new_v
+        begin, into, tensors = unsigned(first, 64, "first"), list[Any](), list[Any]()
+        for given, dim, what in ((k, shape.key_dim, "k"), (v, shape.value_dim, "v")):
+            room = (rows, shape.kv_heads, dim)
+            into.append(np.empty(room, np.float32) if given is None else given)
+            tensors.append(ctypes.byref(tensor(into[-1], *room, what, out=True)))
+        call(library().session_read, self._handle, layer, begin, rows, *tensors)
+        return into[0], into[1]
 
     def append(self, layer: int, k: Rows, v: Rows | None, n: int) -> None:
         """Appends n rows, one layer per call, without a batch: the session is longer when every
         layer was given.
         """
         keys, values = kv_tensors(self.cache, layer, k, v, n)
-        library().check(library().session_append(self._handle, layer, n, keys, values))
+        call(library().session_append, self._handle, layer, n, keys, values)
 
 
 class Snapshot(CacheMember):
@@ -266,24 +230,3 @@ def check_blocks(status: int, short: ctypes.c_uint64) -> None:
     except OutOfBlocksError as error:
         error.blocks_short = short.value
         raise
-
-
-def _count(function: Any, *arguments: Any) -> int:
-    found = ctypes.c_uint64()
-    library().check(function(*arguments, ctypes.byref(found)))
-    return found.value
-
-
-def growing(
-    dtype: Any, function: Any, *arguments: Any, arrays: int = 1
-) -> tuple[npt.NDArray[Any], ...]:
-    """Arrays from a function that says by BUFFER_TOO_SMALL how long they have to be."""
-    count = ctypes.c_size_t(64)
-    while True:
-        capacity = count.value
-        found = np.empty((arrays, capacity), dtype)
-        places = [address(array) for array in found]
-        status = function(*arguments, capacity, *places, ctypes.byref(count))
-        if status != Status.BUFFER_TOO_SMALL:
-            opened().check(status)
-            return tuple(array[: count.value] for array in found)

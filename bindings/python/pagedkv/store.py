@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
-from ._handle import sized
+from ._handle import call, sized
 from ._library import library
 from ._python_store import CLOSE, Store
 from ._redis import RedisConfig, redis_library
@@ -36,7 +36,7 @@ class DirectoryStore(Shown):
         fill(config, self)
         path = path_for_c(self.path)
         config.path = ctypes.addressof(path)
-        library().check(library().store_open_directory(ctypes.byref(config), ctypes.byref(store)))
+        call(library().store_open_directory, ctypes.byref(config), ctypes.byref(store))
         return store
 
 

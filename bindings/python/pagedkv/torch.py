@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from ._handle import sized, unsigned
+from ._arrays import pointer_array
+from ._handle import call, sized, unsigned
 from ._library import library
 from ._repr import counted
-from ._torch_threads import torch_compute
+from ._torch_threads import ROWS, torch_compute
 from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import Dtype, Layout
+from .kv import plan_view
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-ROWS = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
-"""What rows may be: queries, results, new keys and values."""
 _STORED = {**ROWS, torch.float8_e4m3fn: Dtype.FP8_E4M3, torch.float8_e5m2: Dtype.FP8_E5M2}
 _TILE = 16
 
@@ -57,18 +57,8 @@ def _formats(dim: int) -> dict[tuple[torch.dtype, int], tuple[Dtype, Layout]]:
 
 
 def _tile_bytes(dtype: Dtype, dim: int) -> int:
-    view = sized(
-        _raw.KVView,
-        layout=Layout.PACKED,
-        block_size=_TILE,
-        kv_heads=1,
-        key_dim=dim,
-        dtype=dtype,
-        blocks=1,
-    )
-    size = ctypes.c_uint64()
-    library().check(library().kv_view_plan(ctypes.byref(view), 1, None, ctypes.byref(size)))
-    return size.value
+    shape = {"block_size": _TILE, "kv_heads": 1, "key_dim": dim, "blocks": 1}
+    return plan_view(sized(_raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape), True)
 
 
 def new_cache(
@@ -128,19 +118,10 @@ def _view(
     (key, layout), (value, other) = formats
     if shapes[0][:3] != shapes[1][:3] or layout != other:
         raise misuse(f"k_cache {list(shapes[0])} and v_cache {list(shapes[1])} do not fit together")
-    return sized(
-        _raw.KVView,
-        layout,
-        shapes[0][1] * (_TILE if layout == Layout.PACKED else 1),
-        shapes[0][2],
-        *dims,
-        key,
-        value,
-        shapes[0][0],
-        *places,
-        *strides[0][:3],
-        *strides[1][:3],
-    )
+    blocks, tokens, heads, _ = shapes[0]
+    size = tokens * (_TILE if layout == Layout.PACKED else 1)
+    memory = *places, *strides[0][:3], *strides[1][:3]
+    return sized(_raw.KVView, layout, size, heads, *dims, key, value, blocks, *memory)
 
 
 def _view_of(
@@ -330,16 +311,8 @@ def _write_slots(
                 f"{name}: slots and k_cache need {counted(len(slots), 'row')} of "
                 f"{counted(view.kv_heads, 'head')}, this is {list(rows.shape)}"
             )
-    library().check(
-        library().kv_write_slots(
-            torch_compute(),
-            ctypes.byref(view),
-            len(slots),
-            slots.data_ptr(),
-            ctypes.byref(keys),
-            ctypes.byref(values),
-        )
-    )
+    into = torch_compute(), ctypes.byref(view), len(slots), slots.data_ptr()
+    call(library().kv_write_slots, *into, ctypes.byref(keys), ctypes.byref(values))
 
 
 def _sequences(
@@ -362,15 +335,8 @@ def _sequences(
             f"{count} query_lengths, {totals.numel()} kv_lengths, {table_count} block_tables"
         )
     queries = reach = sum(numbers)
-    sequences = sized(
-        _raw.AttentionSequences,
-        query.shape[1],
-        count,
-        lengths.data_ptr(),
-        totals.data_ptr(),
-        tables.data_ptr(),
-        entries,
-    )
+    places = lengths.data_ptr(), totals.data_ptr(), tables.data_ptr()
+    sequences = sized(_raw.AttentionSequences, query.shape[1], count, *places, entries)
     if query_starts is not None:
         starts = _numbers(query_starts, torch.int32, 1, "query_starts")
         if len(starts) not in (count, count + 1):
@@ -447,16 +413,8 @@ def _attend(
         sink_logits=_place(logits),
         lse=_place(lse),
     )
-    library().check(
-        library().attention(
-            torch_compute(),
-            ctypes.byref(view),
-            ctypes.byref(sequences),
-            ctypes.byref(params),
-            ctypes.byref(queries),
-            ctypes.byref(results),
-        )
-    )
+    given = [ctypes.byref(each) for each in (view, sequences, params, queries, results)]
+    call(library().attention, torch_compute(), *given)
     del keep
 
 
@@ -492,17 +450,9 @@ def _attention_merge(
             )
     logs = [one.contiguous() for one in lse]
     merged, merged_lse = _fake_attention_merge(outs, lse)
-    library().check(
-        library().attention_merge(
-            torch_compute(),
-            len(parts),
-            (_raw.Tensor * len(parts))(*parts),
-            (ctypes.c_void_p * len(parts))(*(one.data_ptr() for one in logs)),
-            *shape,
-            ctypes.byref(_rows(merged, "merged")),
-            merged_lse.data_ptr(),
-        )
-    )
+    given = (_raw.Tensor * len(parts))(*parts), pointer_array([one.data_ptr() for one in logs])
+    into = *shape, ctypes.byref(_rows(merged, "merged")), merged_lse.data_ptr()
+    call(library().attention_merge, torch_compute(), len(parts), *given, *into)
     return merged, merged_lse
 
 

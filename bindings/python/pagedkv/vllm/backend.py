@@ -22,17 +22,15 @@ from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVQuantMode
 
 from .._handle import sized
 from .._library import library
-from .._torch_threads import torch_compute
+from .._torch_threads import ROWS, torch_compute
 from ..generated import raw as _raw
 from ..generated.raw import Dtype, Layout
+from ..kv import plan_view
 
 logger = init_logger("vllm.pagedkv")
 
 TILE = 16  # tokens of a tile of the packed layout
 MAX_HEAD_SIZE = 576
-
-ROWS = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
-"""Types of queries, new keys and values, and results."""
 
 STORED = {
     "float16": Dtype.F16,
@@ -233,16 +231,8 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
                 key, value = key / layer._k_scale_float, value / layer._v_scale_float
             _fill(k, key)
             _fill(v, value)
-            self._check(
-                self._write(
-                    context,
-                    view,
-                    step.num_actual_tokens,
-                    step.slots,
-                    ctypes.byref(k),
-                    ctypes.byref(v),
-                )
-            )
+            rows = step.num_actual_tokens, step.slots, ctypes.byref(k), ctypes.byref(v)
+            self._check(self._write(context, view, *rows))
         _fill(q, query)
         _fill(out, output)
         sequences, params = self._sequences, self._params
@@ -251,16 +241,8 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         sequences.block_tables = step.block_tables
         sequences.block_table_stride = step.block_table_stride
         params.bidirectional = not step.causal
-        self._check(
-            self._attend(
-                context,
-                view,
-                ctypes.byref(sequences),
-                ctypes.byref(params),
-                ctypes.byref(q),
-                ctypes.byref(out),
-            )
-        )
+        given = ctypes.byref(sequences), ctypes.byref(params), ctypes.byref(q), ctypes.byref(out)
+        self._check(self._attend(context, view, *given))
         if self._scaled:
             output[: step.num_actual_tokens].mul_(layer._v_scale_float)
         return output
@@ -303,17 +285,9 @@ def _fill(tensor: _raw.Tensor, rows: torch.Tensor) -> None:
 def planned_view(
     blocks: int, tokens: int, kv_heads: int, dim: int, dtype: Dtype, memory: int | None = None
 ) -> _raw.KVView:
-    view = sized(
-        _raw.KVView,
-        layout=Layout.PACKED,
-        block_size=tokens,
-        kv_heads=kv_heads,
-        key_dim=dim,
-        dtype=dtype,
-        blocks=blocks,
-    )
-    size = ctypes.c_uint64()
-    library().check(library().kv_view_plan(ctypes.byref(view), 0, memory, ctypes.byref(size)))
+    shape = {"block_size": tokens, "kv_heads": kv_heads, "key_dim": dim, "blocks": blocks}
+    view = sized(_raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape)
+    plan_view(view, begin=memory)
     return view
 
 
