@@ -6,65 +6,39 @@ usage: collectors.py ROUNDS    with PAGEDKV_LIBRARY and PYTHONPATH=bindings/pyth
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from helpers import MemoryStore, small, together
 
 import pagedkv
 from pagedkv import _waiting
 
 THREADS = 4
 STEPS = 60
-MODEL: dict[str, Any] = {
-    "layers": 1,
-    "query_heads": 2,
-    "kv_heads": 1,
-    "key_dim": 16,
-    "blocks": 512,
-    "threads": 1,
-}
 
 
-class Collecting(pagedkv.Store):
+class Collecting(MemoryStore):
     """A store in memory that collects in each of its methods."""
 
-    def __init__(self) -> None:
-        self.values: dict[bytes, bytes] = {}
-        self.closed = 0
-
-    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+    def there(self) -> dict[bytes, bytes]:
         gc.collect()
-        self.values.update(items)
-
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        gc.collect()
-        return [self.values.get(key) for key in keys]
-
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        gc.collect()
-        return [len(self.values.get(key, b"")) for key in keys]
-
-    def drop(self, keys: Sequence[bytes]) -> None:
-        gc.collect()
+        return super().there()
 
     def close(self) -> None:
         gc.collect()
-        self.closed += 1
+        super().close()
 
 
 def stored(store: Collecting) -> pagedkv.Cache:
-    return pagedkv.Cache(
-        pagedkv.CacheConfig(
-            **MODEL, prefix=pagedkv.PrefixConfig(), store=pagedkv.StoreConfig(store)
-        )
-    )
+    index, kept = pagedkv.PrefixConfig(), pagedkv.StoreConfig(store)
+    return pagedkv.Cache(small(blocks=512, threads=1, prefix=index, store=kept))
 
 
 def fill(cache: pagedkv.Cache, session: pagedkv.Session, n: int) -> None:
@@ -112,21 +86,14 @@ def step(cache: pagedkv.Cache, stores: list[Collecting], draw: random.Random) ->
         else:
             look(cache)
     except pagedkv.MisuseError as error:
-        if (
-            error.status != pagedkv.Status.BUSY
-        ):  # another thread looks into the session or its batch
+        if error.status != pagedkv.Status.BUSY:  # another thread looks into the session or batch
             raise
 
 
-def work(
-    cache: pagedkv.Cache, stores: list[Collecting], seed: int, failures: list[BaseException]
-) -> None:
+def work(cache: pagedkv.Cache, stores: list[Collecting], seed: int) -> None:
     draw = random.Random(seed)
-    try:
-        for _ in range(STEPS):
-            step(cache, stores, draw)
-    except BaseException as error:
-        failures.append(error)
+    for _ in range(STEPS):
+        step(cache, stores, draw)
 
 
 def settle(cache: pagedkv.Cache, others: list[Collecting], number: int) -> None:
@@ -138,31 +105,17 @@ def settle(cache: pagedkv.Cache, others: list[Collecting], number: int) -> None:
         cache.prefix_clear(all_salts=True)
         stats = cache.stats()
         open_caches = sum(store.closed == 0 for store in others)
-        left = (
-            stats.sessions,
-            stats.snapshots,
-            stats.batches,
-            stats.used_blocks,
-            open_caches,
-            len(_waiting.waiting),
-        )
+        left = [stats.sessions, stats.snapshots, stats.batches, stats.used_blocks]
+        left += [open_caches, len(_waiting.waiting)]
         if not any(left):
             return
         assert time.monotonic() < deadline, (number, left, stats)
 
 
 def one_round(number: int) -> None:
-    stores, failures = [Collecting()], list[BaseException]()
-    cache = stored(stores[0])
-    threads = [
-        threading.Thread(target=work, args=(cache, stores, number * THREADS + i, failures))
-        for i in range(THREADS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    stores = [Collecting()]
+    cache, seeds = stored(stores[0]), range(number * THREADS, (number + 1) * THREADS)
+    together([functools.partial(work, cache, stores, seed) for seed in seeds])
     settle(cache, stores[1:], number)
     cache.validate()
     cache.close()

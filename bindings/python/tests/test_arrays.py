@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import attention, small
 
 import pagedkv
 
@@ -18,11 +19,7 @@ BF16 = ml_dtypes.bfloat16
 
 @pytest.fixture
 def cache() -> Any:
-    with pagedkv.Cache(
-        pagedkv.CacheConfig(
-            layers=1, query_heads=QUERY_HEADS, kv_heads=KV_HEADS, key_dim=DIM, blocks=8
-        )
-    ) as made:
+    with pagedkv.Cache(small(query_heads=QUERY_HEADS, kv_heads=KV_HEADS)) as made:
         yield made
 
 
@@ -64,37 +61,24 @@ class OnlyDLPack:
         return self.rows.__dlpack__(**options)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda rows: rows,
-        lambda rows: rows.reshape(ROWS, -1),
-        lambda rows: rows.astype(np.float16),
-        lambda rows: rows.astype(BF16),
-        lambda rows: rows.astype(BF16).view(np.uint16),
-        spread,
-        lambda rows: np.repeat(rows, 2, axis=0)[::2],
-        lambda rows: memoryview(rows),
-        OnlyDLPack,
-        lambda rows: OnlyDLPack(rows, versioned=False),
-        lambda rows: OnlyDLPack(spread(rows.astype(np.float16))),
-    ],
-    ids=[
-        "dense",
-        "flat",
-        "f16",
-        "bf16",
-        "bf16 bits",
-        "spread",
-        "every other",
-        "buffer",
-        "dlpack",
-        "old dlpack",
-        "spread dlpack",
-    ],
-)
-def test_rows_go_in(batch: pagedkv.Batch, form: Any) -> None:
-    k, v = stored(batch, form(K), form(V))
+FORMS: dict[str, Any] = {
+    "dense": lambda rows: rows,
+    "flat": lambda rows: rows.reshape(ROWS, -1),
+    "f16": lambda rows: rows.astype(np.float16),
+    "bf16": lambda rows: rows.astype(BF16),
+    "bf16 bits": lambda rows: rows.astype(BF16).view(np.uint16),
+    "spread": spread,
+    "every other": lambda rows: np.repeat(rows, 2, axis=0)[::2],
+    "buffer": memoryview,
+    "dlpack": OnlyDLPack,
+    "old dlpack": lambda rows: OnlyDLPack(rows, versioned=False),
+    "spread dlpack": lambda rows: OnlyDLPack(spread(rows.astype(np.float16))),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_go_in(batch: pagedkv.Batch, form: str) -> None:
+    k, v = stored(batch, FORMS[form](K), FORMS[form](V))
     np.testing.assert_array_equal(k, K)
     np.testing.assert_array_equal(v, V)
 
@@ -233,14 +217,11 @@ def test_stateless_attention_over_own_arrays() -> None:
     out = pagedkv.attention(view, q, [1, 2], [9, 6], tables, query_heads=4, lse=lse)
     for row, (table, end) in enumerate([(tables[0], 9), (tables[1], 5), (tables[1], 6)]):
         slots = np.concatenate([np.arange(4) + 4 * block for block in table])[:end]
-        for head in range(4):
-            scores = k[slots, head // 2].astype(np.float64) @ q[row, head] / 4
-            weights = np.exp(scores)
-            # Sums of 16 products of normal numbers: scores are off by about 1e-6.
-            np.testing.assert_allclose(
-                out[row, head], weights @ v[slots, head // 2] / weights.sum(), atol=2e-5
-            )
-            np.testing.assert_allclose(lse[row, head], np.log(weights.sum()), atol=2e-5)
+        seen = q[row : row + 1], k[slots], v[slots], np.ones((1, 1, end), bool)
+        # Sums of 16 products of normal numbers: scores are off by about 1e-6.
+        np.testing.assert_allclose(out[row : row + 1], attention(*seen), atol=2e-5)
+        scores = np.einsum("hd,thd->ht", q[row], np.repeat(k[slots], 2, axis=1)) / 4
+        np.testing.assert_allclose(lse[row], np.log(np.exp(scores).sum(axis=1)), atol=2e-5)
     first = pagedkv.attention(view, q[:1], [1], [9], tables[:1], query_heads=4)
     merged, _ = pagedkv.attention_merge([first, first], [lse[:1], lse[:1]], 1, 4, 16)
     np.testing.assert_allclose(merged, first, atol=1e-6)
@@ -272,12 +253,8 @@ def padded(rows: Any, lengths: list[int], n: int, left: bool = False) -> Any:
 
 def dense(rows: Any, lengths: list[int], left: bool = False) -> Any:
     n = rows.shape[1]
-    return np.concatenate(
-        [
-            entry[n - length :] if left else entry[:length]
-            for entry, length in zip(rows, lengths, strict=True)
-        ]
-    )
+    pairs = zip(rows, lengths, strict=True)
+    return np.concatenate([one[n - length :] if left else one[:length] for one, length in pairs])
 
 
 @pytest.mark.parametrize("dtype", [pagedkv.Dtype.F32, pagedkv.Dtype.INT8])
@@ -286,10 +263,7 @@ def test_memory_of_ones_own(dtype: pagedkv.Dtype, layout: pagedkv.Layout) -> Non
     """Written and attended over as in a cache, packed and padded, by slots and by sequences."""
     lengths, tables = [5, 1], np.array([[3], [0]], np.uint32)
     k, v, q = numbers(6, 2, 16), numbers(6, 2, 16)[::-1].copy(), numbers(6, 4, 16)
-    config = pagedkv.CacheConfig(
-        layers=1, query_heads=4, kv_heads=2, key_dim=16, blocks=8, dtype=dtype, layout=layout
-    )
-    with pagedkv.Cache(config) as cache:
+    with pagedkv.Cache(small(query_heads=4, kv_heads=2, dtype=dtype, layout=layout)) as cache:
         sessions = [cache.open_session() for _ in lengths]
         with cache.begin(sessions, lengths) as batch:
             batch.write(0, k, v)
@@ -373,10 +347,7 @@ def test_masks_and_positions() -> None:
 
 
 def test_what_is_cached_is_known_without_a_session() -> None:
-    config = pagedkv.CacheConfig(
-        layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=8, prefix=pagedkv.PrefixConfig()
-    )
-    with pagedkv.Cache(config) as cache:
+    with pagedkv.Cache(small(prefix=pagedkv.PrefixConfig())) as cache:
         text = list(range(40))
         assert cache.prefix_probe(text) == 0
         rows = np.zeros((40, 1, 16), np.float32)

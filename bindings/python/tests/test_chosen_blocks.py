@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import attention, causal, small, written_step
 
 import pagedkv
 from pagedkv import NO_BLOCK, AttentionParams, ChosenBlocks
@@ -21,22 +22,9 @@ Q = np.random.default_rng(4).standard_normal((NEW, QUERY_HEADS, DIM), np.float32
 @pytest.fixture
 def batch() -> Any:
     """A step whose keys and values are written."""
-    config = pagedkv.CacheConfig(
-        layers=1,
-        query_heads=QUERY_HEADS,
-        kv_heads=KV_HEADS,
-        key_dim=DIM,
-        block_size=BLOCK,
-        blocks=16,
-        threads=1,
-    )
-    with pagedkv.Cache(config) as cache, cache.open_session() as session:
-        with cache.begin([session], [TOKENS]) as before:
-            before.write(0, K[:TOKENS], V[:TOKENS])
-            before.commit()
-        with cache.begin([session], [NEW]) as begun:
-            begun.write(0, K[TOKENS:], V[TOKENS:])
-            yield begun
+    config = small(query_heads=QUERY_HEADS, kv_heads=KV_HEADS, threads=1)
+    with written_step(config, K, V, TOKENS) as begun:
+        yield begun
 
 
 def blocks(fill: int = 0, size: int = TOP) -> Any:
@@ -50,16 +38,10 @@ def attended(batch: pagedkv.Batch, **given: Any) -> Any:
 
 def over_blocks(lists: Any, first: int = 1, last: int = 1) -> Any:
     """A plain softmax over the listed blocks and those that are read in any case."""
-    out = np.zeros((NEW, QUERY_HEADS, DIM))
-    for row in range(NEW):
-        for head in range(QUERY_HEADS):
-            kv_head = head // (QUERY_HEADS // KV_HEADS)
-            read = {*range(first), *range(STEP - last, BLOCKS), *lists[row, kv_head].tolist()}
-            at = [j for j in range(TOKENS + row + 1) if j // BLOCK in read]
-            keys, values = K[at, kv_head].astype(np.float64), V[at, kv_head]
-            weights = np.exp(keys @ Q[row, head] / np.sqrt(DIM))
-            out[row, head] = weights @ values / weights.sum()
-    return out
+    always, block = [*range(first), *range(STEP - last, BLOCKS)], np.arange(TOKENS + NEW) // BLOCK
+    read = [[np.isin(block, [*always, *each]) for each in row] for row in lists.tolist()]
+    seen = np.repeat(read, QUERY_HEADS // KV_HEADS, axis=1) & causal(NEW, TOKENS + NEW)
+    return attention(Q, K, V, seen)
 
 
 def rounded(bounds: Any, sign: int) -> Any:

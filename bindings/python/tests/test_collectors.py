@@ -9,18 +9,19 @@ import contextlib
 import ctypes
 import gc
 import pathlib
-import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import collectors
+import helpers
 import numpy as np
 import pytest
+from helpers import MemoryStore, SlowStore
 from test_files import extend, make
-from test_store import LONG, TEXT, MemoryStore, leave, with_store
+from test_store import LONG, TEXT, leave, with_store
 
 import pagedkv
 from pagedkv import _waiting
@@ -150,23 +151,10 @@ def test_a_session_that_is_collected_before_its_batch() -> None:
         empty(cache)
 
 
-class Waiting(MemoryStore):
-    """A store whose answer takes as long as the test wants."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked, self.answer = threading.Event(), threading.Event()
-
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        self.asked.set()
-        assert self.answer.wait(60)
-        return super().get(keys)
-
-
 @contextlib.contextmanager
 def used_by_another_thread() -> Iterator[list[Any]]:
     """A cache and a session that another thread uses, by their handles, until the block ends."""
-    store = Waiting()
+    store = SlowStore()
     cache = with_store(store, wait_ms=LONG)
     leave(cache)
     session = cache.open_session()
@@ -290,10 +278,7 @@ def test_views_race_with_close() -> None:
 def run(code: str) -> str:
     head = "import gc, os, sys, threading, warnings\nwarnings.simplefilter('ignore')\n"
     head += "import pagedkv, test_collectors, test_store\nfrom test_collectors import *\n"
-    command = [sys.executable, "-c", head + code]
-    result = subprocess.run(
-        command, cwd=HERE, capture_output=True, text=True, check=False, timeout=120
-    )
+    result = helpers.run(sys.executable, "-c", head + code, cwd=HERE, timeout=120)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 
@@ -367,7 +352,7 @@ def test_a_cache_that_a_daemon_thread_uses_when_python_ends() -> None:
         """
 import pagedkv._exit
 pagedkv._exit.PATIENCE = 0.1
-store = Waiting()
+store = SlowStore()
 cache = test_store.with_store(store, wait_ms=test_store.LONG)
 test_store.leave(cache)
 session = cache.open_session()

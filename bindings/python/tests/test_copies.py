@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from helpers import small
 
 import pagedkv
 from pagedkv._memory import Hold, Memory
@@ -56,8 +57,7 @@ def test_no_owner_is_copied(kind: type[Any]) -> None:
 
 @pytest.fixture
 def session() -> Iterator[pagedkv.Session]:
-    config = pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=8)
-    with pagedkv.Cache(config) as cache, cache.open_session() as opened:
+    with pagedkv.Cache(small()) as cache, cache.open_session() as opened:
         yield opened
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ports import free_port
+from helpers import free_port
 
 import pagedkv
 

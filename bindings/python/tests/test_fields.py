@@ -5,12 +5,13 @@ that is none is refused and never ignored.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import MemoryStore
 from test_files import make
 from test_package import STRUCTS, camel
 
@@ -85,20 +86,8 @@ def prefix(_: Patch, **given: Any) -> Fields:
 
 
 def store(_: Patch, **given: Any) -> Fields:
-    with pagedkv.StoreConfig(NoStore(), **given).opened() as struct:
+    with pagedkv.StoreConfig(MemoryStore(), **given).opened() as struct:
         return plain(struct)
-
-
-class NoStore(pagedkv.Store):
-    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None: ...
-
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        return []
-
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        return []
-
-    def drop(self, keys: Sequence[bytes]) -> None: ...
 
 
 def directory(patch: Patch, **given: Any) -> Fields:

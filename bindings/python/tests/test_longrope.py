@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from test_store import MemoryStore  # noqa: E402
+from helpers import MemoryStore  # noqa: E402
 from test_transformers import SHAPE  # noqa: E402
 
 import pagedkv  # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scenarios
+from helpers import attention, causal, small
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,9 +23,7 @@ from hypothesis.stateful import (
 
 import pagedkv
 
-CONFIG = pagedkv.CacheConfig(
-    layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=12, prefix=pagedkv.PrefixConfig()
-)
+CONFIG = small(blocks=12, prefix=pagedkv.PrefixConfig())
 BLOCK = CONFIG.block_size
 # Scores are off by at most 18 * 2^-24 * 4 * sqrt(16) < 2e-5, outputs by twice that and 200 * 2^-24
 # for sums: scenarios/README.md.
@@ -33,16 +32,9 @@ TOLERANCE = 6e-5
 tokens_of_step = st.lists(st.integers(0, 3), max_size=40)
 
 
-def attention(text: list[int], new: int) -> Any:
-    k = scenarios.rows(text, len(text), scenarios.K, 0, 1, 16)[:, 0].astype(np.float64)
-    v = scenarios.rows(text, len(text), scenarios.V, 0, 1, 16)[:, 0].astype(np.float64)
-    q = scenarios.rows(text, new, scenarios.Q, 0, 2, 16).astype(np.float64)
-    out = np.empty((new, 2, 16))
-    for row in range(new):
-        end = len(text) - new + row + 1
-        weights = np.exp(k[:end] @ q[row].T / 4)
-        out[row] = (weights / weights.sum(axis=0)).T @ v[:end]
-    return out
+def rows(text: list[int], new: int) -> Any:
+    """Keys and values of the last tokens of a text."""
+    return [scenarios.rows(text, new, kind, 0, 1, 16) for kind in (scenarios.K, scenarios.V)]
 
 
 class Texts(RuleBasedStateMachine):
@@ -91,11 +83,11 @@ class Texts(RuleBasedStateMachine):
             return
         with batch:
             new = len(tokens)
-            batch.write(
-                0, scenarios.rows(text, new, 0, 0, 1, 16), scenarios.rows(text, new, 1, 0, 1, 16)
-            )
-            out = batch.attend(0, scenarios.rows(text, new, 2, 0, 2, 16))
-            np.testing.assert_allclose(out, attention(text, new), atol=TOLERANCE, rtol=0)
+            batch.write(0, *rows(text, new))
+            q = scenarios.rows(text, new, scenarios.Q, 0, 2, 16)
+            k, v = rows(text, len(text))
+            expected = attention(q, k, v, causal(new, len(text)))
+            np.testing.assert_allclose(batch.attend(0, q), expected, atol=TOLERANCE, rtol=0)
             if commit:
                 batch.commit(tokens)
                 self.texts[session] = text
@@ -175,9 +167,8 @@ class Texts(RuleBasedStateMachine):
                 )
                 continue
             assert session.tokens().tolist() == text
-            k, v = session.read(0)
-            np.testing.assert_array_equal(k, scenarios.rows(text, len(text), scenarios.K, 0, 1, 16))
-            np.testing.assert_array_equal(v, scenarios.rows(text, len(text), scenarios.V, 0, 1, 16))
+            for stored, wanted in zip(session.read(0), rows(text, len(text)), strict=True):
+                np.testing.assert_array_equal(stored, wanted)
         self.cache.validate()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from ports import free_port
+from helpers import free_port
 from test_files import extend, make
 from test_package import run
 from test_store import LONG, TEXT, WHOLE_BLOCKS, check_text, leave, with_store

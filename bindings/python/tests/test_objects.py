@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import small, together
 
 import pagedkv
 from pagedkv.generated import raw as _raw
@@ -129,9 +130,8 @@ def test_an_error_has_the_librarys_sentence(cache: pagedkv.Cache) -> None:
 
 def test_the_gil_is_released() -> None:
     """A thread counts on while another is in one long call."""
-    with pagedkv.Cache(
-        pagedkv.CacheConfig(layers=1, query_heads=8, kv_heads=8, key_dim=128, blocks=256, threads=1)
-    ) as cache:
+    config = small(query_heads=8, kv_heads=8, key_dim=128, blocks=256, threads=1)
+    with pagedkv.Cache(config) as cache:
         session = cache.open_session()
         n = 4096
         rows = np.zeros((n, 8, 128), np.float32)
@@ -153,34 +153,19 @@ def test_the_gil_is_released() -> None:
         counter.join()
         batch.abort()
     # A call that held the interpreter would let nobody count between its first and its last moment.
-    inside = [
-        stamp
-        for stamp in stamps
-        if begin + 0.1 * (end - begin) < stamp < begin + 0.9 * (end - begin)
-    ]
-    assert (
-        len(inside) > 3
-    ), f"{len(inside)} of {len(stamps)} stamps in a call of {end - begin:.3f} s"
+    seconds = end - begin
+    inside = [stamp for stamp in stamps if 0.1 < (stamp - begin) / seconds < 0.9]
+    assert len(inside) > 3, f"{len(inside)} of {len(stamps)} stamps in a call of {seconds:.3f} s"
 
 
 def test_sessions_of_many_threads(cache: pagedkv.Cache) -> None:
-    failures: list[BaseException] = []
-
     def work() -> None:
-        try:
-            for n in range(1, 16):
-                with cache.open_session() as session:
-                    fill(cache, session, n)
-                    assert session.tokens().tolist() == list(range(n))
-        except BaseException as error:
-            failures.append(error)
+        for n in range(1, 16):
+            with cache.open_session() as session:
+                fill(cache, session, n)
+                assert session.tokens().tolist() == list(range(n))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    together([work] * 4)
     cache.validate()
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ports import free_port
+from helpers import free_port
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 SMALL = ["--requests", "3", "--length", "100", "--tokens", "12", "--chunk", "48"]

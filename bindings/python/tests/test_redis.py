@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ports import free_port
+from helpers import free_port
 from test_package import ROOT, run
 from test_store import TEXT, check_text, leave, with_store
 

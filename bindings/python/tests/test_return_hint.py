@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 import pytest
+from helpers import small
 
 import pagedkv
 from pagedkv import RETURN_NEVER
@@ -15,15 +16,7 @@ UNKNOWN = 0
 
 @pytest.fixture
 def cache() -> Any:
-    config = pagedkv.CacheConfig(
-        layers=1,
-        query_heads=1,
-        kv_heads=1,
-        key_dim=16,
-        blocks=32,
-        storage="none",
-        prefix=pagedkv.PrefixConfig(),
-    )
+    config = small(blocks=32, storage="none", prefix=pagedkv.PrefixConfig())
     with pagedkv.Cache(config) as made:
         yield made
 

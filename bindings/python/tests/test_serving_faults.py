@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 import numpy as np  # noqa: E402
-from test_store import MemoryStore  # noqa: E402
+from helpers import MemoryStore  # noqa: E402
 from test_transformers import model_of  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, normalizers  # noqa: E402
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pathlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from test_store import MemoryStore  # noqa: E402
+from helpers import MemoryStore, SlowStore  # noqa: E402
 from test_transformers import FAMILIES, model_of  # noqa: E402
 
 import pagedkv  # noqa: E402
@@ -28,18 +27,6 @@ WHOLE_BLOCKS = 192
 OTHER = [96] * 10  # less than a block
 
 
-class HeldStore(MemoryStore):
-    """Answers nobody until it is opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.opened = threading.Event()
-
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        self.opened.wait()
-        return super().get(keys)
-
-
 def serve(model: Any, store: Any, **options: Any) -> Request:
     with Engine(model, blocks=64, store=store) as engine:
         request = engine.add(PROMPT, max_new_tokens=6, **options)
@@ -48,21 +35,21 @@ def serve(model: Any, store: Any, **options: Any) -> Request:
 
 
 @pytest.fixture
-def held() -> HeldStore:
+def held() -> SlowStore:
     """Has the prompt, of the model that `model_of("Llama")` makes."""
-    store = HeldStore()
+    store = SlowStore()
     serve(model_of("Llama"), pagedkv.StoreConfig(store))
     return store
 
 
 @contextlib.contextmanager
-def engine_with(held: HeldStore, *, seconds_per_token: float) -> Iterator[Engine]:
+def engine_with(held: SlowStore, *, seconds_per_token: float) -> Iterator[Engine]:
     with Engine(model_of("Llama"), blocks=64, store=pagedkv.StoreConfig(held)) as engine:
         engine._scheduler._prompt_rows, engine._scheduler._prompt_seconds = 1, seconds_per_token
         try:
             yield engine
         finally:
-            held.opened.set()  # the end of a cache waits for its store
+            held.answer.set()  # the end of a cache waits for its store
 
 
 def test_a_restart_finds_what_was_computed(tmp_path: pathlib.Path) -> None:
@@ -72,7 +59,7 @@ def test_a_restart_finds_what_was_computed(tmp_path: pathlib.Path) -> None:
     assert first.answer == again.answer
 
 
-def test_others_go_on_while_the_store_is_read(held: HeldStore) -> None:
+def test_others_go_on_while_the_store_is_read(held: SlowStore) -> None:
     expected = serve(model_of("Llama"), None).answer
     with engine_with(held, seconds_per_token=1000) as engine:
         late = engine.add(PROMPT, max_new_tokens=6)
@@ -80,13 +67,13 @@ def test_others_go_on_while_the_store_is_read(held: HeldStore) -> None:
         while early.finish is None:
             engine.step()
         assert late.answer == []
-        held.opened.set()
+        held.answer.set()
         engine.run()
     assert (late.cached_tokens, late.answer) == (WHOLE_BLOCKS, expected)
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_no_request_waits_longer_than_it_would_compute(held: HeldStore, others: int) -> None:
+def test_no_request_waits_longer_than_it_would_compute(held: SlowStore, others: int) -> None:
     expected = serve(model_of("Llama"), None).answer
     with engine_with(held, seconds_per_token=1e-4) as engine:
         late = engine.add(PROMPT, max_new_tokens=6)

@@ -15,19 +15,12 @@ import pytest
 import pagedkv
 
 TOKENS, TOP = 500, 3
-MODEL: dict[str, Any] = {
-    "layers": 2,
-    "query_heads": 4,
-    "kv_heads": 2,
-    "key_dim": 32,
-    "block_size": 32,
-    "blocks": 24,
-    "threads": 2,
-}
 
 
 def config(directory: Any, **given: Any) -> pagedkv.CacheConfig:
-    return pagedkv.CacheConfig(**MODEL | given, memory_directory=directory)
+    shape: dict[str, Any] = {"layers": 2, "query_heads": 4, "kv_heads": 2, "key_dim": 32}
+    shape |= {"block_size": 32, "blocks": 24, "threads": 2, "memory_directory": directory}
+    return pagedkv.CacheConfig(**shape | given)
 
 
 def mapped(directory: os.PathLike[str]) -> bool:
@@ -53,9 +46,8 @@ def answers(directory: Any, **given: Any) -> list[Any]:
                 batch.write(layer, k[TOKENS:] + layer, v[TOKENS:])
                 found.append(batch.attend(layer, q))
                 chosen = np.zeros((1, 2, TOP), np.uint32)
-                params = pagedkv.AttentionParams(
-                    chosen_blocks=pagedkv.ChosenBlocks(TOP, chosen=chosen)
-                )
+                blocks = pagedkv.ChosenBlocks(TOP, chosen=chosen)
+                params = pagedkv.AttentionParams(chosen_blocks=blocks)
                 found += [batch.attend(layer, q, params=params), chosen]
             batch.commit()
         cache.validate()

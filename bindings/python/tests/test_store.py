@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from helpers import MemoryStore, SlowStore, output, small
 from test_files import extend, make, same
 
 import pagedkv
@@ -20,43 +19,12 @@ WHOLE_BLOCKS = 32
 LONG = 60000  # milliseconds
 
 
-class MemoryStore(pagedkv.Store):
-    def __init__(self) -> None:
-        self.values: dict[bytes, bytes] = {}
-        self.problem: Exception | None = None
-        self.closed = 0
-
-    def there(self) -> dict[bytes, bytes]:
-        if self.problem is not None:
-            raise self.problem
-        return self.values
-
-    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        self.there().update(items)
-
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        return [self.there().get(key) for key in keys]
-
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        return [len(self.there().get(key, b"")) for key in keys]
-
-    def drop(self, keys: Sequence[bytes]) -> None:
-        for key in keys:
-            self.there().pop(key, None)
-
-    def close(self) -> None:
-        self.closed += 1
-
-
 @pytest.fixture(params=["directory", "Python"])
 def store(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> pagedkv.DirectoryStore | pagedkv.Store:
-    return (
-        pagedkv.DirectoryStore(tmp_path / "store")
-        if request.param == "directory"
-        else MemoryStore()
-    )
+    directory = request.param == "directory"
+    return pagedkv.DirectoryStore(tmp_path / "store") if directory else MemoryStore()
 
 
 def with_store(
@@ -93,16 +61,10 @@ def test_a_text_comes_back_after_its_memory_was_cleared(store: Any) -> None:
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         check_text(cache)
         stats = cache.store_stats()
-        assert (
-            stats.written_items,
-            stats.read_items,
-            stats.corrupt_items,
-            stats.failures,
-            stats.down,
-        ) == (2, 2, 0, 0, 0)
-        assert (
-            stats.read_bytes == stats.written_bytes > 2 * 2 * 2 * 16 * 16 * 4
-        )  # blocks, K and V, layers, tokens, dims, bytes
+        assert (stats.written_items, stats.read_items) == (2, 2)
+        assert (stats.corrupt_items, stats.failures, stats.down) == (0, 0, 0)
+        # Blocks, K and V, layers, tokens, dims, bytes.
+        assert stats.read_bytes == stats.written_bytes > 2 * 2 * 2 * 16 * 16 * 4
         cache.validate()
 
 
@@ -165,22 +127,15 @@ def test_a_directory_keeps_to_its_capacity(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    class Slow(MemoryStore):
-        def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-            begun.set()
-            go_on.wait(60)
-            return super().get(keys)
-
-    with with_store(Slow(), buffer_bytes=1) as cache:  # block by block
+    store = SlowStore()
+    with with_store(store, buffer_bytes=1) as cache:  # block by block
         leave(cache)
         cache.prefetch(TEXT)
-        assert begun.wait(60)
+        assert store.asked.wait(60)
         assert cache.wait_prefetched(TEXT, timeout_ms=1) == 0
         cache.cancel_prefetch(TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0, "although the store stands still"
-        go_on.set()
+        store.answer.set()
 
 
 def test_problems_of_a_store_in_python_cost_hits_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,12 +175,7 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
 def test_whoever_has_a_store_closes_it_once() -> None:
     store = MemoryStore()
     config: Any = {"prefix": pagedkv.PrefixConfig(), "store": pagedkv.StoreConfig(store)}
-    assert (
-        pagedkv.CacheConfig(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=4, **config)
-        .plan()
-        .blocks
-        == 4
-    )
+    assert small(**config).plan().blocks == 16
     assert store.closed == 0
     for wrong in ({"prefix": None}, {"storage": pagedkv.Storage.NONE}):
         with pytest.raises(pagedkv.PagedKVError, match="a store needs"):
@@ -288,7 +238,4 @@ with cache.open_session() as session:
     test_store.extend(cache, session, test_store.TEXT)
 """
     here = pathlib.Path(__file__).parent
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=False
-    )
-    assert (result.returncode, result.stdout) == (0, "2 values\n"), result.stderr
+    assert output(sys.executable, "-c", code, cwd=here) == "2 values\n"

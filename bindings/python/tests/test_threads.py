@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import MemoryStore, together
 from test_objects import MODEL, fill
-from test_store import MemoryStore
 
 import pagedkv
 from pagedkv import _waiting
@@ -24,24 +24,14 @@ THREADS = 6
 IN_THE_WAY = (pagedkv.Status.BUSY, pagedkv.Status.STALE_HANDLE)
 
 
-def together(work: Callable[[int], None], times: int = 30) -> None:
-    """Runs work(i) `times` times in thread i, all threads at once."""
-    start, failures = threading.Barrier(THREADS), list[BaseException]()
+def repeated(work: Callable[[int], None], times: int = 30) -> None:
+    """Runs work(i) this many times in thread i, all threads at once."""
 
     def run(i: int) -> None:
-        try:
-            start.wait()
-            for _ in range(times):
-                work(i)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(times):
+            work(i)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    together([functools.partial(run, i) for i in range(THREADS)])
 
 
 def may_be_in_the_way(call: Callable[[], Any]) -> Any:
@@ -83,7 +73,7 @@ def test_configs_and_parameters_that_threads_share() -> None:
             assert (batch.attend(0, rows, params=params) == 1).all()
             batch.abort()
 
-    together(work)
+    repeated(work)
 
 
 def test_one_session_in_many_threads() -> None:
@@ -97,7 +87,7 @@ def test_one_session_in_many_threads() -> None:
                 cache.layer_shape(99)
             assert "99" in str(raised.value)
 
-        together(work)
+        repeated(work)
         cache.validate()
         session.close()
 
@@ -112,7 +102,7 @@ def test_one_object_that_many_threads_close() -> None:
                 for thing in things:
                     may_be_in_the_way(thing.close)
 
-            together(work, times=1)
+            repeated(work, times=1)
             assert cache.stats().sessions == cache.stats().snapshots == 0
 
 
@@ -130,7 +120,7 @@ def test_objects_that_are_forgotten_in_other_threads() -> None:
                 shelf.clear()
 
         with pytest.warns(ResourceWarning):
-            together(work)
+            repeated(work)
             shelf.clear()
             gc.collect()
             assert cache.stats().used_blocks == 0  # This call closes what waited.
@@ -160,7 +150,7 @@ def test_sessions_of_many_threads_over_a_store_in_python() -> None:
                 k, _ = session.read(0)
                 assert (k == i % 3).all()
 
-        together(work)
+        repeated(work)
         assert cache.flush_store(timeout_ms=60000) == 0
         cache.validate()
     assert store.there()

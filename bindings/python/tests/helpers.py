@@ -1,0 +1,160 @@
+"""What tests of several files need: programs and their ports, threads, a store, small caches, and
+attention to compare with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import pagedkv
+
+
+def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program and keeps what it prints."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, check=False, **options)
+
+
+def output(*command: object, **options: Any) -> str:
+    """Runs a program that must succeed. Returns what it printed."""
+    done = run(*command, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
+    return done.stdout
+
+
+def free_port() -> int:
+    """A port below those that the system gives to others while the server starts."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), connect(port):
+        return True
+    return False
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Waits for something that must happen."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.05)
+
+
+def together(works: Sequence[Callable[[], object]]) -> None:
+    """Runs functions in a thread each, all at once; none may raise."""
+    start, failures = threading.Barrier(len(works)), list[BaseException]()
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            start.wait()
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+class MemoryStore(pagedkv.Store):
+    """A store in memory, which may have a problem."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.problem: Exception | None = None
+        self.closed = 0
+
+    def there(self) -> dict[bytes, bytes]:
+        if self.problem is not None:
+            raise self.problem
+        return self.values
+
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        self.there().update(items)
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        return [self.there().get(key) for key in keys]
+
+    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+        return [len(self.there().get(key, b"")) for key in keys]
+
+    def drop(self, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            self.there().pop(key, None)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class SlowStore(MemoryStore):
+    """Answers nobody until `answer` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        self.asked.set()
+        assert self.answer.wait(60)
+        return super().get(keys)
+
+
+def small(**changed: Any) -> pagedkv.CacheConfig:
+    """The config of a small cache."""
+    shape = {"layers": 1, "query_heads": 2, "kv_heads": 1, "key_dim": 16, "blocks": 16}
+    return pagedkv.CacheConfig(**shape | changed)
+
+
+@contextlib.contextmanager
+def written_step(
+    config: pagedkv.CacheConfig, k: Any, v: Any, committed: int
+) -> Iterator[pagedkv.Batch]:
+    """A step of one session whose rows are written, after the committed ones before them."""
+    with pagedkv.Cache(config) as cache, cache.open_session() as session:
+        with cache.begin([session], [committed]) as before:
+            before.write(0, k[:committed], v[:committed])
+            before.commit()
+        with cache.begin([session], [len(k) - committed]) as batch:
+            batch.write(0, k[committed:], v[committed:])
+            yield batch
+
+
+def weights_of(q: Any, k: Any, seen: Any) -> Any:
+    """Plain softmax, [row][query head][position]; `seen` says what a row and a head see."""
+    keys = np.repeat(k.astype(np.float64), q.shape[1] // k.shape[1], axis=1)
+    scores = np.einsum("ihd,thd->iht", q, keys) / np.sqrt(q.shape[2])
+    scores = np.where(seen, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True, initial=-1e30))
+    return weights / weights.sum(axis=2, keepdims=True)
+
+
+def attention(q: Any, k: Any, v: Any, seen: Any) -> Any:
+    """Plain attention of rows of q over all of k and v, all [rows][heads][dim]."""
+    values = np.repeat(v.astype(np.float64), q.shape[1] // v.shape[1], axis=1)
+    return np.einsum("iht,thd->ihd", weights_of(q, k, seen), values)
+
+
+def causal(new: int, total: int) -> Any:
+    """What the last `new` of `total` positions see: [new][1][total]."""
+    return np.tri(new, total, total - new, dtype=bool)[:, None]
