@@ -5,37 +5,34 @@ the index listens on all addresses.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import pathlib
 import subprocess
 import sys
-import time
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
+import helpers
 import pytest
+from helpers import run
 
 HERE = pathlib.Path(__file__)
 PORT = 8090
 
 
 def in_a_namespace(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return run("unshare", "--user", "--map-root-user", "--net", *command, timeout=120)
 
 
 @pytest.mark.parametrize("form", ["map", "array"])
 def test_dynamo_knows_what_is_cached(form: str) -> None:
     pytest.importorskip("dynamo", reason="ai-dynamo-runtime: its index read NO events")
-    for tried in (in_a_namespace("ip", "link", "set", "lo", "up"),):
-        if tried.returncode:
-            pytest.skip(f"no network namespace can be made here: {tried.stderr.strip()}")
+    tried = in_a_namespace("ip", "link", "set", "lo", "up")
+    if tried.returncode:
+        pytest.skip(f"no network namespace can be made here: {tried.stderr.strip()}")
     done = in_a_namespace(sys.executable, str(HERE), form)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "the index knows" in done.stdout
@@ -51,20 +48,19 @@ def ask(path: str, body: Any = None) -> Any:
         return json.loads(answer) if answer else None
 
 
-def until(done: Any) -> None:
-    end = time.monotonic() + 20
-    while True:
-        try:
-            if done():
-                return
-        except OSError:  # it does not listen yet
-            pass
-        assert time.monotonic() < end, ask("/dump")
-        time.sleep(0.05)
+def until(done: Callable[[], bool]) -> None:
+    """Also where the index does not listen yet."""
+
+    def holds() -> bool:
+        with contextlib.suppress(OSError):
+            return done()
+        return False
+
+    helpers.until(holds, 20)
 
 
 def play(form: Any) -> None:
-    from test_events import compute, ids_only
+    from test_events import compute, ids_only, tell
 
     from pagedkv.events import EventPublisher
 
@@ -82,18 +78,14 @@ def play(form: Any) -> None:
                 return int(next(iter(found["scores"].get("1", {"0": 0}).values()), 0))
 
             followed = publisher.follow(cache)
-            followed.add_text(text)
-            compute(cache, text)
-            followed.poll()  # before the index subscribes: it gets this by a replay
+            tell(cache, followed, text)  # before the index subscribes: it gets this by a replay
             worker = {
                 "instance_id": 1, "endpoint": ends[0], "replay_endpoint": ends[1],
                 "model_name": "default", "block_size": 16,
             }  # fmt: skip
             ask("/register", worker)
             until(lambda: cached(text) == 96)
-            followed.add_text(other)
-            compute(cache, other)
-            followed.poll()
+            tell(cache, followed, other)
             until(lambda: cached(other) == 80)
             assert cached([*text[:48], *other]) == 48
             cache.prefix_clear()
@@ -107,9 +99,7 @@ def play(form: Any) -> None:
             publisher = EventPublisher(ends[0], replay_endpoint=ends[1], form=form, heartbeat_ms=50)
             with ids_only() as again:
                 followed = publisher.follow(again)
-                followed.add_text(text)
-                compute(again, text)
-                followed.poll()
+                tell(again, followed, text)
                 until(lambda: cached(text) == 96 and cached(other) == 0)
             print("the index knows", form)
         finally:

@@ -4,6 +4,7 @@ strangers.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import multiprocessing
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import free_port
+from helpers import free_port, output, small, together
 
 import pagedkv
 
@@ -35,6 +36,7 @@ from pagedkv.events import (  # noqa: E402
     EventBatch,
     EventPublisher,
     EventSubscriber,
+    FollowedCache,
     encode_batch,
 )
 
@@ -43,17 +45,8 @@ SOON = 30_000  # ms: no test waits so long unless it fails
 
 
 def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cache:
-    return pagedkv.Cache(
-        pagedkv.CacheConfig(
-            layers=1,
-            query_heads=1,
-            kv_heads=1,
-            key_dim=16,
-            blocks=blocks,
-            storage="none",
-            prefix=pagedkv.PrefixConfig(events=events, **prefix),
-        )
-    )
+    index = pagedkv.PrefixConfig(events=events, **prefix)
+    return pagedkv.Cache(small(blocks=blocks, storage="none", prefix=index))
 
 
 def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) -> int:
@@ -64,6 +57,15 @@ def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) ->
             with cache.begin([session], [len(text) - matched]) as batch:
                 batch.commit(text[matched:])
     return matched
+
+
+def tell(
+    cache: pagedkv.Cache, followed: FollowedCache, text: list[int], salt: bytes | None = None
+) -> int:
+    """Tells of a text, computes it, and publishes what changed: how many events."""
+    followed.add_text(text, salt)
+    compute(cache, text, salt)
+    return followed.poll()
 
 
 def publisher(**options: Any) -> EventPublisher:
@@ -194,9 +196,7 @@ def test_what_is_evicted_is_removed(told: Any) -> None:
     cache, followed, view = told
     texts = [list(range(1000 * n, 1000 * n + 160)) for n in range(20)]
     for text in texts:
-        followed.add_text(text)
-        compute(cache, text)
-        followed.poll()
+        tell(cache, followed, text)
     probed: dict[int, list[int]] = {}
     for text in texts:
         probed |= blocks_of(text[: cache.prefix_probe(text)])
@@ -208,9 +208,7 @@ def test_salts_are_told_as_vllm_does(told: Any) -> None:
     cache, followed, view = told
     text = list(range(48))
     for salt in (b"ann", None):
-        followed.add_text(text, salt)
-        compute(cache, text, salt)
-        followed.poll()
+        tell(cache, followed, text, salt)
     view.until(lambda: view.known() == blocks_of(text, b"ann") | blocks_of(text))
     told = {
         event.block_hashes[0]: event
@@ -230,9 +228,7 @@ def test_several_caches_have_a_rank_each() -> None:
         with pytest.raises(pagedkv.MisuseError, match="followed as rank 1"):
             made.follow(first, rank=1)
         for cache, one in zip((first, second), followed, strict=True):
-            one.add_text(range(32))
-            compute(cache, list(range(32)))
-            one.poll()
+            tell(cache, one, list(range(32)))
         compute(second, list(range(100)))
         with subscriber(made) as source:  # late: it gets all that is cached
             view = View(source)
@@ -254,15 +250,11 @@ def test_lost_batches_are_replayed(form: Any) -> None:
         view.until(lambda: 0 in view.ranks)
         lossy, lost = Lossy(made), list(range(16))
         lossy.lose = 1
-        followed.add_text(lost)
-        compute(cache, lost)
-        followed.poll()
+        tell(cache, followed, lost)
         view.until(lambda: lossy.lose == 0)
         assert not source.receive(100)
         later = list(range(100, 116))
-        followed.add_text(later)
-        compute(cache, later)
-        followed.poll()
+        tell(cache, followed, later)
         view.until(lambda: view.known() == blocks_of(lost) | blocks_of(later))
         assert source.lost_batches == 0
         assert len(view.batches) == 3
@@ -277,9 +269,7 @@ def test_what_is_too_old_for_a_replay_comes_as_all_that_is_cached() -> None:
         for n in range(6):
             text = list(range(100 * n, 100 * n + 16))
             expected |= blocks_of(text)
-            followed.add_text(text)
-            compute(cache, text)
-            followed.poll()
+            tell(cache, followed, text)
         view.until(lambda: view.known() == expected)
         assert source.lost_batches > 0
 
@@ -295,9 +285,7 @@ def test_without_a_replay_a_router_forgets() -> None:
 
         def publish(first: int) -> dict[int, list[int]]:
             text = list(range(first, first + 16))
-            followed.add_text(text)
-            compute(cache, text)
-            followed.poll()
+            tell(cache, followed, text)
             return blocks_of(text)
 
         known = publish(0)
@@ -336,9 +324,7 @@ def tell_one_text(endpoint: str, replay_endpoint: str, first: int) -> None:
     publisher = EventPublisher(endpoint, replay_endpoint=replay_endpoint, heartbeat_ms=50)
     followed = publisher.follow(cache)
     text = list(range(first, first + 64))
-    followed.add_text(text)
-    compute(cache, text)
-    followed.poll()
+    tell(cache, followed, text)
     time.sleep(100)
 
 
@@ -391,9 +377,7 @@ def test_numbers_that_begin_again() -> None:
 
 def test_a_closed_cache_is_forgotten(told: Any) -> None:
     cache, followed, view = told
-    followed.add_text(range(32))
-    compute(cache, list(range(32)))
-    followed.poll()
+    tell(cache, followed, list(range(32)))
     view.until(view.known)
     cache.close()
     with pytest.raises(pagedkv.MisuseError, match="STALE_HANDLE"):
@@ -410,9 +394,7 @@ def test_a_router_hears_of_the_end() -> None:
             source = subscriber(made)
             view = View(source)
             followed = made.follow(cache)
-            followed.add_text(range(32))
-            compute(cache, list(range(32)))
-            followed.poll()
+            tell(cache, followed, list(range(32)))
             view.until(view.known)
             followed.add_text(range(100, 116))  # told to who has subscribed by now
             compute(cache, list(range(100, 116)))
@@ -477,9 +459,7 @@ def test_topics() -> None:
         followed, view = made.follow(cache), View(source)
         for n in range(20):
             text = list(range(100 * n, 100 * n + 16))
-            followed.add_text(text)
-            compute(cache, text)
-            followed.poll()
+            tell(cache, followed, text)
             assert not deaf.receive(5)
         view.until(lambda: len(view.known()) == 20)
 
@@ -511,9 +491,7 @@ def test_strangers_at_the_sockets(told: Any) -> None:
         assert stranger.recv_multipart() == [b"", b"\xff" * 8, b""]  # nothing, and its end
         assert not stranger.poll(20)
     text = list(range(32))
-    followed.add_text(text)
-    compute(cache, text)
-    followed.poll()
+    tell(cache, followed, text)
     view.until(lambda: view.known() == blocks_of(text))
     with context.socket(zmq.PUB) as liar:
         port = liar.bind_to_random_port("tcp://127.0.0.1")
@@ -588,9 +566,7 @@ def test_vllm_reads_what_is_sent(told: Any) -> None:
         router.setsockopt(zmq.SUBSCRIBE, b"")
         router.connect(followed._sender.endpoint)
         time.sleep(0.2)
-        followed.add_text(text, b"ann")
-        compute(cache, text, b"ann")
-        followed.poll()
+        tell(cache, followed, text, b"ann")
         cache.prefix_clear(b"ann")
         followed.poll()
         events: list[Any] = []
@@ -624,9 +600,7 @@ def test_a_slow_subscriber_and_one_that_never_reads() -> None:
         begun, expected = time.monotonic(), dict[int, list[int]]()
         for n in range(200):
             text = list(range(n * 2000, n * 2000 + 1000))[: 16 * (1 + n % 3)]
-            followed.add_text(text)
-            compute(cache, text)
-            followed.poll()
+            tell(cache, followed, text)
             expected |= blocks_of(text)
         assert time.monotonic() - begun < 5
         assert len(made._sender._kept) == 20
@@ -731,12 +705,7 @@ def test_python_ends_with_a_publisher_open() -> None:
         "s = EventSubscriber(p.endpoint, p.replay_endpoint)\n"
         "s.receive(100)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, check=False, timeout=60,
-        cwd=pathlib.Path(__file__).parents[1],
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    output(sys.executable, "-c", code, timeout=60, cwd=pathlib.Path(__file__).parents[1])
 
 
 def test_threads_tell_and_poll_at_once() -> None:
@@ -748,15 +717,9 @@ def test_threads_tell_and_poll_at_once() -> None:
         def play(rank: int) -> None:
             for n in range(60):
                 text = list(range(rank * 10**6 + 100 * n, rank * 10**6 + 100 * n + 50))
-                followed[rank].add_text(text)
-                compute(caches[rank], text)
-                followed[rank].poll()
+                tell(caches[rank], followed[rank], text)
 
-        threads = [threading.Thread(target=play, args=(rank,)) for rank in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([functools.partial(play, rank) for rank in range(3)])
         view = View(source)
         for rank, cache in enumerate(caches):
             expected: set[int] = set()

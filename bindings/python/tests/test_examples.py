@@ -5,49 +5,43 @@ from __future__ import annotations
 import importlib.util
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from helpers import output, small
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
 
 def run(name: str, *arguments: str) -> str:
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr + result.stdout
-    return result.stdout
+    return output(sys.executable, EXAMPLES / name, *arguments)
+
+
+def needs(packages: str, what: str) -> pytest.MarkDecorator:
+    missing = any(importlib.util.find_spec(name) is None for name in packages.split())
+    return pytest.mark.skipif(missing, reason=f"{packages} is not installed: {what}")
+
+
+needs_torch = needs("torch", "its operators were NOT called, its tensors NOT passed")
+needs_sockets = needs("zmq msgspec", "NO requests were routed")
 
 
 def test_a_hybrid_model_gives_the_same_text() -> None:
     assert "the same text with the library and without it" in run("hybrid.py")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="PyTorch is not installed: its operators were NOT called",
-)
+@needs_torch
 def test_operators_of_pytorch_give_the_same_tokens() -> None:
     assert "80 of 80 tokens are the same" in run("torch_ops.py")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="PyTorch is not installed: its tensors were NOT passed",
-)
+@needs_torch
 def test_tensors_of_pytorch_go_in_and_out() -> None:
     import torch
 
     import pagedkv
 
-    with pagedkv.Cache(
-        pagedkv.CacheConfig(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=4)
-    ) as cache:
+    with pagedkv.Cache(small()) as cache:
         session = cache.open_session()
         rows = torch.arange(48).reshape(3, 1, 16).to(torch.bfloat16)
         with cache.begin([session], [3]) as batch:
@@ -63,10 +57,7 @@ def test_tensors_of_pytorch_go_in_and_out() -> None:
         assert torch.equal(k, rows.float())
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None,
-    reason="transformers is not installed: its models were NOT served",
-)
+@needs("transformers", "its models were NOT served")
 def test_questions_are_answered_together() -> None:
     shown = run("serve_transformers.py", "--max-tokens", "8", "Why?", "Who?", "What?")
     assert shown.count("of them cached") == 3
@@ -74,10 +65,7 @@ def test_questions_are_answered_together() -> None:
     assert "tokens of prompts were cached" in shown
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("zmq") is None or importlib.util.find_spec("msgspec") is None,
-    reason="pyzmq or msgspec is not installed: NO requests were routed",
-)
+@needs_sockets
 def test_requests_go_where_their_prefix_is() -> None:
     shown = run("router.py", "--requests", "200", "--blocks", "400")
     hits = {line.split(":")[0].strip(): float(line.split()[2 if "turn" in line else 2].rstrip("%"))
@@ -85,10 +73,7 @@ def test_requests_go_where_their_prefix_is() -> None:
     assert hits["by prefix"] > hits["in turn"] + 3, shown
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("zmq") is None or importlib.util.find_spec("msgspec") is None,
-    reason="pyzmq or msgspec is not installed: NO requests were routed",
-)
+@needs_sockets
 def test_the_router_reads_a_recorded_trace(tmp_path: pathlib.Path) -> None:
     """As Mooncake's is: equal hash ids are equal text, which workers in turn have not seen yet."""
     trace = tmp_path / "conversation_trace.jsonl"

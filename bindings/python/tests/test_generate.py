@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from helpers import output
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = ROOT.parents[1] / "bench/data"
@@ -23,19 +23,14 @@ PROMPTS = [
 
 
 def generate(tmp_path: pathlib.Path, *options: str) -> tuple[list[list[int]], str]:
-    out = tmp_path / "tokens"
-    command = [
-        sys.executable,
-        str(ROOT / "examples/generate.py"),
-        "--tokens-out",
-        str(out),
-        *options,
-    ]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return [
-        [int(token) for token in line.split()] for line in out.read_text().splitlines()
-    ], result.stdout
+    """The tokens and the text."""
+    out, program = tmp_path / "tokens", ROOT / "examples/generate.py"
+    text = output(sys.executable, program, "--tokens-out", out, *options)
+    return tokens_in(out), text
+
+
+def tokens_in(file: pathlib.Path) -> list[list[int]]:
+    return [[int(token) for token in line.split()] for line in file.read_text().splitlines()]
 
 
 def all_prompts() -> list[str]:
@@ -59,13 +54,8 @@ def test_the_same_tokens_as_in_c_however_the_work_is_cut_up(tmp_path: pathlib.Pa
     if not program:
         pytest.skip("PAGEDKV_GENERATE does not name pkv-generate: nothing to compare with")
     c_tokens = tmp_path / "c"
-    subprocess.run(
-        [program, "--quiet", "--max-tokens", "60", "--tokens-out", str(c_tokens), *all_prompts()],
-        check=True,
-    )
-    expected = [
-        [int(token) for token in line.split()] for line in c_tokens.read_text().splitlines()
-    ]
+    output(program, "--quiet", "--max-tokens", 60, "--tokens-out", c_tokens, *all_prompts())
+    expected = tokens_in(c_tokens)
     assert [len(line) for line in expected] == [60] * len(PROMPTS)
     for options in (
         ["--chunk", "32"],

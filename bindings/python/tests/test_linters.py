@@ -1,10 +1,10 @@
 """The sources are clean: ruff, its formatter, and mypy in strict mode."""
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from helpers import output
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -20,11 +20,4 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
     ids=["ruff", "format", "mypy"],
 )
 def test_clean(command: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", *command.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    output(sys.executable, "-m", *command.split(), cwd=ROOT)

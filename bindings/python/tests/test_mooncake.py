@@ -9,15 +9,14 @@ import importlib.util
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import free_port
+from helpers import free_port, listens, output, until
 from test_files import extend, make
 from test_package import run
 from test_store import LONG, TEXT, WHOLE_BLOCKS, check_text, leave, with_store
@@ -54,18 +53,13 @@ class Master:
             "client_ttl": CLIENT_TTL,
         }
         with (self.folder / "master.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [self.program, *(f"--{name}={value}" for name, value in options.items())],
-                stdout=log,
-                stderr=log,
-            )
-        eventually(self.listens)
+            words = [f"--{name}={value}" for name, value in options.items()]
+            self.process = subprocess.Popen([self.program, *words], stdout=log, stderr=log)
+        until(self.listens)
 
     def listens(self) -> bool:
         assert self.process.poll() is None, (self.folder / "master.log").read_text()
-        with contextlib.suppress(OSError), contextlib.closing(connect(self.port)):
-            return True
-        return False
+        return listens(self.port)
 
     def kill(self) -> None:
         self.process.kill()
@@ -73,19 +67,6 @@ class Master:
 
     def store(self, **options: Any) -> pagedkv.MooncakeStore:
         return pagedkv.MooncakeStore(f"127.0.0.1:{self.port}", **options)
-
-
-def connect(port: int) -> Any:
-    return socket.create_connection(("127.0.0.1", port), timeout=5)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> float:
-    """Waits until something is so, and tells how long that took."""
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() - begin < seconds, "it does not happen"
-        time.sleep(0.05)
-    return time.monotonic() - begin
 
 
 @pytest.fixture
@@ -122,6 +103,14 @@ def found(cache: pagedkv.Cache) -> int:
     cache.prefix_clear(all_salts=True)
     cache.prefetch(TEXT)
     return cache.wait_prefetched(TEXT, timeout_ms=LONG)
+
+
+def until_it_stores(cache: pagedkv.Cache) -> None:
+    def stores() -> bool:
+        leave(cache)
+        return found(cache) == WHOLE_BLOCKS
+
+    until(stores)
 
 
 @needs_mooncake
@@ -217,7 +206,7 @@ def test_memory_that_is_lost_costs_hits_only(master: Master) -> None:
             extend(cache, session, TEXT)
         # When the master has noticed, what others lend is enough.
         with compute_elsewhere_later(master.store(segment_bytes=SEGMENT)):
-            eventually(lambda: found(cache) == WHOLE_BLOCKS)
+            until(lambda: found(cache) == WHOLE_BLOCKS)
             check_text(cache)
 
 
@@ -248,18 +237,13 @@ def test_a_master_that_dies_costs_hits_and_no_step_waits(master: Master) -> None
             time.sleep(0.05)
         # A put tries for 4 s.
         assert longest < 1.5
-        eventually(lambda: cache.store_stats().failures > 0)
+        until(lambda: cache.store_stats().failures > 0)
         assert found(cache) == 0
         assert cache.store_stats().corrupt_items == 0
 
         master.start()
 
-        # It knows nothing of what it had before.
-        def is_back() -> bool:
-            leave(cache)
-            return found(cache) == WHOLE_BLOCKS
-
-        eventually(is_back)
+        until_it_stores(cache)  # it knows nothing of what it had before
         check_text(cache)
         assert cache.store_stats().down == 0
         cache.validate()
@@ -275,12 +259,7 @@ def test_a_master_may_come_later(master: Master) -> None:
     with with_store(master.store(segment_bytes=SEGMENT, connect_later=True)) as cache:
         assert found(cache) == 0
         master.start()
-
-        def is_there() -> bool:
-            leave(cache)
-            return found(cache) == WHOLE_BLOCKS
-
-        eventually(is_there)
+        until_it_stores(cache)
         check_text(cache)
 
 
@@ -310,10 +289,7 @@ def test_a_cache_that_is_open_when_python_ends(master: Master) -> None:
             "with cache.open_session() as session:\n"
             "    test_store.extend(cache, session, test_store.TEXT)"
         )
-        result = subprocess.run(
-            [sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=False
-        )
-        assert result.returncode == 0, result.stderr
+        output(sys.executable, "-c", code, cwd=HERE)
         assert found(cache) == WHOLE_BLOCKS
 
 
@@ -325,8 +301,7 @@ def test_the_example_of_the_guide_finds_its_text(master: Master) -> None:
     with subprocess.Popen([*words, "64"], **pipes) as lender:
         assert lender.stdout is not None
         assert lender.stdout.readline() == "0 of 1000 tokens were there\n"
-        second = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert second.stdout == "992 of 1000 tokens were there\n", second.stderr
+        assert output(*words) == "992 of 1000 tokens were there\n"
         lender.communicate("\n", timeout=60)
         assert lender.returncode == 0
 

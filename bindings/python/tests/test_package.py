@@ -16,6 +16,7 @@ import sys
 import zipfile
 from typing import Any
 
+import helpers
 import numpy as np
 import pytest
 
@@ -30,22 +31,13 @@ API = describe.describe()
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
 # For a hook that only C can serve, and for what the package fills in itself.
 OF_C = {"allocator"}
-NOT_FIELDS = OF_C | {
-    "struct_size",
-    "reserved",
-    "group_count",
-    "fingerprint_size",
-    "key_size",
-    "lse",
-    "list_size",
-    "size",
-}
+NOT_FIELDS = OF_C | {"struct_size", "reserved", "group_count", "fingerprint_size", "key_size"}
+NOT_FIELDS |= {"lse", "list_size", "size"}
 
 
 def camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.removeprefix("pkv_").split("_")).replace(
-        "Kv", "KV"
-    )
+    parts = name.removeprefix("pkv_").split("_")
+    return "".join(part.capitalize() for part in parts).replace("Kv", "KV")
 
 
 @pytest.mark.parametrize("name", sorted(STRUCTS))
@@ -53,26 +45,17 @@ def test_structs_lie_in_memory_as_in_c(name: str) -> None:
     made = getattr(_raw, camel(name))
     assert ctypes.sizeof(made) == STRUCTS[name]["size"]
     fields = {field["name"]: (field["offset"], field["size"]) for field in STRUCTS[name]["fields"]}
-    assert fields == {
-        field: (getattr(made, field).offset, getattr(made, field).size)
-        for field, _ in made._fields_
-    }
+    places = {field: getattr(made, field) for field, _ in made._fields_}
+    assert fields == {field: (place.offset, place.size) for field, place in places.items()}
 
 
 def test_every_function_is_used() -> None:
     source = "".join(path.read_text() for path in (ROOT / "pagedkv").glob("*.py"))
     names = [function["name"].removeprefix("pkv_") for function in API["functions"]]
-    unused = [
-        name for name in names if not re.search(rf"(library\(\)|opened)\.(pkv_)?{name}\b", source)
-    ]
-    in_strings = {
-        "cache_destroy",
-        "session_close",
-        "snapshot_close",
-        "batch_abort",
-        "pool_destroy",
-        "compute_destroy",
-    }
+    called = r"(library\(\)|opened)\.(pkv_)?"
+    unused = [name for name in names if not re.search(rf"{called}{name}\b", source)]
+    ends = "cache_destroy session_close snapshot_close batch_abort pool_destroy compute_destroy"
+    in_strings = set(ends.split())
     # Versions are compared as text; statuses and instruction sets are enums; errors are known where
     # they are asked for.
     assert set(unused) - in_strings == {"version", "status_string", "last_error", "isa_name"}
@@ -96,12 +79,8 @@ def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> Non
     if isinstance(described, pagedkv.AttentionParams):
         expected = expected - {"bidirectional"} | {"causal"}
     if isinstance(described, pagedkv.CacheConfig):  # it has those of a group as well
-        expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)} - {
-            "layer_indices",
-            "state_bytes",
-            "checkpoint_tokens",
-            "draft_tokens",
-        }
+        expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)}
+        expected -= {"layer_indices", "state_bytes", "checkpoint_tokens", "draft_tokens"}
     assert {field.name for field in dataclasses.fields(described)} == expected
     others = {"block_size", "causal", "first", "last", "masses", "store"}
     for field in expected - others:
@@ -116,23 +95,15 @@ def test_the_default_of_blocks_is_the_librarys() -> None:
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PAGEDKV")}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        env=kept | {"PYTHONPATH": str(ROOT)} | environment,
-    )
+    kept["PYTHONPATH"] = str(ROOT)
+    return helpers.run(sys.executable, "-c", code, cwd="/", env=kept | environment)
 
 
 def test_a_library_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> None:
     ask = "import pagedkv; pagedkv.library_version()"
     result = run(ask, PAGEDKV_LIBRARY=str(tmp_path / "gone.so"))
-    assert re.search(
-        r"LibraryNotFoundError: cannot open libpagedkv: name it with PAGEDKV_LIBRARY.*gone\.so",
-        result.stderr,
-    )
+    sentence = "LibraryNotFoundError: cannot open libpagedkv: name it with PAGEDKV_LIBRARY"
+    assert re.search(rf"{sentence}.*gone\.so", result.stderr)
     libm = "libm.so.6"
     assert f"{libm} is not libpagedkv" in run(ask, PAGEDKV_LIBRARY=libm).stderr
 
@@ -148,9 +119,8 @@ def test_versions(version: str, good: bool) -> None:
     if good:
         _check_version("lib", version)
     else:
-        with pytest.raises(
-            LibraryNotFoundError, match=rf"lib is libpagedkv {version}; this package needs 0\.1$"
-        ):
+        sentence = rf"lib is libpagedkv {version}; this package needs 0\.1$"
+        with pytest.raises(LibraryNotFoundError, match=sentence):
             _check_version("lib", version)
 
 
@@ -165,27 +135,16 @@ def test_a_wheel_with_the_library(tmp_path: pathlib.Path) -> None:
     source = shutil.copytree(
         ROOT, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", ".*")
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-q",
-        "-w",
-        str(tmp_path),
-        str(source),
-    ]
+    options = "-m pip wheel --no-deps --no-build-isolation -q -w".split()
     for bundle, tag in (
         ("", "py3-none-any"),
         (str(library), f"py3-none-linux_{platform.machine()}"),
     ):
-        subprocess.run(command, check=True, env=os.environ | {"PAGEDKV_BUNDLE": bundle})
-        assert (tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl").exists(), sorted(
-            tmp_path.iterdir()
-        )
-    with zipfile.ZipFile(tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl") as wheel:
+        bundled = os.environ | {"PAGEDKV_BUNDLE": bundle}
+        helpers.output(sys.executable, *options, tmp_path, source, env=bundled)
+        file = tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl"
+        assert file.exists(), sorted(tmp_path.iterdir())
+    with zipfile.ZipFile(file) as wheel:
         assert {"pagedkv/py.typed", "pagedkv/libpagedkv.so.0"} <= set(wheel.namelist())
         wheel.extractall(tmp_path / "installed")
     result = run(

@@ -4,10 +4,10 @@ transformers there asks whether a CUDA graph is captured.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from helpers import output
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.0")
@@ -33,7 +33,4 @@ model.generate(ids, **options)  # which looks for padding itself
 
 def test_generate_of_a_padded_batch() -> None:
     """In a process of its own, which a fault would end."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", BATCH], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    output(sys.executable, "-W", "ignore", "-c", BATCH)

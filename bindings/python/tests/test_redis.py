@@ -9,14 +9,13 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import free_port
+from helpers import connect, free_port, listens, output, until
 from test_package import ROOT, run
 from test_store import TEXT, check_text, leave, with_store
 
@@ -30,11 +29,20 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def ask(port: int, *words: str) -> str:
-    """The first bytes of a reply."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        connection.sendall((" ".join(words) + "\r\n").encode())
-        return connection.recv(4096).decode()
+@contextlib.contextmanager
+def served(port: int, folder: pathlib.Path, options: dict[str, object]) -> Iterator[None]:
+    """A server with these options, once it listens."""
+    given = {"bind": "127.0.0.1", "save": "", "dir": folder} | options
+    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    with subprocess.Popen([str(SERVER), *words], stdout=subprocess.DEVNULL) as server:
+
+        def is_there() -> bool:
+            assert server.poll() is None, "it has ended, perhaps because it has no TLS"
+            return listens(port)
+
+        until(is_there)
+        yield
+        server.terminate()
 
 
 @pytest.fixture
@@ -42,24 +50,8 @@ def port(tmp_path: pathlib.Path) -> Iterator[int]:
     if SERVER is None:
         pytest.skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
     port = free_port()
-    options = {
-        "--port": str(port),
-        "--bind": "127.0.0.1",
-        "--save": "",
-        "--dir": str(tmp_path),
-        "--requirepass": "secret",
-    }
-    with subprocess.Popen(
-        [SERVER, *(word for pair in options.items() for word in pair)], stdout=subprocess.DEVNULL
-    ) as server:
-        for _ in range(600):
-            try:
-                ask(port, "PING")
-                break
-            except OSError:
-                time.sleep(0.05)
+    with served(port, tmp_path, {"port": port, "requirepass": "secret"}):
         yield port
-        server.terminate()
 
 
 def test_a_text_comes_back_from_a_server(port: int) -> None:
@@ -70,16 +62,15 @@ def test_a_text_comes_back_from_a_server(port: int) -> None:
     with with_store(store) as cache:
         leave(cache)
         assert cache.store_stats().written_items == 2
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with connect(port) as connection:
         connection.sendall(b"AUTH secret\r\nRANDOMKEY\r\n")
         time.sleep(0.2)
         reply = connection.recv(4096)
         key = reply[reply.index(b"a:") : reply.index(b"a:") + 34]  # the prefix and 32 bytes
         connection.sendall(b"*2\r\n$3\r\nTTL\r\n$34\r\n" + key + b"\r\n")
         assert 0 < int(connection.recv(4096).decode().strip().removeprefix(":")) <= 1000
-    with with_store(
-        dataclasses.replace(store, servers=f"127.0.0.1:{port}", password="secret"), wait_ms=60000
-    ) as cache:
+    named = dataclasses.replace(store, servers=f"127.0.0.1:{port}", password="secret")
+    with with_store(named, wait_ms=60000) as cache:
         check_text(cache)
     with with_store(dataclasses.replace(store, key_prefix="b:")) as cache:
         cache.prefetch(TEXT)
@@ -108,33 +99,12 @@ def tls(tmp_path: pathlib.Path) -> Iterator[tuple[int, pathlib.Path, pathlib.Pat
     if SERVER is None or shutil.which("openssl") is None:
         pytest.skip("redis-server or openssl is missing here: bash tests/install-deps test")
     certificate, key, port = tmp_path / "server.crt", tmp_path / "server.key", free_port()
-    options = [
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "1",
-    ]
+    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1".split()
     names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example"]
-    made = ["openssl", "req", *options, *names, "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(made, check=True, capture_output=True)
-    words = {"port": 0, "tls-port": port, "tls-cert-file": certificate, "tls-key-file": key}
-    words |= {"tls-ca-cert-file": certificate, "bind": "127.0.0.1", "save": "", "dir": tmp_path}
-    command = [
-        SERVER,
-        *(word for name, value in words.items() for word in (f"--{name}", str(value))),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        for _ in range(600):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            assert server.poll() is None, "the server has no TLS"
-            time.sleep(0.05)
+    output("openssl", *options, *names, "-keyout", key, "-out", certificate)
+    given = {"port": 0, "tls-port": port, "tls-cert-file": certificate, "tls-key-file": key}
+    with served(port, tmp_path, given | {"tls-ca-cert-file": certificate}):
         yield port, certificate, key
-        server.terminate()
 
 
 def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) -> None:
@@ -154,21 +124,17 @@ def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) ->
     ):
         with with_store(same, wait_ms=60000) as cache:
             check_text(cache)
-    for wrong, sentence in (
-        (dataclasses.replace(right, tls_server_name="other.example"), "ostname mismatch"),
-        (dataclasses.replace(right, tls_ca_file=None), "certificate is refused"),
-        (
-            dataclasses.replace(right, tls_ca_file=None, tls_ca_directory=certificate.parent),
-            "certificate is refused",
-        ),
-        (dataclasses.replace(right, tls_certificate_file=None, tls_key_file=None), "TLS: "),
-        (
-            dataclasses.replace(right, tls_ca_file=certificate.parent / "gone"),
-            "tls_ca_file: .*errno 2",
-        ),
-    ):
+    folder = certificate.parent
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"tls_server_name": "other.example"}, "ostname mismatch"),
+        ({"tls_ca_file": None}, "certificate is refused"),
+        ({"tls_ca_file": None, "tls_ca_directory": folder}, "certificate is refused"),
+        ({"tls_certificate_file": None, "tls_key_file": None}, "TLS: "),
+        ({"tls_ca_file": folder / "gone"}, "tls_ca_file: .*errno 2"),
+    ]
+    for changed, sentence in wrong:
         with pytest.raises(pagedkv.SystemCallError, match=sentence):
-            with_store(wrong)
+            with_store(dataclasses.replace(right, **changed))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +185,5 @@ def test_a_plugin_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> No
             PAGEDKV_LIBRARY=pagedkv.library().path,
             PAGEDKV_REDIS_LIBRARY=str(path),
         )
-        assert (
-            "LibraryNotFoundError: cannot open libpagedkv-redis: name it with PAGEDKV_REDIS_LIBRARY"
-            in result.stderr
-        )
+        sentence = "cannot open libpagedkv-redis: name it with PAGEDKV_REDIS_LIBRARY"
+        assert f"LibraryNotFoundError: {sentence}" in result.stderr

@@ -2,12 +2,12 @@
 
 import copy
 import re
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 import scenarios
+from helpers import output
 
 ALL = scenarios.load()
 
@@ -49,18 +49,10 @@ def test_a_wrong_expectation_is_found(number: int, change: dict[str, Any], messa
 
 
 def test_the_file_is_what_the_reference_gives() -> None:
-    reference = scenarios.FILE.parent / "reference.py"
-    result = subprocess.run(
-        [sys.executable, "-B", str(reference), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    output(sys.executable, "-B", scenarios.FILE.parent / "reference.py", "--check")
 
 
 def test_every_kind_of_step_is_documented() -> None:
-    documented = set(
-        re.findall(r"^\| `(\w+)` \|", (scenarios.FILE.parent / "README.md").read_text(), re.M)
-    )
+    page = (scenarios.FILE.parent / "README.md").read_text()
+    documented = set(re.findall(r"^\| `(\w+)` \|", page, re.M))
     assert documented >= {step["do"] for scenario in ALL for step in scenario["steps"]}

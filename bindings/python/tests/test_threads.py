@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
-import subprocess
+import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import MemoryStore, together
+from helpers import MemoryStore, output, together
 from test_objects import MODEL, fill
 
 import pagedkv
@@ -47,16 +46,12 @@ def may_be_in_the_way(call: Callable[[], Any]) -> Any:
 def test_the_first_call_of_many_threads() -> None:
     """The library is looked for and opened by the first call, which may be many at once."""
     code = (
-        "import threading, pagedkv\n"
-        f"barrier = threading.Barrier({THREADS})\n"
-        "def work(): barrier.wait(); found.append(pagedkv.library_version())\n"
+        "import helpers, pagedkv\n"
         "found = []\n"
-        f"threads = [threading.Thread(target=work) for _ in range({THREADS})]\n"
-        "for thread in threads: thread.start()\n"
-        "for thread in threads: thread.join()\n"
+        f"helpers.together([lambda: found.append(pagedkv.library_version())] * {THREADS})\n"
         f"assert len(found) == {THREADS} and len(set(found)) == 1, found\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+    output(sys.executable, "-c", code, cwd=pathlib.Path(__file__).parent)
 
 
 def test_configs_and_parameters_that_threads_share() -> None:

@@ -10,7 +10,6 @@ import importlib.util
 import os
 import pathlib
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
+
+from helpers import output  # noqa: E402
 
 import pagedkv  # noqa: E402
 from pagedkv.transformers import PagedCache, Variant  # noqa: E402
@@ -435,12 +436,8 @@ def test_on_the_threads_of_pytorch() -> None:
     """Three of them, and none in a forked child."""
     environment = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment["OMP_WAIT_POLICY"] = "passive"  # threads that spin take the machine from others
-    subprocess.run(
-        [sys.executable, "-c", THREADS],
-        check=True,
-        timeout=300,
-        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    output(sys.executable, "-c", THREADS, timeout=300, env=environment)
 
 
 def test_without_the_cache_softcap_and_sinks_are_refused() -> None:

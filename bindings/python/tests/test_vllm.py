@@ -9,12 +9,12 @@ import os
 import pathlib
 import random
 import shutil
-import subprocess
 import sys
 import types
 from typing import Any
 
 import pytest
+from helpers import run
 
 pytest.importorskip("vllm")
 torch = pytest.importorskip("torch")
@@ -76,22 +76,16 @@ def generate(model: Any, prompt: list[int]) -> list[int]:
 
 def engine(folder: pathlib.Path, texts: list[list[int]], **options: Any) -> dict[str, Any]:
     job = {"model": str(folder), "prompts": texts, "new": NEW, "engine": options}
-    done = subprocess.run(
-        [sys.executable, "-B", str(pathlib.Path(__file__).with_name("vllm_engine.py"))],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-        env={
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-            **os.environ,
-        },
-    )
+    environment = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **os.environ,
+    }
+    given: dict[str, Any] = {"input": json.dumps(job), "timeout": 1800, "env": environment}
+    done = run(sys.executable, "-B", pathlib.Path(__file__).with_name("vllm_engine.py"), **given)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
         raise RuntimeError(done.stdout[-4000:] + done.stderr[-4000:])
@@ -139,21 +133,21 @@ def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
     save_model("Llama", tmp_path / "other", seed=1)
     texts, store = prompts(), with_store(tmp_path / "store")
 
-    def run(model: str) -> dict[str, Any]:
+    def served(model: str) -> dict[str, Any]:
         return engine(tmp_path / model, texts, kv_transfer_config=store)
 
-    first, second = run("model"), run("model")
+    first, second = served("model"), served("model")
     assert first["tokens"] == second["tokens"]
     assert first["cached"] == [0] * len(texts)
     assert second["cached"] == [(len(text) - 1) // 16 * 16 for text in texts]
-    assert run("other")["cached"] == [0] * len(texts)
+    assert served("other")["cached"] == [0] * len(texts)
 
     # What is not as it was written is a miss, and is written again.
     for file in list((tmp_path / "store").glob("??/*.kv"))[::2]:
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    third, fourth = run("model"), run("model")
+    third, fourth = served("model"), served("model")
     assert first["tokens"] == third["tokens"] == fourth["tokens"]
     assert "not in the store as they were put" in third["log"]
 

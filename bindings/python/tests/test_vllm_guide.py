@@ -12,7 +12,6 @@ import pathlib
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers import free_port, output, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = ROOT / "include/guide/vllm.md"
@@ -66,8 +66,7 @@ class Guide:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.page = folder, blocks()
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            self.port = unused.getsockname()[1]
+        self.port = free_port()
         self.model = folder / "smollm2"
         self.environment = {
             **os.environ,
@@ -93,31 +92,16 @@ class Guide:
         return text
 
     def run(self, commands: str) -> str:
-        done = subprocess.run(
-            ["bash", "-e"],
-            input=commands,
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, commands + done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout
+        return output("bash", "-ec", commands, cwd=ROOT, env=self.environment)
 
     @contextlib.contextmanager
     def server(self, name: str) -> Iterator[pathlib.Path]:
         """The server of a block until Ctrl-C, and its log."""
         log = self.folder / f"{name}-{time.monotonic_ns()}.log"
         with log.open("w") as file:
-            shell = subprocess.Popen(
-                ["bash", "-c", self.commands(name)],
-                cwd=ROOT,
-                env=self.environment,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
+            where: dict[str, Any] = {"cwd": ROOT, "env": self.environment}
+            where |= {"stdout": file, "stderr": file, "start_new_session": True}
+            shell = subprocess.Popen(["bash", "-c", self.commands(name)], **where)
         try:
             self._wait(shell, log)
             yield log
@@ -151,16 +135,12 @@ class Guide:
 
         tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
         model = transformers.AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32)
-        inputs = tokenizer.apply_chat_template(
-            [{"role": "user", "content": QUESTION}],
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=True,
-        )
-        output = model.generate(**inputs, max_new_tokens=32, do_sample=False)
-        found: str = tokenizer.decode(
-            output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-        )
+        chat = [{"role": "user", "content": QUESTION}]
+        options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+        inputs = tokenizer.apply_chat_template(chat, **options)
+        tokens = model.generate(**inputs, max_new_tokens=32, do_sample=False)[0]
+        answer = tokens[inputs["input_ids"].shape[1] :]
+        found: str = tokenizer.decode(answer, skip_special_tokens=True)
         return found
 
 
@@ -202,13 +182,8 @@ def test_a_server_that_was_restarted_reads_from_the_store(guide: Guide) -> None:
 @needs_vllm
 def test_one_is_told_when_the_attention_is_vllms(guide: Guide) -> None:
     python = pathlib.Path(sys.prefix) / "vllm-python"
-    wrong = subprocess.run(
-        [python, "-c", ""],
-        env={**guide.environment, "VLLM_PLUGINS": "pagedkw"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    wrong = run(python, "-c", "", env={**guide.environment, "VLLM_PLUGINS": "pagedkw"})
+    assert wrong.returncode == 0, wrong.stderr
     assert "VLLM_PLUGINS=pagedkw lacks pagedkv: vLLM's own attention runs" in wrong.stderr
 
     program = f"""if __name__ == "__main__":
@@ -217,13 +192,8 @@ def test_one_is_told_when_the_attention_is_vllms(guide: Guide) -> None:
             kv_cache_memory_bytes=2**28)
     """
     (guide.folder / "own.py").write_text(program)
-    unset = subprocess.run(
-        [python, guide.folder / "own.py"],
-        env=guide.environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    unset = run(python, guide.folder / "own.py", env=guide.environment)
     said = unset.stdout + unset.stderr
+    assert unset.returncode == 0, said
     assert said.count("VLLM_PLUGINS=pagedkv chooses pagedkv's") == 1
     assert "attention by pagedkv" not in said
