@@ -18,30 +18,24 @@ from pagedkv.generated import raw as _raw
 FILE = pathlib.Path(__file__).resolve().parents[2] / "scenarios/scenarios.json"
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 K, V, Q = 0, 1, 2
-ENUMS: dict[str, Any] = {
-    "dtype": "PKV_",
-    "value_dtype": "PKV_",
-    "storage": "PKV_STORAGE_",
-    "layout": "PKV_LAYOUT_",
-    "eviction": "PKV_EVICTION_",
-    "prefix": "PKV_PREFIX_",
-}
-KINDS: dict[str, Any] = {
-    "dtype": pagedkv.Dtype,
-    "value_dtype": pagedkv.Dtype,
-    "storage": pagedkv.Storage,
-    "layout": pagedkv.Layout,
-    "eviction": pagedkv.Eviction,
-    "prefix": pagedkv.PrefixUse,
+ENUMS: dict[str, tuple[str, Any]] = {
+    "dtype": ("PKV_", pagedkv.Dtype),
+    "value_dtype": ("PKV_", pagedkv.Dtype),
+    "storage": ("PKV_STORAGE_", pagedkv.Storage),
+    "layout": ("PKV_LAYOUT_", pagedkv.Layout),
+    "eviction": ("PKV_EVICTION_", pagedkv.Eviction),
+    "prefix": ("PKV_PREFIX_", pagedkv.PrefixUse),
 }
 
 
 def enums(fields: dict[str, Any]) -> dict[str, Any]:
     """The names of C in the place of text, as enums of the package."""
-    return {
-        key: KINDS[key][value.removeprefix(ENUMS[key])] if isinstance(value, str) else value
-        for key, value in fields.items()
-    }
+    found = dict(fields)
+    for key, value in fields.items():
+        if isinstance(value, str):
+            prefix, kind = ENUMS[key]
+            found[key] = kind[value.removeprefix(prefix)]
+    return found
 
 
 def load() -> list[dict[str, Any]]:
@@ -91,23 +85,18 @@ def expect(what: str, got: object, expected: object) -> None:
 
 
 def expect_near(what: str, got: float, expected: float, tolerance: float) -> None:
-    off = abs(got - expected)
-    difference = f"{what}: expected {expected}, got {got}"
-    assert (
-        off <= tolerance
-    ), f"{difference}, which is {off:.2g} off where {tolerance:.2g} are allowed"
+    off, difference = abs(got - expected), f"{what}: expected {expected}, got {got}"
+    sentence = f"{difference}, which is {off:.2g} off where {tolerance:.2g} are allowed"
+    assert off <= tolerance, sentence
 
 
 class Player:
     def __init__(self, scenario: dict[str, Any]) -> None:
         described = dict(scenario["config"])
         groups = tuple(pagedkv.LayerGroup(**enums(group)) for group in described.pop("groups"))
-        prefix = (
-            pagedkv.PrefixConfig(**enums(described.pop("prefix")))
-            if "prefix" in described
-            else None
-        )
-        self.config = pagedkv.CacheConfig(**enums(described), groups=groups, prefix=prefix)
+        if "prefix" in described:
+            described["prefix"] = pagedkv.PrefixConfig(**enums(described["prefix"]))
+        self.config = pagedkv.CacheConfig(**enums(described), groups=groups)
         self.cache = pagedkv.Cache(self.config)
         self.tolerance: float = scenario["tolerance"]
         self.sessions: dict[str, pagedkv.Session] = {}
@@ -149,16 +138,11 @@ class Player:
     def do_step(self, step: dict[str, Any]) -> None:
         sessions = [self.sessions[entry["session"]] for entry in step["sessions"]]
         new = [ids(entry["tokens"]) for entry in step["sessions"]]
-        texts = [
-            session.tokens().tolist() + tokens
-            for session, tokens in zip(sessions, new, strict=True)
-        ]
-        outputs = []
+        pairs = zip(sessions, new, strict=True)
+        texts = [session.tokens().tolist() + tokens for session, tokens in pairs]
+        layers = 0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers
         with self.cache.begin(sessions, [len(tokens) for tokens in new]) as batch:
-            for layer in range(
-                0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers
-            ):
-                outputs.append(self.attend(batch, layer, texts, new, step))
+            outputs = [self.attend(batch, layer, texts, new, step) for layer in range(layers)]
             if step.get("end") != "abort":
                 batch.commit(list(itertools.chain(*new)))
         for row, layer, head, dim, value in step.get("out", []):
@@ -171,18 +155,12 @@ class Player:
         shape = self.cache.layer_shape(layer)
 
         def stacked(kind: int, heads: int, dim: int) -> Any:
-            return np.concatenate(
-                [
-                    rows(text, len(t), kind, layer, heads, dim)
-                    for text, t in zip(texts, new, strict=True)
-                ]
-            )
+            pairs = zip(texts, new, strict=True)
+            parts = [rows(text, len(t), kind, layer, heads, dim) for text, t in pairs]
+            return np.concatenate(parts)
 
-        k, v = (
-            stacked(K, shape.kv_heads, shape.key_dim),
-            stacked(V, shape.kv_heads, shape.value_dim),
-        )
-        batch.write(layer, k, v)
+        k = stacked(K, shape.kv_heads, shape.key_dim)
+        batch.write(layer, k, stacked(V, shape.kv_heads, shape.value_dim))
         given = dict(step.get("params", {}))
         params = pagedkv.AttentionParams(causal=not given.pop("bidirectional", 0), **given)
         return batch.attend(layer, stacked(Q, shape.query_heads, shape.key_dim), params=params)
@@ -201,22 +179,15 @@ class Player:
         if "shares" in step:
             other, n = step["shares"]
             pairs = zip(table, self.sessions[other].block_table(step["group"]), strict=False)
-            expect(
-                f"blocks shared with {other}",
-                sum(a == b and a != pagedkv.NO_BLOCK for a, b in pairs),
-                n,
-            )
+            shared = sum(a == b and a != pagedkv.NO_BLOCK for a, b in pairs)
+            expect(f"blocks shared with {other}", shared, n)
 
     def do_read(self, step: dict[str, Any]) -> None:
         k, v = self.session(step).read(step["layer"], step["first"], step["count"])
         for name, position, head, dim, value in step["values"]:
-            got = (k if name == "k" else v)[position - step["first"], head, dim]
-            expect_near(
-                f"{name} of position {position}, head {head}, dim {dim}",
-                float(got),
-                value,
-                self.tolerance,
-            )
+            got = float((k if name == "k" else v)[position - step["first"], head, dim])
+            what = f"{name} of position {position}, head {head}, dim {dim}"
+            expect_near(what, got, value, self.tolerance)
 
     def do_info(self, step: dict[str, Any]) -> None:
         self.fields(self.session(step).info(), step)
@@ -225,9 +196,8 @@ class Player:
         self.fields(self.cache.stats(), step)
 
     def do_prefix_stats(self, step: dict[str, Any]) -> None:
-        self.fields(
-            self.cache.prefix_stats(*self.salt(step), all_salts=step.get("all", False)), step
-        )
+        stats = self.cache.prefix_stats(*self.salt(step), all_salts=step.get("all", False))
+        self.fields(stats, step)
 
     def do_prefix_clear(self, step: dict[str, Any]) -> None:
         self.cache.prefix_clear(*self.salt(step), all_salts=step.get("all", False))
@@ -251,11 +221,8 @@ class Player:
         self.session(step).suspend()
 
     def do_resume(self, step: dict[str, Any]) -> None:
-        expect(
-            "length and total",
-            tuple(self.session(step).resume()),
-            (step.get("length"), step.get("total")),
-        )
+        found, expected = self.session(step).resume(), (step.get("length"), step.get("total"))
+        expect("length and total", tuple(found), expected)
 
     def do_victims(self, step: dict[str, Any]) -> None:
         names, new = zip(*step["sessions"], strict=True)

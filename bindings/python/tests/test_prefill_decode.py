@@ -5,7 +5,6 @@ one process, whoever dies and whatever a stranger sends.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -20,8 +19,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import helpers
 import pytest
-from helpers import free_port
+from helpers import connect, free_port
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 SMALL = ["--requests", "3", "--length", "100", "--tokens", "12", "--chunk", "48"]
@@ -40,17 +40,24 @@ def c(role: str, *arguments: str) -> Command:
 
 
 def run(command: Command, prefix: Command | None = None) -> str:
-    done = subprocess.run(
-        [*(prefix or []), *command], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = helpers.run(*(prefix or []), *command, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def tokens_in(file: pathlib.Path) -> Any:
+    """What the Python program wrote."""
+    return json.loads(file.read_text())[0]["tokens"]
+
+
+def started(command: Command, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
 
 @contextlib.contextmanager
 def prefill(command: Command, prefix: Command | None = None) -> Iterator[subprocess.Popen[str]]:
     """A process that computes prompts, when it listens."""
-    server = subprocess.Popen([*(prefix or []), *command], stdout=subprocess.PIPE, text=True)
+    server = started([*(prefix or []), *command])
     try:
         assert server.stdout is not None
         assert "listen" in server.stdout.readline()
@@ -68,7 +75,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder, found = tmp_path_factory.mktemp("alone"), {}
     for dtype in ("f32", "f16", "int8"):
         run(python("alone", "--dtype", dtype, "--json", str(folder / dtype)))
-        found[dtype] = json.loads((folder / dtype).read_text())[0]["tokens"]
+        found[dtype] = tokens_in(folder / dtype)
     assert len({token for text in found["f32"] for token in text}) > 3
     return found
 
@@ -81,19 +88,16 @@ def test_the_tokens_are_those_of_one_process(
     options = ["--dtype", dtype, "--group", str(group)]
     with prefill(python("prefill", "--listen", at, *options)):
         for _ in range(2):  # the second time its prompts are cached there
-            shown = run(
-                python("decode", "--connect", at, "--dtype", dtype, "--json", str(tmp_path / "x"))
-            )
-            assert "alone" not in shown
-            assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone[dtype]
+            more = ["--connect", at, "--dtype", dtype, "--json", str(tmp_path / "x")]
+            assert "alone" not in run(python("decode", *more))
+            assert tokens_in(tmp_path / "x") == alone[dtype]
 
 
 def namespaces(rate: str) -> tuple[str, str]:
     """Two network namespaces with a link of a limited rate between them."""
     names = f"pkv-p{os.getpid()}", f"pkv-d{os.getpid()}"
     commands = [f"ip netns add {name}" for name in names]
-    link = f"ip link add pkvp netns {names[0]} type veth peer name pkvd netns {names[1]}"
-    commands.append(link)
+    commands += [f"ip link add pkvp netns {names[0]} type veth peer name pkvd netns {names[1]}"]
     for name, device, address in zip(names, ("pkvp", "pkvd"), ("1", "2"), strict=True):
         inside = f"ip netns exec {name}"
         commands += [
@@ -102,7 +106,7 @@ def namespaces(rate: str) -> tuple[str, str]:
             f"{inside} tc qdisc add dev {device} root tbf rate {rate} burst 64kb latency 100ms",
         ]
     for command in commands:
-        done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+        done = helpers.run(*command.split())
         if done.returncode:
             remove(names)
             pytest.skip(f"two machines were NOT tried: {command}: {done.stderr.strip()}")
@@ -111,7 +115,7 @@ def namespaces(rate: str) -> tuple[str, str]:
 
 def remove(names: tuple[str, str]) -> None:
     for name in names:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        helpers.run("ip", "netns", "del", name)
 
 
 def test_two_machines(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
@@ -123,12 +127,9 @@ def test_two_machines(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
     try:
         inside = [["ip", "netns", "exec", name] for name in names]
         with prefill(python("prefill", "--listen", "10.77.0.1:7079"), inside[0]):
-            shown = run(
-                python("decode", "--connect", "10.77.0.1:7079", "--json", str(tmp_path / "x")),
-                inside[1],
-            )
-        assert "alone" not in shown
-        assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+            more = ["--connect", "10.77.0.1:7079", "--json", str(tmp_path / "x")]
+            assert "alone" not in run(python("decode", *more), inside[1])
+        assert tokens_in(tmp_path / "x") == alone["f32"]
     finally:
         remove(names)
 
@@ -137,16 +138,14 @@ def test_nobody_computes_prompts(alone: dict[str, Any], tmp_path: pathlib.Path) 
     """Nobody listens, or who listens says no hello."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         for port in (free_port(), server.getsockname()[1]):
-            command = python("decode", "--connect", f"127.0.0.1:{port}")
-            with subprocess.Popen(
-                [*command, "--json", str(tmp_path / "x")], stdout=subprocess.PIPE, text=True
-            ) as decode:
+            more = ["--connect", f"127.0.0.1:{port}", "--json", str(tmp_path / "x")]
+            with started(python("decode", *more)) as decode:
                 if port == server.getsockname()[1]:
                     server.accept()[0].close()
                 shown, _ = decode.communicate(timeout=60)
             assert decode.returncode == 0
             assert "continues alone" in shown
-            assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+            assert tokens_in(tmp_path / "x") == alone["f32"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -156,19 +155,17 @@ def test_the_process_that_computes_prompts_dies(
     """In the middle of prompts, or it falls silent: the other one computes the rest itself."""
     at = f"127.0.0.1:{free_port()}"
     more = ["--connect", at, "--timeout", "3", "--json", str(tmp_path / "x")]
-    with prefill(python("prefill", "--listen", at)) as server:
-        decode = subprocess.Popen(python("decode", *more), stdout=subprocess.PIPE, text=True)
-        with decode:
-            for _ in itertools.count():  # until it is connected
-                assert decode.poll() is None
-                if f"{int(at.split(':')[1]):04X}" in established():
-                    break
-                time.sleep(0.001)
-            server.send_signal(how)
-            shown, _ = decode.communicate(timeout=100)
+    with (
+        prefill(python("prefill", "--listen", at)) as server,
+        started(python("decode", *more)) as decode,
+    ):
+        while f"{int(at.split(':')[1]):04X}" not in established():
+            assert decode.poll() is None
+            time.sleep(0.001)
+        server.send_signal(how)
+        decode.communicate(timeout=100)  # it may have been quick enough
     assert decode.returncode == 0
-    assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
-    del shown  # it may have been quick enough
+    assert tokens_in(tmp_path / "x") == alone["f32"]
 
 
 def established() -> str:
@@ -186,8 +183,8 @@ def frame(kind: int, body: bytes) -> bytes:
     return head(kind, len(body)) + body
 
 
-def hello_of(address: tuple[str, int]) -> bytes:
-    with socket.create_connection(address, timeout=10) as connection:
+def hello_of(port: int) -> bytes:
+    with connect(port) as connection:
         data = b""
         while len(data) < 16 + 24:
             data += connection.recv(100)
@@ -218,19 +215,18 @@ BAD_REQUESTS = [
 def test_strangers_ask_for_prompts(make: Any) -> None:
     """Each gets a refusal or an end, and the next one is served."""
     port = free_port()
-    address = "127.0.0.1", port
     with prefill(make("prefill", "--listen", f"127.0.0.1:{port}")):
-        hello = hello_of(address)
+        hello = hello_of(port)
         others = [hello[:-1] + bytes([hello[-1] ^ 1]), hello[:16] + bytes(24), b""]
         for sent in [*(hello + bad for bad in BAD_REQUESTS), *others]:
-            with socket.create_connection(address, timeout=20) as connection:
+            with connect(port) as connection:
                 with contextlib.suppress(OSError):  # it may have seen enough
                     connection.sendall(sent)
                     connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(OSError):
                     while connection.recv(1 << 16):
                         pass
-        with socket.create_connection(address, timeout=20) as connection:
+        with connect(port) as connection:
             connection.sendall(hello + frame(2, PROMPT))
             received = b""
             while head(4, 8) not in received:
@@ -247,8 +243,8 @@ def test_a_silent_connection_keeps_nobody_from_being_served(
     """One that asks for nothing, and one that stops within a frame."""
     port = free_port()
     with prefill(c("prefill", "--listen", f"127.0.0.1:{port}", "--patience", "500")):
-        hello = hello_of(("127.0.0.1", port))
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
+        hello = hello_of(port)
+        with connect(port) as silent:
             silent.sendall(hello + more)
             shown = run(c("decode", "--connect", f"127.0.0.1:{port}", "--max-tokens", "8"))
             assert "alone" not in shown
@@ -299,7 +295,7 @@ def test_strangers_answer(language: str, alone: dict[str, Any], tmp_path: pathli
     expected = tmp_path / "alone"
     run(c("alone", "--max-tokens", "8", "--tokens-out", str(expected)))
     with prefill(c("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")):
-        hello = hello_of(("127.0.0.1", port))
+        hello = hello_of(port)
     _, heads, dim = struct.unpack("<3I", hello[16:28])
     answers = bad_rows(2 * heads * dim)
     for index, said in enumerate(answers if language == "c" else answers[::3]):
@@ -310,18 +306,16 @@ def test_strangers_answer(language: str, alone: dict[str, Any], tmp_path: pathli
                 command += ["--tokens-out", str(tmp_path / "x")]
             else:
                 command = python("decode", "--timeout", "2", "--json", str(tmp_path / "x"))
-            with subprocess.Popen(
-                [*command, "--connect", at], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            ) as decode:
+            with started([*command, "--connect", at], stderr=subprocess.STDOUT) as decode:
                 lie(server, hello, said)
-                shown, errors = decode.communicate(timeout=60)
-                assert decode.returncode == 0, (index, shown, errors)
-                assert b"alone" in shown + errors, index
-                assert b"\x1b" not in shown + errors
+                shown, _ = decode.communicate(timeout=60)
+                assert decode.returncode == 0, (index, shown)
+                assert "alone" in shown, index
+                assert "\x1b" not in shown
         if language == "c":
             assert (tmp_path / "x").read_text() == expected.read_text(), index
         else:
-            assert json.loads((tmp_path / "x").read_text())[0]["tokens"] == alone["f32"]
+            assert tokens_in(tmp_path / "x") == alone["f32"]
 
 
 def relay_until_a_token(server: socket.socket, port: int) -> None:
@@ -360,11 +354,8 @@ def test_all_rows_come_but_no_token(make: Any, tmp_path: pathlib.Path) -> None:
         threading.Thread(target=relay_until_a_token, args=(server, port)).start()
         at = f"127.0.0.1:{server.getsockname()[1]}"
         assert "alone" in run(make("decode", "--connect", at, out, str(files[1])))
-    tokens = [
-        json.loads(file.read_text())[0]["tokens"] if make is python else file.read_text()
-        for file in files
-    ]
-    assert tokens[0] == tokens[1]
+    one, other = (tokens_in(file) if make is python else file.read_text() for file in files)
+    assert one == other
 
 
 @in_c
@@ -379,7 +370,7 @@ def test_c_and_python_speak_the_same(tmp_path: pathlib.Path, alone: dict[str, An
             if server is c:
                 run(python("decode", "--connect", at, "--json", str(files[3])))
         assert file.read_text() == files[0].read_text()
-    assert json.loads(files[3].read_text())[0]["tokens"] == alone["f32"]
+    assert tokens_in(files[3]) == alone["f32"]
 
 
 @in_c
@@ -402,7 +393,7 @@ def test_c_and_python_speak_the_same(tmp_path: pathlib.Path, alone: dict[str, An
     ],
 )
 def test_c_refuses_in_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
-    done = subprocess.run([C, *arguments], capture_output=True, text=True, check=False, timeout=30)
+    done = helpers.run(C, *arguments, timeout=30)
     assert done.returncode in (1, 2)
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
