@@ -1,7 +1,7 @@
-"""What a cache is without its sessions: its lifetime, its figures, its prefix index and its store.
+"""The part of a cache that needs no sessions: its lifetime, statistics, prefix index and store.
 
-Sessions, batches and views need no more of their cache, so that their modules lie between this one
-and cache.py.
+Sessions, batches and views only use this part, so their modules can import it; cache.py imports
+them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PrefixEvents(NamedTuple):
     events: list[PrefixEvent]
     next: int
     lost: int
-    """How many of those wanted had been overwritten."""
+    """Requested events that had already been overwritten."""
 
 
 class RawEvents(NamedTuple):
@@ -147,7 +147,7 @@ class CacheBase(Handle):
         return report(PoolStats, library().cache_get_pool_stats, self._handle, index)
 
     def metrics(self) -> str:
-        """The figures of the cache as text for Prometheus."""
+        """Returns the metrics of the cache in the text format of Prometheus."""
         (text,) = growing(np.uint8, library().cache_format_metrics, self._handle)
         return text.tobytes().partition(b"\0")[0].decode()
 
@@ -158,12 +158,12 @@ class CacheBase(Handle):
     # ---- The prefix index
 
     def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
-        """The index's figures for one salt (None: sessions without one), or for all of them."""
+        """Statistics of the index for one salt (None: sessions without a salt), or for all."""
         which = _salt(salt, all_salts)
         return report(PrefixStats, library().prefix_get_stats, self._handle, *which)
 
     def prefix_clear(self, salt: bytes | None = None, *, all_salts: bool = False) -> None:
-        """Drops every cached block that nobody uses."""
+        """Drops every cached block that no session uses."""
         call(library().prefix_clear, self._handle, *_salt(salt, all_salts))
 
     def prefix_probe(self, tokens: TokenIds, salt: bytes | None = None) -> int:
@@ -186,21 +186,22 @@ class CacheBase(Handle):
         return number(function, self._handle, *_text(tokens, salt))
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
-        """Limits the cached block positions of one salt to `blocks`; 0: no limit; None: the
-        config's."""
+        """Limits the cached block positions of one salt. 0: no limit; None: the limit in the
+        config.
+        """
         limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
         call(library().prefix_set_quota, self._handle, *_salt(salt), limit)
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
-        """Returns up to n events from number `first` on: what was cached and what was removed. Go
-        on from `next`.
+        """Returns up to n events from number `first` on: blocks that were cached or removed. The
+        next call continues from `next`.
         """
         read = self.read_events(first, n)
         events = [as_record(PrefixEvent, event) for event in read.room[: read.n]]
         return PrefixEvents(events, read.next, read.lost)
 
     def read_events(self, first: int, n: int) -> RawEvents:
-        """The same events as they lie in memory, for a reader of many."""
+        """The same events as structs of C, for a reader that needs many."""
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
         following = ctypes.c_uint64(unsigned(first, 64, "first"))
         count, lost = ctypes.c_size_t(n), ctypes.c_uint64()
@@ -211,8 +212,8 @@ class CacheBase(Handle):
     # ---- The store
 
     def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Begins to read from the store what it has of a text, and returns at once: for a request
-        that waits for its turn.
+        """Starts to read a text from the store and returns at once. Call it when a request starts
+        to wait for its turn.
         """
         call(library().store_prefetch, self._handle, *_text(tokens, salt))
 
@@ -239,13 +240,14 @@ class CacheBase(Handle):
         call(library().store_cancel, self._handle, *_text(tokens, salt))
 
     def flush_store(self, *, timeout_ms: int) -> int:
-        """Waits until all that sessions have left is written. Returns how many block positions
-        still wait."""
+        """Waits until the blocks of closed sessions are written to the store. Returns how many
+        block positions still wait.
+        """
         timeout = unsigned(timeout_ms, 32, "timeout_ms")
         return number(library().store_flush, self._handle, timeout)
 
     def store_stats(self) -> StoreStats:
-        """What was written to the store, read from it and lost."""
+        """Counts of items that were written to the store, read from it and lost."""
         return report(StoreStats, library().store_get_stats, self._handle)
 
 

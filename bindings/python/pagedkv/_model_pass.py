@@ -1,9 +1,9 @@
 """A forward pass of a transformers model whose layers keep their rows in pagedkv and attend there.
 
-Nothing falls back without a word. Each pass of the model is watched from its beginning to its end:
-every layer writes its rows once, and the model hands what it got back for them to attention as it
-is. Keys, values and masks that it gets are tensors that it cannot compute with. What a model does
-otherwise is an UnsupportedModelError that names the model.
+There is no silent fallback. Each forward pass is checked: every layer must write its rows once, and
+must pass the tensors that it gets back to attention unchanged. These keys, values and masks are
+tensors with which the model cannot compute. A model that does anything else gets an
+UnsupportedModelError with its name.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _cache_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCache | N
 
 
 class WatchedCache(TransformersCache):
-    """What a model takes for its cache: it knows where a pass begins and ends."""
+    """The cache that a model sees. It knows where a pass begins and ends."""
 
     packed = False
     """Whether the rows of many texts are packed into one."""
@@ -301,7 +301,7 @@ def check_rows(rows: torch.Tensor) -> None:
 
 
 class PackedCache(WatchedCache):
-    """What a model takes for its cache in passes over packed rows of many texts."""
+    """The cache that a model sees in passes over packed rows of many texts."""
 
     packed = True
     length = 0  # of no use: the positions of the rows are given

@@ -113,10 +113,10 @@ Mask: TypeAlias = BitMask | TreeMask | BoolMask
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ChosenBlocks(Shown):
-    """Which blocks queries read in place of all: the `top` with the highest bounds, or those of
-    `lists`, and always the first and last ones. `lists` is [rows][kv_heads][n] of uint32: rising
-    indices of blocks, NO_BLOCK after the last. `chosen`, [rows][kv_heads][top] of uint32, is filled
-    with such lists.
+    """The blocks that queries read instead of all blocks: the `top` blocks with the highest bounds,
+    or those in `lists`; the first and last blocks are always read. `lists` is [rows][kv_heads][n]
+    of uint32: rising indices of blocks, NO_BLOCK after the last. `chosen`, [rows][kv_heads][top]
+    of uint32, receives the chosen lists.
     """
 
     top: int = 0
@@ -163,8 +163,8 @@ class BlockMass(Shown):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionParams(Shown):
-    """The fields of pkv_attention_params: 0 of `window` and `sinks` stands for those of the layer,
-    NO_SINKS for none. `head_windows` and `head_sinks` have a number for each KV head, in place of
+    """The fields of pkv_attention_params. `window` and `sinks`: 0 means those of the layer's group,
+    NO_SINKS none. `head_windows` and `head_sinks` have a number for each KV head and replace
     `window` and `sinks`.
     """
 

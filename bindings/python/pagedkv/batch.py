@@ -45,8 +45,8 @@ class KVIndices(NamedTuple):
 
 
 class StateBlocks(NamedTuple):
-    """Session i has the state in block before[i] (NO_BLOCK: none yet). It keeps those after its new
-    tokens tokens[indptr[i] : indptr[i + 1]], in the blocks of `after` at the same indices.
+    """Session i has its state in block before[i] (NO_BLOCK: none yet). The states after its new
+    tokens tokens[indptr[i] : indptr[i + 1]] go into the blocks of `after` at the same indices.
     """
 
     before: npt.NDArray[np.uint32]
@@ -87,8 +87,8 @@ class Batch(CacheMember):
             super().__exit__(kind)
 
     def set_first_rows(self, first_rows: Sequence[int] | None) -> None:
-        """Says where the rows of each session begin in the arrays of write and attend: for padding
-        on the left, or gaps. None: as without it.
+        """Sets where the rows of each session begin in the arrays of write and attend, for padding
+        on the left or gaps. None: without gaps.
         """
         rows, numbers = place_rows(self.batch_rows.lengths, first_rows)
         call(library().batch_set_first_rows, self._handle, numbers)
@@ -127,8 +127,8 @@ class Batch(CacheMember):
         return result
 
     def states(self, layer: int) -> list[SessionStates]:
-        """Where the states of a layer are, by session: read `before`, and write all of `after`
-        before the commit. The layer counts as written from now on.
+        """The states of a layer, by session: read `before`, and write all of `after` before the
+        commit. From this call on the layer counts as written.
         """
         size = self.cache.layer_shape(layer).state_bytes
         _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(layer))
@@ -178,9 +178,7 @@ class Batch(CacheMember):
         self.close()
 
     def slot_mapping(self, group: int = 0) -> npt.NDArray[np.int64]:
-        """Slots of all new tokens in one group, where an engine with bytes of its own
-        writes them.
-        """
+        """Slots of all new tokens in one group, for an engine that keeps the bytes itself."""
         number = unsigned(group, 32, "group")
         return growing(np.int64, library().batch_get_slot_mapping, self._handle, number)[0]
 
@@ -193,7 +191,7 @@ class Batch(CacheMember):
         return np.stack(growing(np.uint32, copies, self._handle, number, arrays=2), axis=1)
 
     def kv_indices(self, group: int = 0, unit: IndexUnit | str = IndexUnit.BLOCKS) -> KVIndices:
-        """What each session reads, as compressed rows of block ids or slots."""
+        """The block ids or slots that each session reads, as compressed sparse rows."""
         indptr = np.empty(len(self.sessions) + 1, np.int64)
         last = np.empty(len(self.sessions), np.uint32)
 

@@ -26,10 +26,11 @@ from .session import Session, check_blocks
 class Cache(CacheBase):
     """The KV memory of a model: layers in groups, blocks, and the kernels that read them.
 
-    Closing it closes all it handed out; one with a store waits until what ended is written. Any
-    number of threads may use it, different sessions at once; calls release the GIL. A cache with a
-    `Store` in Python is not closed while it is collected, because that thread may hold a lock that
-    the store needs, but at the next call of the library.
+    Closing a cache closes its sessions, batches and snapshots; with a store it first waits until
+    the blocks of closed sessions are written. Any number of threads may use it at once, each with
+    sessions of its own; calls release the GIL. A cache with a `Store` in Python that is collected
+    is closed at the next call of the library, because the collecting thread may hold a lock that
+    the store needs.
     """
 
     def open_session(
@@ -51,8 +52,8 @@ class Cache(CacheBase):
         return Session(self, library().session_open, self._handle, ctypes.byref(struct))
 
     def begin(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> Batch:
-        """Begins a step: blocks of all new tokens for every session, or an OutOfBlocksError that
-        tells how many are short.
+        """Begins a step: takes the blocks for all new tokens of every session, or raises an
+        OutOfBlocksError with the number of missing blocks.
         """
         short = ctypes.c_uint64()
         step = self._handle, *_step(sessions, new_tokens), ctypes.byref(short)
@@ -70,8 +71,8 @@ class Cache(CacheBase):
         return [int(victim) for victim in victims]
 
     def kv_view(self, layer: int) -> KVView:
-        """Where K and V of a layer are, for kernels of your own and for `attention`. Valid as long
-        as the cache is open.
+        """The addresses of K and V of a layer, for your own kernels and for `attention`. Valid
+        while the cache is open.
         """
         return KVView.of_cache(self, layer)
 

@@ -1,4 +1,4 @@
-"""What calls over the caller's memory run on."""
+"""Threads and kernels for calls over the caller's memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .generated.records import ComputeInfo
 
 
 class Compute(Handle):
-    """Threads, kernels and working memory that is kept from call to call, for functions over
-    arrays of your own; without one they run on all CPUs. Any thread may use it at any time.
+    """Threads, kernels and working memory that calls over your own arrays share. Without one these
+    calls run on all CPUs. Any thread may use it at any time.
 
-    `runner` is what `openmp_runner` makes; `threads` is 0 then.
+    `runner` is a result of `openmp_runner`; leave `threads` at 0 then.
     """
 
     _close_function = "compute_destroy"

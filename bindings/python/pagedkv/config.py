@@ -1,4 +1,4 @@
-"""What a cache is made with."""
+"""The configuration of a cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class PrefixConfig(Shown):
-    """Keeps what ended sessions computed for new ones that begin alike."""
+    """Keeps the blocks of closed sessions for new sessions whose texts begin the same."""
 
     eviction: Eviction | str = Eviction.LEARNED
     pinned_blocks: int = 0
@@ -62,11 +62,11 @@ class _Layers(Shown):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerGroup(_Layers):
-    """Layers of one shape. A plain model needs none of this: the fields of CacheConfig
-    describe it. Layers with `state_bytes` keep a state each in place of K and V: heads, dims,
-    dtypes, window, sinks and latent stay as they are then. With rotation MATRIX, `key_rotation`
-    [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are orthogonal matrices; groups
-    are equal without regard to them.
+    """Layers of one shape. A model whose layers all have one shape does not need it: the fields of
+    CacheConfig describe it. A layer with `state_bytes` keeps a state instead of K and V; leave
+    heads, dims, dtypes, window, sinks and latent at their defaults. With rotation MATRIX,
+    `key_rotation` [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are orthogonal
+    matrices; comparing groups ignores them.
     """
 
     layer_indices: Sequence[int] | None = None
@@ -103,15 +103,15 @@ class LayerGroup(_Layers):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class CacheConfig(_Layers):
-    """The fields of pkv_cache_config, by name; 0 and None stand for what the library decides. Give
-    `groups`, or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums
-    are given as members or by their names ("bf16", "contiguous"), stored types also as types of
-    NumPy, ml_dtypes, PyTorch or JAX; the fields are members then.
+    """The fields of pkv_cache_config, by name; for 0 and None the library chooses. Give `groups`,
+    or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums can be
+    members or names ("bf16", "contiguous"), stored types also types of NumPy, ml_dtypes, PyTorch
+    or JAX; the config keeps members.
 
-    A logger gets (level, line) on any thread, and must neither raise nor call the library. `runner`
-    is what `openmp_runner` makes; `threads` is 0 then. Other hooks for memory and threads are for
-    C. With `memory_directory` keys and values live in a file there, without a name, of which the
-    system keeps in memory what it has room for.
+    The logger is called with (level, line) on any thread. It must not raise and must not call the
+    library. `runner` is a result of `openmp_runner`; leave `threads` at 0 then. Other hooks for
+    memory and threads are only for C. With `memory_directory` keys and values are in an unnamed
+    file there, and the system keeps in memory as much of it as fits.
     """
 
     groups: Sequence[LayerGroup] = ()
@@ -133,7 +133,7 @@ class CacheConfig(_Layers):
     memory_directory: str | os.PathLike[str] | None = None
 
     def layer_groups(self) -> list[LayerGroup]:
-        """The groups, also where the config describes one itself."""
+        """The groups; one, if the config describes it with its own fields."""
         fields = dataclasses.fields(_Layers)
         given = {field.name: getattr(self, field.name) for field in fields}
         if not self.groups:
@@ -144,7 +144,8 @@ class CacheConfig(_Layers):
         return list(self.groups)
 
     def plan(self, group: int | None = None) -> CachePlan:
-        """What a cache of this config takes, in one group or in all; allocates nothing."""
+        """The memory that a cache of this config needs, in one group or in all. Allocates
+        nothing."""
         struct = self.build()
         number = _raw.ALL_GROUPS if group is None else unsigned(group, 32, "group")
         return report(CachePlan, library().cache_compute_plan, ctypes.byref(struct), number)

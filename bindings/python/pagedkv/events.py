@@ -1,6 +1,6 @@
-"""Tells routers what a cache has, in the form that vLLM's engines tell it: KVEventBatch in msgpack
-over ZeroMQ, numbered, with a socket that replays what was lost. vLLM's production stack, Dynamo and
-others send a request where most of its prefix is by such events.
+"""Publishes the prefix events of caches for routers, in the format of vLLM's engines: numbered
+KVEventBatch messages in msgpack over ZeroMQ, and a socket that replays lost ones. With them routers
+such as vLLM's production stack and Dynamo send a request to the engine that has most of its prefix.
 
     with EventPublisher(replay_endpoint="tcp://127.0.0.1:5558") as publisher:
         told = publisher.follow(cache)  # its PrefixConfig keeps `events`
@@ -8,10 +8,11 @@ others send a request where most of its prefix is by such events.
         told.add_text(prompt)  # when a request comes, and again with its answer when it ends
         told.poll()  # after each step
 
-Events of the library have hashes alone, and routers want the token ids, so the engine tells the
-texts. Blocks of a text that nobody told stay unknown to routers: that costs hits and no more.
+Events of the library contain only hashes, and routers need token ids, so the engine adds the
+texts. Routers do not learn of blocks whose text was not added; that only costs hits.
 
-What is sent is in the clear, prompts included: the sockets are for a network that you trust.
+Everything is sent unencrypted, prompts included, so use the sockets only in a network that you
+trust.
 Needs `pip install pagedkv[events]`.
 """
 
@@ -74,7 +75,7 @@ class _Block(NamedTuple):
 
 
 class FollowedCache(Uncopied):
-    """What routers are told of one cache. `EventPublisher.follow` makes it."""
+    """The published events of one cache. `EventPublisher.follow` makes it."""
 
     def __init__(self, cache: CacheBase, sender: Sender, rank: int, idle_blocks: int) -> None:
         self._cache = cache
@@ -96,20 +97,20 @@ class FollowedCache(Uncopied):
 
     @property
     def lost_events(self) -> int:
-        """How many events the cache had overwritten before they were read: poll more often, or
-        give PrefixConfig more `events`. What routers know was made right each time.
+        """Events that the cache overwrote before they were read. If it grows, poll more often, or
+        give PrefixConfig more `events`. Routers were corrected each time.
         """
         return self._lost_events
 
     @property
     def published_blocks(self) -> int:
-        """How many blocks routers know of."""
+        """How many blocks routers know."""
         return len(self._published)
 
     def add_text(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Tells the token ids of a text that sessions of this salt compute. Only whole blocks
-        count. May come before or after they are cached; a text that continues an earlier one may
-        be told again as a whole.
+        """Adds the token ids of a text that sessions of this salt compute. Only whole blocks
+        count. Call it before or after they are cached; a text that continues an earlier one may
+        be added again as a whole.
         """
         self._sender.check_usable()  # before the lock: a forked child may inherit it locked
         ids = token_ids(tokens)
@@ -135,10 +136,9 @@ class FollowedCache(Uncopied):
                 self._blocks.pop(self._idle.popitem(last=False)[0], None)
 
     def poll(self) -> int:
-        """Reads the cache's new events and sends what changed for routers, as one batch: how many
-        events that batch has. It waits for nothing. Call it after each step, in the thread that
-        closes the cache: like every call of the library, it makes a `close()` that comes at the
-        same time fail (BUSY).
+        """Reads the cache's new events and publishes the changes as one batch. Returns how many
+        events the batch has. It never waits. Call it after each step, in the thread that closes
+        the cache: like every call of the library, it makes a concurrent `close()` fail (BUSY).
         """
         self._sender.check_usable()  # before the lock: a forked child may inherit it locked
         with self._lock:
@@ -156,7 +156,7 @@ class FollowedCache(Uncopied):
             return self._send()
 
     def close(self) -> None:
-        """Tells routers that nothing is cached here any more. The cache stays as it is."""
+        """Publishes that nothing is cached here any more. The cache does not change."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -165,7 +165,7 @@ class FollowedCache(Uncopied):
                     self._send()
 
     def snapshot(self) -> list[KVEvent]:
-        """What a router has to know that knows nothing, or something wrong."""
+        """The events that bring a new or wrong router up to date."""
         with self._lock:
             return [AllBlocksCleared(), *self._chains(self._published)]
 
@@ -304,11 +304,11 @@ class EventPublisher(Closable):
     for each block. 100,000 batches of 1,000 tokens are half a gigabyte for each slow subscriber, so
     lower the number where prompts are long.
 
-    After `heartbeat_ms` without a batch (0: never) an empty one is sent, so that a reader that
-    lost the last one notices. `idle_blocks` bounds the texts remembered of blocks that are not
-    cached (yet).
+    After `heartbeat_ms` without a batch (0: never) an empty one is sent, so that a reader notices
+    if it lost the last one. `idle_blocks` limits how many blocks of texts are remembered that are
+    not cached (yet).
 
-    A thread of its own serves the sockets. Close it; a forgotten one is closed when Python collects
+    Its own thread serves the sockets. Close it; a forgotten one is closed when Python collects
     it, with a ResourceWarning. After fork() only the parent can use it.
     """
 
@@ -356,8 +356,8 @@ class EventPublisher(Closable):
         return self._sender.batches
 
     def follow(self, cache: CacheBase, rank: int = 0) -> FollowedCache:
-        """Begins to tell what a cache has, under a data-parallel rank of its own. Its PrefixConfig
-        needs `events`: room for those of the time between two polls.
+        """Starts to publish the events of a cache, under its own data-parallel rank. Its
+        PrefixConfig needs `events`: room for the events between two polls.
         """
         self._sender.check_usable()
         unsigned(rank, 31, "rank")

@@ -96,8 +96,8 @@ def load(
     """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error
     and a cache as before.
 
-    A file with texts under a salt needs a key, or trust_salts: without a key whoever can write it
-    chooses its salts."""
+    A file with salted texts needs a key, or trust_salts: without a key, anyone who can write the
+    file can choose its salts."""
     config = _config(fingerprint, key, prefix_index, trust_salts=trust_salts)
     stream = _stream(source)
     count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
@@ -115,7 +115,7 @@ def load(
 def file_info(
     source: Source, *, fingerprint: bytes | None = None, key: bytes | None = None
 ) -> FileInfo:
-    """What a file says of itself; needs no cache."""
+    """Reads the header of a file; needs no cache."""
     config, stream = _config(fingerprint, key), _stream(source)
     found = report(FileInfo, library().file_inspect, ctypes.byref(config), ctypes.byref(stream))
     return dataclasses.replace(found, fingerprint=found.fingerprint[: found.fingerprint_size])

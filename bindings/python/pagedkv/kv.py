@@ -37,10 +37,9 @@ class KVView:
     """K and V of one layer in paged memory. `struct` has addresses and strides as pkv_kv_view
     describes them.
 
-    A view of a cache keeps the cache from being collected. Where the cache was closed `attention`
-    raises a MisuseError (STALE_HANDLE), and a cache whose memory `attention` reads at the moment
-    cannot be closed (BUSY). Whoever reads by the addresses alone has to see to it that the cache is
-    open.
+    A view keeps its cache from being collected. If the cache was closed, `attention` raises a
+    MisuseError (STALE_HANDLE); while `attention` reads its memory, the cache cannot be closed
+    (BUSY). Code that reads from the addresses itself must keep the cache open.
     """
 
     def __init__(self, struct: _raw.KVView, owner: object, memory: Memory | None = None) -> None:

@@ -60,12 +60,12 @@ class MooncakeStore(Shown):
     """Mooncake Store, a distributed store in memory, by the module `mooncake.store`.
 
     `master` is the host:port of its `mooncake_master`. This process lends `segment_bytes` of its
-    memory (a multiple of 16 MiB; 0 only uses what others lend): what others put there goes when the
-    cache is closed. Others reach it under `local_hostname`. Each item has `replicas` copies on
-    different machines. `rdma_devices` are names separated by commas, by default all.
+    memory (a multiple of 16 MiB; 0: none); items that others put there are lost when the cache is
+    closed. Others connect to `local_hostname`. Each item has `replicas` copies on different
+    machines. `rdma_devices` are names separated by commas, by default all devices.
 
-    A master that cannot be reached within `connect_timeout_ms` is an error when the cache is
-    created, and with `connect_later` only costs hits. What goes wrong later costs hits.
+    If the master cannot be reached within `connect_timeout_ms`, creating the cache fails; with
+    `connect_later` it only costs hits. Later failures only cost hits.
     """
 
     master: str = "127.0.0.1:50051"
@@ -245,7 +245,7 @@ class _Client(Uncopied):
             found = client.batch_get_into(names, addresses, rooms)
             for item, address, room, size in zip(items, addresses, rooms, found, strict=True):
                 item.size = max(size, 0)
-                # What Mooncake says is not believed: the buffer behind item.data ends there.
+                # The size that Mooncake reports may be wrong: item.data has only this much room.
                 ctypes.memmove(item.data, address, min(item.size, room))
             self._release(self._reading, found, begin)
         for i, size in enumerate(found):

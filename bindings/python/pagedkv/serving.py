@@ -6,10 +6,10 @@
         for event in engine.stream("A KV cache is", max_new_tokens=40):
             print(event.text, end="")
 
-Every step is one forward pass over packed rows, the next token of each request that answers and
-chunks of prompts beside them (continuous batching). A prompt that begins like an earlier one takes
-over what that computed, and computes the rest. Where blocks run out, requests stand back and catch
-up later. It has no server: call it from one thread, and let any front end call that.
+Every step is one forward pass over packed rows: the next token of each decoding request, and chunks
+of prompts (continuous batching). A prompt that begins like an earlier one reuses its blocks and
+computes the rest. If blocks run out, some requests are preempted and continue later. It has no
+server: call it from one thread, which any front end may use.
 
 Works with most models that PagedCache works with, and refuses others by name. Needs torch and
 transformers 5.
@@ -73,22 +73,23 @@ class EngineStats:
 class Engine(Uncopied):
     """Generates text for many requests at once.
 
-    `blocks` (or `memory_bytes`, 1 GiB by default) is the memory for keys and values, `dtype` and
-    `value_dtype` what they are stored as, `rotation` how they are rotated before, `prefix` and
-    `store` what is kept of ended requests and where. A store that has no fingerprint gets one of
-    the model's config and weights. A request for which it is read waits as long as computing would
-    take; others go on. A step takes in up to `chunk` tokens of prompts, and up to `max_running`
-    requests run at once. With `top_blocks` a step that has no prompts reads, in layers without a
-    window, only this many chosen blocks for each KV head, besides the first one and the last two.
-    With `memory_directory` keys and values live in a file there, of which the system keeps in
-    memory what it has room for; its room is taken at once.
+    `blocks` (or `memory_bytes`, by default 1 GiB) is the memory for keys and values; `dtype` and
+    `value_dtype` are their stored types, `rotation` is applied before. `prefix` and `store` say
+    what is kept of finished requests, and where. A store without a fingerprint gets one of the
+    model's config and weights. While the store is read for a request, the request waits at most as
+    long as computing would take; others continue. A step takes up to `chunk` tokens of prompts, and
+    up to `max_running` requests run at once. With `top_blocks`, a step without prompts reads only
+    this many chosen blocks for each KV head in layers without a window, besides the first one and
+    the last two. With `memory_directory` keys and values are in a file there, whose disk space is
+    taken at once; the system keeps in memory as much of it as fits.
 
-    `max_length` is the most tokens of a request with its answer, by default the model's
-    max_position_embeddings. A model with LongRoPE needs it: up to its original length all requests
-    are rotated by the short factors, else all by the long ones.
+    `max_length` is the most tokens of a request and its answer, by default the model's
+    max_position_embeddings. A model with LongRoPE needs it: up to the model's original length all
+    requests use the short factors, else all use the long ones.
 
-    A `publisher` (pagedkv.events) tells routers which prefixes are cached here, under `rank` where
-    several engines share it; a `prefix` of your own needs `events` then. Close it after the engine.
+    A `publisher` (pagedkv.events) publishes which prefixes are cached here, under `rank` if several
+    engines share it. If you also give a `prefix`, it needs `events`. Close the publisher after the
+    engine.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class Engine(Uncopied):
         self._ttft_sum, self._ttft_count = 0.0, 0
 
     def close(self) -> None:
-        """Ends all requests and gives back all memory."""
+        """Cancels all requests and frees all memory."""
         for request in self._scheduler.requests:
             self._cancel(request)
         if self._told is not None:
@@ -219,14 +220,14 @@ class Engine(Uncopied):
             self._cancel(request)
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Generator[Event, None, None]:
-        """Adds a request (options as of `add`) and gives its tokens as they come. Other requests go
-        on meanwhile; several streams may be read in turns. A stream that is closed early cancels
-        its request."""
+        """Adds a request (options as for `add`) and yields its tokens as they are computed. Other
+        requests continue meanwhile; several streams may be read in turn. Closing a stream early
+        cancels its request."""
         return self.events(self.add(prompt, **options))
 
     def events(self, request: Request) -> Generator[Event, None, None]:
-        """As stream(), for a request that was added: its tokens from the first on. One that failed
-        raises a RequestFailedError behind its last token."""
+        """As stream(), for a request that was added: yields its tokens from the first on. After the
+        last token of a failed request it raises a RequestFailedError."""
         try:
             for at in itertools.count():
                 while at == len(request._events) and request.finish is None:
@@ -247,9 +248,9 @@ class Engine(Uncopied):
     # ---- A step ----
 
     def step(self) -> list[Event]:
-        """Runs one forward pass. Gives the new tokens; none once every request is done. What fails
-        for one request alone ends that one (Finish.FAILED). An exception of the model, or Ctrl-C,
-        comes through, and the next step goes on from where this one began."""
+        """Runs one forward pass. Returns the new tokens, and none if every request is done. An
+        error of one request only ends that request (Finish.FAILED). An exception of the model, or
+        Ctrl-C, is raised, and the next step starts where this one did."""
         start = time.perf_counter()
         begun = self._scheduler.begin()
         if begun is None:
@@ -316,7 +317,7 @@ class Engine(Uncopied):
         self._ttft_count += len(first)
 
     def _tell(self, request: Request) -> None:
-        """Routers want the token ids of what is cached."""
+        """Gives routers the token ids of what is cached."""
         if self._told is not None:
             self._told.add_text(request.tokens, request.salt)
 

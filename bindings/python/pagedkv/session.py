@@ -66,8 +66,8 @@ class Session(CacheMember):
         return number(library().session_get_layer_length, self._handle, index)
 
     def tokens(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.int32]:
-        """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where they
-        were never told.
+        """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where the ids
+        are unknown.
         """
         count = max(0, self.length - first) if n is None else unsigned(n, 63, "n")
         found = np.full(count, NO_TOKEN, np.int32)
@@ -76,13 +76,13 @@ class Session(CacheMember):
         return found
 
     def set_tokens(self, first: int, tokens: TokenIds) -> None:
-        """Tells the ids of committed positions that were committed without."""
+        """Sets the ids of positions that were committed without ids."""
         ids, begin = token_ids(tokens), unsigned(first, 64, "first")
         call(library().session_set_tokens, self._handle, begin, len(ids), address(ids))
 
     def match_prefix(self, tokens: TokenIds) -> int:
-        """Takes over what is cached of these tokens: how many it found. Leave the last one out
-        where its output is needed.
+        """Takes over the cached blocks of a text. Returns how many tokens they hold. Leave out the
+        last token if its output is needed.
         """
         ids = token_ids(tokens)
         return number(library().session_match_prefix, self._handle, len(ids), address(ids))
@@ -96,22 +96,22 @@ class Session(CacheMember):
         call(library().session_trim, self._handle, unsigned(length, 64, "length"))
 
     def set_return_hint(self, after: int) -> None:
-        """Tells after about how long, in a unit of yours, the text is expected to go on in another
-        session: 0 where nothing is known, RETURN_NEVER where it ends here. The default policy
-        learns from it what to keep.
+        """Says after about how long, in any unit, another session will continue this text; 0:
+        unknown, RETURN_NEVER: it ends here. The default eviction policy learns from it what to
+        keep.
         """
         call(library().session_set_return_hint, self._handle, unsigned(after, 32, "after"))
 
     def last_trim(self, limit: int) -> int:
-        """The longest length up to `limit` that trim() can keep: with a window or with states not
-        every one is possible.
+        """The longest length up to `limit` that trim() can keep. With a window or with states,
+        trim() cannot keep every length.
         """
         most = unsigned(limit, 64, "limit")
         return number(library().session_get_last_trim, self._handle, most)
 
     def drop_blocks(self, blocks: Sequence[int], group: int = 0) -> None:
-        """Forgets blocks in the middle, by their rising indices in the block table of a group:
-        gives them back, and later tokens do not see theirs.
+        """Gives back blocks in the middle, by their rising indices in the block table of a group.
+        Later tokens do not see the tokens of these blocks.
         """
         numbers, index = number_array(blocks, "blocks"), unsigned(group, 32, "group")
         call(library().session_drop_blocks, self._handle, index, len(blocks), numbers)
@@ -140,7 +140,7 @@ class Session(CacheMember):
         call(library().session_suspend, self._handle)
 
     def resume(self) -> Resumed:
-        """Ends the suspension. An OutOfBlocksError tells how many blocks are short."""
+        """Ends the suspension. An OutOfBlocksError has the number of missing blocks."""
         length, total, short = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
         status = library().session_resume(
             self._handle, ctypes.byref(length), ctypes.byref(total), ctypes.byref(short)
@@ -181,8 +181,8 @@ class Session(CacheMember):
         return into[0], into[1]
 
     def append(self, layer: int, k: Rows, v: Rows | None, n: int) -> None:
-        """Appends n rows, one layer per call, without a batch: the session is longer when every
-        layer was given.
+        """Appends n rows to one layer, without a batch. The session gets longer when all layers
+        have the rows.
         """
         keys, values = kv_tensors(self.cache, layer, k, v, n)
         call(library().session_append, self._handle, layer, n, keys, values)
@@ -224,7 +224,7 @@ def kv_tensors(
 
 
 def check_blocks(status: int, short: ctypes.c_uint64) -> None:
-    """As Library.check, and tells how many blocks are short."""
+    """As Library.check; an OutOfBlocksError gets the number of missing blocks."""
     try:
         opened().check(status)
     except OutOfBlocksError as error:

@@ -1,5 +1,5 @@
-"""The tier behind a cache's memory: what sessions leave in the prefix index is kept, and comes back
-when a text begins alike.
+"""The tier behind a cache's memory. It keeps the blocks of the prefix index, and gives them back to
+a text with the same beginning.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class RedisStore(Shown):
     PAGEDKV_REDIS_LIBRARY may name.
 
     `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", with TLS
-    "rediss://...". What goes wrong later costs hits. None and 0 stand for the defaults of
+    "rediss://...". Later failures only cost hits. None and 0 are the defaults of
     pkv_redis_config, such as 127.0.0.1:6379.
 
-    With TLS (`tls` asks for it without a URL) the server's certificate is checked against the CAs
-    of `tls_ca_file` or `tls_ca_directory`, else those of the system, and has to name the server, or
-    `tls_server_name`. `tls_insecure_no_verify` believes anybody. A server that asks for a
-    certificate gets that of `tls_certificate_file` and `tls_key_file`, both PEM.
+    With TLS (without a URL: `tls`) the server's certificate is verified with the CAs in
+    `tls_ca_file` or `tls_ca_directory`, by default those of the system. It must name the server,
+    or `tls_server_name`. `tls_insecure_no_verify` accepts any certificate. A server that requires
+    a client certificate gets `tls_certificate_file` and `tls_key_file`, both PEM.
     """
 
     servers: str | None = dataclasses.field(default=None, repr=False)  # may have a password

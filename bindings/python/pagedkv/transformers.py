@@ -52,20 +52,19 @@ _crops_by_length = "max_length" in inspect.signature(TransformersCache.crop).par
 class PagedCache(Uncopied, WatchedCache):
     """Keys and values of a batch of sequences in blocks of a pagedkv cache.
 
-    `tokens` is the most that a sequence can hold, padding included, by default the model's
-    max_position_embeddings. The cache has room for this many tokens of each sequence of the first
-    batch, or of a larger one after reset(). Memory is taken as it is used. `dtype` is what keys
-    and values are stored as, by default what the model computes in, and `rotation` how they are
-    rotated before.
-    With `top_blocks` a pass over one new token of each sequence reads, in layers without a window,
-    only this many blocks of `block_size` tokens for each KV head: those whose keys may matter most,
-    besides the first one and the last two. Passes over more tokens read all.
-    With `memory_directory` keys and values live in a file there, whose room is taken at once, and
-    of which the system keeps in memory what it has room for.
-    Attention runs on PyTorch's threads, or on `threads` of the library's own.
+    `tokens` is the most tokens of a sequence, padding included, by default the model's
+    max_position_embeddings. The cache has room for this many tokens of each sequence in the first
+    batch, or in a larger one after reset(). Memory is taken as it is used. `dtype` is the stored
+    type of keys and values, by default that of the model; `rotation` is applied before.
+    With `top_blocks`, a pass over one new token of each sequence reads only this many blocks of
+    `block_size` tokens for each KV head in layers without a window: those whose keys may matter
+    most, besides the first one and the last two. Passes over more tokens read all blocks.
+    With `memory_directory` keys and values are in a file there, whose disk space is taken at once;
+    the system keeps in memory as much of it as fits.
+    Attention runs on PyTorch's threads, or on `threads` threads of the library.
 
-    `copy.deepcopy` forks: the copy holds the same sequences and shares their blocks until one of
-    the two writes. Both take new blocks from the same memory.
+    `copy.deepcopy` forks: the copy has the same sequences and shares their blocks until either
+    writes. Both take new blocks from the same memory.
     """
 
     _instead = ": copy.deepcopy() forks a PagedCache"
@@ -104,8 +103,8 @@ class PagedCache(Uncopied, WatchedCache):
         self._length = self._new_tokens = 0
 
     def close(self) -> None:
-        """Gives all memory back, where copies share it once the last of them is closed. The cache
-        then holds nothing, as after reset().
+        """Frees all memory; memory that copies share is freed when the last of them is closed.
+        The cache is empty then, as after reset().
         """
         self.reset()
         self._leave()
