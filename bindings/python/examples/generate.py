@@ -46,14 +46,7 @@ class Text:
 class Generator:
     def __init__(self, model: Llama, blocks: int, chunk: int, running: int) -> None:
         self.model, self.chunk, self.running = model, chunk, running
-        config = pagedkv.CacheConfig(
-            layers=model.layers,
-            query_heads=model.heads,
-            kv_heads=model.kv_heads,
-            key_dim=model.head_dim,
-            blocks=blocks,
-            prefix=pagedkv.PrefixConfig(),
-        )
+        config = pagedkv.CacheConfig(**model.shape, blocks=blocks, prefix=pagedkv.PrefixConfig())
         self.cache = pagedkv.Cache(config)
         self.suspensions = 0
 
@@ -67,9 +60,8 @@ class Generator:
         """
         while running := [text for text in texts if not text.done][: self.running]:
             for text in running:
-                if (
-                    text.held == 0 and not text.suspended
-                ):  # what is cached of its prompt; not the last token, whose output it needs
+                if text.held == 0 and not text.suspended:
+                    # Not the last token: its output is needed.
                     text.held = text.session.match_prefix(text.tokens[:-1])
             self.step([text for text in running if not text.suspended or self.resume(text)])
             for text in texts:
@@ -106,11 +98,8 @@ class Generator:
         with batch:
             parts = [text.tokens[text.held : text.held + self.chunk] for text in texts]
             tokens = [token for part in parts for token in part]
-            positions = [
-                text.held + i
-                for text, part in zip(texts, parts, strict=True)
-                for i in range(len(part))
-            ]
+            pairs = zip(texts, parts, strict=True)
+            positions = [text.held + i for text, part in pairs for i in range(len(part))]
 
             def attend(layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
                 batch.write(layer, k, v)
@@ -129,51 +118,33 @@ class Generator:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--model",
-        type=pathlib.Path,
-        default=DATA / "tiny-shakespeare.bin",
-        help="a checkpoint of llama2.c",
-    )
-    parser.add_argument(
-        "--tokenizer", type=pathlib.Path, help="default: FILE.tokenizer.bin beside FILE.bin"
-    )
-    parser.add_argument("--prompt", action="append", help="may be repeated; default: some scenes")
-    parser.add_argument("--max-tokens", type=int, default=160, help="to generate per session")
-    parser.add_argument("--blocks", type=int, default=256, help="capacity, in blocks of 16 tokens")
-    parser.add_argument(
-        "--chunk", type=int, default=32, help="tokens of a prompt that one step takes"
-    )
-    parser.add_argument("--running", type=int, default=3, help="sessions at once; the others wait")
-    parser.add_argument(
-        "--tokens-out",
-        type=pathlib.Path,
-        help="writes the generated token ids, one session per line",
-    )
+    add, path = parser.add_argument, pathlib.Path
+    add("--model", type=path, default=DATA / "tiny-shakespeare.bin", help="llama2.c checkpoint")
+    add("--tokenizer", type=path, help="tokenizer file (default: FILE.tokenizer.bin for FILE.bin)")
+    add("--prompt", action="append", help="prompt; may be repeated (default: some scenes)")
+    add("--max-tokens", type=int, default=160, help="tokens to generate per session")
+    add("--blocks", type=int, default=256, help="cache capacity, in blocks of 16 tokens")
+    add("--chunk", type=int, default=32, help="most prompt tokens per step")
+    add("--running", type=int, default=3, help="sessions at once; the others wait")
+    add("--tokens-out", type=path, help="file for the generated token ids, one session per line")
     options = parser.parse_args()
 
     model = Llama(options.model)
-    tokenizer = Tokenizer(
-        options.tokenizer or options.model.with_suffix(".tokenizer.bin"), model.vocabulary
-    )
+    file = options.tokenizer or options.model.with_suffix(".tokenizer.bin")
+    tokenizer = Tokenizer(file, model.vocabulary)
     generator = Generator(model, options.blocks, options.chunk, options.running)
     with generator.cache:
-        texts = [
-            generator.add(tokenizer.encode(prompt), options.max_tokens)
-            for prompt in options.prompt or SCENES
-        ]
+        prompts = [tokenizer.encode(prompt) for prompt in options.prompt or SCENES]
+        texts = [generator.add(prompt, options.max_tokens) for prompt in prompts]
         generator.run(texts)
         for text in texts:
             print(f"{tokenizer.decode(text.tokens)}\n----")
         found = generator.cache.prefix_stats(all_salts=True).matched_tokens
-        print(
-            f"{found} tokens were found cached, {generator.suspensions} times a session was "
-            "suspended"
-        )
+        suspensions = f"{generator.suspensions} times a session was suspended"
+        print(f"{found} tokens were found cached, {suspensions}")
     if options.tokens_out:
-        options.tokens_out.write_text(
-            "".join(" ".join(map(str, text.generated)) + "\n" for text in texts)
-        )
+        lines = [" ".join(map(str, text.generated)) + "\n" for text in texts]
+        options.tokens_out.write_text("".join(lines))
 
 
 if __name__ == "__main__":

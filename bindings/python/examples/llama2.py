@@ -65,6 +65,12 @@ class Llama:
             )
         self.frequencies = 10000.0 ** (-np.arange(0, self.head_dim, 2) / self.head_dim)
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The fields of a CacheConfig."""
+        heads = {"query_heads": self.heads, "kv_heads": self.kv_heads}
+        return {"layers": self.layers, **heads, "key_dim": self.head_dim}
+
     def forward(self, tokens: list[int], positions: list[int], attend: Attend) -> Floats:
         """The residual stream [rows][dim] after all layers, for rows of different sequences and
         positions.
@@ -125,16 +131,11 @@ class Tokenizer:
         tokens = [self.ids[b" "]] if text and b" " in self.ids else []
         for character in text:
             piece = character.encode()
-            tokens += (
-                [self.ids[piece]]
-                if piece in self.ids
-                else [self.ids[b"<0x%02X>" % byte] for byte in piece]
-            )
+            names = [piece] if piece in self.ids else [b"<0x%02X>" % byte for byte in piece]
+            tokens += [self.ids[name] for name in names]
         while True:
-            pairs = [
-                self.ids.get(self.pieces[a] + self.pieces[b], -1)
-                for a, b in itertools.pairwise(tokens)
-            ]
+            joined = [self.pieces[a] + self.pieces[b] for a, b in itertools.pairwise(tokens)]
+            pairs = [self.ids.get(piece, -1) for piece in joined]
             found = [(self.scores[pair], -i) for i, pair in enumerate(pairs) if pair >= 0]
             if not found:
                 return [BEGIN, *tokens]

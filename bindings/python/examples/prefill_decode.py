@@ -64,16 +64,8 @@ class Engine:
 
     def __init__(self, options: Options) -> None:
         self.model, self.chunk = Llama(options.model), options.chunk
-        config = pagedkv.CacheConfig(
-            layers=self.model.layers,
-            query_heads=self.model.heads,
-            kv_heads=self.model.kv_heads,
-            key_dim=self.model.head_dim,
-            dtype=options.dtype,
-            blocks=options.blocks,
-            threads=1,
-            prefix=pagedkv.PrefixConfig(),
-        )
+        given: dict[str, Any] = {"dtype": options.dtype, "blocks": options.blocks, "threads": 1}
+        config = pagedkv.CacheConfig(**self.model.shape, **given, prefix=pagedkv.PrefixConfig())
         self.cache = pagedkv.Cache(config)
         self.lock = threading.Lock()  # the model's own computing; batches may run at once
         # Rows travel as they are stored where that is a type of rows, else as they are computed:
@@ -81,13 +73,8 @@ class Engine:
         self.row_type = np.dtype(np.float16 if options.dtype == "f16" else np.float32)
         weights = np.fromfile(options.model, np.int32)
         fingerprint = int(pagedkv.prefix_hash_blocks(weights, 256)[-1])
-        self.shape = Shape(
-            self.model.layers,
-            self.model.kv_heads,
-            self.model.head_dim,
-            self.row_type.itemsize,
-            fingerprint,
-        )
+        dims = self.model.layers, self.model.kv_heads, self.model.head_dim
+        self.shape = Shape(*dims, self.row_type.itemsize, fingerprint)
 
     def step(self, parts: list[tuple[pagedkv.Session, list[int]]], sender: Any = None) -> list[int]:
         """Computes tokens of several sessions: the best next token of each."""
@@ -277,10 +264,8 @@ class Receiver(threading.Thread):
         end = rows.first + rows.count
         if rows.first_layer == 0 and batch is None:
             if rows.first != len(text.session) or end > len(text.prompt):
-                raise HandoverError(
-                    f"rows {rows.first} to {end - 1} after {len(text.session)} of "
-                    f"{len(text.prompt)}"
-                )
+                place = f"after {len(text.session)} of {len(text.prompt)}"
+                raise HandoverError(f"rows {rows.first} to {end - 1} {place}")
             batch = self.engine.cache.begin([text.session], [rows.count])
             self._next = (rows.request, rows.first, rows.count, 0)
         if batch is None or self._next != (rows.request, rows.first, rows.count, rows.first_layer):
@@ -408,20 +393,30 @@ def parse(arguments: list[str] | None = None) -> Options:
     )
     add = parser.add_argument
     add("role", nargs="?", choices=["both", "prefill", "decode", "alone"], default="both")
-    add("--listen", default="127.0.0.1:7079", help="of the process that computes prompts")
-    add("--connect", help="where that one listens")
-    add("--model", type=pathlib.Path, default=DATA / "tiny-shakespeare.bin", help="of llama2.c")
-    add("--random", metavar="LAYERS,DIM,CONTEXT", help="a model of random weights instead")
-    add("--dtype", choices=["f32", "f16", "int8"], default="f32", help="of stored rows")
-    add("--group", type=int, default=1, help="layers of a frame; 0: all at the end")
-    add("--chunk", type=int, default=64, help="tokens of a prompt that one step takes")
-    add("--blocks", type=int, default=512)
-    add("--requests", type=int, default=8)
-    add("--every", type=float, default=0.0, metavar="S", help="a request comes every S seconds")
+    add("--listen", default="127.0.0.1:7079", help="address on which prefill listens")
+    add("--connect", help="address of the prefill process")
+    add(
+        "--model",
+        type=pathlib.Path,
+        default=DATA / "tiny-shakespeare.bin",
+        help="llama2.c checkpoint",
+    )
+    add("--random", metavar="LAYERS,DIM,CONTEXT", help="use random weights instead")
+    add("--dtype", choices=["f32", "f16", "int8"], default="f32", help="stored type")
+    add("--group", type=int, default=1, help="layers per frame; 0: all at the end")
+    add("--chunk", type=int, default=64, help="most prompt tokens per step")
+    add("--blocks", type=int, default=512, help="cache capacity, in blocks of 16 tokens")
+    add("--requests", type=int, default=8, help="number of requests")
+    add("--every", type=float, default=0.0, metavar="S", help="seconds between requests")
     add("--length", type=int, default=160, help="tokens of a prompt")
-    add("--tokens", type=int, default=32, help="to generate for each")
-    add("--timeout", type=float, default=60.0, help="seconds of silence after which one goes alone")
-    add("--json", type=pathlib.Path, help="file for figures and tokens")
+    add("--tokens", type=int, default=32, help="tokens to generate per request")
+    add(
+        "--timeout",
+        type=float,
+        default=60.0,
+        help="seconds of silence until decode continues alone",
+    )
+    add("--json", type=pathlib.Path, help="output file for timings and tokens")
     return parser.parse_args(arguments)
 
 

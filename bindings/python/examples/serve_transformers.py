@@ -67,8 +67,10 @@ def report(question: str, request: Request) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Answers several questions at once.")
-    parser.add_argument("--model")
-    parser.add_argument("--max-tokens", type=int, default=60, help="of an answer (%(default)s)")
+    parser.add_argument("--model", help="folder of a transformers model")
+    parser.add_argument(
+        "--max-tokens", type=int, default=60, help="most tokens of an answer (%(default)s)"
+    )
     parser.add_argument("questions", nargs="*", default=QUESTIONS)
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()

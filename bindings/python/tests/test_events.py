@@ -604,14 +604,10 @@ def test_a_slow_subscriber_and_one_that_never_reads() -> None:
             expected |= blocks_of(text)
         assert time.monotonic() - begun < 5
         assert len(made._sender._kept) == 20
-        known = {
-            found
-            for n in range(200)
-            for found in list(blocks_of(list(range(n * 2000, n * 2000 + 48))))[
-                : cache.prefix_probe(range(n * 2000, n * 2000 + 48)) // 16
-            ]
-        }
-
+        known = set[int]()
+        for n in range(200):
+            text = list(range(n * 2000, n * 2000 + 48))
+            known |= set(blocks_of(text[: cache.prefix_probe(text)]))
         view.until(lambda: set(view.known()) == known)
 
 

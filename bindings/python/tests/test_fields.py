@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import MemoryStore
+from helpers import MemoryStore, small
 from test_files import make
 from test_package import STRUCTS, camel
 
@@ -30,13 +30,9 @@ class SeenError(Exception):
 def plain(struct: Any) -> Fields:
     """All fields as numbers, and what they point to where that has a size or an end."""
     found = {name: getattr(struct, name) for name, *_ in struct._fields_}
-    for name, size in (
-        ("salt", "salt_size"),
-        ("fingerprint", "fingerprint_size"),
-        ("key", "key_size"),
-    ):
-        if found.get(name) and size in found:
-            found[name] = ctypes.string_at(found[name], found[size])
+    for name in ("salt", "fingerprint", "key"):
+        if found.get(name) and f"{name}_size" in found:
+            found[name] = ctypes.string_at(found[name], found[f"{name}_size"])
     for name in ("path", "memory_directory"):
         if found.get(name):
             found[name] = ctypes.string_at(found[name]).decode()
@@ -153,42 +149,23 @@ MATRICES = {"key_rotation", "value_rotation"}
 OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
 OF_FILE = SIZES | {"fingerprint_size", "key_size", "skip_fsync"}
+OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
+OF_PARAMS |= {"mask", "chosen_blocks", "block_mass", "lse"}
+NAMED: Fields = {"fingerprint": b"a\0b", "key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | MATRICES | {"layer_indices"}),
     ("pkv_layer_group", group_of_flat, {}, SIZES | MATRICES | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),
-    (
-        "pkv_store_config",
-        store,
-        {"fingerprint": b"a\0b", "key": bytes(20)},
-        SIZES | {"store", "fingerprint_size", "key_size"},
-    ),
+    ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "key_size"}),
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
     ("pkv_compute_config", compute, {}, SIZES | {"allocator", "runner"}),
-    (
-        "pkv_file_config",
-        save,
-        {"fingerprint": b"a\0b", "key": bytes(20)},
-        OF_FILE | {"trust_salts"},
-    ),
-    ("pkv_file_config", load, {"fingerprint": b"a\0b", "key": bytes(20)}, OF_FILE),
-    (
-        "pkv_file_config",
-        inspect,
-        {"fingerprint": b"a\0b", "key": bytes(20)},
-        OF_FILE | {"prefix_index", "trust_salts"},
-    ),
-    (
-        "pkv_attention_params",
-        params,
-        {"scale": 0.5, "softcap": 2.5},
-        SIZES
-        | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
-        | {"mask", "chosen_blocks", "block_mass", "lse"},
-    ),
+    ("pkv_file_config", save, NAMED, OF_FILE | {"trust_salts"}),
+    ("pkv_file_config", load, NAMED, OF_FILE),
+    ("pkv_file_config", inspect, NAMED, OF_FILE | {"prefix_index", "trust_salts"}),
+    ("pkv_attention_params", params, {"scale": 0.5, "softcap": 2.5}, OF_PARAMS),
     ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_size", "chosen"}),
     ("pkv_block_mass", mass, {}, SIZES | {"masses", "size"}),
 ]
@@ -196,11 +173,8 @@ NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
 
 
 def numbers(struct: str, more: Fields, left_out: set[str]) -> list[str]:
-    return [
-        field["name"]
-        for field in STRUCTS[struct]["fields"]
-        if field["name"] not in left_out | set(more)
-    ]
+    names = [field["name"] for field in STRUCTS[struct]["fields"]]
+    return [name for name in names if name not in left_out | set(more)]
 
 
 @pytest.mark.parametrize(("struct", "way", "more", "left_out"), WAYS, ids=NAMES)
@@ -297,13 +271,8 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     """A new one needs a way above; the others are made of arrays, or are the library's own."""
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
-    assert given - {struct for struct, *_ in WAYS} == {
-        "pkv_attention_sequences",
-        "pkv_kv_view",
-        "pkv_mask",
-        "pkv_store",
-        "pkv_stream",
-    }
+    others = "pkv_attention_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"
+    assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 
 def test_what_is_the_other_way_round_in_c(monkeypatch: Patch) -> None:
@@ -329,10 +298,9 @@ def test_groups_and_fields_of_one_are_not_given_both() -> None:
 
 
 def test_every_field_of_redis_arrives(monkeypatch: Patch) -> None:
-    texts = {
-        name: f"text {name}" for name, kind, *_ in RedisConfig._fields_ if kind is ctypes.c_char_p
-    }
-    names = [name for name, *_ in RedisConfig._fields_ if name not in SIZES | set(texts)]
+    kinds = {name: kind for name, kind, *_ in RedisConfig._fields_ if name not in SIZES}
+    texts = {name: f"text {name}" for name, kind in kinds.items() if kind is ctypes.c_char_p}
+    names = [name for name in kinds if name not in texts]
     given: Fields = {name: 3 + i for i, name in enumerate(names)}
     together = redis(monkeypatch, **given, **texts)
     assert {name: together[name] for name in given} == given
@@ -353,19 +321,9 @@ def test_layer_indices_arrive_on_every_way() -> None:
 
 def test_matrices_of_rotation_arrive_on_every_way() -> None:
     key, value = np.eye(16, dtype=np.float64), np.eye(32, dtype=np.float32)[::-1]
-    flat = pagedkv.CacheConfig(
-        layers=1,
-        query_heads=1,
-        kv_heads=1,
-        key_dim=16,
-        value_dim=32,
-        rotation="matrix",
-        key_rotation=key,
-        value_rotation=value,
-    )
-    view = pagedkv.KVView.allocate(
-        1, 16, 1, 16, 32, rotation="matrix", key_rotation=key, value_rotation=value
-    )
+    rotated: Fields = {"rotation": "matrix", "key_rotation": key, "value_rotation": value}
+    flat = small(value_dim=32, **rotated)
+    view = pagedkv.KVView.allocate(1, 16, 1, 16, 32, **rotated)
     built, described = flat.build(), pagedkv.CacheConfig(groups=flat.layer_groups()).build()
     groups = [_raw.LayerGroup.from_address(each.groups) for each in (built, described)]
     for struct in (*groups, view.struct):
@@ -390,39 +348,22 @@ def test_matrices_of_another_shape_are_refused(wrong: Any) -> None:
 def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     k, v = np.zeros((64, 6, 16), np.float16)[:, ::2], np.zeros((64, 3, 32), np.float32)
     view = pagedkv.KVView.of_arrays(k, v, 16)
-    expected = {
-        "struct_size": ctypes.sizeof(_raw.KVView),
-        "dtype": pagedkv.Dtype.F16,
-        "value_dtype": pagedkv.Dtype.F32,
-        "layout": pagedkv.Layout.PLAIN,
-        "block_size": 16,
-        "kv_heads": 3,
-        "key_dim": 16,
-        "value_dim": 32,
-        "blocks": 4,
-        "k": k.ctypes.data,
-        "k_head_stride": 32,
-        "k_row_stride": 96,
-        "k_block_stride": 1536,
-        "v": v.ctypes.data,
-        "v_head_stride": 32,
-        "v_row_stride": 96,
-        "v_block_stride": 1536,
-        "rotation": pagedkv.Rotation.NONE,
-        "reserved": 0,
-        "key_rotation": None,
-        "value_rotation": None,
-    }
+    expected: Fields = {"struct_size": ctypes.sizeof(_raw.KVView), "reserved": 0}
+    expected |= {"dtype": pagedkv.Dtype.F16, "value_dtype": pagedkv.Dtype.F32}
+    expected |= {"layout": pagedkv.Layout.PLAIN, "block_size": 16, "blocks": 4, "kv_heads": 3}
+    expected |= {"key_dim": 16, "value_dim": 32, "k": k.ctypes.data, "v": v.ctypes.data}
+    expected |= {"rotation": pagedkv.Rotation.NONE, "key_rotation": None, "value_rotation": None}
+    for side in "kv":
+        strides = {"head_stride": 32, "row_stride": 96, "block_stride": 1536}
+        expected |= {f"{side}_{name}": stride for name, stride in strides.items()}
     assert plain(view.struct) == expected
     q, tables = np.zeros((5, 6, 16), np.float32), np.zeros((2, 7), np.uint32)
-    given = sent(
-        monkeypatch, "attention", 2, lambda: pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6)
-    )
-    assert {name: given[name] for name in ("query_heads", "count", "block_table_stride")} == {
-        "query_heads": 6,
-        "count": 2,
-        "block_table_stride": 7,
-    }
+
+    def call() -> None:
+        pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6)
+
+    given = sent(monkeypatch, "attention", 2, call)
+    assert (given["query_heads"], given["count"], given["block_table_stride"]) == (6, 2, 7)
     built = pagedkv.AttentionParams(
         alibi_slopes=[1, 2],
         sink_logits=[3, 4],

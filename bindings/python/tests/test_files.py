@@ -23,13 +23,12 @@ def extend(cache: pagedkv.Cache, session: pagedkv.Session, tokens: list[int]) ->
     text = session.tokens().tolist() + tokens
     with cache.begin([session], [len(tokens)]) as batch:
         for layer in range(2):
-            batch.write(
-                layer,
-                *(
-                    scenarios.rows(text, len(tokens), kind, layer, 1, 16)
-                    for kind in (scenarios.K, scenarios.V)
-                ),
+            shape = layer, 1, 16
+            k, v = (
+                scenarios.rows(text, len(tokens), kind, *shape)
+                for kind in (scenarios.K, scenarios.V)
             )
+            batch.write(layer, k, v)
         batch.commit(tokens)
 
 
@@ -50,12 +49,8 @@ def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
         options: dict[str, Any] = {"fingerprint": b"model\0one", "key": bytes(range(32))}
         assert pagedkv.save(cache, [session, snapshot], path, **options) is None
         info = pagedkv.file_info(path, **options)
-        assert (info.sessions, info.tokens, info.authenticated, info.fingerprint) == (
-            2,
-            42,
-            1,
-            b"model\0one",
-        )
+        assert (info.sessions, info.tokens, info.authenticated) == (2, 42, 1)
+        assert info.fingerprint == b"model\0one"
         first, second = pagedkv.load(other, path, **options)
         same(first, session)
         assert second.length == 20
@@ -119,8 +114,7 @@ def test_pins_quotas_and_events() -> None:
         cache.prefix_set_quota(None, None)
         found = cache.prefix_events()
         assert [event.kind.name for event in found.events] == ["STORED", "STORED", "EXPELLED"]
-        assert [event.hash for event in found.events[:2]] == pagedkv.prefix_hash_blocks(
-            tokens, 16
-        ).tolist()
+        hashes = pagedkv.prefix_hash_blocks(tokens, 16).tolist()
+        assert [event.hash for event in found.events[:2]] == hashes
         assert (found.next, found.lost) == (3, 0)
         assert cache.prefix_events(found.next).events == []

@@ -178,9 +178,8 @@ def test_the_logger_gets_levels_and_text() -> None:
         struct = config.build()
         gc.collect()
         logger = _raw.Logger.from_address(struct.logger)
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(logger.log)(
-            logger.user, 2, b"one line"
-        )
+        hook = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+        hook(logger.log)(logger.user, 2, b"one line")
         assert lines == [(pagedkv.LogLevel.INFO, "one line")]
         cache.validate()
 
@@ -189,9 +188,7 @@ def test_reports(cache: pagedkv.Cache) -> None:
     assert cache.info().storage == pagedkv.Storage.PAGED
     assert isinstance(cache.info().isa, pagedkv.Isa)
     assert pagedkv.isa_supported(cache.info().isa)
-    assert not pagedkv.isa_supported(pagedkv.Isa.NEON) or not pagedkv.isa_supported(
-        pagedkv.Isa.SSE2
-    )
+    assert not all(map(pagedkv.isa_supported, ("neon", "sse2")))
     assert cache.pool_stats().blocks == cache.stats().blocks == 8
     assert "pagedkv" in cache.metrics()
     assert pagedkv.library_version() >= pagedkv.__version__
@@ -213,9 +210,8 @@ def test_sessions_in_full(cache: pagedkv.Cache) -> None:
         assert session.tokens().tolist() == [pagedkv.NO_TOKEN] * 4
         session.set_tokens(1, [7, 8])
         assert session.tokens(1, 2).tolist() == [7, 8]
-        k, v = session.read(
-            1, 1, 3, np.empty((3, 16), np.float16), np.empty((3, 1, 16), np.float32)
-        )
+        half, room = np.empty((3, 16), np.float16), np.empty((3, 1, 16), np.float32)
+        k, v = session.read(1, 1, 3, half, room)
         np.testing.assert_array_equal(v[:2, 0], rows[1:, 0] + 1)
         np.testing.assert_array_equal(k, np.concatenate([rows[1:, 0], rows[:1, 0]]))
         session.set_priority(-5)
@@ -241,9 +237,8 @@ def test_batches_in_full(cache: pagedkv.Cache) -> None:
             for layer in range(2):
                 batch.write(layer, rows, rows)
             mask = pagedkv.BitMask(np.array([[1], [2], [1], [3], [5]], np.uint64))
-            batch.attend(
-                0, np.zeros((5, 2, 16), np.float32), params=pagedkv.AttentionParams(mask=mask)
-            )
+            params = pagedkv.AttentionParams(mask=mask)
+            batch.attend(0, np.zeros((5, 2, 16), np.float32), params=params)
             batch.accept(1, [0, 2])
             batch.commit([1, 2, 3, 4, 5])
             assert fork.length == 22

@@ -26,12 +26,8 @@ def rows(seed: int, dim: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 K, V, Q = rows(0, KEY_DIM), rows(1, VALUE_DIM), rows(2, KEY_DIM)
-SHAPE: dict[str, Any] = {
-    "query_heads": HEADS,
-    "kv_heads": HEADS,
-    "key_dim": KEY_DIM,
-    "value_dim": VALUE_DIM,
-}
+SHAPE: dict[str, Any] = {"query_heads": HEADS, "kv_heads": HEADS, "key_dim": KEY_DIM}
+SHAPE["value_dim"] = VALUE_DIM
 
 
 def outputs(config: pagedkv.CacheConfig) -> list[Any]:
