@@ -46,17 +46,9 @@ from .errors import MisuseError, misuse
 from .generated.raw import PrefixEventKind, Status
 
 __all__ = [
-    "AllBlocksCleared",
-    "BlockRemoved",
-    "BlockStored",
-    "EventBatch",
-    "EventPublisher",
-    "EventSubscriber",
-    "FollowedCache",
-    "KVEvent",
-    "decode_batch",
-    "encode_batch",
-]
+    "AllBlocksCleared", "BlockRemoved", "BlockStored", "EventBatch", "EventPublisher",
+    "EventSubscriber", "FollowedCache", "KVEvent", "decode_batch", "encode_batch",
+]  # fmt: skip
 
 # pkv_prefix_event
 _EVENT = np.dtype(

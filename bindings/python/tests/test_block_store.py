@@ -8,8 +8,7 @@ import numpy as np
 
 from pagedkv import DirectoryStore
 from pagedkv._weights import digest
-from pagedkv.vllm.block_store import BlockStore, Bytes, block_of
-from pagedkv.vllm.names import block_names
+from pagedkv.vllm.block_store import BlockStore, Bytes, block_names, block_of
 
 SIZE = 5000
 

@@ -1,4 +1,6 @@
-"""Blocks of keys and values by name, in a directory or in Redis."""
+"""Blocks of keys and values by name, in a directory or in Redis. A name stands for everything that
+the keys and values follow from.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ import numpy.typing as npt
 from .._arrays import address
 from .._handle import Uncopied
 from .._python_store import CLOSE, Store
+from .._weights import digest
 from ..generated import raw as _raw
 from ..store import DirectoryStore, RedisStore
 
@@ -111,13 +114,26 @@ class BlockStore(Uncopied):
         return done
 
 
+def block_names(
+    root: bytes, tokens: Sequence[int], block_size: int, count: int, known: list[bytes]
+) -> list[bytes]:
+    """Of the first `count` blocks; `known` has some of the first of them, and gets the others. A
+    name stands for all tokens up to the end of its block.
+    """
+    while len(known) < count:
+        first = len(known) * block_size
+        ids = np.asarray(tokens[first : first + block_size], np.int64)
+        known.append(digest([known[-1] if known else root, ids.tobytes()]))
+    return known[:count]
+
+
 def block_of(memory: Bytes) -> Bytes:
     return memory[CHECK:]
 
 
 def _check(name: bytes, block: Bytes) -> Bytes:
-    digest = hashlib.blake2b(block_of(block).data, digest_size=CHECK, key=name).digest()
-    return np.frombuffer(digest, np.uint8)
+    found = hashlib.blake2b(block_of(block).data, digest_size=CHECK, key=name).digest()
+    return np.frombuffer(found, np.uint8)
 
 
 def _items(names: Sequence[bytes], blocks: Sequence[Bytes] | None = None) -> Any:

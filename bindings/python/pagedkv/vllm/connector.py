@@ -37,8 +37,7 @@ from .._weights import contents_digest, digest, weights_files
 from ..generated.raw import VERSION
 from ..store import DirectoryStore, RedisStore
 from . import BACKEND
-from .block_store import BlockStore, Bytes, block_of
-from .names import block_names
+from .block_store import BlockStore, Bytes, block_names, block_of
 
 logger = init_logger("vllm.pagedkv")
 
