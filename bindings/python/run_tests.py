@@ -27,15 +27,8 @@ def install(environment, requirements):
     if mark.exists() and mark.read_text() == wanted:
         return python
     venv.create(environment, clear=True, with_pip=True)
-    command = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-compile",  # Python compiles what it imports
-    ]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-compile"]  # Python compiles what it imports
     command += [word for file in requirements for word in ("-r", str(file))]
     if subprocess.run(command, check=False).returncode != 0:
         sys.exit(
@@ -52,16 +45,11 @@ def main():
     if checks:
         words.pop(0)
     environment, library = (pathlib.Path(word).resolve() for word in words[:2])
-    arguments = [word.replace("--gtest_output=xml:", "--junitxml=") for word in words[2:]]
-    results = [
-        pathlib.Path(argument.split("=", 1)[1]).resolve()
-        for argument in arguments
-        if argument.startswith("--junitxml=")
-    ]
-    arguments = [
-        f"--junitxml={results[0]}" if argument.startswith("--junitxml=") else argument
-        for argument in arguments
-    ]
+    arguments = []
+    for word in words[2:]:
+        option, _, path = word.replace("--gtest_output=xml:", "--junitxml=").partition("=")
+        results = option == "--junitxml"
+        arguments.append(f"{option}={pathlib.Path(path).resolve()}" if results else word)
     python = install(environment, [REQUIREMENTS, OF_CHECKS] if checks else [REQUIREMENTS])
     cache = f"cache_dir={environment / 'pytest'}"
     variables = os.environ | {

@@ -94,10 +94,8 @@ class Model:
         x = self.embedding[tokens].astype(np.float64)
         for layer, kind in enumerate(KINDS):
             normed = x / np.sqrt((x**2).mean(-1, keepdims=True))
-            q, k, v = (
-                (normed @ weights).reshape(-1, HEADS, DIM).astype(np.float32)
-                for weights in self.projections[layer]
-            )
+            rows = (normed @ weights for weights in self.projections[layer])
+            q, k, v = (each.reshape(-1, HEADS, DIM).astype(np.float32) for each in rows)
             if kind == "delta":
                 mixed = self.delta(layer, normed, q, k, v, memory)
             else:
@@ -151,15 +149,10 @@ class Engine:
                 draft_tokens=DRAFT,
             ),
         ]
-        self.cache = pagedkv.Cache(
-            pagedkv.CacheConfig(
-                groups=groups,
-                blocks=64,
-                block_size=BLOCK,
-                prefix=pagedkv.PrefixConfig(),
-                store=pagedkv.StoreConfig(pagedkv.DirectoryStore(store)),
-            )
-        )
+        kept = pagedkv.StoreConfig(pagedkv.DirectoryStore(store))
+        given: dict[str, Any] = {"prefix": pagedkv.PrefixConfig(), "store": kept}
+        config = pagedkv.CacheConfig(groups=groups, blocks=64, block_size=BLOCK, **given)
+        self.cache = pagedkv.Cache(config)
 
     def step(self, session: pagedkv.Session, tokens: list[int]) -> list[int]:
         with self.cache.begin([session], [len(tokens)]) as batch:
@@ -224,11 +217,8 @@ def main() -> None:
         other = list(b" But what of another one?")
         with session.fork() as second:
             text = prompt + expected + other
-            check(
-                "a fork with another text",
-                engine.generate(second, text, 20),
-                without_library(model, text, 20),
-            )
+            again, alone = engine.generate(second, text, 20), without_library(model, text, 20)
+            check("a fork with another text", again, alone)
 
         with engine.cache.open_session() as drafted:
             wrong = [byte if i % 7 else 0 for i, byte in enumerate(expected)]

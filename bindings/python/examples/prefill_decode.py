@@ -392,15 +392,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
+    weights = DATA / "tiny-shakespeare.bin"
     add("role", nargs="?", choices=["both", "prefill", "decode", "alone"], default="both")
     add("--listen", default="127.0.0.1:7079", help="address on which prefill listens")
     add("--connect", help="address of the prefill process")
-    add(
-        "--model",
-        type=pathlib.Path,
-        default=DATA / "tiny-shakespeare.bin",
-        help="llama2.c checkpoint",
-    )
+    add("--model", type=pathlib.Path, default=weights, help="llama2.c checkpoint")
     add("--random", metavar="LAYERS,DIM,CONTEXT", help="use random weights instead")
     add("--dtype", choices=["f32", "f16", "int8"], default="f32", help="stored type")
     add("--group", type=int, default=1, help="layers per frame; 0: all at the end")
@@ -410,12 +406,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--every", type=float, default=0.0, metavar="S", help="seconds between requests")
     add("--length", type=int, default=160, help="tokens of a prompt")
     add("--tokens", type=int, default=32, help="tokens to generate per request")
-    add(
-        "--timeout",
-        type=float,
-        default=60.0,
-        help="seconds of silence until decode continues alone",
-    )
+    add("--timeout", type=float, default=60.0, help="seconds until decode continues alone")
     add("--json", type=pathlib.Path, help="output file for timings and tokens")
     return parser.parse_args(arguments)
 

@@ -32,15 +32,9 @@ def load(folder: str | None) -> tuple[Any, Any]:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
         return model.eval(), transformers.AutoTokenizer.from_pretrained(folder, **options)
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=256,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        eos_token_id=None,
-    )
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "eos_token_id": None}
+    config = transformers.LlamaConfig(**layers, **sizes)
     return transformers.AutoModelForCausalLM.from_config(config).eval(), None
 
 
@@ -68,9 +62,7 @@ def report(question: str, request: Request) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Answers several questions at once.")
     parser.add_argument("--model", help="folder of a transformers model")
-    parser.add_argument(
-        "--max-tokens", type=int, default=60, help="most tokens of an answer (%(default)s)"
-    )
+    parser.add_argument("--max-tokens", type=int, default=60, help="per answer (%(default)s)")
     parser.add_argument("questions", nargs="*", default=QUESTIONS)
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()

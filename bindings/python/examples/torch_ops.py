@@ -81,15 +81,12 @@ def in_pages(
     caches = [paged.new_cache(count * blocks, BLOCK, KV_HEADS, DIM, dtype) for _ in range(LAYERS)]
     texts, new = [list(prompt) for prompt in prompts], [len(prompt) for prompt in prompts]
     for _ in range(n):
-        rows = [
-            (i, position)
-            for i, text in enumerate(texts)
-            for position in range(len(text) - new[i], len(text))
-        ]
+        ends = [len(text) for text in texts]
+        rows = [(i, at) for i, end in enumerate(ends) for at in range(end - new[i], end)]
         sequence, positions = torch.tensor(rows).T
         slots = tables[sequence, positions // BLOCK].long() * BLOCK + positions % BLOCK
         lengths = torch.tensor(new, dtype=torch.int32)
-        step = slots, tables, lengths, torch.tensor([len(text) for text in texts])
+        step = slots, tables, lengths, torch.tensor(ends)
         tokens = torch.tensor([texts[i][position] for i, position in rows])
         best = compiled(tokens, positions, caches, step)
         for text, last in zip(texts, (lengths.cumsum(0) - 1).tolist(), strict=True):

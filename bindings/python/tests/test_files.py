@@ -23,12 +23,9 @@ def extend(cache: pagedkv.Cache, session: pagedkv.Session, tokens: list[int]) ->
     text = session.tokens().tolist() + tokens
     with cache.begin([session], [len(tokens)]) as batch:
         for layer in range(2):
-            shape = layer, 1, 16
-            k, v = (
-                scenarios.rows(text, len(tokens), kind, *shape)
-                for kind in (scenarios.K, scenarios.V)
-            )
-            batch.write(layer, k, v)
+            kinds = scenarios.K, scenarios.V
+            rows = [scenarios.rows(text, len(tokens), kind, layer, 1, 16) for kind in kinds]
+            batch.write(layer, *rows)
         batch.commit(tokens)
 
 
