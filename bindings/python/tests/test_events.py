@@ -62,7 +62,7 @@ def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) ->
 def tell(
     cache: pagedkv.Cache, followed: FollowedCache, text: list[int], salt: bytes | None = None
 ) -> int:
-    """Tells of a text, computes it, and publishes what changed: how many events."""
+    """Adds a text, computes it, and publishes what changed. Returns how many events that were."""
     followed.add_text(text, salt)
     compute(cache, text, salt)
     return followed.poll()
