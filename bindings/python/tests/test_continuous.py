@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from model_table import tiny_model  # noqa: E402
-from test_transformers import FAMILIES, model_of  # noqa: E402
+from test_transformers import FAMILIES, answer, model_of  # noqa: E402
 from transformers.generation import ContinuousBatchingConfig  # noqa: E402
 
 from pagedkv.transformers import PagedCache, install_continuous  # noqa: E402
@@ -30,27 +30,23 @@ def prompts() -> list[list[int]]:
 
 
 def expected(model: Any, prompt: list[int], **options: Any) -> list[int]:
-    ids = torch.tensor([prompt])
-    mask = torch.ones_like(ids)
-    answer = model.generate(
-        ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False, **options
-    )
-    return list(answer[0, len(prompt) :].tolist())
+    return answer(model, prompt, NEW, **options)
 
 
 def batched(model: Any, given: list[list[int]], **options: Any) -> list[list[int]]:
     """The answers of generate_batch() with pages of few tokens and passes of few queries."""
-    config = ContinuousBatchingConfig(
-        **{"page_size": 8, "num_blocks": 200, "max_batch_tokens": 40, **options}
-    )
+    answers = outcomes(model, given, **{"num_blocks": 200, **options})
+    assert [one.error for one in answers] == [None] * len(given)
+    return [list(one.generated_tokens) for one in answers]
+
+
+def outcomes(model: Any, given: list[list[int]], **options: Any) -> list[Any]:
+    config = ContinuousBatchingConfig(**{"page_size": 8, "max_batch_tokens": 40, **options})
     generation = transformers.GenerationConfig(
         max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0
     )
-    answers = model.generate_batch(
-        given, generation_config=generation, continuous_batching_config=config
-    )
-    assert [one.error for one in answers.values()] == [None] * len(given)
-    return [list(one.generated_tokens) for one in answers.values()]
+    configs = {"generation_config": generation, "continuous_batching_config": config}
+    return list(model.generate_batch(given, **configs).values())
 
 
 @pytest.mark.parametrize("kind", ["jetmoe", "diffllama"])
@@ -135,9 +131,5 @@ def test_errors_say_what_is_wrong() -> None:
         expected(model, prompts()[3])
     odd = model_of("Llama", head_dim=24)
     install_continuous(odd)
-    generation = transformers.GenerationConfig(max_new_tokens=2, eos_token_id=-1)
-    config = ContinuousBatchingConfig(page_size=8, num_blocks=8, max_batch_tokens=40)
-    answers = odd.generate_batch(
-        [[1, 2, 3]], generation_config=generation, continuous_batching_config=config
-    )
-    assert all("key_dim is 24; a multiple of 16" in one.error for one in answers.values())
+    for one in outcomes(odd, [[1, 2, 3]], num_blocks=8):
+        assert "key_dim is 24; a multiple of 16" in one.error

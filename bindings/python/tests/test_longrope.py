@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 from helpers import MemoryStore  # noqa: E402
-from test_transformers import SHAPE  # noqa: E402
+from test_transformers import SHAPE, answer  # noqa: E402
 
 import pagedkv  # noqa: E402
 from pagedkv.serving import Engine  # noqa: E402
@@ -53,15 +53,6 @@ def prompts() -> list[list[int]]:
     return [torch.randint(2, 97, (length,)).tolist() for length in LENGTHS]
 
 
-def generated(model: Any, prompt: list[int]) -> list[int]:
-    ids = torch.tensor([prompt])
-    answer = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False
-    )
-    tokens: list[int] = answer[0, len(prompt) :].tolist()
-    return tokens
-
-
 @pytest.mark.parametrize("family", ["Phi3", "Phimoe"])
 @pytest.mark.parametrize("length", [SWITCH, MOST])
 def test_all_requests_are_rotated_alike(family: str, length: int) -> None:
@@ -69,29 +60,22 @@ def test_all_requests_are_rotated_alike(family: str, length: int) -> None:
     texts = [prompt for prompt in prompts() if len(prompt) + NEW <= length]
     # transformers rotates short texts by the long factors where both are those.
     same = model if length == SWITCH else model_of(family, always_long=True)
-    expected = [generated(model if len(text) > SWITCH else same, text) for text in texts]
-    before = generated(model, texts[0])
+    expected = [answer(model if len(text) > SWITCH else same, text, NEW) for text in texts]
+    before = answer(model, texts[0], NEW)
     with Engine(model, blocks=64, max_length=length, chunk=32) as engine:
         requests = [engine.add(text, max_new_tokens=NEW) for text in texts]
         engine.run()
         assert [request.answer for request in requests] == expected
         with pytest.raises(ValueError, match=f"both together at most {length}"):
             engine.add(texts[0], max_new_tokens=length)
-    assert generated(model, texts[0]) == before, "the model is as it was"
+    assert answer(model, texts[0], NEW) == before, "the model is as it was"
 
 
 @pytest.mark.parametrize("length", [30, 60, 70])
 def test_generate_computes_again_what_grows_over_the_switch(length: int) -> None:
     model, prompt = model_of("Phi3"), prompts()[3][:length]
-    ids = torch.tensor([prompt])
-    answer = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=NEW,
-        do_sample=False,
-        past_key_values=PagedCache(model, tokens=MOST),
-    )
-    assert answer[0, length:].tolist() == generated(model, prompt)
+    paged = answer(model, prompt, NEW, past_key_values=PagedCache(model, tokens=MOST))
+    assert paged == answer(model, prompt, NEW)
 
 
 def test_the_choice_is_asked_for() -> None:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.24")
 
 from model_table import SPECIAL, tiny_model  # noqa: E402
-from test_transformers import model_of  # noqa: E402
+from test_transformers import answer, model_of  # noqa: E402
 
 from pagedkv.serving import Engine  # noqa: E402
 from pagedkv.transformers import (  # noqa: E402
@@ -37,10 +37,8 @@ MODELS = {
 }
 
 
-def answer(model: Any, **options: Any) -> list[int]:
-    ids = torch.tensor([PROMPT])
-    made = model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=0, **options)
-    return list(made[0, len(PROMPT) :].tolist())
+def usual(model: Any, **options: Any) -> list[int]:
+    return answer(model, PROMPT, 6, pad_token_id=0, **options)
 
 
 def served(model: Any) -> list[int]:
@@ -51,7 +49,7 @@ def served(model: Any) -> list[int]:
 
 
 def with_paged_cache(model: Any) -> list[int]:
-    return answer(model, past_key_values=PagedCache(model))
+    return usual(model, past_key_values=PagedCache(model))
 
 
 @pytest.mark.parametrize("taker", [PagedCache, Engine, install, install_continuous])
@@ -70,12 +68,12 @@ def test_what_is_no_model_on_the_cpu(taker: Any) -> None:
 def test_a_model_is_refused_by_name(model_type: str) -> None:
     """And answers without pagedkv as before."""
     model = tiny_model(model_type)
-    expected = answer(model)
+    expected = usual(model)
     for host in (with_paged_cache, served):
         sentence = f"does not work with {MODELS[model_type]}.*. Use generate\\(\\) with "
         with pytest.raises(UnsupportedModelError, match=sentence):
             host(model)
-    assert answer(model) == expected
+    assert usual(model) == expected
 
 
 def test_loops_that_attend_to_new_tokens_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,10 +92,9 @@ def test_loops_that_attend_to_new_tokens_alone(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_models_that_cannot_be_packed(model_type: str, sentence: str) -> None:
     model = tiny_model(model_type)
-    expected = answer(model)
-    with pytest.raises(
-        UnsupportedModelError, match=f"pagedkv.serving does not work with {sentence}"
-    ):
+    expected = usual(model)
+    refusal = f"pagedkv.serving does not work with {sentence}"
+    with pytest.raises(UnsupportedModelError, match=refusal):
         served(model)
     assert with_paged_cache(model) == expected
 

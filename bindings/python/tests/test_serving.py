@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from test_transformers import FAMILIES, model_of  # noqa: E402
+from test_transformers import FAMILIES, answer, model_of  # noqa: E402
 
 import pagedkv  # noqa: E402
 from pagedkv.serving import Engine, Finish, Request, Sampling  # noqa: E402
@@ -31,10 +31,7 @@ def prompts() -> list[list[int]]:
 
 def generated(model: Any, new: int = NEW) -> list[list[int]]:
     """What generate() makes of each prompt alone."""
-    return [
-        model.generate(torch.tensor([prompt]), max_new_tokens=new, do_sample=False)[0].tolist()
-        for prompt in prompts()
-    ]
+    return [prompt + answer(model, prompt, new) for prompt in prompts()]
 
 
 def serve(engine: Engine, new: int = NEW, **options: Any) -> list[Request]:

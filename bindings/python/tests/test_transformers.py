@@ -90,6 +90,14 @@ def prompts() -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
+def answer(model: Any, prompt: list[int], new: int, **options: Any) -> list[int]:
+    """What generate() adds to a prompt."""
+    ids = torch.tensor([prompt])
+    options = {"attention_mask": torch.ones_like(ids), "do_sample": False, **options}
+    made = model.generate(ids, max_new_tokens=new, **options)
+    return list(made[0, len(prompt) :].tolist())
+
+
 def generate(model: Any, cache: PagedCache | None = None, **options: Any) -> Any:
     options = {"max_new_tokens": 24, "do_sample": False, **prompts(), **options}
     return model.generate(past_key_values=cache, **options)
