@@ -104,7 +104,7 @@ def test_what_is_no_full_block_is_not_dropped(batch: pagedkv.Batch) -> None:
     batch.abort()
     for blocks, group, message in (
         ([12], 0, "block 12; the session has 12"),
-        ([1, 1], 0, "must rise"),
+        ([1, 1], 0, "ascending order"),
         ([1], 1, ""),
         ([-1], 0, ""),
         ([2**32], 0, ""),
