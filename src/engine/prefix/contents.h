@@ -76,4 +76,9 @@ struct Contents {
   void record_range(Node& node, uint32_t from, uint64_t end, pkv_prefix_event_kind lost) noexcept;
 };
 
+// Checks the equations that hold in every prefix index between calls, and adds the references that
+// the index holds by group and block id. Throws INTERNAL with the first that does not hold.
+void validate(const Contents& contents, uint64_t pinned_blocks,
+              std::span<std::vector<uint64_t>> references);
+
 }  // namespace pkv::prefix

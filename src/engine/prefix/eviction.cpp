@@ -101,7 +101,7 @@ uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
   if (space.quota == 0) return wanted;
   const SharedCount& cached = space.figures.cached;
   while (cached + wanted > space.quota) {
-    Node* const victim = space.own.first();
+    Node* const victim = space.own.victim();
     if (victim == nullptr) break;
     evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EXPELLED);
   }

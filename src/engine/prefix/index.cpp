@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/prefix/validate.h"
-
 namespace pkv::prefix {
 
 namespace {

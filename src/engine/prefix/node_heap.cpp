@@ -4,6 +4,15 @@
 
 namespace pkv::prefix {
 
+bool used_longer_ago(const Node& a, const Node& b) {
+  return a.retention != b.retention ? a.retention < b.retention : a.last_use < b.last_use;
+}
+
+bool matched_less_often(const Node& a, const Node& b) {
+  if (a.retention == b.retention && a.matches != b.matches) return a.matches < b.matches;
+  return used_longer_ago(a, b);
+}
+
 void NodeHeap::put(Node* node, size_t place) noexcept {
   nodes_[place] = node;
   node->*place_ = static_cast<uint32_t>(place);

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "engine/prefix/ordered_policy.h"
-
 namespace pkv::prefix {
 
 BlockHash hash_before(const Node& node) noexcept {

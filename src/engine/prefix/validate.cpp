@@ -1,8 +1,8 @@
-#include "engine/prefix/validate.h"
-
+// Checks the equations of a prefix index.
 #include <algorithm>
 
 #include "base/status.h"
+#include "engine/prefix/contents.h"
 
 namespace pkv::prefix {
 
