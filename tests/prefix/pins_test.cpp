@@ -27,7 +27,7 @@ class PinCounters : public testing::Test {
     Node& node = contents_.tree.add_child(space_.root, {text_, {&block, 1}, {&hash, 1}, {}});
     claims_.reserve_node(space_);
     contents_.count_node(space_);
-    contents_.add_block(0, block, node, 0, false);
+    contents_.blocks.add(0, block, node, 0, false);
     node.users = 1;
     claims_.detach(node, false);
   }

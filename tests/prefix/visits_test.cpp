@@ -2,7 +2,7 @@
 // The sources of the index are compiled so that each basic block calls a function that counts, and
 // so every turn of every loop is seen. The counts are the same on each run and on each machine.
 //
-// Loose blocks (full_blocks.h) are not among what others have here: statistics look at each.
+// Shared blocks (cached_blocks.h) are not among what others have here: statistics look at each.
 #include <fstream>
 #include <regex>
 #include <set>

@@ -20,14 +20,14 @@ void Claims::detach(Node& node, bool used) noexcept {
 // The first claim on a node begins.
 void Claims::claim(Node& node) noexcept {
   contents_.remove_candidate(node);
-  contents_.spaces.count(space_of(node), &Figures::evictable, uint64_t{node.loose} - node.size);
-  contents_.full.claim(node);
+  contents_.spaces.count(space_of(node), &Figures::evictable, uint64_t{node.shared} - node.size);
+  contents_.blocks.begin_use(node);
 }
 
 // The last claim on a node ended.
 void Claims::unclaim(Node& node) noexcept {
-  contents_.full.unclaim(node);
-  contents_.spaces.count(space_of(node), &Figures::evictable, node.size - node.loose);
+  contents_.blocks.end_use(node);
+  contents_.spaces.count(space_of(node), &Figures::evictable, node.size - node.shared);
   if (node.is_candidate()) contents_.add_candidate(node);
 }
 
@@ -62,8 +62,7 @@ void Claims::shorten(Claim& claim, uint32_t blocks) noexcept {
 }
 
 void Claims::review(size_t group) noexcept {
-  if (contents_.windows.has(group)) return contents_.windows.review(group);
-  contents_.full.review(group, [&](const Node& node) {
+  contents_.blocks.review(group, [&](const Node& node) {
     contents_.spaces.count(space_of(node), &Figures::evictable, 1);
   });
 }
@@ -74,7 +73,7 @@ void Claims::review() noexcept {
 
 void Claims::review_figures() noexcept {
   for (size_t g = 0; g < contents_.groups.size(); g++)
-    if (contents_.full.has(g)) review(g);
+    if (!contents_.blocks.sparse(g)) review(g);
 }
 
 void Claims::reserve_node(Space& space) {
@@ -88,8 +87,7 @@ Node& Claims::split(Node& node, uint32_t inside) {
   Node& upper = contents_.tree.split(node, inside);
   contents_.removals++;
   contents_.count_node(space_of(upper));
-  contents_.full.split(upper);
-  contents_.windows.split(upper);
+  contents_.blocks.split(upper);
   return upper;
 }
 

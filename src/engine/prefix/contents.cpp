@@ -30,8 +30,7 @@ Contents::Contents(const pkv_prefix_config& config, uint32_t block_size,
       hasher(os::random_number(), config.events > 0),
       spaces(tree, hasher, config.salt_blocks, memory),
       events(config.events, memory),
-      full(groups, memory),
-      windows(groups, memory) {}
+      blocks(groups, memory) {}
 
 void Contents::add_candidate(Node& node) noexcept {
   policy->add(node);
@@ -43,33 +42,24 @@ void Contents::remove_candidate(Node& node) noexcept {
   if (node.parent != nullptr) space_of(node).own.remove(node);
 }
 
-void Contents::add_block(size_t group, memory::Block block, Node& node, uint32_t position,
-                         bool passing) noexcept {
-  if (windows.has(group))
-    windows.add(group, block, node, position, passing);
-  else
-    full.add(group, block, node, position);
-}
-
-void Contents::release(size_t group, std::span<const memory::Block> blocks) noexcept {
+void Contents::release(size_t group, std::span<const memory::Block> released) noexcept {
   removals++;
-  images.lose(group, blocks);
-  for (const memory::Block block : blocks)
-    windows.has(group) ? windows.remove(group, block) : full.remove(group, block);
-  groups[group]->pool.release_held(blocks.size(), blocks.data());
+  images.lose(group, released);
+  for (const memory::Block block : released) blocks.remove(group, block);
+  groups[group]->pool.release_held(released.size(), released.data());
 }
 
 void Contents::find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept {
   std::fill(ends.begin(), ends.end(), uint8_t{1});
   for (size_t g = 0; g < groups.size(); g++) {
-    if (!windows.has(g)) continue;
+    if (!blocks.sparse(g)) continue;
     const Node* each = &node;
     const auto present = [&](uint64_t position) {
       if (position >= each->end()) each = &node;
       while (position < each->start) each = each->parent;
       return each->blocks_at(position)[g] != memory::no_block;
     };
-    memory::UsableEnds usable(windows.coverage(g), uint64_t{node.start} + from, present);
+    memory::UsableEnds usable(blocks.coverage(g), uint64_t{node.start} + from, present);
     for (uint8_t& end : ends) {
       const size_t inside = from + static_cast<size_t>(&end - ends.data());
       if (!usable.next(present(node.start + inside))) end = 0;
@@ -87,8 +77,8 @@ void Contents::record_changes(Node& node, uint32_t from, uint32_t last,
   if (!events.kept()) return;
   uint64_t to = uint64_t{last} + 1;
   for (size_t g = 0; g < groups.size(); g++) {
-    if (!windows.has(g)) continue;
-    const memory::Coverage coverage = windows.coverage(g);
+    if (!blocks.sparse(g)) continue;
+    const memory::Coverage coverage = blocks.coverage(g);
     to = std::max(to, last + coverage.window);
     if (node.start + from < coverage.sinks) to = ~uint64_t{0};  // whatever follows needs it
   }

@@ -6,12 +6,11 @@
 #include <pagedkv/prefix.h>
 
 #include "engine/memory/group.h"
+#include "engine/prefix/cached_blocks.h"
 #include "engine/prefix/events.h"
-#include "engine/prefix/full_blocks.h"
 #include "engine/prefix/image.h"
 #include "engine/prefix/policy.h"
 #include "engine/prefix/spaces.h"
-#include "engine/prefix/window_blocks.h"
 
 namespace pkv::prefix {
 
@@ -27,25 +26,8 @@ struct Contents {
   void remove_candidate(Node& node) noexcept;
   // Counts a node that was added to a space.
   void count_node(Space& space) noexcept { nodes++, space.nodes++; }
-  // Records that the index took a reference to a block for a position of a node. passing: the block
-  // came by itself, as blocks do while a text is generated.
-  void add_block(size_t group, memory::Block block, Node& node, uint32_t position,
-                 bool passing) noexcept;
   // Drops the index's references to blocks of a group.
-  void release(size_t group, std::span<const memory::Block> blocks) noexcept;
-  // Returns how many blocks of a group can be evicted.
-  uint64_t evictable_blocks(size_t group) const {
-    return windows.has(group) ? windows.evictable(group) : full.evictable(group);
-  }
-  // Returns true if the index has a block.
-  bool has(size_t group, memory::Block block) const {
-    return windows.has(group) ? windows.contains(group, block)
-                              : full.owner(group, block) != nullptr;
-  }
-  // Returns true if the index has a block and releases its reference when the block is needed.
-  bool gives_up(size_t group, memory::Block block) const {
-    return windows.has(group) ? windows.gives_up(group, block) : full.gives_up(group, block);
-  }
+  void release(size_t group, std::span<const memory::Block> released) noexcept;
   // Sets ends[i] to 1 if a match can end after block number `from` + i of a node, because every
   // group has the blocks it needs there, and to 0 otherwise.
   void find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept;
@@ -68,8 +50,7 @@ struct Contents {
   uint64_t clock = 0;  // blocks that claims released so far
   // How often a node was split or blocks were removed; an earlier match may then be outdated.
   uint64_t removals = 0;
-  FullBlocks full;
-  WindowBlocks windows;
+  CachedBlocks blocks;
 
  private:
   void record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept;

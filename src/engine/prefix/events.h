@@ -4,6 +4,7 @@
 
 #include <pagedkv/prefix.h>
 
+#include <algorithm>
 #include <memory_resource>
 #include <span>
 #include <vector>
@@ -22,7 +23,15 @@ class EventLog {
   }
   // Copies events from number `next` on, as many as exist and fit, and returns how many. Sets next
   // to the number after them, and lost to how many events from `next` on had been overwritten.
-  size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept;
+  size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept {
+    const uint64_t oldest = next_ - std::min<uint64_t>(next_, ring_.size());
+    lost = next < oldest ? oldest - next : 0;
+    const uint64_t from = std::min(next + lost, next_);
+    const size_t count = static_cast<size_t>(std::min<uint64_t>(next_ - from, out.size()));
+    for (size_t i = 0; i < count; i++) out[i] = ring_[(from + i) % ring_.size()];
+    next = from + count;
+    return count;
+  }
 
  private:
   std::pmr::vector<pkv_prefix_event> ring_;

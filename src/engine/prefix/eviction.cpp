@@ -24,16 +24,16 @@ SharedCount Figures::* count_of(pkv_prefix_event_kind why) {
 bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
   const memory::Pool& pool = contents_.groups[group]->pool;
   const auto enough = [&] {
-    return pool.free_count() + contents_.evictable_blocks(group) >= blocks;
+    return pool.free_count() + contents_.blocks.evictable(group) >= blocks;
   };
   // Blocks that left the windows of sessions go before anything else, so they must be known.
-  if (contents_.windows.has(group) || !enough()) claims_.review(group);
+  if (contents_.blocks.sparse(group) || !enough()) claims_.review(group);
   if (!enough()) return false;
   while (pool.free_count() < blocks) {
-    if (evict_window_block(group, WindowBlocks::inner)) continue;
+    if (evict_window_block(group, CachedBlocks::inner)) continue;
     if (Node* const victim = contents_.policy->victim())
       evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
-    else if (!evict_window_block(group, WindowBlocks::edge))
+    else if (!evict_window_block(group, CachedBlocks::edge))
       return false;
   }
   return true;
@@ -54,12 +54,12 @@ bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted)
 
 void Eviction::free_evictable(memory::PageForecast& forecast) {
   claims_.review();
-  contents_.windows.for_each_evictable(
-      [&](size_t group, uint32_t id) { forecast.free(group, id); });
+  contents_.blocks.for_each_evictable([&](size_t group, uint32_t id) { forecast.free(group, id); });
   contents_.tree.for_each_node([&](const Node& node) {
     if (node.users > 0) return;
     node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
-      if (!contents_.windows.has(group) && !contents_.full.loose(group, block))
+      if (!contents_.blocks.sparse(group) &&
+          contents_.blocks.list_of(group, block) != CachedBlocks::shared)
         forecast.free(group, memory::block_id(block));
     });
   });
@@ -68,13 +68,13 @@ void Eviction::free_evictable(memory::PageForecast& forecast) {
 // Evicts what goes next, whichever groups it is of: so much at once that the search for pages that
 // became free costs little beside it. Returns false if nothing is left.
 bool Eviction::evict_some() noexcept {
-  if (evict_window_blocks(WindowBlocks::inner)) return true;
+  if (evict_window_blocks(CachedBlocks::inner)) return true;
   if (Node* const victim = contents_.policy->victim())
     return evict(*victim, victim->size, PKV_PREFIX_EVICTED), true;
-  return evict_window_blocks(WindowBlocks::edge);
+  return evict_window_blocks(CachedBlocks::edge);
 }
 
-bool Eviction::evict_window_blocks(WindowBlocks::List list) noexcept {
+bool Eviction::evict_window_blocks(CachedBlocks::List list) noexcept {
   bool evicted = false;
   for (size_t g = 0; g < contents_.groups.size(); g++)
     for (uint32_t tokens = 0; tokens < tokens_per_choice; tokens += contents_.block_size()) {
@@ -85,8 +85,8 @@ bool Eviction::evict_window_blocks(WindowBlocks::List list) noexcept {
 }
 
 // Takes the block of a window group that goes next. Its position stays cached in other groups.
-bool Eviction::evict_window_block(size_t group, WindowBlocks::List list) noexcept {
-  const auto place = contents_.windows.first(group, list);
+bool Eviction::evict_window_block(size_t group, CachedBlocks::List list) noexcept {
+  const auto place = contents_.blocks.first(group, list);
   if (!place) return false;
   Node& node = *place->node;
   const uint32_t inside = place->position - node.start;
@@ -166,9 +166,9 @@ void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind wh
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
   contents_.record_removed(why, node, node.size - count);
   Space& space = space_of(node);
-  const uint32_t loose = node.loose;
+  const uint32_t shared = node.shared;
   release_last(node, count);
-  const uint32_t evictable = count - (loose - node.loose);
+  const uint32_t evictable = count - (shared - node.shared);
   contents_.spaces.count(space, count_of(why), count);
   contents_.spaces.count(space, &Figures::cached, uint64_t{0} - count);
   contents_.spaces.count(space, &Figures::evictable, uint64_t{0} - evictable);

@@ -34,8 +34,8 @@ class Eviction {
 
  private:
   bool evict_some() noexcept;
-  bool evict_window_blocks(WindowBlocks::List list) noexcept;
-  bool evict_window_block(size_t group, WindowBlocks::List list) noexcept;
+  bool evict_window_blocks(CachedBlocks::List list) noexcept;
+  bool evict_window_block(size_t group, CachedBlocks::List list) noexcept;
   void evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept;
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;

@@ -147,7 +147,7 @@ std::vector<std::vector<bool>> Index::gives_up(std::span<const memory::Sequence>
   for (size_t g = 0; g < sequences.size(); g++) {
     std::vector<bool>& given_up = result.emplace_back();
     for (const memory::Block block : sequences[g].blocks())
-      given_up.push_back(memory::is_block(block) && contents_.gives_up(g, block));
+      given_up.push_back(memory::is_block(block) && contents_.blocks.gives_up(g, block));
   }
   return result;
 }
@@ -172,7 +172,7 @@ void Index::free_evictable(memory::PageForecast& forecast) {
 uint64_t Index::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
   claims_.review(group);
-  return contents_.evictable_blocks(group);
+  return contents_.blocks.evictable(group);
 }
 
 uint32_t Index::pin(std::string_view salt, Tokens text) {
@@ -240,7 +240,7 @@ std::unique_ptr<Image> Index::freeze() {
       part.blocks.reserve(node->blocks.size());
       node->for_each_block([&](uint32_t position, size_t g, memory::Block block) {
         const bool inner =
-            contents_.windows.has(g) && contents_.windows.is_inner(g, *node, position);
+            contents_.blocks.sparse(g) && contents_.blocks.is_inner(g, *node, position);
         part.blocks.push_back(inner ? memory::no_block : block);
       });
       for (const Node* child : node->children) rest.emplace_back(child, image->parts.size() - 1);

@@ -13,7 +13,7 @@ Finding Matcher::find(const Space& space, Tokens text) const {
   Finding found{match, contents_.removals, 0, window_paths(*match.node)};
   found.depth = usable_beginning(found.paths, match.whole);
   for (size_t g = 0; g < found.paths.size(); g++) {
-    if (!contents_.windows.has(g)) read_path(*match.node, g, found.paths[g]);
+    if (!contents_.blocks.sparse(g)) read_path(*match.node, g, found.paths[g]);
     found.paths[g].resize(found.depth);
     hide_before_window(found.paths[g], g);
   }
@@ -27,9 +27,9 @@ void Matcher::claim(const Finding& found, Claim& claim, Tail* tail) {
   Node& end = claims_.end_after(found.match, found.depth);
   retain_paths(found, true);
   for (size_t g = 0; g < found.paths.size(); g++) {
-    if (!contents_.windows.has(g)) continue;
+    if (!contents_.blocks.sparse(g)) continue;
     for (const memory::Block block : found.paths[g])
-      if (block != memory::no_block) contents_.windows.hold(g, block);
+      if (block != memory::no_block) contents_.blocks.share(g, block);
   }
   claims_.move(claim, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent)
@@ -55,7 +55,7 @@ uint32_t Matcher::usable(const Tree::Match& found) const {
 Matcher::Paths Matcher::window_paths(const Node& end) const {
   Paths paths(contents_.groups.size(), &memory_);
   for (size_t g = 0; g < paths.size(); g++)
-    if (contents_.windows.has(g)) read_path(end, g, paths[g]);
+    if (contents_.blocks.sparse(g)) read_path(end, g, paths[g]);
   return paths;
 }
 
@@ -81,7 +81,7 @@ void Matcher::hide_before_window(Path& path, size_t group) const {
 // Retains the blocks of window groups, or of all others.
 void Matcher::retain_paths(const Finding& found, bool of_windows) const {
   for (size_t g = 0; g < found.paths.size(); g++) {
-    if (contents_.windows.has(g) != of_windows) continue;
+    if (contents_.blocks.sparse(g) != of_windows) continue;
     memory::Pool& pool = contents_.groups[g]->pool;
     size_t failed;
     if (pool.retain_table(found.paths[g], &failed) == PKV_OK) continue;
@@ -94,7 +94,7 @@ void Matcher::retain_paths(const Finding& found, bool of_windows) const {
 // Takes back what retain_paths() did in the first `groups` groups.
 void Matcher::release_paths(const Finding& found, bool of_windows, size_t groups) const noexcept {
   for (size_t g = 0; g < groups; g++)
-    if (contents_.windows.has(g) == of_windows)
+    if (contents_.blocks.sparse(g) == of_windows)
       contents_.groups[g]->pool.release_table(found.paths[g]);
 }
 
@@ -119,8 +119,7 @@ void Matcher::retain(Tail& tail) noexcept {
     tail = {};
     return;
   }
-  for (size_t g = 0; g < tail.blocks.size(); g++)
-    if (contents_.windows.has(g)) contents_.windows.hold(g, tail.blocks[g]);
+  for (size_t g = 0; g < tail.blocks.size(); g++) contents_.blocks.share(g, tail.blocks[g]);
   if (tail.node != nullptr) claims_.attach(*tail.node);
 }
 

@@ -31,7 +31,7 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
   end.pins++;
   for (Node* node = &end; node != nullptr; node = node->parent) {
     node->pinned++;
-    contents_.windows.pin(*node);
+    contents_.blocks.pin(*node);
   }
   blocks_ += more;
   contents_.spaces.count(*space, &Figures::pinned, more);

@@ -38,10 +38,10 @@ void Publisher::take_over(Claim& claim, Node& end, std::span<memory::Sequence> s
         if (cached[g] == memory::no_block) {  // a window group had let it go
           if (!retain(g, own)) continue;
           cached[g] = own;
-          contents_.add_block(g, own, *node, node->start + i, false);
+          contents_.blocks.add(g, own, *node, node->start + i, false);
           filled = true;
         } else if (pool.retain(cached[g]) == PKV_OK) {
-          if (contents_.windows.has(g)) contents_.windows.hold(g, cached[g]);
+          contents_.blocks.share(g, cached[g]);
           sequences[g].replace(node->start + i, cached[g]);
         }
       }
@@ -107,8 +107,8 @@ void Publisher::store_run(Claim& claim, Tree::Run run, std::span<memory::Sequenc
   for (uint32_t position = from; position < stored.end(); position++)
     for (size_t g = 0; g < groups; g++)
       if (const memory::Block block = stored.blocks_at(position)[g]; block != memory::no_block)
-        contents_.add_block(g, block, stored, position, run.hashes.size() == 1);
-  contents_.windows.extended(stored, from);
+        contents_.blocks.add(g, block, stored, position, run.hashes.size() == 1);
+  contents_.blocks.extended(stored, from);
   contents_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVICTED);
 }
 
@@ -129,7 +129,8 @@ void Publisher::retain_run(Claim& claim, std::span<memory::Sequence> sequences) 
 // sessions can share blocks whose token ids are unknown, and then set different ids. Returns false
 // in that case, and if the block has too many references.
 bool Publisher::retain(size_t group, memory::Block block) noexcept {
-  return !contents_.has(group, block) && contents_.groups[group]->pool.retain(block) == PKV_OK;
+  return !contents_.blocks.has(group, block) &&
+         contents_.groups[group]->pool.retain(block) == PKV_OK;
 }
 
 }  // namespace pkv::prefix

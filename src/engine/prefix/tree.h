@@ -65,7 +65,7 @@ struct Node {
   uint32_t users = 0;
   uint32_t pins = 0;      // uses by pins that end here
   uint32_t pinned = 0;    // by pins that end here or below
-  uint32_t loose = 0;     // positions with loose blocks: see full_blocks.h
+  uint32_t shared = 0;    // positions with shared blocks, if unused: see cached_blocks.h
   void* owner = nullptr;  // the Space, the same for all nodes below a root
 
   // For the eviction policy: the history of its blocks.

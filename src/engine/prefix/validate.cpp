@@ -53,39 +53,37 @@ void check_contents(const Contents& contents, const Node& node) {
     fail(PKV_INTERNAL, "index: hashes do not follow from the tokens at block %u", node.start);
 }
 
-void check_full_block(const Contents& contents, const Node& node, size_t group, memory::Block block,
-                      uint32_t references) {
+void check_block(const Contents& contents, const Node& node, size_t group, uint32_t position,
+                 memory::Block block, uint32_t references) {
+  const auto [owner, place] = contents.blocks.place_of(group, block);
+  const CachedBlocks::List list = contents.blocks.list_of(group, block);
   const uint32_t id = memory::block_id(block);
-  if (contents.full.owner(group, block) != &node)
-    fail(PKV_INTERNAL, "index: block %u is not known to be of its node", id);
-  const bool loose = contents.full.loose(group, block);
-  if (loose != (node.users == 0 && references != 1))
-    fail(PKV_INTERNAL, "index: block %u has %u references and its node %u users; it counts as %s",
-         id, references, node.users, loose ? "loose" : "not loose");
-}
-
-void check_window_block(const Contents& contents, const Node& node, size_t group, uint32_t position,
-                        uint32_t references) {
-  const WindowBlocks::List list = contents.windows.list_of(group, node, position);
-  if (list == WindowBlocks::none)
-    fail(PKV_INTERNAL, "index: the block of a window at position %u is in no list of its place",
+  if (owner != &node || place != position)
+    fail(PKV_INTERNAL, "index: block %u is not known to be of its node at position %u", id,
          position);
-  if (list != WindowBlocks::held && references != 1)
+  if (!contents.blocks.sparse(group)) {
+    if ((list == CachedBlocks::shared) != (node.users == 0 && references != 1))
+      fail(PKV_INTERNAL, "index: block %u has %u references and its node %u users; it counts as %s",
+           id, references, node.users, list == CachedBlocks::shared ? "shared" : "not shared");
+  } else if (list == CachedBlocks::none) {
+    fail(PKV_INTERNAL, "index: the block of a window at position %u is in no list", position);
+  } else if (list != CachedBlocks::shared && references != 1) {
     fail(PKV_INTERNAL,
          "index: the block of a window at position %u is evictable, but has %u references",
          position, references);
+  }
 }
 
 // Returns true if a step must be able to take a block: only the index references it, and no pin
 // keeps it. The claims on its node do not matter.
 bool is_spare(const Contents& contents, const Node& node, size_t group, uint32_t position,
-              uint32_t references) {
+              memory::Block block, uint32_t references) {
   if (references != 1) return false;
   if (node.pinned == 0) return true;
   // A pin keeps the ends of nodes of window groups, as they were when the text was pinned.
-  return contents.windows.has(group) &&
-         (contents.windows.is_inner(group, node, position) ||
-          contents.windows.list_of(group, node, position) != WindowBlocks::held);
+  return contents.blocks.sparse(group) &&
+         (contents.blocks.is_inner(group, node, position) ||
+          contents.blocks.list_of(group, block) != CachedBlocks::shared);
 }
 
 void check_blocks(const Contents& contents, const Node& node,
@@ -97,26 +95,20 @@ void check_blocks(const Contents& contents, const Node& node,
     if (state.generation != memory::block_generation(block) ||
         state.filled != contents.block_size())
       fail(PKV_INTERNAL, "index: block %u is of another life or not full", id);
-    if (contents.windows.has(g))
-      check_window_block(contents, node, g, position, state.references);
-    else
-      check_full_block(contents, node, g, block, state.references);
+    check_block(contents, node, g, position, block, state.references);
     references[g][id]++;
-    counts.spare_by_group[g] += is_spare(contents, node, g, position, state.references);
+    counts.spare_by_group[g] += is_spare(contents, node, g, position, block, state.references);
   });
 }
 
-// Returns how many positions of a node have a loose block.
-uint32_t count_loose(const Contents& contents, const Node& node) {
-  uint32_t count = 0;
-  for (uint32_t position = node.start; position < node.end(); position++) {
-    bool loose = false;
-    for (size_t g = 0; g < contents.groups.size(); g++)
-      loose = loose ||
-              (!contents.windows.has(g) && contents.full.loose(g, node.blocks_at(position)[g]));
-    count += loose;
-  }
-  return count;
+// Returns how many positions of a node have a shared block of a full group.
+uint32_t count_shared(const Contents& contents, const Node& node) {
+  std::vector<uint8_t> shared(node.size);
+  node.for_each_block([&](uint32_t position, size_t g, memory::Block block) {
+    if (!contents.blocks.sparse(g) && contents.blocks.list_of(g, block) == CachedBlocks::shared)
+      shared[position - node.start] = 1;
+  });
+  return static_cast<uint32_t>(std::count(shared.begin(), shared.end(), 1));
 }
 
 void check_announced(const Contents& contents, const Node& node) {
@@ -146,9 +138,9 @@ Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> re
     counts.candidates += node.place != Node::no_place;
     counts.cached += node.size;
     counts.pinned += node.pinned > 0 ? node.size : 0;
-    const uint32_t loose = count_loose(contents, node);
-    check_equal("positions with loose blocks of a node", loose, node.loose);
-    counts.evictable += node.users == 0 ? node.size - loose : 0;
+    check_equal("positions with shared blocks of a node", count_shared(contents, node),
+                node.shared);
+    counts.evictable += node.users == 0 ? node.size - node.shared : 0;
   }
   return counts;
 }
@@ -175,7 +167,7 @@ void validate(const Contents& contents, uint64_t pinned_blocks,
   check_equal("pinned blocks of all salts", all.pinned, pinned_blocks);
   for (size_t g = 0; g < contents.groups.size(); g++)
     check_equal("blocks of a group to which nobody but the index refers", counts.spare_by_group[g],
-                contents.evictable_blocks(g));
+                contents.blocks.evictable(g));
 }
 
 }  // namespace pkv::prefix

@@ -1,0 +1,155 @@
+#include "engine/prefix/cached_blocks.h"
+
+#include <algorithm>
+
+namespace pkv::prefix {
+
+CachedBlocks::CachedBlocks(std::span<const std::unique_ptr<memory::Group>> groups,
+                           std::pmr::memory_resource& memory)
+    : groups_(groups) {
+  for (size_t g = 0; g < groups.size(); g++) {
+    auto& slots = blocks_.emplace_back(Blocks{std::pmr::vector<Slot>(&memory)}).slots;
+    slots.resize(size_t{groups[g]->pool.blocks()} + none);
+    for (const List list : {shared, inner, edge})
+      slots[head(g, list)].before = slots[head(g, list)].after = head(g, list);
+  }
+}
+
+void CachedBlocks::move(size_t group, uint32_t id, List list) noexcept {
+  auto& [slots, evictable] = blocks_[group];
+  // Blocks of full groups that are in no list are counted with their nodes.
+  const auto can_go = [&](List in) {
+    return sparse(group) ? in == inner || in == edge : in == none;
+  };
+  Slot& slot = slots[id];
+  evictable += can_go(list);
+  evictable -= can_go(slot.list);
+  if (slot.list != none) {
+    slots[slot.before].after = slot.after;
+    slots[slot.after].before = slot.before;
+  }
+  slot.list = list;
+  if (list == none) return;
+  const bool first = list == inner && slot.passing && groups_[group]->has_states();
+  slot.after = first ? slots[head(group, list)].after : head(group, list);
+  slot.before = slots[slot.after].before;
+  slots[slot.before].after = slots[slot.after].before = id;
+}
+
+void CachedBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position,
+                       bool passing) noexcept {
+  Slot& slot = blocks_[group].slots[memory::block_id(block)];
+  slot.node = &node;
+  slot.position = position;
+  slot.passing = passing;
+  share(group, block);
+}
+
+void CachedBlocks::remove(size_t group, memory::Block block) noexcept {
+  const uint32_t id = memory::block_id(block);
+  if (sparse(group)) {
+    move(group, id, none);
+  } else {
+    if (list_of(group, block) == shared) unshare(group, id);
+    blocks_[group].evictable--;
+  }
+  blocks_[group].slots[id].node = nullptr;
+}
+
+void CachedBlocks::begin_use(Node& node) noexcept {
+  for (size_t g = 0; g < groups_.size(); g++)
+    if (!sparse(g)) blocks_[g].evictable -= node.size;
+  if (node.shared == 0) return;
+  node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+    if (!sparse(group) && list_of(group, block) == shared) unshare(group, memory::block_id(block));
+  });
+}
+
+void CachedBlocks::end_use(Node& node) noexcept {
+  node.for_each_block([&](uint32_t position, size_t group, memory::Block block) {
+    if (sparse(group)) return;
+    const uint32_t id = memory::block_id(block);
+    blocks_[group].evictable++;
+    if (groups_[group]->pool.references(id) == 1) return;
+    node.shared += !has_shared(node, position);
+    move(group, id, shared);
+  });
+}
+
+bool CachedBlocks::has_shared(const Node& node, uint32_t position) const noexcept {
+  const std::span<const memory::Block> blocks = node.blocks_at(position);
+  for (size_t g = 0; g < blocks.size(); g++)
+    if (!sparse(g) && list_of(g, blocks[g]) == shared) return true;
+  return false;
+}
+
+bool CachedBlocks::unshare(size_t group, uint32_t id) noexcept {
+  const Slot& slot = blocks_[group].slots[id];
+  move(group, id, none);
+  const bool none_left = !has_shared(*slot.node, slot.position);
+  slot.node->shared -= none_left;
+  return none_left;
+}
+
+template <class Visit>
+void CachedBlocks::for_each_edge(const Node& node, const Visit& visit) noexcept {
+  for (size_t g = 0; g < groups_.size(); g++) {
+    if (!sparse(g)) continue;
+    const memory::Coverage needed = coverage(g);
+    for (uint32_t position = node.start; position < node.end(); position++)
+      if (const memory::Block block = node.blocks_at(position)[g];
+          block != memory::no_block && needed.needs(position, node.end()))
+        visit(g, memory::block_id(block));
+  }
+}
+
+void CachedBlocks::split(Node& upper) noexcept {
+  Node& lower = **upper.children.begin();
+  upper.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+    if (block != memory::no_block) blocks_[group].slots[memory::block_id(block)].node = &upper;
+  });
+  for_each_edge(upper, [&](size_t group, uint32_t id) {
+    if (blocks_[group].slots[id].list == inner) move(group, id, edge);
+  });
+  if (lower.shared == 0) return;
+  for (uint32_t i = 0; i < upper.size; i++) upper.shared += has_shared(upper, upper.start + i);
+  lower.shared -= upper.shared;
+}
+
+void CachedBlocks::extended(Node& node, uint32_t end) noexcept {
+  for (size_t g = 0; g < groups_.size(); g++) {
+    if (!sparse(g)) continue;
+    const auto window = static_cast<uint32_t>(std::min<uint64_t>(end, coverage(g).window));
+    for (uint32_t position = std::max(node.start, end - window);
+         position < end && is_inner(g, node, position); position++) {
+      const memory::Block block = node.blocks_at(position)[g];
+      if (block != memory::no_block && list_of(g, block) == edge)
+        move(g, memory::block_id(block), inner);
+    }
+  }
+}
+
+void CachedBlocks::pin(Node& node) noexcept {
+  for_each_edge(node, [&](size_t group, uint32_t id) { move(group, id, shared); });
+}
+
+bool CachedBlocks::gives_up(size_t group, memory::Block block) const {
+  const Slot& slot = blocks_[group].slots[memory::block_id(block)];
+  return slot.node != nullptr &&
+         (slot.node->pinned == 0 || is_inner(group, *slot.node, slot.position));
+}
+
+std::optional<CachedBlocks::Place> CachedBlocks::first(size_t group, List list) noexcept {
+  const std::pmr::vector<Slot>& slots = blocks_[group].slots;
+  for (;;) {
+    const uint32_t id = slots[head(group, list)].after;
+    if (id == head(group, list)) return std::nullopt;
+    const Slot& slot = slots[id];
+    // The node may have become shorter since the block was found to be an inner one.
+    if (list == edge || is_inner(group, *slot.node, slot.position))
+      return Place{slot.node, slot.position};
+    move(group, id, edge);
+  }
+}
+
+}  // namespace pkv::prefix
