@@ -23,22 +23,22 @@ class PinCounters : public testing::Test {
     memory::Block block;
     EXPECT_TRUE(groups_[0]->pool.try_alloc(1, &block));
     const BlockHash hash{7};
-    claims_.attach(space_.root);
-    Node& node = contents_.tree.add_child(space_.root, {text_, {&block, 1}, {&hash, 1}, {}});
-    claims_.reserve_node(space_);
-    contents_.count_node(space_);
-    contents_.blocks.add(0, block, node, 0, false);
+    uses_.attach(space_.root);
+    Node& node = data_.tree.add_child(space_.root, {text_, {&block, 1}, {&hash, 1}, {}});
+    uses_.reserve_node(space_);
+    data_.count_node(space_);
+    data_.blocks.add(0, block, node, 0, false);
     node.users = 1;
-    claims_.detach(node, false);
+    uses_.detach(node, false);
   }
 
   HookMemory memory_{nullptr};
   const std::vector<std::unique_ptr<memory::Group>> groups_ = make_groups(memory_);
-  Contents contents_{{}, 16, groups_, memory_};
-  Claims claims_{contents_};
-  Matcher matcher_{contents_, claims_, memory_};
-  Pins pins_{contents_, claims_, matcher_, 4};
-  Space& space_ = contents_.spaces.at("");
+  IndexData data_{{}, 16, groups_, memory_};
+  Uses uses_{data_};
+  Matcher matcher_{data_, uses_, memory_};
+  Pins pins_{data_, uses_, matcher_, 4};
+  Space& space_ = data_.spaces.at("");
   const std::vector<int32_t> text_ = std::vector<int32_t>(16, 5);
 };
 

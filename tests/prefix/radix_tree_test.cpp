@@ -52,8 +52,8 @@ class RadixTree : public testing::Test {
     ASSERT_EQ(should, hashes);
   }
 
-  Tree::Match check_find(const Text& text) {
-    const Tree::Match match = tree_.find(root_, text);
+  Tree::Found check_find(const Text& text) {
+    const Tree::Found match = tree_.find(root_, text);
     size_t whole = 0;
     while ((whole + 1) * block_size <= text.size() &&
            cached_.contains(first_blocks(text, whole + 1)))
@@ -82,7 +82,7 @@ class RadixTree : public testing::Test {
   }
 
   void publish(const Text& text) {
-    const Tree::Match match = check_find(text);
+    const Tree::Found match = check_find(text);
     Node& end =
         match.inside == match.node->size ? *match.node : tree_.split(*match.node, match.inside);
     const size_t count = text.size() / block_size - match.whole;
@@ -203,7 +203,7 @@ TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
   const std::vector<Text> texts = {{1, 2, 3, 4}, {1, 2, 4, 3}, {2, 1, 3, 4}};
   for (const Text& text : texts) {
     const pkv::memory::Block blocks[] = {1, 2};
-    const Tree::Match match = tree.find(root, text);
+    const Tree::Found match = tree.find(root, text);
     ASSERT_EQ(text == texts[1] ? 1u : 0u, match.whole);
     Node& above = match.whole > 0 ? tree.split(*match.node, match.inside) : root;
     tree.add_child(above, {Tokens(text).subspan(match.whole * block_size),

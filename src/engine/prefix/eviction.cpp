@@ -22,16 +22,14 @@ SharedCount Figures::* count_of(pkv_prefix_event_kind why) {
 }  // namespace
 
 bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
-  const memory::Pool& pool = contents_.groups[group]->pool;
-  const auto enough = [&] {
-    return pool.free_count() + contents_.blocks.evictable(group) >= blocks;
-  };
+  const memory::Pool& pool = data_.groups[group]->pool;
+  const auto enough = [&] { return pool.free_count() + data_.blocks.evictable(group) >= blocks; };
   // Blocks that left the windows of sessions go before anything else, so they must be known.
-  if (contents_.blocks.sparse(group) || !enough()) claims_.review(group);
+  if (data_.blocks.sparse(group) || !enough()) uses_.review(group);
   if (!enough()) return false;
   while (pool.free_count() < blocks) {
     if (evict_window_block(group, CachedBlocks::inner)) continue;
-    if (Node* const victim = contents_.policy->victim())
+    if (Node* const victim = data_.policy->victim())
       evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
     else if (!evict_window_block(group, CachedBlocks::edge))
       return false;
@@ -53,13 +51,12 @@ bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted)
 }
 
 void Eviction::free_evictable(memory::PageForecast& forecast) {
-  claims_.review();
-  contents_.blocks.for_each_evictable([&](size_t group, uint32_t id) { forecast.free(group, id); });
-  contents_.tree.for_each_node([&](const Node& node) {
+  uses_.review();
+  data_.blocks.for_each_evictable([&](size_t group, uint32_t id) { forecast.free(group, id); });
+  data_.tree.for_each_node([&](const Node& node) {
     if (node.users > 0) return;
     node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
-      if (!contents_.blocks.sparse(group) &&
-          contents_.blocks.list_of(group, block) != CachedBlocks::shared)
+      if (!data_.blocks.sparse(group) && data_.blocks.list_of(group, block) != CachedBlocks::shared)
         forecast.free(group, memory::block_id(block));
     });
   });
@@ -69,15 +66,15 @@ void Eviction::free_evictable(memory::PageForecast& forecast) {
 // became free costs little beside it. Returns false if nothing is left.
 bool Eviction::evict_some() noexcept {
   if (evict_window_blocks(CachedBlocks::inner)) return true;
-  if (Node* const victim = contents_.policy->victim())
+  if (Node* const victim = data_.policy->victim())
     return evict(*victim, victim->size, PKV_PREFIX_EVICTED), true;
   return evict_window_blocks(CachedBlocks::edge);
 }
 
 bool Eviction::evict_window_blocks(CachedBlocks::List list) noexcept {
   bool evicted = false;
-  for (size_t g = 0; g < contents_.groups.size(); g++)
-    for (uint32_t tokens = 0; tokens < tokens_per_choice; tokens += contents_.block_size()) {
+  for (size_t g = 0; g < data_.groups.size(); g++)
+    for (uint32_t tokens = 0; tokens < tokens_per_choice; tokens += data_.block_size()) {
       if (!evict_window_block(g, list)) break;
       evicted = true;
     }
@@ -86,14 +83,14 @@ bool Eviction::evict_window_blocks(CachedBlocks::List list) noexcept {
 
 // Takes the block of a window group that goes next. Its position stays cached in other groups.
 bool Eviction::evict_window_block(size_t group, CachedBlocks::List list) noexcept {
-  const auto place = contents_.blocks.first(group, list);
+  const auto place = data_.blocks.first(group, list);
   if (!place) return false;
   Node& node = *place->node;
   const uint32_t inside = place->position - node.start;
   const memory::Block evicted =
       std::exchange(node.blocks_at(place->position)[group], memory::no_block);
-  contents_.release(group, std::span(&evicted, 1));
-  contents_.record_changes(node, inside, inside, PKV_PREFIX_EVICTED);
+  data_.release(group, std::span(&evicted, 1));
+  data_.record_changes(node, inside, inside, PKV_PREFIX_EVICTED);
   return true;
 }
 
@@ -109,13 +106,13 @@ uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
 }
 
 void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
-  Space& space = contents_.spaces.at(salt);
-  const uint64_t quota = blocks.value_or(contents_.spaces.default_quota());
+  Space& space = data_.spaces.at(salt);
+  const uint64_t quota = blocks.value_or(data_.spaces.default_quota());
   if (quota != 0 && space.quota == 0) {
     try {
       space.own.reserve(space.nodes + 1);
     } catch (...) {
-      contents_.spaces.drop_if_empty(space);
+      data_.spaces.drop_if_empty(space);
       throw;
     }
     Tree::for_each_below(space.root, [&](Node& node) {
@@ -127,11 +124,11 @@ void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) 
   space.quota = quota;
   space.own_quota = blocks.has_value();
   make_room_in_quota(space, 0);
-  contents_.spaces.drop_if_empty(space);
+  data_.spaces.drop_if_empty(space);
 }
 
 void Eviction::clear() noexcept {
-  auto& all = contents_.spaces.all();
+  auto& all = data_.spaces.all();
   for (auto entry = all.begin(); entry != all.end();) clear((entry++)->second);
 }
 
@@ -142,7 +139,7 @@ void Eviction::clear(Space& space) noexcept {
     if (node.users == 0 && node.children.empty()) drop_last(node, node.size, PKV_PREFIX_CLEARED);
   });
   space.root.users--;
-  contents_.spaces.drop_if_empty(space);
+  data_.spaces.drop_if_empty(space);
 }
 
 void Eviction::withdraw(Node& node, const Node& above) noexcept {
@@ -157,43 +154,43 @@ void Eviction::withdraw(Node& node, const Node& above) noexcept {
 // Takes some of the last blocks from a candidate.
 void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept {
   const uint32_t count = static_cast<uint32_t>(
-      std::min<uint64_t>({victim.size, tokens_per_choice / contents_.block_size(), max_blocks}));
-  contents_.policy->evicted(victim, count);
+      std::min<uint64_t>({victim.size, tokens_per_choice / data_.block_size(), max_blocks}));
+  data_.policy->evicted(victim, count);
   drop_last(victim, count, why);
 }
 
 // Takes the last `count` blocks from a candidate; a node that loses all of them is deleted.
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
-  contents_.record_removed(why, node, node.size - count);
+  data_.record_removed(why, node, node.size - count);
   Space& space = space_of(node);
   const uint32_t shared = node.shared;
   release_last(node, count);
   const uint32_t evictable = count - (shared - node.shared);
-  contents_.spaces.count(space, count_of(why), count);
-  contents_.spaces.count(space, &Figures::cached, uint64_t{0} - count);
-  contents_.spaces.count(space, &Figures::evictable, uint64_t{0} - evictable);
+  data_.spaces.count(space, count_of(why), count);
+  data_.spaces.count(space, &Figures::cached, uint64_t{0} - count);
+  data_.spaces.count(space, &Figures::evictable, uint64_t{0} - evictable);
   if (node.size == count) {
-    contents_.remove_candidate(node);
-    contents_.nodes--;
+    data_.remove_candidate(node);
+    data_.nodes--;
     space.nodes--;
   }
-  Node& left = contents_.tree.drop_last(node, count);
+  Node& left = data_.tree.drop_last(node, count);
   if (&left == &node) return;
-  if (left.is_candidate()) contents_.add_candidate(left);
-  if (left.parent == nullptr) contents_.spaces.drop_if_empty(space);
+  if (left.is_candidate()) data_.add_candidate(left);
+  if (left.parent == nullptr) data_.spaces.drop_if_empty(space);
 }
 
 // Releases many blocks at once, because a pool takes neighbours back together.
 void Eviction::release_last(const Node& node, uint32_t count) noexcept {
   constexpr size_t max_batch = 128;
   memory::Block batch[max_batch];
-  for (size_t g = 0; g < contents_.groups.size(); g++) {
+  for (size_t g = 0; g < data_.groups.size(); g++) {
     size_t n = 0;
     for (uint32_t position = node.end() - count; position < node.end(); position++) {
       const memory::Block block = node.blocks_at(position)[g];
       if (block != memory::no_block) batch[n++] = block;
       if (n < max_batch && position + 1 < node.end()) continue;
-      contents_.release(g, std::span(batch, n));
+      data_.release(g, std::span(batch, n));
       n = 0;
     }
   }

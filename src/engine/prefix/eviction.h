@@ -4,13 +4,13 @@
 
 #include <optional>
 
-#include "engine/prefix/claims.h"
+#include "engine/prefix/uses.h"
 
 namespace pkv::prefix {
 
 class Eviction {
  public:
-  Eviction(Contents& contents, Claims& claims) : contents_(contents), claims_(claims) {}
+  Eviction(IndexData& data, Uses& uses) : data_(data), uses_(uses) {}
 
   // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
@@ -28,7 +28,7 @@ class Eviction {
   // Drops all unused blocks of one space, or of all.
   void clear(Space& space) noexcept;
   void clear() noexcept;
-  // Drops the path from a node up to `above`, as far as it has no claims and no other path shares
+  // Drops the path from a node up to `above`, as far as it is unused and no other path shares
   // it.
   void withdraw(Node& node, const Node& above) noexcept;
 
@@ -40,8 +40,8 @@ class Eviction {
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;
 
-  Contents& contents_;
-  Claims& claims_;
+  IndexData& data_;
+  Uses& uses_;
 };
 
 }  // namespace pkv::prefix

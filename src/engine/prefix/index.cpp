@@ -14,84 +14,84 @@ constexpr uint8_t normal_retention = 1;
 
 Index::Index(const pkv_prefix_config& config, uint32_t block_size,
              std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory)
-    : contents_(config, block_size, groups, memory),
-      claims_(contents_),
-      matcher_(contents_, claims_, memory),
-      eviction_(contents_, claims_),
-      publisher_(contents_, claims_, eviction_, memory),
-      pins_(contents_, claims_, matcher_,
+    : data_(config, block_size, groups, memory),
+      uses_(data_),
+      matcher_(data_, uses_, memory),
+      eviction_(data_, uses_),
+      publisher_(data_, uses_, eviction_, memory),
+      pins_(data_, uses_, matcher_,
             config.pinned_blocks != 0 ? config.pinned_blocks : memory::largest_pool(groups) / 4) {}
 
 // ---- Holds --------------------------------------------------------------------------------------
 
 Index::Hold::Hold(Index& index, std::string_view salt, uint8_t retention) {
   const std::lock_guard lock(index.mutex_);
-  claim_.space = &index.contents_.spaces.at(salt);
-  claim_.node = &claim_.space->root;
-  claim_.retention = retention;
-  index.claims_.attach(*claim_.node);
+  use_.space = &index.data_.spaces.at(salt);
+  use_.node = &use_.space->root;
+  use_.retention = retention;
+  index.uses_.attach(*use_.node);
   index_ = &index;
 }
 
 Index::Hold::~Hold() {
   if (index_ == nullptr) return;
   const std::lock_guard lock(index_->mutex_);
-  index_->claims_.give_up(claim_, claim_.space->root);
-  index_->claims_.detach(*claim_.node, true);
-  index_->contents_.spaces.drop_if_empty(*claim_.space);
+  index_->uses_.give_up(use_, use_.space->root);
+  index_->uses_.detach(*use_.node, true);
+  index_->data_.spaces.drop_if_empty(*use_.space);
 }
 
 Index::Hold Index::Hold::copy() const {
   Hold other;
   if (index_ == nullptr) return other;
   const std::lock_guard lock(index_->mutex_);
-  index_->claims_.attach(*claim_.node);
+  index_->uses_.attach(*use_.node);
   other.index_ = index_;
-  other.claim_ = claim_;
+  other.use_ = use_;
   return other;
 }
 
 std::string Index::Hold::salt() const {
   if (index_ == nullptr) return {};
   const std::lock_guard lock(index_->mutex_);
-  return std::string(claim_.space->salt);
+  return std::string(use_.space->salt);
 }
 
 void Index::Hold::swap(Hold& other) noexcept {
   std::swap(index_, other.index_);
-  std::swap(claim_, other.claim_);
+  std::swap(use_, other.use_);
 }
 
 void Index::Hold::retreat(uint32_t blocks) noexcept {
   if (index_ == nullptr || blocks >= depth()) return;
   const std::lock_guard lock(index_->mutex_);
-  index_->claims_.shorten(claim_, blocks);
+  index_->uses_.shorten(use_, blocks);
 }
 
 void Index::Hold::withdraw(uint32_t blocks) noexcept {
   if (index_ == nullptr || blocks >= depth()) return;
   const std::lock_guard lock(index_->mutex_);
-  Node& end = *claim_.node;
-  index_->claims_.shorten(claim_, blocks);
-  index_->eviction_.withdraw(end, *claim_.node);
+  Node& end = *use_.node;
+  index_->uses_.shorten(use_, blocks);
+  index_->eviction_.withdraw(end, *use_.node);
 }
 
 // ---- Matching and publishing --------------------------------------------------------------------
 
 uint32_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail) {
-  Finding found = [&] {
+  Match found = [&] {
     const std::shared_lock lock(mutex_);
-    return matcher_.find(*hold.claim_.space, text);
+    return matcher_.find(*hold.use_.space, text);
   }();
   if (found.depth == 0 && (tail == nullptr || found.match.common == 0)) return 0;
   for (size_t g = 0; g < sequences.size(); g++) sequences[g].make_room(found.depth, 0);
   {
     const std::lock_guard lock(mutex_);
-    if (found.removals != contents_.removals) {
-      found = matcher_.find(*hold.claim_.space, text);
+    if (found.removals != data_.removals) {
+      found = matcher_.find(*hold.use_.space, text);
       for (size_t g = 0; g < sequences.size(); g++) sequences[g].make_room(found.depth, 0);
     }
-    matcher_.claim(found, hold.claim_, tail);
+    matcher_.take(found, hold.use_, tail);
   }
   try {
     matcher_.retain(found);
@@ -111,20 +111,20 @@ void Index::release(Tail& tail) noexcept {
 
 uint32_t Index::cached(std::string_view salt, Tokens text) const {
   const std::shared_lock lock(mutex_);
-  const Space* const space = contents_.spaces.find(salt);
-  return space != nullptr ? matcher_.usable(contents_.tree.find(space->root, text)) : 0;
+  const Space* const space = data_.spaces.find(salt);
+  return space != nullptr ? matcher_.usable(data_.tree.find(space->root, text)) : 0;
 }
 
 void Index::count_matched(const Hold& hold, uint64_t asked_tokens,
                           uint64_t matched_tokens) noexcept {
   const std::shared_lock lock(mutex_);
   const auto count = [&](SharedCount Figures::* figure, uint64_t more) {
-    contents_.spaces.count(*hold.claim_.space, figure, more);
+    data_.spaces.count(*hold.use_.space, figure, more);
   };
   count(&Figures::matches, 1);
   count(&Figures::asked_tokens, asked_tokens);
   count(&Figures::matched_tokens, matched_tokens);
-  count(&Figures::matched_blocks, matched_tokens / contents_.block_size());
+  count(&Figures::matched_blocks, matched_tokens / data_.block_size());
 }
 
 void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
@@ -135,7 +135,7 @@ void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequenc
   else if (!lock.try_lock())
     return;
   try {
-    publisher_.publish(hold.claim_, text, sequences);
+    publisher_.publish(hold.use_, text, sequences);
   } catch (const std::bad_alloc&) {
     // What is missing is tried again when more is published.
   }
@@ -147,7 +147,7 @@ std::vector<std::vector<bool>> Index::gives_up(std::span<const memory::Sequence>
   for (size_t g = 0; g < sequences.size(); g++) {
     std::vector<bool>& given_up = result.emplace_back();
     for (const memory::Block block : sequences[g].blocks())
-      given_up.push_back(memory::is_block(block) && contents_.blocks.gives_up(g, block));
+      given_up.push_back(memory::is_block(block) && data_.blocks.gives_up(g, block));
   }
   return result;
 }
@@ -171,8 +171,8 @@ void Index::free_evictable(memory::PageForecast& forecast) {
 
 uint64_t Index::evictable(size_t group) {
   const std::lock_guard lock(mutex_);
-  claims_.review(group);
-  return contents_.blocks.evictable(group);
+  uses_.review(group);
+  return data_.blocks.evictable(group);
 }
 
 uint32_t Index::pin(std::string_view salt, Tokens text) {
@@ -193,7 +193,7 @@ void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
 void Index::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   if (salt == nullptr) return eviction_.clear();
-  if (Space* const space = contents_.spaces.find(*salt)) eviction_.clear(*space);
+  if (Space* const space = data_.spaces.find(*salt)) eviction_.clear(*space);
 }
 
 // ---- What others see ----------------------------------------------------------------------------
@@ -201,29 +201,29 @@ void Index::clear(const std::string_view* salt) noexcept {
 size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
                           uint64_t& lost) const noexcept {
   const std::shared_lock lock(mutex_);
-  return contents_.events.read(next, out, lost);
+  return data_.events.read(next, out, lost);
 }
 
 Figures Index::figures(std::string_view salt) {
   const std::lock_guard lock(mutex_);
-  claims_.review_figures();
-  const Space* const space = contents_.spaces.find(salt);
+  uses_.review_figures();
+  const Space* const space = data_.spaces.find(salt);
   return space != nullptr ? space->figures : Figures{};
 }
 
 Figures Index::figures() {
   const std::lock_guard lock(mutex_);
-  claims_.review_figures();
-  return contents_.spaces.total();
+  uses_.review_figures();
+  return data_.spaces.total();
 }
 
 std::unique_ptr<Image> Index::freeze() {
   const std::lock_guard lock(mutex_);
   std::vector<uint32_t> pool_sizes;
-  for (const auto& group : contents_.groups) pool_sizes.push_back(group->pool.blocks());
-  auto image = std::make_unique<Image>(contents_.images, pool_sizes);
+  for (const auto& group : data_.groups) pool_sizes.push_back(group->pool.blocks());
+  auto image = std::make_unique<Image>(data_.images, pool_sizes);
   std::vector<std::pair<const Node*, size_t>> rest;  // with the part above
-  for (const auto& [salt, space] : contents_.spaces.all()) {
+  for (const auto& [salt, space] : data_.spaces.all()) {
     for (const Node* child : space.root.children) rest.emplace_back(child, Image::no_parent);
     while (!rest.empty()) {
       const auto [node, above] = rest.back();
@@ -233,14 +233,13 @@ std::unique_ptr<Image> Index::freeze() {
       part.parent = above;
       part.salt = image->salts.size();
       part.leaf = node->children.empty();
-      part.last_use = in_use ? contents_.clock : node->last_use;
+      part.last_use = in_use ? data_.clock : node->last_use;
       part.retention = in_use ? std::max(node->retention, normal_retention) : node->retention;
       part.tokens.assign(node->tokens.begin(), node->tokens.end());
       // Inner blocks are the first to go, and most files are smaller without them.
       part.blocks.reserve(node->blocks.size());
       node->for_each_block([&](uint32_t position, size_t g, memory::Block block) {
-        const bool inner =
-            contents_.blocks.sparse(g) && contents_.blocks.is_inner(g, *node, position);
+        const bool inner = data_.blocks.sparse(g) && data_.blocks.is_inner(g, *node, position);
         part.blocks.push_back(inner ? memory::no_block : block);
       });
       for (const Node* child : node->children) rest.emplace_back(child, image->parts.size() - 1);
@@ -252,8 +251,8 @@ std::unique_ptr<Image> Index::freeze() {
 
 void Index::validate(std::span<std::vector<uint64_t>> references) {
   const std::lock_guard lock(mutex_);
-  claims_.review();
-  prefix::validate(contents_, pins_.blocks(), references);
+  uses_.review();
+  prefix::validate(data_, pins_.blocks(), references);
 }
 
 }  // namespace pkv::prefix

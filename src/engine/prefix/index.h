@@ -2,9 +2,9 @@
 // evict. Other directories of the engine use only this header. The class takes the lock that
 // protects the whole index, and leaves the work to one class per role:
 //
-//   Matcher    what a session takes over          Claims    what is in use, and what is evictable
-//   Publisher  what a session adds                Pins      unused texts that stay cached
-//   Eviction   what is removed                    Contents  the tree and all counts
+//   Matcher    what a session takes over      Uses       what is in use, and what is evictable
+//   Publisher  what a session adds            Pins       unused texts that stay cached
+//   Eviction   what is removed                IndexData  the tree and all counts
 //
 // The index holds one reference to each of its blocks. Each block of a pool is free, pinned, in use
 // (referenced by a session, a snapshot, a step or the queue of a store), or evictable:
@@ -22,13 +22,13 @@
 
 #include "base/read_write_lock.h"
 #include "engine/memory/sequence.h"
-#include "engine/prefix/claims.h"
-#include "engine/prefix/contents.h"
 #include "engine/prefix/eviction.h"
 #include "engine/prefix/image.h"
+#include "engine/prefix/index_data.h"
 #include "engine/prefix/matcher.h"
 #include "engine/prefix/pins.h"
 #include "engine/prefix/publisher.h"
+#include "engine/prefix/uses.h"
 
 namespace pkv::prefix {
 
@@ -37,12 +37,12 @@ class Index {
   Index(const pkv_prefix_config& config, uint32_t block_size,
         std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory);
 
-  // A claim on a path of the index, which ends with the object. It is moved, copied (as another
-  // claim) and dropped under the lock of the index. An empty hold claims nothing.
+  // Uses a path of the index until the object is destroyed. It is copied (as another use) and
+  // dropped under the lock of the index. An empty hold uses nothing.
   class Hold {
    public:
     Hold() = default;
-    // Claims the beginning of every text of a salt. retention: of the blocks it leaves behind.
+    // Uses the beginning of every text of a salt. retention: of the blocks it leaves behind.
     // Throws bad_alloc.
     Hold(Index& index, std::string_view salt, uint8_t retention);
     Hold(Hold&& other) noexcept { swap(other); }
@@ -51,15 +51,15 @@ class Index {
     Hold copy() const;
 
     explicit operator bool() const { return index_ != nullptr; }
-    uint32_t depth() const { return claim_.depth; }  // blocks of the path
+    uint32_t depth() const { return use_.depth; }  // blocks of the path
     std::string salt() const;
-    uint8_t retention() const { return claim_.retention; }
-    // When the text is expected to continue after this claim: see hint_of.
-    uint8_t hint() const { return claim_.hint; }
-    void set_hint(uint8_t hint) { claim_.hint = hint; }
+    uint8_t retention() const { return use_.retention; }
+    // When the text is expected to continue after this use: see hint_of.
+    uint8_t hint() const { return use_.hint; }
+    void set_hint(uint8_t hint) { use_.hint = hint; }
     // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
-    // Does the same, and removes from the index what no other claim uses of the path beyond.
+    // Does the same, and removes from the index what no other hold uses of the path beyond.
     void withdraw(uint32_t blocks) noexcept;
 
    private:
@@ -67,7 +67,7 @@ class Index {
     void swap(Hold& other) noexcept;
 
     Index* index_ = nullptr;
-    Claim claim_;
+    Use use_;
   };
   using Tail = prefix::Tail;
 
@@ -110,7 +110,7 @@ class Index {
   // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
 
-  bool has_events() const { return contents_.events.kept(); }
+  bool has_events() const { return data_.events.kept(); }
   size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out,
                      uint64_t& lost) const noexcept;
 
@@ -129,8 +129,8 @@ class Index {
 
  private:
   mutable ReadWriteLock mutex_;
-  Contents contents_;
-  Claims claims_;
+  IndexData data_;
+  Uses uses_;
   Matcher matcher_;
   Eviction eviction_;
   Publisher publisher_;

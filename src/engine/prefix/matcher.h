@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/memory/sequence.h"
-#include "engine/prefix/claims.h"
+#include "engine/prefix/uses.h"
 
 namespace pkv::prefix {
 
@@ -13,12 +13,12 @@ namespace pkv::prefix {
 struct Tail {
   std::vector<memory::Block> blocks;  // by group, each with a reference; empty: there is no tail
   uint32_t tokens = 0;                // how many of its tokens are equal
-  Node* node = nullptr;               // claimed, so that the block is not evicted for its own copy
+  Node* node = nullptr;               // used, so that the block is not evicted for its own copy
 };
 
 // The part of a text that is cached and that a session can use.
-struct Finding {
-  Tree::Match match;
+struct Match {
+  Tree::Found match;
   uint64_t removals;  // of the tree when it was searched
   uint32_t depth;     // blocks that every group can use
   // By group, the blocks of these positions; no_block where the next token sees none.
@@ -27,24 +27,24 @@ struct Finding {
 
 class Matcher {
  public:
-  Matcher(Contents& contents, Claims& claims, std::pmr::memory_resource& memory)
-      : contents_(contents), claims_(claims), memory_(memory) {}
+  Matcher(IndexData& data, Uses& uses, std::pmr::memory_resource& memory)
+      : data_(data), uses_(uses), memory_(memory) {}
 
   // A match takes three steps, so that little of it needs the exclusive lock.
   // 1. Finds what is cached of a text. Changes nothing. Throws bad_alloc.
-  Finding find(const Space& space, Tokens text) const;
-  // 2. Moves a claim from the beginning of the text to the end of what was found, and retains the
-  //    blocks of window groups, which a claim does not keep. Nothing may have been removed since
+  Match find(const Space& space, Tokens text) const;
+  // 2. Moves a use from the beginning of the text to the end of what was found, and retains the
+  //    blocks of window groups, which a use does not keep. Nothing may have been removed since
   //    the text was found. tail: nullptr if the caller does not copy. Throws bad_alloc and
   //    REF_LIMIT; nothing has changed then.
-  void claim(const Finding& found, Claim& claim, Tail* tail);
-  // 3. Retains the other blocks, which the claim keeps. Needs no lock. Throws REF_LIMIT; it has
+  void take(const Match& found, Use& use, Tail* tail);
+  // 3. Retains the other blocks, which the use keeps. Needs no lock. Throws REF_LIMIT; it has
   //    then released the blocks of window groups as well.
-  void retain(const Finding& found) const;
+  void retain(const Match& found) const;
   void release(Tail& tail) noexcept;
 
   // Returns how many of the found blocks a session can use.
-  uint32_t usable(const Tree::Match& found) const;
+  uint32_t usable(const Tree::Found& found) const;
 
  private:
   using Path = std::pmr::vector<memory::Block>;  // of one group, by position
@@ -54,13 +54,13 @@ class Matcher {
   Paths window_paths(const Node& end) const;
   uint32_t usable_beginning(const Paths& paths, uint32_t depth) const;
   void hide_before_window(Path& path, size_t group) const;
-  void retain_paths(const Finding& found, bool of_windows) const;
-  void release_paths(const Finding& found, bool of_windows, size_t groups) const noexcept;
-  void find_tail(const Tree::Match& found, Tail& tail) const;
+  void retain_paths(const Match& found, bool of_windows) const;
+  void release_paths(const Match& found, bool of_windows, size_t groups) const noexcept;
+  void find_tail(const Tree::Found& found, Tail& tail) const;
   void retain(Tail& tail) noexcept;
 
-  Contents& contents_;
-  Claims& claims_;
+  IndexData& data_;
+  Uses& uses_;
   std::pmr::memory_resource& memory_;
 };
 

@@ -13,12 +13,12 @@ namespace {
 }  // namespace
 
 uint32_t Pins::pin(std::string_view salt, Tokens text) {
-  Space* const space = contents_.spaces.find(salt);
+  Space* const space = data_.spaces.find(salt);
   if (space == nullptr) return 0;
-  const Tree::Match found = contents_.tree.find(space->root, text);
+  const Tree::Found found = data_.tree.find(space->root, text);
   const uint32_t depth = matcher_.usable(found);
   if (depth == 0) return 0;
-  Node& end = claims_.end_after(found, depth);
+  Node& end = uses_.end_after(found, depth);
   uint64_t more = 0;
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
     more += node->pinned == 0 ? node->size : 0;
@@ -27,21 +27,21 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
          llu(more), llu(blocks_), llu(max_blocks_));
   if (space->root.pinned == max_pins)
     fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space->root.pinned);
-  claims_.attach(end);
+  uses_.attach(end);
   end.pins++;
   for (Node* node = &end; node != nullptr; node = node->parent) {
     node->pinned++;
-    contents_.blocks.pin(*node);
+    data_.blocks.pin(*node);
   }
   blocks_ += more;
-  contents_.spaces.count(*space, &Figures::pinned, more);
+  data_.spaces.count(*space, &Figures::pinned, more);
   return depth;
 }
 
 uint32_t Pins::unpin(std::string_view salt, Tokens text) {
-  Space* const space = contents_.spaces.find(salt);
+  Space* const space = data_.spaces.find(salt);
   if (space == nullptr) fail_unpinned(text);
-  const Tree::Match found = contents_.tree.find(space->root, text);
+  const Tree::Found found = data_.tree.find(space->root, text);
   Node* end = found.inside < found.node->size ? found.node->parent : found.node;
   while (end != nullptr && end->pins == 0) end = end->parent;
   if (end == nullptr) fail_unpinned(text);
@@ -51,8 +51,8 @@ uint32_t Pins::unpin(std::string_view salt, Tokens text) {
   for (Node* node = end; node != nullptr; node = node->parent)
     if (--node->pinned == 0) fewer += node->size;
   blocks_ -= fewer;
-  contents_.spaces.count(*space, &Figures::pinned, uint64_t{0} - fewer);
-  claims_.detach(*end, true);
+  data_.spaces.count(*space, &Figures::pinned, uint64_t{0} - fewer);
+  uses_.detach(*end, true);
   return depth;
 }
 

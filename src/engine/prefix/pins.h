@@ -7,8 +7,8 @@ namespace pkv::prefix {
 
 class Pins {
  public:
-  Pins(Contents& contents, Claims& claims, Matcher& matcher, uint64_t max_blocks)
-      : contents_(contents), claims_(claims), matcher_(matcher), max_blocks_(max_blocks) {}
+  Pins(IndexData& data, Uses& uses, Matcher& matcher, uint64_t max_blocks)
+      : data_(data), uses_(uses), matcher_(matcher), max_blocks_(max_blocks) {}
 
   // The most pins of a salt. Nodes count their users in 32 bits: pins take at most half of that
   // range, and memory limits sessions and snapshots to far less than the other half.
@@ -20,8 +20,8 @@ class Pins {
   uint64_t blocks() const { return blocks_; }
 
  private:
-  Contents& contents_;
-  Claims& claims_;
+  IndexData& data_;
+  Uses& uses_;
   Matcher& matcher_;
   const uint64_t max_blocks_;
   uint64_t blocks_ = 0;  // pinned now

@@ -8,29 +8,28 @@ namespace pkv::prefix {
 
 class Publisher {
  public:
-  Publisher(Contents& contents, Claims& claims, Eviction& eviction,
-            std::pmr::memory_resource& memory)
-      : contents_(contents),
-        claims_(claims),
+  Publisher(IndexData& data, Uses& uses, Eviction& eviction, std::pmr::memory_resource& memory)
+      : data_(data),
+        uses_(uses),
         eviction_(eviction),
         blocks_(&memory),
         hashes_(&memory),
         histories_(&memory) {}
 
-  // Caches the blocks of a text beyond a claim, and moves the claim to their end. If another
+  // Caches the blocks of a text beyond a use, and moves the use to their end. If another
   // session has cached the same text, the sequences take over its blocks. Throws bad_alloc; the
-  // claim then ends after the last block that was cached.
-  void publish(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
+  // use then ends after the last block that was cached.
+  void publish(Use& use, Tokens text, std::span<memory::Sequence> sequences);
 
  private:
-  void take_over(Claim& claim, Node& end, std::span<memory::Sequence> sequences) noexcept;
-  void store(Claim& claim, Tokens text, std::span<memory::Sequence> sequences);
-  void store_run(Claim& claim, Tree::Run run, std::span<memory::Sequence> sequences);
-  void retain_run(Claim& claim, std::span<memory::Sequence> sequences);
+  void take_over(Use& use, Node& end, std::span<memory::Sequence> sequences) noexcept;
+  void store(Use& use, Tokens text, std::span<memory::Sequence> sequences);
+  void store_run(Use& use, Tree::NewBlocks run, std::span<memory::Sequence> sequences);
+  void retain_run(Use& use, std::span<memory::Sequence> sequences);
   bool retain(size_t group, memory::Block block) noexcept;
 
-  Contents& contents_;
-  Claims& claims_;
+  IndexData& data_;
+  Uses& uses_;
   Eviction& eviction_;
 
   // The run that is being stored. These are members so that their memory is reused.

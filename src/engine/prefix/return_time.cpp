@@ -172,19 +172,19 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
     seen += returned_[kind][age];
     expected += at_risk_[kind][age] * usual[age];
   }
-  struct Run {
+  struct Ages {
     double hits, time;  // expected of a block that begins the run
     double stays;       // the probability that the block is still away at the end of the run
   };
-  std::array<Run, ages> runs;
+  std::array<Ages, ages> runs;
   size_t count = 0;
   for (size_t age = ages; age-- > 0;) {
     const double assumed = std::min(1.0, usual[age] * seen / expected);
     const double returns =
         std::min(0.999, (returned_[kind][age] + prior * assumed) / (at_risk_[kind][age] + prior));
-    Run run{returns, std::max(1.0, begin(age + 1) - begin(age)) * (1 - returns / 2), 1 - returns};
+    Ages run{returns, std::max(1.0, begin(age + 1) - begin(age)) * (1 - returns / 2), 1 - returns};
     while (count > 0 && runs[count - 1].hits * run.time > run.hits * runs[count - 1].time) {
-      const Run& later = runs[--count];
+      const Ages& later = runs[--count];
       run.hits += run.stays * later.hits;
       run.time += run.stays * later.time;
       run.stays *= later.stays;

@@ -100,36 +100,36 @@ Node& Tree::next_upwards(const Node& node) noexcept {
   return next != siblings.end() ? first_below(**next) : *node.parent;
 }
 
-Tree::Match Tree::find(Node& from, Tokens text) const {
-  Match match{&from, from.size, 0};
+Tree::Found Tree::find(Node& from, Tokens text) const {
+  Found found{&from, from.size, 0};
   for (Tokens rest = text;;) {
-    Node& node = *match.node;
+    Node& node = *found.node;
     if (rest.size() < block_size_) {
-      find_common(node, node.size, rest, match);
-      return match;
+      find_common(node, node.size, rest, found);
+      return found;
     }
     const auto child = node.children.find(rest.first(block_size_));
     if (child == node.children.end()) {
-      find_common(node, node.size, rest, match);
-      return match;
+      find_common(node, node.size, rest, found);
+      return found;
     }
     const uint32_t whole = common_length(rest, (*child)->tokens) / block_size_;
-    match = {*child, whole, match.whole + whole};
+    found = {*child, whole, found.whole + whole};
     rest = rest.subspan(size_t{whole} * block_size_);
     if (whole == (*child)->size) continue;
-    find_common(**child, whole, rest, match);
-    return match;
+    find_common(**child, whole, rest, found);
+    return found;
   }
 }
 
 // Finds the block after `inside` blocks of a node that has the longest common beginning with
 // `rest`.
-void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const {
+void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Found& found) const {
   const auto consider = [&](Node& next, uint32_t block) {
     const uint32_t common = common_length(rest, block_tokens(next, block));
-    if (common <= match.common) return;
-    match.next = &next;
-    match.common = common;
+    if (common <= found.common) return;
+    found.next = &next;
+    found.common = common;
   };
   if (rest.empty()) return;
   if (inside < node.size) return consider(node, inside);
@@ -140,7 +140,7 @@ void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Match& match) c
 
 Node& Tree::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
-  // The new node is the upper one, so that claims on the end of this one stay where they are.
+  // The new node is the upper one, so that uses of the end of this one stay where they are.
   Node& upper = make(node.parent, node.start);
   try {
     const auto tokens = Tokens(node.tokens).first(size_t{inside} * block_size_);
@@ -180,12 +180,12 @@ Node& Tree::split(Node& node, uint32_t inside) {
   return upper;
 }
 
-Node& Tree::add_child(Node& node, const Run& run) {
+Node& Tree::add_child(Node& node, const NewBlocks& more) {
   Node& child = make(&node, node.end());
   child.owner = node.owner;
-  child.history = run.history;
+  child.history = more.history;
   try {
-    extend(child, run);
+    extend(child, more);
     node.children.insert(&child);
   } catch (...) {
     free(&child);
@@ -194,15 +194,15 @@ Node& Tree::add_child(Node& node, const Run& run) {
   return child;
 }
 
-void Tree::extend(Node& node, const Run& run) {
-  reserve_more(node.tokens, run.text.size());
-  reserve_more(node.blocks, run.blocks.size());
-  reserve_more(node.hashes, run.hashes.size());
-  reserve_more(node.announced, run.hashes.size());
-  node.tokens.insert(node.tokens.end(), run.text.begin(), run.text.end());
-  node.blocks.insert(node.blocks.end(), run.blocks.begin(), run.blocks.end());
-  node.hashes.insert(node.hashes.end(), run.hashes.begin(), run.hashes.end());
-  node.size += static_cast<uint32_t>(run.hashes.size());
+void Tree::extend(Node& node, const NewBlocks& more) {
+  reserve_more(node.tokens, more.text.size());
+  reserve_more(node.blocks, more.blocks.size());
+  reserve_more(node.hashes, more.hashes.size());
+  reserve_more(node.announced, more.hashes.size());
+  node.tokens.insert(node.tokens.end(), more.text.begin(), more.text.end());
+  node.blocks.insert(node.blocks.end(), more.blocks.begin(), more.blocks.end());
+  node.hashes.insert(node.hashes.end(), more.hashes.begin(), more.hashes.end());
+  node.size += static_cast<uint32_t>(more.hashes.size());
   node.announced.resize(node.size);
 }
 

@@ -3,8 +3,8 @@
 //
 // A node is a run of blocks that were always used together and, as far as the index remembers,
 // equally often before that. If a text leaves a node in its middle, the node is split, so that a
-// claim always ends where a node ends, and a node is either claimed as a whole or not at all:
-//   users(node) = claims on it and on all below it
+// use always ends where a node ends, and a node is either used as a whole or not at all:
+//   users(node) = uses that end at it or below it
 // Children begin with different first blocks and are ordered by them, so that the child with the
 // longest common beginning is a neighbour of the place where a text would stand.
 #pragma once
@@ -112,28 +112,28 @@ class Tree {
   // Where a text that follows the node `from` ends in the tree. `whole` blocks of it are cached
   // below `from`; they end after `inside` blocks of `node`. The next `common` tokens are those with
   // which a block of `next` begins: block `inside` if next == node, else its first one.
-  struct Match {
+  struct Found {
     Node* node;
     uint32_t inside;
     uint32_t whole;
     Node* next = nullptr;
     uint32_t common = 0;
   };
-  Match find(Node& from, Tokens text) const;
+  Found find(Node& from, Tokens text) const;
 
   // Returns the node that ends after `inside` blocks of `node`: itself, or its new upper part.
   // Throws bad_alloc; nothing has changed then.
   Node& split(Node& node, uint32_t inside);
   // New blocks after the end of a node: in a child, or in the node itself, which gets longer. Both
   // throw bad_alloc.
-  struct Run {
+  struct NewBlocks {
     Tokens text;                            // in whole blocks
     std::span<const memory::Block> blocks;  // as Node::blocks
     std::span<const BlockHash> hashes;
     History history;
   };
-  Node& add_child(Node& node, const Run& run);
-  void extend(Node& node, const Run& run);
+  Node& add_child(Node& node, const NewBlocks& more);
+  void extend(Node& node, const NewBlocks& more);
   // Removes the last blocks of a node without children, and returns the node; if that leaves it
   // empty, deletes it and returns its parent.
   Node& drop_last(Node& node, uint32_t count) noexcept;
@@ -161,7 +161,7 @@ class Tree {
   // The order of for_each_below(), which needs no memory.
   static Node& first_below(Node& node) noexcept;
   static Node& next_upwards(const Node& node) noexcept;
-  void find_common(Node& node, uint32_t inside, Tokens rest, Match& match) const;
+  void find_common(Node& node, uint32_t inside, Tokens rest, Found& found) const;
   Node& make(Node* parent, uint32_t start);
   void free(Node* node) noexcept;
   void free_below(Node& node) noexcept;

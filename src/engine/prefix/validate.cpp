@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/status.h"
-#include "engine/prefix/contents.h"
+#include "engine/prefix/index_data.h"
 
 namespace pkv::prefix {
 
@@ -42,26 +42,26 @@ void check_candidate(const Node& node) {
     fail(PKV_INTERNAL, "index: candidates of eviction are not those without users and children");
 }
 
-void check_contents(const Contents& contents, const Node& node) {
-  if (node.size == 0 || node.tokens.size() != size_t{node.size} * contents.block_size() ||
-      node.blocks.size() != node.size * contents.groups.size() || node.hashes.size() != node.size)
+void check_node(const IndexData& data, const Node& node) {
+  if (node.size == 0 || node.tokens.size() != size_t{node.size} * data.block_size() ||
+      node.blocks.size() != node.size * data.groups.size() || node.hashes.size() != node.size)
     fail(PKV_INTERNAL, "index: a node of %u blocks has %zu tokens and %zu block ids", node.size,
          node.tokens.size(), node.blocks.size());
   std::vector<BlockHash> hashes(node.size);
-  contents.hasher.blocks(node.tokens, hash_before(node), hashes);
+  data.hasher.blocks(node.tokens, hash_before(node), hashes);
   if (!std::equal(hashes.begin(), hashes.end(), node.hashes.begin()))
     fail(PKV_INTERNAL, "index: hashes do not follow from the tokens at block %u", node.start);
 }
 
-void check_block(const Contents& contents, const Node& node, size_t group, uint32_t position,
+void check_block(const IndexData& data, const Node& node, size_t group, uint32_t position,
                  memory::Block block, uint32_t references) {
-  const auto [owner, place] = contents.blocks.place_of(group, block);
-  const CachedBlocks::List list = contents.blocks.list_of(group, block);
+  const auto [owner, place] = data.blocks.place_of(group, block);
+  const CachedBlocks::List list = data.blocks.list_of(group, block);
   const uint32_t id = memory::block_id(block);
   if (owner != &node || place != position)
     fail(PKV_INTERNAL, "index: block %u is not known to be of its node at position %u", id,
          position);
-  if (!contents.blocks.sparse(group)) {
+  if (!data.blocks.sparse(group)) {
     if ((list == CachedBlocks::shared) != (node.users == 0 && references != 1))
       fail(PKV_INTERNAL, "index: block %u has %u references and its node %u users; it counts as %s",
            id, references, node.users, list == CachedBlocks::shared ? "shared" : "not shared");
@@ -75,55 +75,53 @@ void check_block(const Contents& contents, const Node& node, size_t group, uint3
 }
 
 // Returns true if a step must be able to take a block: only the index references it, and no pin
-// keeps it. The claims on its node do not matter.
-bool is_spare(const Contents& contents, const Node& node, size_t group, uint32_t position,
+// keeps it. The uses of its node do not matter.
+bool is_spare(const IndexData& data, const Node& node, size_t group, uint32_t position,
               memory::Block block, uint32_t references) {
   if (references != 1) return false;
   if (node.pinned == 0) return true;
   // A pin keeps the ends of nodes of window groups, as they were when the text was pinned.
-  return contents.blocks.sparse(group) &&
-         (contents.blocks.is_inner(group, node, position) ||
-          contents.blocks.list_of(group, block) != CachedBlocks::shared);
+  return data.blocks.sparse(group) && (data.blocks.is_inner(group, node, position) ||
+                                       data.blocks.list_of(group, block) != CachedBlocks::shared);
 }
 
-void check_blocks(const Contents& contents, const Node& node,
+void check_blocks(const IndexData& data, const Node& node,
                   std::span<std::vector<uint64_t>> references, Counts& counts) {
   node.for_each_block([&](uint32_t position, size_t g, memory::Block block) {
     if (block == memory::no_block) return;
     const uint32_t id = memory::block_id(block);
-    const memory::BlockState state = contents.groups[g]->pool.state(id);
-    if (state.generation != memory::block_generation(block) ||
-        state.filled != contents.block_size())
+    const memory::BlockState state = data.groups[g]->pool.state(id);
+    if (state.generation != memory::block_generation(block) || state.filled != data.block_size())
       fail(PKV_INTERNAL, "index: block %u is of another life or not full", id);
-    check_block(contents, node, g, position, block, state.references);
+    check_block(data, node, g, position, block, state.references);
     references[g][id]++;
-    counts.spare_by_group[g] += is_spare(contents, node, g, position, block, state.references);
+    counts.spare_by_group[g] += is_spare(data, node, g, position, block, state.references);
   });
 }
 
 // Returns how many positions of a node have a shared block of a full group.
-uint32_t count_shared(const Contents& contents, const Node& node) {
+uint32_t count_shared(const IndexData& data, const Node& node) {
   std::vector<uint8_t> shared(node.size);
   node.for_each_block([&](uint32_t position, size_t g, memory::Block block) {
-    if (!contents.blocks.sparse(g) && contents.blocks.list_of(g, block) == CachedBlocks::shared)
+    if (!data.blocks.sparse(g) && data.blocks.list_of(g, block) == CachedBlocks::shared)
       shared[position - node.start] = 1;
   });
   return static_cast<uint32_t>(std::count(shared.begin(), shared.end(), 1));
 }
 
-void check_announced(const Contents& contents, const Node& node) {
-  if (!contents.events.kept()) return;
+void check_announced(const IndexData& data, const Node& node) {
+  if (!data.events.kept()) return;
   std::vector<uint8_t> ends(node.size);
-  contents.find_ends(node, 0, ends);
+  data.find_ends(node, 0, ends);
   if (!std::equal(ends.begin(), ends.end(), node.announced.begin(), node.announced.end()))
     fail(PKV_INTERNAL, "index: events do not say where a match can end after block %u", node.start);
 }
 
 // Checks all nodes, and counts what is there.
-Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> references) {
+Counts count_nodes(const IndexData& data, std::span<std::vector<uint64_t>> references) {
   Counts counts;
-  counts.spare_by_group.resize(contents.groups.size());
-  std::vector<const Node*> rest(contents.tree.roots().begin(), contents.tree.roots().end());
+  counts.spare_by_group.resize(data.groups.size());
+  std::vector<const Node*> rest(data.tree.roots().begin(), data.tree.roots().end());
   while (!rest.empty()) {
     const Node& node = *rest.back();
     rest.pop_back();
@@ -131,15 +129,14 @@ Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> re
     check_children(node);
     check_candidate(node);
     if (node.parent == nullptr) continue;
-    check_contents(contents, node);
-    check_blocks(contents, node, references, counts);
-    check_announced(contents, node);
+    check_node(data, node);
+    check_blocks(data, node, references, counts);
+    check_announced(data, node);
     counts.nodes++;
     counts.candidates += node.place != Node::no_place;
     counts.cached += node.size;
     counts.pinned += node.pinned > 0 ? node.size : 0;
-    check_equal("positions with shared blocks of a node", count_shared(contents, node),
-                node.shared);
+    check_equal("positions with shared blocks of a node", count_shared(data, node), node.shared);
     counts.evictable += node.users == 0 ? node.size - node.shared : 0;
   }
   return counts;
@@ -147,27 +144,27 @@ Counts count_nodes(const Contents& contents, std::span<std::vector<uint64_t>> re
 
 }  // namespace
 
-void validate(const Contents& contents, uint64_t pinned_blocks,
+void validate(const IndexData& data, uint64_t pinned_blocks,
               std::span<std::vector<uint64_t>> references) {
-  const Counts counts = count_nodes(contents, references);
-  const Figures& all = contents.spaces.total();
+  const Counts counts = count_nodes(data, references);
+  const Figures& all = data.spaces.total();
   size_t nodes = 0, candidates = 0;
-  for (const auto& [salt, space] : contents.spaces.all()) {
+  for (const auto& [salt, space] : data.spaces.all()) {
     nodes += space.nodes;
     space.own.validate();
   }
-  contents.policy->validate();
-  for (const auto& each : contents.policy->candidates()) candidates += each.size();
-  check_equal("nodes", counts.nodes, contents.nodes);
-  check_equal("nodes of all salts", nodes, contents.nodes);
+  data.policy->validate();
+  for (const auto& each : data.policy->candidates()) candidates += each.size();
+  check_equal("nodes", counts.nodes, data.nodes);
+  check_equal("nodes of all salts", nodes, data.nodes);
   check_equal("candidates of eviction", counts.candidates, candidates);
   check_equal("blocks", counts.cached, all.cached);
   check_equal("evictable blocks", counts.evictable, all.evictable);
   check_equal("pinned blocks", counts.pinned, pinned_blocks);
   check_equal("pinned blocks of all salts", all.pinned, pinned_blocks);
-  for (size_t g = 0; g < contents.groups.size(); g++)
+  for (size_t g = 0; g < data.groups.size(); g++)
     check_equal("blocks of a group to which nobody but the index refers", counts.spare_by_group[g],
-                contents.blocks.evictable(g));
+                data.blocks.evictable(g));
 }
 
 }  // namespace pkv::prefix

@@ -1,5 +1,5 @@
 // The data of a prefix index: the tree, the spaces of its salts, the candidates for eviction, the
-// counts derived from these, the event log and the images. The classes that work on it (claims.h,
+// counts derived from these, the event log and the images. The classes that work on it (uses.h,
 // matcher.h, publisher.h, eviction.h, pins.h) share it under the lock of the index.
 #pragma once
 
@@ -14,10 +14,10 @@
 
 namespace pkv::prefix {
 
-struct Contents {
+struct IndexData {
   // Throws bad_alloc.
-  Contents(const pkv_prefix_config& config, uint32_t block_size,
-           std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory);
+  IndexData(const pkv_prefix_config& config, uint32_t block_size,
+            std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory);
 
   uint32_t block_size() const { return tree.block_size(); }
 
@@ -47,7 +47,7 @@ struct Contents {
   EventLog events;
   Images images;
   size_t nodes = 0;
-  uint64_t clock = 0;  // blocks that claims released so far
+  uint64_t clock = 0;  // blocks that uses released so far
   // How often a node was split or blocks were removed; an earlier match may then be outdated.
   uint64_t removals = 0;
   CachedBlocks blocks;
@@ -59,7 +59,7 @@ struct Contents {
 
 // Checks the equations that hold in every prefix index between calls, and adds the references that
 // the index holds by group and block id. Throws INTERNAL with the first that does not hold.
-void validate(const Contents& contents, uint64_t pinned_blocks,
+void validate(const IndexData& data, uint64_t pinned_blocks,
               std::span<std::vector<uint64_t>> references);
 
 }  // namespace pkv::prefix

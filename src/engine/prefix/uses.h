@@ -1,15 +1,15 @@
-// Records which sessions and snapshots use which nodes. A claim on a node keeps the whole path to
-// it in use: no node on the path can be evicted. A node without claims can be evicted once it has
-// no children. How many blocks that frees is counted block by block, because a session may
-// reference single blocks that it does not claim (full_blocks.h).
+// Records which sessions and snapshots use which nodes. A use of a node keeps the whole path to it
+// in use: no node on the path can be evicted. An unused node can be evicted once it has no
+// children. How many blocks that frees is counted block by block, because a session may reference
+// single blocks outside of the path that it uses (cached_blocks.h).
 #pragma once
 
-#include "engine/prefix/contents.h"
+#include "engine/prefix/index_data.h"
 
 namespace pkv::prefix {
 
-// A claim on the path to a node, which ends after `depth` blocks.
-struct Claim {
+// A use of the path to a node, which ends after `depth` blocks.
+struct Use {
   Space* space = nullptr;
   Node* node = nullptr;
   uint32_t depth = 0;
@@ -17,21 +17,21 @@ struct Claim {
   uint8_t hint = 0;       // see hint_of
 };
 
-class Claims {
+class Uses {
  public:
-  explicit Claims(Contents& contents) : contents_(contents) {}
+  explicit Uses(IndexData& data) : data_(data) {}
 
   // Adds a use of the path to a node.
   void attach(Node& node) noexcept;
   // Removes a use of the path to a node. used: whether it counts as a use for the eviction order.
   void detach(Node& node, bool used) noexcept;
-  // Moves a claim to another node. The common part of both paths stays in use.
-  void move(Claim& claim, Node& node) noexcept;
-  // Releases the path of a claim beyond `end`, a node on that path.
-  void give_up(Claim& claim, Node& end) noexcept;
+  // Moves a use to another node. The common part of both paths stays in use.
+  void move(Use& use, Node& node) noexcept;
+  // Releases the path of a use beyond `end`, a node on that path.
+  void give_up(Use& use, Node& end) noexcept;
   // Releases the path beyond the first `blocks` blocks. This may have to split a node; without the
   // memory for that, the whole node is released.
-  void shorten(Claim& claim, uint32_t blocks) noexcept;
+  void shorten(Use& use, uint32_t blocks) noexcept;
 
   // Makes blocks evictable that only the index references now, in one group or in all.
   void review(size_t group) noexcept;
@@ -46,13 +46,13 @@ class Claims {
   // part. Throws bad_alloc.
   Node& split(Node& node, uint32_t inside);
   // Returns the node that ends after the first `depth` blocks of a match. Throws bad_alloc.
-  Node& end_after(const Tree::Match& found, uint32_t depth);
+  Node& end_after(const Tree::Found& found, uint32_t depth);
 
  private:
-  void claim(Node& node) noexcept;
-  void unclaim(Node& node) noexcept;
+  void begin_use(Node& node) noexcept;
+  void end_use(Node& node) noexcept;
 
-  Contents& contents_;
+  IndexData& data_;
 };
 
 }  // namespace pkv::prefix

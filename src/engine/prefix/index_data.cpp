@@ -1,4 +1,4 @@
-#include "engine/prefix/contents.h"
+#include "engine/prefix/index_data.h"
 
 #include <algorithm>
 
@@ -22,8 +22,8 @@ std::unique_ptr<Policy> make_policy(const pkv_prefix_config& config, uint32_t bl
 
 }  // namespace
 
-Contents::Contents(const pkv_prefix_config& config, uint32_t block_size,
-                   std::span<const std::unique_ptr<memory::Group>> all_groups, HookMemory& memory)
+IndexData::IndexData(const pkv_prefix_config& config, uint32_t block_size,
+                     std::span<const std::unique_ptr<memory::Group>> all_groups, HookMemory& memory)
     : groups(all_groups),
       tree(block_size, static_cast<uint32_t>(groups.size()), memory),
       policy(make_policy(config, block_size, memory::largest_pool(groups), memory)),
@@ -32,24 +32,24 @@ Contents::Contents(const pkv_prefix_config& config, uint32_t block_size,
       events(config.events, memory),
       blocks(groups, memory) {}
 
-void Contents::add_candidate(Node& node) noexcept {
+void IndexData::add_candidate(Node& node) noexcept {
   policy->add(node);
   if (space_of(node).quota != 0) space_of(node).own.add(node);
 }
 
-void Contents::remove_candidate(Node& node) noexcept {
+void IndexData::remove_candidate(Node& node) noexcept {
   policy->remove(node);
   if (node.parent != nullptr) space_of(node).own.remove(node);
 }
 
-void Contents::release(size_t group, std::span<const memory::Block> released) noexcept {
+void IndexData::release(size_t group, std::span<const memory::Block> released) noexcept {
   removals++;
   images.lose(group, released);
   for (const memory::Block block : released) blocks.remove(group, block);
   groups[group]->pool.release_held(released.size(), released.data());
 }
 
-void Contents::find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept {
+void IndexData::find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept {
   std::fill(ends.begin(), ends.end(), uint8_t{1});
   for (size_t g = 0; g < groups.size(); g++) {
     if (!blocks.sparse(g)) continue;
@@ -67,13 +67,13 @@ void Contents::find_ends(const Node& node, uint32_t from, std::span<uint8_t> end
   }
 }
 
-void Contents::record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept {
+void IndexData::record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept {
   events.add(kind, uint64_t{node.start + inside} * block_size(), node.hashes[inside].event,
              (inside > 0 ? node.hashes[inside - 1] : hash_before(node)).event);
 }
 
-void Contents::record_changes(Node& node, uint32_t from, uint32_t last,
-                              pkv_prefix_event_kind lost) noexcept {
+void IndexData::record_changes(Node& node, uint32_t from, uint32_t last,
+                               pkv_prefix_event_kind lost) noexcept {
   if (!events.kept()) return;
   uint64_t to = uint64_t{last} + 1;
   for (size_t g = 0; g < groups.size(); g++) {
@@ -103,8 +103,8 @@ void Contents::record_changes(Node& node, uint32_t from, uint32_t last,
 
 // Looks at the positions of a node from block number `from` of it on and before `end`, which is
 // counted from the beginning of the text.
-void Contents::record_range(Node& node, uint32_t from, uint64_t end,
-                            pkv_prefix_event_kind lost) noexcept {
+void IndexData::record_range(Node& node, uint32_t from, uint64_t end,
+                             pkv_prefix_event_kind lost) noexcept {
   constexpr uint32_t max_batch = 256;
   uint8_t ends[max_batch];
   const auto to = static_cast<uint32_t>(std::min<uint64_t>(end, node.end()) - node.start);
@@ -120,8 +120,8 @@ void Contents::record_range(Node& node, uint32_t from, uint64_t end,
 }
 
 // A position goes before the one that it follows.
-void Contents::record_removed(pkv_prefix_event_kind kind, const Node& node,
-                              uint32_t from) noexcept {
+void IndexData::record_removed(pkv_prefix_event_kind kind, const Node& node,
+                               uint32_t from) noexcept {
   if (!events.kept()) return;
   for (uint32_t i = node.size; i-- > from;)
     if (node.announced[i] != 0) record(kind, node, i);
