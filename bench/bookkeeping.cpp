@@ -1,4 +1,4 @@
-// Everything around attention: steps, forks, snapshots and the pool.
+// Measures what is not attention: steps, forks, snapshots and the pool.
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -9,21 +9,23 @@ namespace pkv::bench {
 
 namespace {
 
+void report_microseconds(benchmark::State& state, double seconds, double aim) {
+  const double microseconds = seconds * 1e6 / rounds(state);
+  state.counters["us"] = microseconds;
+  state.counters["ratio"] = aim / microseconds;
+}
+
+std::vector<pkv_session> open_sessions(pkv_cache cache, size_t count) {
+  std::vector<pkv_session> sessions(count);
+  for (pkv_session& session : sessions) check(pkv_session_open(cache, nullptr, &session));
+  return sessions;
+}
+
 // begin + commit of 256 sessions without K, V or attention, against 25 microseconds.
 void step_overhead(benchmark::State& state) {
   constexpr size_t count = 256;
-  auto group = made<pkv_layer_group>();
-  group.layers = 32;
-  group.query_heads = group.kv_heads = 8;
-  group.key_dim = 128;
-  auto config = made<pkv_cache_config>();
-  config.groups = &group;
-  config.storage = PKV_STORAGE_NONE;
-  config.blocks = 1 << 20;
-  pkv_cache cache;
-  check(pkv_cache_create(&config, &cache));
-  std::vector<pkv_session> sessions(count);
-  for (pkv_session& session : sessions) check(pkv_session_open(cache, nullptr, &session));
+  const pkv_cache cache = create_ids_only(16, 1 << 20, nullptr);
+  const std::vector<pkv_session> sessions = open_sessions(cache, count);
   const std::vector<uint32_t> ones(count, 1);
   const std::vector<int32_t> tokens(count, 7);
   const auto begin = Clock::now();
@@ -36,9 +38,7 @@ void step_overhead(benchmark::State& state) {
     if (length == 50000)
       for (const pkv_session session : sessions) check(pkv_session_trim(session, 0));
   }
-  const double microseconds = seconds_since(begin) * 1e6 / static_cast<double>(state.iterations());
-  state.counters["us"] = microseconds;
-  state.counters["ratio"] = 25 / microseconds;
+  report_microseconds(state, seconds_since(begin), 25);
   check(pkv_cache_destroy(cache));
 }
 
@@ -61,8 +61,7 @@ void states_step(benchmark::State& state) {
   config.prefault = 1;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
-  std::vector<pkv_session> open(sessions);
-  for (pkv_session& session : open) check(pkv_session_open(cache, nullptr, &session));
+  const std::vector<pkv_session> open = open_sessions(cache, sessions);
   const std::vector<uint32_t> ones(sessions, 1);
   std::vector<const void*> before(sessions);
   std::vector<void*> after(sessions);
@@ -81,30 +80,23 @@ void states_step(benchmark::State& state) {
   step(false);
   double ours = 0, in_place = 0, calls = 0;
   for (auto _ : state) {
-    const auto begin = Clock::now();
-    step(true);
-    ours += seconds_since(begin);
-    const auto middle = Clock::now();
-    for (size_t i = 0; i < own.size(); i += floats) update(&own[i], &own[i], floats);
-    in_place += seconds_since(middle);
+    ours += seconds_of([&] { step(true); });
+    in_place += seconds_of([&] {
+      for (size_t i = 0; i < own.size(); i += floats) update(&own[i], &own[i], floats);
+    });
     benchmark::DoNotOptimize(own.data());
-    const auto end = Clock::now();
-    step(false);
-    calls += seconds_since(end);
+    calls += seconds_of([&] { step(false); });
   }
-  state.counters["us_calls"] = calls * 1e6 / static_cast<double>(state.iterations());
+  state.counters["us_calls"] = calls * 1e6 / rounds(state);
   state.counters["ratio"] = in_place / ours;
   check(pkv_cache_destroy(cache));
 }
 
-// An operation that shares the blocks of a 32k-token session, against 20 microseconds; and the
-// blocks that it took.
+// Measures an operation that shares the blocks of a session of 32k tokens, against 20 microseconds,
+// and counts the blocks that it takes.
 template <class Take>
 void share(benchmark::State& state, const Take& take) {
-  Geometry geometry;
-  geometry.sessions = 1;
-  geometry.tokens = 32768;
-  Filled filled(geometry);
+  Filled filled({.sessions = 1, .tokens = 32768});
   auto before = made<pkv_cache_stats>(), after = before;
   check(pkv_cache_get_stats(filled.cache(), &before));
   double seconds = 0;
@@ -115,10 +107,8 @@ void share(benchmark::State& state, const Take& take) {
     check(pkv_cache_get_stats(filled.cache(), &after));
     close();
   }
-  const double microseconds = seconds * 1e6 / static_cast<double>(state.iterations());
-  state.counters["us"] = microseconds;
+  report_microseconds(state, seconds, 20);
   state.counters["blocks_taken"] = static_cast<double>(after.used_blocks - before.used_blocks);
-  state.counters["ratio"] = 20 / microseconds;
 }
 
 void fork_session(benchmark::State& state) {
@@ -137,8 +127,8 @@ void snapshot_session(benchmark::State& state) {
   });
 }
 
-// Takes and returns `batch` ids on every thread, against a mutex and a vector that as many threads
-// use in the same way.
+// Takes and returns `batch` ids on every thread. The peer is a vector of ids under a mutex, used in
+// the same way by as many threads.
 template <class Step>
 double ids_per_second(unsigned threads, size_t batch, const Step& step) {
   const size_t rounds = 400000 / batch;
@@ -182,7 +172,7 @@ void pool(benchmark::State& state) {
       }
     });
   }
-  state.counters["M_ids/s"] = ours / 1e6 / static_cast<double>(state.iterations());
+  state.counters["M_ids/s"] = ours / 1e6 / rounds(state);
   state.counters["ratio"] = ours / peer;
   check(pkv_pool_destroy(pool));
 }
@@ -190,19 +180,13 @@ void pool(benchmark::State& state) {
 }  // namespace
 
 void register_bookkeeping() {
-  benchmark::RegisterBenchmark("step/overhead", step_overhead)->UseRealTime();
-  benchmark::RegisterBenchmark("states/step", states_step)->UseRealTime();
-  benchmark::RegisterBenchmark("fork", fork_session)->UseRealTime();
-  benchmark::RegisterBenchmark("snapshot", snapshot_session)->UseRealTime();
+  add("step/overhead", step_overhead)->Unit(benchmark::kMicrosecond);
+  add("states/step", states_step)->Unit(benchmark::kMicrosecond);
+  add("fork", fork_session)->Unit(benchmark::kMicrosecond);
+  add("snapshot", snapshot_session)->Unit(benchmark::kMicrosecond);
   for (const int threads : {1, 2, 4, 32}) {
-    benchmark::RegisterBenchmark("pool/single", pool<1>)
-        ->Arg(threads)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-    benchmark::RegisterBenchmark("pool/batch16", pool<16>)
-        ->Arg(threads)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
+    add("pool/single", pool<1>)->Arg(threads);
+    add("pool/batch16", pool<16>)->Arg(threads);
   }
 }
 

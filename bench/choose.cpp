@@ -1,5 +1,5 @@
-// pkv-bench --choose: whether the instruction set that PKV_ISA_AUTO stands for is the fastest one
-// here, for each dtype and kind of step.
+// pkv-bench --choose: checks whether PKV_ISA_AUTO selects the fastest instruction set of this CPU,
+// for each dtype and kind of step.
 #include <algorithm>
 #include <memory>
 
@@ -33,7 +33,7 @@ std::vector<pkv_isa> instruction_sets() {
        std::string(pkv_isa_name(static_cast<pkv_isa>(isa))) != "unknown"; isa++) {
     int32_t supported = 0;
     check(pkv_isa_supported(static_cast<pkv_isa>(isa), &supported));
-    // Plain C++ and SSE2 serve CPUs that have nothing else.
+    // Plain C++ and SSE2 are for CPUs that have nothing else.
     if (supported != 0 && isa != PKV_ISA_SCALAR && isa != PKV_ISA_SSE2)
       found.push_back(static_cast<pkv_isa>(isa));
   }
@@ -64,7 +64,7 @@ class Candidate {
   double best_ = 1e9;
 };
 
-// Whether no candidate is faster than the first one, the automatic choice, by more than the
+// Returns false if a candidate is faster than the first one, the automatic choice, by more than the
 // tolerance.
 bool is_best(const std::vector<std::unique_ptr<Candidate>>& candidates) {
   return std::all_of(candidates.begin(), candidates.end(), [&](const auto& candidate) {
@@ -76,12 +76,11 @@ bool is_best(const std::vector<std::unique_ptr<Candidate>>& candidates) {
 // is faster by more than the tolerance.
 bool compare(const Shape& shape, pkv_dtype dtype, const std::vector<pkv_isa>& sets) {
   std::vector<std::unique_ptr<Candidate>> candidates;
-  Geometry geometry;
-  geometry.dtype = dtype;
-  geometry.sessions = shape.sessions;
-  geometry.tokens = shape.tokens - shape.new_tokens;
-  geometry.group = shape.group;
-  geometry.extra = shape.new_tokens + 16;
+  Geometry geometry{.dtype = dtype,
+                    .group = shape.group,
+                    .sessions = shape.sessions,
+                    .tokens = shape.tokens - shape.new_tokens,
+                    .extra = shape.new_tokens + 16};
   const auto add = [&](pkv_isa isa) {
     geometry.isa = isa;
     candidates.push_back(std::make_unique<Candidate>(geometry, shape.new_tokens));
@@ -110,9 +109,7 @@ int choose() {
   std::printf("\n");
   int slower = 0;
   for (const Shape& shape : shapes)
-    for (const pkv_dtype dtype :
-         {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2})
-      slower += compare(shape, dtype, sets) ? 0 : 1;
+    for (const pkv_dtype dtype : all_dtypes) slower += compare(shape, dtype, sets) ? 0 : 1;
   std::printf(
       "Speed over that of PKV_ISA_AUTO, the best of %d to %d turns. In %d rows another instruction "
       "set is more than %.0f %% faster.\n",

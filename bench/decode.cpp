@@ -8,27 +8,23 @@ namespace pkv::bench {
 
 namespace {
 
+// In turns with a plain read of as many bytes, a few calls at a time if they are short.
 void decode(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
   Step step(geometry, filled, 1);
-  // In turns with a plain read of as many bytes, a few calls at a time if they are short.
   const size_t bytes = geometry.kv_bytes(),
                calls = std::clamp<size_t>(largest_read / 8 / bytes, 1, 64);
   const size_t plain = std::min(bytes * calls, largest_read);
-  double ours = 0, reading = 0;
-  for (auto _ : state) {
-    const auto begin = Clock::now();
+  const auto attend = [&] {
     for (size_t i = 0; i < calls; i++) step.attend();
-    ours += seconds_since(begin);
-    reading += read_seconds(plain);
-  }
-  const double rounds = static_cast<double>(state.iterations());
-  const double rate = rounds * static_cast<double>(bytes * calls) / ours,
-               limit = rounds * static_cast<double>(plain) / reading;
-  state.counters["GB/s"] = rate / 1e9;
-  state.counters["read_GB/s"] = limit / 1e9;
-  state.counters["tokens/s"] = rounds * static_cast<double>(geometry.sessions * calls) / ours;
-  state.counters["ratio"] = rate / limit;
+  };
+  const auto [ours, reading] = in_turns(state, attend, [&] { return read_seconds(plain); });
+  const double gigabytes = rounds(state) * static_cast<double>(bytes * calls) / 1e9;
+  // The seconds in which plain reads would have read as many bytes.
+  const double limit = reading * static_cast<double>(bytes * calls) / static_cast<double>(plain);
+  report(state, "GB/s", "read_GB/s", gigabytes, ours, limit);
+  state.counters["tokens/s"] =
+      rounds(state) * static_cast<double>(geometry.sessions * calls) / ours;
 }
 
 // Tokens per second over bf16's, in turns.
@@ -38,13 +34,10 @@ void decode_quantised(benchmark::State& state, const Geometry& geometry) {
   Filled quantised(geometry), peer(unquantised);
   Step step(geometry, quantised, 1), peer_step(unquantised, peer, 1);
   const auto [ours, theirs] = in_turns(state, [&] { step.attend(); }, [&] { peer_step.attend(); });
-  state.counters["tokens/s"] = geometry.sessions * static_cast<double>(state.iterations()) / ours;
-  state.counters["bf16_tokens/s"] =
-      geometry.sessions * static_cast<double>(state.iterations()) / theirs;
-  state.counters["ratio"] = theirs / ours;
+  report(state, "tokens/s", "bf16_tokens/s", geometry.sessions * rounds(state), ours, theirs);
 }
 
-// The sessions are forks of one prompt; the same with prompts of their own beside it.
+// The sessions are forks of one prompt, in turns with sessions that have prompts of their own.
 void shared_prefix(benchmark::State& state, const Geometry& geometry) {
   Filled apart(geometry);
   Geometry one = geometry;
@@ -61,58 +54,36 @@ void shared_prefix(benchmark::State& state, const Geometry& geometry) {
       in_turns(state, [&] { step.attend(); }, [&] { apart_step.attend(); });
   const double flops =
       4.0 * geometry.sessions * geometry.tokens * geometry.query_heads() * geometry.dim;
-  state.counters["us"] = together * 1e6 / static_cast<double>(state.iterations());
-  state.counters["us_apart"] = separate * 1e6 / static_cast<double>(state.iterations());
-  state.counters["of_FMA_peak"] =
-      flops * static_cast<double>(state.iterations()) / together / fma_rate();
+  state.counters["us"] = together * 1e6 / rounds(state);
+  state.counters["us_apart"] = separate * 1e6 / rounds(state);
+  state.counters["of_FMA_peak"] = flops * rounds(state) / together / fma_rate();
   state.counters["ratio"] = separate / together;
-}
-
-void add(const Geometry& geometry) {
-  constexpr uint64_t most_bytes = uint64_t{6} << 30;
-  if (geometry.kv_bytes() > most_bytes) return;
-  const bool quantised = geometry.dtype == PKV_INT8 || geometry.dtype == PKV_INT4;
-  benchmark::RegisterBenchmark(("decode/" + geometry.name()).c_str(),
-                               quantised ? decode_quantised : decode, geometry)
-      ->Unit(benchmark::kMillisecond)
-      ->UseRealTime();
 }
 
 }  // namespace
 
 void register_decode() {
-  constexpr pkv_dtype dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
-                                  PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+  constexpr uint64_t most_bytes = uint64_t{6} << 30;
   const Geometry usual;
-  for (const pkv_dtype dtype : dtypes) {
-    for (const uint32_t group : {1u, 4u, 8u}) {
-      for (const uint32_t dim : {64u, 128u, 256u}) {
-        for (const uint32_t sessions : {1u, 8u, 64u}) {
+  for (const pkv_dtype dtype : all_dtypes) {
+    const bool quantised = dtype == PKV_INT8 || dtype == PKV_INT4;
+    for (const uint32_t group : {1u, 4u, 8u})
+      for (const uint32_t dim : {64u, 128u, 256u})
+        for (const uint32_t sessions : {1u, 8u, 64u})
           for (const uint32_t tokens : {512u, 4096u, 32768u}) {
-            // The short mode varies one thing at a time.
+            // The short mode varies one number at a time.
             const int unusual = (group != usual.group) + (dim != usual.dim) +
                                 (sessions != usual.sessions) + (tokens != usual.tokens);
             if (short_run() && (unusual > 1 || (unusual == 1 && dtype != PKV_BF16))) continue;
-            Geometry geometry;
-            geometry.dtype = dtype;
-            geometry.group = group;
-            geometry.dim = dim;
-            geometry.sessions = sessions;
-            geometry.tokens = tokens;
-            add(geometry);
+            const Geometry geometry{
+                .dtype = dtype, .group = group, .dim = dim, .sessions = sessions, .tokens = tokens};
+            if (geometry.kv_bytes() <= most_bytes)
+              add("decode/" + geometry.name(), quantised ? decode_quantised : decode, geometry);
           }
-        }
-      }
-    }
   }
   for (const uint32_t group : {1u, 4u}) {
-    Geometry geometry;
-    geometry.sessions = 16;
-    geometry.group = group;
-    benchmark::RegisterBenchmark(("shared_prefix/" + geometry.name()).c_str(), shared_prefix,
-                                 geometry)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
+    const Geometry geometry{.group = group, .sessions = 16};
+    add("shared_prefix/" + geometry.name(), shared_prefix, geometry);
   }
 }
 

@@ -11,53 +11,46 @@ const char* dtype_name(pkv_dtype dtype) {
   return names[dtype];
 }
 
-namespace {
-
-pkv_layer_group group_of(const Geometry& geometry) {
-  auto group = made<pkv_layer_group>();
-  group.layers = 1;
-  group.query_heads = geometry.query_heads();
-  group.kv_heads = geometry.kv_heads;
-  group.key_dim = geometry.dim;
-  group.dtype = geometry.dtype;
-  group.rotation = geometry.rotation;
-  return group;
+pkv_layer_group Geometry::layer_group(uint32_t layers) const {
+  auto layer_group = made<pkv_layer_group>();
+  layer_group.layers = layers;
+  layer_group.query_heads = query_heads();
+  layer_group.kv_heads = kv_heads;
+  layer_group.key_dim = dim;
+  layer_group.dtype = dtype;
+  layer_group.rotation = rotation;
+  return layer_group;
 }
 
-pkv_cache_config config_of(const Geometry& geometry, const pkv_layer_group& group) {
+pkv_cache_config Geometry::config(const pkv_layer_group& layer_group) const {
   auto config = made<pkv_cache_config>();
-  config.groups = &group;
-  config.threads = geometry.threads;
-  config.isa = geometry.isa;
-  config.layout = geometry.layout;
-  config.memory_directory = geometry.memory_directory;
-  config.block_size = geometry.block_size;
-  config.blocks =
-      uint64_t{geometry.sessions} * ((geometry.tokens + geometry.extra) / geometry.block_size + 1);
+  config.groups = &layer_group;
+  config.threads = threads;
+  config.isa = isa;
+  config.layout = layout;
+  config.memory_directory = memory_directory;
+  config.block_size = block_size;
+  config.blocks = uint64_t{sessions} * ((tokens + extra) / block_size + 1);
   return config;
 }
 
-pkv_cache_plan plan_of(const Geometry& geometry) {
-  const pkv_layer_group group = group_of(geometry);
-  const pkv_cache_config config = config_of(geometry, group);
+static pkv_cache_plan plan_of(const Geometry& geometry) {
+  const pkv_layer_group group = geometry.layer_group();
+  const pkv_cache_config config = geometry.config(group);
   auto plan = made<pkv_cache_plan>();
   check(pkv_cache_compute_plan(&config, 0, &plan));
   return plan;
 }
 
-}  // namespace
-
-pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config& prefix,
+pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config* prefix,
                           const pkv_allocator* allocator) {
-  auto group = made<pkv_layer_group>();
-  group.layers = group.query_heads = group.kv_heads = 1;
-  group.key_dim = 16;
+  const pkv_layer_group group = Geometry{}.layer_group();
   auto config = made<pkv_cache_config>();
   config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
   config.block_size = block_size;
   config.blocks = blocks;
-  config.prefix = &prefix;
+  config.prefix = prefix;
   config.allocator = allocator;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
@@ -85,7 +78,7 @@ Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
     const float x = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
-    // A bf16 number is also some binary16 number near 1.
+    // The upper half of a float is bf16; other bits of it make a binary16 number near 1.
     const auto upper =
         static_cast<uint16_t>(dtype == PKV_BF16 ? bits >> 16 : 0x3000u | (bits >> 10 & 0x8FFFu));
     if (dtype == PKV_F32)
@@ -97,8 +90,8 @@ Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
 }
 
 Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.sessions) {
-  const pkv_layer_group group = group_of(geometry);
-  pkv_cache_config config = config_of(geometry, group);
+  const pkv_layer_group group = geometry.layer_group();
+  pkv_cache_config config = geometry.config(group);
   config.prefault = 1;
   check(pkv_cache_create(&config, &cache_));
   const Rows rows(prefilled ? geometry.tokens : 0, geometry.kv_heads, geometry.dim);
@@ -109,8 +102,7 @@ Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.se
   }
 }
 
-// Rows of a step have the type that is stored, as a model's have, or are bf16 where that is not a
-// type of rows.
+// Rows of a step have the stored type, as in a model, or bf16 if rows cannot have the stored type.
 static pkv_dtype rows_dtype(pkv_dtype stored) { return stored <= PKV_BF16 ? stored : PKV_BF16; }
 
 Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
@@ -122,7 +114,7 @@ Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
            rows_dtype(geometry.dtype)),
       batch_(filled.begin(new_tokens)) {
   write();
-  attend();  // working memory is made by the first call
+  attend();  // the first call allocates working memory
 }
 
 pkv_batch Filled::begin(uint32_t new_tokens) {
@@ -133,9 +125,7 @@ pkv_batch Filled::begin(uint32_t new_tokens) {
   return batch;
 }
 
-namespace {
-bool is_short = false;
-}
+static bool is_short = false;
 
 bool short_run() { return is_short; }
 

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,17 +42,23 @@ struct Geometry {
   const char* memory_directory = nullptr;
 
   uint32_t query_heads() const { return group * kv_heads; }
-  // As they are stored, scales included.
+  // K and V of the tokens, as they are stored, with scales.
   uint64_t kv_bytes() const;
-  // With the room for more.
+  // All that the cache allocates.
   uint64_t total_bytes() const;
   std::string name() const;
+
+  pkv_layer_group layer_group(uint32_t layers = 1) const;
+  pkv_cache_config config(const pkv_layer_group& group) const;
 };
 
 const char* dtype_name(pkv_dtype dtype);
 
-// Creates a cache that keeps no rows, for what a prefix index costs by itself.
-pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config& prefix,
+constexpr pkv_dtype all_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
+                                    PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
+
+// Creates a cache that keeps no rows, to measure the bookkeeping by itself.
+pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config* prefix,
                           const pkv_allocator* allocator = nullptr);
 
 class Rows {
@@ -105,31 +113,71 @@ inline pkv_chosen_blocks chosen_part(const Geometry& geometry, uint32_t part) {
   return chosen;
 }
 
-// Seconds of two operations that are done in turns.
+inline double rounds(const benchmark::State& state) {
+  return static_cast<double>(state.iterations());
+}
+
+// Returns the seconds that a call takes. A call that measures itself returns its seconds.
+template <class Call>
+double seconds_of(const Call& call) {
+  const auto begin = Clock::now();
+  if constexpr (std::is_void_v<decltype(call())>) {
+    call();
+    return seconds_since(begin);
+  } else {
+    return call();
+  }
+}
+
+// Does two operations in turns. Returns the seconds of each.
 template <class First, class Second>
 std::pair<double, double> in_turns(benchmark::State& state, const First& first,
                                    const Second& second) {
   std::pair<double, double> seconds{0, 0};
   for (auto _ : state) {
-    auto begin = Clock::now();
-    first();
-    seconds.first += seconds_since(begin);
-    begin = Clock::now();
-    second();
-    seconds.second += seconds_since(begin);
+    seconds.first += seconds_of(first);
+    seconds.second += seconds_of(second);
   }
   return seconds;
 }
 
-// True for the short mode: fewer shapes, shorter runs.
+// Reports an amount per second under the name `ours`, that of a limit or a peer, and their ratio.
+inline void report(benchmark::State& state, const char* ours, const char* peer, double amount,
+                   double seconds, double peer_seconds) {
+  state.counters[ours] = amount / seconds;
+  state.counters[peer] = amount / peer_seconds;
+  state.counters["ratio"] = peer_seconds / seconds;
+}
+
+// Registers a benchmark whose time is shown in milliseconds.
+template <class... Arguments>
+auto* add(const std::string& name, Arguments&&... arguments) {
+  return benchmark::RegisterBenchmark(name.c_str(), std::forward<Arguments>(arguments)...)
+      ->Unit(benchmark::kMillisecond)
+      ->UseRealTime();
+}
+
+// The same for a benchmark that measures its time itself.
+template <class... Arguments>
+auto* add_manual(const std::string& name, Arguments&&... arguments) {
+  return benchmark::RegisterBenchmark(name.c_str(), std::forward<Arguments>(arguments)...)
+      ->Unit(benchmark::kMillisecond)
+      ->UseManualTime();
+}
+
+// Returns whether the mode is the short one: fewer shapes, shorter runs.
 bool short_run();
 
-// A main function: --short is one thing varied at a time, a tenth of a second each, unless other
-// options say so.
+// A main function. With --short, shapes differ from the usual one in one number, and a benchmark
+// takes a tenth of a second unless other options say so.
 int run(int argc, char** argv, void (*register_all)());
 
 // Compares the instruction sets of this CPU. Returns 0 if the automatic choice is the best.
 int choose();
+
+// Returns the path of the recorded workload. If it is not there, it skips the benchmark and returns
+// an empty path.
+std::filesystem::path find_trace(benchmark::State& state);
 
 // Registers the benchmarks of one file.
 void register_decode();

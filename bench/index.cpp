@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t block_size = 16;
 
-// Counts the bytes that a cache has from its allocator.
+// Counts the bytes that a cache has allocated.
 struct Counter {
   std::atomic<uint64_t> bytes = 0;
   pkv_allocator hooks() {
@@ -28,13 +28,14 @@ struct Counter {
   }
 };
 
-// Ids only. No two texts share anything; text i begins with a token of its own.
+// An index of ids only. No two texts share anything: each begins with a token of its own.
 class Index {
  public:
   Index(uint64_t texts, uint32_t tokens, uint64_t salts)
       : texts_(texts), salts_(salts), tokens_(tokens) {
     const pkv_allocator hooks = memory_.hooks();
-    cache_ = create_ids_only(block_size, blocks() + 4096, made<pkv_prefix_config>(), &hooks);
+    const auto prefix = made<pkv_prefix_config>();
+    cache_ = create_ids_only(block_size, blocks() + 4096, &prefix, &hooks);
     empty_bytes_ = memory_.bytes;
     std::vector<int32_t> text;
     for (uint64_t i = 0; i < texts; i++) {
@@ -60,7 +61,7 @@ class Index {
       token = static_cast<int32_t>(x >> 48);
     }
   }
-  // A session of the salt that has a text.
+  // Opens a session under the salt of this text.
   pkv_session open(uint64_t number) const {
     const uint64_t salt = number % salts_;
     auto config = made<pkv_session_config>();
@@ -115,8 +116,8 @@ double look_ups_per_second(const std::vector<std::vector<int32_t>>& texts, unsig
   return static_cast<double>(rounds * texts.size() * threads) / seconds_since(begin);
 }
 
-// N threads look up 128 texts of 8,192 tokens in one index, against N threads with an index each:
-// what they lose by waiting for one another.
+// N threads look up 128 texts of 8,192 tokens in one index, against N threads with an index each.
+// The ratio shows what threads lose by waiting for one another.
 void look_up(benchmark::State& state, bool matches) {
   const unsigned threads = static_cast<unsigned>(state.range(0));
   std::vector<std::unique_ptr<Index>> indexes;
@@ -136,7 +137,7 @@ void look_up(benchmark::State& state, bool matches) {
       look_up_in(*indexes[t], number, text);
     });
   }
-  state.counters["us"] = 1e6 * threads * static_cast<double>(state.iterations()) / one;
+  state.counters["us"] = 1e6 * threads * rounds(state) / one;
   state.counters["ratio"] = one / own;
 }
 
@@ -151,9 +152,7 @@ void scale(benchmark::State& state) {
     for (uint64_t i = 0; i < looks; i++) {
       const uint64_t number = i * 2654435761u % count;
       index.fill(number, text);
-      const auto begin = Clock::now();
-      index.match(number, text);
-      seconds += seconds_since(begin);
+      seconds += seconds_of([&] { index.match(number, text); });
     }
     return seconds;
   };
@@ -161,11 +160,9 @@ void scale(benchmark::State& state) {
     index.fill(texts, text);
     const pkv_session session = index.open(0);
     double seconds = 0;
-    for (uint32_t i = 0; i < looks; i++) {
-      const auto begin = Clock::now();
-      index.step(session, &text[i * block_size % tokens], block_size);
-      seconds += seconds_since(begin);
-    }
+    for (uint32_t i = 0; i < looks; i++)
+      seconds +=
+          seconds_of([&] { index.step(session, &text[i * block_size % tokens], block_size); });
     check(pkv_session_close(session));
     return seconds;
   };
@@ -177,7 +174,7 @@ void scale(benchmark::State& state) {
     step += seconds_to_step(large);
     small_step += seconds_to_step(small);
   }
-  const double calls = looks * static_cast<double>(state.iterations());
+  const double calls = looks * rounds(state);
   state.counters["bytes/block"] = large.bytes_per_block();
   state.counters["us_match"] = match * 1e6 / calls;
   state.counters["us_match_small"] = small_match * 1e6 / calls;
@@ -190,19 +187,11 @@ void scale(benchmark::State& state) {
 
 void register_index() {
   for (const int threads : {1, 2, 4, 8}) {
-    for (const bool matches : {true, false})
-      benchmark::RegisterBenchmark(matches ? "index/match" : "index/probe", look_up, matches)
-          ->Arg(threads)
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime();
+    add("index/match", look_up, true)->Arg(threads);
+    add("index/probe", look_up, false)->Arg(threads);
   }
   for (const int64_t blocks : {1000, 100000, 10000000})
-    if (!short_run() || blocks <= 100000)
-      benchmark::RegisterBenchmark("index/scale", scale)
-          ->Arg(blocks)
-          ->Iterations(1)
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime();
+    if (!short_run() || blocks <= 100000) add("index/scale", scale)->Arg(blocks)->Iterations(1);
 }
 
 }  // namespace pkv::bench

@@ -17,14 +17,12 @@ double flops(const Geometry& geometry) {
 }
 
 Geometry geometry_of(pkv_dtype dtype, uint32_t group, uint32_t dim) {
-  Geometry geometry;
-  geometry.dtype = dtype;
-  geometry.group = group;
-  geometry.dim = dim;
-  geometry.sessions = 1;
-  geometry.tokens = context - chunk;
-  geometry.extra = chunk;
-  return geometry;
+  return {.dtype = dtype,
+          .group = group,
+          .dim = dim,
+          .sessions = 1,
+          .tokens = context - chunk,
+          .extra = chunk};
 }
 
 void prefill(benchmark::State& state, const Geometry& geometry) {
@@ -32,15 +30,11 @@ void prefill(benchmark::State& state, const Geometry& geometry) {
   Step step(geometry, filled, chunk);
   double ours = 0, limit = 0;
   for (auto _ : state) {
-    const auto begin = Clock::now();
-    step.attend();
-    ours += seconds_since(begin);
-    limit += fma_rate() / 2;
-    limit += fma_rate() / 2;
+    ours += seconds_of([&] { step.attend(); });
+    limit += (fma_rate() + fma_rate()) / 2;
   }
-  const double rounds = static_cast<double>(state.iterations()),
-               rate = flops(geometry) * rounds / ours;
-  limit /= rounds;
+  const double rate = flops(geometry) * rounds(state) / ours;
+  limit /= rounds(state);
   state.counters["GFLOP/s"] = rate / 1e9;
   state.counters["FMA_GFLOP/s"] = limit / 1e9;
   state.counters["ratio"] = rate / limit;
@@ -62,22 +56,16 @@ void scaling(benchmark::State& state, Geometry geometry) {
 }  // namespace
 
 void register_prefill() {
-  for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_F16, PKV_INT8, PKV_INT4}) {
-    for (const uint32_t group : {1u, 4u, 8u}) {
+  for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_F16, PKV_INT8, PKV_INT4})
+    for (const uint32_t group : {1u, 4u, 8u})
       for (const uint32_t dim : {64u, 128u, 256u}) {
         const int unusual = (group != 4) + (dim != 128);
         if (short_run() && (unusual > 1 || (unusual == 1 && dtype != PKV_BF16))) continue;
-        const std::string name = std::string("prefill/") + dtype_name(dtype) + "/gqa" +
-                                 std::to_string(group) + "/dim" + std::to_string(dim);
-        benchmark::RegisterBenchmark(name.c_str(), prefill, geometry_of(dtype, group, dim))
-            ->Unit(benchmark::kMillisecond)
-            ->UseRealTime();
+        add(std::string("prefill/") + dtype_name(dtype) + "/gqa" + std::to_string(group) + "/dim" +
+                std::to_string(dim),
+            prefill, geometry_of(dtype, group, dim));
       }
-    }
-  }
-  benchmark::RegisterBenchmark("scaling/prefill", scaling, geometry_of(PKV_BF16, 4, 128))
-      ->Unit(benchmark::kMillisecond)
-      ->UseRealTime();
+  add("scaling/prefill", scaling, geometry_of(PKV_BF16, 4, 128));
 }
 
 }  // namespace pkv::bench

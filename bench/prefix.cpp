@@ -1,4 +1,4 @@
-// The prefix index on a recorded workload: what it costs beside the model that it saves.
+// Measures the bookkeeping of the prefix index on a recorded workload.
 #include <algorithm>
 
 #include "../tests/support/trace.h"
@@ -22,16 +22,16 @@ Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
               pkv_eviction eviction) {
   auto prefix = made<pkv_prefix_config>();
   prefix.eviction = eviction;
-  const pkv_cache cache = create_ids_only(block_size, capacity, prefix);
+  const pkv_cache cache = create_ids_only(block_size, capacity, &prefix);
   Replay result;
   std::vector<int32_t> tokens;
   for (const trace::Request& request : requests) {
     tokens.clear();
     for (const uint32_t id : request) trace::append_tokens(id, trace::tokens_per_block, tokens);
+    uint64_t matched = 0;
     const auto begin = Clock::now();
     pkv_session session;
     check(pkv_session_open(cache, nullptr, &session));
-    uint64_t matched = 0;
     check(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
     if (matched < tokens.size()) {
       const uint32_t rest = static_cast<uint32_t>(tokens.size() - matched);
@@ -49,12 +49,8 @@ Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
 }
 
 void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
-  const auto path = trace::path(PAGEDKV_ROOT);
-  if (!std::filesystem::exists(path)) {
-    state.SkipWithError(
-        ("no " + path.string() + ": set PAGEDKV_DATA to the folder that holds it").c_str());
-    return;
-  }
+  const std::filesystem::path path = find_trace(state);
+  if (path.empty()) return;
   const std::vector<trace::Request> requests = trace::read(path);
   uint64_t capacity =
       static_cast<uint64_t>(state.range(0)) * (trace::tokens_per_block / block_size);
@@ -69,28 +65,31 @@ void prefix_trace(benchmark::State& state, pkv_eviction eviction) {
     all.blocks += one.blocks;
     all.matched += one.matched;
   }
-  const double runs = static_cast<double>(state.iterations());
-  state.counters["hit_%"] =
-      100 * static_cast<double>(all.matched) / static_cast<double>(all.blocks);
-  state.counters["ns/block"] = all.seconds * 1e9 / static_cast<double>(all.blocks);
-  state.counters["ratio"] = aim * runs / all.seconds;
+  const auto blocks = static_cast<double>(all.blocks);
+  state.counters["hit_%"] = 100 * static_cast<double>(all.matched) / blocks;
+  state.counters["ns/block"] = all.seconds * 1e9 / blocks;
+  state.counters["ratio"] = aim * rounds(state) / all.seconds;
 }
 
 }  // namespace
 
+std::filesystem::path find_trace(benchmark::State& state) {
+  const auto path = trace::path(PAGEDKV_ROOT);
+  if (std::filesystem::exists(path)) return path;
+  state.SkipWithError(
+      ("no " + path.string() + ": set PAGEDKV_DATA to the folder that holds it").c_str());
+  return {};
+}
+
 // /N: room for N blocks of 512 tokens; 0: for all there are.
 void register_prefix() {
-  const auto add = [](const char* name, pkv_eviction eviction) {
+  const auto add_all = [](const char* name, pkv_eviction eviction) {
     for (const int capacity :
          short_run() ? std::vector{0, 5000} : std::vector{0, 1000, 5000, 10000, 30000})
-      benchmark::RegisterBenchmark(name, prefix_trace, eviction)
-          ->Arg(capacity)
-          ->UseManualTime()
-          ->Iterations(1)
-          ->Unit(benchmark::kSecond);
+      add_manual(name, prefix_trace, eviction)->Arg(capacity)->Iterations(1);
   };
-  add("prefix/trace", PKV_EVICTION_LEARNED);
-  if (!short_run()) add("prefix/trace/lru", PKV_EVICTION_LRU);
+  add_all("prefix/trace", PKV_EVICTION_LEARNED);
+  if (!short_run()) add_all("prefix/trace/lru", PKV_EVICTION_LRU);
 }
 
 }  // namespace pkv::bench

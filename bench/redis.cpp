@@ -18,8 +18,7 @@
 
 namespace {
 
-using pkv::bench::Clock;
-using pkv::bench::seconds_since;
+using pkv::bench::seconds_of;
 constexpr size_t batch_bytes = 32 << 20;
 
 // Two ends of a TCP connection of this process.
@@ -48,21 +47,18 @@ class Loopback {
 
   double seconds(std::vector<char>& bytes) {
     std::vector<char> received(bytes.size());
-    const auto begin = Clock::now();
-    std::thread reader([&] {
-      for (size_t at = 0; at < received.size();) {
-        const ssize_t got = recv(to_, received.data() + at, received.size() - at, 0);
-        if (got <= 0) std::abort();
-        at += static_cast<size_t>(got);
+    return seconds_of([&] {
+      std::thread reader([&] {
+        const ssize_t got = recv(to_, received.data(), received.size(), MSG_WAITALL);
+        if (got != static_cast<ssize_t>(received.size())) std::abort();
+      });
+      for (size_t at = 0; at < bytes.size();) {
+        const ssize_t sent = send(from_, bytes.data() + at, bytes.size() - at, 0);
+        if (sent <= 0) std::abort();
+        at += static_cast<size_t>(sent);
       }
+      reader.join();
     });
-    for (size_t at = 0; at < bytes.size();) {
-      const ssize_t sent = send(from_, bytes.data() + at, bytes.size() - at, 0);
-      if (sent <= 0) std::abort();
-      at += static_cast<size_t>(sent);
-    }
-    reader.join();
-    return seconds_since(begin);
   }
 
  private:
@@ -93,19 +89,15 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
   if (store.put(store.user, items.size(), items.data()) != expected) state.SkipWithError("put");
 
   Loopback loopback;
-  double ours = 0, bare = 0;
-  for (auto _ : state) {
-    const auto begin = Clock::now();
+  const auto run = [&] {
     const int64_t done = writes ? store.put(store.user, items.size(), items.data())
                                 : store.get(store.user, items.size(), items.data());
-    ours += seconds_since(begin);
     if (done != expected) state.SkipWithError("items are missing");
-    bare += loopback.seconds(bytes);
-  }
-  const double moved = static_cast<double>(batch_bytes) * static_cast<double>(state.iterations());
-  state.counters["GB/s"] = moved / ours / 1e9;
-  state.counters["loopback_GB/s"] = moved / bare / 1e9;
-  state.counters["ratio"] = bare / ours;
+  };
+  const auto [ours, bare] =
+      pkv::bench::in_turns(state, run, [&] { return loopback.seconds(bytes); });
+  pkv::bench::report(state, "GB/s", "loopback_GB/s", batch_bytes / 1e9 * pkv::bench::rounds(state),
+                     ours, bare);
   store.close(store.user);
 }
 
@@ -126,11 +118,8 @@ int main(int argc, char** argv) {
   return pkv::bench::run(argc, argv, [] {
     for (const bool writes : {true, false})
       for (const size_t kib : {64, 2048})
-        benchmark::RegisterBenchmark(
-            ((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB").c_str(), move,
-            kib << 10, writes)
-            ->Unit(benchmark::kMillisecond)
-            ->UseRealTime();
+        pkv::bench::add((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB", move,
+                        kib << 10, writes);
     register_redis_tier();
   });
 }

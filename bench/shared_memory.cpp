@@ -1,6 +1,6 @@
-// How many requests of a recorded workload fit into the memory of a hybrid model at once: with a
-// pool for each layer group, and with one memory that the groups share. Only lengths matter, so the
-// caches keep no keys and values.
+// Counts how many requests of a recorded workload fit into the memory of a hybrid model at once:
+// with a pool for each layer group, and with one memory that the groups share. Only lengths matter,
+// so the caches keep no keys and values.
 #include <algorithm>
 #include <deque>
 #include <vector>
@@ -193,20 +193,14 @@ class Server {
 };
 
 void shared_memory(benchmark::State& state, const Hybrid& model) {
-  const auto path = trace::path(PAGEDKV_ROOT);
-  if (!std::filesystem::exists(path)) {
-    state.SkipWithError(
-        ("no " + path.string() + ": set PAGEDKV_DATA to the folder that holds it").c_str());
-    return;
-  }
+  const std::filesystem::path path = find_trace(state);
+  if (path.empty()) return;
   std::vector<trace::Lengths> requests = trace::read_lengths(path);
   requests.resize(std::min<size_t>(requests.size(), 3000));
   for (auto _ : state) {
     const pkv_cache cache = create(model, static_cast<double>(state.range(0)) / 100);
     Server server(cache, model, requests);
-    const auto begin = Clock::now();
-    server.run();
-    state.SetIterationTime(seconds_since(begin));
+    state.SetIterationTime(seconds_of([&] { server.run(); }));
     state.counters["requests_at_once"] = server.requests_at_once();
     state.counters["steps"] = static_cast<double>(server.steps());
     state.counters["used_%"] = 100 * server.memory_used();
@@ -222,12 +216,9 @@ void shared_memory(benchmark::State& state, const Hybrid& model) {
 void register_shared_memory() {
   for (const Hybrid& model : hybrids)
     for (int share = 0; share < 100; share += short_run() ? 50 : 10)
-      benchmark::RegisterBenchmark((std::string("shared_memory/") + model.name).c_str(),
-                                   shared_memory, model)
+      add_manual(std::string("shared_memory/") + model.name, shared_memory, model)
           ->Arg(share)
-          ->UseManualTime()
-          ->Iterations(1)
-          ->Unit(benchmark::kSecond);
+          ->Iterations(1);
 }
 
 }  // namespace pkv::bench

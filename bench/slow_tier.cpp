@@ -1,6 +1,6 @@
-// What choosing blocks saves if K and V are in a file: decode steps that read some of the blocks or
-// all, with the file's pages in memory or dropped before each step. The file is created in the
-// working directory.
+// Measures what choosing blocks saves if K and V are in a file: decode steps read some of the
+// blocks or all, with the file's pages in memory or dropped before each step. The file is created
+// in the working directory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -51,25 +51,11 @@ void slow_tier(benchmark::State& state, const Geometry& geometry, uint32_t part,
     if (dropped && madvise(memory, size, MADV_PAGEOUT) != 0)
       return state.SkipWithError(std::strerror(errno));
     const double before = bytes_read();
-    const auto begin = Clock::now();
-    step.attend(&params);
-    state.SetIterationTime(seconds_since(begin));
+    state.SetIterationTime(seconds_of([&] { step.attend(&params); }));
     bytes += bytes_read() - before;
   }
-  state.counters["MB_read"] = bytes / 1e6 / static_cast<double>(state.iterations());
+  state.counters["MB_read"] = bytes / 1e6 / rounds(state);
   state.counters["MB_of_KV"] = static_cast<double>(geometry.kv_bytes()) / 1e6;
-}
-
-void add(const Geometry& geometry, uint32_t part, bool dropped) {
-  const char* const where =
-      geometry.memory_directory == nullptr ? "memory" : (dropped ? "dropped" : "cached");
-  benchmark::RegisterBenchmark(
-      ("slow_tier/" + std::string(where) + "/block" + std::to_string(geometry.block_size) +
-       "/part" + std::to_string(part))
-          .c_str(),
-      slow_tier, geometry, part, dropped)
-      ->Unit(benchmark::kMillisecond)
-      ->UseManualTime();
 }
 
 }  // namespace
@@ -77,17 +63,19 @@ void add(const Geometry& geometry, uint32_t part, bool dropped) {
 void register_slow_tier() {
   for (const uint32_t block_size : {32u, 64u, 128u}) {
     if (short_run() && block_size != 64) continue;
-    Geometry geometry;
-    geometry.block_size = block_size;
-    geometry.tokens = 32768;
-    geometry.sessions = 1;
-    for (const uint32_t part : {1u, 8u, 32u}) {
-      geometry.memory_directory = nullptr;
-      add(geometry, part, false);
-      geometry.memory_directory = ".";
-      add(geometry, part, false);
-      if (!short_run()) add(geometry, part, true);
-    }
+    for (const uint32_t part : {1u, 8u, 32u})
+      for (const char* const where : {"memory", "cached", "dropped"}) {
+        const bool dropped = std::strcmp(where, "dropped") == 0;
+        if (short_run() && dropped) continue;
+        const Geometry geometry{
+            .sessions = 1,
+            .tokens = 32768,
+            .block_size = block_size,
+            .memory_directory = std::strcmp(where, "memory") == 0 ? nullptr : "."};
+        add_manual(std::string("slow_tier/") + where + "/block" + std::to_string(block_size) +
+                       "/part" + std::to_string(part),
+                   slow_tier, geometry, part, dropped);
+      }
   }
 }
 

@@ -1,5 +1,5 @@
-// Saving and loading, against plain writes and reads of as many bytes: through the page cache,
-// without waiting for the disk.
+// Measures saving and loading against plain writes and reads of as many bytes: through the page
+// cache, without waiting for the disk.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ constexpr size_t usual_piece = 256 << 10;
   std::exit(1);
 }
 
-// A new file that replaces the old one, as a save makes it.
+// Writes a new file and replaces the old one with it, as a save does.
 void write_plain(const std::string& path, const std::vector<char>& bytes,
                  size_t piece = usual_piece) {
   const std::string fresh = path + ".new";
@@ -46,9 +46,14 @@ struct Case {
   bool keyed;
 };
 
+void close_all(const std::vector<pkv_session>& sessions) {
+  for (const pkv_session session : sessions) check(pkv_session_close(session));
+}
+
 class Files {
  public:
-  explicit Files(const Case& one) : filled_(geometry_of(one)) {
+  explicit Files(const Case& one)
+      : filled_({.dtype = one.dtype, .sessions = 4, .layout = one.layout}) {
     config_.skip_fsync = 1;
     if (one.keyed) config_.key = "a key of 24 secret bytes", config_.key_size = 24;
     path_ = folder_.file("ours");
@@ -71,24 +76,12 @@ class Files {
     check(pkv_file_load(filled_.cache(), &config_, &stream_, loaded_.size(), loaded_.data(),
                         nullptr, &count));
   }
-  void close_loaded() {
-    for (const pkv_session session : loaded_) check(pkv_session_close(session));
-  }
-  void close_originals() {
-    for (const pkv_session session : filled_.sessions()) check(pkv_session_close(session));
-  }
+  const std::vector<pkv_session>& originals() { return filled_.sessions(); }
+  const std::vector<pkv_session>& loaded() const { return loaded_; }
   void read_as_many() { read_plain(folder_.file("plain"), plain_); }
   double bytes() const { return static_cast<double>(bytes_); }
 
  private:
-  static Geometry geometry_of(const Case& one) {
-    Geometry geometry;
-    geometry.dtype = one.dtype;
-    geometry.layout = one.layout;
-    geometry.sessions = 4;
-    return geometry;
-  }
-
   Folder folder_;
   Filled filled_;
   pkv_file_config config_ = made<pkv_file_config>();
@@ -100,34 +93,27 @@ class Files {
   uint64_t bytes_ = 0;
 };
 
-void report(benchmark::State& state, const Files& files, double ours, double plain) {
-  const double bytes = files.bytes() * static_cast<double>(state.iterations());
-  state.counters["GB/s"] = bytes / ours / 1e9;
-  state.counters["plain_GB/s"] = bytes / plain / 1e9;
-  state.counters["ratio"] = plain / ours;
+void report_files(benchmark::State& state, const Files& files, double ours, double plain) {
+  report(state, "GB/s", "plain_GB/s", files.bytes() * rounds(state) / 1e9, ours, plain);
 }
 
 void save(benchmark::State& state, const Case& one) {
   Files files(one);
   const auto [ours, plain] = in_turns(state, [&] { files.save(); }, [&] { files.write_as_many(); });
-  report(state, files, ours, plain);
+  report_files(state, files, ours, plain);
 }
 
-// Into blocks that held the sessions that were saved.
+// Loads into blocks that held the sessions that were saved.
 void load(benchmark::State& state, const Case& one) {
   Files files(one);
-  files.close_originals();
+  close_all(files.originals());
   double ours = 0, plain = 0;
   for (auto _ : state) {
-    auto begin = Clock::now();
-    files.load();
-    ours += seconds_since(begin);
-    files.close_loaded();
-    begin = Clock::now();
-    files.read_as_many();
-    plain += seconds_since(begin);
+    ours += seconds_of([&] { files.load(); });
+    close_all(files.loaded());
+    plain += seconds_of([&] { files.read_as_many(); });
   }
-  report(state, files, ours, plain);
+  report_files(state, files, ours, plain);
 }
 
 void register_directory() {
@@ -141,18 +127,14 @@ void register_directory() {
     check(pkv_store_open_directory(&config, &store));
     return store;
   };
-  const auto timed = [](const auto& run) {
-    const auto begin = Clock::now();
-    run();
-    return seconds_since(begin);
-  };
+  const std::string plain = folder->file("plain");
   register_tier("directory", open,
                 {[=](auto& bytes, size_t piece) {
-                   return timed([&] { write_plain(folder->file("plain"), bytes, piece); });
+                   return seconds_of([&] { write_plain(plain, bytes, piece); });
                  },
                  [=](auto& bytes, size_t piece) {
-                   write_plain(folder->file("plain"), bytes, piece);
-                   return timed([&] { read_plain(folder->file("plain"), bytes, piece); });
+                   write_plain(plain, bytes, piece);
+                   return seconds_of([&] { read_plain(plain, bytes, piece); });
                  }});
 }
 
@@ -166,12 +148,8 @@ void register_store() {
                                    {"bf16/plain layout", PKV_BF16, PKV_LAYOUT_PLAIN, false},
                                    {"bf16/key", PKV_BF16, PKV_LAYOUT_PACKED, true}};
   for (const Case& one : cases) {
-    benchmark::RegisterBenchmark((std::string("save/") + one.name).c_str(), save, one)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-    benchmark::RegisterBenchmark((std::string("load/") + one.name).c_str(), load, one)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
+    add(std::string("save/") + one.name, save, one);
+    add(std::string("load/") + one.name, load, one);
   }
 }
 

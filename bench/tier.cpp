@@ -24,31 +24,24 @@ std::vector<int32_t> text(uint32_t number, uint32_t tokens) {
   return ids;
 }
 
-// A cache with a prefix index, and with a store if it has one.
+// A cache with a prefix index, and a store if `open` is not null.
 class Served {
  public:
+  // Room for some sessions of as many tokens each.
   struct Shape {
-    uint32_t layers, tokens, sessions;  // room for `sessions` of `tokens` each
-    uint32_t group = 4, kv_heads = 8, dim = 128;
-    bool keyed = false;  // what the store has is encrypted
-    uint32_t query_heads() const { return group * kv_heads; }
+    uint32_t layers, tokens, sessions;
+    bool keyed = false;  // the store's items are encrypted
   };
 
   Served(const Shape& shape, const OpenStore& open)
-      : shape_(shape),
-        kv_(chunk, shape.kv_heads, shape.dim, PKV_BF16),
-        q_(chunk, shape.query_heads(), shape.dim),
-        out_(chunk, shape.query_heads(), shape.dim) {
-    auto group = made<pkv_layer_group>();
-    group.layers = shape.layers;
-    group.query_heads = shape.query_heads();
-    group.kv_heads = shape.kv_heads;
-    group.key_dim = shape.dim;
-    group.dtype = PKV_BF16;
-    auto config = made<pkv_cache_config>();
-    config.groups = &group;
+      : layers_(shape.layers),
+        kv_(chunk, 8, 128, PKV_BF16),
+        q_(chunk, 32, 128),
+        out_(chunk, 32, 128) {
+    const Geometry geometry{.sessions = shape.sessions, .tokens = shape.tokens, .extra = 16};
+    const pkv_layer_group group = geometry.layer_group(shape.layers);
+    pkv_cache_config config = geometry.config(group);
     config.prefault = 1;
-    config.blocks = uint64_t{shape.sessions} * (shape.tokens / 16 + 2);
     const auto prefix = made<pkv_prefix_config>();
     config.prefix = &prefix;
     pkv_store store{};
@@ -73,7 +66,7 @@ class Served {
     check(pkv_session_open(cache_, nullptr, &session));
     return session;
   }
-  // The tokens from `from` on, attended to if that matters.
+  // Computes the tokens from `from` on, with or without attention.
   void compute(pkv_session session, const std::vector<int32_t>& ids, size_t from, bool attends) {
     for (size_t at = from; at < ids.size(); at += chunk) {
       const auto n = static_cast<uint32_t>(std::min<size_t>(chunk, ids.size() - at));
@@ -83,13 +76,13 @@ class Served {
   void step(pkv_session session, uint32_t n, bool attends, const int32_t* ids) {
     pkv_batch batch;
     check(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &batch));
-    for (uint32_t layer = 0; layer < shape_.layers; layer++) {
+    for (uint32_t layer = 0; layer < layers_; layer++) {
       check(pkv_batch_write(batch, layer, kv_.tensor(), kv_.tensor()));
       if (attends) check(pkv_batch_attend(batch, layer, nullptr, q_.tensor(), out_.tensor()));
     }
     check(pkv_batch_commit(batch, ids));
   }
-  // A session with this text, ended: it goes to the store.
+  // Ends a session with this text, which goes to the store.
   void end_session(uint32_t number, uint32_t tokens) {
     const pkv_session session = open();
     compute(session, text(number, tokens), 0, false);
@@ -107,7 +100,7 @@ class Served {
   }
 
  private:
-  const Shape shape_;
+  const uint32_t layers_;
   Rows kv_, q_, out_;
   pkv_cache cache_ = nullptr;
 };
@@ -117,7 +110,8 @@ class Served {
 uint32_t prompt_tokens() { return short_run() ? 4096 : 32768; }
 Served::Shape prompt_shape() { return {.layers = 1, .tokens = prompt_tokens(), .sessions = 2}; }
 
-// A prompt through attention alone: with the rest of a model it takes longer. Once for all.
+// Returns the seconds of writing and attending to a prompt, measured once. A whole model takes
+// longer.
 double seconds_of_prefill() {
   static const double seconds = [] {
     Served served(prompt_shape(), nullptr);
@@ -130,7 +124,7 @@ double seconds_of_prefill() {
 }
 
 void report_first_token(benchmark::State& state, double seconds) {
-  const double each = seconds / static_cast<double>(state.iterations());
+  const double each = seconds / rounds(state);
   state.counters["ms"] = 1e3 * each;
   state.counters["prefill_ms"] = 1e3 * seconds_of_prefill();
   state.counters["ratio"] = seconds_of_prefill() / each;
@@ -194,14 +188,7 @@ Served::Shape moved_shape(bool keyed) {
   return shape;
 }
 
-constexpr size_t moved_block =
-    size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes, without what is written beside them
-
-void report_moved(benchmark::State& state, double bytes, double ours, double plain) {
-  state.counters["GB/s"] = bytes / ours / 1e9;
-  state.counters["plain_GB/s"] = bytes / plain / 1e9;
-  state.counters["ratio"] = plain / ours;
-}
+constexpr size_t moved_block = size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes of K and V
 
 void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed) {
   Served served(moved_shape(keyed), open);
@@ -215,17 +202,17 @@ void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, b
       served.compute(sessions.back(), text(fresh_number(), moved.tokens), 0, false);
     }
     state.ResumeTiming();
-    const auto begin = Clock::now();
-    for (const pkv_session session : sessions) check(pkv_session_close(session));
-    served.flush();
-    ours += seconds_since(begin);
+    ours += seconds_of([&] {
+      for (const pkv_session session : sessions) check(pkv_session_close(session));
+      served.flush();
+    });
     const uint64_t written = served.stats().written_bytes - before;
     bytes += static_cast<double>(written);
     std::vector<char> same(written, 'x');
     other += plain.write(same, moved_block);
   }
   if (served.stats().dropped_blocks > 0) state.SkipWithError("not everything was written");
-  report_moved(state, bytes, ours, other);
+  report(state, "GB/s", "plain_GB/s", bytes / 1e9, ours, other);
 }
 
 void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed) {
@@ -257,7 +244,7 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     std::vector<char> same(read, 'x');
     other += plain.read(same, moved_block);
   }
-  report_moved(state, bytes, ours, other);
+  report(state, "GB/s", "plain_GB/s", bytes / 1e9, ours, other);
 }
 
 // ---- Decode beside it ---------------------------------------------------------------------------
@@ -308,8 +295,7 @@ void decode(benchmark::State& state, const OpenStore& open) {
   }
   const Rows kv(sessions, 8, 128), q(sessions, 32, 128), out(sessions, 32, 128);
   const std::vector<uint32_t> one(sessions, 1);
-  const auto seconds_of_steps = [&] {
-    const auto begin = Clock::now();
+  const auto run_steps = [&] {
     for (uint32_t i = 0; i < steps; i++) {
       pkv_batch batch;
       check(pkv_batch_begin(served.cache(), sessions, running.data(), one.data(), nullptr, &batch));
@@ -317,7 +303,6 @@ void decode(benchmark::State& state, const OpenStore& open) {
       check(pkv_batch_attend(batch, 0, nullptr, q.tensor(), out.tensor()));
       check(pkv_batch_abort(batch));
     }
-    return seconds_since(begin);
   };
   double beside = 0, alone = 0, written = 0;
   bool always = true;
@@ -326,12 +311,12 @@ void decode(benchmark::State& state, const OpenStore& open) {
     for (uint32_t i = 0; i < ended; i++) served.end_session(fresh_number(), ended_tokens);
     shut.unlock();
     const uint64_t before = served.stats().written_bytes;
-    beside += seconds_of_steps();
+    beside += seconds_of(run_steps);
     const pkv_store_stats stats = served.stats();
     written += static_cast<double>(stats.written_bytes - before);
     always = always && stats.queued_blocks > 0;
     served.flush();
-    alone += seconds_of_steps();
+    alone += seconds_of(run_steps);
   }
   if (!always) state.SetLabel("part of the steps ran alone: all was written before they ended");
   state.counters["written_GB/s"] = written / beside / 1e9;
@@ -356,26 +341,18 @@ Folder::~Folder() {
 }
 
 void register_tier(const std::string& name, const OpenStore& open, const Plain& plain) {
-  const auto add = [&](const std::string& what, const auto& run) {
-    return benchmark::RegisterBenchmark(("tier/" + what + "/" + name).c_str(), run)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-  };
-  add("first_token", [open](benchmark::State& state) {
-    first_token_from_store(state, open);
-  })->Iterations(short_run() ? 1 : 3);
-  add("spill", [open, plain](benchmark::State& state) { spill(state, open, plain, false); });
-  add("fetch", [open, plain](benchmark::State& state) { fetch(state, open, plain, false); });
-  add("spill/key", [open, plain](benchmark::State& state) { spill(state, open, plain, true); });
-  add("fetch/key", [open, plain](benchmark::State& state) { fetch(state, open, plain, true); });
-  add("decode", [open](benchmark::State& state) { decode(state, open); });
+  const int64_t times = short_run() ? 1 : 3;
+  add("tier/first_token/" + name, first_token_from_store, open)->Iterations(times);
+  for (const bool keyed : {false, true}) {
+    const std::string key = keyed ? "key/" : "";
+    add("tier/spill/" + key + name, spill, open, plain, keyed);
+    add("tier/fetch/" + key + name, fetch, open, plain, keyed);
+  }
+  add("tier/decode/" + name, decode, open);
 }
 
 void register_first_token_from_file() {
-  benchmark::RegisterBenchmark("tier/first_token/file", first_token_from_file)
-      ->Unit(benchmark::kMillisecond)
-      ->UseRealTime()
-      ->Iterations(short_run() ? 1 : 3);
+  add("tier/first_token/file", first_token_from_file)->Iterations(short_run() ? 1 : 3);
 }
 
 }  // namespace pkv::bench
