@@ -5,7 +5,7 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
+#include <cstdio>
 #include <functional>
 
 #include "apart_process.h"
@@ -15,71 +15,51 @@ namespace pkv::serve {
 
 namespace {
 
-void read_all(int file, void* out, size_t size) {
-  auto* at = static_cast<char*>(out);
-  while (size > 0) {
-    const ssize_t got = read(file, at, size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw std::runtime_error("a process ended before it told its figures");
-    at += got;
-    size -= static_cast<size_t>(got);
-  }
+// The figures of one process, as it sends them.
+nlohmann::json message(const ApartFigures& f) {
+  return {f.requests, f.tokens, f.sent_bytes, f.first_token_seconds, f.wait_seconds};
 }
 
-void write_all(int file, const void* data, size_t size) {
-  auto* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t put = write(file, at, size);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) _exit(1);
-    at += put;
-    size -= static_cast<size_t>(put);
-  }
+void append(std::vector<float>& to, const std::vector<float>& more) {
+  to.insert(to.end(), more.begin(), more.end());
 }
 
-void tell(int file, const ApartFigures& f) {
-  const uint64_t head[] = {f.requests, f.tokens, f.sent_bytes, f.first_token_seconds.size(),
-                           f.wait_seconds.size()};
-  write_all(file, head, sizeof head);
-  write_all(file, f.first_token_seconds.data(), f.first_token_seconds.size() * sizeof(float));
-  write_all(file, f.wait_seconds.data(), f.wait_seconds.size() * sizeof(float));
+// Reads the figures that a process sends, up to the end of its pipe, and adds them.
+void receive(std::FILE* pipe, ApartFigures& f) {
+  const auto got = nlohmann::json::parse(pipe, nullptr, false);
+  if (!got.is_array()) throw std::runtime_error("a process ended before it sent its figures");
+  f.requests += got[0].get<size_t>();
+  f.tokens += got[1].get<size_t>();
+  f.sent_bytes += got[2].get<uint64_t>();
+  append(f.first_token_seconds, got[3]);
+  append(f.wait_seconds, got[4]);
 }
 
-void hear(int file, ApartFigures& f) {
-  uint64_t head[5];
-  read_all(file, head, sizeof head);
-  f.requests += head[0], f.tokens += head[1], f.sent_bytes += head[2];
-  const size_t firsts = f.first_token_seconds.size(), waits = f.wait_seconds.size();
-  f.first_token_seconds.resize(firsts + head[3]);
-  f.wait_seconds.resize(waits + head[4]);
-  read_all(file, f.first_token_seconds.data() + firsts, head[3] * sizeof(float));
-  read_all(file, f.wait_seconds.data() + waits, head[4] * sizeof(float));
-}
-
-// A process that plays its part and tells its figures, and the end of the pipe that hears them.
+// A process that plays its part, and the pipe from which its figures are read.
 struct Child {
-  pid_t process = 0;
-  int figures = -1;
+  pid_t process;
+  std::FILE* figures;
 };
 
 Child start(const std::function<ApartFigures()>& play) {
   int ends[2];
-  if (pipe(ends) != 0) throw std::runtime_error("no pipe can be made");
+  if (pipe(ends) != 0) throw std::runtime_error("cannot create a pipe");
   const pid_t process = fork();
-  if (process < 0) throw std::runtime_error("no process can be started");
+  if (process < 0) throw std::runtime_error("cannot start a process");
   if (process > 0) {
     close(ends[1]);
-    return {process, ends[0]};
+    return {process, fdopen(ends[0], "r")};
   }
   close(ends[0]);
   signal(SIGINT, SIG_DFL);
   try {
-    tell(ends[1], play());
+    const std::string text = message(play()).dump();
+    std::FILE* const pipe = fdopen(ends[1], "w");
+    _exit(std::fputs(text.c_str(), pipe) < 0 || std::fclose(pipe) != 0);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "pkv-serve: a process of the run: %s\n", error.what());
     _exit(1);
   }
-  _exit(0);
 }
 
 ApartFigures gather(const std::string& name, const std::vector<Child>& children) {
@@ -88,12 +68,12 @@ ApartFigures gather(const std::string& name, const std::vector<Child>& children)
   std::string failed;
   for (const Child& child : children) {
     try {
-      if (failed.empty()) hear(child.figures, figures);
+      if (failed.empty()) receive(child.figures, figures);
     } catch (const std::exception& error) {
       failed = error.what();
     }
     if (!failed.empty()) kill(child.process, SIGTERM);
-    close(child.figures);
+    std::fclose(child.figures);
   }
   for (const Child& child : children) {
     int status = 0;
@@ -160,16 +140,6 @@ ApartFigures run_separate(const Options& options, const Trace& trace) {
       children, begin);
 }
 
-std::string cell(const std::string& text) {
-  return std::string(text.size() < 24 ? 24 - text.size() : 1, ' ') + text;
-}
-
-std::string milliseconds(const std::vector<float>& values, double part) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", 1000 * percentile(values, part));
-  return text;
-}
-
 }  // namespace
 
 std::vector<ApartFigures> run_apart(const Options& options, const Trace& trace) {
@@ -177,29 +147,18 @@ std::vector<ApartFigures> run_apart(const Options& options, const Trace& trace) 
 }
 
 std::string comparison(const std::vector<ApartFigures>& runs) {
-  std::string text(34, ' ');
-  const auto row = [&](const char* name,
-                       const std::function<std::string(const ApartFigures&)>& value) {
-    text += "  " + std::string(name) + std::string(32 - std::strlen(name), ' ');
-    for (const ApartFigures& run : runs) text += cell(value(run));
-    text += '\n';
-  };
-  for (const ApartFigures& run : runs) text += cell(run.name);
-  text += '\n';
-  const auto time = [&](const char* name, auto values, double part) {
-    row(name, [&](const ApartFigures& f) { return milliseconds(f.*values, part); });
-  };
-  row("requests", [](const ApartFigures& f) { return std::to_string(f.requests); });
-  row("tokens generated", [](const ApartFigures& f) { return std::to_string(f.tokens); });
-  time("time to first token p50", &ApartFigures::first_token_seconds, 0.5);
-  time("time to first token p99", &ApartFigures::first_token_seconds, 0.99);
-  time("wait for a later token p50", &ApartFigures::wait_seconds, 0.5);
-  time("wait for a later token p99", &ApartFigures::wait_seconds, 0.99);
-  time("longest wait for a later token", &ApartFigures::wait_seconds, 1);
-  row("keys and values sent, MB",
-      [](const ApartFigures& f) { return std::to_string(f.sent_bytes / 1000000); });
-  row("seconds", [](const ApartFigures& f) { return std::to_string(f.wall_seconds); });
-  return text;
+  using F = const ApartFigures&;
+  Table<ApartFigures> table(runs);
+  table.add("", [](F f) { return f.name; });
+  table.add("requests", [](F f) { return std::to_string(f.requests); });
+  table.add("tokens generated", [](F f) { return std::to_string(f.tokens); });
+  table.add_times("time to first token", &ApartFigures::first_token_seconds);
+  table.add_times("wait for a later token", &ApartFigures::wait_seconds);
+  table.add("longest wait for a later token",
+            [](F f) { return duration(percentile(f.wait_seconds, 1)); });
+  table.add("keys and values sent, MB", [](F f) { return std::to_string(f.sent_bytes / 1000000); });
+  table.add("seconds", [](F f) { return format("%.1f", f.wall_seconds); });
+  return table.text();
 }
 
 nlohmann::json to_json(const ApartFigures& f) {

@@ -1,5 +1,5 @@
-// Prompts computed in some processes and decoded in others, in real time, against as many processes
-// that do both.
+// Computes prompts in some processes and decodes in others, in real time, and compares that with as
+// many processes that do both.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ struct ApartFigures {
 };
 
 // Plays the trace twice: with options.prefill + options.decode processes that do both, and with
-// that many of each kind. Throws where a process fails.
+// that many of each kind. Throws if a process fails.
 std::vector<ApartFigures> run_apart(const Options& options, const Trace& trace);
 
 std::string comparison(const std::vector<ApartFigures>& runs);

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What goes over a connection. Both ends are processes of this run: nothing is checked but lengths.
+// The head of a message. Both ends are processes of this run, so only lengths are checked.
 struct Head {
   enum Kind : uint32_t { ask, rows, token } kind;
   uint32_t request;
@@ -45,7 +45,7 @@ class Inbox {
   int socket() const { return socket_; }
   bool closed() const { return closed_; }
 
-  // Reads what is there, without waiting.
+  // Reads all that has arrived, without waiting.
   void fill() {
     data_.erase(data_.begin(), data_.begin() + static_cast<ptrdiff_t>(used_));
     used_ = 0;
@@ -140,7 +140,7 @@ class Decoder {
  private:
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
-  // Those whose time has come, in order, while there is room for all of their text.
+  // Begins the requests whose time has come, in order, while there is room for all of their text.
   void begin_requests() {
     while (!due_.empty() && due_.front()->request->arrival <= now()) {
       Sequence& q = *due_.front();
@@ -314,7 +314,7 @@ class Prefiller {
     figures_.sent_bytes += 2 * size;
   }
 
-  // What this cache has and the other one has not.
+  // Sends the rows that are cached here and not there.
   void send_cached(int to, pkv_session session, const Head& ask, uint64_t end) {
     if (ask.first >= end) return;
     const auto count = static_cast<uint32_t>(end - ask.first);
@@ -328,8 +328,8 @@ class Prefiller {
     }
   }
 
-  // Each layer is sent while the next one is computed: the socket's buffer holds what the other
-  // process has not taken yet.
+  // Sends each layer while the next one is computed: the socket's buffer holds the rows that the
+  // other process has not read yet.
   void compute(int to, const Head& ask) {
     const Request& request = trace_.requests[ask.request];
     const std::vector<int32_t> tokens = text_of(request);
@@ -340,7 +340,7 @@ class Prefiller {
       check(pkv_session_match_prefix(session, request.input - 1, tokens.data(), &held), "match");
     send_cached(to, session, ask, held);
     while (held < request.input) {
-      // A chunk is wanted as a whole or not at all.
+      // The other process needs all of a chunk or none of it.
       const uint64_t end = held < ask.first ? ask.first : request.input;
       const auto count = static_cast<uint32_t>(std::min<uint64_t>(options_.budget, end - held));
       const bool wanted = held >= ask.first;

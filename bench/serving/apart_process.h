@@ -1,4 +1,4 @@
-// What one process of run_apart does, and the connection between two of them.
+// The work of one process of run_apart, and the connection between two of them.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,13 @@
 
 namespace pkv::serve {
 
-// Of requests in turn: those whose number is `index` modulo `count`.
+// The requests of one process: those whose number is `index` modulo `count`.
 struct Share {
   size_t index = 0, count = 1;
 };
 
-// Serves its share in real time. Prompts are computed at the other ends of `prefill`, in turn;
-// where there are none, here, in chunks beside the decode steps.
+// Serves its share in real time. The other ends of `prefill` compute the prompts, in turn; without
+// any, this process computes them in chunks beside the decode steps.
 ApartFigures play_decode(const Options& options, const Trace& trace, Share share,
                          const std::vector<int>& prefill,
                          std::chrono::steady_clock::time_point begin);
@@ -24,7 +24,7 @@ ApartFigures play_decode(const Options& options, const Trace& trace, Share share
 ApartFigures play_prefill(const Options& options, const Trace& trace,
                           const std::vector<int>& sockets);
 
-// Two ends of a TCP connection on 127.0.0.1.
+// Returns the two ends of a TCP connection on 127.0.0.1.
 std::pair<int, int> loopback_pair();
 
 }  // namespace pkv::serve

@@ -72,7 +72,7 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
     throw InputError("the longest text has " + std::to_string(longest_) + " tokens and needs " +
                      std::to_string(needed) + " blocks of " + std::to_string(options.block_size) +
                      "; the cache has " + std::to_string(blocks_));
-  // What begins must be able to begin on its own.
+  // The longest request must be able to begin if it is alone.
   const auto wanted = static_cast<uint64_t>(options.watermark * static_cast<double>(blocks_));
   watermark_ = static_cast<uint32_t>(std::min(wanted, blocks_ - needed));
   if (setup.kind == Kind::contiguous) watermark_ = 0;
@@ -119,8 +119,8 @@ pkv_status Cache::open(const Request& request, pkv_session* session) const {
 }
 
 void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {
-  // Query heads are at least as many as KV heads, and keys as long as queries: one set of rows
-  // serves all three.
+  // There are at least as many query heads as KV heads, and keys are as long as queries, so one set
+  // of rows serves all three.
   const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0}, out{out_.data(), PKV_F32, 0, 0, 0};
   if (rows > rows_.size() / (size_t{options_.query_heads} * options_.dim))
     throw std::logic_error("a step has more rows than were made");

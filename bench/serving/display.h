@@ -1,5 +1,5 @@
-// Shows a run's progress on stderr: three lines that are redrawn on a terminal, elsewhere a line
-// now and then.
+// Shows a run's progress on stderr: a line that is redrawn on a terminal, elsewhere a line every
+// five seconds.
 #pragma once
 
 #include <chrono>

@@ -6,9 +6,6 @@
 
 namespace pkv::serve {
 
-namespace {
-
-std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
 std::string format(const char* text, ...) {
   char line[512];
   va_list arguments;
@@ -25,6 +22,8 @@ std::string duration(double seconds) {
   return format("%.1f min", seconds / 60);
 }
 
+namespace {
+
 std::string bytes(double count) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
   size_t unit = 0;
@@ -34,11 +33,7 @@ std::string bytes(double count) {
 
 std::string percent(double part) { return format("%.1f %%", part * 100); }
 
-double peak_bytes(const Figures& f) { return static_cast<double>(f.peak_used * f.bytes_per_block); }
-
-std::string both(const std::vector<float>& values) {
-  return duration(percentile(values, 0.5)) + ", " + duration(percentile(values, 0.99));
-}
+std::string times(double a, double b) { return b > 0 ? format("%.2f x", a / b) : "-"; }
 
 }  // namespace
 
@@ -64,76 +59,46 @@ double percentile(std::vector<float> values, double part) {
   return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
 }
 
-std::string summary(const Figures& f) {
-  std::string text =
-      format("%s%s: %zu of %zu requests finished in %s (simulated; %s of work here)\n",
-             f.setup.name.c_str(), f.interrupted ? ", interrupted" : "", f.finished, f.requests,
-             duration(f.seconds).c_str(), duration(f.wall_seconds).c_str());
-  const auto row = [&](const char* name, const std::string& value) {
-    text += format("  %-32s %s\n", name, value.c_str());
-  };
-  row("step time p50, p99", both(f.step_seconds) + format(" over %zu steps", f.steps));
-  row("time to first token p50, p99", both(f.first_token_seconds));
-  row("request time p50, p99", both(f.request_seconds));
-  row("tokens generated",
-      format("%llu, %.0f per second", static_cast<unsigned long long>(f.decode_tokens),
-             f.tokens_per_second()));
-  row("tokens prefilled", format("%llu, of these again after a preemption %llu",
-                                 static_cast<unsigned long long>(f.prefill_tokens),
-                                 static_cast<unsigned long long>(f.recomputed_tokens)));
-  row("prompt tokens found cached", f.setup.prefix ? percent(f.hit_rate()) : "prefix reuse is off");
-  row("sessions at once: mean, peak", format("%.1f, %zu", f.mean_running(), f.peak_running));
-  row("preemptions", format("%zu", f.preemptions));
-  row("slots filled of those reserved", percent(f.utilization()));
-  row("peak memory of sessions",
-      bytes(peak_bytes(f)) + format(", %llu of %llu blocks",
-                                    static_cast<unsigned long long>(f.peak_used),
-                                    static_cast<unsigned long long>(f.blocks)));
-  return text;
-}
-
 std::string comparison(const std::vector<Figures>& runs) {
-  std::string text;
-  const auto row = [&](const char* name, auto&& value) {
-    text += format("%-30s", name);
-    for (const Figures& f : runs) text += format("  %20s", std::string(value(f)).c_str());
-    text += '\n';
-  };
+  using F = const Figures&;
+  Table<Figures> table(runs);
   const Figures &last = runs.back(), &second = runs[std::min<size_t>(1, runs.size() - 1)];
-  const auto times = [](double a, double b) {
-    return b > 0 ? format("%.2f x", a / b) : std::string("-");
-  };
-  row("", [](const Figures& f) { return f.setup.name + (f.interrupted ? " *" : ""); });
-  row("requests finished",
-      [](const Figures& f) { return format("%zu of %zu", f.finished, f.requests); });
-  row("sessions at once, mean", [](const Figures& f) { return format("%.1f", f.mean_running()); });
-  row("sessions at once, peak", [](const Figures& f) { return format("%zu", f.peak_running); });
-  row("  times the last column", [&](const Figures& f) {
-    return times(static_cast<double>(f.peak_running), static_cast<double>(last.peak_running));
+  table.add("", [](F f) { return f.setup.name; });
+  table.add("finished", [](F f) { return format("%zu of %zu requests", f.finished, f.requests); });
+  table.add("sessions at once, mean", [](F f) { return format("%.1f", f.mean_running()); });
+  table.add("sessions at once, peak", [](F f) { return std::to_string(f.peak_running); });
+  if (runs.size() > 1)
+    table.add("  times the last column", [&](F f) {
+      return times(static_cast<double>(f.peak_running), static_cast<double>(last.peak_running));
+    });
+  table.add_times("first token", &Figures::first_token_seconds);
+  if (runs.size() > 1)
+    table.add("  sooner than second column", [&](F f) {
+      return times(percentile(second.first_token_seconds, 0.5),
+                   percentile(f.first_token_seconds, 0.5));
+    });
+  table.add_times("request", &Figures::request_seconds);
+  table.add_times("step", &Figures::step_seconds);
+  table.add("steps", [](F f) { return std::to_string(f.steps); });
+  table.add("tokens generated", [](F f) { return std::to_string(f.decode_tokens); });
+  table.add("tokens per second", [](F f) { return format("%.0f", f.tokens_per_second()); });
+  table.add("prompt tokens found cached",
+            [](F f) { return f.setup.prefix ? percent(f.hit_rate()) : "-"; });
+  table.add("tokens prefilled", [](F f) { return std::to_string(f.prefill_tokens); });
+  table.add("  again after a preemption", [](F f) { return std::to_string(f.recomputed_tokens); });
+  table.add("preemptions", [](F f) { return std::to_string(f.preemptions); });
+  table.add("slots filled of reserved", [](F f) { return percent(f.utilization()); });
+  table.add("peak memory of sessions",
+            [](F f) { return bytes(static_cast<double>(f.peak_used * f.bytes_per_block)); });
+  table.add("  of all blocks", [](F f) {
+    return percent(Figures::ratio(static_cast<double>(f.peak_used), static_cast<double>(f.blocks)));
   });
-  row("first token, p50",
-      [](const Figures& f) { return duration(percentile(f.first_token_seconds, 0.5)); });
-  row("first token, p99",
-      [](const Figures& f) { return duration(percentile(f.first_token_seconds, 0.99)); });
-  row("  sooner than second column", [&](const Figures& f) {
-    return times(percentile(second.first_token_seconds, 0.5),
-                 percentile(f.first_token_seconds, 0.5));
-  });
-  row("request, p50",
-      [](const Figures& f) { return duration(percentile(f.request_seconds, 0.5)); });
-  row("tokens per second", [](const Figures& f) { return format("%.0f", f.tokens_per_second()); });
-  row("prompt tokens found cached",
-      [](const Figures& f) { return f.setup.prefix ? percent(f.hit_rate()) : "-"; });
-  row("tokens prefilled", [](const Figures& f) {
-    return format("%llu", static_cast<unsigned long long>(f.prefill_tokens));
-  });
-  row("preemptions", [](const Figures& f) { return format("%zu", f.preemptions); });
-  row("slots filled of reserved", [](const Figures& f) { return percent(f.utilization()); });
-  row("peak memory of sessions", [](const Figures& f) { return bytes(peak_bytes(f)); });
-  row("simulated time", [](const Figures& f) { return duration(f.seconds); });
+  table.add("simulated time", [](F f) { return duration(f.seconds); });
+  if (runs.size() == 1)
+    table.add("time of this program", [](F f) { return duration(f.wall_seconds); });
   for (const Figures& f : runs)
-    if (f.interrupted) return text + "* interrupted\n";
-  return text;
+    if (f.interrupted) return table.text() + f.setup.name + " was interrupted\n";
+  return table.text();
 }
 
 nlohmann::json to_json(const Figures& f) {

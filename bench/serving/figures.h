@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace pkv::serve {
 
-// The state of the pool and the queue at one moment of simulated time. used, cached and free are
-// blocks: those of sessions, those that only the prefix index holds, and the rest.
+// The state of the pool and the queue at one moment of simulated time. used, cached and free count
+// the blocks of sessions, the blocks that only the prefix index holds, and the rest.
 struct Moment {
   double time = 0;
   size_t running = 0, waiting = 0;
@@ -24,7 +25,7 @@ struct Figures {
   bool interrupted = false;
   size_t requests = 0, finished = 0, steps = 0, preemptions = 0;
   uint64_t prefill_tokens = 0, decode_tokens = 0;  // computed
-  uint64_t recomputed_tokens = 0;                  // of those, once more after a preemption
+  uint64_t recomputed_tokens = 0;                  // of those, computed again after a preemption
   uint64_t asked_tokens = 0, matched_tokens = 0;   // of prompts, when they were admitted
   double seconds = 0, wall_seconds = 0;
   std::vector<float> step_seconds, first_token_seconds, request_seconds;
@@ -50,10 +51,36 @@ struct Figures {
   size_t stride_ = 1, skipped_ = 0;
 };
 
-// Between the two nearest; 0 where there are no values.
+// Interpolates between the two nearest values; 0 if there are none.
 double percentile(std::vector<float> values, double part);
 
-std::string summary(const Figures& figures);
+std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
+std::string duration(double seconds);
+
+// A table with a line for each figure and a column for each run.
+template <class Run>
+class Table {
+ public:
+  explicit Table(const std::vector<Run>& runs) : runs_(runs) {}
+  void add(const char* name, const std::function<std::string(const Run&)>& value) {
+    text_ += format("%-32s", name);
+    for (const Run& run : runs_) text_ += format("  %22s", value(run).c_str());
+    text_ += '\n';
+  }
+  // p50 and p99 of the seconds of something.
+  template <class Values>
+  void add_times(const std::string& name, const Values& values) {
+    for (const double part : {0.5, 0.99})
+      add(format("%s, p%.0f", name.c_str(), part * 100).c_str(),
+          [&](const Run& run) { return duration(percentile(run.*values, part)); });
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::vector<Run>& runs_;
+  std::string text_;
+};
+
 std::string comparison(const std::vector<Figures>& runs);
 nlohmann::json to_json(const Figures& figures);
 

@@ -1,4 +1,4 @@
-// pkv-serve: replays a trace and tells how it went.
+// pkv-serve: replays a trace of requests and prints the figures of the run.
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -6,7 +6,6 @@
 
 #include "apart.h"
 #include "display.h"
-#include "hits.h"
 #include "policies/table.h"
 #include "workloads/kinds.h"
 
@@ -32,7 +31,7 @@ std::vector<Setup> setups_of(const Options& options) {
           {"contiguous", Kind::contiguous, false, Reserve::longest}};
 }
 
-// Opened before the work, so that a bad name is told at once.
+// Opens a file. It is called before the work, so that a bad name is reported at once.
 std::ofstream writable(const std::filesystem::path& path) {
   std::ofstream file(path);
   if (!file) throw InputError("cannot write " + path.string());
@@ -121,7 +120,7 @@ int serve(const Options& options) {
     }));
     display.clear();
   }
-  std::fputs((options.compare ? comparison(runs) : summary(runs.front())).c_str(), stdout);
+  std::fputs(comparison(runs).c_str(), stdout);
   nlohmann::json result = report(trace, runs);
   if (outputs.drawn.is_open() && !stopped) result["hits"] = hits_by_capacity(trace);
   outputs.write(result);

@@ -10,16 +10,16 @@
 
 namespace pkv::serve {
 
-// One sentence for the user: bad options, a bad trace, impossible sizes. The program ends with
-// code 2.
+// One sentence for the user about bad options, a bad trace or impossible sizes. The program ends
+// with code 2.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 enum class Kind { paged, contiguous };
 
-// The room that a contiguous session takes when it begins: the longest text of the trace (or
-// --context), or its own length, as if the length of the answer were known beforehand.
+// The room that a contiguous session reserves when it begins: the longest text of the trace (or
+// --context), or its own length, as if the length of the answer were known.
 enum class Reserve { longest, oracle };
 
 // How the cache of one run is used; --compare makes several of these.
@@ -62,7 +62,7 @@ struct Options {
   bool compare = false, quiet = false;
 };
 
-// Throws InputError. False: the help was printed.
+// Throws InputError. Returns false if it printed the help.
 bool parse(int argc, char** argv, Options& options);
 
 }  // namespace pkv::serve

@@ -28,15 +28,15 @@ void Server::arrive() {
   }
 }
 
-// Blocks a session still takes for all it knows and one token more.
+// Returns the blocks that a session still needs for all known tokens and one more.
 uint64_t Server::missing(const Sequence& q, uint64_t held) const {
   const uint64_t wanted = blocks_of(q.known() + 1, options_.block_size);
   return wanted - std::min(wanted, blocks_of(std::max(held, q.room), options_.block_size));
 }
 
-// Returns whether this many blocks are left besides the watermark and what the running sessions
-// will still take for the tokens they know. Statistics of a large pool take a while: they are not
-// asked for where everything fits even if no block is shared.
+// Returns whether this many blocks are left besides the watermark and the blocks that running
+// sessions still need for their known tokens. Statistics of a large pool take a while, so it does
+// not ask for them if everything fits even without shared blocks.
 bool Server::has_room(uint64_t blocks, const Sequence& candidate) const {
   uint64_t pending = cache_.watermark() + blocks,
            held = blocks_of(candidate.held, options_.block_size);
@@ -62,13 +62,13 @@ bool Server::resume(Sequence& q) {
   return true;
 }
 
-// The session is opened to see what is cached of its prompt, and closed again where the rest does
+// Opens the session to see how much of its prompt is cached, and closes it again if the rest does
 // not fit.
 bool Server::start(Sequence& q) {
   const Request& request = *q.request;
   if (cache_.open(request, &q.session) == PKV_OUT_OF_BLOCKS) return false;
   if (q.tokens.empty()) q.tokens = text_of(request);
-  // The output of the last prompt token is needed: it is always computed.
+  // The last prompt token is always computed, because its output is needed.
   if (figures_.setup.prefix)
     check(pkv_session_match_prefix(q.session, request.input - 1, q.tokens.data(), &q.held),
           "match");
@@ -87,8 +87,8 @@ bool Server::start(Sequence& q) {
   return true;
 }
 
-// Those that were stopped come first; one that finds no room holds up those behind, so that none
-// starves. There is more room only when somebody ended or was stopped.
+// Suspended sessions come first. A request that finds no room holds up those behind it, so that
+// none starves. There is more room only when a session ended or was suspended.
 void Server::admit() {
   while (running_.size() < options_.running && !full_) {
     std::deque<Sequence*>& queue = suspended_.empty() ? waiting_ : suspended_;
@@ -211,7 +211,7 @@ void Server::step() {
   for (size_t i = 0; i < planned_.size(); i++) advance(*planned_[i], counts_[i]);
 }
 
-// Everything must be back where it came from.
+// Closes all sessions and checks that no block is left in use.
 void Server::close() {
   for (const auto& [session, q] : owner_) check(pkv_session_close(session), "close");
   check(pkv_cache_validate(cache_.handle()), "validation");

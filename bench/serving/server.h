@@ -1,6 +1,6 @@
-// Continuous batching over one cache: which requests run, wait or are stopped. As in Orca (Yu et
-// al. 2022) and vLLM (Kwon et al. 2023), prompts in chunks beside decode steps as in Sarathi
-// (Agrawal et al. 2023).
+// Continuous batching over one cache as in Orca (Yu et al. 2022) and vLLM (Kwon et al. 2023): it
+// decides which requests run, wait or are suspended. Prompts are computed in chunks beside decode
+// steps as in Sarathi (Agrawal et al. 2023).
 #pragma once
 
 #include <deque>
@@ -17,7 +17,8 @@ class Server {
  public:
   Server(const Options& options, const Setup& setup, const Trace& trace);
 
-  // Until every request is finished or `go_on`, asked after each step, says no.
+  // Runs until every request is finished, or `go_on`, which is called after each step, returns
+  // false.
   Figures run(const std::function<bool(const Server&)>& go_on);
 
   const Figures& figures() const { return figures_; }
@@ -33,7 +34,7 @@ class Server {
     std::vector<int32_t>
         tokens;  // prompt and answer; of the answer the first `generated` are known
     uint64_t held = 0, room = 0;  // tokens in the cache; tokens that blocks were reserved for
-    uint64_t computed = 0;        // the most that was held so far
+    uint64_t computed = 0;        // the largest value of held so far
     uint32_t generated = 0;
 
     uint64_t known() const { return request->input + generated; }

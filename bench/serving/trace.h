@@ -10,7 +10,7 @@
 
 namespace pkv::serve {
 
-// Tokens that are a function of the id: equal ids have equal tokens.
+// Some tokens of a text, computed from the id: equal ids have equal tokens.
 struct Segment {
   uint64_t id;
   uint32_t length;
@@ -25,8 +25,8 @@ struct Request {
   size_t hashed = 0;            // this many leading segments are hash ids of the trace
   uint64_t answer = 0;          // id of the answer's text
   uint64_t tenant = 0;          // requests of one user have the same
-  // Seconds until its text is expected to continue, as an engine knows when the answer ends; 0:
-  // unknown.
+  // Seconds until the text is expected to continue, as an engine may know at the end of the answer;
+  // 0 if it does not know.
   double expected_return = 0;
 
   uint64_t length() const { return uint64_t{input} + output; }

@@ -8,7 +8,7 @@ namespace pkv::serve {
 namespace {
 
 constexpr uint32_t hash_tokens = 512;    // of a trace's hash ids
-constexpr uint32_t derived_tokens = 64;  // where the texts themselves tell
+constexpr uint32_t derived_tokens = 64;  // of texts without hash ids
 
 std::vector<uint64_t> chain(const std::vector<int32_t>& tokens) {
   std::vector<uint64_t> ids;

@@ -1,13 +1,13 @@
-#include "bound.h"
-
 #include <set>
 #include <tuple>
 
+#include "replay.h"
+
 namespace pkv::serve {
 
-// Evicts the block that is asked for last, or never again (Belady 1966). Whoever asks for a block
-// asks for all before it, so that with ties going to the longer text what is evicted is always an
-// end.
+// Evicts the block that is asked for last, or never again (Belady 1966). A request for a block also
+// asks for all blocks before it, so if ties go to the longer text, the evicted block is always the
+// last one of a text.
 Saved find_bound(const Blocks& blocks, uint64_t capacity) {
   constexpr size_t never = SIZE_MAX;
   std::vector<std::vector<size_t>> uses(

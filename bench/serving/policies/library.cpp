@@ -1,22 +1,22 @@
-#include "library.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "../cache.h"
+#include "replay.h"
 
 namespace pkv::serve {
 
 namespace {
 
 // One block of the library stands for one of the trace. It has as many tokens, up to the longest
-// block there is, because the index evicts a number of tokens at once, not of blocks.
+// block that the library allows, because the index evicts a number of tokens at once, not of
+// blocks.
 uint32_t library_tokens(const Blocks& blocks) { return std::min(blocks.tokens, 256u); }
 
 pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
   auto prefix = made<pkv_prefix_config>();
   prefix.eviction = policy.eviction;
-  // In blocks of the library, which are shorter than those they stand for.
+  // Scaled to blocks of the library, which may be shorter than those of the trace.
   if (policy.weighs_time)
     prefix.doubling_depth =
         static_cast<uint32_t>(attention_doubles_at * library_tokens(blocks) / blocks.tokens);

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "peers.h"
+#include "replay.h"
 
 namespace pkv::serve {
 
@@ -72,7 +72,7 @@ class SglangTree {
   }
   void remove(TreeNode& node) { leaves_.erase(key_of(node)); }
 
-  // The node where what is cached of a text ends; nodes are split there.
+  // Returns the node where the cached part of a text ends, and splits a node there.
   TreeNode* descend(std::span<const uint32_t> text, size_t& found, bool hit) {
     const uint64_t time = ++now_;
     TreeNode* node = &root_;

@@ -5,9 +5,7 @@
 #include <cstdio>
 
 #include "../figures.h"
-#include "bound.h"
-#include "library.h"
-#include "peers.h"
+#include "replay.h"
 
 namespace pkv::serve {
 
@@ -61,10 +59,9 @@ std::vector<uint64_t> capacities_for(const Blocks& blocks) {
   return capacities;
 }
 
-std::string print(const char* format, auto... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
+double share_of_blocks(const Saved& saved, const Blocks& blocks) {
+  return Figures::ratio(static_cast<double>(saved.blocks),
+                        static_cast<double>(blocks.asked.blocks));
 }
 
 }  // namespace
@@ -84,8 +81,7 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
     nlohmann::json shares{{"policy", row.name}};
     for (const uint64_t capacity : capacities) {
       const Saved saved = row.replay(blocks, capacity);
-      shares["blocks"].push_back(Figures::ratio(static_cast<double>(saved.blocks),
-                                                static_cast<double>(blocks.asked.blocks)));
+      shares["blocks"].push_back(share_of_blocks(saved, blocks));
       shares["time"].push_back(Figures::ratio(saved.time, blocks.asked.time));
       shares["tokens"].push_back(saved.blocks * blocks.tokens);
     }
@@ -97,23 +93,41 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
 
 std::string policy_table(const nlohmann::json& comparison) {
   const auto& capacities = comparison.at("capacities");
-  std::string text = print(
+  std::string text = format(
       "\n%s: %zu requests for %zu blocks of %u tokens, %zu of them different\n"
       "%% of prompt blocks found / %% of prefill time saved, by capacity in blocks\n\n%-22s",
       comparison.at("workload").get<std::string>().c_str(), comparison.at("requests").get<size_t>(),
       comparison.at("asked_blocks").get<size_t>(), comparison.at("block_tokens").get<uint32_t>(),
       comparison.at("distinct_blocks").get<size_t>(), "");
-  for (const auto& capacity : capacities)
-    text += print("%15llu", (unsigned long long)capacity.get<uint64_t>());
+  for (const auto& capacity : capacities) text += format("%15zu", capacity.get<size_t>());
   text += '\n';
   for (const auto& row : comparison.at("rows")) {
-    text += print("%-22s", row.at("policy").get<std::string>().c_str());
+    text += format("%-22s", row.at("policy").get<std::string>().c_str());
     for (size_t i = 0; i < capacities.size(); i++)
-      text += print("   %5.2f / %5.2f", 100 * row.at("blocks")[i].get<double>(),
-                    100 * row.at("time")[i].get<double>());
+      text += format("   %5.2f / %5.2f", 100 * row.at("blocks")[i].get<double>(),
+                     100 * row.at("time")[i].get<double>());
     text += '\n';
   }
   return text;
+}
+
+nlohmann::json hits_by_capacity(const Trace& trace) {
+  const Blocks blocks = blocks_of_trace(trace);
+  nlohmann::json result{{"block_tokens", blocks.tokens},
+                        {"asked_blocks", blocks.asked.blocks},
+                        {"distinct_blocks", blocks.distinct}};
+  const std::pair<const char*, Row> rows[] = {{"default", library("", {})},
+                                              {"lru", library("", {PKV_EVICTION_LRU})},
+                                              {"lfu", library("", {PKV_EVICTION_LFU})},
+                                              {"belady", {"", find_bound}}};
+  for (uint64_t capacity = 100; capacity < 4 * blocks.distinct; capacity *= 10)
+    for (const uint64_t c : {capacity, 2 * capacity, 5 * capacity}) {
+      if (c >= 2 * blocks.distinct) continue;
+      result["capacities"].push_back(c);
+      for (const auto& [name, row] : rows)
+        result[name].push_back(share_of_blocks(row.replay(blocks, c), blocks));
+    }
+  return result;
 }
 
 }  // namespace pkv::serve

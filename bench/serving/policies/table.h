@@ -1,4 +1,4 @@
-// Compares policies: by workload, capacity and policy, what hits save.
+// Compares policies of eviction by the blocks that they find and the time that this saves.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,16 @@
 
 namespace pkv::serve {
 
-// {"workload", "block_tokens", "asked_blocks", "distinct_blocks", "capacities", "rows": [{"policy",
-// "blocks", "time", "tokens"}]}: blocks and time are shares of what was asked, by capacity in
-// blocks; tokens are those that were found. No capacities: some that fit the trace. progress is
-// called after each row.
+// Returns {"workload", "block_tokens", "asked_blocks", "distinct_blocks", "capacities", "rows":
+// [{"policy", "blocks", "time", "tokens"}]}: blocks and time are shares of all that is asked for,
+// by capacity in blocks; tokens are those that were found. If capacities is empty, it takes some
+// that fit the trace. It calls progress after each row.
 nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capacities,
                                 const std::function<void()>& progress);
 std::string policy_table(const nlohmann::json& comparison);
+
+// Returns {"block_tokens", "asked_blocks", "distinct_blocks", "capacities", "default", "lru",
+// "lfu", "belady"}: shares of asked blocks, by capacity in blocks.
+nlohmann::json hits_by_capacity(const Trace& trace);
 
 }  // namespace pkv::serve

@@ -1,6 +1,6 @@
 #include <list>
 
-#include "peers.h"
+#include "replay.h"
 
 namespace pkv::serve {
 
@@ -23,8 +23,8 @@ Saved replay_vllm(const Blocks& blocks, uint64_t capacity) {
       queue.pop_front();
     }
     for (size_t i = length; i-- > 0;) {
-      // A block behind a gap may still be cached: the older copy is left, which nobody finds, and
-      // goes sooner than the new one would have.
+      // A block behind a gap may still be cached. vLLM keeps the older copy, which is never found
+      // and leaves sooner than the new one would have.
       if (place[text.blocks[i]] != queue.end()) queue.erase(place[text.blocks[i]]);
       place[text.blocks[i]] = queue.insert(queue.end(), text.blocks[i]);
     }

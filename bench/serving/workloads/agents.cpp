@@ -1,5 +1,5 @@
-// Agents: a task is a long context that grows by what its tools return. While a tool runs the
-// engine knows which one, and so about how long it will take.
+// Agents: a task is a long context that grows by the results of its tools. While a tool runs, the
+// engine knows which tool it is, and so about how long it will take.
 #include "generator.h"
 
 namespace pkv::serve {
@@ -12,7 +12,7 @@ constexpr double another_step = 0.93;  // 14 steps on average
 constexpr double longest_result = 16384;
 
 struct Tool {
-  double until;    // chosen where a uniform number is below this, and not below the one before
+  double until;  // chosen if a uniform number is below this, and not below that of the tool before
   double seconds;  // median
   double sigma;
   double result_tokens;  // median

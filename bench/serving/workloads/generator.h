@@ -1,4 +1,4 @@
-// What the generators of requests have in common: random numbers, and texts that begin alike.
+// Shared by the generators of requests: random numbers, and texts that begin alike.
 #pragma once
 
 #include <algorithm>
@@ -60,11 +60,11 @@ struct Chats {
 // A request with an answer of a random length.
 Request ask(double arrival, std::vector<Segment> prompt, uint64_t user, Random& random,
             double answer_median = 120, double answer_sigma = 0.7);
-// All that a user of a chat service asks.
+// Adds all requests of a user of a chat service.
 void add_user(std::vector<Request>& requests, double arrival, uint64_t user, uint64_t system,
               const Chats& chats, Random& random);
-// Calls add(arrival, number) for one user, task or batch after the other, `seconds_apart` on
-// average, until enough was asked that the first `count` requests are known. Returns those.
+// Calls add(requests, arrival, number) for one user, task or batch after the other, `seconds_apart`
+// on average, until the first `count` requests are known. Returns those.
 template <class Add>
 std::vector<Request> generate_until(size_t count, double seconds_apart, Random& random,
                                     const Add& add) {
@@ -78,13 +78,8 @@ std::vector<Request> generate_until(size_t count, double seconds_apart, Random& 
   return requests;
 }
 
-// The kinds; requests are ordered by arrival, the first of them at 0.
+// Two of the kinds. Requests are ordered by arrival, the first of them at 0.
 std::vector<Request> generate_chats(size_t count, uint64_t seed);
 std::vector<Request> generate_agents(size_t count, uint64_t seed);
-std::vector<Request> generate_retrieval(size_t count, uint64_t seed);
-std::vector<Request> generate_few_shot(size_t count, uint64_t seed);
-std::vector<Request> generate_scans(size_t count, uint64_t seed);
-std::vector<Request> generate_tenants(size_t count, uint64_t seed);
-std::vector<Request> generate_phases(size_t count, uint64_t seed);
 
 }  // namespace pkv::serve

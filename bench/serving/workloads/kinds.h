@@ -16,7 +16,7 @@ struct Workload {
 };
 
 std::span<const Workload> workloads();
-// nullptr if there is none of that name.
+// Returns nullptr if there is no workload of that name.
 const Workload* find_workload(const std::string& name);
 
 }  // namespace pkv::serve
