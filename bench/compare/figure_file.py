@@ -1,25 +1,44 @@
-"""Saves a figure of matplotlib: as PNG, and as an SVG that is short enough to be read and kept."""
+"""The look of pictures. They are saved as PNG, and as SVG that is short enough to be kept."""
 
 import re
 
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "pagedkv"}
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+plt.rcParams |= {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pagedkv",
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+}
 FONT = "font-family: 'DejaVu Sans', 'Verdana', 'Arial', sans-serif"
+# Colours of Okabe and Ito, which colour-blind readers can tell apart, too.
+BLUE, ORANGE, GREEN, PURPLE, RED, SKY = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9",
+)  # fmt: skip
+GREY = "#444444"
 
 
-def save(figure, directory, name, **how):
-    figure.savefig(directory / f"{name}.png", dpi=150, **how)
+def save(figure, directory, name):
+    directory.mkdir(parents=True, exist_ok=True)
+    figure.savefig(directory / f"{name}.png", dpi=150, bbox_inches="tight")
     path = directory / f"{name}.svg"
-    figure.savefig(path, metadata={"Date": None}, **how)
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     path.write_text(compact(path.read_text()))
+    plt.close(figure)
 
 
 def compact(svg):
-    """The same picture without groups that only have a name, with the font named once, and with
-    tenths of a point: an element on a line.
+    """The same picture without groups that only have a name, with the font named once, with tenths
+    of a point, and with an element on each line.
     """
-    svg = re.sub(
-        r"<metadata>.*?</metadata>|<!--.*?-->|<!DOCTYPE.*?>|<\?xml.*?>", "", svg, flags=re.S
-    )
+    svg = re.sub(r"<(metadata>.*?</metadata|!--.*?--|!DOCTYPE.*?|\?xml.*?)>", "", svg, flags=re.S)
     svg = re.sub(r";? ?font-family: [^;\"]*|transform=\"rotate\(-0 [^)]*\)\"", "", svg)
     svg = svg.replace('version="1.1"', f'style="{FONT}"', 1)
     svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"-?\d+\.\d+", rounded, tag[0]), svg)

@@ -1,16 +1,13 @@
-"""What reading chosen blocks only costs a real model: it reads a long text that it did not write,
-and predicts the tokens behind it one by one, with attention over some of the blocks.
-
-    chosen_blocks.py MODEL_DIRECTORY [--prompt N] [--tokens N]
+"""Measures what reading only chosen blocks costs a real model: it reads a long text that it did not
+write, and predicts the next tokens one by one, with attention over some of the blocks.
 
 The text is that of this project's guide. Everything is computed in float32. The first table is of
 the logits. The second is of the attention of each layer and head, by how the blocks are chosen:
-which part of the attention's mass they have, and how far off the output is. Every way chooses as
-many blocks; "bounds" is the library's, the others are done in NumPy.
+which part of the attention's mass they have, and how far off the output is. Each way chooses the
+same number of blocks; "bounds" is the library's, the others are done in NumPy.
 """
 
-import argparse
-import pathlib
+import sys
 import time
 
 import numpy as np
@@ -25,27 +22,16 @@ EVERY = 16  # the second table takes every 16th token: NumPy is slow
 
 
 def top_blocks(length, block_size, part):
-    """How many to choose so that 1/part of the blocks is read, with the first and the last two."""
+    """The number to choose so that 1/part of the blocks is read, with the first and last two."""
     return max(1, length // block_size // part - 3)
 
 
 def logits_of(model, cache, ids):
-    """Log-probabilities behind each token of ids, a pass for each."""
+    """Log-probabilities after each token of ids, with a pass for each."""
     rows = [
         model(input_ids=ids[:, i : i + 1], past_key_values=cache).logits for i in range(len(ids[0]))
     ]
     return torch.log_softmax(torch.cat(rows, 1)[0].float(), -1)
-
-
-def print_quality(name, exact, found, targets, seconds):
-    kl = (exact.exp() * (exact - found)).sum(-1).mean()
-    equal = (exact.argmax(-1) == found.argmax(-1)).float().mean()
-    perplexity = (-found.gather(1, targets[:, None]).mean()).exp()
-    print(
-        f"| {name} | {perplexity:.3f} | {max(0.0, kl):.2g} | {equal:.1%} "
-        f"| {seconds / len(targets) * 1e3:.1f} |",
-        flush=True,
-    )
 
 
 class Selections:
@@ -81,12 +67,12 @@ class Selections:
                 "hgd,bhd->hb", q, self.mean[layer]
             ),
             "at random": np.random.default_rng(layer).random(bounds.shape[::2]),
-            "their true mass (nobody can know it)": mass.sum(-1).sum(1),
+            "their true mass (which nothing can know before)": mass.sum(-1).sum(1),
         }
 
 
 class Measured(host.ForwardPass):
-    """A pass that also attends to the blocks of each selection, if there are any."""
+    """A pass that also attends to the blocks of each selection, if there is one."""
 
     selections, tops, sums = None, {}, {}
 
@@ -127,7 +113,9 @@ def measure_quality(model, cache, ids, targets):
         cache.crop(-ids.shape[1])
         exact = found if exact is None else exact
         name = "all" if part == 1 else f"1/{part}"
-        print_quality(f"{cache.block_size} | {name}", exact, found, targets, seconds)
+        row = public_model.cells(public_model.deviations(exact, found, targets))
+        milliseconds = seconds / len(targets) * 1e3
+        print(f"| {cache.block_size} | {name} | {row} | {milliseconds:.1f} |", flush=True)
     cache.top_blocks = 0
 
 
@@ -151,16 +139,12 @@ def measure_attention(model, cache, ids):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--prompt", type=int, default=7680)
-    parser.add_argument("--tokens", type=int, default=256)
-    options = parser.parse_args()
+    options = public_model.arguments(__doc__, prompt=7680, tokens=256)
     model, text = public_model.load(options.model)
     text = torch.tensor([text])
     end = options.prompt + options.tokens
     if text.shape[1] <= end:
-        parser.error(f"the text has {text.shape[1]} tokens, {end + 1} are needed")
+        sys.exit(f"the text has {text.shape[1]} tokens, {end + 1} are needed")
     ids, targets = text[:, options.prompt : end], text[0, options.prompt + 1 : end + 1]
 
     host.ForwardPass = Measured

@@ -1,15 +1,14 @@
-"""What the programs of the engines share: they read requests from standard input, a line of JSON
+"""Shared by the programs of the engines, which read requests from standard input, a line of JSON
 each, and answer on standard output.
 
-A program makes an object with
+A program makes an Engine with
 
     generate(prompts, new)    the token ids of the answers, `new` for each prompt, whatever they
                               say, and the time.perf_counter() of each token: two lists of lists
     reset()                   forgets what is kept of earlier prompts
-    attention_seconds()       spent in attention and in storing K and V so far, or None
 
 and gives it to serve(). {"prompts": ..., "new": ...} is answered by {"tokens", "start", "times",
-"attention"}, {"reset": true} by {}; all of them have the peak of memory in "mebibytes".
+"attention"}, {"reset": true} by {}; every answer has the peak of memory in "mebibytes".
 """
 
 import argparse
@@ -47,6 +46,20 @@ class Stopwatch:
         return timed
 
 
+class Engine:
+    """`watch` measures attention and the storing of K and V, if an engine lets us."""
+
+    def __init__(self, watched=True):
+        self.watch = Stopwatch() if watched else None
+
+    def reset(self):
+        pass
+
+    def attention_seconds(self):
+        """The seconds so far, or None if they are not measured."""
+        return self.watch and self.watch.seconds
+
+
 def _answer(engine, request):
     if request.get("reset"):
         engine.reset()
@@ -63,7 +76,7 @@ def _answer(engine, request):
 
 
 def serve(make):
-    """make() returns the engine. What engines print themselves goes to standard error."""
+    """make() returns the engine. The engine's own output goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

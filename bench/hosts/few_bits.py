@@ -1,16 +1,11 @@
-"""What storage types that the library does not have would cost, beside those that it has: the
-figures of quality.py, with K and V rounded in PyTorch.
-
-    few_bits.py MODEL_DIRECTORY [--tokens N]
+"""Measures what storage types that the library does not have would cost, beside those that it has:
+the figures of quality.py, with K and V rounded in PyTorch.
 
 Types of n bits round as int4 does: each 32 dims of a row share a scale of bf16, and numbers are
 multiples of it from -(2^(n-1) - 1) to 2^(n-1) - 1. "2 bits, 4 levels" has -1.5, -0.5, 0.5 and 1.5.
-q8_0 and q4_0 round as llama.cpp's types of these names; what llama.cpp does besides, to queries and
-weights, is left out. A rotation is the library's HADAMARD.
+q8_0 and q4_0 round like llama.cpp's types of these names; what llama.cpp also does to queries and
+weights is left out. A rotation is the library's HADAMARD.
 """
-
-import argparse
-import pathlib
 
 import public_model
 import torch
@@ -105,41 +100,17 @@ class RoundedCache(transformers.DynamicCache):
         return super().update(*rows, *arguments, **named)
 
 
-@torch.inference_mode()
-def log_probabilities(model, ids, cache):
-    logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits
-    return torch.log_softmax(logits[0, :-1].float(), -1)
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--tokens", type=int, default=8000)
-    options = parser.parse_args()
+    options = public_model.arguments(__doc__, tokens=8000)
     model, text = public_model.load(options.model)
-    text = text[: options.tokens]
-    config = model.config
-    matrix = hadamard(config.hidden_size // config.num_attention_heads)
-    kinds = [(name, name) for name in ROUNDINGS] + list(MIXED)
-    sums = {(kind, turned): torch.zeros(4).double() for kind in kinds for turned in (False, True)}
-    for begin in range(0, len(text), 2000):
-        ids = torch.tensor([text[begin : begin + 2000]])
-        exact = log_probabilities(model, ids, transformers.DynamicCache())
-        for (k, v), turned in sums:
-            cache = RoundedCache(ROUNDINGS[k], ROUNDINGS[v], matrix if turned else None)
-            found = log_probabilities(model, ids, cache)
-            surprise = -found.gather(1, ids[0, 1:, None]).sum()
-            divergence = (exact.exp() * (exact - found)).sum()
-            equal = (exact.argmax(-1) == found.argmax(-1)).sum()
-            sums[(k, v), turned] += torch.tensor([surprise, divergence, equal, len(found)])
-    print("| K and V | rotation | perplexity | KL to f32 | first choice as with f32 |")
-    print("|---|---|---|---|---|")
-    for ((k, v), turned), (surprise, divergence, equal, count) in sums.items():
-        name = k if k == v else f"K {k}, V {v}"
-        print(
-            f"| {name} | {'hadamard' if turned else 'none'} | {torch.exp(surprise / count):.3f} "
-            f"| {divergence / count:.2g} | {equal / count:.1%} |"
-        )
+    matrix = hadamard(model.config.hidden_size // model.config.num_attention_heads)
+    cases = [("f32", "none", lambda tokens: transformers.DynamicCache())]
+    for k, v in [(name, name) for name in ROUNDINGS] + list(MIXED):
+        for rotation, turn in (("none", None), ("hadamard", matrix)):
+            name = k if k == v else f"K {k}, V {v}"
+            sides = ROUNDINGS[k], ROUNDINGS[v]
+            cases.append((name, rotation, lambda _, s=sides, t=turn: RoundedCache(*s, t)))
+    public_model.print_costs(options, model, text, cases)
 
 
 main()

@@ -1,8 +1,8 @@
 """llama.cpp, through the functions of its own C interface that its Python package declares.
 
-All prompts go through in batches of 2048 tokens, then a token of each sequence at a time. With one
-cache for all sequences (unified) a beginning that all prompts share is computed once and given to
-the others, as llama.cpp's own programs do it; with a cache for each it is computed for each.
+It computes all prompts in batches of 2048 tokens, then one token of each sequence at a time. With
+one cache for all sequences (unified), a prefix that all prompts share is computed once and copied,
+as llama.cpp's own programs do; with a cache for each, it is computed for each.
 """
 
 import os
@@ -17,31 +17,31 @@ BATCH, ROOM = 2048, 2048  # tokens of a batch; at least this many for each seque
 
 
 def _common(sequences):
-    """How many tokens all of them begin with, and at least one less than each has."""
+    """The number of tokens that all of them begin with; at least one token of each is left."""
     shortest = min(map(len, sequences)) - 1
     same = (len({s[i] for s in sequences}) == 1 for i in range(shortest))
     return next((i for i, equal in enumerate(same) if not equal), shortest)
 
 
-class Llama:
+class Llama(engine.Engine):
     def __init__(self, options):
+        super().__init__(watched=False)
         llama_cpp.llama_log_set(_silent, None)
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
         parameters.n_gpu_layers = 0
         file = options.model / f"{options.dtype}.gguf"
         self.model = llama_cpp.llama_model_load_from_file(os.fsencode(file), parameters)
-        self.vocabulary = llama_cpp.llama_vocab_n_tokens(
-            llama_cpp.llama_model_get_vocab(self.model)
-        )
+        vocabulary = llama_cpp.llama_model_get_vocab(self.model)
+        self.vocabulary = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self.options, self.unified = options, options.way == "unified"
         self.batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
         self.context, self.sequences = None, 0
         self.kept = []
 
     def _open(self, sequences, tokens):
-        """A context has to know how many sequences there are, and each needs room of its own where
-        the cache is not unified."""
+        """A context is made for a number of sequences, and each needs its own room if the cache is
+        not unified."""
         if self.context is not None and sequences == self.sequences:
             return
         if self.context is not None:
@@ -64,12 +64,9 @@ class Llama:
             llama_cpp.llama_memory_clear(self.memory, True)
             self.kept = [[] for _ in range(self.sequences)]
 
-    def attention_seconds(self):
-        return None
-
     def _decode(self, rows):
-        """rows: (token, position, sequence, whether its logits are wanted). Returns the greedy next
-        token of these, by sequence, and when they were there."""
+        """rows: (token, position, sequence, whether its logits are needed). Returns the greedy next
+        token of these rows and its time, by sequence."""
         found, last = {}, 0.0
         for begin in range(0, len(rows), BATCH):
             part = rows[begin : begin + BATCH]
@@ -83,10 +80,8 @@ class Llama:
             for i, (_, _, sequence, wanted) in enumerate(part):
                 if wanted:
                     logits = llama_cpp.llama_get_logits_ith(self.context, i)
-                    found[sequence] = (
-                        int(np.argmax(np.ctypeslib.as_array(logits, (self.vocabulary,)))),
-                        (last := time.perf_counter()),
-                    )
+                    best = int(np.argmax(np.ctypeslib.as_array(logits, (self.vocabulary,))))
+                    found[sequence] = best, (last := time.perf_counter())
         assert last or not any(row[3] for row in rows)
         return found
 
@@ -122,7 +117,7 @@ class Llama:
                     for sequence, (prompt, answer) in enumerate(zip(prompts, answers))
                 ]
             )
-        # The last token was not computed on.
+        # The last token was not computed.
         self.kept = [p + a[:-1] for p, a in zip(prompts, answers)]
         return answers, times
 

@@ -10,11 +10,12 @@ from transformers_engine import load
 import engine
 
 
-class Serving:
+class Serving(engine.Engine):
     """Prefixes are kept from prompt to prompt, and over the turns of a conversation."""
 
     def __init__(self, options):
-        self.model, self.watch, self.engine = load(options), engine.Stopwatch(), None
+        super().__init__()
+        self.model, self.engine = load(options), None
         for name in ("write", "attend"):
             setattr(ForwardPass, name, self.watch.around(getattr(ForwardPass, name)))
 
@@ -23,16 +24,12 @@ class Serving:
             self.engine.close()
         self.engine = None
 
-    def attention_seconds(self):
-        return self.watch.seconds
-
     @torch.inference_mode()
     def generate(self, prompts, new):
         if self.engine is None:
             self.engine = Engine(self.model)
-        requests = [
-            self.engine.add(prompt, max_new_tokens=new, stop_tokens=()) for prompt in prompts
-        ]
+        how = {"max_new_tokens": new, "stop_tokens": ()}
+        requests = [self.engine.add(prompt, **how) for prompt in prompts]
         times = {id(request): [] for request in requests}
         while any(len(times[id(request)]) < new for request in requests):
             for event in self.engine.step():

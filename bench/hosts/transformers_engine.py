@@ -12,7 +12,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 class _Clock(transformers.StoppingCriteria):
-    """Notes when each token came."""
+    """Notes the time of each token."""
 
     def __init__(self):
         self.times = []
@@ -31,12 +31,13 @@ def load(options):
     ).eval()
 
 
-class Generate:
-    """One padded batch. A conversation goes on in the cache of its turns before, where the batch
-    was not padded, which generate() cannot undo."""
+class Generate(engine.Engine):
+    """One padded batch. A conversation continues in the cache of its earlier turns, unless the
+    batch was padded, which generate() cannot undo."""
 
     def __init__(self, options, paged):
-        self.model, self.watch, self.paged = load(options), engine.Stopwatch(), paged
+        super().__init__()
+        self.model, self.paged = load(options), paged
         if paged:
             from pagedkv.transformers import PagedCache, PagedLayer, install
 
@@ -56,19 +57,14 @@ class Generate:
             self.cache.close()
         self.cache = None
 
-    def attention_seconds(self):
-        return self.watch.seconds
-
     @torch.inference_mode()
     def generate(self, prompts, new):
         longest = max(map(len, prompts))
         if self.cache is None or any(len(prompt) != longest for prompt in prompts):
             self.reset()
             self.cache = self.make_cache()
-        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
-        mask = torch.tensor(
-            [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        )
+        ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
+        mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
         clock = _Clock()
         output = self.model.generate(
             ids,
@@ -84,11 +80,12 @@ class Generate:
         return output[:, longest:].tolist(), [clock.times] * len(prompts)
 
 
-class GenerateBatch:
-    """transformers' continuous batching over its own paged cache."""
+class GenerateBatch(engine.Engine):
+    """transformers' continuous batching; each call has a cache of its own."""
 
     def __init__(self, options, paged):
-        self.model, self.watch = load(options), engine.Stopwatch()
+        super().__init__()
+        self.model = load(options)
         if paged:
             from pagedkv.transformers import install_continuous
 
@@ -98,12 +95,6 @@ class GenerateBatch:
         name = self.model.config._attn_implementation
         function = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS[name]
         AttentionInterface.register(name, self.watch.around(function))
-
-    def reset(self):
-        pass  # each call has a cache of its own
-
-    def attention_seconds(self):
-        return self.watch.seconds
 
     def generate(self, prompts, new):
         tokens = sum(map(len, prompts)) + new * len(prompts)

@@ -16,8 +16,8 @@ os.environ |= {
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 
 
-class Vllm:
-    """Blocks of shared beginnings are computed once: vLLM's prefix cache is on."""
+class Vllm(engine.Engine):
+    """Blocks of shared prefixes are computed once: vLLM's prefix cache is on."""
 
     def __init__(self, options):
         if options.way == "pagedkv":
@@ -26,7 +26,8 @@ class Vllm:
             install()
         import vllm
 
-        self.watch, self.count = engine.Stopwatch(), 0
+        super().__init__()
+        self.count = 0
         self._time_attention()
         self.model = vllm.LLM(
             model=str(options.model / options.dtype),
@@ -52,14 +53,10 @@ class Vllm:
     def reset(self):
         self.model.reset_prefix_cache()
 
-    def attention_seconds(self):
-        return self.watch.seconds
-
     def generate(self, prompts, new):
         engine_, names = self.model.llm_engine, []
-        sampling = self.new_sampling(
-            temperature=0, max_tokens=new, ignore_eos=True, detokenize=False
-        )
+        how = {"temperature": 0, "max_tokens": new, "ignore_eos": True, "detokenize": False}
+        sampling = self.new_sampling(**how)
         for prompt in prompts:
             self.count += 1
             names.append(str(self.count))

@@ -1,32 +1,25 @@
-"""The ways to run the model, and what is told of a run."""
+"""The ways to run the model, and the rates of a run."""
+
+from typing import NamedTuple
 
 
-class Way:
-    """A way to run the model: a program of a host, and its first argument. `own`: the name of the
-    way that has the same host and its own attention, which ours is compared with."""
+class Way(NamedTuple):
+    """A way to run the model: a program of a host, and its first argument. `own` names the way that
+    has the same host and its own attention, with which ours is compared."""
 
-    def __init__(self, name, host, program, argument, own=None):
-        self.name, self.host, self.program = name, host, program
-        self.argument, self.own = argument, own
+    name: str
+    host: str
+    program: str | None
+    argument: str
+    own: str | None = None
 
 
+_TRANSFORMERS = "transformers", "transformers_engine.py"
 WAYS = (
-    Way("transformers", "transformers", "transformers_engine.py", "generate"),
-    Way(
-        "transformers + pagedkv",
-        "transformers",
-        "transformers_engine.py",
-        "generate-pagedkv",
-        "transformers",
-    ),
-    Way("transformers batch", "transformers", "transformers_engine.py", "batch"),
-    Way(
-        "transformers batch + pagedkv",
-        "transformers",
-        "transformers_engine.py",
-        "batch-pagedkv",
-        "transformers batch",
-    ),
+    Way("transformers", *_TRANSFORMERS, "generate"),
+    Way("transformers + pagedkv", *_TRANSFORMERS, "generate-pagedkv", "transformers"),
+    Way("transformers batch", *_TRANSFORMERS, "batch"),
+    Way("transformers batch + pagedkv", *_TRANSFORMERS, "batch-pagedkv", "transformers batch"),
     Way("pagedkv.serving", "transformers", "serving_engine.py", "-", "transformers batch"),
     Way("vLLM", "vllm", "vllm_engine.py", "own"),
     Way("vLLM + pagedkv", "vllm", "vllm_engine.py", "pagedkv", "vLLM"),

@@ -8,10 +8,9 @@ namespace pkv::serve {
 
 static std::string progress(const Server& server) {
   const Figures& f = server.figures();
-  const Moment& now = server.now();
   const double done = server.part_done(), left = done > 0 ? f.wall_seconds * (1 - done) / done : 0;
   return format("%s: %zu of %zu done, %zu running, %zu waiting; hits %.1f %%, %.0f s left",
-                f.setup.name.c_str(), f.finished, f.requests, now.running, now.waiting,
+                f.setup.name.c_str(), f.finished, f.requests, server.running(), server.waiting(),
                 100 * f.hit_rate(), left);
 }
 

@@ -37,19 +37,6 @@ std::string times(double a, double b) { return b > 0 ? format("%.2f x", a / b) :
 
 }  // namespace
 
-void Figures::observe(const Moment& moment) {
-  peak_used = std::max(peak_used, moment.used);
-  filled_slots += static_cast<double>(moment.slots_filled);
-  reserved_slots += static_cast<double>(moment.slots_reserved);
-  if (++skipped_ < stride_) return;
-  skipped_ = 0;
-  moments.push_back(moment);
-  if (moments.size() < 4096) return;
-  for (size_t i = 0; i < moments.size() / 2; i++) moments[i] = moments[2 * i + 1];
-  moments.resize(moments.size() / 2);
-  stride_ *= 2;
-}
-
 double percentile(std::vector<float> values, double part) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -102,10 +89,6 @@ std::string comparison(const std::vector<Figures>& runs) {
 }
 
 nlohmann::json to_json(const Figures& f) {
-  nlohmann::json moments = nlohmann::json::array();
-  for (const Moment& m : f.moments)
-    moments.push_back(
-        {m.time, m.running, m.waiting, m.used, m.cached, m.free, m.slots_filled, m.slots_reserved});
   const auto spread = [](const std::vector<float>& values) {
     return nlohmann::json{{"p50", percentile(values, 0.5)}, {"p99", percentile(values, 0.99)}};
   };
@@ -139,9 +122,7 @@ nlohmann::json to_json(const Figures& f) {
       {"peak_blocks", f.peak_used},
       {"peak_bytes", f.peak_used * f.bytes_per_block},
       {"copied_blocks", f.copied_blocks},
-      {"moment_columns",
-       {"time", "running", "waiting", "used", "cached", "free", "slots_filled", "slots_reserved"}},
-      {"moments", std::move(moments)}};
+  };
 }
 
 }  // namespace pkv::serve

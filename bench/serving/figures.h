@@ -11,15 +11,6 @@
 
 namespace pkv::serve {
 
-// The state of the pool and the queue at one moment of simulated time. used, cached and free count
-// the blocks of sessions, the blocks that only the prefix index holds, and the rest.
-struct Moment {
-  double time = 0;
-  size_t running = 0, waiting = 0;
-  uint64_t used = 0, cached = 0, free = 0;
-  uint64_t slots_filled = 0, slots_reserved = 0;  // of used blocks
-};
-
 struct Figures {
   Setup setup;
   bool interrupted = false;
@@ -35,9 +26,6 @@ struct Figures {
   double busy_seconds = 0, running_integral = 0;  // of simulated time, with something to do
   double filled_slots = 0, reserved_slots = 0;    // summed over moments
 
-  std::vector<Moment> moments;  // evenly spread, some thousand at most
-
-  void observe(const Moment& moment);
   double hit_rate() const {
     return ratio(static_cast<double>(matched_tokens), static_cast<double>(asked_tokens));
   }
@@ -46,9 +34,6 @@ struct Figures {
   double tokens_per_second() const { return ratio(static_cast<double>(decode_tokens), seconds); }
 
   static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
- private:
-  size_t stride_ = 1, skipped_ = 0;
 };
 
 // Interpolates between the two nearest values; 0 if there are none.

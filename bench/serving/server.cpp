@@ -175,22 +175,16 @@ void Server::finish(Sequence& q) {
 
 // Looks at the pool about a thousand times between the first and the last arrival.
 void Server::observe() {
-  now_.time = clock_;
-  now_.running = running_.size();
-  now_.waiting = waiting_.size() + suspended_.size();
-  figures_.peak_running = std::max(figures_.peak_running, now_.running);
+  figures_.peak_running = std::max(figures_.peak_running, running_.size());
   const double since = clock_ - observed_;
   if (since < trace_.requests.back().arrival / 1000) return;
   observed_ = clock_;
   const pkv_cache_stats stats = cache_.stats();
   const uint64_t cached_slots =
       stats.evictable_blocks * options_.block_size;  // only full blocks are cached
-  now_.used = stats.used_blocks - stats.evictable_blocks;
-  now_.cached = stats.evictable_blocks;
-  now_.free = stats.free_blocks;
-  now_.slots_filled = stats.slots_filled - cached_slots;
-  now_.slots_reserved = stats.slots_reserved - cached_slots;
-  figures_.observe(now_);
+  figures_.peak_used = std::max(figures_.peak_used, stats.used_blocks - stats.evictable_blocks);
+  figures_.filled_slots += static_cast<double>(stats.slots_filled - cached_slots);
+  figures_.reserved_slots += static_cast<double>(stats.slots_reserved - cached_slots);
   figures_.copied_blocks = stats.copied_blocks;
 }
 

@@ -22,7 +22,8 @@ class Server {
   Figures run(const std::function<bool(const Server&)>& go_on);
 
   const Figures& figures() const { return figures_; }
-  const Moment& now() const { return now_; }
+  size_t running() const { return running_.size(); }
+  size_t waiting() const { return waiting_.size() + suspended_.size(); }
   double part_done() const {
     return Figures::ratio(static_cast<double>(tokens_done_), static_cast<double>(tokens_in_all_));
   }
@@ -61,7 +62,6 @@ class Server {
   const Trace& trace_;
   Cache cache_;
   Figures figures_;
-  Moment now_;
   double clock_ = 0, observed_ = 0;
   bool full_ = false;  // the next request was refused, and nothing was freed since
   uint64_t tokens_done_ = 0, tokens_in_all_ = 0;
