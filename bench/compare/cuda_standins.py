@@ -1,8 +1,8 @@
 """Makes PyTorch's wheel of the package index load on a machine without CUDA.
 
-That wheel is linked against the CUDA libraries, 2 GB which nothing on a CPU calls. For each one
-that is missing this compiles a small library of the same name, next to PyTorch's own, whose
-functions return an error, in words where they give words. A wheel without CUDA needs none.
+That wheel is linked to the CUDA libraries, 2 GB that nothing on a CPU calls. For each missing
+library, this compiles a small one of the same name, next to PyTorch's own. Its functions return an
+error, or a sentence if they return text. A wheel without CUDA needs none.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 FAILURE = 100  # cudaErrorNoDevice
-# transformers asks this in generate(), and takes an exception for "no".
+# transformers calls this in generate(), and takes an exception for "no".
 CHECK = """
 import torch
 try:
@@ -28,7 +28,7 @@ def _output(*command):
 
 
 def _needed_versions(library):
-    """{library: symbol version} that the loader will look for."""
+    """{library: symbol version} for the versions that the loader looks up."""
     versions, wanted_from = {}, None
     for line in _output("readelf", "--version-info", "--wide", library).splitlines():
         if found := re.search(r"File: (\S+)", line):
@@ -47,7 +47,7 @@ def _symbols(library, which):
 def _result(function):
     if function.startswith("__"):  # __cudaRegister... run when the library is loaded: a handle
         return "0"
-    # PyTorch puts the text into its exception. Those of the driver (cu...) return a status.
+    # PyTorch puts the text into its exception. Functions of the driver (cu...) return a status.
     if re.match(r"(cuda|cudnn|cublas|cusparse|nccl|nvrtc)\w*(ErrorString|ErrorName)$", function):
         return '(long) "there is no CUDA here"'
     return str(FAILURE)
@@ -55,19 +55,8 @@ def _result(function):
 
 def _compile(path, functions, version):
     source = "".join(f"long {f}(void) {{ return {_result(f)}; }}\n" for f in sorted(functions))
-    command = [
-        "cc",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "-fno-builtin",
-        f"-Wl,-soname,{path.name}",
-        "-x",
-        "c",
-        "-",
-        "-o",
-        str(path),
-    ]
+    command = ["cc", "-w", "-shared", "-fPIC", "-fno-builtin", f"-Wl,-soname,{path.name}"]
+    command += ["-x", "c", "-", "-o", str(path)]
     with tempfile.NamedTemporaryFile("w", suffix=".map") as script:
         if version:
             script.write(f"{version} {{ global: *; }};\n")
@@ -79,11 +68,8 @@ def _compile(path, functions, version):
 def main():
     directory = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib"
     libraries = [str(p) for p in sorted(directory.glob("lib*.so"))]
-    missing = {
-        m
-        for library in libraries
-        for m in re.findall(r"(\S+) => not found", _output("ldd", library))
-    }
+    loaded = "".join(_output("ldd", library) for library in libraries)
+    missing = set(re.findall(r"(\S+) => not found", loaded))
     if not missing:
         return
     versions, undefined, defined = {}, set(), set()

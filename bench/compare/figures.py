@@ -2,25 +2,14 @@
 
     python3 -B bench/compare/figures.py [REPORT]
 
-REPORT is what bench/peers --json has written: its times are first put in the folder, as the
-figures of its machine's family.
+REPORT is a file of bench/peers --json: its times are first stored in the folder, as the figures of
+its machine's family.
 """
-
-import json
-import pathlib
-import sys
 
 import kept
 from table import OURS, fastest
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "peers"
-LETTERS = {
-    "OpenVINO": "O",
-    "ONNX Runtime": "R",
-    "PyTorch": "P",
-    "vLLM": "V",
-    "ggml": "G",
-}
+LETTERS = {"OpenVINO": "O", "ONNX Runtime": "R", "PyTorch": "P", "vLLM": "V", "ggml": "G"}
 
 
 def condensed(report):
@@ -51,20 +40,15 @@ def _beside_best(row):
 
 
 def _rows(machines):
-    """(shape, type) of all that was measured on any of them."""
+    """(shape, type) of all measurements on any of them."""
     pairs = [(s, t) for m in machines for s, types in m["milliseconds"].items() for t in types]
     return sorted(dict.fromkeys(pairs), key=lambda pair: not pair[0].startswith("decode"))
 
 
 def side_by_side(machines):
     find = [m["milliseconds"] for m in machines]
-    kept.show(
-        ["shape", "type", *[m["machine"]["family"] for m in machines]],
-        [
-            [s, t, *[_beside_best(milliseconds.get(s, {}).get(t)) for milliseconds in find]]
-            for s, t in _rows(machines)
-        ],
-    )
+    rows = [[s, t, *[_beside_best(m.get(s, {}).get(t)) for m in find]] for s, t in _rows(machines)]
+    kept.show(["shape", "type", *[m["machine"]["family"] for m in machines]], rows)
 
 
 def all_peers(machine):
@@ -78,13 +62,11 @@ def all_peers(machine):
 
 
 def main():
-    for path in sys.argv[1:]:
-        kept.keep(FOLDER, condensed(json.loads(pathlib.Path(path).read_text())))
-    machines = kept.newest_first(FOLDER)
+    machines = kept.update("peers", condensed)
     side_by_side(machines)
     for machine in machines:
         rows = [row for types in machine["milliseconds"].values() for row in types.values()]
-        # Of the oldest figures only the best peer is known.
+        # The oldest figures have only the best peer.
         if max(map(len, rows)) > 2:
             all_peers(machine)
 

@@ -1,8 +1,8 @@
 """ggml's flash attention on the CPU, as llama.cpp calls it: rows are set in a cache of cells, then
 attended.
 
-bench/peers builds the libraries from the source that the Python package llama-cpp-python ships, for
-this processor.
+bench/peers builds the libraries for this CPU, from the source in the Python package
+llama-cpp-python.
 """
 
 import ctypes as c
@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 import numpy as np
-from peer import fastest
+from peer import BaseStep, fastest
 
 NAME = "ggml"
 PACKAGE = None
@@ -27,9 +27,7 @@ class _InitParams(c.Structure):
 
 
 def _open():
-    """Loads the libraries and declares what of them is called with more than int and returns more
-    than int.
-    """
+    """Loads the libraries and declares the functions that take or return more than int."""
     global _base, _cpu
     _base = c.CDLL(str(LIBRARIES / "libggml-base.so"), c.RTLD_GLOBAL)
     _cpu = c.CDLL(str(LIBRARIES / "libggml-cpu.so"))
@@ -111,7 +109,7 @@ def _array(tensor, dtype=np.float32):
     return np.frombuffer(memory, dtype)
 
 
-class Step:
+class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         self.shape, self.type = shape, TYPES[dtype]
         self.context = _Context()
@@ -201,9 +199,6 @@ class Step:
 
     def run(self):
         self.context.compute(self.graph)
-
-    def calls(self):
-        return {"step": self.run}
 
     def output(self):
         parts = [_array(tensor) for tensor in self.outputs]

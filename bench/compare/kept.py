@@ -1,7 +1,11 @@
 """Figures that are kept by machine, and tables of Markdown."""
 
 import json
+import pathlib
 import re
+import sys
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 def keep(folder, report):
@@ -13,8 +17,11 @@ def keep(folder, report):
     (folder / f"{name}.json").write_text(text + "\n")
 
 
-def newest_first(folder):
-    reports = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+def update(name, condense):
+    """Keeps the reports that the command line names; returns all that are kept, newest first."""
+    for path in sys.argv[1:]:
+        keep(DATA / name, condense(json.loads(pathlib.Path(path).read_text())))
+    reports = [json.loads(path.read_text()) for path in (DATA / name).glob("*.json")]
     return sorted(reports, key=lambda report: report["date"], reverse=True)
 
 

@@ -1,8 +1,15 @@
-"""What is known of a processor's family, beside what is measured on it."""
+"""The CPU: its family, its limits as they are measured, and recorded figures of the family."""
 
 import json
 import pathlib
+import subprocess
 
+UNITS = {
+    "f32": "f32 multiply-adds",
+    "f16": "f16 multiply-adds",
+    "bf16": "bf16 dot products",
+    "matrix": "matrix unit, bf16",
+}
 FILE = pathlib.Path(__file__).parents[1] / "data" / "machines.json"
 
 
@@ -16,7 +23,7 @@ def _cpuinfo():
 
 
 def here():
-    """{"processor": as it calls itself, "family": the name of its family}"""
+    """{"processor": the name that it reports, "family": the name of its family}"""
     info = _cpuinfo()
     numbers = [info.get(name) for name in ("vendor_id", "cpu family", "model")]
     known = (f["name"] for f in json.loads(FILE.read_text()) if numbers in f["numbers"])
@@ -25,5 +32,16 @@ def here():
 
 
 def recorded(family):
-    """What the file has of this family; {} where it has nothing."""
+    """The entry of this family in the file, or {}."""
     return next((f for f in json.loads(FILE.read_text()) if f["name"] == family), {})
+
+
+def measure(program, threads):
+    """{"read": bytes per second, unit: operations per second}; 0 for a unit that is not there."""
+    output = subprocess.run([program, str(threads)], check=True, capture_output=True, text=True)
+    return json.loads(output.stdout)
+
+
+def best(measured):
+    """The best of several measurements, because other load slows a shared machine down."""
+    return {name: max(m[name] for m in measured) for name in measured[0]}

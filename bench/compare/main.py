@@ -1,30 +1,21 @@
-"""Runs the comparison: the same rows for every peer, outputs checked first, repetitions interleaved
-between the peers.
-"""
+"""Compares the peers: the same rows for all, outputs checked first, repetitions in turns."""
 
-import argparse
-import datetime
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import time
 
-import limits
+import command
 import machines
 import table
 import worker
 from shapes import ELEMENT_BYTES, QUICK, SHAPES, Rows
 
-BLOCK_SECONDS = 0.05  # A timed block is as many calls as take about this long.
-LONG_SECONDS = 0.2  # A call so long needs no other to wake threads and caches.
-SLOW_SECONDS = 1  # A call so long is timed twice only.
-PAUSE_SECONDS = 0.05  # Idle threads of the peer before may spin for a moment.
-
-
-def note(*text):
-    print(*text, file=sys.stderr, flush=True)
+BLOCK_SECONDS = 0.05  # A timed block has as many calls as take about this long.
+LONG_SECONDS = 0.2  # A call of this length needs no call before it to wake threads and caches.
+SLOW_SECONDS = 1  # A call of this length is only timed twice.
+PAUSE_SECONDS = 0.05  # Idle threads of the previous peer may spin for a moment.
 
 
 def interleave(workers, rough, rounds, skipped):
@@ -37,22 +28,17 @@ def interleave(workers, rough, rounds, skipped):
             time.sleep(PAUSE_SECONDS)
             count = max(1, round(BLOCK_SECONDS / seconds))
             try:
-                samples[peer, variant].append(
-                    workers[peer]("time", variant, count, seconds < LONG_SECONDS)
-                )
+                time_ = workers[peer]("time", variant, count, seconds < LONG_SECONDS)
+                samples[peer, variant].append(time_)
             except worker.Failed as error:
                 skipped[peer] = str(error)
     return {key: times for key, times in samples.items() if key[0] not in skipped}
 
 
 def compare(shape, dtype, workers, rounds):
-    result = {
-        "shape": shape.name,
-        "dtype": dtype,
-        "decode": shape.decode,
-        "kv_bytes": shape.kv_bytes(dtype),
-    }
-    result |= {"flops": shape.flops(), "seconds": {}, "deviation": {}, "skipped": {}}
+    result = {"shape": shape.name, "dtype": dtype, "decode": shape.decode}
+    result |= {"kv_bytes": shape.kv_bytes(dtype), "flops": shape.flops()}
+    result |= {"seconds": {}, "deviation": {}, "skipped": {}}
     rough = {}
     for peer, process in workers.items():
         if isinstance(process, str):
@@ -77,13 +63,13 @@ def start(module, shape, rows, options):
 
 
 def run(options, names):
-    shapes = [s for s in SHAPES if options.only in s.name] if options.only else SHAPES
+    shapes = [s for s in SHAPES if options.only in s.name]
     if options.quick and not options.only:
         shapes = [s for s in shapes if s.name in QUICK]
     results, measured = [], []
     for shape in shapes:
-        note(f"{shape.name} ...")
-        measured.append(limits.measure(options.peaks, options.threads))
+        command.note(f"{shape.name} ...")
+        measured.append(machines.measure(options.peaks, options.threads))
         rows = Rows(shape)
         workers = {name: start(module, shape, rows, options) for name, module in names.items()}
         for dtype in options.dtypes:
@@ -91,35 +77,25 @@ def run(options, names):
         for process in workers.values():
             if not isinstance(process, str):
                 process.close()
-    return {"limits": limits.best(measured), "results": results}
+    return {"limits": machines.best(measured), "results": results}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="bench/peers")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", metavar="NAME")
-    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=list(ELEMENT_BYTES))
-    parser.add_argument("--library", required=True)
+    parser = command.parser("bench/peers", list(ELEMENT_BYTES))
+    parser.add_argument("--only", metavar="NAME", default="")
     parser.add_argument("--peaks", required=True, metavar="PROGRAM")
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path)
-    options = parser.parse_args()
-    if unknown := [d for d in options.dtypes if d not in ELEMENT_BYTES]:
-        parser.error(f"no dtype {unknown[0]}; there are {', '.join(ELEMENT_BYTES)}")
-    if options.only and not any(options.only in s.name for s in SHAPES):
-        parser.error(
-            f"no shape has {options.only!r} in its name; there are: "
-            f"{'; '.join(s.name for s in SHAPES)}"
-        )
+    options = command.parse(parser, list(ELEMENT_BYTES))
+    if not any(options.only in s.name for s in SHAPES):
+        names = "; ".join(s.name for s in SHAPES)
+        parser.error(f"no shape has {options.only!r} in its name; there are: {names}")
     return options
 
 
 def commit():
-    """Of the tree that this file is in; "" where it is in none."""
-    command = ["git", "-C", pathlib.Path(__file__).parent, "rev-parse", "--short", "HEAD"]
+    """The commit of the tree that this file is in, or ""."""
+    git = ["git", "-C", pathlib.Path(__file__).parent, "rev-parse", "--short", "HEAD"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -134,46 +110,38 @@ def pooled(before, now):
 
 
 def added(report, file):
-    """The report with what the file has: other shapes and types, and more repetitions of these."""
+    """The report with the shapes, types and repetitions that the file has."""
     if not file or not file.exists():
         return report
     before = json.loads(file.read_text())
     if before["machine"] != report["machine"]:
-        sys.exit(f"bench/peers: {file} is of another machine")
+        sys.exit(f"bench/peers: the figures in {file} are of another machine")
     results = {(r["shape"], r["dtype"]): r for r in before["results"]}
     for result in report["results"]:
         key = result["shape"], result["dtype"]
         results[key] = pooled(results[key], result) if key in results else result
     order = [(s.name, dtype) for s in SHAPES for dtype in ELEMENT_BYTES]
-    best = limits.best([before["limits"], report["limits"]])
+    best = machines.best([before["limits"], report["limits"]])
     return report | {"results": [results[k] for k in order if k in results], "limits": best}
 
 
 def main():
     options = arguments()
     names = {worker.name(module): module for module in worker.MODULES}
-    report = {
-        "machine": machines.here() | {"threads": options.threads},
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "peers": {
-            name: worker.in_own_process(worker.version, module, options.library)
-            for name, module in names.items()
-        },
-    } | run(options, names)
+    report = command.report(options) | {"commit": commit()}
+    report["peers"] = {
+        name: worker.in_own_process(worker.version, module, options.library)
+        for name, module in names.items()
+    }
+    report |= run(options, names)
     table.show(report)
     report = added(report, options.json)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    command.save(report, options)
     if options.out:
         import plot
 
         plot.draw(report, options.out)
-    if any(
-        worker.WRONG in reason
-        for result in report["results"]
-        for reason in result["skipped"].values()
-    ):
+    if any(worker.WRONG in why for r in report["results"] for why in r["skipped"].values()):
         sys.exit("bench/peers: a peer computed something else than the reference")
 
 

@@ -1,9 +1,9 @@
-"""ONNX Runtime's GroupQueryAttention on the CPU: past and present share one buffer, so that nothing
-is copied.
+"""ONNX Runtime's GroupQueryAttention on the CPU. Past and present share a buffer, so nothing is
+copied.
 """
 
 import numpy as np
-from peer import Unsupported
+from peer import BaseStep, Unsupported
 
 NAME = "ONNX Runtime"
 PACKAGE = "onnxruntime"
@@ -40,11 +40,8 @@ def _model(shape, row_type, cache_type, quantised):
     if quantised:
         inputs += [value(n, TensorProto.FLOAT, [kv_heads * dim]) for n in ("k_scale", "v_scale")]
         names += [""] * 5 + ["k_scale", "v_scale"]  # no rotary tables, positions, bias and sinks
-        options |= {
-            "kv_cache_bit_width": 8,
-            "k_quant_type": "PER_CHANNEL",
-            "v_quant_type": "PER_CHANNEL",
-        }
+        options |= {"kv_cache_bit_width": 8}
+        options |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
     outputs = [value("output", row_type, [shape.sessions, shape.new, heads * dim])]
     outputs += [value(n, cache_type, cache) for n in ("present_key", "present_value")]
     node = helper.make_node(
@@ -55,21 +52,22 @@ def _model(shape, row_type, cache_type, quantised):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
-class Step:
+class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         import onnxruntime as ort
         from onnx import TensorProto
 
         if dtype == "bf16":
             raise Unsupported("the CPU provider has no GroupQueryAttention for bf16")
-        row_type, numpy_type = (
-            (TensorProto.FLOAT16, np.float16) if dtype == "f16" else (TensorProto.FLOAT, np.float32)
-        )
-        cache_type = TensorProto.INT8 if dtype == "int8" else row_type
+        row_type, numpy_type = TensorProto.FLOAT, np.float32
+        if dtype == "f16":
+            row_type, numpy_type = TensorProto.FLOAT16, np.float16
+        int8 = dtype == "int8"
+        cache_type = TensorProto.INT8 if int8 else row_type
         options = ort.SessionOptions()
         options.intra_op_num_threads = _threads
         options.log_severity_level = 4
-        model = _model(shape, row_type, cache_type, dtype == "int8")
+        model = _model(shape, row_type, cache_type, int8)
         self.session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.binding = self.session.io_binding()
 
@@ -83,36 +81,26 @@ class Step:
         for name, part in (("key", rows.k), ("value", rows.v)):
             bind(name, rows.new(shape, part).astype(numpy_type).reshape(per_session))
             # A static scale per channel, as calibration would find it.
-            scale = (
-                np.max([np.abs(r).max(axis=0) for r in part], axis=0) / np.float32(127)
-                if dtype == "int8"
-                else None
-            )
-            cache = np.zeros(
-                (shape.sessions, shape.kv_heads, max(shape.lengths), shape.dim),
-                np.int8 if dtype == "int8" else numpy_type,
-            )
+            scale = np.max([np.abs(r).max(axis=0) for r in part], axis=0) / np.float32(127)
+            dims = shape.sessions, shape.kv_heads, max(shape.lengths), shape.dim
+            cache = np.zeros(dims, np.int8 if int8 else numpy_type)
             for i, length in enumerate(shape.lengths):
                 past = part[i][: length - shape.new]
-                past = past if scale is None else np.rint(past / scale)
+                past = np.rint(past / scale) if int8 else past
                 cache[i, :, : length - shape.new] = past.transpose(1, 0, 2)
             buffer = bind(f"past_{name}", cache)
             self.binding.bind_ortvalue_output(f"present_{name}", buffer)
-            if scale is not None:
+            if int8:
                 bind(f"{name[0]}_scale", scale.reshape(-1))
         bind("seqlens_k", np.array(shape.lengths, np.int32) - 1)
         bind("total_sequence_length", np.array([max(shape.lengths)], np.int32))
-        self.out = ort.OrtValue.ortvalue_from_numpy(
-            np.zeros((shape.sessions, shape.new, shape.query_heads * shape.dim), numpy_type)
-        )
+        out = np.zeros((shape.sessions, shape.new, shape.query_heads * shape.dim), numpy_type)
+        self.out = ort.OrtValue.ortvalue_from_numpy(out)
         self.binding.bind_ortvalue_output("output", self.out)
         self.shape = rows.q.shape
 
     def run(self):
         self.session.run_with_iobinding(self.binding)
-
-    def calls(self):
-        return {"step": self.run}
 
     def output(self):
         return self.out.numpy().astype(np.float32).reshape(self.shape)

@@ -3,7 +3,7 @@ openvino.genai does.
 """
 
 import numpy as np
-from peer import Unsupported, fastest
+from peer import BaseStep, Unsupported, fastest
 
 NAME = "OpenVINO"
 PACKAGE = "openvino"
@@ -24,9 +24,8 @@ def _model(shape):
     from openvino import opset13 as op
 
     def parameter(name, rank, dtype, last=-1):
-        node = op.parameter(
-            ov.PartialShape([-1] * (rank - 1) + [last] * (rank > 0)), dtype, name=name
-        )
+        dims = [-1] * (rank - 1) + [last] * (rank > 0)
+        node = op.parameter(ov.PartialShape(dims), dtype, name=name)
         node.output(0).set_names({name})
         parameters.append(node)
         return node
@@ -38,13 +37,8 @@ def _model(shape):
         return constant([], dtype)
 
     parameters = []
-    heads, kv_heads, dim, f32, i32 = (
-        shape.query_heads,
-        shape.kv_heads,
-        shape.dim,
-        np.float32,
-        np.int32,
-    )
+    heads, kv_heads, dim = shape.query_heads, shape.kv_heads, shape.dim
+    f32, i32 = np.float32, np.int32
     inputs = [
         parameter("query", 2, f32, heads * dim),
         parameter("key", 2, f32, kv_heads * dim),
@@ -60,20 +54,12 @@ def _model(shape):
         none(f32),  # ALiBi slopes
         parameter("max_context_len", 0, i32),
         none(),  # score aggregation window
-        none(),  # rotated blocks, rotation deltas and table
-        none(),
-        none(f32),
-        none(f32),  # sparse attention: threshold, block size, stride
-        constant(0),
-        constant(0),
+        *(none(), none(), none(f32)),  # rotated blocks, rotation deltas and table
+        *(none(f32), constant(0), constant(0)),  # sparse attention: threshold, block size, stride
         none(f32),  # attention sinks
-        constant(0),  # cache eviction: start, sizes, block sets and their begins
-        none(),
-        none(),
-        none(),
+        *(constant(0), none(), none(), none()),  # eviction: start, sizes, block sets, their begins
         none(),  # token types
-        none(np.uint8),  # bias between queries and its begins
-        none(),
+        *(none(np.uint8), none()),  # bias between queries and its begins
     ]
     attention = ov.op._PagedAttentionExtension([node.output(0) for node in inputs])
     info = attention.get_rt_info()
@@ -83,8 +69,8 @@ def _model(shape):
 
 
 def _options(dtype):
-    """Compile options to choose from: keys in 8 bits have their scales per channel (the default) or
-    per token.
+    """Compile options to choose from: keys in 8 bits have a scale per channel (the default) or per
+    token.
     """
     options = {
         "KV_CACHE_PRECISION": {"int8": "u8"}.get(dtype, dtype),
@@ -96,20 +82,17 @@ def _options(dtype):
     return [options | {"KEY_CACHE_QUANT_MODE": mode} for mode in modes] or [options]
 
 
-class Step:
+class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         import openvino as ov
 
         self.core = ov.Core()
-        if dtype == "bf16" and "BF16" not in self.core.get_property(
-            "CPU", "OPTIMIZATION_CAPABILITIES"
-        ):
+        capabilities = self.core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if dtype == "bf16" and "BF16" not in capabilities:
             raise Unsupported("the CPU plugin has bf16 only on processors with bf16 instructions")
         self.shape = shape
-        self.request = fastest(
-            [self._request(rows, options) for options in _options(dtype)],
-            lambda request: request.infer,
-        )
+        requests = [self._request(rows, options) for options in _options(dtype)]
+        self.request = fastest(requests, lambda request: request.infer)
 
     def _request(self, rows, options):
         import openvino as ov
@@ -121,9 +104,8 @@ class Step:
         for port in compiled.inputs:
             if port.any_name.endswith("_cache"):
                 dims = [d.get_length() for d in list(port.partial_shape)[1:]]
-                request.set_tensor(
-                    port.any_name, ov.Tensor(port.element_type, ov.Shape([sum(counts)] + dims))
-                )
+                cache = ov.Tensor(port.element_type, ov.Shape([sum(counts)] + dims))
+                request.set_tensor(port.any_name, cache)
         blocks = np.arange(sum(counts), dtype=np.int32)
         np.random.default_rng(2).shuffle(blocks)
         begins = np.cumsum([0] + counts)
@@ -131,21 +113,13 @@ class Step:
         new = [rows.new(shape, part).reshape(shape.rows, -1) for part in (rows.k, rows.v)]
         past = [length - shape.new for length in shape.lengths]
         subsequences = np.arange(shape.sessions + 1) * shape.new
-        self._feed(
-            request,
-            rows.q.reshape(shape.rows, -1),
-            *new,
-            past,
-            subsequences,
-            blocks,
-            begins,
-            max(shape.lengths),
-        )
+        q, longest = rows.q.reshape(shape.rows, -1), max(shape.lengths)
+        self._feed(request, q, *new, past, subsequences, blocks, begins, longest)
         return request
 
     def _fill(self, request, rows, blocks, begins):
-        # K and V do not depend on the position: each block is filled as a sequence of its own,
-        # which costs no long attention and leaves rounding, quantisation and layout to the engine.
+        # K and V do not depend on the position, so each block is filled as a sequence of its own.
+        # This needs no long attention, and leaves rounding, quantisation and layout to the engine.
         shape = self.shape
         for i, length in enumerate(shape.lengths):
             k, v = (part[i].reshape(length, -1) for part in (rows.k, rows.v))
@@ -166,16 +140,13 @@ class Step:
             "block_indices_begins": begins,
             "max_context_len": longest,
         }
-        floats = {"query": q, "key": k, "value": v}
-        for name, array in (
-            floats | {n: np.array(a, np.int32) for n, a in integers.items()}
-        ).items():
+        arrays = {name: np.array(array, np.int32) for name, array in integers.items()}
+        for name, array in ({"query": q, "key": k, "value": v} | arrays).items():
             request.set_tensor(name, ov.Tensor(array))
 
-    def calls(self):
-        return {"step": self.request.infer}
+    def run(self):
+        self.request.infer()
 
     def output(self):
-        return self.request.get_output_tensor(0).data.reshape(
-            self.shape.rows, self.shape.query_heads, self.shape.dim
-        )
+        dims = self.shape.rows, self.shape.query_heads, self.shape.dim
+        return self.request.get_output_tensor(0).data.reshape(dims)

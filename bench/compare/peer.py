@@ -1,18 +1,28 @@
-"""What the modules of the peers share.
+"""Shared by the modules of the peers.
 
-A peer module has NAME, PACKAGE (None where importlib.metadata does not find it) and
+A peer module has NAME, PACKAGE (None if importlib.metadata does not find it) and
 
-    version(library)                    where PACKAGE is None: "" where it is missing
-    start(threads, library)             loads the engine
-    Step(shape, dtype, rows)            makes caches and fills them up to the new tokens
-      .calls()                          {variant: function that does the step once}
-      .output()                         [row][query head][dim] of the last step, float32
+    version(library)           if PACKAGE is None: the version, or "" if it is missing
+    start(threads, library)    loads the engine
+    Step(shape, dtype, rows)   makes caches and fills them up to the new tokens
+      .run()                   does the step once
+      .calls()                 {variant: function that does the step once}
+      .output()                [row][query head][dim] of the last step, float32
+      .close()
 
-Where an engine has several ways, Step takes the fastest. Anything the engine cannot do raises, and
-the message is the reason that is printed.
+If an engine has several ways, Step takes the fastest. For anything that the engine cannot do, it
+raises an exception, whose message is printed as the reason.
 """
 
 import time
+
+
+class BaseStep:
+    def calls(self):
+        return {"step": self.run}
+
+    def close(self):
+        pass
 
 
 class Unsupported(Exception):
@@ -20,7 +30,7 @@ class Unsupported(Exception):
 
 
 def fastest(ways, call=lambda way: way):
-    """The one of `ways` whose call(way)() takes least time, second of three."""
+    """The one of `ways` whose call(way)() takes the least time, by the median of three."""
 
     def seconds(way):
         if len(ways) == 1:

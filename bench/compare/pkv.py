@@ -1,5 +1,5 @@
-"""libpagedkv through ctypes: the few calls that a step needs. The Python package's generated
-declarations are used, and nothing else of it.
+"""libpagedkv through ctypes: the few calls that a step needs, with the declarations that were
+generated for the Python package.
 """
 
 import ctypes as c
@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 import numpy as np
-from peer import Unsupported
+from peer import BaseStep, Unsupported
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bindings" / "python"))
 from pagedkv.generated import raw  # noqa: E402
@@ -22,7 +22,7 @@ _threads = 0
 
 def start(threads, library):
     global _lib, _threads
-    _lib, _threads = raw.Functions(c.CDLL(library)), threads
+    _lib, _threads = raw.Functions(c.CDLL(str(library))), threads
 
 
 def version(library):
@@ -40,8 +40,8 @@ def _tensor(rows, dtype="f32"):
 
 
 def _encoded(rows, dtype):
-    """Rows of a step have the element type of K and V, as the other engines' have; beside int8 they
-    are float32.
+    """Rows of a step have the element type of K and V, as in other engines; beside int8 they are
+    float32.
     """
     if dtype == "f16":
         return rows.astype(np.float16)
@@ -52,14 +52,12 @@ def _encoded(rows, dtype):
 
 
 def _decoded(rows, dtype):
-    return (
-        (rows.astype(np.uint32) << 16).view(np.float32)
-        if dtype == "bf16"
-        else rows.astype(np.float32)
-    )
+    if dtype == "bf16":
+        return (rows.astype(np.uint32) << 16).view(np.float32)
+    return rows.astype(np.float32)
 
 
-class Step:
+class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         model = raw.LayerGroup(
             c.sizeof(raw.LayerGroup),
@@ -91,25 +89,11 @@ class Step:
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
         # The batch stays open, so that every repetition finds the sessions at the same length; the
         # end of the process aborts it.
-        _call(
-            "batch_begin",
-            self.cache,
-            shape.sessions,
-            sessions,
-            new,
-            None,
-            c.byref(self.batch),
-        )
+        batch = c.byref(self.batch)
+        _call("batch_begin", self.cache, shape.sessions, sessions, new, None, batch)
         self.dtype = dtype if dtype in ("f16", "bf16") else "f32"
-        self.rows = [
-            _encoded(r, dtype)
-            for r in (
-                rows.new(shape, rows.k),
-                rows.new(shape, rows.v),
-                rows.q,
-                np.zeros_like(rows.q),
-            )
-        ]
+        k, v = (rows.new(shape, part) for part in (rows.k, rows.v))
+        self.rows = [_encoded(r, dtype) for r in (k, v, rows.q, np.zeros_like(rows.q))]
         self.tensors = [_tensor(r, self.dtype) for r in self.rows]
 
     def write(self):
@@ -118,12 +102,12 @@ class Step:
     def attend(self):
         _call("batch_attend", self.batch, 0, None, self.tensors[2], self.tensors[3])
 
-    def step(self):
+    def run(self):
         self.write()
         self.attend()
 
     def calls(self):
-        return {"step": self.step, "attend only": self.attend}
+        return {"step": self.run, "attend only": self.attend}
 
     def output(self):
         return _decoded(self.rows[3], self.dtype)

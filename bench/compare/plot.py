@@ -5,7 +5,7 @@ import math
 import figure_file
 import machines
 from figure_file import GREY, plt
-from limits import UNITS
+from machines import UNITS
 from table import fastest
 
 F = figure_file

@@ -81,8 +81,8 @@ class Rows:
         self.expected = np.concatenate([self._attend(shape, i) for i in range(shape.sessions)])
 
     def _favour_new_token(self, shape):
-        # A peer that forgot to append the new token would hardly differ among thousands: here the
-        # token gets a large weight.
+        # Gives the new token a large weight. Otherwise the output of a peer that forgets to append
+        # the token would hardly differ, among thousands.
         for i, length in enumerate(shape.lengths):
             q = self.q[i].reshape(shape.kv_heads, shape.group, shape.dim).sum(axis=1)
             self.k[i][-1] = q * np.float32(np.log(length) / shape.dim**0.5)

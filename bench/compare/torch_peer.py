@@ -1,9 +1,9 @@
-"""PyTorch's scaled_dot_product_attention on the CPU. Contiguous K and V lie ready: no paging and no
-append are paid for.
+"""PyTorch's scaled_dot_product_attention on the CPU. K and V are contiguous, without an
+append.
 """
 
 import numpy as np
-from peer import Unsupported, fastest
+from peer import BaseStep, Unsupported, fastest
 
 NAME = "PyTorch"
 PACKAGE = "torch"
@@ -16,7 +16,7 @@ def start(threads, library):
     torch.set_grad_enabled(False)
 
 
-class Step:
+class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         import torch
 
@@ -26,9 +26,8 @@ class Step:
         self.shape = shape
         # Sessions of one length are one call; ragged ones a call each, which needs no padding.
         self.parts = []
-        groups = (
-            [[i] for i in range(shape.sessions)] if shape.ragged else [list(range(shape.sessions))]
-        )
+        all_sessions = list(range(shape.sessions))
+        groups = [[i] for i in all_sessions] if shape.ragged else [all_sessions]
         for sessions in groups:
             q = rows.q.reshape(shape.sessions, shape.new, shape.query_heads, shape.dim)[sessions]
             k, v = (np.stack([part[i] for i in sessions]) for part in (rows.k, rows.v))
@@ -45,17 +44,13 @@ class Step:
         self.run = fastest([make(torch) for make in formulations])
 
     def _mask(self, torch):
-        """Keyword arguments: is_causal suits a prompt without a past, a later chunk
-        needs a mask.
-        """
+        """Keyword arguments: is_causal for a prompt without a past, a mask for a later chunk."""
         shape = self.shape
         if shape.decode or shape.new == shape.lengths[0]:
             return {"is_causal": not shape.decode}
         past = shape.lengths[0] - shape.new
-        hidden = torch.full((shape.new, shape.lengths[0]), float("-inf"), dtype=self.type).triu(
-            past + 1
-        )
-        return {"attn_mask": hidden}
+        hidden = torch.full((shape.new, shape.lengths[0]), float("-inf"), dtype=self.type)
+        return {"attn_mask": hidden.triu(past + 1)}
 
     def _attention(self, torch, parts, **options):
         attention = torch.nn.functional.scaled_dot_product_attention
@@ -69,8 +64,8 @@ class Step:
         return self._attention(torch, self.parts, enable_gqa=self.shape.group > 1)
 
     def _query_rows(self, torch):
-        """The query heads of a KV head as rows of one query: a decode step hides nothing from any
-        of them.
+        """The query heads of a KV head as rows of one query, because in a decode step all of them
+        see all tokens.
         """
         parts = [
             [q.reshape(len(q), self.shape.kv_heads, self.shape.group, -1), k, v]
@@ -84,9 +79,6 @@ class Step:
             for q, k, v in self.parts
         ]
         return self._attention(torch, parts)
-
-    def calls(self):
-        return {"step": self.run}
 
     def output(self):
         shape = self.shape

@@ -1,8 +1,8 @@
 """vLLM's attention on the CPU: the operations of its CPU_ATTN backend, called as the backend does,
 on a paged cache of its layout with shuffled block tables.
 
-The package runs with one release of PyTorch, which bench/peers puts beside it, apart from the one
-that is compared.
+The package needs a certain release of PyTorch, which bench/peers installs beside it, apart from the
+one that is compared.
 """
 
 import ctypes
@@ -11,12 +11,12 @@ import pathlib
 import sys
 
 import numpy as np
-from peer import Unsupported, fastest
+from peer import BaseStep, Unsupported, fastest
 
 NAME = "vLLM"
 PACKAGE = None
 DIRECTORY = pathlib.Path(sys.prefix) / "vllm"
-BLOCKS = (32, 128)  # 128 is vLLM's own choice for processors; it takes multiples of 32.
+BLOCKS = (32, 128)  # 128 is vLLM's own choice for CPUs; it takes multiples of 32.
 
 
 def start(threads, library):
@@ -43,7 +43,7 @@ def version(library):
     return next((distribution.version for distribution in found), "")
 
 
-class Step:
+class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         import torch
 
@@ -93,7 +93,7 @@ class Step:
             if past:
                 store(self._tensor(k[:past]), self._tensor(v[:past]), torch.from_numpy(own[:past]))
         new_slots = torch.from_numpy(np.concatenate([own[-shape.new :] for own in slots]))
-        # The plan of a step is made once for all layers: it is no part of what is timed.
+        # The plan of a step is made once for all layers, so it is not timed.
         plan = torch.ops._C.get_scheduler_metadata(
             shape.sessions,
             shape.query_heads,
@@ -134,9 +134,6 @@ class Step:
             )
 
         return run
-
-    def calls(self):
-        return {"step": self.run}
 
     def output(self):
         return self.out.float().numpy()

@@ -1,5 +1,5 @@
-"""Every peer works in a process of its own: thread pools do not meet, a crash is one peer's, and
-memory is given back.
+"""Every peer works in a process of its own, so that thread pools do not disturb each other, a crash
+ends only one peer, and memory is freed.
 """
 
 import importlib
@@ -10,27 +10,21 @@ import time
 import numpy as np
 from shapes import TOLERANCE
 
-MODULES = (
-    "pkv",
-    "openvino_peer",
-    "onnxruntime_peer",
-    "torch_peer",
-    "vllm_peer",
-    "ggml_peer",
-)
+PEERS = ("openvino", "onnxruntime", "torch", "vllm", "ggml")
+MODULES = ("pkv", *(f"{peer}_peer" for peer in PEERS))
 WRONG = "wrong output"
 fork = multiprocessing.get_context("fork")
 
 
 def _deviation(got, expected):
     if got.shape != expected.shape:
-        raise ValueError(f"{WRONG}: shape {got.shape} and not {expected.shape}")
+        raise ValueError(f"{WRONG}: shape {got.shape} instead of {expected.shape}")
     worst = np.abs(got - expected).max() / np.abs(expected).max()
     return float("inf") if np.isnan(worst) else float(worst)
 
 
 class _Peer:
-    """What the process answers: one method per request."""
+    """The answers of the process: a method for each request."""
 
     def __init__(self, module, shape, rows, threads, library):
         self.module, self.shape, self.rows = importlib.import_module(module), shape, rows
@@ -61,22 +55,16 @@ class _Peer:
         return (time.perf_counter() - begin) / count
 
     def drop(self):
-        if self.step is not None and hasattr(self.step, "close"):
+        if self.step is not None:
             self.step.close()
         self.step = None
 
 
 def _reason(error):
-    """The line of a message that says something: engines wrap theirs in lines about their own
-    source files.
-    """
+    """The first line of a message that is not about an engine's own source files."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = (
-        [line for line in lines if not line.startswith(("Exception from", "Check '"))]
-        or lines
-        or [type(error).__name__]
-    )
-    return lines[0][:200]
+    useful = [line for line in lines if not line.startswith(("Exception from", "Check '"))]
+    return [*useful, *lines, type(error).__name__][0][:200]
 
 
 def _serve(connection, *args):
@@ -110,7 +98,7 @@ class Worker:
         try:
             self.connection.send(request)
         except OSError:
-            pass  # The process is gone; the answer tells.
+            pass  # The process ended; _answer() reports it.
         return self._answer()
 
     def _answer(self):
@@ -129,7 +117,7 @@ class Worker:
 
 
 def in_own_process(function, *args):
-    """What function returns, run in a process that ends afterwards."""
+    """Returns the result of the function, which runs in a process that ends afterwards."""
     with fork.Pool(1) as pool:
         return pool.apply(function, args)
 
@@ -139,7 +127,7 @@ def name(module):
 
 
 def version(module, library):
-    """What is installed; "" where it is missing."""
+    """The installed version, or "" if it is missing."""
     peer = importlib.import_module(module)
     if peer.PACKAGE is None:
         return peer.version(library)

@@ -2,11 +2,10 @@
 
     python3 -B bench/hosts/figures.py [REPORT]
 
-REPORT is what bench/engines --json has written: its times are first put in the folder, as the
-figures of its machine's family.
+REPORT is a file of bench/engines --json: its times are first stored in the folder, as the figures
+of its machine's family.
 """
 
-import json
 import pathlib
 import sys
 
@@ -15,7 +14,6 @@ from ways import WAYS, rates
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
 import kept  # noqa: E402
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "engines"
 FIELDS = ("prompt_tokens", "prompt_seconds", "answer_tokens", "answer_seconds", "first_token")
 
 
@@ -28,7 +26,7 @@ def _condensed(run):
 
 
 def condensed(report):
-    """Of each run what the tables have."""
+    """The report with only the figures that the tables have."""
     results = [
         result | {"runs": {name: _condensed(run) for name, run in result["runs"].items()}}
         for result in report["results"]
@@ -81,9 +79,7 @@ def show(report, dtype):
 
 
 def main():
-    for path in sys.argv[1:]:
-        kept.keep(FOLDER, condensed(json.loads(pathlib.Path(path).read_text())))
-    for report in kept.newest_first(FOLDER):
+    for report in kept.update("engines", condensed):
         for dtype in dict.fromkeys(result["dtype"] for result in report["results"]):
             show(report, dtype)
 

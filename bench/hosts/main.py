@@ -1,7 +1,5 @@
 """Runs the engines side by side: the same weights and token ids, repetitions in turns."""
 
-import argparse
-import datetime
 import json
 import os
 import pathlib
@@ -10,7 +8,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
-import machines  # noqa: E402
+import command  # noqa: E402
 import table  # noqa: E402
 from ways import WAYS, rates  # noqa: E402
 
@@ -26,22 +24,16 @@ class Process:
 
     def __init__(self, way, dtype, options):
         host = options.engines / way.host
-        # candle's program is none of Python's; vLLM's own loads more.
+        # candle's program is not in Python, and vLLM has a Python of its own.
         names = (host / "requests", host / "vllm-python", host / "bin" / "python")
         program = next((name for name in names if name.exists()), None)
         if program is None:
             raise Failed("it is not installed")
-        command = [program, *(["-B", HERE / way.program] if way.program else []), way.argument]
-        command += ["--model", options.model, "--dtype", dtype, "--threads", str(options.threads)]
+        words = [program, *(["-B", HERE / way.program] if way.program else []), way.argument]
+        words += ["--model", options.model, "--dtype", dtype, "--threads", str(options.threads)]
         self.log = (options.logs / f"{way.name}-{dtype}.log").open("w+")
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env=environment(options),
-        )
+        how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.log}
+        self.process = subprocess.Popen(words, text=True, env=environment(options), **how)
         self._answer()
 
     def __call__(self, request):
@@ -49,7 +41,7 @@ class Process:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # the answer tells
+            pass  # the process ended; _answer() reports it
         return self._answer()
 
     def _answer(self):
@@ -69,15 +61,15 @@ class Process:
 
 def environment(options):
     """The hosts have the Python package of the tree, and this library."""
-    variables = dict(os.environ)
-    variables["PAGEDKV_LIBRARY"] = str(options.library)
-    variables["PYTHONPATH"] = str(HERE.parents[1] / "bindings" / "python")
-    variables["LD_LIBRARY_PATH"] = str(options.library.parent)
-    return variables
+    return os.environ | {
+        "PAGEDKV_LIBRARY": str(options.library),
+        "PYTHONPATH": str(HERE.parents[1] / "bindings" / "python"),
+        "LD_LIBRARY_PATH": str(options.library.parent),
+    }
 
 
 def turn(process, prompts, new):
-    """One batch of prompts: what it took, and the answers."""
+    """The answers to one batch of prompts, and its times."""
     answer = process({"prompts": prompts, "new": new})
     start, times = answer["start"], answer["times"]
     first = max(t[0] for t in times)
@@ -85,7 +77,7 @@ def turn(process, prompts, new):
     return answer["tokens"], {
         "prompt_tokens": sum(map(len, prompts)),
         "prompt_seconds": first - start,
-        # What came while the last prompt was still being computed does not count.
+        # Tokens that came before the first token of the last prompt do not count.
         "answer_tokens": sum(moment > first for t in times for moment in t),
         "answer_seconds": end - first,
         "first_token": sum(t[0] - start for t in times) / len(times),
@@ -107,7 +99,7 @@ def added(turns):
 
 
 def play(process, workload):
-    """A workload from its beginning: what it took, and the token ids of the first answers."""
+    """The times of a whole workload, and the token ids of the first answers."""
     process({"reset": True})
     answers, first = turn(process, workload["prompts"], workload["new"])
     prompts, turns, begun = workload["prompts"], [first], answers
@@ -118,17 +110,13 @@ def play(process, workload):
     return added(turns), begun
 
 
-def note(*text):
-    print(*text, file=sys.stderr, flush=True)
-
-
 def start(dtype, options):
-    """({name: process}, {name: the reason why there is none})"""
+    """({name: process}, {name: the reason why it did not start})"""
     processes, reasons = {}, {}
     for way in WAYS:
         if not any(part in way.name for part in options.only):
             continue
-        note(f"starting {way.name}, {dtype} ...")
+        command.note(f"starting {way.name}, {dtype} ...")
         try:
             processes[way.name] = Process(way, dtype, options)
         except Failed as error:
@@ -141,7 +129,7 @@ def repeated(processes, reasons, workload, repeats):
     runs, answers = {}, {}
     for _ in range(repeats):
         for name, process in list(processes.items()):
-            note(f"  {workload['name']}: {name}")
+            command.note(f"  {workload['name']}: {name}")
             try:
                 result, answers[name] = play(process, workload)
                 runs.setdefault(name, []).append(result)
@@ -153,20 +141,20 @@ def repeated(processes, reasons, workload, repeats):
 
 
 def equal_answers(answers):
-    """How many answers of each engine are those of the first one, token by token."""
+    """The number of answers of each engine that equal those of the first one, token by token."""
     expected = next(iter(answers.values()), [])
     return {name: sum(a == b for a, b in zip(given, expected)) for name, given in answers.items()}
 
 
 def repeats_of(prompts):
-    """Seconds pass quickly in bad moments of a machine; minutes have good ones in them."""
+    """Short runs are repeated, because other load can last for all of a short run."""
     if max(map(len, prompts)) > 500:
         return 1
     return 3 if len(prompts) > 1 else 10
 
 
 def measure(options, workloads, save):
-    """{dtype: {name: the reason why it did not run}}. save() gets the results so far after each
+    """{dtype: {name: the reason why it did not run}}. Calls save(results so far) after each
     workload."""
     results, skipped = [], {}
     for dtype in options.dtypes:
@@ -175,15 +163,9 @@ def measure(options, workloads, save):
             repeats = 1 if options.quick else repeats_of(workload["prompts"])
             runs, answers = repeated(processes, reasons, workload, repeats)
             best = {name: min(r, key=lambda run: run["seconds"]) for name, r in runs.items()}
-            results.append(
-                {
-                    "workload": workload["name"],
-                    "dtype": dtype,
-                    "answers": len(workload["prompts"]),
-                    "runs": best,
-                    "equal": equal_answers(answers),
-                }
-            )
+            result = {"workload": workload["name"], "dtype": dtype, "runs": best}
+            result |= {"answers": len(workload["prompts"]), "equal": equal_answers(answers)}
+            results.append(result)
             show(results[-1])
             save(results)
         for process in processes.values():
@@ -220,23 +202,13 @@ def show(result):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="bench/engines")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[""])
-    parser.add_argument("--workloads", type=lambda text: text.split(","), default=[""])
-    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["f32", "bf16"])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    dtypes = ["f32", "bf16"]
+    parser = command.parser("bench/engines", dtypes)
+    parser.add_argument("--only", type=command.words, default=[""])
+    parser.add_argument("--workloads", type=command.words, default=[""])
     parser.add_argument("--engines", type=pathlib.Path, required=True)
     parser.add_argument("--model", type=pathlib.Path, required=True)
-    parser.add_argument("--library", type=pathlib.Path, required=True)
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path)
-    options = parser.parse_args()
-    for dtype in options.dtypes:
-        if dtype not in ("f32", "bf16"):
-            parser.error(f"no dtype {dtype}; there are f32 and bf16")
-    if options.threads < 1:
-        parser.error(f"--threads {options.threads}: an engine needs one at least")
+    options = command.parse(parser, dtypes)
     for part in options.only:
         if not any(part in way.name for way in WAYS):
             names = "; ".join(way.name for way in WAYS)
@@ -259,15 +231,11 @@ def chosen(options):
 
 def main():
     options = arguments()
-    report = {
-        "machine": machines.here() | {"threads": options.threads},
-        "date": datetime.date.today().isoformat(),
-    }
+    report = command.report(options)
 
     def save(results):
         report["results"] = results
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n")
+        command.save(report, options)
 
     skipped = measure(options, chosen(options), save)
     for dtype, reasons in skipped.items():
@@ -276,7 +244,6 @@ def main():
     if options.out:
         import picture
 
-        options.out.mkdir(parents=True, exist_ok=True)
         picture.draw(report, options.out)
 
 
