@@ -1,5 +1,5 @@
-"""What it costs and gains to compute prompts in one process and decode in another, over a loopback
-link and over links of limited rate between two network namespaces.
+"""Measures prompts that are computed in one process and decoded in another, over a loopback link
+and over links of limited rate between two network namespaces.
 
 usage: handover.py [RATE...]      for example 1gbit 200mbit; needs root, ip and tc
        handover.py --often        prompts come while others are decoded
@@ -25,7 +25,7 @@ KV_MB = 448 * 12 * 2 * 4 * 64 * 4 / 1e6  # keys and values of a prompt, in f32
 
 @contextlib.contextmanager
 def link(rate):
-    """Two namespaces with a link of this rate in each direction; without a rate this machine."""
+    """Two namespaces with a link of this rate in each direction; None: this machine."""
     if rate is None:
         yield [], [], "127.0.0.1"
         return

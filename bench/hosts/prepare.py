@@ -1,5 +1,5 @@
-"""Writes what bench/engines runs: SmolLM2-135M-Instruct in the formats of the engines, and the
-token ids of the workloads.
+"""Prepares bench/engines: writes SmolLM2-135M-Instruct in the formats of the engines, and the token
+ids of the workloads.
 
     prepare.py DIRECTORY
 
@@ -46,20 +46,19 @@ def source():
 
 
 def prose(tokenizer):
-    """Text that no model wrote for this: the pages of the guide, as token ids."""
+    """Text that the model did not write: the pages of the guide, as token ids."""
     pages = sorted((ROOT / "include/guide").glob("*.md")) + sorted((ROOT / "bench").glob("*.md"))
     return tokenizer.encode("\n".join(page.read_text() for page in pages))
 
 
 def chat(tokenizer, *messages):
-    turns = [
-        {"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(messages)
-    ]
+    roles = ("user", "assistant") * len(messages)
+    turns = [{"role": role, "content": text} for role, text in zip(roles, messages)]
     return tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
 
 
 def follow_up(tokenizer, text):
-    """What a user's next turn adds to the ids of a conversation."""
+    """The ids that a user's next turn adds to a conversation."""
     before, after = chat(tokenizer, "x"), chat(tokenizer, "x", "y", text)
     return after[len(before) + len(tokenizer.encode("y")) :]
 
@@ -85,22 +84,18 @@ def workloads(tokenizer):
 
 
 def write_gguf(file, path, kind):
-    """The file with all matrices as `kind`; vectors stay float32, as llama.cpp wants them."""
+    """Writes the file with all matrices as `kind`; llama.cpp needs vectors in float32."""
     reader = gguf.GGUFReader(file)
     architecture = reader.get_field("general.architecture").contents()
     writer = gguf.GGUFWriter(path, architecture)
     for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name in (
-            "general.architecture",
-            "general.file_type",
-            "general.quantization_version",
-        ):
+        skipped = ("general.architecture", "general.file_type", "general.quantization_version")
+        if field.name.startswith("GGUF.") or field.name in skipped:
             continue
         element = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, field.contents(), field.types[0], element)
-    writer.add_file_type(
-        {"F32": gguf.LlamaFileType.ALL_F32, "BF16": gguf.LlamaFileType.MOSTLY_BF16}[kind]
-    )
+    types = {"F32": gguf.LlamaFileType.ALL_F32, "BF16": gguf.LlamaFileType.MOSTLY_BF16}
+    writer.add_file_type(types[kind])
     for tensor in reader.tensors:
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
         wanted = gguf.GGMLQuantizationType[kind if values.ndim > 1 else "F32"]

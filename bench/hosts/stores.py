@@ -1,12 +1,12 @@
-"""Bytes per second into a store and back: a directory, a Redis and Mooncake, in turns.
+"""Measures bytes per second into a store and back: a directory, a Redis and Mooncake, in turns.
 
-usage: stores.py [--rounds N]    with the Python of build/hosts/mooncake, PAGEDKV_LIBRARY,
+usage: stores.py [--rounds N]    needs the Python of build/hosts/mooncake, PAGEDKV_LIBRARY,
                                  PAGEDKV_REDIS_LIBRARY and PYTHONPATH=bindings/python
 
 Each round moves 4 ended sessions of 1,024 tokens (8 layers, 8 KV heads of 128 dims, bf16: 128 MiB)
 into each store, and back into an empty cache. The servers listen on loopback ports and have no
-other clients; Mooncake's memory is that of another process, so its bytes go through TCP. Beside
-them: as many bytes through a bare loopback connection. The fastest round of each counts.
+other clients; Mooncake's memory is in another process, so its bytes go through TCP. In the same
+turns, as many bytes go through a bare loopback connection. The fastest round of each counts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def cache_with(store: Any) -> pagedkv.Cache:
 
 
 def text(number: int) -> list[int]:
-    """No two of them have a block in common."""
+    """A text that has no block in common with that of another number."""
     return [number * 1_000_003 % 2**31 + i for i in range(TOKENS)]
 
 
