@@ -1,20 +1,19 @@
-"""With tests, bindings and benchmarks off, `ninja` builds the libraries and nothing else: who only
-installs them waits for nothing that is not installed. What is built without oneTBB does not tell
-CMake to link it.
+"""Checks that with tests, bindings and benchmarks off `ninja` builds only the libraries, so that
+installing them takes no longer than it must, and that a build without oneTBB does not make CMake
+link it.
 
 usage: alone.py TREE MESON..."""
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-from install import run
+from install import run, run_main
 
 
 def targets(tree, build, meson, *options):
-    """Returns the folders of what `ninja` builds of itself."""
+    """Returns the folders of the targets that `ninja` builds by default."""
     run(*meson, "setup", build, tree, "--wrap-mode=nodownload", *options)
     found = json.loads(run(*meson, "introspect", "--targets", build))
     return {
@@ -27,15 +26,8 @@ def targets(tree, build, meson, *options):
 def main():
     tree, *meson = sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
-        built = targets(
-            tree,
-            directory,
-            meson,
-            "-Dtests=false",
-            "-Dbindings=false",
-            "-Dbenchmarks=disabled",
-            "-Dtbb=disabled",
-        )
+        off = ("-Dtests=false", "-Dbindings=false", "-Dbenchmarks=disabled", "-Dtbb=disabled")
+        built = targets(tree, directory, meson, *off)
         config = pathlib.Path(directory, "src/packaging/pagedkvConfig.cmake").read_text()
     assert "pagedkv" in built, built
     others = [name for name, folder in built.items() if folder != "src"]
@@ -45,7 +37,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"{' '.join(map(str, error.cmd))} failed:\n{error.stdout}{error.stderr}")
+    run_main(main)

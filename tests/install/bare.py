@@ -1,14 +1,14 @@
-"""What a newcomer does, on an empty system: the commands that include/guide/install.md and the
-READMEs of the bindings mark with `<!-- bare: NAME -->`, each block in a fresh userland that has no
-clone, no compiler and no Python, up to a decode step. Prints a table of minutes and commands. It
-takes root, a network and many minutes; package.py runs a part of it as tests of meson.
+"""Runs the commands that include/guide/install.md and the READMEs of the bindings mark with
+`<!-- bare: NAME -->`, each block in a fresh userland without a clone, a compiler and Python, up to
+a decode step. Prints a table of minutes and commands. It needs root, a network and many minutes;
+package.py runs a part of it as tests of meson.
 
 usage: bare.py ARTIFACTS [--systems NAME,...] [--blocks NAME,...] [--keep DIRECTORY]
 
-ARTIFACTS is a directory with what src/packaging/wheel, sdist and deb have made, and with packages
-of other languages: it is the place of registries that do not have them yet. A block whose
-packages are not there is skipped. DIRECTORY keeps the empty userlands for the next time, and the
-packages of Debian that were downloaded there, build-bare by default."""
+ARTIFACTS is a directory with the packages that src/packaging/wheel, sdist and deb have built, and
+those of other languages, in place of registries, which do not have them yet. A block whose packages
+are not there is skipped. DIRECTORY (build-bare by default) keeps the empty userlands and the
+downloaded Debian packages for the next time."""
 
 import argparse
 import contextlib
@@ -27,7 +27,7 @@ import time
 TREE = pathlib.Path(__file__).resolve().parents[2]
 SYSTEMS = ("bookworm", "trixie")  # the names of debootstrap
 BLOCK = re.compile(r"^<!-- bare: (?P<name>[\w-]+) -->\n```sh\n(?P<text>.*?)^```$", re.M | re.S)
-# What clients of registries are told on this machine goes along, so that they work there too.
+# Settings of this machine for clients of registries, which are used in the userland, too.
 OF_CLIENTS = re.compile(r"(PIP|GO|CARGO|UV)_?[A-Z_]*|(https?|no|ftp)_proxy", re.I)
 SETTINGS = ("/etc/pip.conf", "~/.cargo/config.toml", "~/.config/go/env")
 IN_NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
@@ -38,7 +38,7 @@ ALL_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a block finds in its directory: packages, and programs that a page shows."""
+    """The files of a block in its directory: packages, and programs that a page shows."""
 
     packages: tuple[str, ...]
     programs: dict[str, str] = dataclasses.field(default_factory=dict)  # name: the page
@@ -70,7 +70,7 @@ def blocks():
 
 
 def count(commands):
-    """How many commands somebody types."""
+    """The number of commands to type."""
     return len([each for each in re.split(r"\n|&&", commands.replace("\\\n", " ")) if each.strip()])
 
 
@@ -86,9 +86,9 @@ def pack_tree(artifacts):
 
 
 def what_is_missing():
-    """The reason why there can be no empty userland here, or None."""
+    """The reason why there is no empty userland here, or None."""
     if os.geteuid() != 0:
-        return "an empty system takes root"
+        return "an empty system needs root"
     if not shutil.which("debootstrap"):
         return "there is no debootstrap here: bash tests/install-deps everything"
     tried = subprocess.run([*IN_NAMESPACES, "true"], capture_output=True, text=True)
@@ -105,13 +105,13 @@ def locked(path):
 
 
 def bootstrap(system, kept):
-    """An archive of the empty userland; None where there can be none."""
+    """An archive of the empty userland, or None if it cannot be made."""
     archive = kept / f"{system}.tar"
     with locked(kept / f"{system}.lock"), tempfile.TemporaryDirectory(dir=kept) as directory:
         if archive.exists():
             return archive
         root, packed = pathlib.Path(directory, "root"), pathlib.Path(directory, archive.name)
-        # What debootstrap mounts is gone when it ends, however it ends.
+        # Everything that debootstrap mounts is unmounted when it ends, however it ends.
         command = [*IN_NAMESPACES, "debootstrap", "--variant=minbase"]
         command += ["--include=ca-certificates", system, str(root)]
         made = subprocess.run(command, capture_output=True, text=True)
@@ -133,7 +133,7 @@ def let_clients_in(root):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
             shutil.copy(source, target)
-    # An empty userland need not survive a power failure, and dpkg's fsync() takes half of its time.
+    # The userland need not survive a power failure, and fsync() takes half of the time of dpkg.
     (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
     (root / "etc/apt/apt.conf.d/retries").write_text('Acquire::Retries "3";\n')
     if CERTIFICATES.is_dir():

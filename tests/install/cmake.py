@@ -1,5 +1,5 @@
-"""A CMake project finds an installed tree that is not where it was installed to, and its programs
-run; versions and components that are not there are refused.
+"""Checks that a CMake project finds an installed tree that was moved, that its programs run, and
+that versions and components that are not there are refused.
 
 usage: cmake.py TREE BUILD MESON..."""
 
@@ -10,33 +10,20 @@ import subprocess
 import sys
 import tempfile
 
-from install import HERE, run
+from install import HERE, install, run, run_main
 
 
 def configure(prefix, tree, directory, wanted):
-    return subprocess.run(
-        [
-            "cmake",
-            "-S",
-            HERE / "cmake",
-            "-B",
-            directory,
-            f"-DCMAKE_PREFIX_PATH={prefix}",
-            f"-DWANTED={wanted}",
-            f"-DMINIMAL={tree / 'bindings/c/examples/minimal.c'}",
-            f"-DREDIS={HERE / 'redis.c'}",
-        ],
-        capture_output=True,
-        text=True,
-    )
+    command = ["cmake", "-S", HERE / "cmake", "-B", directory]
+    command += [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DWANTED={wanted}"]
+    command += [f"-DMINIMAL={tree / 'bindings/c/examples/minimal.c'}"]
+    command += [f"-DREDIS={HERE / 'redis.c'}"]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def check_programs(directory, libraries):
-    programs = {
-        name: directory / name
-        for name in ("shared", "static", "redis")
-        if (directory / name).exists()
-    }
+    names = ("shared", "static", "redis")
+    programs = {name: directory / name for name in names if (directory / name).exists()}
     files = {"shared": "libpagedkv.so", "static": "libpagedkv.a", "redis": "libpagedkv-redis.so"}
     expected = {name for name, file in files.items() if (libraries / file).exists()}
     assert programs.keys() == expected, f"built {sorted(programs)}, not {sorted(expected)}"
@@ -55,9 +42,7 @@ def main():
     os.environ.pop("LD_LIBRARY_PATH", None)  # meson's, to the library that is not installed
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
-        run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", directory / "root")
-        libraries = next((directory / "root").rglob("pkgconfig/pagedkv.pc")).parent.parent
-        prefix = next(path for path in libraries.parents if (path / "include/pagedkv").is_dir())
+        libraries, prefix = install(meson, build, directory / "root")
         libraries = (directory / "moved") / libraries.relative_to(prefix)
         prefix = prefix.rename(directory / "moved")
 
@@ -66,20 +51,16 @@ def main():
         run("cmake", "--build", directory / "build")
         check_programs(directory / "build", libraries)
         for number, (wanted, complaint) in enumerate(
-            {
-                "0.2": "compatible",
-                "1.0": "compatible",
-                "0.1;COMPONENTS;tape": "no component tape",
-            }.items()
+            [
+                ("0.2", "compatible"),
+                ("1.0", "compatible"),
+                ("0.1;COMPONENTS;tape", "no component tape"),
+            ]
         ):
             refused = configure(prefix, pathlib.Path(tree), directory / f"refused-{number}", wanted)
-            assert (
-                refused.returncode != 0 and complaint in refused.stderr
-            ), f"{wanted}: {refused.stdout}{refused.stderr}"
+            output = f"{wanted}: {refused.stdout}{refused.stderr}"
+            assert refused.returncode != 0 and complaint in refused.stderr, output
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"{' '.join(map(str, error.cmd))} failed:\n{error.stdout}{error.stderr}")
+    run_main(main)

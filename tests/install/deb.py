@@ -1,7 +1,7 @@
-"""Each file that `meson install` puts somewhere is in exactly one Debian package, and each package
-has all that its list names; the versions that the packages are built with are those that meson
-asks for; the list of symbols has each function and the version that it came with. Nothing is
-built: src/packaging/deb does that, and is tried by hand.
+"""Checks the lists of the Debian packages, without a build: each file that `meson install` installs
+is in exactly one package, and each package has all files of its list; the build requires the
+versions that meson requires; the list of symbols has each function and the version in which it
+appeared.
 
 usage: deb.py TREE BUILD MESON..."""
 
@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 
-from install import run
+from install import install, run
 
 # libpagedkv-dev is installed with dh_install -Xredis.
 LEFT_OUT = {"libpagedkv-dev": "redis"}
@@ -22,36 +22,33 @@ def patterns(debian):
     return {path.stem: path.read_text().split() for path in debian.glob("*.install")}
 
 
+def matches(name, pattern):
+    """A pattern that is a folder means all files below it."""
+    return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*")
+
+
 def owners(name, lists):
-    """Returns the packages that have a file. A pattern that is a folder means all below it."""
+    """Returns the packages that have a file."""
     return [
         package
         for package, globs in lists.items()
         for pattern in globs
-        if (fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*"))
-        and LEFT_OUT.get(package, "\0") not in name
+        if matches(name, pattern) and LEFT_OUT.get(package, "\0") not in name
     ]
 
 
 def check_files(names, lists):
-    found = [
-        f"{name} is in {owners(name, lists) or 'no package'}"
-        for name in names
-        if len(owners(name, lists)) != 1
-    ]
-    return found + [
+    found = [(name, owners(name, lists)) for name in names]
+    return [f"{name} is in {has or 'no package'}" for name, has in found if len(has) != 1] + [
         f"{package}: nothing is {pattern}"
         for package, globs in lists.items()
         for pattern in globs
-        if not any(
-            fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*")
-            for name in names
-        )
+        if not any(matches(name, pattern) for name in names)
     ]
 
 
 def check_versions(meson, control):
-    """Returns Debian's names of the dependencies that meson asks for."""
+    """Returns the dependencies whose version in debian/control is not that of meson.build."""
     packages = {
         "xsimd": "libxsimd-dev",
         "tbb": "libtbb-dev",
@@ -73,7 +70,7 @@ def check_versions(meson, control):
 
 
 def files_of_tools(tree, meson):
-    """Returns what -Dtools=true installs beside the libraries. Nothing is built for that."""
+    """Returns the files that -Dtools=true adds to the libraries, without a build."""
     options = ["-Dtools=true", "-Dtests=false", "-Dbenchmarks=disabled", "--wrap-mode=nodownload"]
     with tempfile.TemporaryDirectory() as build:
         run(*meson, "setup", build, tree, "--prefix=/usr", *options)
@@ -99,11 +96,8 @@ def main():
     debian = tree / "src/packaging/debian"
     with tempfile.TemporaryDirectory() as directory:
         root = pathlib.Path(directory)
-        run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
-        prefix = next(
-            path for path in next(root.rglob("pagedkv.pc")).parents if (path / "include").is_dir()
-        )
-        # A library's folder has one level more in Debian than it may have here.
+        _, prefix = install(meson, build, root)
+        # In Debian the folder of libraries may have one level more than here.
         names = [
             re.sub(
                 r"^usr/lib\w*/(?:[^/]+-linux-gnu/)?",
@@ -119,27 +113,24 @@ def main():
     names = sorted({*names, *files_of_tools(tree, meson)})
     assert "usr/bin/pkv-serve" in names, "-Dtools=true installs no pkv-serve"
     lists = patterns(debian)
-    assert check_files([*names, "usr/bin/new"], lists) == [
-        "usr/bin/new is in no package"
-    ], check_files(names, lists)
-    assert check_files(
-        [name for name in names if not name.endswith(".a")], lists
-    ), "a missing archive is not noticed"
+    found = check_files([*names, "usr/bin/new"], lists)
+    assert found == ["usr/bin/new is in no package"], found
+    shared = [name for name in names if not name.endswith(".a")]
+    assert check_files(shared, lists), "a missing archive is not noticed"
     sources = (tree / "meson.build").read_text() + (tree / "src/redis/meson.build").read_text()
     control = (debian / "control.in").read_text()
     assert check_versions(sources, control) == [], check_versions(sources, control)
-    assert check_versions(
-        sources, control.replace("2021.5", "2021.4")
-    ), "an older oneTBB is not noticed"
+    older = control.replace("2021.5", "2021.4")
+    assert check_versions(sources, older), "an older oneTBB is not noticed"
     sys.path.insert(0, str(tree / "bindings/api"))
     import describe
 
     functions = describe.describe()["functions"]
     listed = (debian / "libpagedkv0.symbols").read_text()
     assert check_symbols(listed, functions) == [], check_symbols(listed, functions)
-    assert check_symbols(listed, functions[1:]) and check_symbols(
-        listed, [*functions, {"name": "pkv_new", "since": "0.2"}]
-    ), "a function that is not there, or new, is not noticed"
+    assert check_symbols(listed, functions[1:]), "a function that was removed is not noticed"
+    added = [*functions, {"name": "pkv_new", "since": "0.2"}]
+    assert check_symbols(listed, added), "a new function is not noticed"
     print(f"{len(names)} files in {len(lists)} packages")
 
 

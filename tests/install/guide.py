@@ -1,12 +1,11 @@
-"""A new user with an installed library, an empty folder and include/guide/integrate.md: files it
-shows are written, commands it shows are run as they stand, and what it says they print is what
-they print. Commands marked <!-- from a clone --> are done another way: the library is installed
-into a folder, and the two variables point there. CMake's part is left out where cmake or the
-installed package file for it is not there.
+"""Follows include/guide/integrate.md with an installed library in an empty folder: writes the files
+that it shows, runs the commands as they are printed, and compares their output with the page.
+Commands marked <!-- from a clone --> are not run: the library is installed into a folder, and
+variables point there. CMake's part is left out if cmake or the installed package file for it is not
+there.
 
 usage: guide.py TREE BUILD MESON..."""
 
-import os
 import pathlib
 import re
 import shutil
@@ -24,7 +23,7 @@ BLOCK = re.compile(
 
 
 def follow(chapter, folder, environment, cmake):
-    """Returns how many programs printed what they should."""
+    """Returns the number of programs whose output is that of the page."""
     printed, checked = "", 0
     for block in BLOCK.finditer(chapter.read_text()):
         mark, language, text = block["mark"] or "", block["language"], block["text"]
@@ -34,14 +33,8 @@ def follow(chapter, folder, environment, cmake):
             assert text in printed, f"the chapter says\n{text}but these commands print\n{printed}"
             printed, checked = "", checked + 1
         elif language == "sh" and mark != "from a clone" and (cmake or "cmake" not in text):
-            result = subprocess.run(
-                ["bash", "-e"],
-                input=text,
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-            )
+            how = {"input": text, "cwd": folder, "env": environment}
+            result = subprocess.run(["bash", "-e"], capture_output=True, text=True, **how)
             assert result.returncode == 0, f"{text}failed:\n{result.stdout}{result.stderr}"
             printed = result.stdout
     return checked
@@ -52,29 +45,16 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         root, folder = pathlib.Path(directory) / "root", pathlib.Path(directory) / "empty"
         folder.mkdir()
-        install.run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
-        pc = next(root.rglob("pagedkv.pc"))
-        libraries = pc.parent.parent
-        prefix = next(path for path in libraries.parents if (path / "include/pagedkv").is_dir())
-        environment = dict(
-            os.environ,
-            PKG_CONFIG_PATH=str(pc.parent),
-            PKG_CONFIG_SYSROOT_DIR=str(root),
-            LD_LIBRARY_PATH=str(libraries),
-            CMAKE_PREFIX_PATH=str(prefix),
-        )
+        libraries, prefix = install.install(meson, build, root)
+        environment = install.environment(root, libraries) | {"CMAKE_PREFIX_PATH": str(prefix)}
         package = [*root.rglob("pagedkvConfig.cmake"), *root.rglob("pagedkv-config.cmake")]
         cmake = bool(package) and shutil.which("cmake") is not None
-        checked = follow(
-            pathlib.Path(tree) / "include/guide/integrate.md", folder, environment, cmake
-        )
+        page = pathlib.Path(tree) / "include/guide/integrate.md"
+        checked = follow(page, folder, environment, cmake)
         assert checked == 2, f"{checked} programs were checked"
         assert (folder / "engine").exists() and not list(folder.glob("*.so*"))
     print(f"{checked} programs, {'with' if cmake else 'without'} CMake")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"{' '.join(error.cmd)} failed:\n{error.stdout}{error.stderr}")
+    install.run_main(main)

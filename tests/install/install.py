@@ -1,5 +1,5 @@
-"""What `meson install` puts where, and that a program built with nothing but pkg-config's words
-runs with it, as C and as C++, and with the static library inside.
+"""Checks which files `meson install` installs, and builds and runs programs in C and C++ with only
+the flags of pkg-config, with the shared library and with the static one.
 
 usage: install.py TREE BUILD VERSION CC CXX MESON..."""
 
@@ -12,7 +12,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What -Dtools=true adds.
+# Libraries that an installed library may need.
+NEEDED = set("libtbb libsodium libhiredis libssl libcrypto libstdc++ libm libgcc_s libc".split())
+NEEDED |= {"ld-linux-x86-64", "ld-linux-aarch64"}
+# The files that -Dtools=true adds.
 TOOLS = {"bin/pkv-generate", "bin/pkv-serve"} | {
     f"share/pagedkv/tiny-shakespeare.{kind}" for kind in ("bin", "tokenizer.bin")
 }
@@ -24,17 +27,32 @@ def run(*command, **more):
     ).stdout
 
 
+def run_main(main):
+    """Runs main(). If a command fails, the program ends with its output."""
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{' '.join(map(str, error.cmd))} failed:\n{error.stdout}{error.stderr}")
+
+
+def install(meson, build, root):
+    """Installs a build below root; returns the folder of its libraries and its prefix."""
+    run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
+    libraries = next(root.rglob("pkgconfig/pagedkv.pc")).parent.parent
+    prefix = next(path for path in libraries.parents if (path / "include/pagedkv").is_dir())
+    return libraries, prefix
+
+
 def installed_files(root):
-    """Returns names below their folders, without the prefix and the libdir."""
+    """Returns the names of all files, without the prefix and the folder of the libraries."""
     names = set()
     for path in root.rglob("*"):
         if path.is_dir() and not path.is_symlink():
             continue
         text = path.relative_to(root).as_posix()
-        if "tbb" not in text:  # oneTBB is installed beside the library where it was built with it
-            names.add(
-                re.sub(r".*/(bin/|include|pkgconfig|cmake|share|lib[^/]*\.(so|a))", r"\1", text)
-            )
+        if "tbb" not in text:  # oneTBB is installed, too, if it was built with the library
+            pattern = r".*/(bin/|include|pkgconfig|cmake|share|lib[^/]*\.(so|a))"
+            names.add(re.sub(pattern, r"\1", text))
     return names
 
 
@@ -42,63 +60,44 @@ def expected_files(tree, version, libraries, static):
     headers = {f"include/pagedkv/{path.name}" for path in (tree / "include/pagedkv").glob("*.h*")}
     if "pagedkv-redis" not in libraries:
         headers.discard("include/pagedkv/redis.h")
-    cmake = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
-    archives = {f"lib{name}.a" for name in libraries if static}
-    return headers.union(
-        cmake,
-        {"share/pagedkv/api.json"},
-        archives,
-        *(
-            {f"lib{name}.so", f"lib{name}.so.0", f"lib{name}.so.{version}", f"pkgconfig/{name}.pc"}
-            for name in libraries
-        ),
-    )
+    names = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
+    names |= {"share/pagedkv/api.json"}
+    for name in libraries:
+        names |= {f"lib{name}.so{end}" for end in ("", ".0", f".{version}")}
+        names |= {f"pkgconfig/{name}.pc"} | ({f"lib{name}.a"} if static else set())
+    return headers | names
 
 
 def check_library(library):
     dynamic = run("readelf", "--dynamic", "--wide", library)
     assert f"[{library.name}.0]" in re.search(r"SONAME.*", dynamic)[0], dynamic
     if library.name == "libpagedkv.so":
-        assert re.search(
-            r"FLAGS_1.*NODELETE", dynamic
-        ), "worker threads may outlive a dlclose: linked without -z nodelete"
-    assert (
-        "RUNPATH" not in dynamic and "RPATH" not in dynamic
-    ), f"an installed library looks into somebody's folder: {dynamic}"
+        nodelete = re.search(r"FLAGS_1.*NODELETE", dynamic)
+        assert nodelete, "worker threads may outlive a dlclose: linked without -z nodelete"
+    assert not re.search("RUNPATH|RPATH", dynamic), f"an installed library has a path: {dynamic}"
     needed = set(re.findall(r"NEEDED.*\[([^.\]]+)", dynamic))
-    allowed = {
-        "libtbb",
-        "libsodium",
-        "libhiredis",
-        "libssl",
-        "libcrypto",
-        "libstdc++",
-        "libm",
-        "libgcc_s",
-        "libc",
-        "ld-linux-x86-64",
-        "ld-linux-aarch64",
+    assert needed <= NEEDED, needed
+
+
+def environment(root, libraries):
+    """Variables with which pkg-config and the loader find an installed tree."""
+    return os.environ | {
+        "PKG_CONFIG_PATH": str(libraries / "pkgconfig"),
+        "PKG_CONFIG_SYSROOT_DIR": str(root),
+        "LD_LIBRARY_PATH": str(libraries),
     }
-    assert needed <= allowed, needed
 
 
 class Installed:
-    """Checks what pkg-config says of an installed tree, and programs built with its flags."""
+    """Checks pkg-config's flags for an installed tree, and programs built with them."""
 
-    def __init__(self, root, directory):
-        pc = next(root.rglob("pagedkv.pc"))
-        self.libraries, self.directory = pc.parent.parent, directory
-        self.environment = dict(
-            os.environ,
-            PKG_CONFIG_PATH=str(pc.parent),
-            PKG_CONFIG_SYSROOT_DIR=str(root),
-            LD_LIBRARY_PATH=str(self.libraries),
-        )
+    def __init__(self, root, libraries, directory):
+        self.libraries, self.directory = libraries, directory
+        self.environment = environment(root, libraries)
 
     def flags(self, package, *options):
-        return run(
-            "pkg-config", "--cflags", "--libs", *options, package, env=self.environment
-        ).split()
+        words = ("pkg-config", "--cflags", "--libs", *options, package)
+        return run(*words, env=self.environment).split()
 
     def build(self, source, compiler, language, flags):
         program = self.directory / f"program-{len(list(self.directory.iterdir()))}"
@@ -108,15 +107,12 @@ class Installed:
     def run(self, package, source, compiler, language):
         program, result = self.build(source, compiler, language, self.flags(package))
         assert result.returncode == 0, f"as {language}: {result.stderr}"
-        assert str(self.libraries / f"lib{package}.so.0") in run(
-            "ldd", program, env=self.environment
-        ), "not the installed library is loaded"
+        loaded = run("ldd", program, env=self.environment)
+        assert str(self.libraries / f"lib{package}.so.0") in loaded, "another library is loaded"
         print(run(program, env=self.environment))
 
     def run_static(self, package, source, compiler, language):
-        """The linker prefers a shared library of the same name; with the file's name it takes the
-        archive.
-        """
+        """The linker prefers a shared library, so the flags name the file of the archive."""
         flags = self.flags(package, "--static")
         flags = [f"-l:lib{flag[2:]}.a" if flag.startswith("-lpagedkv") else flag for flag in flags]
         program, result = self.build(source, compiler, language, flags)
@@ -125,8 +121,8 @@ class Installed:
         print(run(program))
 
     def run_printed(self, readme, source):
-        """Runs each block of commands that builds a.c, as it is printed, and the program it made
-        last, which finds the library by itself.
+        """Runs each block of commands that builds a.c, as it is printed, then the program, which
+        has to find the library.
         """
         folder = self.directory / "printed"
         folder.mkdir()
@@ -149,7 +145,7 @@ class Installed:
             "int main(void) { return pkv_absent(); }\n"
         )
         _, result = self.build(absent, compiler, language, self.flags("pagedkv"))
-        assert result.returncode != 0, "a function that is nowhere can be linked"
+        assert result.returncode != 0, "a function that does not exist can be linked"
 
 
 def main():
@@ -158,30 +154,26 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         root = directory / "root"
-        run(*meson, "install", "-C", build, "--no-rebuild", "--destdir", root)
+        folder, _ = install(meson, build, root)
         libraries = ["pagedkv"] + ["pagedkv-redis"] * any(root.rglob("pagedkv-redis.pc"))
         static = any(root.rglob("libpagedkv.a"))
         files, expected = installed_files(root), expected_files(tree, version, libraries, static)
         if any(root.rglob("pkv-generate")):
             expected |= TOOLS
-        assert (
-            files == expected
-        ), f"missing {sorted(expected - files)}, not expected {sorted(files - expected)}"
+        missing, more = sorted(expected - files), sorted(files - expected)
+        assert not missing and not more, f"missing {missing}, not expected {more}"
         for name in libraries:
             check_library(next(root.rglob(f"lib{name}.so")))
-        installed, redis = Installed(root, directory), HERE / "redis.c"
+        installed, redis = Installed(root, folder, directory), HERE / "redis.c"
+        minimal = tree / "bindings/c/examples/minimal.c"
         for compiler, language in (cc.split(), "c"), (cxx.split(), "c++"):
-            installed.run("pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language)
+            installed.run("pagedkv", minimal, compiler, language)
             installed.refuse_absent(compiler, language)
             if static:
-                installed.run_static(
-                    "pagedkv", tree / "bindings/c/examples/minimal.c", compiler, language
-                )
+                installed.run_static("pagedkv", minimal, compiler, language)
         installed.run("pagedkv", tree / "bindings/cpp/minimal.cpp", cxx.split(), "c++")
         if static:
-            installed.run_printed(
-                tree / "src/packaging/README.md", tree / "bindings/c/examples/minimal.c"
-            )
+            installed.run_printed(tree / "src/packaging/README.md", minimal)
         if "pagedkv-redis" in libraries:
             installed.run("pagedkv-redis", redis, cc.split(), "c")
             if static:
@@ -189,7 +181,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"{' '.join(error.cmd)} failed:\n{error.stdout}{error.stderr}")
+    run_main(main)

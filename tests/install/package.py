@@ -1,13 +1,12 @@
 """Builds packages that include/guide/install.md and the READMEs of the bindings install, and takes
-the first step of those pages with them in an empty Debian 12 (bare.py). It ends with 77 and the
-reason where that is impossible: it takes root, a network, and what `tests/install-deps everything`
-installs.
+the first step of those pages with them in an empty Debian 12 (bare.py). If that is impossible, it
+ends with 77 and the reason: it needs root, a network, and the packages that `tests/install-deps
+everything` installs.
 
 usage: package.py wheel|sdist|deb|crates DIRECTORY
 
-Packages go to DIRECTORY/NAME, and stay there with what builds them, like the empty system in
-DIRECTORY, for the next time. Compilers optimise little, to save time: -O3 is what all other tests
-run.
+Packages go to DIRECTORY/NAME, and stay there with their build, like the empty system in DIRECTORY,
+for the next time. Compilers optimise little, to save time; all other tests use -O3.
 """
 
 import dataclasses
@@ -42,10 +41,7 @@ class Package:
 
 PACKAGES = {
     "wheel": Package(
-        ("bash src/packaging/wheel {}",),
-        ("python",),
-        needs="python",
-        environment={"CXXFLAGS": LITTLE},
+        ("bash src/packaging/wheel {}",), ("python",), "python", environment={"CXXFLAGS": LITTLE}
     ),
     "sdist": Package(("bash src/packaging/sdist {}",), ("python-source",), needs="python"),
     "deb": Package(
@@ -59,11 +55,7 @@ PACKAGES = {
         },
     ),
     "crates": Package(
-        ("bash bindings/rust/package {}",),
-        ("rust",),
-        needs="build",
-        tool="cargo",
-        directory="crates",
+        ("bash bindings/rust/package {}",), ("rust",), "build", tool="cargo", directory="crates"
     ),
 }
 
@@ -79,7 +71,7 @@ def succeeds(*command):
 
 
 def find_obstacle(package):
-    """The reason why this machine cannot do it, or None."""
+    """The reason why this machine cannot build and try it, or None."""
     if reason := bare.what_is_missing():
         return reason
     if package.of_this_system:
@@ -100,7 +92,7 @@ def find_obstacle(package):
 
 
 def is_online():
-    """Whether the archive of Debian and the Python package index answer."""
+    """Returns whether the archive of Debian and the Python package index answer."""
     with tempfile.TemporaryDirectory() as directory:
         archive = ("bash", "src/packaging/archive", "amd64", directory, "apt-get", "update")
         python = f"{directory}/venv/bin/python"
@@ -113,14 +105,14 @@ def is_online():
 
 
 def end(failures):
-    """Without a network, a failure is none of the package's."""
+    """Skips a failure without a network, because it says nothing about the package."""
     if failures and not is_online():
         skip(f"there is no network, or no archive of Debian or Python in it: {failures[0]}")
     sys.exit("\n".join(failures) or 0)
 
 
 def build(package, directory):
-    """The commands that failed."""
+    """Returns the command that failed, in a list."""
     for line in package.commands:
         command = [word.format(directory) for word in line.split()]
         print("==", *command, flush=True)
@@ -131,7 +123,7 @@ def build(package, directory):
 
 
 def take_steps(package, directory, kept):
-    """What failed in an empty system."""
+    """Returns the blocks that failed in an empty system."""
     archive = bare.bootstrap(SYSTEM, kept)
     if not archive:
         skip("there is no empty system (see above)")
@@ -147,7 +139,7 @@ def take_steps(package, directory, kept):
 def main():
     name, kept = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     package = PACKAGES[name]
-    # What is ended removes its empty system, too.
+    # If the program is ended, it removes its empty system, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if reason := find_obstacle(package):
         skip(reason)

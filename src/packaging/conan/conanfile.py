@@ -1,7 +1,6 @@
 """Conan's recipe for libpagedkv, from the tree that it stands in: conan create src/packaging/conan
 
-The libraries that it needs are those of the distribution, and meson is the one that is installed:
-nothing is downloaded."""
+It uses the libraries of the distribution and the installed meson, and downloads nothing."""
 
 import pathlib
 import re
@@ -15,7 +14,7 @@ from conan.tools.system.package_manager import Apt
 
 required_conan_version = ">=2.0"
 
-# What meson.build reads when everything but the library is switched off.
+# The files that meson.build reads if everything but the library is switched off.
 FILES = ("meson.build", "meson_options.txt", "LICENSE")
 FOLDERS = ("include", "src", "bindings", "fuzz", "bench", "tests/support")
 LEFT_OUT = ("*__pycache__/*", "*target/*", "*node_modules/*", "data/*")
@@ -58,7 +57,7 @@ class Pagedkv(ConanFile):
 
     def generate(self):
         tc = MesonToolchain(self)
-        # Of the library alone: its interface is C, so programs may have any standard.
+        # Only the library needs this; its interface is C, so programs may use any standard.
         tc.cpp_std = "c++20"
         tc.project_options |= {
             "tests": False,
@@ -78,7 +77,7 @@ class Pagedkv(ConanFile):
     def package(self):
         Meson(self).install()
         copy(self, "LICENSE", src=self.source_folder, dst=f"{self.package_folder}/licenses")
-        # Conan makes these for each program.
+        # Conan generates these for each program.
         for folder in ("pkgconfig", "cmake"):
             rmdir(self, f"{self.package_folder}/lib/{folder}")
 

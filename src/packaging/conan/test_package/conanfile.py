@@ -1,4 +1,4 @@
-"""A program in C and one in C++ are built with the package, and run."""
+"""Builds a program in C and one in C++ with the package, and runs them."""
 
 import pathlib
 
