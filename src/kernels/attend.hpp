@@ -1,5 +1,5 @@
-// Partial attention of some rows over some positions. A few rows are multiplied with K and V as
-// these lie in their tiles, many rows by matrix products.
+// Partial attention of some rows over some positions. A few rows are multiplied with K and V in the
+// layout of their tiles, many rows by matrix products.
 #pragma once
 
 #include "kernels/attend_direct.hpp"

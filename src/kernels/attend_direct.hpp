@@ -1,8 +1,8 @@
-// Attention of a few rows, such as a decode step: K and V are multiplied as they lie in their
-// tiles. The loops, from the outermost: steps of a few tiles, KV heads, rows of the KV head, tiles
-// of the step. So memory is read in runs of whole pages, a tile is loaded once for a register tile
-// of rows, and the exponentials of several tiles overlap. The result of a row does not depend on
-// the rows beside it.
+// Attention of a few rows, such as a decode step: K and V are multiplied in the layout of their
+// tiles. The loops, from the outermost, go over steps of a few tiles, KV heads, rows of the KV
+// head, and tiles of the step. In this order memory is read in runs of whole pages, a tile is
+// loaded once for a register tile of rows, and the exponentials of several tiles overlap. The
+// result of a row does not depend on the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -93,8 +93,8 @@ class AttendDirect {
     return any != 0;
   }
 
-  // Finds the rows that take all tiles at once: those that see all tokens, if the kernels of both
-  // dtypes can take several tiles.
+  // Finds the rows that take all tiles of a step at once: those that see all its tokens, if the
+  // kernels of both dtypes can take several tiles.
   void find_together() {
     for (uint32_t row = 0; row < rows_; row++) {
       TokenMask all = one_step_ && count_ == tiles_per_step ? all_tokens : 0;
@@ -127,7 +127,7 @@ class AttendDirect {
     return {task_.out + i * task_.kv.v.dim, task_.max + i, sums_ + i * tile_tokens};
   }
 
-  // The addresses of K and V of one head, and of the tiles to prefetch meanwhile.
+  // The addresses of K and V of one head, and of the tiles to prefetch at the same time.
   struct HeadTiles {
     const unsigned char *k[tiles_per_step], *v[tiles_per_step], *next_k[tiles_per_step],
         *next_v[tiles_per_step];
@@ -155,9 +155,10 @@ class AttendDirect {
     at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  // How many bytes ahead to prefetch where memory is read in order. There, the CPU's own prefetcher
-  // keeps up, and prefetching far ahead only disturbs it. A distance of 0 bytes is harmless, as it
-  // asks for what is read next anyway. The numbers are measured (bench/FIGURES.md).
+  // The distance of prefetches, in bytes, if memory is read in order. Then the CPU's own prefetcher
+  // is fast enough, and prefetching far ahead only disturbs it. A distance of 0 bytes is harmless,
+  // because it prefetches the bytes that are read next. The numbers are measured
+  // (bench/FIGURES.md).
   static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
 
   void attend_head(uint32_t head) {
@@ -174,7 +175,7 @@ class AttendDirect {
     }
   }
 
-  // Tile i, for the rows that do not take all tiles at once.
+  // Processes tile i for the rows that do not take all tiles at once.
   void attend_tile(uint32_t head, uint32_t i, HeadTiles* at) {
     const TokenMask* const sees = row_sees_[i];
     const auto sees_all = [&](uint32_t row) { return sees[row] == all_tokens && !together_[row]; };
@@ -189,7 +190,7 @@ class AttendDirect {
   }
 
   // Processes a register tile of rows, from `row` on, that see all tokens of `tiles` tiles, from i
-  // on. Returns how many rows it processed.
+  // on. Returns the number of rows that it processed.
   template <unsigned tiles, class SeesAll>
   uint32_t attend_run(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at,
                       const SeesAll& sees_all) {
@@ -217,7 +218,7 @@ class AttendDirect {
     return rows;
   }
 
-  // Tile i for a row that sees only some of its tokens.
+  // Processes tile i for a row that sees only some of its tokens.
   void attend_part(uint32_t head, uint32_t row, uint32_t i, HeadTiles* at) {
     alignas(64) float scores[1][tile_tokens];
     const RowState first = state(head, row);
@@ -247,7 +248,8 @@ class AttendDirect {
   const uint32_t rows_, heads_;
   TileReader<Isa> tiles_;
   const DtypeOps<Isa>& k_scores_;
-  // Of V as it is multiplied; if V is a part of K it is first unpacked to fp32.
+  // The functions for the dtype of V when it is multiplied. If V is a part of K, it is first
+  // unpacked to fp32.
   const DtypeOps<Isa>& v_accumulate_;
   const size_t query_bytes_;
   const uint32_t max_rows_;   // of a register tile
@@ -263,7 +265,7 @@ class AttendDirect {
   TokenMask row_sees_[tiles_per_step][min_matmul_rows];  // what each row sees of them
   bool together_[min_matmul_rows];                       // the row takes all of them at once
   uint32_t next_count_ = 0;                              // tiles of the next step
-  uint32_t saw_ = 0;                                     // one bit per query: it saw some token
+  uint32_t saw_ = 0;                                     // one bit per query that saw a token
 };
 
 }  // namespace pkv::kernels

@@ -16,10 +16,10 @@
 
 namespace pkv::kernels {
 
-// Floats from one row of queries to the next. It is a constant so that one register addresses all
-// rows of a register tile.
+// The distance in floats from one row of queries to the next. It is a constant, so that one
+// register addresses all rows of a register tile.
 inline constexpr uint32_t query_stride = max_dim;
-// The same for scores: at most this many tokens are unpacked at a time.
+// The same for scores. At most this many tokens are unpacked at a time.
 inline constexpr uint32_t score_stride = 128;
 
 // True if the instruction set has a bf16 dot product.
@@ -128,7 +128,7 @@ class AttendMatmul {
       unpack_values(tile, put(tile));
   }
 
-  // Prepares to read a tile. Returns which of its tokens can be read.
+  // Prepares to read a tile. Returns the tokens that can be read.
   TokenMask put(uint32_t tile) {
     const TokenMask present = seen_.present(tile);
     if (present != 0) tiles_.put(0, seen_.position_of(tile), present);
@@ -202,7 +202,8 @@ class AttendMatmul {
         for (uint32_t r = row; r < row + n; r++) whole += whole_rows_[r];
         if (whole == 0) return multiply_floats<n>(row, column, vectors);
         if (whole == n) return multiply_whole<n>(row, column, vectors);
-        // One by one, so that the bits of a row do not depend on the rows beside it.
+        // Rows are multiplied one by one, so that the bits of a row do not depend on the rows
+        // beside it.
         for (uint32_t r = row; r < row + n; r++)
           whole_rows_[r] ? multiply_whole<1>(r, column, vectors)
                          : multiply_floats<1>(r, column, vectors);
@@ -328,7 +329,7 @@ class AttendMatmul {
     }
   }
 
-  // Used if V has a NaN or an infinity: 0 times that is NaN, and it may reach only the rows that
+  // Used if V has a NaN or an infinity. 0 times that is NaN, which must not reach rows that do not
   // see it.
   void add_row_by_row() {
     const uint32_t value_dim = task_.kv.v.dim;
@@ -351,13 +352,13 @@ class AttendMatmul {
   unsigned char* const k_tiles_;  // K of a step as it is stored, for whole rows
   unsigned char* const v_pairs_;  // V for weights of bf16, [16 dims][pair of tokens][16][2]
   float* const sums_;
-  // By row: whether it is bf16 times the scale. If so, its place in q_ holds pairs of bf16.
+  // By row: true if the row is bf16 times the scale. Then its place in q_ has pairs of bf16.
   bool* const whole_rows_;
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;
   bool finite_ = true;                          // all numbers of V in the step are finite
   bool rounds_ = false;                         // weights are rounded to bf16 in the step
-  bool some_whole_ = false, some_not_ = false;  // whether some rows are whole, or not
+  bool some_whole_ = false, some_not_ = false;  // true if some rows are whole, or not
   float* out_ = nullptr;
   float* max_ = nullptr;
   float* sum_ = nullptr;

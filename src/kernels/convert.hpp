@@ -38,7 +38,7 @@ struct Elements<Isa, PKV_F16> {
   static void store(unsigned char* to, Floats<Isa> value) { Isa::store_f16(to, value); }
 };
 
-// The nearest bf16 numbers, in the upper half of each lane. The lower half has no meaning.
+// Returns the nearest bf16 numbers, in the upper half of each lane. The lower half has no meaning.
 template <class Isa>
 Words<Isa> nearest_bf16_bits(Floats<Isa> value) {
   using I = Ints<Isa>;
@@ -72,7 +72,7 @@ void convert(const unsigned char* from, unsigned char* to, uint32_t n) {
       To::store(to, From::load(from));
 }
 
-// From one of the three dtypes of a caller's rows.
+// Converts from one of the three dtypes of a caller's rows.
 template <class Isa, pkv_dtype to_dtype>
 void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to,
                        uint32_t n) {
@@ -84,7 +84,7 @@ void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned
     convert<Isa, PKV_BF16, to_dtype>(from, to, n);
 }
 
-// To one of the three dtypes of a caller's rows.
+// Converts to one of the three dtypes of a caller's rows.
 template <class Isa, pkv_dtype from_dtype>
 void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to, uint32_t n) {
   if (to_dtype == PKV_F32)
@@ -95,7 +95,7 @@ void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned cha
     convert<Isa, from_dtype, PKV_BF16>(from, to, n);
 }
 
-// The address of element (row, head, 0) in a caller's memory.
+// Returns the address of element (row, head, 0) in a caller's memory.
 static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
   const int64_t index =
       static_cast<int64_t>(row) * rows.row_stride + static_cast<int64_t>(head) * rows.head_stride;

@@ -6,7 +6,7 @@
 
 namespace pkv::kernels {
 
-// Copies K or V of one sequence; `keys` says which.
+// Copies K or V of one sequence: K if `keys` is true.
 template <class Isa>
 class Copy {
  public:
@@ -35,7 +35,7 @@ class Copy {
     });
   }
 
-  // To a caller's rows: only the first `dims` dims of each row.
+  // Copies the first `dims` dims of each row to a caller's rows.
   void load(uint64_t first, uint64_t count, uint32_t dims, const RowsView& to) const {
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t t = range.begin; t < range.end; t++, row++) {
@@ -49,7 +49,7 @@ class Copy {
     });
   }
 
-  // From another sequence, or this one, whose rows have the same dtype.
+  // Copies from another sequence, or from this one, whose rows have the same dtype.
   void transfer(uint64_t first, uint64_t count, const Copy& source, uint64_t source_first) const {
     const uint32_t bytes = row_bytes(side_.dtype, side_.dim);
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
@@ -72,8 +72,8 @@ class Copy {
   }
 
  private:
-  // Converts a caller's row to a stored row. Rotation is kept out of line, so that groups without
-  // one do not pay for its working memory.
+  // Converts a caller's row to a stored row. Rotation stays out of line, so that groups without a
+  // rotation do not pay for its working memory.
   void encode(pkv_dtype from_dtype, const unsigned char* from, unsigned char* to) const {
     if (rotates(side_.rotation))
       encode_rotated(from_dtype, from, to);

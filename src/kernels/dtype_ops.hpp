@@ -1,5 +1,5 @@
-// Everything that depends on the dtype of K or V, as a table of functions. K and V of a sequence
-// may have different dtypes, so code that handles both calls them through such tables.
+// The functions that depend on the dtype of K or V, as a table. K and V of a sequence may have
+// different dtypes, so code that handles both calls them through such tables.
 #pragma once
 
 #include "kernels/integer_values.hpp"
@@ -80,7 +80,7 @@ constexpr DtypeOps<Isa> make_ops() {
       decode_row<Isa, dtype>};
 }
 
-// True if an instruction set has kernels for only one dtype, which all calls then have.
+// True if an instruction set has kernels for only one dtype. Then all calls have that dtype.
 template <class Isa>
 concept ForOneDtype = requires { Isa::only_dtype; };
 

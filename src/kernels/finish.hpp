@@ -26,9 +26,9 @@ void prepare(const QueryTask& task) {
   }
 }
 
-// Merges the parts of one row: brings them to their common maximum, adds them in order and
+// Merges the parts of one row: scales them to their common maximum, adds them in order and
 // normalises the sum. result has value_dim floats. Returns the log-sum-exp. If the row saw nothing,
-// this is -infinity, or the sink logit, and all dims are 0.
+// it is -infinity, or the sink logit, and all dims are 0.
 template <class Isa>
 float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit,
                   float* result) {
@@ -44,8 +44,8 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
     const Partial& part = task.part[i];
     const uint64_t at = row_of_part(part, head, row);
     const float weight = exp_of_negative<Isa>(part.max[at] - shift_of(max));
-    // A part whose scores are all -infinity adds nothing to finite scores of others. If there are
-    // no others, the result is 0 / 0.
+    // A part whose scores are all -infinity adds nothing to finite scores of other parts. If there
+    // are no other parts, the result is 0 / 0.
     if (part.max[at] != -infinity || max == -infinity) sum += weight * part.sum[at];
     const float* out = part.out + at * task.value_dim;
     for (uint32_t d = 0; d < task.value_dim; d += F::size)
@@ -77,7 +77,7 @@ void finish(const FinishTask& task) {
   }
 }
 
-// The sum of out[i] * exp(lse[i]), divided by the sum of exp(lse[i]).
+// Computes the sum of out[i] * exp(lse[i]), divided by the sum of exp(lse[i]).
 template <class Isa>
 void merge(const MergeTask& task) {
   using F = Floats<Isa>;
@@ -92,7 +92,7 @@ void merge(const MergeTask& task) {
       for (uint32_t i = 0; i < task.count; i++) {
         const float weight = exp_of_negative<Isa>(lse_of(task, i, at) - shift_of(max));
         sum += weight;
-        // A call that saw nothing, or almost nothing, has no part in the result.
+        // A call that saw nothing, or almost nothing, adds nothing to the result.
         if (weight == 0.0f) continue;
         convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head),
                                         reinterpret_cast<unsigned char*>(one), task.dim);

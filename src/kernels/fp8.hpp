@@ -29,7 +29,8 @@ Floats<Isa> fp8_to_f32(Words<Isa> byte) {
   using Type = Fp8<dtype>;
   const I bits = same_bits<I>(byte), magnitude = bits & I(0x7F), sign = (bits & I(0x80)) << 24;
   const I normal = (magnitude << Type::shift) + I(Type::rebias);
-  // No operand is a denormal fp32 number: on some CPUs a product with one takes a hundred cycles.
+  // No operand is a denormal fp32 number, because a product with one takes a hundred cycles on some
+  // CPUs.
   const I denormal = same_bits<I>(xsimd::to_float(magnitude) *
                                   Floats<Isa>(power_of_two(1 - Type::bias - Type::mantissa_bits)));
   I value = xsimd::select(magnitude < I(Type::min_normal), denormal, normal);
@@ -50,7 +51,8 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   const I half = I((1 << (Type::shift - 1)) - 1);
   const I normal =
       (magnitude - I(Type::rebias) + half + ((magnitude >> Type::shift) & I(1))) >> Type::shift;
-  // The last place of rounder is that of a denormal fp8 number, so adding it rounds to one.
+  // The last place of `rounder` is that of a denormal fp8 number, so adding it rounds to such a
+  // number.
   constexpr int unit = 1 - Type::bias - Type::mantissa_bits;
   const Floats<Isa> rounder(power_of_two(unit + 23));
   const I denormal = same_bits<I>(same_bits<Floats<Isa>>(magnitude) + rounder) -
@@ -58,8 +60,8 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   constexpr int32_t min_normal = (1 - Type::bias + 127) << 23;
   I byte = xsimd::select(magnitude < I(min_normal), denormal, normal);
   byte = xsimd::select(byte > I(Type::largest), I(Type::largest), byte);
-  // The line above is also right for numbers far beyond the largest one: their integer is larger,
-  // too.
+  // The line above is also right for numbers far beyond the largest one, because their integer is
+  // larger, too.
   byte = xsimd::select(magnitude == I(0x7F800000), I(Type::infinity), byte);
   byte = xsimd::select(magnitude > I(0x7F800000), I(Type::nan), byte);
   return same_bits<Words<Isa>>(byte | sign);
@@ -75,8 +77,8 @@ inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16;
 template <class Isa, pkv_dtype dtype>
 inline constexpr float unit = through_f16<Isa, dtype> && dtype == PKV_FP8_E4M3 ? 256.0f : 1.0f;
 
-// Loads a vector of elements from each of two places, through binary16. They still have to be
-// multiplied by unit<>.
+// Loads a vector of elements from each of two addresses, through binary16. The elements still have
+// to be multiplied by unit<>.
 template <class Isa, pkv_dtype dtype>
 void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at, Floats<Isa>* first,
                   Floats<Isa>* second) {
@@ -84,8 +86,8 @@ void load_two_fp8(const unsigned char* first_at, const unsigned char* second_at,
   U halves = Isa::signed_bytes(first_at, second_at);
   if constexpr (dtype == PKV_FP8_E4M3) {
     halves = Isa::shift_left_halves(halves, 7);  // sign, sign, exponent, mantissa
-    // The second sign bit is the top of the exponent of binary16. It becomes 0, but 1 for NaN,
-    // whose bits are all 1: there the sum carries into it.
+    // The second sign bit is the top of the exponent of binary16. It becomes 0, except for NaN,
+    // whose bits are all 1: there the sum carries into it, and it becomes 1.
     halves ^= Isa::add_halves(halves, U(0x00800080u)) & U(0x40004000u);
   } else {
     halves = Isa::shift_left_halves(halves, 8);

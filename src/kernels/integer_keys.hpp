@@ -9,8 +9,8 @@ namespace pkv::kernels {
 // A query row as 16-bit integers: rounded to 2^-15 of its largest element.
 struct IntegerQuery {
   float scale;  // an element is scale times its integer; NaN if the row is not finite
-  // Behind the struct lie dim / 2 words of two 16-bit integers each, in the order of the words of
-  // K.
+  // After the struct there are dim / 2 words of two 16-bit integers each, in the order of the words
+  // of K.
   uint32_t* pairs() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* pairs() const { return reinterpret_cast<const uint32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim) { return 4 + dim * 2; }
@@ -38,7 +38,8 @@ float query_integers(const float* row, uint32_t dim, int32_t* to) {
   return largest < min_quantised ? 0.0f : largest / integer_range;
 }
 
-// p: elements in a word of K. Elements e and e + p / 2 become a pair, as in signed_pair() for K.
+// p is the number of elements in a word of K. Elements e and e + p / 2 become a pair, as in
+// signed_pair() for K.
 template <class Isa, unsigned p>
 void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
   alignas(64) int32_t q[max_dim];
@@ -96,8 +97,8 @@ struct IntegerKeyTile {
   static constexpr unsigned p = interleaved(dtype), pairs_per_word = p / 2;
   static constexpr unsigned dim_bytes = tile_tokens * element_bits(dtype) / 8;  // of all tokens
   static constexpr unsigned vectors = vectors_per_tile<Isa>, lanes = Words<Isa>::size;
-  // Sums per row: with one vector per row, a second sum hides the latency of the products. The
-  // order of additions does not matter, as these are integers.
+  // The sums of each row. With one vector per row, a second sum hides the latency of the products.
+  // The order of additions does not matter for integers.
   static constexpr unsigned chains = vectors == 1 ? 2 : 1;
   template <unsigned rows>
   using Sums = Ints<Isa>[rows][vectors][chains];

@@ -15,8 +15,8 @@ inline constexpr float weight_range = 32767.0f;
 template <class Isa, unsigned max_scales>
 using TileScales = Floats<Isa>[tiles_per_step][max_scales][vectors_per_tile<Isa>];
 
-// A product x becomes the integer x * inverse, and factor brings sums of them back. factor is NaN
-// if a product is not finite. Scales are not negative.
+// A product x becomes the integer x * inverse, and sums of integers are multiplied by factor.
+// factor is NaN if a product is not finite. Scales are not negative.
 struct WeightUnit {
   float inverse, factor;
 };
@@ -27,7 +27,7 @@ void find_units(const ScoreRow* weights, const TileScales<Isa, max_scales>& scal
                 float range, WeightUnit* units) {
   using F = Floats<Isa>;
   constexpr unsigned vectors = vectors_per_tile<Isa>;
-  // Of two nonnegative numbers the larger one has the larger bits; NaN has the largest.
+  // The bits of nonnegative numbers have the same order as the numbers; NaN has the largest bits.
   Words<Isa> max_bits[rows];
   PKV_UNROLL
   for (Words<Isa>& bits : max_bits) bits = Words<Isa>(0u);
@@ -56,7 +56,7 @@ void find_units(const ScoreRow* weights, const TileScales<Isa, max_scales>& scal
 // Weights times scales as integers of a unit, in the lower 16 bits of each lane.
 template <class Isa>
 Words<Isa> in_units(Floats<Isa> weights, Floats<Isa> scales, float inverse) {
-  // The sum of this number and x < 2^16 has x, rounded, in its low bits.
+  // The low bits of the sum of this number and x < 2^16 are x, rounded.
   const Floats<Isa> magic(0x1.8p23f);
   return same_bits<Words<Isa>>(Isa::fma(weights * scales, Floats<Isa>(inverse), magic));
 }
@@ -161,7 +161,7 @@ struct IntegerValueTile {
   static constexpr unsigned p = interleaved(dtype);
   static constexpr unsigned dim_bytes = tile_tokens * element_bits(dtype) / 8;  // of all tokens
 
-  // The scale of dim d of token t; `scales` is where the tile's scales begin.
+  // Returns the scale of dim d of token t; the tile's scales begin at `scales`.
   static float token_scale(const unsigned char* scales, uint32_t d, uint32_t t) {
     if constexpr (dtype == PKV_INT8) {
       float scale;

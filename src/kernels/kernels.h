@@ -1,5 +1,5 @@
-// The kernels as the other rooms see them: a table of function pointers per instruction set.
-// views.h has the tasks that the functions take.
+// The interface of the kernels: a table of function pointers per instruction set. views.h has the
+// tasks that the functions take.
 #pragma once
 
 #include "kernels/views.h"
@@ -17,7 +17,7 @@ struct Table {
   void (*attend)(const AttendTask&);
   void (*finish)(const FinishTask&);
 
-  void (*score_blocks)(const ScoreTask&);  // which blocks may matter to a query
+  void (*score_blocks)(const ScoreTask&);  // finds blocks that may matter to a query
   // The weight of blocks in attention. weigh_scratch_bytes() is the size of the scratch memory; it
   // depends on the same fields as attend_scratch_bytes().
   size_t (*weigh_scratch_bytes)(const WeighTask&);
@@ -34,30 +34,30 @@ inline constexpr pkv_dtype last_dtype = PKV_FP8_E5M2;
 inline constexpr pkv_isa last_isa = PKV_ISA_NEON_BF16;
 inline constexpr pkv_rotation last_rotation = PKV_ROTATION_MATRIX;
 
-// True for the dtypes in which K and V can be stored.
+// Returns whether K and V can be stored in the dtype.
 constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= last_dtype; }
 
-// True for the dtypes that a caller's rows can have.
+// Returns whether a caller's rows can have the dtype.
 constexpr bool dtype_of_rows(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= PKV_BF16; }
 
-// The bytes of the unit in which pkv_kv_view counts strides: an element, or a byte if rows have
-// scales.
+// Returns the bytes of the unit in which pkv_kv_view counts strides: an element, or a byte if rows
+// have scales.
 constexpr unsigned stride_unit(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 4 : dtype <= PKV_BF16 ? 2 : 1;
 }
 
-// True if this build has the instruction set and the CPU can run it; true for AUTO.
+// Returns whether this build has the instruction set and the CPU can run it; true for AUTO.
 bool isa_supported(pkv_isa isa);
 
-// The name of an instruction set, such as "avx512", or "unknown".
+// Returns the name of an instruction set, such as "avx512", or "unknown".
 const char* isa_name(pkv_isa isa);
 
-// The table of an instruction set; AUTO gives the best one. Fails with PKV_UNSUPPORTED if
+// Returns the table of an instruction set; for AUTO, of the best one. Throws PKV_UNSUPPORTED if
 // isa_supported() is false.
 const Table& select(pkv_isa isa);
 
-// Returns a sentence about what keeps this machine from better kernels than those that AUTO chose,
-// or NULL if nothing does.
+// Returns a sentence that says why this machine cannot use better kernels than those that AUTO
+// chose, or NULL if it uses the best ones.
 const char* describe_fall_back(const Table& chosen);
 
 }  // namespace pkv::kernels

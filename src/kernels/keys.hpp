@@ -22,15 +22,15 @@ namespace pkv::kernels {
 
 using ScoreRow = float[tile_tokens];
 
-// How many tiles are read in one step: the queries and results of a head then serve all of them
-// before those of the next head push them out of the L1 cache.
+// The number of tiles that are read in one step. The queries and results of a head are used for all
+// of them before those of the next head replace them in the L1 cache.
 inline constexpr uint32_t tiles_per_step = 2;
 
-// The addresses of some tiles. Those called `next` are only prefetched: they are needed soon.
+// The addresses of some tiles. Tiles called `next` are only prefetched.
 using TilePointers = const unsigned char* const*;
 
 // Prefetches into the L2 cache. The L1 cache can wait for only a few lines at a time, and loads
-// stall once all of these are in use; bringing a line from L2 to L1 costs little in comparison.
+// stall when it waits for that many; moving a line from L2 to L1 costs little in comparison.
 template <class Isa>
 static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
   for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
@@ -84,7 +84,7 @@ struct DimPair<Isa, dtype> {
 };
 
 // True if the instruction set's CPUs read fastest in the order of memory, with their own
-// prefetcher. Others are faster with two tiles at a time and prefetches far ahead.
+// prefetcher. Other CPUs are faster with two tiles at a time and prefetches far ahead.
 template <class Isa>
 concept ReadsInOrder = requires { Isa::reads_in_order; };
 

@@ -1,5 +1,5 @@
-// Matrix products of fp32, a register tile of some rows times two vectors of columns at a time
-// (Goto and van de Geijn 2008).
+// Matrix products of fp32, in register tiles of some rows times two vectors of columns (Goto and
+// van de Geijn 2008).
 #pragma once
 
 #include "kernels/vectors.hpp"
@@ -42,7 +42,7 @@ void multiply_tile(const float* a, const float* const* b, size_t depth, bool add
   }
 }
 
-// The same for a number of vectors, 1 or 2, that is not a constant.
+// The same if the number of vectors, 1 or 2, is not a constant.
 template <class Isa, unsigned rows, uint32_t a_stride>
 void multiply_rows(unsigned vectors, const float* a, const float* const* b, size_t depth, bool add,
                    float* c, size_t c_stride) {

@@ -1,5 +1,5 @@
-// Puts stored rows into packed tiles and takes them out. K of a whole tile is transposed. In a part
-// of a tile each token is written by itself, so that the slots of other tokens are not touched.
+// Copies stored rows to packed tiles and back. K of a whole tile is transposed. In a part of a tile
+// each token is written by itself, so that the slots of other tokens stay unchanged.
 #pragma once
 
 #include "kernels/quantise.hpp"

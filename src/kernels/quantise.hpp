@@ -11,7 +11,7 @@ namespace pkv::kernels {
 
 inline constexpr float min_quantised = 1e-30f;
 
-// The largest magnitude of n elements; NaN if one of them is not finite.
+// Returns the largest magnitude of n elements; NaN if one of them is not finite.
 template <class Isa>
 float largest_magnitude(const float* row, uint32_t n) {
   Floats<Isa> max_magnitude(0.0f), poison(0.0f);
@@ -24,8 +24,8 @@ float largest_magnitude(const float* row, uint32_t n) {
   return sum == 0.0f ? Isa::max_of(max_magnitude) : __builtin_nanf("");
 }
 
-// Elements that are not finite become 0. The scale makes them NaN; without this, their bytes would
-// depend on the instruction set.
+// Replaces elements that are not finite by 0. The scale makes them NaN anyway; without this, their
+// bytes would depend on the instruction set.
 template <class Isa>
 Floats<Isa> finite_or_zero(Floats<Isa> x) {
   return xsimd::select(x - x == Floats<Isa>(0.0f), x, Floats<Isa>(0.0f));
@@ -53,7 +53,7 @@ static inline float bf16_to_f32(uint16_t bits) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
 }
 
-// The smallest bf16 number that is not below x, for x >= 0; NaN for NaN.
+// Returns the smallest bf16 number that is not below x, for x >= 0; NaN for NaN.
 static inline uint16_t bf16_not_below(float x) {
   if (!(x == x)) return 0x7FC0;
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, x) + 0xFFFFu) >> 16);

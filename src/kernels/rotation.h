@@ -7,7 +7,7 @@
 
 namespace pkv::kernels {
 
-// The first 576 bits of the fraction of pi, which nobody can have chosen for a purpose.
+// The first 576 bits of the fraction of pi, which were certainly not chosen for a purpose.
 static constexpr uint64_t hadamard_seed[max_dim / 64] = {
     0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0,
     0x082EFA98EC4E6C89, 0x452821E638D01377, 0xBE5466CF34E90C6C,

@@ -36,8 +36,8 @@ Floats<Isa> butterfly(Floats<Isa> x) {
   return exchange_lanes<Isa, 1u << step>(x) + x * Floats<Isa>::load_aligned(butterfly_signs[step]);
 }
 
-// The steps whose pairs lie within one vector. A block has 16 dims or more, as many as the largest
-// vector has lanes.
+// Does the steps whose pairs lie within one vector. A block has at least 16 dims, which are the
+// lanes of the largest vector.
 template <class Isa>
 Floats<Isa> transform_vector(Floats<Isa> x) {
   x = butterfly<Isa, 1>(butterfly<Isa, 0>(x));
@@ -46,7 +46,7 @@ Floats<Isa> transform_vector(Floats<Isa> x) {
   return x;
 }
 
-// The steps whose pairs lie in different vectors, for one block.
+// Does the steps whose pairs lie in different vectors, for one block.
 template <class Isa>
 void combine_vectors(float* row, uint32_t block) {
   using F = Floats<Isa>;
@@ -61,8 +61,8 @@ void combine_vectors(float* row, uint32_t block) {
   }
 }
 
-// Multiplies each block of a row by its signs and then the Hadamard matrix, or by the matrix and
-// then the signs, which undoes it.
+// Multiplies each block of a row by its signs and then by the Hadamard matrix, or back: by the
+// matrix and then by the signs.
 template <class Isa, bool back>
 void hadamard(float* row, uint32_t dim, uint32_t block) {
   using F = Floats<Isa>;
@@ -85,7 +85,7 @@ void hadamard(float* row, uint32_t dim, uint32_t block) {
     (F::load_unaligned(row + d) * weight(d)).store_unaligned(row + d);
 }
 
-// The row times the matrix. Products are rounded before they are added, as they are in plain C++.
+// Multiplies the row by the matrix. Products are rounded before they are added, as in plain C++.
 template <class Isa>
 void multiply_matrix(const float* matrix, uint32_t dim, float* row) {
   using F = Floats<Isa>;
@@ -99,7 +99,7 @@ void multiply_matrix(const float* matrix, uint32_t dim, float* row) {
   __builtin_memcpy(row, sum, dim * sizeof(float));
 }
 
-// The row times the transposed matrix.
+// Multiplies the row by the transposed matrix.
 template <class Isa>
 void multiply_transposed(const float* matrix, uint32_t dim, float* row) {
   using F = Floats<Isa>;

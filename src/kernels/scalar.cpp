@@ -1,6 +1,6 @@
 // The kernels in plain C++: one element at a time, and each address computed from its definition.
-// They serve to be read, to run on CPUs that have no other table, and to be compared with the
-// others.
+// They are the readable reference to which tests compare the others, and run on CPUs that have no
+// other table.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float min_quantised = 1e-30f;
 
-// One stored row, wherever its elements lie.
+// One stored row, in either layout.
 class StoredRow {
  public:
   StoredRow(const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head)
@@ -79,7 +79,7 @@ class StoredRow {
     return scalar::load(PKV_BF16, scale_at(dim / int4_group_size));
   }
 
-  // The largest magnitude, NaN if an element is not finite.
+  // Returns the largest magnitude, or NaN if an element is not finite.
   static float largest(const float* row, uint32_t n) {
     float max_magnitude = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -197,7 +197,7 @@ size_t attend_scratch_bytes(const AttendTask&) { return 0; }
 
 void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count,
                 const RowsView& from) {
-  // NaN keeps its bits where elements are neither scaled nor rotated.
+  // NaN keeps its bits if elements are neither scaled nor rotated.
   const bool as_they_are = scales_per_row(side.dtype, side.dim) == 0 && !rotates(side.rotation);
   float row[max_dim];
   for (uint64_t i = 0; i < count; i++) {
@@ -303,8 +303,8 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
   for (uint32_t i = 0; i < task.parts; i++) {
     const uint64_t at = row_of_part(task.part[i], part_head, row);
     const float m = task.part[i].max[at];
-    // A part whose scores are all -infinity adds nothing to finite scores of others. If there are
-    // no others, the result is 0 / 0.
+    // A part whose scores are all -infinity adds nothing to finite scores of other parts. If there
+    // are no other parts, the result is 0 / 0.
     if (m != -infinity || max == -infinity)
       sum += task.part[i].sum[at] * std::exp(m - shift_of(max));
   }

@@ -1,6 +1,5 @@
-// Working memory of one attention task. With a base of NULL it only measures how much the task
-// needs; otherwise it cuts the memory that the engine provides into arrays, each aligned to 64
-// bytes.
+// Working memory of one attention task. It cuts the memory that the engine provides into arrays,
+// each aligned to 64 bytes. With a base of NULL it only measures the size that the task needs.
 #pragma once
 
 #include <stddef.h>

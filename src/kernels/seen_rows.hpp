@@ -1,5 +1,5 @@
-// Which tokens of a step each row of a task sees. A step is a few tiles of a sequence that are
-// unpacked together and multiplied with all rows.
+// Records the tokens of a step that each row of a task sees. A step is a few tiles of a sequence
+// that are unpacked together and multiplied with all rows.
 #pragma once
 
 #include "kernels/scratch.h"
@@ -22,7 +22,7 @@ class SeenRows {
     for (uint32_t row = 0; row < rows_; row++) saw_[row] = false;
   }
 
-  // Begins the step whose first position is `base`, of which the task reads [from, to).
+  // Begins the step whose first position is `base`. The task reads positions [from, to) of it.
   void begin_step(uint64_t base, uint64_t from, uint64_t to) {
     base_ = base, from_ = from, to_ = to;
     first_tile_ = static_cast<uint32_t>((from - base) / tile_tokens);
@@ -38,16 +38,16 @@ class SeenRows {
   uint32_t tiles_end() const { return tiles_end_; }
   uint64_t position_of(uint32_t tile) const { return base_ + tile * tile_tokens; }
 
-  // The tokens of a tile that can be read. Between the sinks and the windows there may be no
-  // memory.
+  // Returns the tokens of a tile that can be read. Between the sinks and the windows there may be
+  // no memory.
   TokenMask present(uint32_t tile) const {
     const bool read = task_.sinks == 0 || seen_by_any(tile);
     return read && !in_hole(task_.kv, position_of(tile)) ? range_mask(position_of(tile), from_, to_)
                                                          : 0;
   }
 
-  // The end of the tokens that a row has to look at, counted from the first token of the step: 0,
-  // or the end of the last tile of which it sees a token.
+  // Returns the end of the tokens that a row has to process, counted from the first token of the
+  // step: 0, or the end of the last tile in which it sees a token.
   uint32_t end_of(uint32_t row) const { return ends_[row]; }
   uint32_t end_of_rows(uint32_t row, uint32_t n) const {
     uint32_t end = 0;
@@ -55,9 +55,9 @@ class SeenRows {
     return end;
   }
 
-  // True if the row saw a token in some step of the head.
+  // Returns whether the row saw a token in any step of the head.
   bool saw(uint32_t row) const { return saw_[row]; }
-  // True if the row sees all tokens of the step.
+  // Returns whether the row sees all tokens of the step.
   bool row_sees_all(uint32_t row) const { return sees_all_[query_of(row)]; }
   TokenMask seen_by_row(uint32_t row, uint32_t tile) const { return seen(query_of(row), tile); }
 

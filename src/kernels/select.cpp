@@ -18,9 +18,9 @@ namespace {
 
 struct Candidate {
   const Table* table;
-  // Asks whether the CPU has the instructions and the system saves their registers.
+  // Returns whether the CPU has the instructions and the system saves their registers.
   bool (*runs_here)();
-  // Asks whether the table is faster here than those below it, if it runs at all. `pkv-bench
+  // Returns whether the table is faster here than those below it, provided that it runs. `pkv-bench
   // --choose` shows it.
   bool (*is_fast)();
 };
@@ -48,8 +48,8 @@ bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx
 bool has_fast_bf16_dot() { return !__builtin_cpu_is("intel"); }
 
 // Asks the system to let this process use tile registers, which it saves only on request. The
-// answer holds for all threads, and for children of fork(). It raises the minimum size of signal
-// stacks, so nothing that uses another instruction set asks for it.
+// permission holds for all threads, and for children of fork(). It raises the minimum size of
+// signal stacks, so it is only requested if tile registers are used.
 bool may_use_tiles() {
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -68,8 +68,8 @@ Amx ask_for_amx() {
   return may_use_tiles() ? Amx::usable : Amx::refused;
 }
 
-// The answer is kept, because the question (cpuid) traps in a virtual machine. Two threads that ask
-// at once get the same answer.
+// The answer is kept, because cpuid traps in a virtual machine. Two threads that ask at once get
+// the same answer.
 Amx amx() {
   static std::atomic<Amx> answer{Amx::unknown};
   if (answer.load(std::memory_order_relaxed) == Amx::unknown)
@@ -87,7 +87,7 @@ bool has_neon_bf16() {
 }
 #endif
 
-// The best one comes first.
+// The best table comes first.
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
     {&amx_table, has_amx, always},

@@ -27,7 +27,8 @@ Words<Isa> soft_f32_to_f16(Floats<Isa> value) {
   const I magnitude = bits & I(0x7FFFFFFF), sign = (bits >> 16) & I(0x8000);
   // Rounding may carry into the exponent, up to infinity.
   const I normal = (magnitude - I(0x38000000) + I(0xFFF) + ((magnitude >> 13) & I(1))) >> 13;
-  // The last place of 0.5f is that of a denormal binary16 number, so adding it rounds to one.
+  // The last place of 0.5f is that of a denormal binary16 number, so adding it rounds to such a
+  // number.
   const I denormal =
       same_bits<I>(same_bits<Floats<Isa>>(magnitude) + Floats<Isa>(0.5f)) - I(0x3F000000);
   I half = xsimd::select(magnitude < I(0x38800000), denormal, normal);

@@ -95,7 +95,7 @@ static inline bool transforms(const ScoreTransform& transform) {
   return transform.softcap != 0 || transform.alibi_slopes != nullptr;
 }
 
-// Sets the scores of tokens that are not seen to -infinity: their slots may hold anything.
+// Sets the scores of tokens that are not seen to -infinity, because their slots may have any value.
 template <class Isa>
 void hide_unseen(TokenMask seen, float* scores) {
   for (uint32_t t = 0; t < tile_tokens; t++)
@@ -109,7 +109,7 @@ struct RowState {
   float* sums;  // 16 sums of weights, one for each token of a tile
 };
 
-// Scales the results of a row down to a new maximum. This is seldom needed after the first tiles.
+// Scales the results of a row down to a new maximum. This is rarely needed after the first tiles.
 template <class Isa>
 [[gnu::noinline]] void lower_to(float max, float* out, float* row_max, float* sums,
                                 uint32_t value_dim) {
@@ -122,9 +122,9 @@ template <class Isa>
   *row_max = max;
 }
 
-// Turns the scores of some rows and tiles into weights; those of row r and tile i are at scores[i *
-// rows + r]. Prefetches the first lines at next[i], where V of the tile after tile i begins, so
-// that the bus is busy while exponentials are computed.
+// Replaces the scores of some rows and tiles by weights; those of row r and tile i are at scores[i
+// * rows + r]. Prefetches the first lines at next[i], where V of the tile after tile i begins, so
+// that memory is read while exponentials are computed.
 template <class Isa, unsigned rows, unsigned tiles>
 void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers next) {
   using F = Floats<Isa>;
@@ -142,7 +142,7 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
                     value_dim);
     }
   }
-  // A separate loop, so that the exponentials of all rows and tiles overlap.
+  // This is a separate loop, so that the exponentials of all rows and tiles overlap.
   PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     const F shift(shift_of(first.max[r]));
@@ -160,7 +160,7 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
   }
 }
 
-// Makes the largest lane of `top` the maximum of a row, if it is larger than the maximum so far.
+// Sets the maximum of a row to the largest lane of `top`, if that is larger.
 template <class Isa>
 void raise_max(Floats<Isa> top, uint32_t value_dim, RowState row) {
   using F = Floats<Isa>;
@@ -169,7 +169,7 @@ void raise_max(Floats<Isa> top, uint32_t value_dim, RowState row) {
   lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
 }
 
-// Turns n scores of one row into weights; n is a multiple of 16.
+// Replaces n scores of one row by weights; n is a multiple of 16.
 template <class Isa>
 void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
   using F = Floats<Isa>;

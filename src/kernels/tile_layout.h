@@ -1,4 +1,4 @@
-// How K and V of each dtype are stored: the bytes of a row and of a packed tile, and the order of
+// The storage of K and V of each dtype: the bytes of a row and of a packed tile, and the order of
 // elements in a tile. All functions are static, so that each file keeps the copy that was compiled
 // with its own flags.
 //
@@ -57,9 +57,9 @@ static inline constexpr uint32_t tile_bytes(pkv_dtype dtype, uint32_t dim) {
   return (tile_tokens * row_bytes(dtype, dim) + 63) / 64 * 64;
 }
 
-// How many elements lie next to each other in a packed tile: dims of one token of K, or tokens of
-// one dim of V. bf16, int8 and int4 are multiplied in pairs, so a 32-bit word holds 2, 4 or 8 of
-// them.
+// The number of elements that lie next to each other in a packed tile: dims of one token of K, or
+// tokens of one dim of V. bf16, int8 and int4 are multiplied in pairs, so a 32-bit word holds 2, 4
+// or 8 of them.
 static inline constexpr uint32_t interleaved(pkv_dtype dtype) {
   return dtype == PKV_BF16 ? 2 : dtype == PKV_INT8 ? 4 : dtype == PKV_INT4 ? 8 : 1;
 }
@@ -78,7 +78,7 @@ static inline constexpr uint32_t packed_v_index(pkv_dtype dtype, uint32_t value_
   return (token / p * value_dim + dim) * p + (p == 1 ? 0 : in_word / 2 + in_word % 2 * (p / 2));
 }
 
-// How many dims of a row one Hadamard transform takes: the largest power of two that divides `dim`.
+// The dims of a row that one Hadamard transform takes: the largest power of two that divides `dim`.
 static inline constexpr uint32_t hadamard_block(uint32_t dim) { return dim & (0u - dim); }
 
 }  // namespace pkv::kernels

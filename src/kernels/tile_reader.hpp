@@ -1,5 +1,5 @@
-// Reads the tiles of a sequence in either layout. Packed tiles are read where they lie. Plain rows
-// are first packed into a tile in working memory, so that all kernels read packed tiles and both
+// Reads the tiles of a sequence in either layout. Packed tiles are read in place. Plain rows are
+// first packed into a tile in working memory, so that all kernels read packed tiles and both
 // layouts give the same bits.
 #pragma once
 
@@ -36,8 +36,8 @@ class TileReader {
       if ((present >> t & 1) != 0) rows_[i][t] = row_of(kv_, position + t);
   }
 
-  // Names the tile that will become number i in the next step. Until then it is number
-  // tiles_per_step + i, and has addresses only.
+  // Sets the tile that becomes number i in the next step. Until then it is number tiles_per_step +
+  // i, and only its addresses can be used.
   void put_next(uint32_t i, uint64_t position) {
     if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_per_step + i] = row_of(kv_, position);
   }
@@ -49,7 +49,8 @@ class TileReader {
     return tile(i, kv_.v, head, v_.pack_v, v_tiles_);
   }
 
-  // Addresses to prefetch. For plain rows there is nothing to prefetch, so any address will do.
+  // Returns addresses to prefetch. For plain rows there is nothing to prefetch, so they are
+  // arbitrary.
   const unsigned char* address_of_keys(uint32_t i, uint32_t head) const {
     return address(i, kv_.k, head, k_tiles_);
   }
@@ -57,8 +58,8 @@ class TileReader {
     return address(i, kv_.v, head, v_tiles_);
   }
 
-  // Unpacks V of a tile to fp32, as ValueTile::unpack does. Slots of tokens that are not present
-  // then hold anything.
+  // Unpacks V of a tile to fp32, like ValueTile::unpack. Slots of tokens that are not present may
+  // then have any value.
   void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride,
                      size_t panel_stride) {
     if (!latent_) {

@@ -1,13 +1,13 @@
-// Arithmetic that all kernels share: where a position of a sequence lies in memory, which positions
-// a row sees, and the corner cases of the softmax. All functions are static, so that each file
-// keeps the copy that was compiled with its own flags.
+// Arithmetic that all kernels share: the address of a position of a sequence, the positions that a
+// row sees, and the corner cases of the softmax. All functions are static, so that each file keeps
+// the copy that was compiled with its own flags.
 #pragma once
 
 #include "kernels/views.h"
 
 namespace pkv::kernels {
 
-// Where a token lies: in which block, and at which slot in it.
+// The block of a token, and its slot in the block.
 struct Slot {
   int64_t block;
   int64_t offset;
@@ -55,7 +55,7 @@ static inline TokenMask own_mask(const QueryView& query, uint64_t tile) {
   return mask;
 }
 
-// Whether the tokens of a tile are in a hole of the block table.
+// Returns whether the tokens of a tile are in a hole of the block table.
 static inline bool in_hole(const KvView& kv, uint64_t tile) {
   return kv.has_holes && kv.blocks[tile / kv.block_size] == PKV_NO_BLOCK;
 }
@@ -71,8 +71,8 @@ static inline TokenMask seen_in_tile(const AttendTask& task, const QueryView& qu
 }
 
 // The positions that any query of a task may see, as two ranges: the sinks, and the rest. A kernel
-// reads whole units of `unit` positions. No unit has positions of both ranges, so each is read once
-// whatever the windows of the rows are.
+// reads whole units of `unit` positions. No unit has positions of both ranges, so each unit is read
+// once, for any windows of the rows.
 struct Reach {
   uint64_t sinks_end;   // the first range is [task.begin, sinks_end)
   uint64_t begin, end;  // the second range
@@ -96,9 +96,9 @@ static inline Reach reach_of(const AttendTask& task, uint64_t unit) {
   return reach;
 }
 
-// The number that is subtracted from scores before exp: the row's maximum so far. While all scores
-// are -infinity, any finite number will do: the weights are then 0, as they would be beside a
-// finite score.
+// The number that is subtracted from scores before exp: the row's maximum so far. If all scores are
+// -infinity, it may be any finite number: then the weights are 0, as they would be beside a finite
+// score.
 static inline float shift_of(float max) { return max == -__builtin_inff() ? 0.0f : max; }
 
 // Gives the maximum and the sum of a row's partial result their final form:
@@ -113,13 +113,13 @@ static inline void close_row(bool saw_something, float* max, float* sum) {
     *sum = __builtin_nanf("");
 }
 
-// The index of a row in a part; `head` counts from the first head of the part.
+// Returns the index of a row in a part; `head` counts from the first head of the part.
 static inline uint64_t row_of_part(const Partial& part, uint64_t head, uint64_t row) {
   return head * part.head_rows + row;
 }
 
-// The maximum of a row over all parts. A part whose maximum is NaN is left out: its sum is NaN,
-// too, and so is the merged sum.
+// Returns the maximum of a row over all parts. A part whose maximum is NaN is left out, because its
+// sum is NaN, too, and so is the merged sum.
 static inline float merged_max(const FinishTask& task, uint64_t head, uint64_t row) {
   float max = -__builtin_inff();
   for (uint32_t i = 0; i < task.parts; i++) {
@@ -129,16 +129,17 @@ static inline float merged_max(const FinishTask& task, uint64_t head, uint64_t r
   return max;
 }
 
-// True if a row saw a token in any part. The sum of a part is 0 if and only if it saw none there.
+// Returns whether a row saw a token in any part. The sum of a part is 0 if and only if the row saw
+// no token there.
 static inline bool merged_saw(const FinishTask& task, uint64_t head, uint64_t row) {
   for (uint32_t i = 0; i < task.parts; i++)
     if (!(task.part[i].sum[row_of_part(task.part[i], head, row)] == 0.0f)) return true;
   return false;
 }
 
-// The log-sum-exp of a row in a result that is merged with others: -infinity if it saw nothing.
-// Results from elsewhere may have +infinity instead, which FlashAttention 2 writes (Dao 2023) and
-// vLLM's merge also accepts.
+// Returns the log-sum-exp of a row in a result that is merged with others: -infinity if it saw
+// nothing. Results of other libraries may have +infinity instead, which FlashAttention 2 writes
+// (Dao 2023) and vLLM's merge also accepts.
 static inline float lse_of(const MergeTask& task, uint32_t result, uint64_t row_and_head) {
   const float lse = task.lse[result][row_and_head];
   return lse == __builtin_inff() ? -lse : lse;

@@ -1,6 +1,6 @@
 // V of a packed tile: out[row] += the sum of weight[row][token] * V[token] over its 16 tokens. V is
-// loaded once for all rows of a register tile. All 16 tokens have to be there: if a row sees only
-// some of them, add_seen() adds it up.
+// loaded once for all rows of a register tile. All 16 tokens have to exist: if a row sees only some
+// of them, add_seen() adds them.
 //
 //   ValueTile<Isa, dtype>
 //     max_tiles    how many tiles are worth taking in one step
@@ -89,8 +89,8 @@ struct FloatValueTile {
   }
 
  private:
-  // Adds `vectors` vectors of dims at a time, so that these share the loads of weights. Returns the
-  // first dim that remains.
+  // Adds `vectors` vectors of dims at a time, which share the loads of weights. Returns the first
+  // remaining dim.
   template <unsigned rows, unsigned vectors>
   static uint32_t add_while_left(const ValueRows<Isa, dtype>& v, const unsigned char* next,
                                  const ScoreRow* weights, uint32_t d, float* out) {
@@ -154,7 +154,7 @@ struct FloatValueTile {
     }
   }
 
-  // Writes the weights times unit<> to `to`, and returns `to`.
+  // Writes the weights times unit<> to `to`. Returns `to`.
   template <unsigned rows>
   static const ScoreRow* times_unit(const ScoreRow* weights, ScoreRow* to) {
     for (unsigned r = 0; r < rows; r++)
@@ -168,8 +168,8 @@ struct FloatValueTile {
 template <class Isa, pkv_dtype dtype>
 struct ValueTile : FloatValueTile<Isa, dtype> {};
 
-// out += weights[t] * V[t] only for the tokens of `seen`, with V unpacked by ValueTile::unpack. The
-// slots of other tokens may hold NaN, which a weight of 0 would not keep out.
+// Adds weights[t] * V[t] to out, only for the tokens of `seen`, with V unpacked by
+// ValueTile::unpack. The slots of other tokens may have NaN, and 0 times NaN is NaN.
 template <class Isa>
 void add_seen(const float* v, size_t token_stride, size_t panel_stride, uint32_t seen,
               const float* weights, uint32_t dim, float* out) {

@@ -1,7 +1,7 @@
-// What the kernels need from an instruction set. Each file in isa/ defines one struct like Isa
-// below in its anonymous namespace, with its own xsimd architecture. All templates instantiated
-// with it, including xsimd's, then have internal linkage, so the linker can never keep a copy that
-// was compiled for another CPU than the one that runs it.
+// The operations that the kernels need from an instruction set. Each file in isa/ defines one
+// struct like Isa below in its anonymous namespace, with its own xsimd architecture. All templates
+// instantiated with it, including xsimd's, then have internal linkage. So the linker never keeps a
+// copy that was compiled for another CPU than the one that runs it.
 //
 // F, U and I stand for Floats<Isa>, Words<Isa> and Ints<Isa>: vectors of lanes of 32 bits. A half
 // is one of the two 16-bit parts of a lane. Addresses need no alignment.
@@ -57,12 +57,12 @@ using Words = xsimd::batch<uint32_t, typename Isa::Arch>;
 template <class Isa>
 using Ints = xsimd::batch<int32_t, typename Isa::Arch>;
 
-// How many vectors hold one value for each token of a tile, or for 16 dims of a row.
+// The number of vectors that hold one value for each token of a tile, or 16 dims of a row.
 template <class Isa>
 inline constexpr unsigned vectors_per_tile = tile_tokens / Floats<Isa>::size;
 
-// The bits of a vector as a vector of another type. (xsimd's bitwise_cast calls a function for
-// NEON.)
+// Returns the bits of a vector as a vector of another type. (xsimd's bitwise_cast calls a function
+// for NEON.)
 template <class To, class From>
 To same_bits(From from) {
   using ToRegister = typename To::register_type;

@@ -1,5 +1,5 @@
-// What the kernels work on: plain pointers, strides and block ids. This header has no type of the
-// engine and no inline function of the standard library, because it is compiled for several
+// The arguments of the kernels: plain pointers, strides and block ids. This header has no type of
+// the engine and no inline function of the standard library, because it is compiled for several
 // instruction sets whose objects are linked together.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace pkv::kernels {
 inline constexpr uint32_t tile_tokens = 16;  // tokens of a packed tile
 inline constexpr uint32_t max_dim = 576;     // of K and of V
 
-// How the rows of K or of V are rotated before they are stored: see pkv_rotation.
+// The rotation of rows of K or of V before they are stored: see pkv_rotation.
 struct Rotation {
   pkv_rotation kind = PKV_ROTATION_NONE;
   uint32_t block = 0;             // HADAMARD: dims of one transform
@@ -30,18 +30,18 @@ struct SideView {
   int64_t block_stride, row_stride, head_stride;
   pkv_dtype dtype;
   uint32_t dim;
-  Rotation rotation = {};  // of what is stored; a caller's rows are never rotated
+  Rotation rotation = {};  // of stored rows; a caller's rows are never rotated
 };
 
 struct KvView {
   SideView k;
-  SideView v;              // data is NULL where V is the first v.dim dims of K
+  SideView v;              // data is NULL if V is the first v.dim dims of K
   const uint32_t* blocks;  // block table from position 0 on; NULL: all tokens are contiguous
   uint32_t block_size;     // tokens per block; unused if blocks is NULL
   uint32_t kv_heads;
   pkv_layout layout;
-  // Whether entries of the block table may be PKV_NO_BLOCK; no query sees the tokens of such a
-  // block. Then each block has whole tiles.
+  // True if entries of the block table may be PKV_NO_BLOCK. No query sees the tokens of such a
+  // block, and each block has whole tiles.
   bool has_holes = false;
 };
 
@@ -79,8 +79,8 @@ struct TransferTask {
 
 // The positions that one query sees, unless they are in a hole of the block table: those below its
 // task's `sinks`, and those in [begin, end), all of them below `end`. From mask_begin on it sees
-// only those whose bit is set in the mask: bit i of word w stands for position mask_begin + 64 w +
-// i.
+// only positions whose bit is set in the mask: bit i of word w is that of position mask_begin + 64
+// w + i.
 struct QueryView {
   uint64_t position;  // the query's own
   uint64_t begin, end;
@@ -88,7 +88,7 @@ struct QueryView {
   uint64_t mask_begin;
 };
 
-// What is done to a score q . k before the softmax, in this order.
+// The steps that a score q . k passes before the softmax, in this order.
 struct ScoreTransform {
   float softcap;  // 0: none; otherwise the score becomes softcap * tanh(score / softcap)
   // NULL, or one per query head: slope * (position of the token - position of the query) is added.
@@ -111,15 +111,15 @@ struct AttendTask {
   const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
   // The scale that q was multiplied by. A row that was bf16 before may be multiplied as bf16 again.
   float scale;
-  pkv_dtype results;  // the dtype of the results, which limits how much weights may be rounded
-  float* out;         // out: [heads][rows][value_dim], the sum of exp(score - max) * v
-  float* max;         // out: [heads][rows], -infinity where nothing was seen
-  float* sum;         // out: [heads][rows], the sum of exp(score - max); 0 where nothing was seen
+  pkv_dtype results;       // the dtype of the results, which limits the rounding of weights
+  float* out;              // out: [heads][rows][value_dim], the sum of exp(score - max) * v
+  float* max;              // out: [heads][rows], -infinity if nothing was seen
+  float* sum;              // out: [heads][rows], the sum of exp(score - max); 0 if nothing was seen
   unsigned char* scratch;  // Table::attend_scratch_bytes() of memory, aligned to 64 bytes
 };
 
 // With at least this many rows per KV head, K and V are unpacked once for all rows and multiplied
-// as matrices. With fewer, they are multiplied as they lie in their tiles.
+// as matrices. With fewer rows, they are multiplied in the layout of their tiles.
 inline constexpr uint32_t min_matmul_rows = 16;
 
 // A partial result of some rows. That of row r of head h has index i = h * head_rows + r: max[i],
@@ -145,7 +145,7 @@ struct FinishTask {
   Rotation rotation = {};  // of V; it is undone in the caller's rows
 };
 
-// Converts the queries of some KV heads to fp32, multiplies them by the scale, rotates them as K
+// Converts the queries of some KV heads to fp32, multiplies them by the scale, rotates them like K
 // and puts them into the order of AttendTask::q.
 struct QueryTask {
   uint32_t head_begin, head_end, heads_per_kv_head, queries, key_dim;
@@ -170,7 +170,7 @@ struct ScoreTask {
 
 // Adds up the weights of the tokens of each block in the attention of some rows of one KV head.
 struct WeighTask {
-  AttendTask attend;        // one KV head; of what it writes, only its scratch memory
+  AttendTask attend;        // one KV head; only its scratch memory is written
   const float* lse;         // the rows' log-sum-exp: of query i and head h of the KV head at
   uint64_t lse_stride;      // i * lse_stride + h
   float* weights;           // in and out: of head h and the block at entry b of the block table at

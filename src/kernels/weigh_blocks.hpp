@@ -1,5 +1,5 @@
-// The weight of blocks in the attention of some rows whose log-sum-exp is known; it reads K once
-// more. A tile is loaded once for a register tile of rows, as in attention of a few rows.
+// Computes the weight of blocks in the attention of some rows whose log-sum-exp is known. It reads
+// K once more. A tile is loaded once for a register tile of rows, as in attention of a few rows.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -35,7 +35,7 @@ class WeighBlocks {
     TokenMask any = 0;
     for (uint32_t i = 0; i < task_.attend.queries; i++)
       any |= seen_[i] = seen_in_tile(task_.attend, task_.attend.query[i], tile);
-    // Before a window there may be no memory, also within a tile.
+    // Before a window there may be no memory, even within a tile.
     if (any != 0) tiles_.put(0, tile, any);
     return any != 0;
   }

@@ -19,11 +19,11 @@ namespace pkv::attention {
 
 namespace {
 
-// Runs the kernels for one call. The constructor allocates everything it needs but the scratch
-// memory: once the first output is written, nothing may fail any more.
+// Runs the kernels for one call. The constructor allocates everything but the scratch memory,
+// because nothing may fail after the first output is written.
 class SplitRunner {
  public:
-  // `lse`: where the log-sum-exp of all queries goes, or NULL.
+  // The log-sum-exp of all queries is written to `lse`, unless it is NULL.
   SplitRunner(const kernels::Table& kernels, const AttendCall& call, const WorkSplit& work,
               float* lse)
       : kernels_(kernels), call_(call), work_(work), lse_(lse) {
@@ -41,7 +41,8 @@ class SplitRunner {
     parts_.resize(parts);
   }
 
-  // The scratch memory of one worker: prepared queries, a result, and what the kernel asks for.
+  // The scratch memory of one worker: prepared queries, a result, and the memory that the kernel
+  // needs.
   size_t worker_floats() const {
     return query_floats_ + result_floats_ + whole_lines(kernel_bytes_ / sizeof(float) + 1);
   }
@@ -53,7 +54,7 @@ class SplitRunner {
     workers_ = workers;
   }
 
-  // Attends over one split. If its result needs no merge, writes the outputs as well.
+  // Attends over one split. If its result needs no merge, it also writes the outputs.
   void run(const KvSplit& split, unsigned worker) {
     float* const scratch = workers_ + worker * worker_floats();
     prepare_queries(split, scratch);

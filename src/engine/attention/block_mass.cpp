@@ -1,5 +1,5 @@
-// Cuts block tables into parts, and weighs each for all queries of its sequence, so that no two
-// tasks add to one number.
+// Cuts block tables into parts. One task adds up the weights of a part for all queries of its
+// sequence, so that no two tasks add to the same number.
 #include "engine/attention/block_mass.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace pkv::attention {
 
 namespace {
 
-// Tokens of a part: enough that preparing the queries costs little beside it.
+// Tokens of a part. They are enough to make the preparation of the queries cheap in comparison.
 constexpr uint64_t tokens_per_part = 1024;
 
 }  // namespace

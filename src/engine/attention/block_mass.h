@@ -1,4 +1,4 @@
-// The attention mass of blocks: how much weight the queries of a call give to each block. It is
+// The attention mass of blocks: the weight that the queries of a call give to each block. It is
 // computed after the attention, when the log-sum-exp of every query is known.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace pkv::attention {
 
 class BlockMass {
  public:
-  // Plans the work and allocates all it needs. `lse`: where the log-sum-exp of all queries will be.
-  // Refers to its arguments as long as it lives. Throws bad_alloc.
+  // Plans the work and allocates all its memory. The log-sum-exp of all queries will be in `lse`.
+  // The object refers to its arguments as long as it lives. Throws bad_alloc.
   BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
             const AttendCall& call, std::span<const Reading> readings, const WorkSplit& work,
             const float* lse);
@@ -25,12 +25,13 @@ class BlockMass {
   void write();
 
  private:
-  // Queries of one reading, of which all KV heads have the same.
+  // Queries of one reading. All its KV heads have the same queries.
   struct Queries {
     uint32_t first, count;
     const kernels::QueryView* views;
   };
-  // Some blocks of a reading and one of its KV heads, which one task weighs for all queries.
+  // Some blocks of a reading and one of its KV heads. One task adds up their weights for all
+  // queries.
   struct Part {
     const Reading* reading;
     size_t first_queries, queries_end;  // in queries_

@@ -85,7 +85,8 @@ void read_mass(const pkv_block_mass& given, AttendParams& result) {
 Window check_window(uint32_t window, uint32_t sinks, const Window& of_layer) {
   Window result{window == 0 ? of_layer.window : window, sinks == 0 ? of_layer.sinks : sinks};
   if (sinks == PKV_NO_SINKS) result.sinks = 0;
-  // A call may see less than the layer keeps, but not more: what left the layer's window is gone.
+  // A call may see less than the layer keeps, but not more: tokens that left its window are
+  // dropped.
   if (of_layer.window != 0 && result.window > of_layer.window)
     fail(PKV_OUT_OF_RANGE, "window is %u, but this layer keeps only %u tokens", result.window,
          of_layer.window);
@@ -140,7 +141,7 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
 
 namespace {
 
-// The words of the longest useful mask row: a step has fewer than 2^32 tokens, at 64 bits a word.
+// The words of the longest useful mask row: a step has fewer than 2^32 tokens, 64 in each word.
 constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 
 // Checks a mask of words. `rows` is the number of all queries.
@@ -155,8 +156,8 @@ void check_words(const AttendCall& call, uint64_t rows) {
            llu(words), sequence.queries, llu(ceil_div(sequence.queries, 64)));
 }
 
-// Throws if a sequence has no room for its queries: then they are not its last positions, and have
-// no part in a mask of new tokens.
+// Throws if a sequence is shorter than its queries. Then they are not its last positions, and a
+// mask of new tokens does not apply to them.
 void check_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     if (sequence.queries > sequence.length)
@@ -164,8 +165,8 @@ void check_new_tokens(const AttendCall& call) {
            llu(sequence.index), sequence.queries, llu(sequence.length));
 }
 
-// Throws if a query of a mask of new tokens lies so far back that causal hides positions before the
-// step from it: the view of a query has one end, and it is that of its new tokens.
+// Throws if a query with a mask of new tokens lies so far back that causal hides positions before
+// the step from it. The view of a query has only one end, which is that of its new tokens.
 void check_positions_of_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     for (uint32_t i = 0; i < sequence.queries && sequence.positions != nullptr; i++)
@@ -176,7 +177,7 @@ void check_positions_of_new_tokens(const AttendCall& call) {
              (long long)sequence.positions[i], llu(sequence.index), llu(sequence.start() - 1));
 }
 
-// Checks the lists of chosen blocks, whose contents ChosenBlocks checks.
+// Checks the arrays of lists of chosen blocks. ChosenBlocks checks the contents of the lists.
 void check_block_lists(const AttendCall& call, uint64_t rows) {
   const AttendParams& params = call.params;
   const uint64_t lists = checked_mul(rows, call.shape.kv_heads, "block_lists");
@@ -232,7 +233,7 @@ void check_bool_mask(const AttendCall& call) {
   }
 }
 
-// Checks the array of the mass of blocks.
+// Checks the array for the attention mass of blocks.
 void check_block_mass(const AttendCall& call) {
   const uint64_t size = call.params.block_mass_size;
   uint64_t count = 0;

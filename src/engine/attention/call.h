@@ -1,7 +1,7 @@
 // The description of one attention call: sequences with their K and V, queries, outputs and
-// parameters. A batch and pkv_attention() make it from arguments that they have checked, and it
-// does not change from then on. attend() makes Readings of it, ChosenBlocks of these, and a
-// WorkSplit of either; each is complete when it is made and refers to those before it.
+// parameters. A batch and pkv_attention() make it from checked arguments, and it does not change
+// afterwards. attend() makes Readings from it, ChosenBlocks from these, and a WorkSplit from
+// either. Each of them is complete when it is made, and refers to the ones before it.
 #pragma once
 
 #include <pagedkv/attention.h>
@@ -31,7 +31,7 @@ struct BoolMask {
   }
 };
 
-// How far back a KV head sees.
+// The positions before a query that a KV head sees.
 struct Window {
   uint32_t window;  // 0: none
   uint32_t sinks;   // 0 without a window
@@ -43,7 +43,7 @@ struct Window {
 struct AttendParams {
   float scale;
   bool causal;
-  Window window;                     // of all KV heads, or the widest and most of any
+  Window window;                     // of all KV heads, or the widest window and the most sinks
   std::vector<Window> head_windows;  // by KV head; empty if all have the same
   kernels::ScoreTransform transform;
   const float* sink_logits;
@@ -62,7 +62,7 @@ struct AttendParams {
   uint64_t block_mass_size;
   uint32_t block_mass_queries;  // 0: all
 
-  // Whether queries read chosen blocks only.
+  // Returns whether queries read only chosen blocks.
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
   Window window_of(uint32_t kv_head) const {
     return head_windows.empty() ? window : head_windows[kv_head];
@@ -77,7 +77,7 @@ AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads,
 struct AttendCall {
   AttendShape shape;
   AttendParams params;
-  std::span<const rows::Sequence> sequences;  // those that have queries
+  std::span<const rows::Sequence> sequences;  // the ones with queries
   rows::BatchRows rows;                       // of all sequences
   rows::BatchTensor q, out;
 
@@ -88,8 +88,9 @@ struct AttendCall {
 };
 
 // Checks the mask and the lse array, which have a row for each query. Throws INVALID_ARGUMENT if a
-// mask row is too short for a sequence or a parent comes after its child, OUT_OF_RANGE if it has
-// more words than any step needs, OVERFLOW if masks or lse would not fit into the address space.
+// mask row is too short for a sequence or a parent comes after its child, OUT_OF_RANGE if a mask
+// row has more words than any step needs, OVERFLOW if masks or lse do not fit into the address
+// space.
 void check_call(const AttendCall& call);
 
 }  // namespace pkv::attention

@@ -1,4 +1,4 @@
-// Scores blocks by their bounds, chooses the best, and makes block tables of them.
+// Scores blocks by their bounds, chooses the best blocks, and makes block tables of them.
 #include "engine/attention/chosen_blocks.h"
 
 #include <algorithm>
@@ -122,7 +122,7 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
   for (size_t s = 0; s < call_.sequences.size(); s++) {
     if (reads_all(s)) continue;
     const Middle middle = middle_of(call_.sequences[s]);
-    // What left a window is no block; what only masks hide may have bounds.
+    // Blocks that left a window do not exist; blocks that only masks hide may have bounds.
     std::copy_if(layer.tables[s] + middle.first, layer.tables[s] + middle.last,
                  std::back_inserter(candidates), memory::is_block);
   }
@@ -196,7 +196,7 @@ std::span<const uint32_t> ChosenBlocks::list_of(size_t s, uint32_t query, uint32
   }
   const uint64_t row = call_.sequences[s].first_query + query;
   const uint32_t* const list = params.block_lists + (row * heads() + head) * params.block_list_size;
-  // Indices rise, so a list with more of them than there are blocks is wrong, whatever follows.
+  // Indices must rise, so a list that is longer than the number of blocks is wrong.
   const rows::Sequence& sequence = call_.sequences[s];
   const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
   return {list, std::find(list, list + std::min(params.block_list_size, blocks + 1), PKV_NO_BLOCK)};
@@ -236,7 +236,7 @@ bool ChosenBlocks::same_lists(size_t sequence, uint32_t a, uint32_t b) const {
 void ChosenBlocks::write_tables() {
   for (size_t s = 0; s < call_.sequences.size(); s++) {
     if (reads_all(s)) {
-      // The sequence as it is, which may share what it reads with others.
+      // The whole sequence, which may share its prefix with others.
       const std::span<const Reading> all = whole_.of(s);
       readings_.insert(readings_.end(), all.begin(), all.end());
       continue;
@@ -250,12 +250,12 @@ void ChosenBlocks::write_tables() {
   }
 }
 
-// Makes the system read what was chosen from the file that it is in, all at once: when the kernels
-// come to a block, it is there or under way.
+// Asks the system to read all chosen blocks from their file at once. When the kernels come to a
+// block, it has been read, or is being read.
 void ChosenBlocks::read_ahead() const {
   workers_.for_each(readings_.size(), [&](size_t i, unsigned) {
     const Reading& reading = readings_[i];
-    if (!reading.excerpt) return;  // it reads all, in order, and the system sees that
+    if (!reading.excerpt) return;  // it reads all, in order, which the system detects
     const kernels::KvView& kv = reading.kv;
     const bool packed = kv.layout == PKV_LAYOUT_PACKED;
     const uint64_t blocks = ceil_div(reading.length, kv.block_size);
@@ -272,7 +272,7 @@ void ChosenBlocks::read_ahead() const {
   });
 }
 
-// Appends what some queries, which have the same list, read for one KV head.
+// Appends the reading of some queries that have the same list, for one KV head.
 void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t count) {
   const Reading& whole = whole_.of(s, head);
   const SeenBlocks seen(whole, first, count);

@@ -1,8 +1,8 @@
-// Attention over chosen blocks: each query reads, for each KV head, some blocks of its sequence. To
-// the kernels this is a sequence of its own, whose block table has these blocks only, and whose
-// window and mask are those of the whole sequence without the blocks that are left out. This
-// suffices because no score or weight depends on where a key lies; parameters for which one does
-// are rejected (see check_params). Queries of a step that read the same blocks are in one sequence.
+// Attention over chosen blocks: each query reads, for each KV head, some blocks of its sequence.
+// For the kernels this is a sequence of its own, whose block table has only these blocks, and whose
+// window and mask are those of the whole sequence without the other blocks. This works because no
+// score or weight depends on the position of a key; check_params() rejects parameters for which it
+// does. Queries of a step that read the same blocks are in one sequence.
 #pragma once
 
 #include <memory_resource>
@@ -15,7 +15,7 @@
 
 namespace pkv::attention {
 
-// Whose bounds blocks are chosen by, where the caller has no lists.
+// The layer whose bounds are used to choose blocks, if the caller gives no lists.
 struct ChoosingLayer {
   memory::Group* group;
   uint32_t layer;  // in the group
@@ -25,19 +25,19 @@ struct ChoosingLayer {
 
 class ChosenBlocks {
  public:
-  // Chooses for all queries of a call, whose sequences have block tables. `whole` is what they read
-  // without a choice. Refers to all of these as long as it lives. Writes
-  // AttendParams::chosen_blocks if it is given. Throws INVALID_ARGUMENT and OUT_OF_RANGE for lists
-  // that are none, bad_alloc; then nothing is written.
+  // Chooses for all queries of a call, whose sequences have block tables. `whole` has their
+  // readings without a choice. The object refers to its arguments as long as it lives. Writes
+  // AttendParams::chosen_blocks if it is given. Throws INVALID_ARGUMENT and OUT_OF_RANGE for
+  // invalid lists, and bad_alloc, before it writes anything.
   ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
                const Readings& whole, const ChoosingLayer& layer);
 
-  // What the queries read instead. It refers to this object.
+  // The readings that replace `whole`. They refer to this object.
   std::span<const Reading> readings() const { return readings_; }
 
  private:
-  // Where a sequence has the blocks that can be chosen: at entries [first, last) of its block
-  // table. Those before and behind are read in any case, as far as they are seen.
+  // The blocks of a sequence that can be chosen: entries [first, last) of its block table. Blocks
+  // before and behind them are always read, as far as they are seen.
   struct Middle {
     uint32_t first, last;
     uint32_t step;  // the entry of the first block with a token of the step
@@ -47,7 +47,7 @@ class ChosenBlocks {
     size_t sequence;
     uint32_t first, count;
   };
-  // What they choose for one KV head.
+  // Their choice for one KV head.
   struct Choice {
     uint32_t candidates;
     uint32_t chosen;  // of the candidates
@@ -77,16 +77,16 @@ class ChosenBlocks {
 
   uint32_t heads() const { return call_.shape.kv_heads; }
   Middle middle_of(const rows::Sequence& sequence) const;
-  // The entries that a query reads of the middle for one KV head, rising: given, or chosen.
+  // Returns the entries of the middle that a query reads for one KV head, in rising order.
   std::span<const uint32_t> list_of(size_t sequence, uint32_t query, uint32_t head) const;
   size_t chooser_of(size_t sequence, uint32_t query) const {
     return first_chooser_[sequence] + (call_.params.choose_together ? 0 : query);
   }
-  // Where the blocks are that were chosen.
+  // Returns the index of a choice in chosen_.
   size_t chosen_at(size_t chooser, uint32_t head) const {
     return (chooser * heads() + head) * most_chosen_;
   }
-  // An array that lives as long as this object.
+  // Returns an array that lives as long as this object.
   template <class T>
   std::span<T> take(size_t count) {
     return {std::pmr::polymorphic_allocator<T>(&memory_).allocate(count), count};
@@ -96,13 +96,13 @@ class ChosenBlocks {
   const kernels::Table& kernels_;
   const AttendCall& call_;
   const Readings& whole_;
-  memory::KeyBounds* bounds_ = nullptr;  // if anybody chooses by them
+  memory::KeyBounds* bounds_ = nullptr;  // NULL if no query chooses by them
   std::vector<Chooser> choosers_;
   std::vector<size_t> first_chooser_;  // by sequence
   std::vector<Choice> choices_;        // [choosers][heads]
   size_t most_chosen_ = 0;             // by any of them
   std::vector<uint32_t> chosen_;       // see chosen_at()
-  std::vector<uint32_t> entries_;      // of one block table in the making
+  std::vector<uint32_t> entries_;      // of the block table that is being made
   std::pmr::monotonic_buffer_resource memory_;
   std::vector<Reading> readings_;
 };

@@ -27,7 +27,7 @@ class Compute {
   ScratchPool scratch_;
 };
 
-// The one of calls that name none. It is made at the first use and never destroyed.
+// The compute context of calls that name none. It is made at the first use and never destroyed.
 Compute& default_compute();
 
 }  // namespace pkv::attention

@@ -1,4 +1,4 @@
-// Resolves windows and masks, and makes words of parents and of bytes.
+// Resolves windows and masks, and converts parents and bytes to words of bits.
 #include "engine/attention/reading.h"
 
 #include <algorithm>
@@ -10,15 +10,15 @@ namespace pkv::attention {
 
 namespace {
 
-// The mask of a sequence: that of query i begins at words + i * stride and has a bit for each
-// position from `begin` on. `words` is NULL without a mask.
+// The mask of a sequence: the bits of query i begin at words + i * stride, one for each position
+// from `begin` on. `words` is NULL without a mask.
 struct MaskRows {
   const uint64_t* words = nullptr;
   uint64_t stride = 0;
   uint64_t begin = 0;
 };
 
-// Gives a bit for each of `count` bytes, at most 64, that is not 0.
+// Returns a word with a bit set for each of `count` bytes, at most 64, that is not 0.
 uint64_t pack_bytes(const uint8_t* bytes, uint64_t count) {
   uint64_t word = 0;
   uint64_t i = 0;
@@ -37,15 +37,15 @@ uint64_t pack_bytes(const uint8_t* bytes, uint64_t count) {
   return word;
 }
 
-// The bool mask of one sequence: where the row of its first query begins, and how many rows and
-// columns of it are of use.
+// The useful part of the bool mask of one sequence: the row of its first query, and the number of
+// rows and columns.
 struct Bools {
   const uint8_t* data;
   uint64_t rows, columns;
 };
 
-// Leaves out the columns that stand for no position. Sets *begin to the position of the first one
-// that is left.
+// Leaves out the columns that have no position. Sets *begin to the position of the first remaining
+// column.
 Bools bools_of(const AttendCall& call, const rows::Sequence& sequence, uint64_t* begin) {
   const BoolMask& mask = call.params.bool_mask;
   const int64_t first = mask.first_position(sequence.index);
@@ -58,7 +58,7 @@ Bools bools_of(const AttendCall& call, const rows::Sequence& sequence, uint64_t*
   return {data, mask.row_stride == 0 ? 1 : sequence.queries, sequence.length - *begin};
 }
 
-// The functions below return the masks of all sequences. Those that make words put them into
+// The functions below return the masks of all sequences. If they make words, they put them into
 // `made`.
 
 std::vector<MaskRows> masks_of_words(const AttendCall& call) {
@@ -92,7 +92,7 @@ std::vector<MaskRows> masks_of_trees(const AttendCall& call, std::vector<uint64_
 std::vector<MaskRows> masks_of_bools(Workers& workers, const AttendCall& call,
                                      std::vector<uint64_t>& made) {
   const BoolMask& mask = call.params.bool_mask;
-  // Rows of one sequence that one task packs.
+  // Rows of one sequence that one task converts.
   struct Part {
     const uint8_t* from;
     uint64_t rows, columns;
@@ -140,7 +140,7 @@ std::vector<MaskRows> masks_of(Workers& workers, const AttendCall& call,
 // Returns what a query of a sequence sees.
 kernels::QueryView view_of(const AttendParams& params, const rows::Sequence& sequence,
                            uint32_t window, const MaskRows& mask, uint32_t query) {
-  // A mask of words and a tree say alone which new tokens are seen.
+  // A mask of words or a tree decides alone which new tokens are seen.
   const bool causal = params.causal && params.mask == nullptr && params.parents == nullptr;
   kernels::QueryView view{};
   view.position = sequence.position(query);

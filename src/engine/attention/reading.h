@@ -1,6 +1,6 @@
-// What the queries of a call read: each sequence as some of its KV heads see it, with windows and
-// masks resolved to one view per query. The kernels know masks of bits only, so trees that are
-// given by parents, and bytes of a bool mask, become bits here.
+// The readings of a call: each sequence as some of its KV heads see it, with windows and masks
+// resolved to one view for each query. The kernels only take masks of bits, so trees that are given
+// by parents, and bytes of a bool mask, are converted to bits here.
 #pragma once
 
 #include <span>
@@ -11,12 +11,12 @@
 
 namespace pkv::attention {
 
-// The positions that one word of a mask stands for.
+// The positions of one word of a mask.
 inline constexpr uint64_t word_bits = 64;
 
 // A sequence as KV heads [head_begin, head_end) see it.
 struct Reading : rows::Sequence {
-  uint64_t q_row, out_row;  // of its first query, in the tensors q and out
+  uint64_t q_row, out_row;  // the row of its first query in q and in out
   uint32_t head_begin, head_end;
   uint32_t window, sinks;           // of these heads
   const kernels::QueryView* views;  // what each query sees
@@ -28,20 +28,20 @@ struct Reading : rows::Sequence {
 
 class Readings {
  public:
-  // `call` is checked. Refers to its masks and block tables as long as it lives. Throws bad_alloc,
-  // OVERFLOW.
+  // `call` has been checked. The object refers to its masks and block tables as long as it lives.
+  // Throws bad_alloc and OVERFLOW.
   Readings(Workers& workers, const AttendCall& call);
   Readings(const Readings&) = delete;
   Readings& operator=(const Readings&) = delete;
 
-  // All readings: one sequence after the other, and of each sequence one for each run of KV heads
+  // All readings, one sequence after the other. A sequence has a reading for each run of KV heads
   // that have the same window.
   std::span<const Reading> all() const { return all_; }
-  // Those of the sequence at an index of AttendCall::sequences.
+  // The readings of the sequence at an index of AttendCall::sequences.
   std::span<const Reading> of(size_t sequence) const {
     return std::span(all_).subspan(sequence * runs_, runs_);
   }
-  // The one of them that has this KV head.
+  // The reading of this sequence that has this KV head.
   const Reading& of(size_t sequence, uint32_t head) const {
     const Reading* reading = &all_[sequence * runs_];
     while (reading->head_end <= head) reading++;

@@ -12,7 +12,7 @@ ScratchPool::~ScratchPool() {
 
 ScratchPool::Vector* ScratchPool::borrow() {
   for (auto& slot : free_) {
-    // Acquire makes visible what the last borrower wrote to the vector's own fields.
+    // Acquire makes the last borrower's writes to the fields of the vector visible.
     if (Vector* vector = slot.exchange(nullptr, std::memory_order_acquire)) return vector;
   }
   std::pmr::polymorphic_allocator<> allocator(&memory_);

@@ -16,7 +16,8 @@ inline constexpr size_t line_floats = 16;  // floats of a cache line
 // Rounds a number of floats up to whole cache lines.
 inline size_t whole_lines(size_t floats) { return round_up(floats, line_floats); }
 
-// A few vectors that concurrent calls borrow, without a lock. A call that finds none makes one.
+// A few vectors that concurrent calls borrow, without a lock. A call that finds no free vector
+// makes one.
 class ScratchPool {
  public:
   explicit ScratchPool(std::pmr::memory_resource& memory) : memory_(memory) {}

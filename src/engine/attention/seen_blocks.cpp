@@ -17,7 +17,8 @@ uint64_t bits_at(const uint64_t* words, uint64_t at, uint64_t count) {
   return count == word_bits ? bits : bits & ((uint64_t{1} << count) - 1);
 }
 
-// Returns whether a query's mask shows any of the positions [begin, end). It shows those before it.
+// Returns whether a query's mask shows any of the positions [begin, end). It shows all positions
+// before its first bit.
 bool any_shown(const kernels::QueryView& view, uint64_t begin, uint64_t end) {
   if (begin < std::min(end, view.mask_begin)) return true;
   for (uint64_t at = begin, count; at < end; at += count) {
@@ -71,7 +72,7 @@ void Excerpt::write_mask(const kernels::QueryView& whole, uint64_t* words) const
     const uint64_t end = std::min((uint64_t{*entry} + 1) * block_size_, whole.end);
     for (uint64_t at = std::max(uint64_t{*entry} * block_size_, whole.mask_begin), count; at < end;
          at += count, to += count) {
-      // No more than what is left of the word.
+      // At most the rest of the word.
       count = std::min(end - at, word_bits - to % word_bits);
       words[to / word_bits] |= bits_at(whole.mask, at - whole.mask_begin, count) << to % word_bits;
     }

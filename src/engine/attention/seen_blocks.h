@@ -1,5 +1,5 @@
-// Finds which blocks of a sequence its queries see, and what they see in a sequence that has only
-// some of its blocks.
+// Finds the blocks of a sequence that its queries see, and the views of queries in a sequence that
+// has only some of its blocks.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@ namespace pkv::attention {
 
 class SeenBlocks {
  public:
-  // Of queries [first, first + count) of a reading with a block table. Refers to it as long as it
-  // lives.
+  // For queries [first, first + count) of a reading with a block table. The object refers to the
+  // reading as long as it lives.
   SeenBlocks(const Reading& reading, uint32_t first, uint32_t count);
 
   // Returns whether a query sees a token of the block at an entry of the block table. The tokens of
@@ -24,7 +24,7 @@ class SeenBlocks {
     return !reading_.masked() || end <= reading_.mask_begin() || unmasked(begin, end);
   }
 
-  // The end of the positions that any of the queries sees.
+  // Returns the end of the positions that any of the queries sees.
   uint64_t end() const { return end_; }
 
  private:
@@ -35,8 +35,8 @@ class SeenBlocks {
   uint64_t begin_, end_;
 };
 
-// A sequence that has only some of the blocks of another one: those at `entries` of its block
-// table, rising.
+// A sequence that has only some blocks of another one: those at `entries` of its block table, in
+// rising order.
 class Excerpt {
  public:
   Excerpt(std::span<const uint32_t> entries, uint32_t block_size)
@@ -44,9 +44,9 @@ class Excerpt {
 
   // Returns how many positions of the excerpt come before a position of the whole sequence.
   uint64_t position(uint64_t whole) const;
-  // Returns what a query sees of the excerpt, without its mask.
+  // Returns the view that a query has of the excerpt, without its mask.
   kernels::QueryView view(const kernels::QueryView& whole) const;
-  // Returns how many words the mask of such a view needs, and writes them.
+  // mask_words() returns the number of words of the mask of such a view; write_mask() writes them.
   uint64_t mask_words(const kernels::QueryView& whole) const;
   void write_mask(const kernels::QueryView& whole, uint64_t* words) const;
 

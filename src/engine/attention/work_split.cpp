@@ -13,16 +13,16 @@ namespace pkv::attention {
 namespace {
 
 // A sequence with at least this many new tokens is a prompt. Prompts are cut into chunks of one KV
-// head each, of which they have enough to keep every thread busy.
+// head each, which are enough to keep every thread busy.
 constexpr uint32_t min_prompt_queries = 16;
-// The most rows of one KV head that go through K and V together. They are enough to make unpacking
-// cheap beside the products, and few enough for scores and results to stay in the L2 cache.
+// The largest number of rows of one KV head that are multiplied with K and V together. They are
+// enough to make unpacking cheap beside the products, and few enough for scores and results to stay
+// in the L2 cache.
 constexpr uint32_t max_stacked_rows = 288;
 // The work of one split: enough to stream memory, little enough to balance threads.
 constexpr uint64_t split_bytes = 4 << 20;
 constexpr uint64_t split_flops = 512 << 20;
-// Splits end at multiples of this, counted from position 0, so that cuts stay where they are while
-// a sequence grows.
+// Splits end at multiples of this position, so that the cuts do not move while a sequence grows.
 constexpr uint64_t cut_tokens = 256;
 // A shared prefix with fewer tokens is not worth a merge.
 constexpr uint64_t min_shared_tokens = 128;
@@ -32,7 +32,7 @@ constexpr uint64_t min_shared_tokens = 128;
 WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings)
     : call_(call), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
   for (const Reading& reading : readings) add_chunks(reading);
-  std::vector<uint32_t> decode_chunks;  // only these may share what they read
+  std::vector<uint32_t> decode_chunks;  // only these may share splits
   for (uint32_t i = 0; i < chunks_.size(); i++) {
     const Reading& reading = *chunks_[i].reading;
     if (reading.queries < min_prompt_queries && !reading.excerpt)
@@ -40,7 +40,7 @@ WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings)
     else
       add_own_splits(i, 0);
   }
-  // Only those of the same KV heads read the same.
+  // Only chunks of the same KV heads can read the same.
   const auto head_of = [&](uint32_t i) { return chunks_[i].head_begin; };
   std::sort(decode_chunks.begin(), decode_chunks.end(), [&](uint32_t a, uint32_t b) {
     return head_of(a) != head_of(b) ? head_of(a) < head_of(b) : a < b;
@@ -66,8 +66,8 @@ void WorkSplit::add_chunks(const Reading& reading) {
           {&reading, first, std::min(queries, reading.queries - first), head, head + 1, {}, {}});
 }
 
-// Returns how many first tokens of a chunk's sequence other chunks may read with it: those in whole
-// blocks that all its queries see.
+// Returns the number of first tokens of a chunk's sequence that other chunks may read with it:
+// those in whole blocks that all its queries see.
 uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
   const Reading& reading = *chunks_[chunk].reading;
   if (reading.kv.blocks == nullptr || reading.window != 0) return 0;
@@ -78,8 +78,8 @@ uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
   return seen / reading.kv.block_size * reading.kv.block_size;
 }
 
-// Returns how many first tokens of all these chunks lie in the same blocks. The caller knows that
-// the first `compared` tokens do.
+// Returns the number of first tokens of all these chunks that lie in the same blocks. The caller
+// knows that the first `compared` tokens do.
 uint64_t WorkSplit::common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const {
   const uint32_t* const ids = chunks_[chunks[0]].reading->kv.blocks;
   const uint32_t block_size = chunks_[chunks[0]].reading->kv.block_size;
@@ -97,9 +97,9 @@ uint64_t WorkSplit::common_tokens(std::span<const uint32_t> chunks, uint64_t com
 }
 
 // Adds the splits of chunks whose sequences begin with the same blocks. Positions before `compared`
-// are known to be the same, and those before `covered` have splits already. Chunks that go on with
-// the same block are taken together and get shared splits, then the function calls itself for what
-// follows.
+// are known to be in the same blocks, and those before `covered` have splits already. Chunks whose
+// next block is the same form a group and get shared splits; then the function calls itself for the
+// rest of the group.
 void WorkSplit::split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, uint64_t covered) {
   // The block at position `compared`, or UINT64_MAX if it cannot be shared.
   const auto next_id = [&](uint32_t chunk) -> uint64_t {
@@ -127,8 +127,8 @@ void WorkSplit::split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, u
   }
 }
 
-// Adds the splits of a shared prefix. As many chunks read it together as have rows that fit into
-// the L2 cache; if there are more chunks, it is read several times.
+// Adds the splits of a shared prefix. The number of chunks that read it together is limited by the
+// rows that fit into the L2 cache; more chunks read it several times.
 void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end) {
   for (size_t first = 0, last; first < chunks.size(); first = last) {
     uint64_t rows = 0;
@@ -140,8 +140,8 @@ void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t beg
   }
 }
 
-// Returns how many tokens one split has: bytes limit it if there are few rows, FLOPs if there are
-// many.
+// Returns the number of tokens of one split: bytes limit it if there are few rows, FLOPs if there
+// are many.
 uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads) const {
   const AttendShape& shape = call_.shape;
   const uint64_t bytes = uint64_t{heads} * (kernels::row_bytes(shape.key_dtype, shape.key_dim) +
@@ -160,8 +160,8 @@ void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
     begin = std::min(begin, chunk.views()[query].begin);
     end = std::max(end, chunk.views()[query].end);
   }
-  // Where all that is seen lies behind the end of the sequence, one position is read, so that there
-  // is a result.
+  // If all visible positions lie behind the end of the sequence, one position is read nevertheless,
+  // so that there is a result.
   if (begin >= end) begin = end - 1;
   const uint64_t sinks = std::min<uint64_t>(chunk.reading->sinks, begin);
   if (sinks > 0) add_splits(std::span(&i, 1), 0, sinks);
@@ -198,7 +198,7 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
   }
 }
 
-// Decides which results need a merge, and places those in the shared memory.
+// Decides which results need a merge, and gives them places in the shared memory.
 void WorkSplit::place_results() {
   for (KvSplit& split : splits_) {
     split.needs_merge = split.chunks.size() > 1 || chunks_[split.chunks[0]].splits.size() > 1;

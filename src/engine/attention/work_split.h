@@ -1,7 +1,7 @@
-// Cuts an attention call into work. Queries become chunks, each with one merged result; the
+// Cuts an attention call into work. Queries become chunks, each with one merged result. The
 // positions that chunks see become KV splits, each of which one task reads once for one or more
-// chunks. The cuts depend on shapes and block tables only, never on the number of threads, so that
-// results do not depend on it either.
+// chunks. The cuts depend only on shapes and block tables, never on the number of threads, and so
+// do results.
 #pragma once
 
 #include <span>
@@ -24,17 +24,17 @@ struct QueryChunk {
 
 // Positions [begin, end) of one sequence, or of several that have the same blocks there.
 struct KvSplit {
-  std::vector<uint32_t> chunks;  // that read it; their rows follow each other
+  std::vector<uint32_t> chunks;  // the chunks that read it; their rows follow each other
   uint32_t queries;              // of all these chunks
   uint64_t begin, end;
   const kernels::QueryView* views;  // of its queries
   bool needs_merge;                 // false if it is the only split of its only chunk
-  size_t result_offset;  // if it needs a merge: of its result in the shared memory, in floats
+  size_t result_offset;  // if it needs a merge: where its result is in the shared memory, in floats
 };
 
 class WorkSplit {
  public:
-  // Refers to the call and its readings as long as it lives. Throws bad_alloc.
+  // The object refers to the call and its readings as long as it lives. Throws bad_alloc.
   WorkSplit(const AttendCall& call, std::span<const Reading> readings);
 
   std::span<const QueryChunk> chunks() const { return chunks_; }

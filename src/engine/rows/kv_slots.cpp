@@ -1,5 +1,5 @@
-// Brings rows into the order of their slots, so that each tile belongs to one thread and rows that
-// follow each other are copied together.
+// Sorts rows by their slots, so that one thread copies each tile, and rows that follow each other
+// are copied together.
 #include "engine/rows/kv_slots.h"
 
 #include <algorithm>
@@ -23,10 +23,11 @@ struct SlotRow {
   size_t order = 0;  // among all rows of the call
 };
 
-// Rows of the same tile are copied by one thread: elements of two tokens may share a byte there.
+// Rows of the same tile are copied by one thread, because elements of two tokens may share a byte.
 uint64_t tile_of(const SlotRow& row) { return row.slot / kernels::tile_tokens; }
 
-// How many rows from `rows[0]` on have slots that follow each other, in one tile and one block.
+// Returns the number of rows from rows[0] on whose slots follow each other, in one tile and one
+// block.
 size_t run_length(std::span<const SlotRow> rows, uint32_t block_size) {
   size_t n = 1;
   while (n < rows.size() && rows[n].slot == rows[0].slot + n &&
@@ -36,7 +37,7 @@ size_t run_length(std::span<const SlotRow> rows, uint32_t block_size) {
   return n;
 }
 
-// The memory of one block as a view without a block table.
+// Returns the memory of one block as a view without a block table.
 kernels::KvView block_view(const kernels::KvView& view, uint64_t block) {
   kernels::KvView one = view;
   one.blocks = nullptr;
@@ -50,8 +51,8 @@ uint64_t token_bytes(const kernels::KvView& view) {
                                     kernels::row_bytes(view.v.dtype, view.v.dim));
 }
 
-// The first index of each part of about `part_rows` rows that one thread copies, and the end of the
-// last. No tile is in two parts.
+// Returns the first index of each part of about `part_rows` rows that one thread copies, and the
+// end of the last part. No tile is in two parts.
 std::vector<size_t> cut_parts(std::span<const SlotRow> rows, size_t part_rows) {
   std::vector<size_t> cuts = {0};
   for (size_t i = 1; i < rows.size(); i++)
@@ -79,7 +80,7 @@ std::vector<SlotRow> check_slots(const pkv_kv_view& kv, std::span<const int64_t>
 }
 
 // Runs a store or load kernel over rows with slots that exist, in parallel if there is enough to
-// copy. Of rows with the same slot the last one is copied last.
+// copy. If rows have the same slot, the last one is copied last.
 void copy_slots(Workers& workers, void (*kernel)(const kernels::CopyTask&),
                 const kernels::KvView& view, std::span<SlotRow> rows, const kernels::RowsView& k,
                 const kernels::RowsView& v) {
@@ -121,7 +122,7 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
                      const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
-  // Blocks before the first position that is written may be anything: a window of 1 skips them.
+  // Block ids before the first written position are not checked: a window of 1 skips them.
   const Sequences sequences(kv, view, given, 1, 0);
   const BatchRows& batch = sequences.rows();
   const BatchTensor keys = check_rows(k, batch, kv.kv_heads, kv.key_dim, "k");

@@ -29,8 +29,8 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
   if (block < 0 || row < 0 || head < 0)
     fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", name,
          (long long)block, (long long)row, (long long)head);
-  // Every stride is converted to bytes, even one that is never used because there is only one
-  // block, row or head. So each must fit by itself.
+  // Every stride is converted to bytes, even if it is not used because there is only one block, row
+  // or head. So each stride must fit by itself.
   for (const int64_t stride : {block, row, head})
     if (stride > INT64_MAX / kernels::stride_unit(dtype))
       fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", name,
@@ -47,8 +47,8 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
   checked_bytes(extent, kernels::stride_unit(dtype), name);
 }
 
-// Checks what says how K and V are arranged, apart from addresses and strides. Returns the dtype of
-// V.
+// Checks the fields that describe the arrangement of K and V, except addresses and strides. Returns
+// the dtype of V.
 pkv_dtype check_shape(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
   for (const pkv_dtype dtype : {kv.dtype, value_dtype})
@@ -81,8 +81,8 @@ void check_rotation(const pkv_kv_view& kv, bool latent) {
                          latent, "kv");
 }
 
-// Throws if rows of K or V overlap. Strides are taken from the smallest on: each must leave room
-// for everything that the smaller ones reach over.
+// Throws if rows of K or V overlap. Strides are checked in rising order: each must be at least the
+// size of everything that the smaller strides span.
 void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, const char* name) {
   const bool packed = kv.layout == PKV_LAYOUT_PACKED;
   struct Axis {
@@ -131,7 +131,7 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
             kv.dtype,
             kv.key_dim,
             {}};
-  // Without V its strides may be anything, since nobody has checked them.
+  // Without V its strides are unchecked and may have any value.
   view.v = {nullptr, 0, 0, 0, value_dtype, kv.value_dim, {}};
   if (kv.v != nullptr)
     view.v = {static_cast<unsigned char*>(kv.v),
@@ -204,7 +204,7 @@ pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
   out.v_block_stride = view.v.block_stride / value_unit;
   out.v_row_stride = view.v.row_stride / value_unit;
   out.v_head_stride = view.v.head_stride / value_unit;
-  // A matrix of V alone leaves K without a rotation.
+  // If only V has a matrix, K has no rotation.
   out.rotation = std::max(view.k.rotation.kind, view.v.rotation.kind);
   out.key_rotation = view.k.rotation.matrix;
   out.value_rotation = view.v.rotation.matrix;

@@ -15,15 +15,15 @@ void check_dim(uint32_t dim, const char* name);
 // INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW.
 kernels::KvView check_view(const pkv_kv_view& kv);
 
-// Throws INVALID_ARGUMENT if two rows (tiles of PACKED) of K or of V lie at the same place: then
-// what is written to one would change the other. `kv` was checked before.
+// Throws INVALID_ARGUMENT if two rows (tiles of PACKED) of K or of V overlap, because a write to
+// one would change the other. `kv` was checked before.
 void check_rows_apart(const pkv_kv_view& kv);
 
 // Fills in strides and addresses of a view with one layer in a run of memory, which may be NULL.
 // Sets *bytes to the size of that run. Throws INVALID_ARGUMENT, OVERFLOW.
 pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, uint64_t* bytes);
 
-// Describes memory of the kernels' for the C interface, in blocks of this size and number.
+// Returns the kernels' view as the C interface describes it, with this number of blocks.
 pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks);
 
 }  // namespace pkv::rows

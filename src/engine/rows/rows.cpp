@@ -13,8 +13,8 @@ namespace pkv::rows {
 
 namespace {
 
-// Checks that no two rows or heads overlap, since one result would overwrite another, and that the
-// size of the tensor does not overflow.
+// Checks that no two rows or heads overlap, because one result would overwrite another, and that
+// the size of the tensor does not overflow.
 void check_extent(const kernels::RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
                   const char* name) {
   const uint64_t row = static_cast<uint64_t>(view.row_stride),
@@ -33,7 +33,7 @@ void check_extent(const kernels::RowsView& view, uint64_t rows, uint64_t heads, 
   checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
 
-// Checks everything about a tensor but its extent, and fills in its default strides.
+// Checks everything in a tensor except its extent, and fills in its default strides.
 kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_t dim,
                                const char* name) {
   if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
@@ -191,7 +191,8 @@ void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
     try {
       parts = cut_tasks(tasks, part_tiles * kernels::tile_tokens);
     } catch (const std::bad_alloc&) {
-      // This thread copies everything then: a step that has begun should not fail for a short list.
+      // Then this thread copies everything: a step that has begun should not fail for lack of a
+      // short list.
     }
   }
   if (parts.empty()) {

@@ -10,17 +10,16 @@
 
 namespace pkv::rows {
 
-// Checks a tensor and fills in its default strides. `name` is what sentences call it, "k" say.
-// Throws INVALID_ARGUMENT (also for a padded batch), OUT_OF_RANGE, OVERFLOW.
+// Checks a tensor and fills in its default strides. `name` is its name in error sentences, such as
+// "k". Throws INVALID_ARGUMENT (also for a padded batch), OUT_OF_RANGE, OVERFLOW.
 kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
                              const char* name);
 
-// Does the same for values. Where they are latent in K, the tensor must be NULL and the view is
-// empty.
+// Does the same for values. If V is latent in K, the tensor must be NULL and the view is empty.
 kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, uint32_t heads,
                                uint32_t dim, bool latent);
 
-// Which rows of its tensors each sequence of a batch has.
+// The rows of each sequence of a batch in the tensors.
 class BatchRows {
  public:
   // `first_rows` has the first row of each sequence, or is NULL: see pkv_attention_sequences.
@@ -31,13 +30,13 @@ class BatchRows {
 
   uint64_t sequences() const { return sequences_; }
   uint64_t rows() const { return rows_; }  // of all sequences
-  // The number of rows that a tensor reaches over: all of it, or one entry of a padded batch.
+  // Returns the number of rows of a whole tensor, or of one entry of a padded batch.
   uint64_t reach(bool padded) const { return padded || first_rows_ != nullptr ? end_ : rows_; }
-  // Throws INVALID_ARGUMENT if two sequences have the same rows in a tensor that is not padded, or
-  // do not come in order.
+  // Throws INVALID_ARGUMENT if sequences share rows of a tensor that is not padded, or are not in
+  // order.
   void check_apart(const char* name) const;
-  // The first row of a sequence in a tensor, or in its entry of a padded batch. `before` is the
-  // number of rows of the sequences before it.
+  // Returns the first row of a sequence in a tensor, or in its entry of a padded batch. `before` is
+  // the number of rows of the sequences before it.
   uint64_t first(uint64_t sequence, uint64_t before, bool padded) const {
     return first_rows_ != nullptr ? first_rows_[sequence] : padded ? 0 : before;
   }
@@ -47,7 +46,8 @@ class BatchRows {
   uint64_t sequences_ = 0, rows_ = 0;
   uint64_t end_ = 0;       // the last row of any sequence, plus 1
   uint64_t last_end_ = 0;  // of the last sequence that has rows
-  // The first sequence that begins before the one before it ends, and that end; 0 for none.
+  // The first sequence that begins before the end of the previous one, and that end; 0 if there is
+  // none.
   uint64_t meeting_ = 0, met_end_ = 0;
 };
 
@@ -55,7 +55,7 @@ class BatchRows {
 struct Sequence {
   kernels::KvView kv;
   uint64_t length;                     // positions with K and V
-  uint32_t queries;                    // how many queries, or new tokens, it has
+  uint32_t queries;                    // the number of its queries, or new tokens
   uint64_t first_query;                // the index of its first one among those of all sequences
   uint64_t index;                      // among all sequences of the caller
   const int64_t* positions = nullptr;  // of its queries; NULL: the last ones
@@ -71,14 +71,14 @@ struct BatchTensor {
   kernels::RowsView view;
   uint64_t batch_rows;  // 0: not padded
 
-  // The index of the first row of a sequence.
+  // Returns the index of the first row of a sequence.
   uint64_t first(const BatchRows& rows, const Sequence& sequence) const {
     return sequence.index * batch_rows +
            rows.first(sequence.index, sequence.first_query, batch_rows != 0);
   }
 };
 
-// As the functions above, for the rows of a batch, which may be padded.
+// Like the functions above, for the rows of a batch, which may be padded.
 BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
                        uint32_t dim, const char* name);
 BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
@@ -88,8 +88,8 @@ BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32
 kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first);
 
 // Runs a store or load kernel over all tasks, in parallel if there is enough to copy. `token_bytes`
-// is the size of K and V of one token. Without memory for cutting the tasks the caller's thread
-// runs them all.
+// is the size of K and V of one token. If there is no memory to cut the tasks, the caller's thread
+// runs all of them.
 void copy_rows(Workers& workers, void (*kernel)(const kernels::CopyTask&),
                std::span<const kernels::CopyTask> tasks, uint64_t token_bytes);
 

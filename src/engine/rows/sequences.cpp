@@ -1,4 +1,4 @@
-// Checks lengths, positions and block tables before any of them is followed.
+// Checks lengths, positions and block tables before any of them is used.
 #include "engine/rows/sequences.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace pkv::rows {
 
 namespace {
 
-// Checks that a block table reaches to position `end` and that the ids of the blocks with positions
-// [first, end) exist. Others may be anything, since they are not followed.
+// Checks that a block table reaches to position `end` and that the blocks with positions [first,
+// end) exist. Other ids are not used, and may have any value.
 void check_table(const pkv_kv_view& kv, const uint32_t* table, uint64_t stride, uint64_t first,
                  uint64_t end, uint64_t sequence) {
   const uint64_t needed = ceil_div(end, kv.block_size);

@@ -12,13 +12,13 @@ namespace pkv::rows {
 
 class Sequences {
  public:
-  // `view`: what check_view() made of `kv`. Refers to the lists of `given`. With `window` and
-  // `sinks`, block ids that are not seen are not checked. Throws INVALID_ARGUMENT, OUT_OF_RANGE,
-  // OVERFLOW, bad_alloc.
+  // `view` is the result of check_view() for `kv`. The object refers to the lists of `given`. With
+  // `window` and `sinks`, it does not check the ids of blocks that are not seen. Throws
+  // INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc.
   Sequences(const pkv_kv_view& kv, const kernels::KvView& view,
             const pkv_attention_sequences& given, uint32_t window, uint32_t sinks);
 
-  // Those that have queries.
+  // The sequences that have queries.
   std::span<const Sequence> list() const { return list_; }
   const BatchRows& rows() const { return rows_; }
 

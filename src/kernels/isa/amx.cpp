@@ -33,8 +33,8 @@ static_assert(sizeof(TileConfig) == 64);
 // The instructions are written as assembly, because GCC 12's intrinsics do not accept a template
 // parameter as a register number.
 struct Amx {
-  // A thread that had a configuration gets it back; for all others the unit is left in its initial
-  // state. Callees may change tile registers, so their contents need not be kept.
+  // If the thread had a configuration, it is restored at the end; otherwise the unit returns to its
+  // initial state. Callees may change tile registers, so their contents are not saved.
   class Session {
    public:
     Session() { __asm__ volatile("sttilecfg %0" : "=m"(before_)); }
@@ -83,8 +83,8 @@ struct Amx {
   static void load(const TileConfig& config) { __asm__ volatile("ldtilecfg %0" ::"m"(config)); }
 };
 
-// The bf16 dot product of AVX-512 is left out: CPUs with AMX do half as many products with it as
-// fp32 multiply-adds.
+// The bf16 dot product of AVX-512 is not used, because CPUs with AMX do half as many products with
+// it as with fp32 multiply-adds.
 using Isa = WithVnni<Avx512Base<AmxArch>>;
 
 }  // namespace

@@ -16,9 +16,9 @@ struct Avx512DotBf16 : Base {
   static constexpr bool reads_in_order = true;
 };
 
-// A matrix product like multiply_tile(), but of pairs of bf16: a has one word, a pair, for each row
-// and pair of the depth, and vector n of pair k of b is at b[n] + k * 64. Without `add` the result
-// is multiplied by `factor`.
+// A matrix product like multiply_tile(), but of pairs of bf16. For each row, a has a word for each
+// pair of numbers along the depth; vector n of pair k of b is at b[n] + k * 64. Without `add` the
+// result is multiplied by `factor`.
 template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, bool add>
 void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
                     size_t c_stride) {
@@ -50,7 +50,7 @@ void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float facto
   }
 }
 
-// The same for a number of vectors, 1 or 2, that is not a constant.
+// The same if the number of vectors, 1 or 2, is not a constant.
 template <class DotProduct, unsigned rows, uint32_t a_stride, bool add>
 void multiply_pair_rows(unsigned vectors, const uint32_t* a, TilePointers b, size_t pairs,
                         float factor, float* c, size_t c_stride) {
@@ -103,7 +103,7 @@ template <class Base, class DotProduct>
 struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
     : SplitQueryKeyTile<Avx512DotBf16<Base, DotProduct>,
                         Avx512PairScores<Avx512DotBf16<Base, DotProduct>>> {
-  // Matrix products use a tile of K as it lies: a word for each column.
+  // Matrix products use a tile of K in its layout: a word for each column.
   static constexpr size_t column_bytes = 4;
   static void copy_tile(const unsigned char* tile, uint32_t dim, unsigned char* to) {
     __builtin_memcpy(to, tile, size_t{tile_tokens} * dim * 2);

@@ -1,7 +1,7 @@
 // Numbers as sums of bf16 numbers, which a matrix unit multiplies. The upper half of an fp32 number
-// holds its first 8 significant bits, so cutting them off three times leaves nothing. Thus fp32 is
-// exactly the sum of three parts, f16 of two, products of int4 and their scales of two, and bf16,
-// fp8 and int8 of one.
+// has its first 8 significant bits, so nothing is left after they are cut off three times. So fp32
+// is exactly the sum of three parts, f16 of two, products of int4 and their scales of two, and
+// bf16, fp8 and int8 of one.
 //
 // A product of sums is the sum of the products of parts (Henry, Tang and Heinecke 2019). Parts are
 // counted from 0, and a product is left out if the numbers of its parts add up to more than 2: part
@@ -17,7 +17,7 @@ namespace pkv::kernels {
 
 inline constexpr unsigned max_parts = 3;
 
-// How many parts an element of K or V has. An int8 element is taken without its scale.
+// Returns the number of parts of an element of K or V. An int8 element is taken without its scale.
 static inline constexpr unsigned parts_of(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 3 : dtype == PKV_F16 || dtype == PKV_INT4 ? 2 : 1;
 }
@@ -26,7 +26,7 @@ static inline __m512i upper_halves(__m512i bits) {
   return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
 }
 
-// Rounds to the nearest bf16 number, in the upper halves. NaN stays NaN.
+// Rounds to the nearest bf16 numbers, in the upper halves. NaN stays NaN.
 static inline __m512i nearest_bf16(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -35,7 +35,7 @@ static inline __m512i nearest_bf16(__m512 value) {
   return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
 }
 
-// The bf16 or f16 number that, times the scale, may be x.
+// Returns the bf16 or f16 number that, times the scale, may be x.
 static inline __m512 unscaled_bf16(__m512 x, float scale) {
   return _mm512_castsi512_ps(upper_halves(nearest_bf16(_mm512_div_ps(x, _mm512_set1_ps(scale)))));
 }
@@ -44,13 +44,13 @@ static inline __m512 unscaled_f16(__m512 x, float scale) {
       _mm512_cvtps_ph(_mm512_div_ps(x, _mm512_set1_ps(scale)), _MM_FROUND_TO_NEAREST_INT));
 }
 
-// How many parts a weight has if its product with V becomes a result of this dtype. The last part
-// is rounded, to 2^-9, 2^-16 or 2^-24 of the weight.
+// Returns the number of parts of a weight if its product with V becomes a result of this dtype. The
+// last part is rounded, to 2^-9, 2^-16 or 2^-24 of the weight.
 static inline constexpr unsigned parts_of_weights(pkv_dtype results) {
   return results == PKV_BF16 ? 1 : results == PKV_F16 ? 2 : max_parts;
 }
 
-// The next part of x, in the upper half of each lane. The rest stays in x.
+// Returns the next part of x, in the upper half of each lane. The rest stays in x.
 static inline __m512i cut_part(__m512& x) {
   const __m512i part = upper_halves(_mm512_castps_si512(x));
   x = _mm512_sub_ps(x, _mm512_castsi512_ps(part));
@@ -83,13 +83,13 @@ static inline __mmask16 finite_lanes(__m512 x) {
 
 // A row of queries in parts.
 struct QueryParts {
-  float factor;    // its scores are multiplied by
-  uint32_t count;  // how many parts are not 0; 0: the row has a NaN or an infinity
+  float factor;    // scores are multiplied by it
+  uint32_t count;  // parts that are not 0; 0 if the row has a NaN or an infinity
   uint32_t unused[6];
 };
 
-// Writes a row of queries as max_parts parts, with zeros from `dim` to `padded_dim`. A row that was
-// bf16 or f16 before it was multiplied by the scale is written without the scale.
+// Writes a row of queries as max_parts parts, with zeros from `dim` to `padded_dim`. If the row was
+// bf16 or f16 before it was multiplied by the scale, it is written without the scale.
 static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
                                          float scale, unsigned char* to, size_t stride) {
   const __m512 scales = _mm512_set1_ps(scale);

@@ -1,10 +1,9 @@
 // Attention of some rows over bf16 K and V by a matrix unit, such as a decode step with several
-// query heads per KV head. AttendDirect walks over the tiles as always; the unit multiplies up to 8
-// rows with a tile, as the tile lies in memory. Weights are rounded to bf16, so results must become
-// bf16.
+// query heads per KV head. AttendDirect iterates over the tiles as usual; the unit multiplies up to
+// 8 rows with a tile in its layout. Weights are rounded to bf16, so results must become bf16.
 //
-// Registers always have 8 rows. Those behind the last row hold anything, and their results are not
-// used: a row's result does not depend on them.
+// Registers always have 8 rows. Rows after the last one have arbitrary values, and their results
+// are not used: a row's result does not depend on them.
 #pragma once
 
 #include "kernels/attend_direct.hpp"
@@ -67,7 +66,7 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
     return parts;
   }
 
-  // Leaves the sums of tile i in register i.
+  // Computes the sums of tile i in register i.
   template <unsigned rows, unsigned tiles>
   static void multiply(const unsigned char* queries, uint32_t dim, TilePointers at,
                        TilePointers next) {
@@ -136,7 +135,7 @@ struct ValueTile<WithUnit<Base, Unit>, PKV_BF16> : FloatValueTile<WithUnit<Base,
  private:
   using Weights = const unsigned char (*)[8][tile_tokens * 2];
 
-  // Adds up 16 * `vectors` dims from d on, the first ones in register 0, the next ones in 1.
+  // Adds up 16 * `vectors` dims from d on: the first 16 dims in register 0, the next in register 1.
   template <unsigned rows, unsigned tiles, unsigned vectors>
   static void add_dims(TilePointers at, TilePointers next, Weights weights, uint32_t dim,
                        uint32_t d, float* out) {
@@ -176,8 +175,9 @@ struct ValueTile<WithUnit<Base, Unit>, PKV_BF16> : FloatValueTile<WithUnit<Base,
   }
 };
 
-// True if the unit multiplies few rows of a task. With fewer heads per KV head it is not worth its
-// configuration. The number of queries does not matter, so that a row's bits do not depend on it.
+// Returns whether the unit multiplies the few rows of a task. With fewer heads per KV head its
+// configuration costs more than it saves. The number of queries does not matter, so that a row's
+// bits do not depend on it.
 static inline bool multiplies_few_rows(const AttendTask& task) {
   constexpr uint32_t min_heads_per_kv_head = 4;
   const SideView &k = task.kv.k, &v = task.kv.v;
@@ -192,7 +192,8 @@ class AttendFewRows : AttendDirect<WithUnit<Isa, Unit>> {
 
   void run() {
     const typename Unit::Session session;
-    // Registers 0 to 3 are sums. 4 and 6 have factors of depth 32, 5 and 7 of depth 16.
+    // Registers 0 to 3 have sums, 4 and 6 have factors of depth 32, 5 and 7 have factors of depth
+    // 16.
     Unit::configure({{8, 8, 8, 8, 8, 8, 16, 8}, {64, 64, 64, 64, 64, 32, 64, 64}});
     AttendDirect<WithUnit<Isa, Unit>>::run();
   }

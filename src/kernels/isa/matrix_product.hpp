@@ -18,7 +18,7 @@
 
 namespace pkv::kernels {
 
-// The sizes of the registers. One without rows is unused.
+// The sizes of the registers. A register without rows is not used.
 struct RegisterShapes {
   uint8_t rows[8], row_bytes[8];
 };
@@ -39,7 +39,7 @@ struct RightParts {
   size_t part;
 };
 
-// Which parts are multiplied with which.
+// The pairs of parts that are multiplied.
 template <class Unit>
 struct PartPairs {
   struct Pair {
@@ -103,7 +103,7 @@ template <class Unit, bool bottom, unsigned columns, bool add>
   if constexpr (bottom && columns == 2) Unit::template store<3>(c_bottom + tile_tokens, c_bytes);
 }
 
-// The same if the numbers of rows and of blocks of columns are not constants.
+// The same if the number of rows and the number of blocks of columns are not constants.
 template <class Unit, bool add>
 void multiply_blocks(const PartPairs<Unit>& pairs, LeftParts<Unit> left, RightParts<Unit> right,
                      uint32_t rows, uint32_t columns, uint32_t depth, float* c, size_t c_stride) {

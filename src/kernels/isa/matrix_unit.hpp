@@ -98,7 +98,7 @@ class AttendMatrixUnit {
     }
   }
 
-  // K and V are split into parts from the first tile on, which stands at an even place: a tile
+  // K and V are split into parts from the first tile on. Its number is even, because a tile
   // register has the weights of two tiles.
   uint32_t first_tile() const { return seen_.first_tile() / 2 * 2; }
   uint32_t first_token() const { return first_tile() * tile_tokens; }
@@ -114,7 +114,7 @@ class AttendMatrixUnit {
     }
   }
 
-  // Columns of K in fp32, [dim][16 tokens]. int8 is written without its scales, which go to
+  // Writes columns of K in fp32, [dim][16 tokens]. int8 is written without its scales, which go to
   // k_scales_.
   void load_keys(TokenMask present, float* scales) {
     if (present == 0) {
@@ -129,14 +129,14 @@ class AttendMatrixUnit {
                       integers(_mm512_loadu_si512(tile + d / 4 * 64), d % 4));
   }
 
-  // Byte number i of each word, in two's complement.
+  // Returns byte number i of each word, in two's complement.
   static __m512 integers(__m512i words, unsigned i) {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(
         _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * static_cast<int>(i))), 24));
   }
 
-  // Splits the K of a tile into parts. bf16 is multiplied as it lies, unless some of it must become
-  // 0. Numbers that are not finite give a NaN, which finish_scores() finds.
+  // Splits the K of a tile into parts. bf16 is multiplied in its layout, unless some of it must
+  // become 0. Numbers that are not finite result in a NaN, which finish_scores() finds.
   void unpack_keys(uint32_t tile, TokenMask present) {
     unsigned char* const to = k_ + size_t{tile} * tile_tokens * padded_dim_ * 2;
     key_blocks_[tile] = to;
@@ -144,7 +144,7 @@ class AttendMatrixUnit {
       load_keys(present, k_scales_ + tile * tile_tokens);
       cut_keys(static_cast<__mmask16>(present), to);
     } else if (present == all_tokens && key_dim_ == padded_dim_) {
-      // Rows of the plain layout are packed into memory that the next tile takes.
+      // Rows of the plain layout are packed into memory that the next tile uses again.
       const unsigned char* const keys = tiles_.keys(0, head_);
       if (task_.kv.layout == PKV_LAYOUT_PACKED)
         key_blocks_[tile] = keys;
@@ -176,7 +176,7 @@ class AttendMatrixUnit {
     }
   }
 
-  // V in fp32, [16 dims][16 tokens][16]. int8 is written without its scales.
+  // Writes V in fp32, [16 dims][16 tokens][16]. int8 is written without its scales.
   void load_values(TokenMask present, float* scales) {
     _mm512_store_ps(scales, _mm512_set1_ps(1.0f));
     if (task_.kv.v.dtype != PKV_INT8 || latent_)
@@ -203,8 +203,8 @@ class AttendMatrixUnit {
     return bad;
   }
 
-  // Replaces numbers that are not finite by 0 and adds their tokens to `bad`; t is the lower
-  // half's.
+  // Replaces numbers that are not finite by 0 and adds their tokens to `bad`. t is the token of the
+  // lower half.
   static __m512i without_infinite(__m512i pair, uint32_t t, TokenMask& bad) {
     const __m512i exponents = _mm512_set1_epi16(0x7F80);
     const __mmask32 infinite =
@@ -296,8 +296,8 @@ class AttendMatrixUnit {
     });
   }
 
-  // Turns the scores of row `first_row` + `r`, which is row r of the block, into weights in parts.
-  // The weights of tokens up to `end` that the row does not see become 0.
+  // Computes weights in parts from the scores of row `first_row` + `r`, which is row r of the
+  // block. The weights of tokens up to `end` that the row does not see become 0.
   void weigh(uint32_t first_row, uint32_t r, uint32_t end) {
     const uint32_t row = first_row + r, begin = seen_.first_tile() * tile_tokens,
                    row_end = seen_.end_of(row) > begin ? seen_.end_of(row) : begin;
@@ -319,8 +319,8 @@ class AttendMatrixUnit {
       put_weights<false>(scores, factor, begin, row_end, state, to);
   }
 
-  // True if the factor of a row's scores is applied within the exponentials. Neither this nor the
-  // row's bits depend on the rows beside it.
+  // Returns whether the factor of a row's scores is applied within the exponentials. Neither this
+  // nor the row's bits depend on the rows beside it.
   bool weights_take_factor(uint32_t row) const {
     return query_parts_[row].factor > 0 && task_.kv.k.dtype != PKV_INT8 &&
            !transforms(task_.transform);
@@ -345,8 +345,8 @@ class AttendMatrixUnit {
                            _mm256_setzero_si256());
   }
 
-  // Writes the weights of scores, which are still to be multiplied by a factor, in parts; one part
-  // needs less exact weights. If V has numbers that the unit does not take, the weights also
+  // Writes the weights of scores, which are still to be multiplied by a factor, in parts. One part
+  // needs less exact weights. If V has numbers that the unit cannot multiply, the weights also
   // replace the scores.
   template <bool one_part>
   [[gnu::noinline]] void put_weights(float* scores, float factor, uint32_t begin, uint32_t end,
@@ -370,9 +370,9 @@ class AttendMatrixUnit {
     _mm512_store_ps(state.sums, sums);
   }
 
-  // Recomputes what the unit could not, scales the products of a row unless the weights apply the
-  // factor, applies softcap and ALiBi, and hides tokens that the row does not see. Returns the
-  // maximum per lane.
+  // Recomputes the scores that the unit could not compute, scales the products of a row unless the
+  // weights apply the factor, applies softcap and ALiBi, and hides tokens that the row does not
+  // see. Returns the maximum per lane.
   [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores) {
     const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
     const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
@@ -406,7 +406,7 @@ class AttendMatrixUnit {
                           seen_.position_of(tile), scores);
   }
 
-  // Scores of a row and a tile without the unit: an infinity has no parts.
+  // Computes the scores of a row and a tile without the unit, because an infinity has no parts.
   [[gnu::noinline]] __m512 multiplied_floats(uint32_t row, uint32_t tile) {
     const TokenMask present = seen_.present(tile);
     if (present == 0) return _mm512_setzero_ps();
@@ -438,8 +438,8 @@ class AttendMatrixUnit {
       if (bad_values_[tile] != 0) add_bad_values(row, n, tile);
   }
 
-  // Adds the numbers in V of a tile that are not finite. 0 times such a number is NaN, and it may
-  // reach only the rows that see it.
+  // Adds the numbers in V of a tile that are not finite. 0 times such a number is NaN, which must
+  // not reach rows that do not see it.
   [[gnu::noinline]] void add_bad_values(uint32_t row, uint32_t n, uint32_t tile) {
     tiles_.put(0, seen_.position_of(tile), seen_.present(tile));
     tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);

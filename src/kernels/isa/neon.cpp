@@ -1,4 +1,4 @@
-// NEON as every AArch64 CPU has it.
+// NEON as in every AArch64 CPU.
 #include "kernels/isa/neon.hpp"
 
 #include "kernels/instruction_sets.h"

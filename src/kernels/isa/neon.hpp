@@ -1,4 +1,4 @@
-// What the NEON files share.
+// Shared by the NEON files.
 #pragma once
 
 #include "kernels/vectors.hpp"

@@ -1,6 +1,6 @@
 // Attention with the bf16 instructions of NEON. A few rows use the dot product of pairs (bfdot)
-// with K as it lies. Many rows use products of 2 x 4 by 4 x 2 numbers (bfmmla); for these, 4 dims
-// of K or 4 tokens of V are first put together.
+// with K in its layout. Many rows use products of 2 x 4 by 4 x 2 numbers (bfmmla); for these, 4
+// dims of K or 4 tokens of V are first moved together.
 #pragma once
 
 #include "kernels/isa/neon.hpp"
@@ -9,7 +9,7 @@
 
 namespace pkv::kernels {
 
-// The columns of 4 words from two rows of pairs become columns of 4 numbers.
+// Combines columns of 4 words from two rows of pairs to columns of 4 numbers.
 static inline void put_fours(unsigned char* to, uint32x4_t first, uint32x4_t second) {
   vst1q_u8(to, vreinterpretq_u8_u32(vzip1q_u32(first, second)));
   vst1q_u8(to + 16, vreinterpretq_u8_u32(vzip2q_u32(first, second)));
@@ -27,13 +27,13 @@ static inline float32x4_t upper_halves(float32x4_t a, float32x4_t b) {
   return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
 
-// A matrix product like multiply_tile(), but of 8 columns of bf16: a has one word, a pair, for each
-// row and pair of the depth, and b[n] points to 4 columns of 4 numbers each, which are 128 bytes
-// apart. Without `add` the result is multiplied by `factor`.
+// A matrix product like multiply_tile(), but of 8 columns of bf16. For each row, a has a word for
+// each pair of numbers along the depth; b[n] points to 4 columns of 4 numbers each, which are 128
+// bytes apart. Without `add` the result is multiplied by `factor`.
 template <class Isa, unsigned rows, uint32_t a_stride, bool add>
 void multiply_pair_rows(unsigned, const uint32_t* a, TilePointers b, size_t pairs, float factor,
                         float* c, size_t c_stride) {
-  // sum[r][j] has rows 2 r and 2 r + 1 of columns 2 j and 2 j + 1. A single row stands for both.
+  // sum[r][j] has rows 2 r and 2 r + 1 of columns 2 j and 2 j + 1. A single row is used as both.
   constexpr unsigned both = (rows + 1) / 2;
   const auto second = [](unsigned r) { return rows == 1 ? 0 : 2 * r + 1; };
   float32x4_t sum[both][4];
@@ -89,7 +89,7 @@ struct NeonPairScores {
   }
 
  private:
-  // The scores of 4 * vectors tokens, from vector `first` of the tile on.
+  // Computes the scores of 4 * vectors tokens, from vector `first` of the tile on.
   template <unsigned rows, bool with_low, unsigned vectors>
   static void scores_of_vectors(const void* q, uint32_t dim, const unsigned char* tile,
                                 const unsigned char* next, unsigned first, ScoreRow* scores) {

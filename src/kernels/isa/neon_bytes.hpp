@@ -1,6 +1,6 @@
-// int8 and int4 of NEON with products of bytes. A 16-bit number x is multiplied as two signed
-// bytes, x * n = 256 * (high * n) + low * n, so nothing is rounded. Elements are taken 8 at a time:
-// dims of K for 4 tokens, or tokens of V for 4 dims. int8 is multiplied as it lies. A shift and a
+// int8 and int4 with NEON's products of bytes. A 16-bit number x is multiplied as two signed bytes,
+// x * n = 256 * (high * n) + low * n, so nothing is rounded. Elements are taken 8 at a time: dims
+// of K for 4 tokens, or tokens of V for 4 dims. int8 is multiplied in its layout. A shift and a
 // mask turn the nibbles of int4 into bytes 16 n.
 //
 // The instructions are those of Isa::Bytes:
@@ -17,10 +17,10 @@
 
 namespace pkv::kernels {
 
-// The products of int8 and int4 elements are this many times too large.
+// The factor by which products of int8 and int4 elements are too large.
 static inline constexpr float times_number(pkv_dtype dtype) { return dtype == PKV_INT4 ? 16 : 1; }
 
-// The 32-bit words of a lane that hold 8 of its elements.
+// The number of 32-bit words of a lane that have 8 of its elements.
 static inline constexpr unsigned words_of_eight(pkv_dtype dtype) {
   return element_bits(dtype) * 8 / 32;
 }
@@ -41,8 +41,8 @@ template <class Isa, pkv_dtype dtype>
   Isa::Bytes::arrange(a, b);
 }
 
-// The high bytes of 8 numbers, then their low bytes. order: the number that each byte comes from,
-// then the same plus 8.
+// Returns the high bytes of 8 numbers, then their low bytes. order has the number that each byte
+// comes from, then the same plus 8.
 template <class Isa>
 int8x16_t signed_bytes_of(int16x8_t x, uint8x16_t order) {
   const int8x8_t high = vshrn_n_s16(vaddq_s16(x, vdupq_n_s16(128)), 8);
@@ -80,7 +80,7 @@ struct NeonByteKeyTile : IntegerKeyTile<Isa, dtype> {
  private:
   static constexpr unsigned step_bytes = words_of_eight(dtype) * 64;
 
-  // The scores of 4 * vectors tokens, from vector `first` of the tile on.
+  // Computes the scores of 4 * vectors tokens, from vector `first` of the tile on.
   template <unsigned rows, unsigned vectors>
   static void scores_of_vectors(const void* q, uint32_t dim, const unsigned char* tile,
                                 const unsigned char* next, unsigned first, ScoreRow* scores) {

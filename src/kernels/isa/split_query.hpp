@@ -1,9 +1,9 @@
 // Scores of bf16 K by an instruction that multiplies bf16 numbers, so that K needs no conversion.
 //
 // A query row is prepared once per task. If it is bf16 times the scale, it is multiplied as bf16,
-// and its scores are multiplied by the scale. Otherwise it is split into two bf16 numbers per dim,
-// with q = high + low within 2^-16. The instruction treats denormals as 0, and infinity times a
-// denormal would become NaN, so a row that is not finite is multiplied as fp32.
+// and its scores are multiplied by the scale. Otherwise each dim is split into two bf16 numbers,
+// with q = high + low within 2^-16. The instruction treats denormals as 0, so infinity times a
+// denormal would become NaN; therefore a row that is not finite is multiplied as fp32.
 #pragma once
 
 #include "kernels/keys.hpp"
@@ -12,11 +12,10 @@ namespace pkv::kernels {
 
 // A prepared query row.
 struct SplitQuery {
-  float factor;  // its scores are multiplied by
+  float factor;  // scores are multiplied by it
   enum : uint32_t { split, whole, floats } kind;
-  // Behind the struct lie dim / 2 words of pairs of the high numbers, then as many of the low
-  // numbers. For a whole row the high numbers are all of it; for `floats` the row lies there in
-  // fp32.
+  // After the struct there are dim / 2 words of pairs of the high numbers, then as many of the low
+  // numbers. A whole row only has high numbers; with `floats` there is the row in fp32 instead.
   uint32_t* words() { return reinterpret_cast<uint32_t*>(this + 1); }
   const uint32_t* words() const { return reinterpret_cast<const uint32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim) { return sizeof(SplitQuery) + size_t{dim} * 4; }
@@ -112,25 +111,25 @@ struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
     }
   }
 
-  // The bf16 number that, times the scale, may be x.
+  // Returns the bf16 number that, times the scale, may be x.
   static F unscaled(F x, float scale) {
     return upper_bf16<Isa>(nearest_bf16_bits<Isa>(x / F(scale)));
   }
 
-  // The smallest normal number, with the sign of x.
+  // Returns the smallest normal number, with the sign of x.
   static F min_normal_like(F x) {
     return as_floats<Isa>((same_bits<U>(x) & U(0x80000000u)) | U(0x00800000u));
   }
 
-  // The upper half of q. For a denormal it is the smallest normal number instead, because the
-  // instruction would treat the denormal as 0.
+  // Returns the upper half of q. For a denormal it is the smallest normal number instead, because
+  // the instruction would treat the denormal as 0.
   static F high_part(F q) {
     const auto denormal = xsimd::abs(q) < F(min_normal) && q != F(0.0f);
     return upper_bf16<Isa>(same_bits<U>(xsimd::select(denormal, min_normal_like(q), q)));
   }
 
-  // q - high, but never 0 unless q is 0: with an infinite K, 0 would give NaN where q gives
-  // infinity. Instead of 0 it is the smallest normal number, which changes no finite score.
+  // Returns q - high, but the smallest normal number instead of 0, unless q is 0: with an infinite
+  // K, 0 would give NaN, but q gives infinity. The smallest normal number changes no finite score.
   static F low_part(F q, F high) {
     const F rest = q - high;
     const F low = xsimd::select(xsimd::abs(rest) < F(min_normal), min_normal_like(q), rest);

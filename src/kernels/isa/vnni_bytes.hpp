@@ -15,15 +15,15 @@ namespace pkv::kernels {
 // A query row as the low and high bytes of its integers, both signed.
 struct ByteQuery {
   float scale;  // an element is scale times its integer; NaN if the row is not finite
-  // Behind the struct lies, for each group of dims that share a scale of K, -offset times the sum
-  // of the group's integers; then the bytes, in the order in which K is multiplied.
+  // After the struct there is, for each group of dims that share a scale of K, -offset times the
+  // sum of the group's integers; then the bytes, in the order in which K is multiplied.
   int32_t* words() { return reinterpret_cast<int32_t*>(this + 1); }
   const int32_t* words() const { return reinterpret_cast<const int32_t*>(this + 1); }
   static constexpr size_t bytes(uint32_t dim, uint32_t groups) { return 4 + groups * 4 + dim * 2; }
 };
 
-// order: where each byte of 8 dims comes from if low and high bytes alternate. The integers of a
-// row that is not finite may be anything, so their sums are unsigned and wrap around.
+// order has the place of each byte of 8 dims in alternating low and high bytes. The integers of a
+// row that is not finite may have any value, so their sums are unsigned and wrap around.
 template <class Isa>
 void byte_query(const float* row, uint32_t dim, uint32_t group_dims, uint32_t offset, __m128i order,
                 ByteQuery* to) {
@@ -52,8 +52,8 @@ inline constexpr float byte_weight_range = 65000.0f;
 // The low and high bytes of a row's weights of 16 tokens, in the order in which V is multiplied.
 using ByteWords = int32_t[tile_tokens / 2];
 
-// Rounds weights times scales to 16-bit integers and stores their bytes. order: where each byte of
-// 8 tokens comes from if low and high bytes alternate.
+// Rounds weights times scales to 16-bit integers and stores their bytes. order has the place of
+// each byte of 8 tokens in alternating low and high bytes.
 template <class Isa, unsigned rows, unsigned tiles, unsigned max_scales>
 void byte_weights(const ScoreRow* weights, const TileScales<Isa, max_scales>& scales,
                   unsigned groups, __m128i order, ByteWords (*to)[max_scales], WeightUnit* units) {

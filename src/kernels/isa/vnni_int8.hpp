@@ -1,4 +1,5 @@
-// int8 with AVX-512 VNNI: V is multiplied as it lies, K with its sign bits flipped, which adds 128.
+// int8 with AVX-512 VNNI: V is multiplied in its layout, K with its sign bits flipped, which adds
+// 128.
 #pragma once
 
 #include "kernels/isa/vnni_bytes.hpp"
