@@ -1,4 +1,4 @@
-// Decode attention: how fast K and V are read, alone and with a prefix that sessions share.
+// Measures how fast decode attention reads K and V, alone and with a prefix that sessions share.
 #include <algorithm>
 
 #include "fixture.h"

@@ -1,4 +1,4 @@
-// The prefix index when it is large, and when many threads look things up in it.
+// Measures the prefix index when it is large, and when many threads use it.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -141,8 +141,8 @@ void look_up(benchmark::State& state, bool matches) {
   state.counters["ratio"] = one / own;
 }
 
-// Matches of 1,600 tokens, and decode steps that fill a block, in an index of N blocks under
-// N / 100 salts, against one of 1,000 blocks.
+// Measures matches of 1,600 tokens, and decode steps that fill a block, in an index of N blocks
+// under N / 100 salts, against an index of 1,000 blocks.
 void scale(benchmark::State& state) {
   constexpr uint32_t tokens = 1600, looks = 2000;
   const auto texts = static_cast<uint64_t>(state.range(0)) * block_size / tokens;

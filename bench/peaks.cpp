@@ -20,8 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Compilers take the value for used and changed. Google Benchmark has the same, but print-peaks is
-// built without it.
+// Makes the compiler assume that the value is used and changed. Google Benchmark has the same
+// function, but print-peaks is built without it.
 template <class Value>
 void keep(Value& value) {
   __asm__ volatile("" : "+m"(value) : : "memory");
@@ -43,7 +43,7 @@ typedef float Half __attribute__((vector_size(32)));
 #endif
 typedef float Quad __attribute__((vector_size(16)));
 
-// Chains enough to hide the latency of a multiply-add.
+// Twelve chains are enough to hide the latency of a multiply-add.
 template <class Vector>
 [[gnu::always_inline]] inline void multiply_add(size_t rounds) {
   Vector sum[12];
@@ -66,7 +66,7 @@ struct Units {
 [[gnu::target("avx512f,avx2,fma")]] void run_wide(size_t rounds) { multiply_add<Wide>(rounds); }
 [[gnu::target("avx2,fma")]] void run_half(size_t rounds) { multiply_add<Half>(rounds); }
 
-// Twelve sums, in registers that the compiler does not choose: it would store them in every round.
+// Twelve sums, in fixed registers, because a compiler would store them in every round.
 #define PKV_SUM(instruction, sum) instruction " %%zmm15, %%zmm15, %%zmm" #sum "\n"
 #define PKV_RUN_INSTRUCTION(name, instruction)                                                   \
   void name(size_t rounds) {                                                                     \
@@ -104,7 +104,7 @@ void run_tiles(size_t rounds) {
   __asm__ volatile("tilerelease");
 }
 
-// As in src/kernels/select.cpp: the system must let the process use tile registers.
+// Asks the system to let the process use tile registers, like src/kernels/select.cpp.
 bool has_matrix_unit() {
   constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA

@@ -1,5 +1,5 @@
-// Benchmarks through the C interface. Each reports the counter `ratio`: what was measured over its
-// limit or peer, both taken in this run. README.md says what each name means.
+// Benchmarks through the C interface. Each reports the counter `ratio`: the measured speed over
+// that of its limit or peer, in the same run. README.md says what each name means.
 #include <cstring>
 
 #include "fixture.h"

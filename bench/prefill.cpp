@@ -1,4 +1,4 @@
-// Prefill attention: how many of the CPU's multiply-adds it uses, and how it scales with
+// Measures how many of the CPU's multiply-adds prefill attention uses, and how it scales with
 // threads.
 #include "fixture.h"
 #include "peaks.h"
@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint32_t context = 4096, chunk = 512;  // new tokens are the last ones of the context
 
-// Products of queries and keys that are not masked, and as many of weights and values.
+// Returns the operations of the products of queries and keys that are not masked, and of the
+// weights and values.
 double flops(const Geometry& geometry) {
   const double pairs =
       static_cast<double>(chunk) * (context - chunk) + static_cast<double>(chunk) * (chunk + 1) / 2;
@@ -40,7 +41,7 @@ void prefill(benchmark::State& state, const Geometry& geometry) {
   state.counters["ratio"] = rate / limit;
 }
 
-// Time of one thread over N times the time of N.
+// Measures the time of one thread, over N times the time of N threads.
 void scaling(benchmark::State& state, Geometry geometry) {
   geometry.threads = 1;
   Filled one(geometry);

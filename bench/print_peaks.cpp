@@ -7,7 +7,7 @@
 
 namespace {
 
-// The best of several: on a shared machine most moments are slower than the machine.
+// Returns the best of several measurements, because other load slows a shared machine down.
 template <class Measure>
 double best(const Measure& measure) {
   double found = 0;

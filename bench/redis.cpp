@@ -21,7 +21,7 @@ namespace {
 using pkv::bench::seconds_of;
 constexpr size_t batch_bytes = 32 << 20;
 
-// Two ends of a TCP connection of this process.
+// The two ends of a TCP connection of this process.
 class Loopback {
  public:
   Loopback() {

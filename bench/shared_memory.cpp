@@ -65,8 +65,8 @@ std::vector<uint64_t> block_bytes_of(const std::vector<pkv_layer_group>& groups)
   return bytes;
 }
 
-// full_share: the part of the memory that is the pool of the full group, of two pools; 0: the
-// groups share it.
+// full_share is the part of the memory that the pool of the full group has, of two pools; with 0
+// the groups share the memory.
 pkv_cache create(const Hybrid& model, double full_share) {
   std::vector<pkv_layer_group> groups = groups_of(model);
   auto config = made<pkv_cache_config>();
@@ -90,8 +90,8 @@ pkv_cache create(const Hybrid& model, double full_share) {
 }
 
 // Continuous batching without a model: a step adds a token to each running answer, and up to 2,048
-// to the next prompt of the trace. If blocks are short, the request that began last is stopped and
-// starts over when another has ended.
+// to the next prompt of the trace. If there are too few blocks, the request that began last is
+// stopped, and starts over when another one has ended.
 class Server {
  public:
   Server(pkv_cache cache, const Hybrid& model, const std::vector<trace::Lengths>& requests)
@@ -136,7 +136,7 @@ class Server {
     waiting_.pop_front();
   }
 
-  // Returns false if blocks are short.
+  // Returns false if there are too few blocks.
   bool step() {
     std::vector<pkv_session> sessions;
     std::vector<uint32_t> tokens;
@@ -173,7 +173,7 @@ class Server {
     }
   }
 
-  // Counts how much of a full memory sessions use.
+  // Adds the bytes that sessions use in a full memory.
   void sample() {
     samples_++;
     for (uint32_t g = 0; g < block_bytes_.size(); g++) {

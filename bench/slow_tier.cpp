@@ -15,14 +15,14 @@ namespace pkv::bench {
 
 namespace {
 
-// Where the cache's K and V begin.
+// Returns the address of the cache's K and V.
 void* begin_of(pkv_cache cache) {
   auto view = made<pkv_kv_view>();
   check(pkv_cache_get_kv_view(cache, 0, &view));
   return const_cast<void*>(view.k);
 }
 
-// The bytes that this process has had read from devices.
+// Returns the bytes that were read from devices for this process.
 double bytes_read() {
   std::FILE* const file = std::fopen("/proc/self/io", "r");
   if (file == nullptr) return 0;
@@ -34,7 +34,7 @@ double bytes_read() {
   return static_cast<double>(bytes);
 }
 
-// part: one of this many blocks is read.
+// One of `part` blocks is read.
 void slow_tier(benchmark::State& state, const Geometry& geometry, uint32_t part, bool dropped) {
   Filled filled(geometry);
   void* const memory = begin_of(filled.cache());

@@ -11,13 +11,13 @@ namespace {
 constexpr uint32_t chunk = 2048;  // tokens of a prompt at once
 constexpr uint64_t patient_ms = 60'000;
 
-// A number for a text that no store has yet, whatever ran before.
+// Returns a number for a text that no store has yet.
 uint32_t fresh_number() {
   static uint32_t number = 1000;
   return number++;
 }
 
-// The text of a session: no two numbers have a block in common.
+// Returns the text of a session. No two numbers have a block in common.
 std::vector<int32_t> text(uint32_t number, uint32_t tokens) {
   std::vector<int32_t> ids(tokens);
   for (uint32_t i = 0; i < tokens; i++) ids[i] = static_cast<int32_t>(number * 1000003u + i);
@@ -281,8 +281,8 @@ class Gated {
   const pkv_store inner_;
 };
 
-// Steps of 8 sessions of 4096 tokens while ended sessions are written, over the same steps while
-// nothing is.
+// Compares steps of 8 sessions of 4096 tokens while ended sessions are written with the same steps
+// while nothing is written.
 void decode(benchmark::State& state, const OpenStore& open) {
   constexpr uint32_t sessions = 8, tokens = 4096, ended = 16, ended_tokens = 1024, steps = 24;
   Gated store(open());

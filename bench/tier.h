@@ -1,5 +1,5 @@
-// What a store behind the memory gains and costs, for any store: pkv-bench has the directory and
-// files, pkv-bench-redis Redis.
+// Measures what a store behind the memory gains and costs. It works with any store: pkv-bench
+// measures directories and files, pkv-bench-redis measures Redis.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,11 @@
 
 namespace pkv::bench {
 
-// Opens the same store again and again: what was put stays there.
+// Opens the same store each time, with the items that were put before.
 using OpenStore = std::function<pkv_store()>;
 
-// Seconds to write and read as many bytes without the library, in pieces of one block.
+// Functions that return the seconds to write and read as many bytes without the library, in pieces
+// of one block.
 struct Plain {
   std::function<double(std::vector<char>& bytes, size_t piece)> write, read;
 };
@@ -29,9 +30,9 @@ class Folder {
   std::string path_;
 };
 
-// tier/first_token, tier/spill, tier/fetch, tier/decode of the store of this name.
+// Registers tier/first_token, tier/spill, tier/fetch and tier/decode for the store of this name.
 void register_tier(const std::string& name, const OpenStore& open, const Plain& plain);
-// tier/first_token of a saved session.
+// Registers tier/first_token for a saved session.
 void register_first_token_from_file();
 
 }  // namespace pkv::bench

@@ -1,4 +1,4 @@
-// Writes of K and V rows into blocks, over memcpy of as many bytes.
+// Measures writes of rows of K and V into blocks, against a memcpy of as many bytes.
 #include <algorithm>
 
 #include "fixture.h"
