@@ -1,9 +1,10 @@
-/* pagedkv: pkv_cache, the KV memory of a model: its layer groups, blocks and kernels.
+/* pagedkv: pkv_cache, the KV cache of a model: its layer groups, their blocks, and the threads and
+ * kernels that attend over them.
  *
- * Threads: create, plan and the getters may be called from any thread. Different threads may use
- * different sessions of a cache at once. pkv_cache_destroy closes everything that belongs to the
- * cache. It returns PKV_BUSY while another thread is inside a call on any of it; calls that begin
- * while it runs return PKV_BUSY, too.
+ * Threads: every function may be called from any thread, and different threads may use different
+ * sessions of a cache at once. pkv_cache_destroy returns PKV_BUSY while another thread is inside a
+ * call on the cache or on anything that belongs to it; calls that begin while it runs return
+ * PKV_BUSY, too.
  */
 #ifndef PAGEDKV_CACHE_H
 #define PAGEDKV_CACHE_H
@@ -19,7 +20,7 @@ extern "C" {
 typedef struct pkv_cache_t* pkv_cache;
 
 /**
- * Where keys and values are stored. All kinds give the same results; compare the first two to see
+ * Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there to measure
  * what paging is worth.
  */
 typedef enum pkv_storage PKV_ENUM {
@@ -27,31 +28,32 @@ typedef enum pkv_storage PKV_ENUM {
   PKV_STORAGE_PAGED = 0,
   /** One growing tensor per session and layer; a fork or a snapshot copies it. */
   PKV_STORAGE_CONTIGUOUS = 1,
-  /** Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED. */
+  /** Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. */
   PKV_STORAGE_NONE = 2
 } pkv_storage;
 
 /** The layout of the bytes of a paged cache. */
 typedef enum pkv_layout PKV_ENUM {
   /**
-   * Block-major, for this library's kernels (default). A block holds [layer][tile][kv head][K tile
-   * | V tile], or with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is 16
-   * tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types. Element (token t,
-   * dim d) of a tile is at
+   * Block-major, for this library's kernels (default). A tile is 16 tokens of one KV head. A block
+   * holds [layer][tile][kv head][K tile | V tile], or with memory_directory [layer][kv
+   * head][tile][K tile | V tile]. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other
+   * types. Element (token t, dim d) of a tile is at
    *
    *   K: ((d / p) * 16 + t) * p + d % p
    *   V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)
    *      (p = 1: t * value_dim + d)
    *
-   * in units of an element (INT4: nibble i is in byte i / 2, even i in the lower half). The scales
+   * counted in elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales
    * follow the elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a
    * multiple of 64 bytes.
    */
   PKV_LAYOUT_PACKED = 0,
   /**
    * Layer-major, for engines with their own kernels: per layer one K tensor [block][block_size][kv
-   * head][key_dim] and one V tensor [block][block_size][kv head][value_dim]. They can also be read
-   * by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements followed by its scales.
+   * head][key_dim] and one V tensor [block][block_size][kv head][value_dim]. Each can also be
+   * indexed by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements followed by its
+   * scales.
    */
   PKV_LAYOUT_PLAIN = 1
 } pkv_layout;
@@ -69,8 +71,9 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AVX512_VNNI = 5, /**< AVX512 with VNNI. */
   PKV_ISA_AVX512_BF16 = 6, /**< AVX512 with BF16 and VNNI. */
   /**
-   * AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for this
-   * permission, also with AUTO; it raises the minimum size of signal stacks (guide/threads.md).
+   * AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO the
+   * library asks for this permission, which raises the minimum size of signal stacks
+   * (guide/threads.md).
    */
   PKV_ISA_AMX = 7,
   PKV_ISA_NEON = 8,      /**< Every Arm64 CPU has it. */
@@ -79,23 +82,23 @@ typedef enum pkv_isa PKV_ENUM {
 } pkv_isa;
 
 /**
- * How rows of K and V are rotated before they are stored. A rotation spreads a few large dims over
- * all others, which makes types of few bits more exact (guide/quality.md). Queries are rotated like
- * K, and outputs are rotated back, so scores stay the same and callers see no rotation.
+ * How rows of K and V are rotated before they are stored (not RoPE). A rotation spreads a few large
+ * dims over all others, which makes low-bit types more accurate (guide/quality.md). Queries are
+ * rotated like K, and outputs are rotated back, so scores stay the same and callers see no
+ * rotation.
  *
  * The rotation is computed in fp32, in write, attend and read. Blocks, files and items of stores
- * hold rotated rows. Reading rows back undoes the rotation up to fp32 rounding, also for types that
+ * hold rotated rows. Rows that are read back have an fp32 rounding error, even with types that
  * otherwise return exactly what was written. A NaN or an infinity spreads to all dims that are
  * rotated together.
  */
 typedef enum pkv_rotation PKV_ENUM {
   PKV_ROTATION_NONE = 0, /**< Rows are stored as they are (default). */
   /**
-   * Each run of n dims, where n is the largest power of two that divides the head dim, is
-   * multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
-   * (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits of
-   * 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the runs of K,
-   * and value_dim must be a multiple of n.
+   * Let n be the largest power of two that divides the head dim. Each run of n dims is multiplied
+   * by 1 / sqrt(n), by a sign for each dim, and by the n x n Hadamard matrix (Sylvester's). The
+   * sign of dim d is minus if bit d of the fraction of pi is 1: the bits of 0x243F6A88 0x85A308D3
+   * ..., highest first. In latent groups, n is that of K, and value_dim must be a multiple of it.
    */
   PKV_ROTATION_HADAMARD = 1,
   /** Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both. */
@@ -110,16 +113,17 @@ typedef enum pkv_huge_pages PKV_ENUM {
 } pkv_huge_pages;
 
 /**
- * A group of layers with the same shape.
+ * A group of layers with the same shape and window.
  *
  * A plain model is one group. A hybrid model has several, for example one for its full and one for
- * its sliding-window layers.
+ * its sliding-window layers. A `layer` parameter is an index among all layers of the model, a
+ * `group` parameter an index among the groups of the config; both count from 0.
  */
 typedef struct pkv_layer_group {
   uint32_t struct_size; /**< sizeof(pkv_layer_group): the caller sets it. */
   uint32_t layers;      /**< The number of layers. */
   /**
-   * [layers]: indices of the layers in the model. NULL (default): the layers after the last one of
+   * [layers]: indices of these layers in the model. NULL (default): the next layers after those of
    * the previous group.
    */
   const uint32_t* layer_indices;
@@ -134,11 +138,11 @@ typedef struct pkv_layer_group {
    *
    * Blocks that leave the window are freed one step late, so that the session can still be trimmed
    * to its length before the last step. If the pool is short of blocks, pkv_batch_begin and
-   * pkv_session_reserve free them at once, so that a session needs only its window and its new
-   * tokens; neither an abort nor OUT_OF_BLOCKS restores them.
+   * pkv_session_reserve free them early: a session then needs only its window and its new tokens.
+   * Blocks freed early stay free, even if the call returns OUT_OF_BLOCKS or the batch is aborted.
    */
   uint32_t window;
-  /** With a window: this many first tokens stay visible and in memory (Xiao et al. 2023). */
+  /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */
   uint32_t sinks;
   /** 1: V is the first value_dim dims of K and is not stored again (the absorbed form of MLA). */
   uint32_t latent;
@@ -154,20 +158,19 @@ typedef struct pkv_layer_group {
    */
   const float* value_rotation;
   /**
-   * Each layer keeps a state of this many bytes instead of K and V (linear attention, state spaces,
-   * short convolutions); 0 (default): layers keep K and V. With states, heads, dims, dtypes,
-   * window, sinks and latent must be 0. A block holds one state of each layer. Not with storage
-   * CONTIGUOUS. See pkv_batch_get_states.
+   * Each layer keeps a state of this many bytes instead of K and V (linear attention, state-space
+   * models, short convolutions); 0 (default): layers keep K and V. With states, heads, dims,
+   * dtypes, window, sinks and latent must be 0. A block holds one state of each layer. Not with
+   * storage CONTIGUOUS. See pkv_batch_get_states.
    */
   uint64_t state_bytes;
   /**
-   * With states: a step that reaches past a multiple of this many tokens keeps the state at that
-   * multiple (a checkpoint), as long as the session has that token. A multiple of block_size; 0
-   * (default): no checkpoints.
+   * With states: the session keeps its state after every checkpoint_tokens tokens (a checkpoint)
+   * until these tokens are trimmed. A multiple of block_size; 0 (default): no checkpoints.
    */
   uint32_t checkpoint_tokens;
   /**
-   * With states: if a session has at most this many new tokens in a step, the state after each of
+   * With states: in a step with at most this many new tokens of a session, the state after each of
    * them is kept until the commit, so that pkv_batch_accept can end at any of them; up to 256.
    * Default 0.
    */
@@ -176,12 +179,13 @@ typedef struct pkv_layer_group {
 } pkv_layer_group;
 
 /**
- * Which unused cached blocks are evicted first. The end of a sequence goes before its beginning.
+ * Which cached blocks are evicted first, if no session uses them. The end of a sequence is evicted
+ * before its beginning.
  */
 typedef enum pkv_eviction PKV_ENUM {
   /**
-   * Blocks with the fewest expected hits for their size, learned from when similar blocks were used
-   * again.
+   * The blocks with the fewest expected hits per byte. The cache learns from when similar blocks
+   * were used again.
    */
   PKV_EVICTION_LEARNED = 0,
   PKV_EVICTION_LRU = 1, /**< The least recently used blocks. */
@@ -189,7 +193,10 @@ typedef enum pkv_eviction PKV_ENUM {
   PKV_EVICTION_LFU = 2
 } pkv_eviction;
 
-/** The prefix index of a cache: see prefix.h. A block position is one block in each layer group. */
+/**
+ * The prefix index of a cache: see prefix.h for its words. A block position is one block in each
+ * layer group, for the same tokens.
+ */
 typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< sizeof(pkv_prefix_config): the caller sets it. */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
@@ -206,10 +213,10 @@ typedef struct pkv_prefix_config {
   /** How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
   uint32_t events;
   /**
-   * The position at which computing a token takes twice as long as at position 0, because it
-   * attends to all tokens before it: about w / (2 l h) for a model with w weights used per token
-   * and l layers, where h is query heads times head dim. LEARNED then weighs a block by the time
-   * that a hit on it saves. 0 (default): all blocks weigh the same.
+   * The position at which a token takes twice as long to compute as at position 0, because it
+   * attends to all tokens before it: about w / (2 l h), with w weights used per token, l layers,
+   * and h = query heads * head dim. LEARNED then weighs each block by the time that a hit saves. 0
+   * (default): all blocks weigh the same.
    */
   uint32_t doubling_depth;
 } pkv_prefix_config;
@@ -246,15 +253,15 @@ typedef struct pkv_cache_config {
   uint32_t shared_memory;
   uint64_t blocks; /**< Blocks per group. Set this or memory_bytes. */
   /**
-   * Bytes for K and V. Every group gets the same number of blocks, as many as fit; with
-   * shared_memory, as many as it needs at the time.
+   * Bytes for K and V of all groups. Every group gets the same number of blocks, as many as fit;
+   * with shared_memory, numbers change as groups need them.
    */
   uint64_t memory_bytes;
   /**
    * Blocks of each group that only sessions with tokens may take, so that running sessions can
-   * finish. A first step, a resume, or a reserve for an empty session leaves this many blocks free.
-   * A session that grew into these blocks and was suspended cannot be resumed, even if it is the
-   * only one. Exact while only one thread makes such calls. Default 0.
+   * finish: a first step, a resume, or a reserve for an empty session must leave this many blocks
+   * free. If a suspended session needs more blocks than the pool has without them, it can never be
+   * resumed (TOO_LARGE). Exact while only one thread makes such calls. Default 0.
    */
   uint32_t watermark;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
@@ -264,14 +271,14 @@ typedef struct pkv_cache_config {
   uint32_t prefault;
   uint32_t reserved; /**< Must be 0. */
   /**
-   * Keeps K, V and states in a file in this directory instead of in memory, for sequences that are
-   * larger than memory and read with chosen blocks (guide/slow_tier.md). The system keeps in memory
-   * what fits of the file. The file has no name once it is mapped, only its owner can read it, it
-   * is not encrypted, and it ends with the cache. All of its disk space is taken at once. The
-   * device must be reliable: a later I/O error ends the process with SIGBUS or brings back older
-   * bytes. Children of fork() and core dumps do not have this memory. Needs storage PAGED; not with
-   * huge_pages REQUIRE. huge_pages ADVISE has no effect, and the allocator is not called for this
-   * memory. Copied by the call. NULL (default): memory.
+   * Keeps K, V and states in a mapped file in this directory instead of in memory, for sequences
+   * that are larger than memory and read with chosen blocks (guide/slow_tier.md). The operating
+   * system caches in memory as much of the file as fits. The file has no name once it is mapped,
+   * its mode is 0600, it is not encrypted, and it is gone when the cache is destroyed. All of its
+   * disk space is allocated by pkv_cache_create. The device must be reliable: a later I/O error
+   * ends the process with SIGBUS or brings back older bytes. Children of fork() and core dumps do
+   * not have this memory. Needs storage PAGED; not with huge_pages REQUIRE. huge_pages ADVISE has
+   * no effect, and the allocator is not called for this memory. NULL (default): memory.
    */
   const char* memory_directory;
 
@@ -285,8 +292,8 @@ typedef struct pkv_cache_config {
 
   /* What is kept of ended sessions. */
   /**
-   * The prefix index, for new sessions that begin alike; NULL (default): none. Not with storage
-   * CONTIGUOUS.
+   * The prefix index, for new sessions that begin like earlier ones; NULL (default): none. Not with
+   * storage CONTIGUOUS.
    */
   const pkv_prefix_config* prefix;
   /**
@@ -296,10 +303,10 @@ typedef struct pkv_cache_config {
   const struct pkv_store_config* store;
 
   /* Hooks. */
-  /** Allocates keys and values, pools, tokens and block tables; NULL (default): the system does. */
+  /** For K and V, pools, token ids and block tables; NULL (default): the system's allocator. */
   const pkv_allocator* allocator;
   const pkv_runner* runner; /**< The caller's threads; then threads must be 0. NULL: oneTBB's. */
-  /** Receives messages about what works badly (guide/diagnose.md). NULL (default): no log. */
+  /** Receives log messages (guide/diagnose.md). NULL (default): no log. */
   const pkv_logger* logger;
 } pkv_cache_config;
 
@@ -308,19 +315,20 @@ typedef struct pkv_cache_plan {
   uint32_t struct_size;     /**< sizeof(pkv_cache_plan): the caller sets it. */
   uint32_t groups;          /**< The number of groups that these sizes cover. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
-  uint64_t bytes_per_block; /**< block_size times that, or a state of each layer. */
-  /** Blocks, summed over groups; with shared_memory, each group counts as if it had all of it. */
+  uint64_t
+      bytes_per_block; /**< With K and V: block_size times that; with states: one of each layer. */
+  /** Blocks, summed over groups; with shared_memory, each group counts as if it had all memory. */
   uint64_t blocks;
   /**
-   * Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
-   * if there is none.
+   * Tokens that fit: the minimum over the groups with neither a window nor states, or over all
+   * groups if every group has one of these.
    */
   uint64_t tokens;
   uint64_t total_bytes;       /**< Bytes of all K and V memory. */
   uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
 } pkv_cache_plan;
 
-/** group of pkv_cache_compute_plan: all groups. */
+/** The group of pkv_cache_compute_plan for all groups. */
 #define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
 
 /**
@@ -330,15 +338,15 @@ typedef struct pkv_cache_plan {
  * @param      group   The index of one group, or PKV_ALL_GROUPS.
  * @param[out] out     The sizes.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an index or a
- * store with a storage that cannot have it). Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an option that
+ * does not work with this storage or layout). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
                                           pkv_cache_plan* out);
 
 /**
- * Creates a cache. Memory is reserved now, and touched when blocks are first used, unless prefault
- * is set.
+ * Creates a cache. Reserves its memory, but touches it only when blocks are first used, unless
+ * prefault is set.
  *
  * @param[in]  config  The config.
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
@@ -349,7 +357,7 @@ PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 
 /**
- * Closes a cache and its sessions, batches and snapshots. Their handles are stale from then on.
+ * Destroys a cache with its sessions, batches and snapshots. Their handles are stale from then on.
  *
  * @param cache  The cache. NULL is OK.
  *
@@ -417,8 +425,9 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
                                             size_t* size);
 
 /**
- * Checks every invariant: those of the pools, and that the references of all sessions, snapshots
- * and batches equal the counts of the pools. Call it while no other thread uses the cache.
+ * Checks every invariant, for example that the reference count of each block equals the references
+ * that sessions, snapshots, batches and the prefix index hold. Call it while no other thread uses
+ * the cache.
  *
  * @param cache  The cache.
  *
@@ -427,7 +436,7 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
 PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
 
 /**
- * Reports whether this build has kernels for an instruction set and this CPU can run them.
+ * Returns whether this build has kernels for an instruction set and this CPU can run them.
  *
  * @param      isa  The instruction set. AUTO is always supported.
  * @param[out] out  1 if so, else 0.

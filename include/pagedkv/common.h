@@ -11,7 +11,7 @@
 #define PKV_API
 #endif
 
-/* Every enum is an int, so that C++ may hold values that its headers do not know yet. */
+/* Enums are ints, so that C++ code may hold enumerators that a newer library adds. */
 #if defined(__cplusplus)
 #define PKV_ENUM : int
 #else
@@ -28,9 +28,9 @@ extern "C" {
  * if the function returns PKV_OK. A call that fails changes nothing.
  *
  * The hundreds digit of a status is its family: 1 misuse (correct the call), 2 exhaustion (free
- * something, then try again; with the two TOO_LARGE this cannot help), 3 corruption (the data is
- * bad), 4 system (the error message has the errno), 5 a bug in the library. Values never change and
- * are never reused.
+ * something, then try again; this cannot help with TOO_LARGE and BATCH_TOO_LARGE), 3 corruption
+ * (the data is bad), 4 system (the error message has the errno), 5 a bug in the library. Values
+ * never change and are never reused.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
@@ -39,8 +39,8 @@ typedef enum pkv_status PKV_ENUM {
 
   PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a size of 0. */
   PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
-  PKV_OVERFLOW = 102,         /**< Sizes whose product or sum no process can hold: 2^56 bytes. */
-  PKV_BUFFER_TOO_SMALL = 103, /**< The count pointer has the count that is needed. */
+  PKV_OVERFLOW = 102,         /**< A size does not fit into 64 bits, or is 2^56 bytes or more. */
+  PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
   PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
   PKV_DOUBLE_FREE = 105,      /**< A block was released more often than it was held. */
   PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
@@ -57,7 +57,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_NO_MEMORY = 202,     /**< The allocator returned no memory. */
   PKV_REF_LIMIT = 203,     /**< The reference count of a block is at its limit. */
   PKV_BLOCK_FULL = 204,    /**< Every slot of the block is used. */
-  /** Each session fits, but all of the batch at once never does: begin with fewer sessions. */
+  /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 205,
 
   PKV_CORRUPT = 300,  /**< Data is damaged, cut short, or authenticated with another key. */
@@ -96,19 +96,18 @@ PKV_API const char* pkv_last_error(void);
  * Conversions round to nearest even.
  *
  * The scales of INT8 and INT4 are computed when a row is stored, from only that row, so rows stored
- * earlier never change. If m is the largest magnitude of a row (INT8) or of 32 dims (INT4), the
- * error of an element is at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them
- * makes all of them NaN. If m is below 1e-30, they are stored as 0.
+ * earlier never change. Elements with the same scale are a row of one KV head (INT8) or 32 dims of
+ * it (INT4). If m is the largest magnitude among them, the error of each is at most m / 254 (INT8)
+ * or m / 13.8 (INT4). If one of them is NaN or infinite, all become NaN. If m is below 1e-30, all
+ * become 0.
  */
 typedef enum pkv_dtype PKV_ENUM {
   PKV_F32 = 1,  /**< IEEE binary32. */
   PKV_F16 = 2,  /**< IEEE binary16. */
   PKV_BF16 = 3, /**< The upper half of binary32. */
-  /**
-   * scale * n: a byte n (two's complement) per element, an fp32 scale per row (token and KV head).
-   */
+  /** An element is scale * n, with n a signed byte and one fp32 scale per token and KV head. */
   PKV_INT8 = 4,
-  /** scale * n: a nibble n (two's complement) per element, a bf16 scale per 32 dims. */
+  /** An element is scale * n, with n a signed nibble and one bf16 scale per 32 dims. */
   PKV_INT4 = 5,
   /** OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN. */
   PKV_FP8_E4M3 = 6,
@@ -120,12 +119,12 @@ typedef enum pkv_dtype PKV_ENUM {
  * Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
  * head_stride + dim].
  *
- * Strides are in elements; 0 means dense, [rows][heads][dim]. Any alignment works. This struct will
- * never grow.
+ * Strides are in elements. 0 means dense: head_stride is then dim, and row_stride heads *
+ * head_stride, as in [rows][heads][dim]. Any alignment works. This struct will never grow.
  *
- * Functions that take rows of several sequences also take padded batches: batch_rows is the
- * distance, in rows, from the first row of a sequence to that of the next, so row i of sequence s
- * is row s * batch_rows + i of the tensor. In other functions batch_rows is 0.
+ * Functions that take rows of several sequences also take padded batches. Row i of sequence s is
+ * then row s * batch_rows + i of the tensor, at (s * batch_rows + i) * row_stride. In other
+ * functions batch_rows must be 0. Examples:
  *
  *   [batch][n][heads][dim]   batch_rows n, the other strides dense;
  *   [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
@@ -133,7 +132,7 @@ typedef enum pkv_dtype PKV_ENUM {
 typedef struct pkv_tensor {
   void* data;          /**< The caller's memory; only read if the parameter is [in]. */
   pkv_dtype dtype;     /**< F32, F16 or BF16. */
-  uint32_t batch_rows; /**< Rows per sequence of a padded batch; 0: not padded. */
+  uint32_t batch_rows; /**< Rows from one sequence to the next in a padded batch; 0: not padded. */
   int64_t row_stride;  /**< Elements from row to row; 0, or at least those of one row. */
   int64_t head_stride; /**< Elements from head to head; 0, or at least dim. */
 } pkv_tensor;
@@ -141,25 +140,25 @@ typedef struct pkv_tensor {
 /* ---- Hooks ----------------------------------------------------------------------------------
  *
  * A hook is a function of the caller that the library calls. It must not call the library
- * (PKV_REENTRANT) and must not throw or longjmp. These threads call hooks:
+ * (PKV_REENTRANT), throw or longjmp. A cache with a store has two threads of its own (store.h).
+ * These threads call hooks:
  *
- *   allocator  the thread that calls the library. A cache with a store also has two threads of its
- *              own (store.h), which allocate and free: then the allocator must work on any thread,
- *              and on several at once.
- *   store      these two threads; close: the thread in pkv_cache_destroy.
+ *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and
- *              the two threads of a store: it must work on any thread, and on several at once.
+ *              the two threads of a store
+ *   store      its two threads; close: the thread in pkv_cache_destroy
  *   runner     run: the thread that calls the library. Its tasks call no hook.
- *   stream     read and write: the thread that saves or loads.
+ *   stream     read and write: the thread that saves or loads
  *
- * If two threads use one cache at once, they may also call its allocator and its runner at once.
+ * So a logger must work on any thread, and on several at once. The same holds for the allocator of
+ * a cache with a store. If two threads use one cache at once, they may also call its allocator and
+ * its runner at once.
  */
 
 /**
  * Memory supplied by the caller.
  *
- * If alloc returns memory with the wrong alignment, the library frees it at once and the call
- * returns PKV_NO_MEMORY.
+ * If alloc returns memory with the wrong alignment, the library frees it and returns PKV_NO_MEMORY.
  */
 typedef struct pkv_allocator {
   /** Returns size bytes at a multiple of alignment (a power of two), or NULL: PKV_NO_MEMORY. */
@@ -172,7 +171,8 @@ typedef struct pkv_allocator {
 /** The severity of a log message. */
 typedef enum pkv_log_level PKV_ENUM {
   PKV_LOG_WARNING = 1, /**< Something is wrong, or slower than it could be. */
-  PKV_LOG_INFO = 2     /**< Something normal: evictions begin, a store works again. */
+  PKV_LOG_INFO =
+      2 /**< Something normal, such as the first eviction, or a store that works again. */
 } pkv_log_level;
 
 /** Receives the library's log messages. The library itself never prints. */
@@ -186,9 +186,9 @@ typedef struct pkv_logger {
  * Threads supplied by the caller, used instead of the library's own. Results do not depend on which
  * thread runs a task.
  *
- * If a runner skips a task, calls one twice (it runs once) or calls one that does not exist, the
- * call that used it returns PKV_INVALID_ARGUMENT. The outputs of that call are then undefined, and
- * a step in progress is as it was before the call.
+ * If run skips a task, calls one twice (it then runs once) or passes an i that is not below n, the
+ * library call that used it returns PKV_INVALID_ARGUMENT. Its outputs are then undefined; a step in
+ * progress is as it was before the call.
  */
 typedef struct pkv_runner {
   /**
@@ -206,16 +206,16 @@ typedef struct pkv_runner {
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
  * A config, stats or view struct begins with struct_size. The caller sets it to the sizeof of the
- * struct, whether the library reads the struct or fills it. Any other field may be 0, which means
- * its default:
+ * struct, also when the library fills the struct. Any other field may be 0, which means its
+ * default:
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *
- * For any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. From
- * version 1.0 on, fields are only added at the end: a library accepts the struct sizes of all
- * headers from 1.0 to its own, and fields that older headers lack have their defaults. It refuses a
- * larger size, because it would ignore fields that the caller has set. So run a program with the
- * library of its headers, or with a newer one.
+ * With any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. From
+ * version 1.0 on, fields are only added at the end, and a library accepts the struct sizes of all
+ * headers from 1.0 to its own; fields that older headers lack have their defaults. A library
+ * refuses the larger structs of newer headers, since it would ignore their last fields. So run a
+ * program with the library of its headers, or with a newer one.
  */
 
 #ifdef __cplusplus

@@ -1,12 +1,20 @@
 /* pagedkv: the KV cache and the attention of an inference engine, as one C library.
  *
+ * WORDS
+ *
+ * A session is one sequence of tokens with its K and V. Layers of the same shape and window form a
+ * layer group; a plain model has one. A block holds K and V of block_size consecutive tokens (16 by
+ * default) in all layers of a group, and a session's block table lists its blocks. A slot is the
+ * place of one token: block id * block_size + offset. A step is one forward pass over the new
+ * tokens of some sessions; each new token is a row of its tensors. guide/glossary.md has more
+ * words, and what vLLM, SGLang and llama.cpp call them.
+ *
  * GUIDED TOUR
  *
  * 1. Simple use. Describe the model in a pkv_cache_config, ask pkv_cache_compute_plan how much
  *    memory it takes, and create the cache with pkv_cache_create. Open a pkv_session per sequence.
- *    Each forward pass is a pkv_batch over the sessions that take part: begin it, then write K and
- *    V and attend in each layer, then commit. Close the session when its sequence is complete.
- *    (cache.h, session.h, batch.h)
+ *    Each step is a pkv_batch: begin it, write K and V and attend in each layer, then commit. Close
+ *    the session when its sequence is complete. (cache.h, session.h, batch.h)
  *
  * 2. Sharing. pkv_session_fork makes a second session that continues the same sequence.
  *    pkv_snapshot_take freezes a sequence, and pkv_snapshot_open opens new sessions from it. They
@@ -22,7 +30,7 @@
  *
  * 5. An engine with its own kernels. A cache with storage NONE, or just a pkv_pool, manages only
  *    block ids. pkv_session_get_block_table, slot mappings and KV indices say where each token is.
- *    With other storage, pkv_cache_get_kv_view returns typed addresses. (pool.h, kv.h)
+ *    With other storage, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
  *
  * 6. An engine with its own memory. pkv_kv_write stores rows in blocks that the engine describes,
  *    and pkv_attention attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
@@ -30,21 +38,23 @@
  *
  * THREADS
  *
- * Any function may be called from any thread. Each object allows this at once:
+ * Any function may be called from any thread. This is what may run at the same time on one object:
  *
- *   pkv_pool      everything, from any number of threads; alloc, retain and release are lock-free
- *   pkv_cache     everything except destroy; different sessions and batches share no lock in
- *                 begin, write, attend and commit (except that of a prefix index: prefix.h)
- *   pkv_session   one writer or several readers; a call that conflicts with a running one returns
- *                 PKV_BUSY and changes nothing
- *   pkv_batch     one caller at a time
+ *   pkv_pool      everything except destroy; alloc, retain and release are lock-free
+ *   pkv_cache     everything except destroy
+ *   pkv_session   one writer or several readers
+ *   pkv_batch     one call
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
  *
- * Closing an object while another thread is inside a call on it returns PKV_BUSY. After fork() the
- * child may close inherited handles; any other use of them returns PKV_FORKED. It may create
- * objects of its own and call functions that need none, whatever other threads did at the fork.
- * pthread_cancel() of a thread inside a call takes effect after the call.
+ * A call that conflicts with a running one returns PKV_BUSY and changes nothing; so does closing an
+ * object while another thread is inside a call on it. Steps of different sessions share no lock,
+ * except that of a prefix index (prefix.h).
+ *
+ * After fork() the child may close inherited handles; any other use of them returns PKV_FORKED. The
+ * child may create new objects and call functions that take no handle, even if other threads of the
+ * parent were inside calls at the fork. pthread_cancel() of a thread inside a call takes effect
+ * after the call.
  *
  * HANDLES are an index and a generation, never an address: using a stale, forged or foreign handle
  * is an error (PKV_STALE_HANDLE, PKV_WRONG_CACHE), not a crash. Closing NULL is always OK.
@@ -54,9 +64,10 @@
  * The caller closes the handles it gets; pkv_cache_destroy closes all handles that its cache
  * returned.
  *
- * PARAMETERS. [in] is read, [out] is written and [in,out] is both. None may be NULL unless its text
- * says so. Outputs are untouched unless a function returns PKV_OK, except where their text says
- * otherwise. Shapes are those of dense rows; the last index runs fastest.
+ * PARAMETERS. [in] is read, [out] is written and [in,out] is both. A pointer may be NULL only where
+ * its text says so. Outputs are written only if the function returns PKV_OK, unless their text says
+ * otherwise. Shapes such as [rows][heads][dim] are row-major: the last index runs fastest. The
+ * strides of a pkv_tensor may change that.
  *
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
  * INVALID_ARGUMENT (NULL where it is not allowed), STALE_HANDLE, BUSY, REENTRANT and FORKED; any
