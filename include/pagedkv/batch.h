@@ -1,8 +1,8 @@
 /* pagedkv: pkv_batch, one forward pass over many sessions.
  *
  * Each session brings any number of new tokens, so one pass can mix prefill chunks and decode
- * steps. Rows are in the order of the sessions, and within a session in the order of its tokens. A
- * full step:
+ * steps. Each new token is one row of the tensors: all rows of the first session, then those of the
+ * second, and so on. [rows] is their total number. A full step:
  *
  *   pkv_batch batch;
  *   uint64_t short_by;
@@ -18,11 +18,11 @@
  *   }
  *   pkv_batch_commit(batch, tokens);
  *
- * Until the commit only this batch sees the new tokens. pkv_batch_abort leaves every session as it
- * was before begin.
+ * Until the commit only this batch sees the new tokens. pkv_batch_abort restores every session to
+ * its state before begin.
  *
  * Threads: one thread at a time may use a batch; others get PKV_BUSY. Batches over different
- * sessions may run at once and share no lock.
+ * sessions may run at the same time.
  */
 #ifndef PAGEDKV_BATCH_H
 #define PAGEDKV_BATCH_H
@@ -44,43 +44,44 @@ typedef struct pkv_batch_t* pkv_batch;
  * @param      cache         The cache of the sessions.
  * @param      count         How many sessions.
  * @param[in]  sessions      [count]: the sessions, each once.
- * @param[in]  new_tokens    [count]: how many new tokens each session brings; 0 is OK.
+ * @param[in]  new_tokens    [count]: the number of new tokens of each session; 0 is OK.
  * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
  *                           only on OUT_OF_BLOCKS. May be NULL.
  * @param[out] out           The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
- * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but not all at once;
- * also: more sessions than can be open, 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is
- * already in a batch, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+ * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
+ * also: count is above 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is already in a
+ * batch, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                                    const uint32_t* new_tokens, uint64_t* blocks_short,
                                    pkv_batch* out);
 
 /**
- * Chooses sessions to suspend (or close) so that pkv_batch_begin gets its blocks for the other
- * sessions of the list.
+ * Chooses victims: sessions to suspend (or close) so that pkv_batch_begin succeeds for those
+ * sessions of the list that are not victims.
  *
- * Victims are the sessions of lowest priority, and among equals those opened last. Sessions of the
- * list may be victims, except the one that would be chosen last. Sessions that another call or
- * batch uses, or that hold no block, are never victims. A shared block counts as freed once all its
- * holders are victims. The result is valid until something else takes or frees blocks.
+ * Victims are the sessions of the cache with the lowest priority, and among equals those opened
+ * last, whether they are in the list or not. The session that would be chosen last is never a
+ * victim. Outside of the list, neither are sessions that hold no block, or that another call or
+ * batch uses. A shared block counts as freed only if all its holders are victims. The result is
+ * valid until something else takes or frees blocks.
  *
- * Call it from the thread that schedules: it looks at every session, and calls that would change a
- * session meanwhile return BUSY.
+ * Call it from the thread that schedules: while it looks at the sessions, calls that would change
+ * one return BUSY.
  *
  * @param      cache         The cache of the sessions.
- * @param      count         How many sessions are in the list.
+ * @param count The number of sessions in the list.
  * @param[in]  sessions      [count]: the sessions of the step, each once.
- * @param[in]  new_tokens    [count]: how many new tokens each session brings.
+ * @param[in]  new_tokens    [count]: the number of new tokens of each session.
  * @param      capacity      Entries that victims has room for.
  * @param[out] victims       [capacity]: the sessions to suspend. May be NULL if capacity is 0.
- * @param[out] victim_count  The number of victims; 0: begin needs none. Written on PKV_OK and on
+ * @param[out] victim_count  The number of victims; 0 if begin needs none. Written on PKV_OK and on
  *                           BUFFER_TOO_SMALL.
  *
- * Statuses: OUT_OF_BLOCKS (even if all others are suspended), TOO_LARGE, BATCH_TOO_LARGE (only:
- * more sessions than can be open) and OVERFLOW (as pkv_batch_begin), BUFFER_TOO_SMALL, WRONG_CACHE,
+ * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
+ * pkv_batch_begin), BATCH_TOO_LARGE (count is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
  * NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
@@ -93,8 +94,8 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
  * for batches that are padded on the left or have gaps.
  *
  * @param     batch       The batch.
- * @param[in] first_rows  [sessions]: as first_rows of pkv_attention_sequences. NULL: as without
- *                        this call, rows follow each other, or are padded on the right.
+ * @param[in] first_rows  [sessions]: as first_rows of pkv_attention_sequences. NULL: the default,
+ *                        where rows follow each other or are padded on the right.
  *
  * Statuses: none of its own. Since 0.1.
  */
@@ -116,12 +117,12 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
 /**
  * Computes attention of all rows over their sessions, including the new tokens.
  *
- * If a row of q of a head is not finite, its result is what IEEE 754 says, or NaN if K is INT8 or
- * INT4; results of other rows are not affected. If V is INT4, an element that is not finite makes
- * the results that see it NaN, in its 32 dims or in all.
+ * A NaN or an infinity in q affects only the result of that row and head. It then follows IEEE 754,
+ * or is NaN if K is INT8 or INT4. If V is INT4, a NaN or an infinity in it makes the results that
+ * see it NaN, in its 32 dims or in all dims.
  *
  * @param      batch   The batch.
- * @param      layer   The layer of the model; it must be written.
+ * @param      layer   The layer of the model, already written in this step.
  * @param[in]  params  The kind of attention. NULL: defaults.
  * @param[in]  q       Queries, [rows][query_heads][key_dim].
  * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
@@ -135,32 +136,32 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_tensor* out);
 
 /**
- * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If the
- * call fails, the batch is still open.
+ * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If it
+ * fails, the batch stays open.
  *
  * @param     batch   The batch.
- * @param[in] tokens  [rows]: the ids of the new tokens. NULL: they stay PKV_NO_TOKEN, or what
- *                    pkv_session_suspend remembered.
+ * @param[in] tokens  [rows]: the ids of the new tokens. NULL: those that pkv_session_suspend
+ *                    remembered, or else PKV_NO_TOKEN.
  *
- * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id is
- * not the remembered one), NO_MEMORY. Since 0.1.
+ * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id
+ * differs from the remembered one), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 
 /**
  * Keeps only some of the new tokens of one session: the accepted path of a tree of speculative
- * tokens. May be called once per session, after every layer was written. After it, no layer of the
- * batch can be written or attended.
+ * tokens. Call it at most once per session, after every layer was written; no layer of the batch
+ * can be written or attended after it.
  *
- * The keys and values of these tokens are moved, bit by bit, to where they would be if the step had
- * only these tokens. The tokens of pkv_batch_commit are still [rows].
+ * Moves the K and V of these tokens, bit for bit, to where they would be if the step had only these
+ * tokens. pkv_batch_commit still takes the ids of all [rows].
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.
- * @param     count  How many tokens to keep.
+ * @param     count  The number of tokens to keep.
  * @param[in] kept   [count]: indices among the session's new tokens, from 0, ascending.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or the second call), INCOMPLETE,
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE,
  * UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
@@ -175,8 +176,8 @@ PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, con
 PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
 
 /**
- * Returns the slots of all new tokens in one group, where an engine with its own memory writes
- * them.
+ * Returns the slots of all new tokens in one group: where an engine with its own memory writes
+ * their K and V.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
@@ -190,12 +191,12 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
                                               int64_t* slots, size_t* count);
 
 /**
- * Returns the blocks of one group that begin replaced because they were shared and not full: the
- * step writes to block to[i] instead of from[i].
+ * Returns the copies on write of a step in one group. Where new tokens would go into a block that
+ * others share, begin gives the session a new block: copy from[i] to to[i].
  *
- * If all sessions that hold such a block are in the batch and write to it, one of them keeps it: n
- * sessions take n - 1 new blocks. With storage PAGED the bytes are already copied; with storage
- * NONE the engine makes all copies of the batch before it writes the first row.
+ * If all holders of such a block write to it in this batch, one of them keeps it: n sessions take n
+ * - 1 new blocks. With storage PAGED the copies are already made. With storage NONE the engine must
+ * make all of them before it writes the first row.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
@@ -211,24 +212,24 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
 
 /**
  * Returns addresses of states of one layer in a group with states: where the engine reads the state
- * before the new tokens of each session, and where it writes the states after them.
+ * before the new tokens of each session (`before`), and where it writes states after new tokens
+ * (`after`: all of the first session, then those of the second, and so on, each in the order of
+ * tokens).
  *
- * A session with new tokens always gets a place for the state after the last of them. If it reaches
- * past a checkpoint (checkpoint_tokens), it also gets places for the states at the checkpoint and
- * after its last full block. If it has at most draft_tokens new tokens, it gets a place after each
- * of them; in a tree, the state after a token is that of the token and its ancestors.
+ * A session has an entry in `after` for its last new token. With checkpoint_tokens, it also has one
+ * for each checkpoint and for its last full block. If it has at most draft_tokens new tokens, it
+ * has one for each of them; in a tree, that is the state after the token and its ancestors.
  * pkv_batch_get_state_blocks returns which tokens these are.
  *
- * The engine must write all of `after` before the commit; these bytes are undefined until it does.
- * Other sessions do not see them before the commit. What `before` points to does not change during
- * the step.
+ * The engine must write all states of `after` before the commit; until then no other session sees
+ * them. It must not write to `before`.
  *
  * @param      batch     The batch.
  * @param      layer     The layer of the model. It counts as written after this call.
  * @param[out] before    [sessions]: the state of each session, state_bytes bytes at a multiple of
- *                       64; NULL: the session has no token yet.
+ *                       64. NULL: the session has no token yet.
  * @param      capacity  Entries that after has room for.
- * @param[out] after     [capacity]: where to write. May be NULL if capacity is 0.
+ * @param[out] after     [capacity]: where to write, state_bytes each. May be NULL if capacity is 0.
  * @param[out] count     The number of entries of after; written on PKV_OK and on BUFFER_TOO_SMALL.
  *
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE),
@@ -238,12 +239,12 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
                                         size_t capacity, void** after, size_t* count);
 
 /**
- * Returns which states a step keeps in a group, and their blocks. Session i keeps the states after
- * its new tokens tokens[indptr[i]] to tokens[indptr[i + 1] - 1].
+ * Returns which states a step keeps in a group, and their blocks. For j in [indptr[i], indptr[i +
+ * 1]), session i keeps the state after its new token tokens[j], in block after[j]. Before the step
+ * its state is in block before[i].
  *
- * An engine with its own memory (storage NONE), or with kernels that take block ids, reads the
- * state in block before[i] and writes those in the blocks of after. With storage PAGED,
- * pkv_batch_get_states returns addresses.
+ * It is for engines with their own memory (storage NONE), and for kernels that take block ids.
+ * pkv_batch_get_states returns addresses instead.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
@@ -269,8 +270,8 @@ typedef enum pkv_index_unit PKV_ENUM {
 } pkv_index_unit;
 
 /**
- * Returns what each session reads, in compressed rows: session i reads indices[indptr[i]] to
- * indices[indptr[i + 1] - 1], in token order, including its new tokens and without blocks that left
+ * Returns what each session reads, as in a CSR matrix: session i reads indices[indptr[i]] to
+ * indices[indptr[i + 1] - 1], in token order. This includes its new tokens, but no blocks that left
  * the window or were dropped.
  *
  * @param      batch              The batch.

@@ -184,8 +184,8 @@ typedef struct pkv_layer_group {
  */
 typedef enum pkv_eviction PKV_ENUM {
   /**
-   * The blocks with the fewest expected hits per byte. The cache learns from when similar blocks
-   * were used again.
+   * The blocks with the fewest expected hits for the time that they stay cached, as learned from
+   * when similar blocks were used again.
    */
   PKV_EVICTION_LEARNED = 0,
   PKV_EVICTION_LRU = 1, /**< The least recently used blocks. */

@@ -1,8 +1,8 @@
 /* pagedkv: pkv_session, one sequence: its tokens and its block tables (one per layer group).
  *
  * Threads: one thread at a time may change a session, or several may read it. A call that conflicts
- * with a running one returns PKV_BUSY. While a batch has the session, calls that change it return
- * PKV_BUSY; the getters work from the thread that drives the batch, and see the step in progress.
+ * with a running one returns PKV_BUSY. While the session is in a batch, calls that change it return
+ * PKV_BUSY; getters work on the thread that drives the batch, and see the step in progress.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -19,17 +19,17 @@ typedef struct pkv_session_t* pkv_session;
 
 /** What a session does with the prefix index of its cache, if there is one. */
 typedef enum pkv_prefix_use PKV_ENUM {
-  PKV_PREFIX_SHARE = 0, /**< Matches, and publishes what it computes (default). */
-  PKV_PREFIX_MATCH = 1, /**< Matches only. */
+  PKV_PREFIX_SHARE = 0, /**< Takes cached blocks, and adds its own to the index (default). */
+  PKV_PREFIX_MATCH = 1, /**< Takes cached blocks, and adds none. */
   PKV_PREFIX_OFF = 2    /**< Neither. */
 } pkv_prefix_use;
 
 /**
- * How long the prefix index keeps the blocks of a session: all blocks of lower retention are
+ * How long the prefix index keeps the blocks of a session: all unused blocks of lower retention are
  * evicted before any of higher retention.
  */
 typedef enum pkv_retention PKV_ENUM {
-  PKV_RETENTION_LOW = -1,   /**< Prompts that hardly come again: batch jobs, evaluations. */
+  PKV_RETENTION_LOW = -1,   /**< Prompts that hardly ever return: batch jobs, evaluations. */
   PKV_RETENTION_NORMAL = 0, /**< Any other prompt (default). */
   PKV_RETENTION_HIGH = 1    /**< Prompts that must stay fast, even if they are rare. */
 } pkv_retention;
@@ -39,7 +39,7 @@ typedef struct pkv_session_config {
   uint32_t struct_size;  /**< sizeof(pkv_session_config): the caller sets it. */
   int32_t priority;      /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
   pkv_prefix_use prefix; /**< Default SHARE. */
-  /** Retention of the blocks that the session uses. A block has the highest of all its users. */
+  /** Retention of the session's blocks. A shared block has the highest of all its sessions. */
   pkv_retention retention;
   /**
    * salt_size bytes, copied. Only sessions with the same salt share prefixes. NULL (default): none.
@@ -55,7 +55,7 @@ typedef struct pkv_session_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The session, to be closed by pkv_session_close.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY. Since 0.1.
+ * Statuses: TOO_LARGE (salt), NO_MEMORY (also: too many objects are open). Since 0.1.
  */
 PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
                                     pkv_session* out);
@@ -80,8 +80,8 @@ PKV_API pkv_status pkv_session_close(pkv_session session);
 PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens);
 
 /**
- * Returns how many tokens have K and V in a layer: more than the length once the layer was written
- * in a step in progress.
+ * Returns how many tokens have K and V in a layer. While a step is in progress, this includes its
+ * new tokens once the layer is written.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
@@ -96,8 +96,8 @@ PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t la
 #define PKV_NO_TOKEN (-1)
 
 /**
- * Copies the token ids of positions [first, first + n): committed ones, and those that
- * pkv_session_suspend remembered.
+ * Copies the token ids of positions [first, first + n). They may be committed or remembered by
+ * pkv_session_suspend.
  *
  * @param      session  The session.
  * @param      first    The first position.
@@ -110,8 +110,9 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
                                           int32_t* tokens);
 
 /**
- * Sets the ids of tokens that were committed without ids (by pkv_session_append). If forks that
- * share a block set different ids, the prefix index caches the block for only one of the sequences.
+ * Sets the ids of tokens that were committed without ids (by pkv_session_append, for example). If
+ * forks that share a block set different ids for it, the prefix index caches the block under the
+ * ids of only one of them.
  *
  * @param     session  The session.
  * @param     first    The first position.
@@ -128,10 +129,13 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * cannot run out of blocks, however large they are and whatever other sessions take. Never shrinks.
  *
  * The reservation lasts until the session is that long, or until pkv_session_trim,
- * pkv_session_suspend or pkv_session_close frees it. It has no blocks to copy what the session
- * shares later: call it again after pkv_session_fork, pkv_snapshot_take or pkv_file_save. Until the
- * reservation ends, the prefix index gets the session's last full block only if its states are
- * checkpoints, because another state would not be free again for later steps once it is shared.
+ * pkv_session_suspend or pkv_session_close frees it. It does not include blocks for copies on write
+ * of blocks that become shared later: call it again after pkv_session_fork, pkv_snapshot_take or
+ * pkv_file_save.
+ *
+ * In groups with states, later steps reuse the blocks of older states, which the prefix index would
+ * keep. So until the reservation ends, the session's last full block enters the index only if its
+ * state is a checkpoint.
  *
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
@@ -143,9 +147,9 @@ PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_token
 /**
  * Appends n tokens to a session, one layer per call, without a batch.
  *
- * The first call begins a step. When every layer was written once, the step is committed and the
- * session is n tokens longer. pkv_session_trim (to any length up to pkv_session_get_length) ends an
- * unfinished step. To replace the contents of a session, trim it to 0 first.
+ * The first call begins a step. When every layer was written, the step is committed and the session
+ * is n tokens longer. A pkv_session_trim drops an unfinished step, even a trim to the session's
+ * length. To replace the contents of a session, trim it to 0 first.
  *
  *   for (layer = 0; layer < layers; layer++) pkv_session_append(session, layer, n, &k, &v);
  *
@@ -163,60 +167,61 @@ PKV_API pkv_status pkv_session_append(pkv_session session, uint32_t layer, size_
                                       const pkv_tensor* k, const pkv_tensor* v);
 
 /**
- * Removes the last tokens of a session and frees their blocks, including reserved ones. Ends an
+ * Removes the last tokens of a session and frees their blocks, including reserved ones. Drops an
  * unfinished pkv_session_append.
  *
  * @param session  The session.
  * @param length   How many tokens to keep.
  *
- * Statuses: OUT_OF_RANGE (length is above the session's, a group with a window no longer has the
- * blocks it needs, a group with states has no state there, or the next token would go into a
- * dropped block; see pkv_session_get_last_trim), BUSY. Since 0.1.
+ * Statuses: OUT_OF_RANGE (the length is above the session's; a group with a window has freed blocks
+ * that the next token would see; a group with states has no state there; or the next token would go
+ * into a dropped block: see pkv_session_get_last_trim), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
 /**
- * Returns the longest length, up to a limit, to which a session can be trimmed. With windows,
- * states or dropped blocks, not every length is possible.
+ * Returns the longest length, up to a limit, to which pkv_session_trim can trim a session. With
+ * windows, states or dropped blocks, not every length is possible.
  *
  * @param      session  The session.
  * @param      limit    The longest length wanted.
- * @param[out] length   The longest length, up to limit and to the session's, that pkv_session_trim
- *                      accepts; 0 if there is no other.
+ * @param[out] length   That length. 0 is always possible.
  *
  * Statuses: none of its own. Since 0.1.
  */
 PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
 
-/** after of pkv_session_set_return_hint: unknown (default). */
+/** The hint of pkv_session_set_return_hint for: unknown (default). */
 #define PKV_RETURN_UNKNOWN 0u
-/** after of pkv_session_set_return_hint: the text will not continue. */
+/** The hint of pkv_session_set_return_hint for: the conversation will not continue. */
 #define PKV_RETURN_NEVER UINT32_MAX
 
 /**
- * Sets how long after this session its text will probably continue in another one, for example
- * because a tool runs or the user reads the answer. Call it before the session is closed, suspended
- * or trimmed. The hint stays until it is set again; forks and snapshots inherit it.
+ * Tells the eviction policy how soon a later session will probably begin with this session's
+ * tokens, for example when a tool returns or the user has read the answer. Call it before the
+ * session is closed, suspended or trimmed. The hint stays until it is set again; forks and
+ * snapshots inherit it.
  *
- * The eviction policy LEARNED measures when texts really return, for each power of two of the hint.
- * So any unit works if it is always the same, and a wrong hint costs little. For blocks that other
- * texts share, it counts how often they are used instead. Other policies, and sessions that do not
- * use the prefix index, ignore the hint.
+ * The policy LEARNED measures when sequences with similar hints (the same power of two) really
+ * return. So any unit works if it is always the same, and a wrong hint costs little. For blocks
+ * that several sequences share, it counts their uses instead. Other policies, and sessions that do
+ * not use the prefix index, ignore the hint.
  *
  * @param session  The session.
- * @param after    How long, for example in seconds; or PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+ * @param after    How soon, for example in seconds; or PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
  *
  * Statuses: BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t after);
 
 /**
- * Frees blocks anywhere in a session, in one layer group. Other tokens keep their positions. Later
- * tokens do not see the tokens of these blocks, as if they were masked; slot mappings, KV indices
- * and pkv_session_read do not have them either. Layers of other groups still see them.
+ * Frees blocks anywhere in a session, in one layer group (as H2O and SnapKV do). The remaining
+ * tokens keep their positions. In this group, later steps compute attention as if the tokens of
+ * these blocks were masked, and slot mappings, KV indices and pkv_session_read do not have them.
+ * Other groups keep them.
  *
  * From the first dropped block on, the session shares no blocks through the prefix index: blocks
- * that only this session used leave the index, and later tokens are not published. A resume after
+ * that only this session used leave it, and later tokens do not enter it. A resume after
  * pkv_session_suspend brings back the whole sequence, to be computed again. Forks, snapshots and
  * files lack the dropped blocks.
  *
@@ -233,12 +238,12 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
                                            const uint32_t* blocks);
 
 /**
- * Opens a session with the same tokens. It shares all blocks, even the last one if it is not full;
+ * Opens a session with the same tokens. They share all blocks, even the last one if it is not full;
  * the first session to write to that block copies it. Storage CONTIGUOUS copies everything.
  *
  * The new session inherits priority, use of the prefix index, salt, retention and return hint. It
- * does not get reserved blocks, nor tokens that the old one remembers since pkv_session_suspend and
- * has not computed again.
+ * does not inherit reserved blocks, nor remembered tokens that a resumed session has not computed
+ * again yet.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.
@@ -248,10 +253,10 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
 /**
- * Frees the blocks that nothing else holds (preemption) and remembers the token ids.
+ * Preempts a session: frees the blocks that nothing else holds, and remembers the token ids.
  *
- * The session is then empty and its length is 0. Until it is resumed or trimmed, calls that would
- * add to it return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Ends an unfinished
+ * The session's length is then 0. Until it is resumed or trimmed, calls that would add tokens to it
+ * return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Drops an unfinished
  * pkv_session_append.
  *
  * @param session  The session.
@@ -261,19 +266,22 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
 /**
- * Ends a suspension: reserves all blocks that the remembered tokens need, or none, and returns
- * which K and V must be computed again: those of positions [*length, *total). Groups with a window
- * reserve the blocks of one window; groups with states reserve those for batches of any size, or
- * for one batch if the cache can never have that many.
+ * Ends a suspension: takes what the prefix index still has of the remembered tokens, reserves all
+ * blocks that the others need, or none, and returns which K and V must be computed again: those of
+ * positions [*length, *total).
  *
  * pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
  * which may go beyond total. A commit without ids uses the remembered ones; a commit with other ids
- * is refused. A trim drops the remembered ids. If the session is not suspended, the call returns
- * PKV_OK, its length, and the total with any remembered tokens.
+ * is refused. A trim drops the remembered ids. Groups with a window reserve one window. Groups with
+ * states reserve enough for batches of any size; if the whole pool is too small for that, enough
+ * for a single batch with all the tokens.
+ *
+ * If the session is not suspended, the call returns PKV_OK, its length, and its total with any
+ * remembered tokens.
  *
  * @param      session       The session.
  * @param[out] length        Tokens that have K and V.
- * @param[out] total         Tokens including the remembered ones.
+ * @param[out] total         Tokens, including the remembered ones.
  * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
  *                           only on OUT_OF_BLOCKS. May be NULL.
  *
@@ -300,7 +308,7 @@ typedef struct pkv_session_info {
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */
-  uint64_t total;            /**< Committed tokens and those to be computed again. */
+  uint64_t total;            /**< Committed tokens and remembered ones. */
   uint64_t blocks;           /**< Blocks held, over all groups, including reserved ones. */
   uint64_t exclusive_blocks; /**< Blocks held by nothing else: suspend or close frees them. */
 } pkv_session_info;
@@ -316,8 +324,8 @@ typedef struct pkv_session_info {
 PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* out);
 
 /**
- * Returns the block table of one group: ids[i] is the block of tokens i * block_size and on. It
- * includes reserved blocks.
+ * Returns the block table of one group: ids[i] is the block of positions [i * block_size, (i + 1) *
+ * block_size). It includes reserved blocks.
  *
  * @param      session   The session.
  * @param      group     The index of the group.
@@ -332,8 +340,8 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
                                                uint32_t* ids, size_t* count);
 
 /**
- * Copies K and V of positions [first, first + n) of one layer, as rows. This includes positions of
- * a step in progress once the layer was written.
+ * Copies K and V of positions [first, first + n) of one layer into rows of the caller. Positions of
+ * a step in progress are included once the layer is written.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
@@ -349,11 +357,11 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
 
 /**
  * Copies a state of one layer of a group with states. A session holds the states after its last
- * token, after its last full block and at checkpoints.
+ * token, after its last full block (unless blocks were short) and at checkpoints.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
- * @param      tokens   The number of committed tokens before the state.
+ * @param      tokens   The number of tokens that the state has seen.
  * @param      size     Bytes that state has room for: state_bytes of the group.
  * @param[out] state    [size]: the state.
  *

@@ -11,18 +11,18 @@
 extern "C" {
 #endif
 
-/** The content of a session at one moment, and how the session used the cache. */
+/** The tokens, blocks and attributes of a session at one moment. */
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**
- * Takes a snapshot of a session, which outlives the session. With storage CONTIGUOUS it copies.
- * Sessions opened from it get all that pkv_session_fork passes on.
+ * Takes a snapshot of a session. It outlives the session, and shares its blocks (storage CONTIGUOUS
+ * copies them). Sessions opened from it inherit what a pkv_session_fork does.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The snapshot. Close it with pkv_snapshot_close.
  *
- * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (a step is in flight),
- * SUSPENDED. Since 0.1.
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (in a step), SUSPENDED. Since
+ * 0.1.
  */
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 
