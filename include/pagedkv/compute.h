@@ -1,8 +1,9 @@
-/* pagedkv: pkv_compute, the threads, kernels and working memory of calls over the caller's own
- * memory. Working memory is kept from call to call. A cache has its own threads and memory.
+/* pagedkv: pkv_compute, the threads, kernels and working memory of calls that work on the caller's
+ * own memory (pkv_kv_write, pkv_attention and others). Working memory is kept from call to call. A
+ * cache has its own.
  *
- * Where a function takes a pkv_compute, NULL means all CPUs and the best instruction set. Working
- * memory then comes from the system and is kept for the life of the process.
+ * Where a function takes a pkv_compute, NULL means the default of the process: all CPUs, the best
+ * instruction set, and working memory of the system's allocator.
  *
  * Threads: every function may be called from any thread, and any number of threads may use a
  * pkv_compute at once. pkv_compute_destroy returns PKV_BUSY while another thread is inside a call
@@ -23,16 +24,13 @@ typedef struct pkv_compute_t* pkv_compute;
 /** Options for pkv_compute_create. Hooks must outlive the pkv_compute. */
 typedef struct pkv_compute_config {
   uint32_t struct_size; /**< sizeof(pkv_compute_config): the caller sets it. */
-  /** Threads, including the caller's: at most one per CPU. 0 (default): one per CPU. */
+  /** Threads, including the caller's, at most one per CPU; 0 (default): one per CPU. */
   uint32_t threads;
-  /** AUTO (default): the best of this CPU. Another: UNSUPPORTED if this CPU lacks it. */
+  /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
   pkv_isa isa;
   uint32_t reserved;              /**< 0. */
   const pkv_allocator* allocator; /**< For working memory. NULL (default): the system's. */
-  /**
-   * Runs calls on the caller's threads, with the priority and CPUs that the caller gave them;
-   * threads must then be 0. NULL (default): threads of oneTBB.
-   */
+  /** The caller's threads; then threads must be 0. NULL (default): oneTBB's. */
   const pkv_runner* runner;
 } pkv_compute_config;
 
@@ -75,12 +73,12 @@ PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* o
 
 /**
  * Returns a runner over the OpenMP threads of the process, for example those on which PyTorch
- * multiplies matrices. Calls then start no threads of their own and keep to the CPUs to which these
- * are bound. Use it in the config of a pkv_compute or a cache.
+ * multiplies matrices. Use it in the config of a pkv_compute or a cache, which then starts no
+ * threads of its own.
  *
  * It finds libgomp, libomp or libiomp5 if its symbols are visible to the whole process: linked into
- * the program, preloaded, or loaded with RTLD_GLOBAL. In a forked child whose parent computed on
- * these threads they do not exist: there the calling thread runs all tasks.
+ * the program, preloaded, or loaded with RTLD_GLOBAL. If a process forks after it has used the
+ * runner, the calling thread runs all tasks in the child.
  *
  * @param[out] out  The runner, with as many threads as omp_get_max_threads() returns now.
  *

@@ -1,17 +1,16 @@
-/* pagedkv: keys and values of one layer in paged memory, a cache's or the caller's own: where they
- * are, and functions to write and read their rows.
+/* pagedkv: K and V of one layer in paged memory, a cache's or the caller's own: where they are, and
+ * functions to write and read their rows.
  *
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
  * rows of a step to their slots, and calls pkv_attention (attention.h):
  *
- *   pkv_kv_view_plan(&kv, 0, NULL, &bytes);     how large
- *   pkv_kv_view_plan(&kv, 0, memory, &bytes);   where everything is
+ *   pkv_kv_view_plan(&kv, 0, NULL, &bytes);     computes the size
+ *   pkv_kv_view_plan(&kv, 0, memory, &bytes);   sets the addresses
  *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
  *   pkv_attention(NULL, &kv, &sequences, NULL, &q, &out);
  *
- * Threads: every function may be called from any thread. The caller must not read and write the
- * same memory at once. With PACKED, the memory of a slot is its tile: 16 slots, the first of them a
- * multiple of 16.
+ * Threads: every function may be called from any thread. The caller must not write a slot while
+ * another call reads or writes it. With PACKED, this holds for all 16 slots of its tile.
  */
 #ifndef PAGEDKV_KV_H
 #define PAGEDKV_KV_H
@@ -25,8 +24,8 @@ extern "C" {
 /**
  * K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
  *
- * Strides count elements of the dtype, but bytes for INT8 and INT4, whose rows end in scales. Block
- * b begins at b * block_stride. In it
+ * Strides count elements of the dtype; for INT8 and INT4, whose rows include scales, they count
+ * bytes. Block b begins at b * block_stride. In it
  *
  *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d;
  *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside, see
@@ -41,11 +40,11 @@ typedef struct pkv_kv_view {
   uint32_t kv_heads;      /**< KV heads of the layer. */
   uint32_t key_dim;       /**< Dims of K per head. */
   uint32_t value_dim;     /**< Dims of V per head. */
-  pkv_dtype dtype;        /**< Type of K; of V, too, if value_dtype is 0. */
+  pkv_dtype dtype;        /**< Type of K. */
   pkv_dtype value_dtype;  /**< Type of V; 0: dtype. */
-  uint64_t blocks;        /**< Blocks in the memory; ids must be lower than this. */
-  void* k;                /**< K. Only pkv_kv_write and pkv_kv_write_slots write to it. */
-  void* v;                /**< V, as k. NULL: V is the first value_dim dims of K. */
+  uint64_t blocks;        /**< Number of blocks; block ids must be lower. */
+  void* k;                /**< Memory of K. Only pkv_kv_write and pkv_kv_write_slots write to it. */
+  void* v;                /**< Memory of V, as k. NULL: V is the first value_dim dims of K. */
   int64_t k_block_stride; /**< K: from block to block. */
   int64_t k_row_stride;   /**< K: from token to token; PACKED: from tile to tile. */
   int64_t k_head_stride;  /**< K: from KV head to KV head. */
@@ -53,8 +52,8 @@ typedef struct pkv_kv_view {
   int64_t v_row_stride;   /**< V: from token to token; PACKED: from tile to tile. */
   int64_t v_head_stride;  /**< V: from KV head to KV head. */
   /**
-   * How the rows in the memory are rotated (cache.h); callers pass and get unrotated rows. 0: NONE.
-   * The caller's own kernels must rotate queries and outputs themselves.
+   * How the rows in this memory are rotated (see pkv_rotation). Functions here take and return
+   * unrotated rows; kernels of your own must rotate queries and outputs themselves. 0: NONE.
    */
   pkv_rotation rotation;
   uint32_t reserved; /**< 0. */
@@ -64,11 +63,9 @@ typedef struct pkv_kv_view {
 } pkv_kv_view;
 
 /**
- * Returns where one layer of a paged cache is in memory, for engines with their own kernels. The
- * memory is read-only.
- *
- * The addresses stay valid as long as the cache. pkv_session_get_block_table returns the blocks of
- * each session.
+ * Returns where one layer of a paged cache is in memory, for engines with their own kernels. Do not
+ * write to it. The addresses stay valid as long as the cache. pkv_session_get_block_table returns
+ * the blocks of each session.
  *
  * @param      cache  The cache.
  * @param      layer  The layer of the model.
@@ -79,16 +76,17 @@ typedef struct pkv_kv_view {
 PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
 
 /**
- * Lays out K and V of one layer in contiguous memory of the caller, as a cache of the same layout
- * does: fills in the strides of a view and returns its size. Allocates and touches no memory.
+ * Lays out K and V of one layer in one piece of the caller's memory, as a cache of the same layout
+ * does: fills in the addresses and strides of a view and returns its size. Allocates and touches no
+ * memory.
  *
  * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
  *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices. The
  *                        call sets the rest.
  * @param         latent  1: V is the first value_dim dims of K; 0: V has its own memory.
- * @param[out]    memory  The memory for K and V, best at a multiple of 64; this call does not touch
- *                        it. NULL: only strides and size are computed; k and v become NULL.
- * @param[out]    bytes   The size of K and V.
+ * @param[out]    memory  The memory for K and V, preferably aligned to 64 bytes; it is not touched.
+ *                        NULL: only strides and size are computed; k and v become NULL.
+ * @param[out]    bytes   The size of K and V together.
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
  */
@@ -102,8 +100,8 @@ PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memo
  * Writes rows of K and V to slots of the caller's memory, converted, quantised and packed as in a
  * cache. Any thread.
  *
- * Slot s is in block s / block_size, at s % block_size. If several rows have the same slot, the
- * last one stays. Other slots do not change.
+ * Slot s is in block s / block_size, at offset s % block_size. If several rows have the same slot,
+ * the last one wins. Other slots do not change.
  *
  * @param     compute  Threads and kernels. NULL: all CPUs.
  * @param[in] kv       The memory of K and V. Its slots may not overlap.
@@ -119,7 +117,7 @@ PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv
                                       const pkv_tensor* v);
 
 /**
- * Copies K and V from slots to rows, converted to the dtype of these. Any thread.
+ * Copies K and V from slots to rows, converted to the dtype of the rows. Any thread.
  *
  * @param      compute  Threads and kernels. NULL: all CPUs.
  * @param[in]  kv       The memory of K and V.
@@ -135,50 +133,53 @@ PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv,
                                      const pkv_tensor* v);
 
 /**
- * Sequences of different lengths over one pkv_kv_view. A list with an entry per query has the
- * entries of all sequences, one sequence after the other, without padding even if tensors are
- * padded.
+ * Sequences of different lengths over one pkv_kv_view. [queries] is the sum of query_lengths;
+ * arrays of [queries] have no padding, even if tensors are padded.
  */
 typedef struct pkv_attention_sequences {
   uint32_t struct_size; /**< sizeof(pkv_attention_sequences): the caller sets it. */
   uint32_t query_heads; /**< A multiple of the view's kv_heads. */
   uint64_t count;       /**< The number of sequences. */
-  /** [count]: query rows of each sequence, by default its last positions. */
+  /**
+   * [count]: the number of query rows of each sequence: its last positions, unless query_positions
+   * is set.
+   */
   const uint32_t* query_lengths;
   /**
-   * [count]: positions of each sequence, including its queries; at least query_lengths, or at least
-   * 1 with query_positions.
+   * [count]: the number of positions of each sequence, including its queries; at least its
+   * query_lengths, or at least 1 with query_positions.
    */
   const uint64_t* kv_lengths;
   /**
-   * [count][block_table_stride]: block ids. Entries after kv_lengths or before a window are not
+   * [count][block_table_stride]: block ids. Entries beyond kv_lengths or before a window are not
    * read.
    */
   const uint32_t* block_tables;
   uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */
   /**
-   * [count]: the first row of each sequence. In a padded batch, the rows before it are padding; in
-   * other tensors, it counts from the beginning of the tensor (like the cumulative lengths of a
-   * packed batch). NULL (default): 0 in a padded batch; otherwise the rows of one sequence follow
-   * those of the one before.
+   * [count]: the first row of each sequence. In a padded batch it counts from the sequence's own
+   * first row (padding on the left); in other tensors, from the beginning of the tensor, like
+   * cu_seqlens. NULL (default): 0 in a padded batch; otherwise each sequence follows the one before
+   * it.
    */
   const uint32_t* first_rows;
   /**
-   * [queries]: the position of each query, for the causal rule, windows and slopes. For queries
-   * that are not the last positions: over the keys of another sequence, or in a tree of drafts. In
-   * causal attention with a mask of new tokens (BITS or PARENTS), none may be lower than the last
-   * position before the new tokens. NULL (default): the last positions.
+   * [queries]: the position of each query, for the causal rule, windows and slopes. Set it for
+   * queries that are not the last positions of their sequence: in cross-attention, or in a tree of
+   * drafts. In causal attention with a mask of kind BITS or PARENTS, none may be lower than the
+   * last position before the new tokens. NULL (default): the last positions.
    */
   const int64_t* query_positions;
 } pkv_attention_sequences;
 
 /**
- * Writes rows of K and V to the positions of the queries, as pkv_kv_write_slots does. Any thread.
+ * Writes rows of K and V to positions of sequences, as pkv_kv_write_slots does to slots. Any
+ * thread.
  *
  * @param     compute    Threads and kernels. NULL: all CPUs.
  * @param[in] kv         The memory of K and V. Its slots may not overlap.
  * @param[in] sequences  The sequences. The rows of a sequence go to its query_positions, or else to
- *                       its last positions, in order.
+ *                       its last query_lengths positions.
  * @param[in] k          Keys, [queries][kv_heads][key_dim].
  * @param[in] v          Values, [queries][kv_heads][value_dim]. NULL if V is part of K.
  *

@@ -1,28 +1,29 @@
-/* pagedkv: prefix reuse. K and V of ended sessions stay cached, block by block under their tokens,
- * until their memory is needed. A new session takes the longest cached prefix of its prompt instead
- * of computing it.
+/* pagedkv: prefix reuse. When a block is full and committed with token ids, the session publishes
+ * it: the prefix index finds it by its tokens and all tokens before it, and keeps it after the
+ * session has ended, until its memory is needed. A new session takes the longest cached prefix of
+ * its prompt instead of computing it.
  *
  * A match compares tokens, never only hashes. Full blocks are shared; if only part of a block
  * matches, the session gets a copy of those rows (not with storage NONE). With several layer
- * groups, a match ends where every group has what it needs: a group with a window needs the last
- * window before that point, which may be in the middle of a cached sequence, and its sinks.
+ * groups, a match ends where every group has what it needs: all blocks; with a window, those of the
+ * window before that point and of the sinks; with states, the state at that point.
  *
  * Unused cached blocks count as available: begin, reserve and resume evict as many as they need. In
  * a group with a window, blocks that left the windows of sessions stay cached, too. They are
- * evicted one by one, those that only a match in the middle of a sequence would need first.
+ * evicted one by one, those in the middle of sequences first.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing, and hits,
  * counts and times do not show what another salt has cached. Sessions without a salt share with
  * each other.
  *
- * Blocks that are pinned or in use are never evicted. For the others, the retention of the sessions
- * that used them decides first, then the policy in the cache's config. A quota limits what one salt
- * may keep cached.
+ * Blocks that are pinned or in use are never evicted. Of the others, those of lower retention are
+ * evicted first, and among equals the policy in the cache's config decides. A quota limits what one
+ * salt may keep cached.
  *
- * Counts are in block positions: a position is one block in each layer group, for the same tokens.
+ * Counts are in block positions: one block in each layer group, for the same tokens.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
- * index. A decode step takes this lock only when a block gets full, and does not wait for it.
+ * index. A decode step tries to take this lock only when a block gets full, and never waits for it.
  */
 #ifndef PAGEDKV_PREFIX_H
 #define PAGEDKV_PREFIX_H
@@ -34,19 +35,19 @@ extern "C" {
 #endif
 
 /**
- * Finds the longest cached prefix of a prompt and gives it to an empty session, which then has K
- * and V of tokens [0, *matched) and the length *matched. A suspended session needs no match: a
- * resume takes what is cached of its own tokens.
+ * Finds the longest cached prefix of a prompt and gives it to an empty session, whose length is
+ * then *matched. A suspended session needs no match: pkv_session_resume takes what is cached of its
+ * own tokens.
  *
  * @param      session  The session.
- * @param      n        The number of tokens to look for. Leave out the last one of a prompt if its
- *                      output is needed.
+ * @param      n        The number of tokens to look for. Leave out the last token of a prompt if
+ *                      you need its output.
  * @param[in]  tokens   [n]: the token ids of the prompt.
- * @param[out] matched  The number of tokens found; 0 if none, if the cache has no index, or if the
- *                      session does not use it.
+ * @param[out] matched  The number of tokens found; 0 also if the cache has no index or the session
+ *                      does not use it.
  *
- * Statuses: INVALID_ARGUMENT (the session has or remembers tokens or has reserved blocks, even if
- * there is no index; or an id is PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an id is
+ * PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);
@@ -61,7 +62,7 @@ typedef struct pkv_prefix_stats {
   uint64_t matched_blocks;   /**< Whole block positions found. */
   uint64_t published_blocks; /**< Block positions cached so far. */
   uint64_t evicted_blocks;   /**< Block positions removed so far because memory was needed. */
-  /** Block positions removed so far because their salt's quota was full. */
+  /** Block positions removed so far because a salt's quota was full. */
   uint64_t expelled_blocks;
   uint64_t cleared_blocks;   /**< Block positions removed so far by pkv_prefix_clear. */
   uint64_t cached_blocks;    /**< Block positions cached now. */
@@ -70,8 +71,8 @@ typedef struct pkv_prefix_stats {
 } pkv_prefix_stats;
 
 /**
- * The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
- * INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
+ * The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
+ * it (INVALID_ARGUMENT, TOO_LARGE).
  */
 #define PKV_ALL_SALTS ((size_t)-1)
 
@@ -100,16 +101,17 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
 PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size);
 
 /**
- * Returns how much of a prompt is cached in memory. Needs no session, changes no statistics, holds
- * no blocks, and does not change which blocks are evicted next.
+ * Returns how much of a prompt is cached in memory. Needs no session, holds no blocks, and changes
+ * neither statistics nor which blocks are evicted next.
  *
  * @param      cache      The cache.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
  * @param      n          The number of tokens in the prompt.
  * @param[in]  tokens     [n]: the token ids of the prompt.
- * @param[out] cached     The number of tokens that a match would find now, in whole blocks. It may
- *                        also find a part of the next block, and blocks that only a store has.
+ * @param[out] cached     The number of tokens that a match would find now, in whole blocks. (A
+ *                        match may also find a part of the next block, and blocks that only a store
+ *                        has.)
  *
  * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
  */
@@ -117,24 +119,25 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
                                     const int32_t* tokens, uint64_t* cached);
 
 /**
- * Pins the whole cached blocks of a prompt: they stay cached, even if unused, until they are
- * unpinned as often as pinned. Compute a system prompt once, close its session, then pin it.
+ * Pins the whole cached blocks of a prompt: they stay cached, even if unused, until they were
+ * unpinned as often as pinned. To pin a system prompt, compute it in a session, close the session,
+ * then call this.
  *
- * @param      cache      The cache; pinned_blocks of its prefix config limits all pins together.
+ * @param      cache      The cache. pinned_blocks in its prefix config limits all pins together.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
  * @param      n          The number of tokens in the prompt.
  * @param[in]  tokens     [n]: the token ids of the prompt.
  * @param[out] pinned     The number of tokens pinned, in whole blocks; 0 if nothing is cached.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (more than pinned_blocks:
- * nothing is pinned), REF_LIMIT. Since 0.1.
+ * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond pinned_blocks: nothing
+ * is pinned), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                   const int32_t* tokens, uint64_t* pinned);
 
 /**
- * Removes one pin: the longest one on a prefix of a prompt.
+ * Removes one pin: of the pins on prefixes of a prompt, the longest.
  *
  * @param      cache      The cache.
  * @param[in]  salt       The salt. NULL with size 0: none.
@@ -149,7 +152,7 @@ PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt
 PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens, uint64_t* unpinned);
 
-/** The blocks of pkv_prefix_set_quota for the limit in the config. */
+/** The `blocks` of pkv_prefix_set_quota for salt_blocks of the config. */
 #define PKV_DEFAULT_QUOTA UINT64_MAX
 
 /**
@@ -162,7 +165,7 @@ PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t sa
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt.
- * @param     blocks     The most block positions. 0: no limit; PKV_DEFAULT_QUOTA: the limit in
+ * @param     blocks     The most block positions. 0: no limit; PKV_DEFAULT_QUOTA: salt_blocks of
  *                       the config.
  *
  * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), NO_MEMORY. Since 0.1.
@@ -174,38 +177,39 @@ PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_
 
 /** What happened to a block position. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
-  PKV_PREFIX_STORED = 1,   /**< A match can now end after it. */
-  PKV_PREFIX_EVICTED = 2,  /**< It, or a block that such a match needs, was evicted. */
+  PKV_PREFIX_STORED = 1,   /**< A match can now end right after it. */
+  PKV_PREFIX_EVICTED = 2,  /**< It no longer can: a block that such a match needs was evicted. */
   PKV_PREFIX_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
   PKV_PREFIX_CLEARED = 4   /**< It was removed by pkv_prefix_clear. */
 } pkv_prefix_event_kind;
 
 /**
- * A change of one block position. A match of a prompt ends after the last of its positions that
- * were stored and not removed since. Without windows, a position is stored after the one before it
- * and removed before it; if a group has a window, positions before it may be missing. This struct
- * is pinned: it will not grow.
+ * A change of one block position. To predict a match, find the last block of the prompt whose
+ * position was stored and not removed since: the match ends there. Without windows, all positions
+ * before it are stored, too; if a group has a window, some may be missing. This struct will never
+ * grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */
-  uint64_t hash;     /**< Hash of the block and all before it: see pkv_prefix_hash_blocks. */
-  uint64_t parent;   /**< Hash of the block before it; for the first block, of the salt. */
-  uint64_t position; /**< Position of its first token. */
+  uint64_t hash;     /**< Hash of the block and all blocks before it: see pkv_prefix_hash_blocks. */
+  uint64_t parent;   /**< Hash of the previous block; for the first block, of the salt. */
+  uint64_t position; /**< Position of its first token in the sequence. */
   pkv_prefix_event_kind kind; /**< What happened. */
   uint32_t reserved;          /**< 0. */
 } pkv_prefix_event;
 
 /**
- * Copies the events of all salts, in order. Several readers may each keep their own number.
+ * Copies the events of all salts, in order. Any number of readers may each keep a `next` of their
+ * own.
  *
  * @param         cache   The cache.
  * @param[in,out] next    In: the number of the first event to read, 0 at first. Out: the number of
  *                        the next one.
  * @param[in,out] n       In: the entries that fit into events. Out: the number written.
  * @param[out]    events  [*n], as passed in: the events.
- * @param[out]    lost    The number of events from *next on that were overwritten, since the cache
- *                        keeps only recent ones. If it is not 0, find out in another way what is
- *                        cached. May be NULL.
+ * @param[out]    lost    The number of events from *next on that were overwritten before this call,
+ *                        since the cache keeps only recent ones. If it is not 0, find out in
+ *                        another way what is cached. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index, or events is 0 in its config). Since 0.1.
  */
@@ -214,7 +218,7 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
 
 /**
  * Computes the hashes that events have for the whole blocks of a prompt. Equal hashes are a hint
- * that a prompt is cached, no proof.
+ * that a prompt is cached, not proof.
  *
  * The hash of a block is XXH3 (64 bits) of its token ids (int32, native byte order), with the hash
  * of the block before it as seed. The seed of the first block is XXH3 of the salt's bytes, without

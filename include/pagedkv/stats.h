@@ -16,24 +16,25 @@ extern "C" {
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< sizeof(pkv_pool_stats): the caller sets it. */
   uint32_t block_size;  /**< Slots (tokens) per block. */
-  /**
-   * Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
-   */
+  /** Capacity. With shared_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
   uint64_t free; /**< Blocks without references. */
   uint64_t used; /**< Blocks with at least one reference. */
   /**
-   * The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
-   * threads took blocks at the same time.
+   * The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
+   * several threads took blocks at the same time.
    */
   uint64_t used_peak;
   uint64_t shared;       /**< Blocks with more than one reference. */
-  uint64_t retired;      /**< Blocks no longer used because their generation reached its limit. */
+  uint64_t retired;      /**< Blocks never used again because their generation reached its limit. */
   uint64_t references;   /**< References to all blocks. */
   uint64_t slots_filled; /**< Slots that hold a token; a shared block counts once. */
 } pkv_pool_stats;
 
-/** Statistics of a cache over all layer groups. Since 0.1. */
+/**
+ * Statistics of a cache over all layer groups. Fields "so far" only rise; the others are current
+ * values. Since 0.1.
+ */
 typedef struct pkv_cache_stats {
   uint32_t struct_size;        /**< sizeof(pkv_cache_stats): the caller sets it. */
   uint32_t sessions;           /**< Open sessions. */
@@ -48,12 +49,12 @@ typedef struct pkv_cache_stats {
   uint64_t free_blocks;      /**< Blocks that are free. */
   uint64_t used_blocks;      /**< Blocks in use; a shared block counts once. */
   uint64_t used_blocks_peak; /**< The most blocks in use at once so far. */
-  /** Used blocks that only the prefix index holds. They are evicted when free blocks run out. */
+  /** Used blocks that only the prefix index holds; they are evicted when free blocks run out. */
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */
   uint64_t slots_filled;
-  uint64_t slots_reserved;   /**< Slots of blocks in use, filled or not. */
+  uint64_t slots_reserved;   /**< Slots of all used blocks, filled or not. */
   uint64_t bytes_reserved;   /**< Bytes of K and V memory that the cache has mapped or allocated. */
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */
