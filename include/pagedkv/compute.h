@@ -3,7 +3,7 @@
  * cache has its own.
  *
  * Where a function takes a pkv_compute, NULL means the default of the process: all CPUs, the best
- * instruction set, and working memory of the system's allocator.
+ * instruction set, and working memory from the system that is kept until the process ends.
  *
  * Threads: every function may be called from any thread, and any number of threads may use a
  * pkv_compute at once. pkv_compute_destroy returns PKV_BUSY while another thread is inside a call

@@ -2,19 +2,18 @@
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
  * The loading cache may be in another process and have another block size, layout, storage kind or
- * instruction set. F32, F16 and BF16 are converted to each other; other stored types come back bit
- * for bit. Blocks that sessions share are written once, and shared again after loading.
- * src/engine/file/FORMAT.md describes every byte.
+ * instruction set. It may exchange F32, F16 and BF16, which are converted; other types must be the
+ * same and come back bit for bit. Blocks that sessions share are written once, and shared again
+ * after loading. src/engine/file/FORMAT.md describes every byte.
  *
- * All content is checked by XXH3 checksums or, with a key, encrypted and authenticated by
- * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. Loading is a transaction:
- * it returns all sessions of the file, or an error and an unchanged cache.
+ * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
+ * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
+ * of the file, or returns an error and leaves the cache unchanged.
  *
- * Threads: every function may be called from any thread. A save first takes snapshots of what it
- * saves; then the sessions may be used again while bytes are still being written. (With storage
- * CONTIGUOUS, they can only be read until the call returns; writers get PKV_BUSY.) Only the calling
- * thread reads or writes the stream and waits for it: a pipe that nobody reads delays no step of
- * the cache.
+ * Threads: every function may be called from any thread. A save first takes snapshots; then other
+ * threads may use the sessions while it writes. (With storage CONTIGUOUS they can only read them
+ * until the call returns; writers get PKV_BUSY.) Only the calling thread waits for the stream: a
+ * pipe that nobody reads delays no step of the cache.
  */
 #ifndef PAGEDKV_FILE_H
 #define PAGEDKV_FILE_H
@@ -33,28 +32,31 @@ typedef enum pkv_stream_kind PKV_ENUM {
    * it is complete and on disk (fsync of the file, rename, fsync of its directory): at any time,
    * even after a crash, the path is the old file or the new one.
    *
-   * A new file can be read and written only by its owner, the effective user (mode 0600). A file
-   * that replaces another keeps its permissions if nobody else can have put that one there: it
-   * belongs to the effective user and has no second hard link, its directory belongs to that user
-   * or to root, and other users cannot write to that directory, or it is sticky. Set-id bits and
-   * access control lists are never kept. Permissions of other users are kept only if the Unix group
-   * of the old file is kept, too, and the old file had no access control list.
+   * A new file has mode 0600 and belongs to the effective user. If it replaces a file, it takes
+   * over the permissions of the old one, provided that no other user can have put that one there:
+   *
+   * - the old file belongs to the effective user and has one hard link,
+   * - its directory belongs to that user or to root,
+   * - other users cannot write to the directory, or it is sticky.
+   *
+   * Set-id bits and access control lists are never taken over. Permissions of other users are taken
+   * over only with the Unix group of the old file, and not if that had an access control list.
    *
    * A path that ends in a symbolic link, a directory, a FIFO, a socket or a device is refused
-   * (PKV_IO). Links earlier in the path are followed: the caller chooses the directory, and anyone
-   * who can write to it or rename it can replace or delete saved files. A load does not check the
-   * owner of a file: only a key proves that nobody else wrote it.
+   * (PKV_IO). Links earlier in the path are followed. Anyone who can write to the directory or
+   * rename it can replace or delete saved files, and a load does not check a file's owner: only a
+   * key proves that nobody else wrote it.
    *
    * On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename,
-   * its name is ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock on it (flock). Later
-   * saves in the directory delete unlocked ones of the effective user, which killed processes left.
-   * (If a network file system does not share locks between machines, save from one machine at a
-   * time.)
+   * its name is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later
+   * saves in the directory delete such files of the effective user that are not locked, since their
+   * writers were killed. (If a network file system does not share locks between machines, save from
+   * one machine at a time.)
    */
   PKV_STREAM_PATH = 1,
   /**
-   * An open, blocking descriptor, from its current position. It stays open; bytes after the file
-   * are not touched. A failed save leaves the bytes that it wrote.
+   * An open, blocking descriptor, from its current position. It stays open. A load reads no byte
+   * after the file; a failed save leaves the bytes that it wrote.
    */
   PKV_STREAM_DESCRIPTOR = 2,
   PKV_STREAM_BUFFER = 3, /**< The caller's memory. */
@@ -72,13 +74,13 @@ typedef struct pkv_stream {
   void* data;           /**< BUFFER: the memory; only a save writes to it. */
   uint64_t size;        /**< BUFFER: its bytes; for a load, exactly those of the file. */
   /**
-   * CALLBACKS: copies up to n bytes to `to`. Returns how many, or a negative errno; 0 is the end of
-   * the stream. A hook: see common.h.
+   * CALLBACKS, a hook (common.h): copies up to n bytes to `to`. Returns how many, or a negative
+   * errno; 0 is the end of the stream.
    */
   int64_t (*read)(void* user, void* to, uint64_t n);
   /**
-   * CALLBACKS: writes up to n bytes from `from`. Returns how many, or a negative errno; 0 is an
-   * error. A hook: see common.h.
+   * CALLBACKS, a hook: writes up to n bytes from `from`. Returns how many, or a negative errno; 0
+   * is an error.
    */
   int64_t (*write)(void* user, const void* from, uint64_t n);
   void* user; /**< CALLBACKS: passed to both functions. */
@@ -89,25 +91,25 @@ typedef struct pkv_file_config {
   uint32_t struct_size;  /**< sizeof(pkv_file_config): the caller sets it. */
   uint32_t prefix_index; /**< 1: includes the prefix index, if the cache has one. Default 0. */
   /**
-   * For loading into a cache with a prefix index. 1: accepts salts from a file without a key.
-   * Default 0: a file without a key but with salts is a MISMATCH, since anyone who can write it
-   * chooses which tenants find its sequences. Sequences without a salt are accepted in both cases:
-   * without a key, do not load a file that others can write. Not used for saving.
+   * For loading into a cache with a prefix index. Anyone who can write a file without a key decides
+   * which tenants find its sequences. 0 (default): such a file is a MISMATCH if it has salts. 1: it
+   * is accepted. Sequences without a salt are always accepted: without a key, do not load a file
+   * that others can write.
    */
   uint32_t trust_salts;
   /**
-   * For saving to PATH. 0 (default): waits for the disk. 1: a power failure may destroy the old
-   * file and the new one; a killed process destroys neither.
+   * For saving to PATH. 0 (default): waits until the file is on disk. 1: does not wait; a power
+   * failure may then destroy both the old and the new file, a killed process neither.
    */
   uint32_t skip_fsync;
   /**
-   * Names the model (a hash of its weights, say). A file with another fingerprint is a MISMATCH.
-   * NULL: none.
+   * Identifies the model, for example a hash of its weights. A file with another fingerprint is a
+   * MISMATCH. NULL: none.
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /**
-   * Secret bytes that encrypt and authenticate the file. NULL: checksums, which detect only
+   * Secret bytes that encrypt and authenticate the file. NULL: only checksums, which detect
    * accidental changes.
    */
   const void* key;
@@ -118,29 +120,30 @@ typedef struct pkv_file_config {
 typedef struct pkv_file_item {
   pkv_session session;   /**< NULL if there is a snapshot. */
   pkv_snapshot snapshot; /**< NULL if there is a session. */
-  uint64_t label;        /**< The caller's name for it, returned by pkv_file_load. */
+  uint64_t label;        /**< Any number of the caller's; pkv_file_load returns it. */
 } pkv_file_item;
 
 /**
- * Saves sessions, snapshots and, if the config says so, the prefix index of a cache: tokens, K
- * and V as stored (of a group with a window, what it still has), priorities, uses of the prefix
- * index, retentions, salts, and the tokens that suspended sessions remember. Storage NONE saves
- * only tokens and tables. Reserved blocks and return hints are not saved. A snapshot is saved with
- * all that its session had when it was taken.
+ * Saves sessions, snapshots and, if the config says so, the prefix index of a cache. Saved are
  *
- * The items are held until the call returns. The prefix index is not: steps may evict its blocks
- * before they are written, and their sequences are then shorter in the file.
+ * - token ids, also those that suspended sessions remember,
+ * - K and V as stored, unless storage is NONE; of a group with a window, what it still has,
+ * - priorities, uses of the prefix index, retentions and salts.
+ *
+ * Reserved blocks and return hints are not saved. The blocks of the items are held until the call
+ * returns. Those of the prefix index are not: if steps evict some before they are written, their
+ * sequences are shorter in the file.
  *
  * @param      cache   The cache.
- * @param      n       The number of items; 0 is OK.
+ * @param      n       The number of items; may be 0.
  * @param[in]  items   [n]: the sessions and snapshots.
  * @param[in]  config  The config. NULL: defaults.
  * @param[in]  to      The stream to write. The data of a buffer may be NULL if its size is 0.
  * @param[out] bytes   The size of the file; set on PKV_OK and, for a buffer, on BUFFER_TOO_SMALL.
  *                     May be NULL.
  *
- * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (a step is in flight), IO, UNSUPPORTED (a key, in a
- * build without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+ * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (an item is in a step), IO, UNSUPPORTED (a key, in
+ * a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
                                  const pkv_file_config* config, const pkv_stream* to,
@@ -149,23 +152,22 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
 /**
  * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
- * - Layers, KV heads, dims, windows and sinks must be those of the cache. The block size may
- *   differ, but the tokens that a group with a window holds must fill whole blocks (they do if the
- *   new size divides the old one). A path or a buffer must end where the file ends.
- * - Blocks are allocated as by pkv_batch_begin, which may evict unused cached blocks. Nothing is
- *   evicted before the whole file was checked or, if the stream cannot be read twice (a pipe,
- *   callbacks), before its tables were checked.
- * - Entries of the prefix index that the cache has are not loaded again. Entries that do not fit
- *   into memory are left out. If the entries of a file would fill the cache more than 64 times, the
- *   least recently used are left out, too. Pins, quotas and what the cache has learned about reuse
- *   are not in files.
+ * - Layers, KV heads, dims, windows and sinks must be those of the cache. With another block size,
+ *   the tokens that a group with a window holds must fill whole blocks (they do if the new size
+ *   divides the old one). A path or a buffer must end where the file ends.
+ * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, but only after the
+ *   whole file was checked (of pipes and callbacks, which cannot be read twice, only the part
+ *   before K and V).
+ * - Of the saved prefix index, entries that the cache has already or that do not fit into memory
+ *   are left out; so are the least recently used ones if all would fill the cache more than 64
+ *   times. Files do not contain pins, quotas, or what the eviction policy has learned.
  *
  * @param      cache     The cache.
  * @param[in]  config    The config. NULL: defaults.
  * @param[in]  from      The stream to read.
  * @param      capacity  The number of entries that fit into sessions and labels.
- * @param[out] sessions  [capacity]: the sessions, which the caller closes. May be NULL if capacity
- *                       is 0.
+ * @param[out] sessions  [capacity]: the sessions, to be closed by the caller. May be NULL if
+ *                       capacity is 0.
  * @param[out] labels    [capacity]: the label of each session. May be NULL.
  * @param[out] count     The number of items in the file; set on PKV_OK and BUFFER_TOO_SMALL.
  *
@@ -180,27 +182,27 @@ PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
 
 /** The properties of a file. */
 typedef struct pkv_file_info {
-  uint32_t struct_size;          /**< sizeof(pkv_file_info): the caller sets it. */
-  uint32_t version;              /**< Version of the format: 1. */
-  uint64_t bytes;                /**< Size of the file. */
-  uint64_t kv_bytes;             /**< Of these, bytes of K and V. */
-  uint64_t sessions;             /**< Sessions and snapshots. */
-  uint64_t tokens;               /**< Tokens of all of these; shared ones count in each. */
-  uint64_t stored_tokens;        /**< Positions whose K and V are stored; shared ones count once. */
-  uint64_t prefix_entries;       /**< Entries of the prefix index. */
-  uint32_t block_size;           /**< Tokens per block of the cache that was saved. */
-  uint32_t groups;               /**< Layer groups. */
-  uint32_t layers;               /**< Layers over all groups. */
-  uint32_t has_kv;               /**< 0: saved with storage NONE. */
-  uint32_t authenticated;        /**< 1: saved with a key, so encrypted and authenticated. */
+  uint32_t struct_size;    /**< sizeof(pkv_file_info): the caller sets it. */
+  uint32_t version;        /**< Version of the format: 1. */
+  uint64_t bytes;          /**< Size of the file. */
+  uint64_t kv_bytes;       /**< Of these, K and V. */
+  uint64_t sessions;       /**< Sessions and snapshots. */
+  uint64_t tokens;         /**< Tokens of all of these; shared ones count in each. */
+  uint64_t stored_tokens;  /**< Positions whose K and V are in the file; shared ones count once. */
+  uint64_t prefix_entries; /**< Entries of the prefix index. */
+  uint32_t block_size;     /**< Tokens per block of the cache that was saved. */
+  uint32_t groups;         /**< Layer groups. */
+  uint32_t layers;         /**< Layers over all groups. */
+  uint32_t has_kv;         /**< 0: saved with storage NONE. */
+  uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
   uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
   unsigned char fingerprint[64]; /**< The fingerprint. */
 } pkv_file_info;
 
 /**
- * Returns the properties of a file. Reads its tables, but not its K and V. Needs no cache.
+ * Returns the properties of a file. Reads everything except K and V. Needs no cache.
  *
- * @param[in]  config  For the key and the fingerprint, which is compared. NULL: neither.
+ * @param[in]  config  Its key, and the fingerprint to compare. NULL: neither.
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *

@@ -157,10 +157,10 @@ typedef struct pkv_attention_sequences {
   const uint32_t* block_tables;
   uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */
   /**
-   * [count]: the first row of each sequence. In a padded batch it counts from the sequence's own
-   * first row (padding on the left); in other tensors, from the beginning of the tensor, like
-   * cu_seqlens. NULL (default): 0 in a padded batch; otherwise each sequence follows the one before
-   * it.
+   * [count]: the first row of each sequence. In a padded batch it counts within the sequence's own
+   * rows, and the rows before it are padding; in other tensors, from the beginning of the tensor,
+   * like cu_seqlens. NULL (default): 0 in a padded batch; otherwise each sequence follows the one
+   * before it.
    */
   const uint32_t* first_rows;
   /**

@@ -1,20 +1,21 @@
-/* pagedkv: stores, a place for cached blocks outside the cache's memory. When a session ends or is
- * suspended, its blocks in the prefix index are written to the store. A later prompt with the same
- * prefix gets them back: after eviction, after a restart, or on another machine. Stores are a
- * directory of files, Redis (pagedkv/redis.h), or any table of functions.
+/* pagedkv: a store keeps cached blocks outside the cache's memory, as a second level behind the
+ * prefix index. When a session ends or is suspended, its blocks in the prefix index are written to
+ * the store. A later prompt with the same prefix gets them back: after eviction, after a restart,
+ * or on another machine. A store is a directory of files, Redis (pagedkv/redis.h), or any table of
+ * functions.
  *
- * Each block is stored under a key computed from its content: BLAKE2b of the model's shape, dtypes
- * and fingerprint, the salt, and all tokens up to the end of the block. So caches share blocks if
- * and only if all of these are the same. With a secret key in the config, items are encrypted and
- * authenticated by AES-256-GCM; the store then sees only meaningless names, sizes, and which items
- * are used when. Items are checked when they come back (name, tokens, checksum or tag). A changed
- * item is a miss, and is counted.
+ * An item of a store is one block of one layer group. Its name is a hash (BLAKE2b) of the model's
+ * shape, dtypes and fingerprint, the block size, the salt, and all tokens up to the end of the
+ * block. So caches share blocks if and only if all of these are the same. With a secret key in the
+ * config, items are encrypted and authenticated by AES-256-GCM; the store then sees only names that
+ * mean nothing to it, sizes, and which items are used when. Items are checked when they come back
+ * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
- * when they are first needed: one writes to the store, one reads. The writer has a low priority,
- * and works a tenth of the time while steps run and no thread waits in pkv_store_flush. No decode
- * step waits for these threads or for the store: a store that is slow, full or unreachable costs
- * hits but causes no errors.
+ * when they are first needed: one writes to the store, one reads. The writer has a low priority.
+ * While steps run it sleeps nine tenths of the time, except when a thread waits in pkv_store_flush.
+ * No decode step waits for these threads or for the store: a store that is slow, full or
+ * unreachable costs hits but causes no errors.
  */
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H
@@ -25,40 +26,38 @@
 extern "C" {
 #endif
 
-/** One block of one layer group, as a store keeps it. This struct is pinned: it will not grow. */
+/** One block of one layer group, as a store keeps it. This struct will never grow. */
 typedef struct pkv_store_item {
   unsigned char key[32]; /**< The name of the item. */
-  /** put: size bytes to store, read-only. get: a buffer of size bytes. probe, drop: NULL. */
+  /** put: the bytes to store. get: a buffer. probe, drop: NULL. */
   void* data;
   /**
-   * get and probe set it to the size of the stored item, or 0 if there is none. get copies as many
-   * bytes as fit.
+   * put: bytes of data. get: bytes that data has room for; get copies as many as fit. get and probe
+   * set it to the size of the stored item, or to 0 if there is none.
    */
   uint64_t size;
 } pkv_store_item;
 
 /**
- * A store: functions that a cache calls from its two threads, put from one and the others from
- * both. Each thread makes one call at a time. The functions are hooks: see common.h.
+ * A store: functions that a cache calls from its two threads, put from the writer and the others
+ * from both. They are hooks: see common.h.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
- * negative errno if the store cannot be reached. The cache then makes no calls for a while.
+ * negative errno if the store cannot be reached; the cache then makes no calls for a while.
  */
 typedef struct pkv_store {
   uint32_t struct_size; /**< sizeof(pkv_store): the caller sets it. */
   uint32_t reserved;    /**< 0. */
   void* user;           /**< Passed to all functions. */
-  /**
-   * Stores items. An item that exists may be left as it is. A store may lose items at any time.
-   */
+  /** Stores items; may skip those that exist. A store may lose items at any time. */
   int64_t (*put)(void* user, size_t n, const pkv_store_item* items);
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
   /** Sets the sizes of items, as get does, but copies no bytes. */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
-  /** Deletes items. Called for items whose bytes are not those that were put. */
+  /** Deletes items, those whose bytes turned out to be wrong. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
-  /** Closes the store. No call follows. */
+  /** Closes the store: the last call. */
   void (*close)(void* user);
 } pkv_store;
 
@@ -72,29 +71,30 @@ typedef struct pkv_store_config {
    * milliseconds. Default 0: they take only what is in memory.
    */
   uint32_t wait_ms;
-  /** Copied. pkv_cache_destroy closes it. If pkv_cache_create fails, the caller closes it. */
+  /** Copied, and closed by pkv_cache_destroy. If pkv_cache_create fails, the caller closes it. */
   const pkv_store* store;
-  const void* fingerprint;   /**< Names the model (a hash of its weights, say). NULL: none. */
+  const void*
+      fingerprint; /**< Identifies the model, for example a hash of its weights. NULL: none. */
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /** Secret bytes that encrypt and authenticate items. NULL: only checksums. */
   const void* key;
   uint64_t key_size; /**< Its bytes, 16 to 64. */
   /**
-   * The buffer of each of the two threads. 0 (default): 4 MiB. Raised to one block, and limited to
-   * all blocks of the cache.
+   * The buffer of each of the two threads, at most 2^36; 0 (default): 4 MiB. It always has room for
+   * one block position, and for no more than the cache has.
    */
   uint64_t buffer_bytes;
   /**
-   * The most block positions that wait to be written; others that end meanwhile are not written. 0
-   * (default): a quarter of the blocks.
+   * The most block positions that wait to be written; beyond that, blocks of sessions that end are
+   * not written. 0 (default): a quarter of the blocks.
    */
   uint64_t queue_blocks;
 } pkv_store_config;
 
 /**
- * Starts to read blocks of a prompt that are in the store, but not in memory, into the prefix
- * index, and returns. Call it when a request is queued; a later pkv_session_match_prefix finds the
- * blocks that have arrived.
+ * Starts a prefetch and returns: blocks of a prompt that are in the store, but not in memory, are
+ * read into the prefix index. Call it when a request is queued; a later pkv_session_match_prefix
+ * finds the blocks that have arrived.
  *
  * It uses only free and evictable blocks. At most 64 prefetches wait; one more cancels the oldest.
  *
@@ -110,8 +110,8 @@ PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t 
                                       const int32_t* tokens);
 
 /**
- * Waits for the prefetches of a prompt, and of prompts that are a prefix of it or begin with it,
- * until all are done or cancelled.
+ * Waits until the prefetches of a prompt are done or cancelled. Prefetches of its prefixes, and of
+ * longer prompts that begin with it, count as well.
  *
  * @param      cache       The cache.
  * @param[in]  salt        The salt. NULL with size 0: none.
@@ -120,8 +120,8 @@ PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t 
  * @param[in]  tokens      [n]: the token ids of the prompt.
  * @param      timeout_ms  The longest time to wait, in milliseconds.
  * @param[out] cached      The number of tokens of the prompt in memory now, in whole blocks.
- * @param[out] pending     The number of these prefetches that are not done: 0, unless the time ran
- *                         out. May be NULL.
+ * @param[out] pending     How many of these prefetches are not done; 0 unless the time ran out. May
+ *                         be NULL.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
@@ -130,8 +130,8 @@ PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt
                                   uint64_t* pending);
 
 /**
- * Cancels the prefetches that pkv_store_wait would wait for. Blocks of a read already in progress
- * may still be added to the cache after this call; pkv_store_wait does not wait for them.
+ * Cancels the prefetches that pkv_store_wait would wait for. A read that is already in progress may
+ * still add blocks to the cache after this call.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.
@@ -145,8 +145,8 @@ PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t sa
                                     const int32_t* tokens);
 
 /**
- * Waits until the blocks of sessions that ended before are written. pkv_cache_destroy does the same
- * without a time limit, for as long as the store accepts items.
+ * Waits until the blocks of sessions that have ended so far are written. pkv_cache_destroy does the
+ * same without a time limit, as long as the store accepts items.
  *
  * @param      cache       The cache.
  * @param      timeout_ms  The longest time to wait, in milliseconds.
@@ -161,7 +161,10 @@ typedef struct pkv_store_stats {
   uint32_t struct_size;   /**< sizeof(pkv_store_stats): the caller sets it. */
   uint32_t down;          /**< 1: the store failed recently, and gets no calls for a while. */
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
-  /** Block positions not written: the queue was full, memory was needed, or the store failed. */
+  /**
+   * Block positions not written, because the queue was full, memory was needed, or the store
+   * failed.
+   */
   uint64_t dropped_blocks;
   uint64_t written_items; /**< Items that the store accepted. */
   uint64_t written_bytes; /**< Bytes of these items. */
@@ -169,7 +172,7 @@ typedef struct pkv_store_stats {
   uint64_t asked_items;   /**< Items looked for in the store. */
   uint64_t read_items;    /**< Items that the store returned. */
   uint64_t read_bytes;    /**< Bytes of these items. */
-  uint64_t corrupt_items; /**< Items with changed bytes: misses. */
+  uint64_t corrupt_items; /**< Items with wrong bytes; they count as misses. */
   uint64_t failures;      /**< Calls of the store that failed. */
 } pkv_store_stats;
 
@@ -184,23 +187,23 @@ typedef struct pkv_store_stats {
 PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
 
 /**
- * A directory with one file per item. It survives restarts, and several processes of one user may
- * use it at once. The files belong to that user, and other users cannot read them (mode 0600).
+ * Options for pkv_store_open_directory: a directory with one file per item. It survives restarts,
+ * and several processes of one user may use it at once.
  *
- * The directory must belong to the effective user, and other users must not be able to write to it,
- * even if it is sticky. The same holds for the 256 folders that the store creates in it. Symbolic
- * links are not followed, neither to the directory nor inside it.
+ * The directory must belong to the effective user, and no other user may be able to write to it,
+ * even if it is sticky. The same holds for the 256 folders that the store creates in it. Files have
+ * mode 0600. Symbolic links are not followed, neither to the directory nor inside it.
  *
  * The store reads, counts and deletes only its own files: in folders named 00 to ff, regular files
  * of that user whose names are 62 hexadecimal digits and ".kv", and temporary files (see file.h).
- * Other files are left alone; if one has the name of a folder or file of the store, the items that
- * belong there cannot be stored.
+ * It leaves other files alone. Where another file has the name of an item or folder, the item
+ * cannot be stored.
  */
 typedef struct pkv_directory_config {
   uint32_t struct_size; /**< sizeof(pkv_directory_config): the caller sets it. */
   /**
-   * 1: put returns when its files are on disk. Default 0: after a power failure, some files may be
-   * missing or empty; these are misses.
+   * 1: put returns when its files are on disk. 0 (default): after a power failure, some files may
+   * be missing or empty, which are misses.
    */
   uint32_t durable;
   /**
@@ -209,14 +212,14 @@ typedef struct pkv_directory_config {
    */
   const char* path;
   /**
-   * The most bytes of all files; beyond that, the least recently used files are deleted. 0
-   * (default): no limit. Temporary files in use count; those of killed processes are deleted first.
+   * The most bytes of all files, temporary ones included; beyond that, the least recently used
+   * files are deleted. 0 (default): no limit.
    */
   uint64_t capacity_bytes;
 } pkv_directory_config;
 
 /**
- * Opens a directory as a store. Deletes unfinished files of killed processes in it.
+ * Opens a directory as a store. Deletes temporary files that killed processes left in it.
  *
  * @param[in]  config  The config.
  * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
