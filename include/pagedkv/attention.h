@@ -54,7 +54,7 @@ typedef enum pkv_mask_kind PKV_ENUM {
 
 /** A mask: which positions each query sees. The kinds differ in what happens to the causal rule. */
 typedef struct pkv_mask {
-  uint32_t struct_size; /**< sizeof(pkv_mask): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_mask). */
   pkv_mask_kind kind;   /**< The kind of data. */
   const void* data;     /**< Only read. */
   /**
@@ -78,7 +78,7 @@ typedef struct pkv_mask {
  * step. Windows, sinks and masks still apply. Not with ALiBi or query_positions.
  */
 typedef struct pkv_chosen_blocks {
-  uint32_t struct_size; /**< sizeof(pkv_chosen_blocks): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_chosen_blocks). */
   /**
    * How many blocks each query chooses for each KV head: those with the highest bounds (Quest, Tang
    * et al. 2024), among the blocks in which it sees a token. The bound of a block is the sum over
@@ -117,7 +117,7 @@ typedef struct pkv_chosen_blocks {
  * chosen blocks.
  */
 typedef struct pkv_block_mass {
-  uint32_t struct_size; /**< sizeof(pkv_block_mass): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_block_mass). */
   /** How many of the last new tokens of each session count; 0 (default): all. */
   uint32_t queries;
   /**
@@ -133,7 +133,7 @@ typedef struct pkv_block_mass {
  * padding, even if tensors are padded.
  */
 typedef struct pkv_attention_params {
-  uint32_t struct_size; /**< sizeof(pkv_attention_params): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_attention_params). */
   float scale;          /**< Factor of q . k, finite; 0 (default): 1 / sqrt(key_dim). */
   /**
    * 0 (default): causal, a query sees nothing after its position. 1: it sees its whole sequence.

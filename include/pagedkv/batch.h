@@ -76,9 +76,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * @param[in]  sessions      [count]: the sessions of the step, each once.
  * @param[in]  new_tokens    [count]: the number of new tokens of each session.
  * @param      capacity      Entries that victims has room for.
- * @param[out] victims       [capacity]: the sessions to suspend. May be NULL if capacity is 0.
- * @param[out] victim_count  The number of victims; 0 if begin needs none. Written on PKV_OK and on
- *                           BUFFER_TOO_SMALL.
+ * @param[out] victims       [capacity]: the sessions to suspend.
+ * @param[out] victim_count  The number of victims; 0 if begin needs none.
  *
  * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
  * pkv_batch_begin), BATCH_TOO_LARGE (count is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
@@ -182,8 +181,8 @@ PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
  * @param      batch     The batch.
  * @param      group     The index of the group.
  * @param      capacity  Entries that slots has room for.
- * @param[out] slots     [capacity]: one slot per row. May be NULL if capacity is 0.
- * @param[out] count     The number of slots; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] slots     [capacity]: one slot per row.
+ * @param[out] count     The number of slots.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */
@@ -201,9 +200,9 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
  * @param      batch     The batch.
  * @param      group     The index of the group.
  * @param      capacity  Entries that from and to have room for.
- * @param[out] from      [capacity]: the shared blocks. May be NULL if capacity is 0.
- * @param[out] to        [capacity]: the blocks that replace them. May be NULL if capacity is 0.
- * @param[out] count     The number of pairs; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] from      [capacity]: the shared blocks.
+ * @param[out] to        [capacity]: the blocks that replace them.
+ * @param[out] count     The number of pairs.
  *
  * Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
  */
@@ -217,20 +216,20 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * tokens).
  *
  * A session has an entry in `after` for its last new token. With checkpoint_tokens, it also has one
- * for each checkpoint and for its last full block. If it has at most draft_tokens new tokens, it
- * has one for each of them; in a tree, that is the state after the token and its ancestors.
- * pkv_batch_get_state_blocks returns which tokens these are.
+ * for each checkpoint that it passes and for the last block that it fills. If it has at most
+ * draft_tokens new tokens, it has one for each of them; in a tree, that is the state after the
+ * token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are.
  *
  * The engine must write all states of `after` before the commit; until then no other session sees
- * them. It must not write to `before`.
+ * them. It must not write to `before`, whose states do not change during the step.
  *
  * @param      batch     The batch.
  * @param      layer     The layer of the model. It counts as written after this call.
  * @param[out] before    [sessions]: the state of each session, state_bytes bytes at a multiple of
  *                       64. NULL: the session has no token yet.
  * @param      capacity  Entries that after has room for.
- * @param[out] after     [capacity]: where to write, state_bytes each. May be NULL if capacity is 0.
- * @param[out] count     The number of entries of after; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] after     [capacity]: where to write, state_bytes each.
+ * @param[out] count     The number of entries of after.
  *
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE),
  * INVALID_ARGUMENT (after pkv_batch_accept). Since 0.1.
@@ -252,10 +251,9 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
  *                       session has no token yet. May be NULL.
  * @param[out] indptr    [sessions + 1]: where the states of each session begin, and the end.
  * @param      capacity  Entries that tokens and after have room for.
- * @param[out] tokens    [capacity]: indices among the session's new tokens, from 0, ascending. May
- *                       be NULL if capacity is 0.
+ * @param[out] tokens    [capacity]: indices among the session's new tokens, from 0, ascending.
  * @param[out] after     [capacity]: the blocks to write. May be NULL.
- * @param[out] count     The number of states; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] count     The number of states.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
  */
@@ -280,8 +278,8 @@ typedef enum pkv_index_unit PKV_ENUM {
  * @param[out] indptr             [sessions + 1]: where the indices of each session begin, and the
  *                                end of the last.
  * @param      capacity           Entries that indices has room for.
- * @param[out] indices            [capacity]: block ids or slots. May be NULL if capacity is 0.
- * @param[out] count              The number of indices; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] indices            [capacity]: block ids or slots.
+ * @param[out] count              The number of indices.
  * @param[out] last_block_length  [sessions]: how many tokens the last block of each session holds.
  *                                May be NULL.
  *

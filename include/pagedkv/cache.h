@@ -120,7 +120,7 @@ typedef enum pkv_huge_pages PKV_ENUM {
  * `group` parameter an index among the groups of the config; both count from 0.
  */
 typedef struct pkv_layer_group {
-  uint32_t struct_size; /**< sizeof(pkv_layer_group): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_layer_group). */
   uint32_t layers;      /**< The number of layers. */
   /**
    * [layers]: indices of these layers in the model. NULL (default): the next layers after those of
@@ -198,7 +198,7 @@ typedef enum pkv_eviction PKV_ENUM {
  * layer group, for the same tokens.
  */
 typedef struct pkv_prefix_config {
-  uint32_t struct_size;  /**< sizeof(pkv_prefix_config): the caller sets it. */
+  uint32_t struct_size;  /**< Must be sizeof(pkv_prefix_config). */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
    * The most block positions that can be pinned at once (pkv_prefix_pin); 0 (default): a quarter of
@@ -233,7 +233,7 @@ typedef struct pkv_prefix_config {
  *   pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4096};
  */
 typedef struct pkv_cache_config {
-  uint32_t struct_size; /**< sizeof(pkv_cache_config): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_cache_config). */
 
   /* The model. */
   uint32_t group_count; /**< The number of groups; 0 (default): 1. */
@@ -312,7 +312,7 @@ typedef struct pkv_cache_config {
 
 /** Sizes of K and V, for one layer group or all of them. */
 typedef struct pkv_cache_plan {
-  uint32_t struct_size;     /**< sizeof(pkv_cache_plan): the caller sets it. */
+  uint32_t struct_size;     /**< Must be sizeof(pkv_cache_plan). */
   uint32_t groups;          /**< The number of groups that these sizes cover. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
   uint64_t
@@ -367,7 +367,7 @@ PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
 
 /** The options of a cache, with defaults filled in. */
 typedef struct pkv_cache_info {
-  uint32_t struct_size; /**< sizeof(pkv_cache_info): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_cache_info). */
   pkv_storage storage;  /**< Where K and V are stored. */
   pkv_layout layout;    /**< The layout of the bytes. */
   uint32_t block_size;  /**< Tokens per block. */
@@ -416,8 +416,8 @@ PKV_API pkv_status pkv_cache_get_pool_stats(pkv_cache cache, uint32_t group, pkv
  * @param      cache     The cache.
  * @param      capacity  Bytes that text has room for. The text grows while the cache is in use:
  *                       leave some room.
- * @param[out] text      [capacity]: the text with a final NUL. May be NULL if capacity is 0.
- * @param[out] size      Bytes of the text with its NUL; written on PKV_OK and on BUFFER_TOO_SMALL.
+ * @param[out] text      [capacity]: the text with a final NUL.
+ * @param[out] size      Bytes of the text with its NUL.
  *
  * Statuses: BUFFER_TOO_SMALL. Since 0.1.
  */

@@ -23,7 +23,7 @@ typedef struct pkv_compute_t* pkv_compute;
 
 /** Options for pkv_compute_create. Hooks must outlive the pkv_compute. */
 typedef struct pkv_compute_config {
-  uint32_t struct_size; /**< sizeof(pkv_compute_config): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_compute_config). */
   /** Threads, including the caller's, at most one per CPU; 0 (default): one per CPU. */
   uint32_t threads;
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
@@ -55,7 +55,7 @@ PKV_API pkv_status pkv_compute_destroy(pkv_compute compute);
 
 /** The threads and instruction set of a pkv_compute. */
 typedef struct pkv_compute_info {
-  uint32_t struct_size; /**< sizeof(pkv_compute_info): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_compute_info). */
   uint32_t threads;     /**< Threads, including the caller's. */
   pkv_isa isa;          /**< The instruction set of its kernels. */
   uint32_t reserved;    /**< 0. */

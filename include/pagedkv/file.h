@@ -66,7 +66,7 @@ typedef enum pkv_stream_kind PKV_ENUM {
 
 /** A stream. Only the fields of its kind are used. */
 typedef struct pkv_stream {
-  uint32_t struct_size; /**< sizeof(pkv_stream): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_stream). */
   pkv_stream_kind kind; /**< Which of the fields below are used. */
   const char* path;     /**< PATH: the file. */
   int32_t descriptor;   /**< DESCRIPTOR: the descriptor. */
@@ -88,7 +88,7 @@ typedef struct pkv_stream {
 
 /** Options for saving and loading. */
 typedef struct pkv_file_config {
-  uint32_t struct_size;  /**< sizeof(pkv_file_config): the caller sets it. */
+  uint32_t struct_size;  /**< Must be sizeof(pkv_file_config). */
   uint32_t prefix_index; /**< 1: includes the prefix index, if the cache has one. Default 0. */
   /**
    * For loading into a cache with a prefix index. Anyone who can write a file without a key decides
@@ -116,7 +116,7 @@ typedef struct pkv_file_config {
   uint64_t key_size; /**< Its bytes, 16 to 64. */
 } pkv_file_config;
 
-/** A session or a snapshot to save. This struct is pinned: it will not grow. */
+/** A session or a snapshot to save. This struct will never grow. */
 typedef struct pkv_file_item {
   pkv_session session;   /**< NULL if there is a snapshot. */
   pkv_snapshot snapshot; /**< NULL if there is a session. */
@@ -166,10 +166,9 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * @param[in]  config    The config. NULL: defaults.
  * @param[in]  from      The stream to read.
  * @param      capacity  The number of entries that fit into sessions and labels.
- * @param[out] sessions  [capacity]: the sessions, to be closed by the caller. May be NULL if
- *                       capacity is 0.
+ * @param[out] sessions  [capacity]: the sessions, to be closed by the caller.
  * @param[out] labels    [capacity]: the label of each session. May be NULL.
- * @param[out] count     The number of items in the file; set on PKV_OK and BUFFER_TOO_SMALL.
+ * @param[out] count     The number of items in the file.
  *
  * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), VERSION, MISMATCH (another model,
  * fingerprint, dtype or storage; a key for a file without one, or none for a file with one; salts
@@ -182,7 +181,7 @@ PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
 
 /** The properties of a file. */
 typedef struct pkv_file_info {
-  uint32_t struct_size;    /**< sizeof(pkv_file_info): the caller sets it. */
+  uint32_t struct_size;    /**< Must be sizeof(pkv_file_info). */
   uint32_t version;        /**< Version of the format: 1. */
   uint64_t bytes;          /**< Size of the file. */
   uint64_t kv_bytes;       /**< Of these, K and V. */

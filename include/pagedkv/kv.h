@@ -34,7 +34,7 @@ extern "C" {
  * With PLAIN and block_stride == block_size * row_stride, slot s begins at s * row_stride.
  */
 typedef struct pkv_kv_view {
-  uint32_t struct_size;   /**< sizeof(pkv_kv_view): the caller sets it. */
+  uint32_t struct_size;   /**< Must be sizeof(pkv_kv_view). */
   pkv_layout layout;      /**< How the bytes of a block are arranged. */
   uint32_t block_size;    /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
   uint32_t kv_heads;      /**< KV heads of the layer. */
@@ -137,7 +137,7 @@ PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv,
  * arrays of [queries] have no padding, even if tensors are padded.
  */
 typedef struct pkv_attention_sequences {
-  uint32_t struct_size; /**< sizeof(pkv_attention_sequences): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_attention_sequences). */
   uint32_t query_heads; /**< A multiple of the view's kv_heads. */
   uint64_t count;       /**< The number of sequences. */
   /**

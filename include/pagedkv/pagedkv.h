@@ -66,8 +66,10 @@
  *
  * PARAMETERS. [in] is read, [out] is written and [in,out] is both. A pointer may be NULL only where
  * its text says so. Outputs are written only if the function returns PKV_OK, unless their text says
- * otherwise. Shapes such as [rows][heads][dim] are row-major: the last index runs fastest. The
- * strides of a pkv_tensor may change that.
+ * otherwise. If an array has a `capacity` and that is too low, the call returns
+ * PKV_BUFFER_TOO_SMALL and sets the count to the number that is needed; with capacity 0 the array
+ * may be NULL. Shapes such as [rows][heads][dim] are row-major (the last index runs fastest),
+ * unless strides of a pkv_tensor say otherwise.
  *
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
  * INVALID_ARGUMENT (NULL where it is not allowed), STALE_HANDLE, BUSY, REENTRANT and FORKED; any

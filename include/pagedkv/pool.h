@@ -1,18 +1,17 @@
 /* pagedkv: pkv_pool, a lock-free allocator of reference-counted block ids.
  *
- * A pool holds only ids: an engine that keeps the bytes elsewhere, for example on a GPU, can use a
- * pool without a cache. A pkv_cache has its own pool for each layer group, with the same rules.
+ * A pool holds only ids, so an engine that keeps the bytes elsewhere, for example on a GPU, can use
+ * a pool without a cache. A pkv_cache has a pool of its own for each layer group.
  *
  * A block's life: free -> owned (one reference, filling) -> sealed (full or finished; read-only) ->
  * shared (more than one reference) -> free when the last reference is released.
  *
- * Threads: any number of threads may call the functions here on the same pool at any time, except
- * pkv_pool_destroy. alloc, retain and release are lock-free. While other threads release or alloc,
- * an alloc may miss blocks that they are just freeing and return PKV_OUT_OF_BLOCKS; it never does
- * so when no other call is in progress. In a pool of 4096 blocks or more, threads that compete for
- * the same ids move to ranges of their own, and take ids from other ranges when theirs is empty.
- * Destroying a pool while calls on it are in progress returns PKV_BUSY; a call that begins at that
- * moment may return PKV_BUSY, too.
+ * Threads: any number of threads may call any function on the same pool at once, except
+ * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads alloc or release at
+ * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free; otherwise
+ * it never does. In a pool of 4096 blocks or more, threads that contend allocate from separate
+ * ranges of ids while these last. Destroying a pool while calls on it are in progress returns
+ * PKV_BUSY; a call that begins at that moment may return PKV_BUSY, too.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H
@@ -30,24 +29,24 @@ typedef struct pkv_pool_t* pkv_pool;
 /**
  * A reference to one block: its id in the low 32 bits, the generation of that id in the high 32.
  *
- * A new pool returns 0, 1, 2, ... to a single thread. Freeing a block raises its generation, so
- * that a stale reference is recognised after the id is allocated again.
+ * If only one thread allocates from a new pool, it gets ids 0, 1, 2, ... Freeing a block raises its
+ * generation, so that a stale reference is recognised after the id is allocated again.
  */
 typedef uint64_t pkv_block;
 
 /** The block id of a pkv_block, as in block tables and slots. */
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
-/** The entry in a block table for a block that was freed because it left a sliding window. */
+/** In a block table: no block, because it left the window or was dropped. In a list: unused. */
 #define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
 
 /** Options for pkv_pool_create. */
 typedef struct pkv_pool_config {
-  uint32_t struct_size; /**< sizeof(pkv_pool_config): the caller sets it. */
-  uint32_t blocks;      /**< The number of blocks, 1 to 2^31 - 1. No default. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_pool_config). */
+  uint32_t blocks;      /**< The number of blocks, 1 to 2^31 - 1; must be set. */
   uint32_t block_size;  /**< Slots (tokens) per block, 1 to 256. 0 (default): 16. */
   uint32_t reserved;    /**< 0. */
-  /** Copied; what it points to must outlive the pool. NULL (default): the system's. */
+  /** The struct is copied; the hooks must outlive the pool. NULL (default): the system's. */
   const pkv_allocator* allocator;
 } pkv_pool_config;
 
@@ -62,7 +61,7 @@ typedef struct pkv_pool_config {
 PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out);
 
 /**
- * Frees a pool; its blocks become stale.
+ * Destroys a pool; its blocks become stale.
  *
  * @param pool  The pool. NULL is OK.
  *
@@ -71,8 +70,8 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out)
 PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
 
 /**
- * Allocates n blocks, all or none, each with one reference, no slot filled, not sealed. Prefers the
- * lowest free ids near the last one that the thread got.
+ * Allocates n blocks, all or none, each with one reference, empty and not sealed. Prefers low free
+ * ids near the last one that the thread got.
  *
  * @param      pool    The pool.
  * @param      n       The number of blocks; 0 is OK.
@@ -94,21 +93,21 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
 PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
 
 /**
- * Releases one reference to each of n blocks. A block without references is free, and its slots
- * are empty.
+ * Releases one reference to each of n blocks, or none. A block without references is free, and its
+ * slots are empty.
  *
  * @param     pool    The pool.
  * @param     n       The number of entries in the list.
- * @param[in] blocks  [n]: the blocks, each once. All are checked before any is released.
+ * @param[in] blocks  [n]: the blocks, each once.
  *
- * Statuses: OUT_OF_RANGE, DOUBLE_FREE (already free, freed and allocated again, or twice in the
- * list), NO_MEMORY (a list of more than 64 blocks needs working memory). Since 0.1.
+ * Statuses: OUT_OF_RANGE, DOUBLE_FREE (free, freed and allocated again, or twice in the list),
+ * NO_MEMORY (a list of more than 64 blocks needs working memory). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* blocks);
 
 /**
- * Claims the next n free slots of a block for writing. Only the owner of a block that is not shared
- * may write to it.
+ * Claims the next n free slots of a block for writing. The block must not be shared: only its one
+ * owner may write to it.
  *
  * @param      pool    The pool.
  * @param      block   The block.
@@ -131,7 +130,7 @@ PKV_API pkv_status pkv_pool_claim(pkv_pool pool, pkv_block block, uint32_t n, ui
 PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
 
 /**
- * Empties and unseals a block that has one reference.
+ * Empties and unseals a block that is not shared.
  *
  * @param pool   The pool.
  * @param block  The block.
@@ -142,7 +141,7 @@ PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 
 /** The state of one block. */
 typedef struct pkv_block_state {
-  uint32_t struct_size; /**< sizeof(pkv_block_state): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_block_state). */
   uint32_t id;          /**< The block id. */
   uint32_t generation;  /**< The number of times that this id was freed. */
   uint32_t references;  /**< 0: free. */
@@ -162,7 +161,7 @@ typedef struct pkv_block_state {
 PKV_API pkv_status pkv_pool_get_block_state(pkv_pool pool, uint32_t id, pkv_block_state* out);
 
 /**
- * Returns the statistics of a pool. They are exact if no other call is in progress.
+ * Returns the statistics of a pool, exact if no other call is in progress.
  *
  * @param      pool  The pool.
  * @param[out] out   The statistics.

@@ -54,7 +54,7 @@ PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const
 
 /** Statistics of the index, for one salt or all. */
 typedef struct pkv_prefix_stats {
-  uint32_t struct_size;      /**< sizeof(pkv_prefix_stats): the caller sets it. */
+  uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */
   uint32_t reserved;         /**< 0. */
   uint64_t matches;          /**< Calls of pkv_session_match_prefix, and resumes. */
   uint64_t asked_tokens;     /**< Tokens looked for. */

@@ -2,33 +2,33 @@
  * libpagedkv-redis (pkg-config: pagedkv-redis), so that libpagedkv needs no client library. This
  * one needs hiredis, and OpenSSL for TLS.
  *
- * Each item is a string under the key prefix followed by the item's 32 bytes. Give the server a
- * limit (maxmemory) and a policy that evicts (allkeys-lru), or set ttl_seconds. Its user needs the
- * commands SET, GETRANGE, STRLEN, DEL and PING on keys with the prefix and, in a cluster, CLUSTER
- * SLOTS and ASKING. As an ACL: "+set +getrange +strlen +del +ping +cluster|slots +asking
- * ~pagedkv:*".
+ * Each item is a Redis string. Its key is the key prefix, followed by the 32 bytes of the item's
+ * name. Give the server a limit (maxmemory) and a policy that evicts (allkeys-lru), or set
+ * ttl_seconds. Its user needs the commands SET, GETRANGE, STRLEN, DEL and PING on keys with the
+ * prefix and, in a cluster, CLUSTER SLOTS and ASKING. As an ACL: "+set +getrange +strlen +del +ping
+ * +cluster|slots +asking ~pagedkv:*".
  *
- * Failures cost hits. A connection is closed at the first bytes that violate the protocol, if more
- * bytes arrive than were requested, after a time-out, or when the server closes it. The next call
- * connects again after a pause of 100 ms, which doubles with each failure up to 10 s; until then,
- * calls return -ENOTCONN at once. An item that the server refuses (out of memory, a replica, still
- * loading) is not counted. If none of the servers asked answers, the call returns a negative errno.
+ * Failures only cost hits. A connection is closed when bytes violate the protocol or exceed what
+ * was requested, after a time-out, or when the server closes it. The next call connects again after
+ * a pause of 100 ms, which doubles with each failure up to 10 s; until then, calls return -ENOTCONN
+ * at once. An item that the server refuses (out of memory, a replica, still loading) counts as not
+ * stored or not found. If no server answers, the call returns a negative errno.
  *
- * In a cluster, a server that is down costs only hits on its keys, and keys that move are found.
- * Credentials go to the configured servers and to those that CLUSTER SLOTS of a configured server
- * names. A redirection to any other server, or from a server that is not in cluster mode, is a
- * miss. Configure several servers of a cluster: only these are asked which server has which keys.
+ * In a cluster, a server that is down costs only the hits on its keys, and keys that move are
+ * found. Credentials go to the configured servers and to those that CLUSTER SLOTS of a configured
+ * server names. A redirection to any other server, or from a server that is not in cluster mode, is
+ * a miss. Configure several servers of a cluster: only these are asked which server has which keys.
  *
  * Secrets: the store keeps the user and the password to connect again, and wipes them from memory
  * when it is closed. (The caller wipes its own copies.) No error message contains them or text from
- * a server. They do repeat what is in the place of a host name.
+ * a server. But messages repeat host names: do not put a password in the place of one.
  *
  * Threads: every function here, and those of a store, may be called from any thread. put has its
- * own connections, so get, probe and drop do not wait for it. In the child of a fork(), they return
- * -ECHILD; the child may only close the store. pthread_cancel() of a thread in a call takes effect
- * after the call. No signals are raised or handled, and nothing is printed. Memory comes from the
- * system, not from the cache's allocator; if there is none, the connection is closed and the call
- * returns -ENOMEM.
+ * own connections, so get, probe and drop do not wait for it. In the child of a fork(), a store's
+ * functions return -ECHILD; the child may only close it. pthread_cancel() of a thread in a call
+ * takes effect after the call. No signals are raised or handled, and nothing is printed. Memory
+ * comes from the system, not from the cache's allocator; if there is none, the connection is closed
+ * and the call returns -ENOMEM.
  */
 #ifndef PAGEDKV_REDIS_H
 #define PAGEDKV_REDIS_H
@@ -48,16 +48,16 @@ extern "C" {
 
 /** Options for pkv_redis_open: servers, names and lifetime of items, time-outs and TLS. */
 typedef struct pkv_redis_config {
-  uint32_t struct_size; /**< sizeof(pkv_redis_config): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_redis_config). */
   uint32_t ttl_seconds; /**< Lifetime of an item. 0 (default): until the server evicts it. */
 
   /* The servers. */
   /**
    * "host:port,host:port" or "redis://[[user]:password@]host:port,host:port[/database]", also
-   * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password, %XX is any
-   * byte; / ? # @ [ ] and spaces must be written so. NULL (default): "127.0.0.1:6379".
+   * valkey://; rediss:// and valkeys:// are the same with TLS. In user and password, write / ? # @
+   * [ ] and spaces as %XX, as in any URL. NULL (default): "127.0.0.1:6379".
    *
-   * A cluster is detected, and a few of its servers are enough. Without a cluster, the first server
+   * Clusters are detected; a few of their servers are enough. Without a cluster, the first server
    * that answers is used for all items.
    */
   const char* servers;
@@ -69,21 +69,21 @@ typedef struct pkv_redis_config {
 
   /* The calls. */
   /**
-   * The most bytes of K and V sent or requested at once, except that a larger item is sent alone;
-   * 64 KiB to 1 GiB. 0 (default): 8 MiB.
+   * The most bytes of K and V in one batch of commands, 64 KiB to 1 GiB; a larger item is a batch
+   * of its own. 0 (default): 8 MiB.
    */
   uint64_t pipeline_bytes;
   /**
-   * Milliseconds to connect, including the TLS handshake, and authenticate; up to 3,600,000. 0
-   * (default): 500. A call waits this long for each configured server that does not answer, but not
-   * during that server's pause. Looking up a name takes as long as the system's resolver tries
-   * (resolv.conf; usually twice 5 s per name server), and closing the store waits for it: prefer
-   * addresses.
+   * Milliseconds to connect (with the TLS handshake) and authenticate; up to 3,600,000. 0
+   * (default): 500. A call waits this long for each configured server that does not answer, unless
+   * that server is in its pause. This does not limit look-ups of host names, which take as long as
+   * the system's resolver tries (resolv.conf; usually twice 5 s per name server); closing the store
+   * waits for them, too. So prefer addresses.
    */
   uint32_t connect_timeout_ms;
   /**
-   * Milliseconds to send up to pipeline_bytes and receive all answers; up to 3,600,000. 0
-   * (default): 1000.
+   * Milliseconds to send one such batch and receive all answers; up to 3,600,000. 0 (default):
+   * 1000.
    */
   uint32_t command_timeout_ms;
   uint32_t connect_later; /**< 1: open succeeds without a server; calls connect. Default 0. */
@@ -93,17 +93,19 @@ typedef struct pkv_redis_config {
    * 1: TLS, as with rediss://. Default 0. Without TLS, the fields below must be 0 or NULL.
    *
    * With TLS (1.2 or later), each server must have a certificate that is signed by one of the CAs
-   * below, is valid now, and names the host as in servers (or, for other servers of a cluster, as
-   * in CLUSTER SLOTS): a name among its DNS names, an address among its IP addresses. Revocation is
-   * not checked.
+   * below, is valid now, and names the host as `servers` does (other servers of a cluster: as
+   * CLUSTER SLOTS does): a name among its DNS names, an address among its IP addresses. Revocation
+   * is not checked.
    */
   uint32_t tls;
-  const char* tls_ca_file; /**< CAs, PEM. If this and the next are NULL (default): the system's. */
+  const char* tls_ca_file;      /**< CAs, PEM. If this and the next are NULL: the system's. */
   const char* tls_ca_directory; /**< CAs in files named by hash (openssl rehash). */
   /** The client's certificate and its chain, PEM. Default NULL. */
   const char* tls_certificate_file;
   const char* tls_key_file; /**< Its private key, PEM, without a password. Default NULL. */
-  /** The name in each server's certificate, also sent as SNI. NULL (default): its host. */
+  /**
+   * The name expected in every server's certificate, also sent as SNI. NULL (default): its host.
+   */
   const char* tls_server_name;
   /**
    * 1: accepts any certificate. Anyone between this machine and the server can then read and change
@@ -130,8 +132,7 @@ PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_stor
  * Returns the error message of the last failed call of this header on this thread, as
  * pkv_last_error() does for libpagedkv.
  *
- * It is separate so that the two libraries share only C functions: one may be newer than the other,
- * or loaded at run time. Since 0.1.
+ * It is separate so that one library may be newer than the other, or loaded at run time. Since 0.1.
  */
 PKV_REDIS_API const char* pkv_redis_last_error(void);
 

@@ -36,7 +36,7 @@ typedef enum pkv_retention PKV_ENUM {
 
 /** Options for pkv_session_open. */
 typedef struct pkv_session_config {
-  uint32_t struct_size;  /**< sizeof(pkv_session_config): the caller sets it. */
+  uint32_t struct_size;  /**< Must be sizeof(pkv_session_config). */
   int32_t priority;      /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
   pkv_prefix_use prefix; /**< Default SHARE. */
   /** Retention of the session's blocks. A shared block has the highest of all its sessions. */
@@ -303,7 +303,7 @@ PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priorit
 
 /** The current state of a session. */
 typedef struct pkv_session_info {
-  uint32_t struct_size;      /**< sizeof(pkv_session_info): the caller sets it. */
+  uint32_t struct_size;      /**< Must be sizeof(pkv_session_info). */
   int32_t priority;          /**< From the session's config, or set later. */
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
@@ -331,8 +331,8 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  * @param      group     The index of the group.
  * @param      capacity  Entries that ids has room for.
  * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK if the block left the window (one step
- *                       late: see pkv_layer_group) or was dropped. May be NULL if capacity is 0.
- * @param[out] count     How many entries there are; written on PKV_OK and on BUFFER_TOO_SMALL.
+ *                       late: see pkv_layer_group) or was dropped.
+ * @param[out] count     How many entries there are.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
  */

@@ -14,7 +14,7 @@ extern "C" {
  * blocks = free + used + retired.
  */
 typedef struct pkv_pool_stats {
-  uint32_t struct_size; /**< sizeof(pkv_pool_stats): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */
   uint32_t block_size;  /**< Slots (tokens) per block. */
   /** Capacity. With shared_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
@@ -36,7 +36,7 @@ typedef struct pkv_pool_stats {
  * values. Since 0.1.
  */
 typedef struct pkv_cache_stats {
-  uint32_t struct_size;        /**< sizeof(pkv_cache_stats): the caller sets it. */
+  uint32_t struct_size;        /**< Must be sizeof(pkv_cache_stats). */
   uint32_t sessions;           /**< Open sessions. */
   uint32_t snapshots;          /**< Open snapshots. */
   uint32_t batches;            /**< Batches in progress: neither committed nor aborted. */

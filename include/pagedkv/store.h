@@ -46,7 +46,7 @@ typedef struct pkv_store_item {
  * negative errno if the store cannot be reached; the cache then makes no calls for a while.
  */
 typedef struct pkv_store {
-  uint32_t struct_size; /**< sizeof(pkv_store): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_store). */
   uint32_t reserved;    /**< 0. */
   void* user;           /**< Passed to all functions. */
   /** Stores items; may skip those that exist. A store may lose items at any time. */
@@ -65,7 +65,7 @@ typedef struct pkv_store {
  * How a cache uses a store: see pkv_cache_config.store. Needs storage PAGED and a prefix index.
  */
 typedef struct pkv_store_config {
-  uint32_t struct_size; /**< sizeof(pkv_store_config): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_store_config). */
   /**
    * How long pkv_session_match_prefix and pkv_session_resume wait for blocks from the store, in
    * milliseconds. Default 0: they take only what is in memory.
@@ -158,7 +158,7 @@ PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_
 
 /** Statistics of a cache's store. An item is one block of one layer group. */
 typedef struct pkv_store_stats {
-  uint32_t struct_size;   /**< sizeof(pkv_store_stats): the caller sets it. */
+  uint32_t struct_size;   /**< Must be sizeof(pkv_store_stats). */
   uint32_t down;          /**< 1: the store failed recently, and gets no calls for a while. */
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
   /**
@@ -200,7 +200,7 @@ PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
  * cannot be stored.
  */
 typedef struct pkv_directory_config {
-  uint32_t struct_size; /**< sizeof(pkv_directory_config): the caller sets it. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_directory_config). */
   /**
    * 1: put returns when its files are on disk. 0 (default): after a power failure, some files may
    * be missing or empty, which are misses.
