@@ -13,9 +13,9 @@ const (
 	ErrInvalidArgument Status = 100
 	// An index, layer, position or block id past the end.
 	ErrOutOfRange Status = 101
-	// Sizes whose product or sum no process can hold: 2^56 bytes.
+	// A size does not fit into 64 bits, or is 2^56 bytes or more.
 	ErrOverflow Status = 102
-	// The count pointer has the count that is needed.
+	// An array is too short; its count output is the number needed.
 	ErrBufferTooSmall Status = 103
 	// The handle or block was closed, released or never valid.
 	ErrStaleHandle Status = 104
@@ -47,7 +47,7 @@ const (
 	ErrRefLimit Status = 203
 	// Every slot of the block is used.
 	ErrBlockFull Status = 204
-	// Each session fits, but all of the batch at once never does: begin with fewer sessions.
+	// Each session fits, but the batch as a whole never does: begin with fewer sessions.
 	ErrBatchTooLarge Status = 205
 	// Data is damaged, cut short, or authenticated with another key.
 	ErrCorrupt Status = 300
@@ -93,9 +93,9 @@ var statusNames = map[Status]string{
 // DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
 // and values can be stored in any type. Conversions round to nearest even. The scales of INT8 and
 // INT4 are computed when a row is stored, from only that row, so rows stored earlier never change.
-// If m is the largest magnitude of a row (INT8) or of 32 dims (INT4), the error of an element is at
-// most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them makes all of them NaN. If
-// m is below 1e-30, they are stored as 0.
+// Elements with the same scale are a row of one KV head (INT8) or 32 dims of it (INT4). If m is the
+// largest magnitude among them, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If
+// one of them is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
 type DType int32
 
 // Values of DType.
@@ -106,10 +106,9 @@ const (
 	F16 DType = 2
 	// The upper half of binary32.
 	BF16 DType = 3
-	// scale * n: a byte n (two's complement) per element, an fp32 scale per row (token and KV
-	// head).
+	// An element is scale * n, with n a signed byte and one fp32 scale per token and KV head.
 	Int8 DType = 4
-	// scale * n: a nibble n (two's complement) per element, a bf16 scale per 32 dims.
+	// An element is scale * n, with n a signed nibble and one bf16 scale per 32 dims.
 	Int4 DType = 5
 	// OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN.
 	FP8E4M3 DType = 6
@@ -128,8 +127,8 @@ const (
 	LogInfo LogLevel = 2
 )
 
-// Storage: Where keys and values are stored. All kinds give the same results; compare the first two
-// to see what paging is worth.
+// Storage: Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there
+// to measure what paging is worth.
 type Storage int32
 
 // Values of Storage.
@@ -138,7 +137,7 @@ const (
 	StoragePaged Storage = 0
 	// One growing tensor per session and layer; a fork or a snapshot copies it.
 	StorageContiguous Storage = 1
-	// Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED.
+	// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED.
 	StorageNone Storage = 2
 )
 
@@ -147,17 +146,18 @@ type Layout int32
 
 // Values of Layout.
 const (
-	// Block-major, for this library's kernels (default). A block holds [layer][tile][kv head][K
-	// tile | V tile], or with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is
-	// 16 tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types. Element (token
-	// t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p
-	// + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4:
-	// nibble i is in byte i / 2, even i in the lower half). The scales follow the elements: INT8
-	// [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
+	// Block-major, for this library's kernels (default). A tile is 16 tokens of one KV head. A
+	// block holds [layer][tile][kv head][K tile | V tile], or with memory_directory [layer][kv
+	// head][tile][K tile | V tile]. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other
+	// types. Element (token t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p)
+	// * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) counted in
+	// elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales follow the
+	// elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple
+	// of 64 bytes.
 	LayoutPacked Layout = 0
 	// Layer-major, for engines with their own kernels: per layer one K tensor
 	// [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv
-	// head][value_dim]. They can also be read by slot, as [slot][kv head][dim]. A row of INT8 or
+	// head][value_dim]. Each can also be indexed by slot, as [slot][kv head][dim]. A row of INT8 or
 	// INT4 is its elements followed by its scales.
 	LayoutPlain Layout = 1
 )
@@ -182,8 +182,9 @@ const (
 	ISAAVX512VNNI ISA = 5
 	// AVX512 with BF16 and VNNI.
 	ISAAVX512BF16 ISA = 6
-	// AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for this
-	// permission, also with AUTO; it raises the minimum size of signal stacks (guide/threads.md).
+	// AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO the
+	// library asks for this permission, which raises the minimum size of signal stacks
+	// (guide/threads.md).
 	ISAAmx ISA = 7
 	// Every Arm64 CPU has it.
 	ISANEON ISA = 8
@@ -193,24 +194,23 @@ const (
 	ISANEONBF16 ISA = 10
 )
 
-// Rotation: How rows of K and V are rotated before they are stored. A rotation spreads a few large
-// dims over all others, which makes types of few bits more exact (guide/quality.md). Queries are
-// rotated like K, and outputs are rotated back, so scores stay the same and callers see no
-// rotation. The rotation is computed in fp32, in write, attend and read. Blocks, files and items of
-// stores hold rotated rows. Reading rows back undoes the rotation up to fp32 rounding, also for
-// types that otherwise return exactly what was written. A NaN or an infinity spreads to all dims
-// that are rotated together.
+// Rotation: How rows of K and V are rotated before they are stored (not RoPE). A rotation spreads a
+// few large dims over all others, which makes low-bit types more accurate (guide/quality.md).
+// Queries are rotated like K, and outputs are rotated back, so scores stay the same and callers see
+// no rotation. The rotation is computed in fp32, in write, attend and read. Blocks, files and items
+// of stores hold rotated rows. Rows that are read back have an fp32 rounding error, even with types
+// that otherwise return exactly what was written. A NaN or an infinity spreads to all dims that are
+// rotated together.
 type Rotation int32
 
 // Values of Rotation.
 const (
 	// Rows are stored as they are (default).
 	RotationNone Rotation = 0
-	// Each run of n dims, where n is the largest power of two that divides the head dim, is
-	// multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
-	// (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits of
-	// 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the runs of K,
-	// and value_dim must be a multiple of n.
+	// Let n be the largest power of two that divides the head dim. Each run of n dims is multiplied
+	// by 1 / sqrt(n), by a sign for each dim, and by the n x n Hadamard matrix (Sylvester's). The
+	// sign of dim d is minus if bit d of the fraction of pi is 1: the bits of 0x243F6A88 0x85A308D3
+	// ..., highest first. In latent groups, n is that of K, and value_dim must be a multiple of it.
 	RotationHadamard Rotation = 1
 	// Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both.
 	RotationMatrix Rotation = 2
@@ -229,14 +229,14 @@ const (
 	HugePagesRequire HugePages = 2
 )
 
-// Eviction: Which unused cached blocks are evicted first. The end of a sequence goes before its
-// beginning.
+// Eviction: Which cached blocks are evicted first, if no session uses them. The end of a sequence
+// is evicted before its beginning.
 type Eviction int32
 
 // Values of Eviction.
 const (
-	// Blocks with the fewest expected hits for their size, learned from when similar blocks were
-	// used again.
+	// The blocks with the fewest expected hits for the time that they stay cached, as learned from
+	// when similar blocks were used again.
 	EvictionLearned Eviction = 0
 	// The least recently used blocks.
 	EvictionLRU Eviction = 1
@@ -249,21 +249,21 @@ type PrefixUse int32
 
 // Values of PrefixUse.
 const (
-	// Matches, and publishes what it computes (default).
+	// Takes cached blocks, and adds its own to the index (default).
 	PrefixShare PrefixUse = 0
-	// Matches only.
+	// Takes cached blocks, and adds none.
 	PrefixMatch PrefixUse = 1
 	// Neither.
 	PrefixOff PrefixUse = 2
 )
 
-// Retention: How long the prefix index keeps the blocks of a session: all blocks of lower retention
-// are evicted before any of higher retention.
+// Retention: How long the prefix index keeps the blocks of a session: all unused blocks of lower
+// retention are evicted before any of higher retention.
 type Retention int32
 
 // Values of Retention.
 const (
-	// Prompts that hardly come again: batch jobs, evaluations.
+	// Prompts that hardly ever return: batch jobs, evaluations.
 	RetentionLow Retention = -1
 	// Any other prompt (default).
 	RetentionNormal Retention = 0
@@ -276,18 +276,18 @@ type MaskKind int32
 
 // Values of MaskKind.
 const (
-	// uint64_t [rows][row_stride]: if bit j % 64 of word j / 64 is set, the row sees new token j of
-	// its own session, unless the window hides it. Tokens from before the step are seen as without
-	// a mask.
+	// uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word
+	// j / 64 is set, unless the window hides it. This replaces the causal rule among new tokens.
+	// Tokens from before the step are seen as without a mask.
 	MaskBits MaskKind = 1
-	// int32_t [rows]: a tree of speculative tokens, as the parent of each new token: an index among
-	// the new tokens of the session, lower than the token's own, or -1 for none. A new token sees
-	// itself, its ancestors and, as without a mask, the tokens from before the step.
+	// int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
+	// among the new tokens of its session, which must be lower than its own, or -1 for none. It
+	// sees itself, its ancestors and, as without a mask, the tokens from before the step.
 	MaskParents MaskKind = 2
-	// uint8_t, one per position: 0 hides the position; any other byte shows it, unless the causal
-	// rule or the window hides it. The byte of query i of sequence s for column c is data[s *
-	// batch_stride + i * row_stride + c]; with first_rows (of pkv_attention_sequences, or
-	// pkv_batch_set_first_rows), i counts the rows of the padded batch. Positions before the first
+	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
+	// the causal rule or the window hides it. The byte of query i of sequence s for column c is
+	// data[s * batch_stride + i * row_stride + c]. (With first_rows of pkv_attention_sequences or
+	// pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first
 	// column are seen as without a mask.
 	MaskBytes MaskKind = 3
 )
@@ -308,9 +308,9 @@ type PrefixEventKind int32
 
 // Values of PrefixEventKind.
 const (
-	// A match can now end after it.
+	// A match can now end right after it.
 	PrefixStored PrefixEventKind = 1
-	// It, or a block that such a match needs, was evicted.
+	// It no longer can: a block that such a match needs was evicted.
 	PrefixEvicted PrefixEventKind = 2
 	// It was removed because its salt's quota was full.
 	PrefixExpelled PrefixEventKind = 3
@@ -325,24 +325,24 @@ type StreamKind int32
 const (
 	// A regular file by its path. A save writes a new file in the same directory and renames it
 	// when it is complete and on disk (fsync of the file, rename, fsync of its directory): at any
-	// time, even after a crash, the path is the old file or the new one. A new file can be read and
-	// written only by its owner, the effective user (mode 0600). A file that replaces another keeps
-	// its permissions if nobody else can have put that one there: it belongs to the effective user
-	// and has no second hard link, its directory belongs to that user or to root, and other users
-	// cannot write to that directory, or it is sticky. Set-id bits and access control lists are
-	// never kept. Permissions of other users are kept only if the Unix group of the old file is
-	// kept, too, and the old file had no access control list. A path that ends in a symbolic link,
-	// a directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier in the path are
-	// followed: the caller chooses the directory, and anyone who can write to it or rename it can
-	// replace or delete saved files. A load does not check the owner of a file: only a key proves
-	// that nobody else wrote it. On file systems with O_TMPFILE, an unfinished file has no name.
-	// Otherwise, and during a rename, its name is ".pagedkv-", 16 digits and ".tmp". Its writer
-	// holds a lock on it (flock). Later saves in the directory delete unlocked ones of the
-	// effective user, which killed processes left. (If a network file system does not share locks
+	// time, even after a crash, the path is the old file or the new one. A new file has mode 0600
+	// and belongs to the effective user. If it replaces a file, it takes over the permissions of
+	// the old one, provided that no other user can have put that one there: - the old file belongs
+	// to the effective user and has one hard link, - its directory belongs to that user or to root,
+	// - other users cannot write to the directory, or it is sticky. Set-id bits and access control
+	// lists are never taken over. Permissions of other users are taken over only with the Unix
+	// group of the old file, and not if that had an access control list. A path that ends in a
+	// symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier
+	// in the path are followed. Anyone who can write to the directory or rename it can replace or
+	// delete saved files, and a load does not check a file's owner: only a key proves that nobody
+	// else wrote it. On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and
+	// during a rename, its name is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock
+	// on it (flock). Later saves in the directory delete such files of the effective user that are
+	// not locked, since their writers were killed. (If a network file system does not share locks
 	// between machines, save from one machine at a time.)
 	StreamPath StreamKind = 1
-	// An open, blocking descriptor, from its current position. It stays open; bytes after the file
-	// are not touched. A failed save leaves the bytes that it wrote.
+	// An open, blocking descriptor, from its current position. It stays open. A load reads no byte
+	// after the file; a failed save leaves the bytes that it wrote.
 	StreamDescriptor StreamKind = 2
 	// The caller's memory.
 	StreamBuffer StreamKind = 3
@@ -356,12 +356,12 @@ type CachePlan struct {
 	Groups uint32
 	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
-	// block_size times that, or a state of each layer.
+	// With K and V: block_size times that; with states: one of each layer.
 	BytesPerBlock uint64
-	// Blocks, summed over groups; with shared_memory, each group counts as if it had all of it.
+	// Blocks, summed over groups; with shared_memory, each group counts as if it had all memory.
 	Blocks uint64
-	// Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
-	// if there is none.
+	// Tokens that fit: the minimum over the groups with neither a window nor states, or over all
+	// groups if every group has one of these.
 	Tokens uint64
 	// Bytes of all K and V memory.
 	TotalBytes uint64
@@ -401,7 +401,8 @@ func cacheInfoOf(r *raw.CacheInfo) CacheInfo {
 	}
 }
 
-// CacheStats: Statistics of a cache over all layer groups. Since 0.1.
+// CacheStats: Statistics of a cache over all layer groups. Fields "so far" only rise; the others
+// are current values. Since 0.1.
 type CacheStats struct {
 	// Open sessions.
 	Sessions uint32
@@ -420,13 +421,13 @@ type CacheStats struct {
 	UsedBlocks uint64
 	// The most blocks in use at once so far.
 	UsedBlocksPeak uint64
-	// Used blocks that only the prefix index holds. They are evicted when free blocks run out.
+	// Used blocks that only the prefix index holds; they are evicted when free blocks run out.
 	EvictableBlocks uint64
 	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
 	// Slots that hold a token, over all groups; a shared block counts once.
 	SlotsFilled uint64
-	// Slots of blocks in use, filled or not.
+	// Slots of all used blocks, filled or not.
 	SlotsReserved uint64
 	// Bytes of K and V memory that the cache has mapped or allocated.
 	BytesReserved uint64
@@ -462,18 +463,18 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 type PoolStats struct {
 	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
+	// Capacity. With shared_memory: blocks in the pages that the group has now.
 	Blocks uint64
 	// Blocks without references.
 	Free uint64
 	// Blocks with at least one reference.
 	Used uint64
-	// The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
-	// threads took blocks at the same time.
+	// The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
+	// several threads took blocks at the same time.
 	UsedPeak uint64
 	// Blocks with more than one reference.
 	Shared uint64
-	// Blocks no longer used because their generation reached its limit.
+	// Blocks never used again because their generation reached its limit.
 	Retired uint64
 	// References to all blocks.
 	References uint64
@@ -496,7 +497,7 @@ type SessionInfo struct {
 	Suspended bool
 	// Committed tokens.
 	Length uint64
-	// Committed tokens and those to be computed again.
+	// Committed tokens and remembered ones.
 	Total uint64
 	// Blocks held, over all groups, including reserved ones.
 	Blocks uint64
@@ -544,7 +545,7 @@ type PrefixStats struct {
 	PublishedBlocks uint64
 	// Block positions removed so far because memory was needed.
 	EvictedBlocks uint64
-	// Block positions removed so far because their salt's quota was full.
+	// Block positions removed so far because a salt's quota was full.
 	ExpelledBlocks uint64
 	// Block positions removed so far by pkv_prefix_clear.
 	ClearedBlocks uint64
@@ -564,18 +565,18 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	}
 }
 
-// PrefixEvent: A change of one block position. A match of a prompt ends after the last of its
-// positions that were stored and not removed since. Without windows, a position is stored after the
-// one before it and removed before it; if a group has a window, positions before it may be missing.
-// This struct is pinned: it will not grow.
+// PrefixEvent: A change of one block position. To predict a match, find the last block of the
+// prompt whose position was stored and not removed since: the match ends there. Without windows,
+// all positions before it are stored, too; if a group has a window, some may be missing. This
+// struct will never grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64
-	// Hash of the block and all before it: see pkv_prefix_hash_blocks.
+	// Hash of the block and all blocks before it: see pkv_prefix_hash_blocks.
 	Hash uint64
-	// Hash of the block before it; for the first block, of the salt.
+	// Hash of the previous block; for the first block, of the salt.
 	Parent uint64
-	// Position of its first token.
+	// Position of its first token in the sequence.
 	Position uint64
 	// What happened.
 	Kind PrefixEventKind
@@ -593,13 +594,13 @@ type FileInfo struct {
 	Version uint32
 	// Size of the file.
 	Bytes uint64
-	// Of these, bytes of K and V.
+	// Of these, K and V.
 	KVBytes uint64
 	// Sessions and snapshots.
 	Sessions uint64
 	// Tokens of all of these; shared ones count in each.
 	Tokens uint64
-	// Positions whose K and V are stored; shared ones count once.
+	// Positions whose K and V are in the file; shared ones count once.
 	StoredTokens uint64
 	// Entries of the prefix index.
 	PrefixEntries uint64
@@ -633,7 +634,8 @@ type StoreStats struct {
 	Down bool
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
-	// Block positions not written: the queue was full, memory was needed, or the store failed.
+	// Block positions not written, because the queue was full, memory was needed, or the store
+	// failed.
 	DroppedBlocks uint64
 	// Items that the store accepted.
 	WrittenItems uint64
@@ -647,7 +649,7 @@ type StoreStats struct {
 	ReadItems uint64
 	// Bytes of these items.
 	ReadBytes uint64
-	// Items with changed bytes: misses.
+	// Items with wrong bytes; they count as misses.
 	CorruptItems uint64
 	// Calls of the store that failed.
 	Failures uint64

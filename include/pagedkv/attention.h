@@ -87,8 +87,7 @@ typedef struct pkv_chosen_blocks {
    */
   uint32_t top;
   uint32_t first; /**< How many blocks at the start are also read; 1 suits most models. */
-  uint32_t last;  /**< How many blocks right before those of the step are also read; 1 suits most
-                     models. */
+  uint32_t last;  /**< How many blocks right before those of the step are also read; usually 1. */
   /**
    * With top. 1: the new tokens of a session choose the same blocks, those with the highest sums of
    * their bounds, and read them together; for example in trees of speculative tokens. 0 (default):

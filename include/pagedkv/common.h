@@ -171,8 +171,7 @@ typedef struct pkv_allocator {
 /** The severity of a log message. */
 typedef enum pkv_log_level PKV_ENUM {
   PKV_LOG_WARNING = 1, /**< Something is wrong, or slower than it could be. */
-  PKV_LOG_INFO =
-      2 /**< Something normal, such as the first eviction, or a store that works again. */
+  PKV_LOG_INFO = 2     /**< Something normal: evictions begin, a store works again. */
 } pkv_log_level;
 
 /** Receives the library's log messages. The library itself never prints. */

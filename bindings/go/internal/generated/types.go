@@ -10,32 +10,32 @@ import "unsafe"
 // HeaderVersion is the version of the headers this was made of.
 const HeaderVersion = "0.1.0"
 
-// group of pkv_cache_compute_plan: all groups.
+// The group of pkv_cache_compute_plan for all groups.
 const AllGroups = 0xFFFFFFFF
 
-// The entry in a block table for a block that was freed because it left a sliding window.
+// In a block table: no block, because it left the window or was dropped. In a list: unused.
 const NoBlock = 0xFFFFFFFF
 
 // A token whose id the library does not know.
 const NoToken = -1
 
-// after of pkv_session_set_return_hint: unknown (default).
+// The hint of pkv_session_set_return_hint for: unknown (default).
 const ReturnUnknown = 0
 
-// after of pkv_session_set_return_hint: the text will not continue.
+// The hint of pkv_session_set_return_hint for: the conversation will not continue.
 const ReturnNever = 0xFFFFFFFF
 
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
 
-// sinks of pkv_attention_params: none, even if the layer's group has some.
+// The sinks of pkv_attention_params for none, even if the layer's group has some.
 const NoSinks = 0xFFFFFFFF
 
-// The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
-// INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
+// The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
+// it (INVALID_ARGUMENT, TOO_LARGE).
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// The blocks of pkv_prefix_set_quota for the limit in the config.
+// The `blocks` of pkv_prefix_set_quota for salt_blocks of the config.
 const DefaultQuota = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.

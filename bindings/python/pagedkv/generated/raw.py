@@ -27,25 +27,25 @@ from typing import Any
 VERSION = "0.1.0"
 
 ALL_GROUPS = 0xFFFFFFFF
-"""group of pkv_cache_compute_plan: all groups."""
+"""The group of pkv_cache_compute_plan for all groups."""
 NO_BLOCK = 0xFFFFFFFF
-"""The entry in a block table for a block that was freed because it left a sliding window."""
+"""In a block table: no block, because it left the window or was dropped. In a list: unused."""
 NO_TOKEN = -1
 """A token whose id the library does not know."""
 RETURN_UNKNOWN = 0
-"""after of pkv_session_set_return_hint: unknown (default)."""
+"""The hint of pkv_session_set_return_hint for: unknown (default)."""
 RETURN_NEVER = 0xFFFFFFFF
-"""after of pkv_session_set_return_hint: the text will not continue."""
+"""The hint of pkv_session_set_return_hint for: the conversation will not continue."""
 NO_SLOT = -1
 """The slot of a padding row: nothing is written or read for it."""
 NO_SINKS = 0xFFFFFFFF
-"""sinks of pkv_attention_params: none, even if the layer's group has some."""
+"""The sinks of pkv_attention_params for none, even if the layer's group has some."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions return
-INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
+"""The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
+it (INVALID_ARGUMENT, TOO_LARGE).
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""The blocks of pkv_prefix_set_quota for the limit in the config."""
+"""The `blocks` of pkv_prefix_set_quota for salt_blocks of the config."""
 
 
 class Status(enum.IntEnum):
@@ -58,9 +58,9 @@ class Status(enum.IntEnum):
     OUT_OF_RANGE = 101
     """An index, layer, position or block id past the end."""
     OVERFLOW = 102
-    """Sizes whose product or sum no process can hold: 2^56 bytes."""
+    """A size does not fit into 64 bits, or is 2^56 bytes or more."""
     BUFFER_TOO_SMALL = 103
-    """The count pointer has the count that is needed."""
+    """An array is too short; its count output is the number needed."""
     STALE_HANDLE = 104
     """The handle or block was closed, released or never valid."""
     DOUBLE_FREE = 105
@@ -92,7 +92,7 @@ class Status(enum.IntEnum):
     BLOCK_FULL = 204
     """Every slot of the block is used."""
     BATCH_TOO_LARGE = 205
-    """Each session fits, but all of the batch at once never does: begin with fewer sessions."""
+    """Each session fits, but the batch as a whole never does: begin with fewer sessions."""
     CORRUPT = 300
     """Data is damaged, cut short, or authenticated with another key."""
     VERSION = 301
@@ -108,10 +108,10 @@ class Status(enum.IntEnum):
 class Dtype(enum.IntEnum):
     """Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys and
     values can be stored in any type. Conversions round to nearest even. The scales of INT8 and INT4
-    are computed when a row is stored, from only that row, so rows stored earlier never change. If m
-    is the largest magnitude of a row (INT8) or of 32 dims (INT4), the error of an element is at
-    most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them makes all of them NaN.
-    If m is below 1e-30, they are stored as 0.
+    are computed when a row is stored, from only that row, so rows stored earlier never change.
+    Elements with the same scale are a row of one KV head (INT8) or 32 dims of it (INT4). If m is
+    the largest magnitude among them, the error of each is at most m / 254 (INT8) or m / 13.8
+    (INT4). If one of them is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
     """
 
     F32 = 1
@@ -121,11 +121,9 @@ class Dtype(enum.IntEnum):
     BF16 = 3
     """The upper half of binary32."""
     INT8 = 4
-    """scale * n: a byte n (two's complement) per element, an fp32 scale per row (token and KV
-    head).
-    """
+    """An element is scale * n, with n a signed byte and one fp32 scale per token and KV head."""
     INT4 = 5
-    """scale * n: a nibble n (two's complement) per element, a bf16 scale per 32 dims."""
+    """An element is scale * n, with n a signed nibble and one bf16 scale per 32 dims."""
     FP8_E4M3 = 6
     """OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN."""
     FP8_E5M2 = 7
@@ -144,8 +142,8 @@ class LogLevel(enum.IntEnum):
 
 
 class Storage(enum.IntEnum):
-    """Where keys and values are stored. All kinds give the same results; compare the first two to
-    see what paging is worth.
+    """Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there to
+    measure what paging is worth.
     """
 
     PAGED = 0
@@ -153,25 +151,26 @@ class Storage(enum.IntEnum):
     CONTIGUOUS = 1
     """One growing tensor per session and layer; a fork or a snapshot copies it."""
     NONE = 2
-    """Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED."""
+    """Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED."""
 
 
 class Layout(enum.IntEnum):
     """The layout of the bytes of a paged cache."""
 
     PACKED = 0
-    """Block-major, for this library's kernels (default). A block holds [layer][tile][kv head][K
-    tile | V tile], or with memory_directory [layer][kv head][tile][K tile | V tile]; a tile is 16
-    tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types. Element (token t, dim
-    d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) * value_dim + d) * p + (t % p)
-    / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) in units of an element (INT4: nibble i is in
-    byte i / 2, even i in the lower half). The scales follow the elements: INT8 [16 tokens], INT4
-    [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of 64 bytes.
+    """Block-major, for this library's kernels (default). A tile is 16 tokens of one KV head. A
+    block holds [layer][tile][kv head][K tile | V tile], or with memory_directory [layer][kv
+    head][tile][K tile | V tile]. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other types.
+    Element (token t, dim d) of a tile is at K: ((d / p) * 16 + t) * p + d % p V: ((t / p) *
+    value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) counted in
+    elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales follow the
+    elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of
+    64 bytes.
     """
     PLAIN = 1
     """Layer-major, for engines with their own kernels: per layer one K tensor
     [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv head][value_dim].
-    They can also be read by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements
+    Each can also be indexed by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements
     followed by its scales.
     """
 
@@ -196,8 +195,9 @@ class Isa(enum.IntEnum):
     AVX512_BF16 = 6
     """AVX512 with BF16 and VNNI."""
     AMX = 7
-    """AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for this
-    permission, also with AUTO; it raises the minimum size of signal stacks (guide/threads.md).
+    """AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO the
+    library asks for this permission, which raises the minimum size of signal stacks
+    (guide/threads.md).
     """
     NEON = 8
     """Every Arm64 CPU has it."""
@@ -208,11 +208,11 @@ class Isa(enum.IntEnum):
 
 
 class Rotation(enum.IntEnum):
-    """How rows of K and V are rotated before they are stored. A rotation spreads a few large dims
-    over all others, which makes types of few bits more exact (guide/quality.md). Queries are
-    rotated like K, and outputs are rotated back, so scores stay the same and callers see no
+    """How rows of K and V are rotated before they are stored (not RoPE). A rotation spreads a few
+    large dims over all others, which makes low-bit types more accurate (guide/quality.md). Queries
+    are rotated like K, and outputs are rotated back, so scores stay the same and callers see no
     rotation. The rotation is computed in fp32, in write, attend and read. Blocks, files and items
-    of stores hold rotated rows. Reading rows back undoes the rotation up to fp32 rounding, also for
+    of stores hold rotated rows. Rows that are read back have an fp32 rounding error, even with
     types that otherwise return exactly what was written. A NaN or an infinity spreads to all dims
     that are rotated together.
     """
@@ -220,11 +220,10 @@ class Rotation(enum.IntEnum):
     NONE = 0
     """Rows are stored as they are (default)."""
     HADAMARD = 1
-    """Each run of n dims, where n is the largest power of two that divides the head dim, is
-    multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
-    (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits of
-    0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the runs of K, and
-    value_dim must be a multiple of n.
+    """Let n be the largest power of two that divides the head dim. Each run of n dims is multiplied
+    by 1 / sqrt(n), by a sign for each dim, and by the n x n Hadamard matrix (Sylvester's). The sign
+    of dim d is minus if bit d of the fraction of pi is 1: the bits of 0x243F6A88 0x85A308D3 ...,
+    highest first. In latent groups, n is that of K, and value_dim must be a multiple of it.
     """
     MATRIX = 2
     """Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both."""
@@ -242,13 +241,13 @@ class HugePages(enum.IntEnum):
 
 
 class Eviction(enum.IntEnum):
-    """Which unused cached blocks are evicted first. The end of a sequence goes before its
-    beginning.
+    """Which cached blocks are evicted first, if no session uses them. The end of a sequence is
+    evicted before its beginning.
     """
 
     LEARNED = 0
-    """Blocks with the fewest expected hits for their size, learned from when similar blocks were
-    used again.
+    """The blocks with the fewest expected hits for the time that they stay cached, as learned from
+    when similar blocks were used again.
     """
     LRU = 1
     """The least recently used blocks."""
@@ -260,20 +259,20 @@ class PrefixUse(enum.IntEnum):
     """What a session does with the prefix index of its cache, if there is one."""
 
     SHARE = 0
-    """Matches, and publishes what it computes (default)."""
+    """Takes cached blocks, and adds its own to the index (default)."""
     MATCH = 1
-    """Matches only."""
+    """Takes cached blocks, and adds none."""
     OFF = 2
     """Neither."""
 
 
 class Retention(enum.IntEnum):
-    """How long the prefix index keeps the blocks of a session: all blocks of lower retention are
-    evicted before any of higher retention.
+    """How long the prefix index keeps the blocks of a session: all unused blocks of lower retention
+    are evicted before any of higher retention.
     """
 
     LOW = -1
-    """Prompts that hardly come again: batch jobs, evaluations."""
+    """Prompts that hardly ever return: batch jobs, evaluations."""
     NORMAL = 0
     """Any other prompt (default)."""
     HIGH = 1
@@ -284,21 +283,21 @@ class MaskKind(enum.IntEnum):
     """The kind of data of a pkv_mask."""
 
     BITS = 1
-    """uint64_t [rows][row_stride]: if bit j % 64 of word j / 64 is set, the row sees new token j of
-    its own session, unless the window hides it. Tokens from before the step are seen as without a
-    mask.
+    """uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word
+    j / 64 is set, unless the window hides it. This replaces the causal rule among new tokens.
+    Tokens from before the step are seen as without a mask.
     """
     PARENTS = 2
-    """int32_t [rows]: a tree of speculative tokens, as the parent of each new token: an index among
-    the new tokens of the session, lower than the token's own, or -1 for none. A new token sees
+    """int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
+    among the new tokens of its session, which must be lower than its own, or -1 for none. It sees
     itself, its ancestors and, as without a mask, the tokens from before the step.
     """
     BYTES = 3
-    """uint8_t, one per position: 0 hides the position; any other byte shows it, unless the causal
-    rule or the window hides it. The byte of query i of sequence s for column c is data[s *
-    batch_stride + i * row_stride + c]; with first_rows (of pkv_attention_sequences, or
-    pkv_batch_set_first_rows), i counts the rows of the padded batch. Positions before the first
-    column are seen as without a mask.
+    """uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
+    the causal rule or the window hides it. The byte of query i of sequence s for column c is data[s
+    * batch_stride + i * row_stride + c]. (With first_rows of pkv_attention_sequences or
+    pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first column
+    are seen as without a mask.
     """
 
 
@@ -315,9 +314,9 @@ class PrefixEventKind(enum.IntEnum):
     """What happened to a block position."""
 
     STORED = 1
-    """A match can now end after it."""
+    """A match can now end right after it."""
     EVICTED = 2
-    """It, or a block that such a match needs, was evicted."""
+    """It no longer can: a block that such a match needs was evicted."""
     EXPELLED = 3
     """It was removed because its salt's quota was full."""
     CLEARED = 4
@@ -330,25 +329,25 @@ class StreamKind(enum.IntEnum):
     PATH = 1
     """A regular file by its path. A save writes a new file in the same directory and renames it
     when it is complete and on disk (fsync of the file, rename, fsync of its directory): at any
-    time, even after a crash, the path is the old file or the new one. A new file can be read and
-    written only by its owner, the effective user (mode 0600). A file that replaces another keeps
-    its permissions if nobody else can have put that one there: it belongs to the effective user and
-    has no second hard link, its directory belongs to that user or to root, and other users cannot
-    write to that directory, or it is sticky. Set-id bits and access control lists are never kept.
-    Permissions of other users are kept only if the Unix group of the old file is kept, too, and the
-    old file had no access control list. A path that ends in a symbolic link, a directory, a FIFO, a
-    socket or a device is refused (PKV_IO). Links earlier in the path are followed: the caller
-    chooses the directory, and anyone who can write to it or rename it can replace or delete saved
-    files. A load does not check the owner of a file: only a key proves that nobody else wrote it.
-    On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename,
-    its name is ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock on it (flock). Later
-    saves in the directory delete unlocked ones of the effective user, which killed processes left.
-    (If a network file system does not share locks between machines, save from one machine at a
-    time.)
+    time, even after a crash, the path is the old file or the new one. A new file has mode 0600 and
+    belongs to the effective user. If it replaces a file, it takes over the permissions of the old
+    one, provided that no other user can have put that one there: - the old file belongs to the
+    effective user and has one hard link, - its directory belongs to that user or to root, - other
+    users cannot write to the directory, or it is sticky. Set-id bits and access control lists are
+    never taken over. Permissions of other users are taken over only with the Unix group of the old
+    file, and not if that had an access control list. A path that ends in a symbolic link, a
+    directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier in the path are
+    followed. Anyone who can write to the directory or rename it can replace or delete saved files,
+    and a load does not check a file's owner: only a key proves that nobody else wrote it. On file
+    systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename, its name
+    is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later saves in
+    the directory delete such files of the effective user that are not locked, since their writers
+    were killed. (If a network file system does not share locks between machines, save from one
+    machine at a time.)
     """
     DESCRIPTOR = 2
-    """An open, blocking descriptor, from its current position. It stays open; bytes after the file
-    are not touched. A failed save leaves the bytes that it wrote.
+    """An open, blocking descriptor, from its current position. It stays open. A load reads no byte
+    after the file; a failed save leaves the bytes that it wrote.
     """
     BUFFER = 3
     """The caller's memory."""

@@ -20,19 +20,19 @@ class PoolStats:
     block_size: int
     """Slots (tokens) per block."""
     blocks: int
-    """Capacity in blocks. With shared_memory: blocks in the pages that the group has now."""
+    """Capacity. With shared_memory: blocks in the pages that the group has now."""
     free: int
     """Blocks without references."""
     used: int
     """Blocks with at least one reference."""
     used_peak: int
-    """The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if several
-    threads took blocks at the same time.
+    """The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
+    several threads took blocks at the same time.
     """
     shared: int
     """Blocks with more than one reference."""
     retired: int
-    """Blocks no longer used because their generation reached its limit."""
+    """Blocks never used again because their generation reached its limit."""
     references: int
     """References to all blocks."""
     slots_filled: int
@@ -41,7 +41,9 @@ class PoolStats:
 
 @dataclasses.dataclass(frozen=True)
 class CacheStats:
-    """Statistics of a cache over all layer groups. Since 0.1."""
+    """Statistics of a cache over all layer groups. Fields "so far" only rise; the others are
+    current values. Since 0.1.
+    """
 
     sessions: int
     """Open sessions."""
@@ -62,13 +64,13 @@ class CacheStats:
     used_blocks_peak: int
     """The most blocks in use at once so far."""
     evictable_blocks: int
-    """Used blocks that only the prefix index holds. They are evicted when free blocks run out."""
+    """Used blocks that only the prefix index holds; they are evicted when free blocks run out."""
     tokens: int
     """Committed tokens of all sessions; shared ones count in each session."""
     slots_filled: int
     """Slots that hold a token, over all groups; a shared block counts once."""
     slots_reserved: int
-    """Slots of blocks in use, filled or not."""
+    """Slots of all used blocks, filled or not."""
     bytes_reserved: int
     """Bytes of K and V memory that the cache has mapped or allocated."""
     copied_blocks: int
@@ -98,12 +100,12 @@ class CachePlan:
     bytes_per_token: int
     """K and V of one token in all layers; states have none."""
     bytes_per_block: int
-    """block_size times that, or a state of each layer."""
+    """With K and V: block_size times that; with states: one of each layer."""
     blocks: int
-    """Blocks, summed over groups; with shared_memory, each group counts as if it had all of it."""
+    """Blocks, summed over groups; with shared_memory, each group counts as if it had all memory."""
     tokens: int
-    """Tokens that fit: the minimum over groups with neither a window nor states, or over all groups
-    if there is none.
+    """Tokens that fit: the minimum over the groups with neither a window nor states, or over all
+    groups if every group has one of these.
     """
     total_bytes: int
     """Bytes of all K and V memory."""
@@ -158,7 +160,7 @@ class SessionInfo:
     length: int
     """Committed tokens."""
     total: int
-    """Committed tokens and those to be computed again."""
+    """Committed tokens and remembered ones."""
     blocks: int
     """Blocks held, over all groups, including reserved ones."""
     exclusive_blocks: int
@@ -192,7 +194,7 @@ class PrefixStats:
     evicted_blocks: int
     """Block positions removed so far because memory was needed."""
     expelled_blocks: int
-    """Block positions removed so far because their salt's quota was full."""
+    """Block positions removed so far because a salt's quota was full."""
     cleared_blocks: int
     """Block positions removed so far by pkv_prefix_clear."""
     cached_blocks: int
@@ -205,20 +207,20 @@ class PrefixStats:
 
 @dataclasses.dataclass(frozen=True)
 class PrefixEvent:
-    """A change of one block position. A match of a prompt ends after the last of its positions that
-    were stored and not removed since. Without windows, a position is stored after the one before it
-    and removed before it; if a group has a window, positions before it may be missing. This struct
-    is pinned: it will not grow.
+    """A change of one block position. To predict a match, find the last block of the prompt whose
+    position was stored and not removed since: the match ends there. Without windows, all positions
+    before it are stored, too; if a group has a window, some may be missing. This struct will never
+    grow.
     """
 
     number: int
     """Counts from 0."""
     hash: int
-    """Hash of the block and all before it: see pkv_prefix_hash_blocks."""
+    """Hash of the block and all blocks before it: see pkv_prefix_hash_blocks."""
     parent: int
-    """Hash of the block before it; for the first block, of the salt."""
+    """Hash of the previous block; for the first block, of the salt."""
     position: int
-    """Position of its first token."""
+    """Position of its first token in the sequence."""
     kind: raw.PrefixEventKind
     """What happened."""
 
@@ -232,13 +234,13 @@ class FileInfo:
     bytes: int
     """Size of the file."""
     kv_bytes: int
-    """Of these, bytes of K and V."""
+    """Of these, K and V."""
     sessions: int
     """Sessions and snapshots."""
     tokens: int
     """Tokens of all of these; shared ones count in each."""
     stored_tokens: int
-    """Positions whose K and V are stored; shared ones count once."""
+    """Positions whose K and V are in the file; shared ones count once."""
     prefix_entries: int
     """Entries of the prefix index."""
     block_size: int
@@ -266,7 +268,9 @@ class StoreStats:
     queued_blocks: int
     """Block positions that wait to be written."""
     dropped_blocks: int
-    """Block positions not written: the queue was full, memory was needed, or the store failed."""
+    """Block positions not written, because the queue was full, memory was needed, or the store
+    failed.
+    """
     written_items: int
     """Items that the store accepted."""
     written_bytes: int
@@ -280,6 +284,6 @@ class StoreStats:
     read_bytes: int
     """Bytes of these items."""
     corrupt_items: int
-    """Items with changed bytes: misses."""
+    """Items with wrong bytes; they count as misses."""
     failures: int
     """Calls of the store that failed."""

@@ -69,24 +69,24 @@ pub const VERSION: &str = "0.1.0";
 pub const PKV_VERSION_MAJOR: c_int = 0;
 pub const PKV_VERSION_MINOR: c_int = 1;
 pub const PKV_VERSION_PATCH: c_int = 0;
-/// group of pkv_cache_compute_plan: all groups.
+/// The group of pkv_cache_compute_plan for all groups.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
-/// The entry in a block table for a block that was freed because it left a sliding window.
+/// In a block table: no block, because it left the window or was dropped. In a list: unused.
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
 /// A token whose id the library does not know.
 pub const PKV_NO_TOKEN: i32 = -1;
-/// after of pkv_session_set_return_hint: unknown (default).
+/// The hint of pkv_session_set_return_hint for: unknown (default).
 pub const PKV_RETURN_UNKNOWN: c_int = 0;
-/// after of pkv_session_set_return_hint: the text will not continue.
+/// The hint of pkv_session_set_return_hint for: the conversation will not continue.
 pub const PKV_RETURN_NEVER: u32 = u32::MAX;
 /// The slot of a padding row: nothing is written or read for it.
 pub const PKV_NO_SLOT: c_int = -1;
-/// sinks of pkv_attention_params: none, even if the layer's group has some.
+/// The sinks of pkv_attention_params for none, even if the layer's group has some.
 pub const PKV_NO_SINKS: u32 = u32::MAX;
-/// The salt_size for all salts, in pkv_prefix_get_stats and pkv_prefix_clear. Other functions
-/// return INVALID_ARGUMENT (salt NULL) or TOO_LARGE for it.
+/// The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
+/// it (INVALID_ARGUMENT, TOO_LARGE).
 pub const PKV_ALL_SALTS: usize = usize::MAX;
-/// The blocks of pkv_prefix_set_quota for the limit in the config.
+/// The `blocks` of pkv_prefix_set_quota for salt_blocks of the config.
 pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
@@ -96,9 +96,9 @@ handle!(pkv_compute_t, pkv_compute);
 handle!(pkv_batch_t, pkv_batch);
 handle!(pkv_snapshot_t, pkv_snapshot);
 
-/// A reference to one block: its id in the low 32 bits, the generation of that id in the high 32. A
-/// new pool returns 0, 1, 2, ... to a single thread. Freeing a block raises its generation, so that
-/// a stale reference is recognised after the id is allocated again.
+/// A reference to one block: its id in the low 32 bits, the generation of that id in the high 32.
+/// If only one thread allocates from a new pool, it gets ids 0, 1, 2, ... Freeing a block raises
+/// its generation, so that a stale reference is recognised after the id is allocated again.
 pub type pkv_block = u64;
 
 c_enum! {
@@ -110,9 +110,9 @@ c_enum! {
         INVALID_ARGUMENT = 100,
         /// An index, layer, position or block id past the end.
         OUT_OF_RANGE = 101,
-        /// Sizes whose product or sum no process can hold: 2^56 bytes.
+        /// A size does not fit into 64 bits, or is 2^56 bytes or more.
         OVERFLOW = 102,
-        /// The count pointer has the count that is needed.
+        /// An array is too short; its count output is the number needed.
         BUFFER_TOO_SMALL = 103,
         /// The handle or block was closed, released or never valid.
         STALE_HANDLE = 104,
@@ -144,7 +144,7 @@ c_enum! {
         REF_LIMIT = 203,
         /// Every slot of the block is used.
         BLOCK_FULL = 204,
-        /// Each session fits, but all of the batch at once never does: begin with fewer sessions.
+        /// Each session fits, but the batch as a whole never does: begin with fewer sessions.
         BATCH_TOO_LARGE = 205,
         /// Data is damaged, cut short, or authenticated with another key.
         CORRUPT = 300,
@@ -163,9 +163,10 @@ c_enum! {
     /// Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
     /// and values can be stored in any type. Conversions round to nearest even. The scales of INT8
     /// and INT4 are computed when a row is stored, from only that row, so rows stored earlier never
-    /// change. If m is the largest magnitude of a row (INT8) or of 32 dims (INT4), the error of an
-    /// element is at most m / 254 (INT8) or m / 13.8 (INT4). A NaN or an infinity among them makes
-    /// all of them NaN. If m is below 1e-30, they are stored as 0.
+    /// change. Elements with the same scale are a row of one KV head (INT8) or 32 dims of it
+    /// (INT4). If m is the largest magnitude among them, the error of each is at most m / 254
+    /// (INT8) or m / 13.8 (INT4). If one of them is NaN or infinite, all become NaN. If m is below
+    /// 1e-30, all become 0.
     pkv_dtype {
         /// IEEE binary32.
         F32 = 1,
@@ -173,10 +174,9 @@ c_enum! {
         F16 = 2,
         /// The upper half of binary32.
         BF16 = 3,
-        /// scale \* n: a byte n (two's complement) per element, an fp32 scale per row (token and KV
-        /// head).
+        /// An element is scale \* n, with n a signed byte and one fp32 scale per token and KV head.
         INT8 = 4,
-        /// scale \* n: a nibble n (two's complement) per element, a bf16 scale per 32 dims.
+        /// An element is scale \* n, with n a signed nibble and one bf16 scale per 32 dims.
         INT4 = 5,
         /// OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN.
         FP8_E4M3 = 6,
@@ -197,14 +197,14 @@ c_enum! {
 }
 
 c_enum! {
-    /// Where keys and values are stored. All kinds give the same results; compare the first two to
-    /// see what paging is worth.
+    /// Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there to
+    /// measure what paging is worth.
     pkv_storage {
         /// Blocks of fixed size, shared between sessions and copied on write (default).
         PAGED = 0,
         /// One growing tensor per session and layer; a fork or a snapshot copies it.
         CONTIGUOUS = 1,
-        /// Only block ids: the engine has the memory; write, attend and read are UNSUPPORTED.
+        /// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED.
         NONE = 2,
     }
 }
@@ -212,18 +212,18 @@ c_enum! {
 c_enum! {
     /// The layout of the bytes of a paged cache.
     pkv_layout {
-        /// Block-major, for this library's kernels (default). A block holds \[layer\]\[tile\]\[kv
-        /// head\]\[K tile | V tile\], or with memory_directory \[layer\]\[kv head\]\[tile\]\[K tile
-        /// | V tile\]; a tile is 16 tokens. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for
-        /// other types. Element (token t, dim d) of a tile is at K: ((d / p) \* 16 + t) \* p + d %
-        /// p V: ((t / p) \* value_dim + d) \* p + (t % p) / 2 + (t % 2) \* (p / 2) (p = 1: t \*
-        /// value_dim + d) in units of an element (INT4: nibble i is in byte i / 2, even i in the
-        /// lower half). The scales follow the elements: INT8 \[16 tokens\], INT4 \[ceil(dim /
+        /// Block-major, for this library's kernels (default). A tile is 16 tokens of one KV head. A
+        /// block holds \[layer\]\[tile\]\[kv head\]\[K tile | V tile\], or with memory_directory
+        /// \[layer\]\[kv head\]\[tile\]\[K tile | V tile\]. Let p be 2 for BF16, 4 for INT8, 8 for
+        /// INT4 and 1 for other types. Element (token t, dim d) of a tile is at K: ((d / p) \* 16 +
+        /// t) \* p + d % p V: ((t / p) \* value_dim + d) \* p + (t % p) / 2 + (t % 2) \* (p / 2) (p
+        /// = 1: t \* value_dim + d) counted in elements (INT4: nibble i is in byte i / 2, even i in
+        /// the lower half). The scales follow the elements: INT8 \[16 tokens\], INT4 \[ceil(dim /
         /// 32)\]\[16 tokens\]. A tile is padded to a multiple of 64 bytes.
         PACKED = 0,
         /// Layer-major, for engines with their own kernels: per layer one K tensor
         /// \[block\]\[block_size\]\[kv head\]\[key_dim\] and one V tensor
-        /// \[block\]\[block_size\]\[kv head\]\[value_dim\]. They can also be read by slot, as
+        /// \[block\]\[block_size\]\[kv head\]\[value_dim\]. Each can also be indexed by slot, as
         /// \[slot\]\[kv head\]\[dim\]. A row of INT8 or INT4 is its elements followed by its
         /// scales.
         PLAIN = 1,
@@ -248,8 +248,8 @@ c_enum! {
         AVX512_VNNI = 5,
         /// AVX512 with BF16 and VNNI.
         AVX512_BF16 = 6,
-        /// AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. The library asks for
-        /// this permission, also with AUTO; it raises the minimum size of signal stacks
+        /// AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO
+        /// the library asks for this permission, which raises the minimum size of signal stacks
         /// (guide/threads.md).
         AMX = 7,
         /// Every Arm64 CPU has it.
@@ -262,21 +262,21 @@ c_enum! {
 }
 
 c_enum! {
-    /// How rows of K and V are rotated before they are stored. A rotation spreads a few large dims
-    /// over all others, which makes types of few bits more exact (guide/quality.md). Queries are
-    /// rotated like K, and outputs are rotated back, so scores stay the same and callers see no
-    /// rotation. The rotation is computed in fp32, in write, attend and read. Blocks, files and
-    /// items of stores hold rotated rows. Reading rows back undoes the rotation up to fp32
-    /// rounding, also for types that otherwise return exactly what was written. A NaN or an
+    /// How rows of K and V are rotated before they are stored (not RoPE). A rotation spreads a few
+    /// large dims over all others, which makes low-bit types more accurate (guide/quality.md).
+    /// Queries are rotated like K, and outputs are rotated back, so scores stay the same and
+    /// callers see no rotation. The rotation is computed in fp32, in write, attend and read.
+    /// Blocks, files and items of stores hold rotated rows. Rows that are read back have an fp32
+    /// rounding error, even with types that otherwise return exactly what was written. A NaN or an
     /// infinity spreads to all dims that are rotated together.
     pkv_rotation {
         /// Rows are stored as they are (default).
         NONE = 0,
-        /// Each run of n dims, where n is the largest power of two that divides the head dim, is
-        /// multiplied by 1 / sqrt(n), by the signs of its dims, and by the n x n Hadamard matrix
+        /// Let n be the largest power of two that divides the head dim. Each run of n dims is
+        /// multiplied by 1 / sqrt(n), by a sign for each dim, and by the n x n Hadamard matrix
         /// (Sylvester's). The sign of dim d is minus if bit d of the fraction of pi is 1: the bits
-        /// of 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, V is rotated with the
-        /// runs of K, and value_dim must be a multiple of n.
+        /// of 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, n is that of K, and
+        /// value_dim must be a multiple of it.
         HADAMARD = 1,
         /// Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both.
         MATRIX = 2,
@@ -296,11 +296,11 @@ c_enum! {
 }
 
 c_enum! {
-    /// Which unused cached blocks are evicted first. The end of a sequence goes before its
-    /// beginning.
+    /// Which cached blocks are evicted first, if no session uses them. The end of a sequence is
+    /// evicted before its beginning.
     pkv_eviction {
-        /// Blocks with the fewest expected hits for their size, learned from when similar blocks
-        /// were used again.
+        /// The blocks with the fewest expected hits for the time that they stay cached, as learned
+        /// from when similar blocks were used again.
         LEARNED = 0,
         /// The least recently used blocks.
         LRU = 1,
@@ -312,9 +312,9 @@ c_enum! {
 c_enum! {
     /// What a session does with the prefix index of its cache, if there is one.
     pkv_prefix_use {
-        /// Matches, and publishes what it computes (default).
+        /// Takes cached blocks, and adds its own to the index (default).
         SHARE = 0,
-        /// Matches only.
+        /// Takes cached blocks, and adds none.
         MATCH = 1,
         /// Neither.
         OFF = 2,
@@ -322,10 +322,10 @@ c_enum! {
 }
 
 c_enum! {
-    /// How long the prefix index keeps the blocks of a session: all blocks of lower retention are
-    /// evicted before any of higher retention.
+    /// How long the prefix index keeps the blocks of a session: all unused blocks of lower
+    /// retention are evicted before any of higher retention.
     pkv_retention {
-        /// Prompts that hardly come again: batch jobs, evaluations.
+        /// Prompts that hardly ever return: batch jobs, evaluations.
         LOW = -1,
         /// Any other prompt (default).
         NORMAL = 0,
@@ -337,20 +337,20 @@ c_enum! {
 c_enum! {
     /// The kind of data of a pkv_mask.
     pkv_mask_kind {
-        /// uint64_t \[rows\]\[row_stride\]: if bit j % 64 of word j / 64 is set, the row sees new
-        /// token j of its own session, unless the window hides it. Tokens from before the step are
-        /// seen as without a mask.
+        /// uint64_t \[rows\]\[row_stride\]: a row sees new token j of its own session if bit j % 64
+        /// of word j / 64 is set, unless the window hides it. This replaces the causal rule among
+        /// new tokens. Tokens from before the step are seen as without a mask.
         BITS = 1,
-        /// int32_t \[rows\]: a tree of speculative tokens, as the parent of each new token: an
-        /// index among the new tokens of the session, lower than the token's own, or -1 for none. A
-        /// new token sees itself, its ancestors and, as without a mask, the tokens from before the
+        /// int32_t \[rows\]: a tree of speculative tokens. Each new token has the index of its
+        /// parent among the new tokens of its session, which must be lower than its own, or -1 for
+        /// none. It sees itself, its ancestors and, as without a mask, the tokens from before the
         /// step.
         PARENTS = 2,
-        /// uint8_t, one per position: 0 hides the position; any other byte shows it, unless the
-        /// causal rule or the window hides it. The byte of query i of sequence s for column c is
-        /// data\[s \* batch_stride + i \* row_stride + c\]; with first_rows (of
-        /// pkv_attention_sequences, or pkv_batch_set_first_rows), i counts the rows of the padded
-        /// batch. Positions before the first column are seen as without a mask.
+        /// uint8_t, one per query and position: 0 hides the position; any other value shows it,
+        /// unless the causal rule or the window hides it. The byte of query i of sequence s for
+        /// column c is data\[s \* batch_stride + i \* row_stride + c\]. (With first_rows of
+        /// pkv_attention_sequences or pkv_batch_set_first_rows, i is the row in the padded batch.)
+        /// Positions before the first column are seen as without a mask.
         BYTES = 3,
     }
 }
@@ -368,9 +368,9 @@ c_enum! {
 c_enum! {
     /// What happened to a block position.
     pkv_prefix_event_kind {
-        /// A match can now end after it.
+        /// A match can now end right after it.
         STORED = 1,
-        /// It, or a block that such a match needs, was evicted.
+        /// It no longer can: a block that such a match needs was evicted.
         EVICTED = 2,
         /// It was removed because its salt's quota was full.
         EXPELLED = 3,
@@ -384,25 +384,25 @@ c_enum! {
     pkv_stream_kind {
         /// A regular file by its path. A save writes a new file in the same directory and renames
         /// it when it is complete and on disk (fsync of the file, rename, fsync of its directory):
-        /// at any time, even after a crash, the path is the old file or the new one. A new file can
-        /// be read and written only by its owner, the effective user (mode 0600). A file that
-        /// replaces another keeps its permissions if nobody else can have put that one there: it
-        /// belongs to the effective user and has no second hard link, its directory belongs to that
-        /// user or to root, and other users cannot write to that directory, or it is sticky. Set-id
-        /// bits and access control lists are never kept. Permissions of other users are kept only
-        /// if the Unix group of the old file is kept, too, and the old file had no access control
-        /// list. A path that ends in a symbolic link, a directory, a FIFO, a socket or a device is
-        /// refused (PKV_IO). Links earlier in the path are followed: the caller chooses the
-        /// directory, and anyone who can write to it or rename it can replace or delete saved
-        /// files. A load does not check the owner of a file: only a key proves that nobody else
-        /// wrote it. On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and
-        /// during a rename, its name is ".pagedkv-", 16 digits and ".tmp". Its writer holds a lock
-        /// on it (flock). Later saves in the directory delete unlocked ones of the effective user,
-        /// which killed processes left. (If a network file system does not share locks between
+        /// at any time, even after a crash, the path is the old file or the new one. A new file has
+        /// mode 0600 and belongs to the effective user. If it replaces a file, it takes over the
+        /// permissions of the old one, provided that no other user can have put that one there: -
+        /// the old file belongs to the effective user and has one hard link, - its directory
+        /// belongs to that user or to root, - other users cannot write to the directory, or it is
+        /// sticky. Set-id bits and access control lists are never taken over. Permissions of other
+        /// users are taken over only with the Unix group of the old file, and not if that had an
+        /// access control list. A path that ends in a symbolic link, a directory, a FIFO, a socket
+        /// or a device is refused (PKV_IO). Links earlier in the path are followed. Anyone who can
+        /// write to the directory or rename it can replace or delete saved files, and a load does
+        /// not check a file's owner: only a key proves that nobody else wrote it. On file systems
+        /// with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename, its name
+        /// is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later
+        /// saves in the directory delete such files of the effective user that are not locked,
+        /// since their writers were killed. (If a network file system does not share locks between
         /// machines, save from one machine at a time.)
         PATH = 1,
-        /// An open, blocking descriptor, from its current position. It stays open; bytes after the
-        /// file are not touched. A failed save leaves the bytes that it wrote.
+        /// An open, blocking descriptor, from its current position. It stays open. A load reads no
+        /// byte after the file; a failed save leaves the bytes that it wrote.
         DESCRIPTOR = 2,
         /// The caller's memory.
         BUFFER = 3,
@@ -442,22 +442,22 @@ c_struct! {
 c_struct! {
     /// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used + retired.
     pkv_pool_stats {
-        /// sizeof(pkv_pool_stats): the caller sets it.
+        /// Must be sizeof(pkv_pool_stats).
         struct_size: u32,
         /// Slots (tokens) per block.
         block_size: u32,
-        /// Capacity in blocks. With shared_memory: blocks in the pages that the group has now.
+        /// Capacity. With shared_memory: blocks in the pages that the group has now.
         blocks: u64,
         /// Blocks without references.
         free: u64,
         /// Blocks with at least one reference.
         used: u64,
-        /// The most blocks in use at once so far. With 4096 blocks or more, it is an estimate if
+        /// The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
         /// several threads took blocks at the same time.
         used_peak: u64,
         /// Blocks with more than one reference.
         shared: u64,
-        /// Blocks no longer used because their generation reached its limit.
+        /// Blocks never used again because their generation reached its limit.
         retired: u64,
         /// References to all blocks.
         references: u64,
@@ -467,9 +467,10 @@ c_struct! {
 }
 
 c_struct! {
-    /// Statistics of a cache over all layer groups. Since 0.1.
+    /// Statistics of a cache over all layer groups. Fields "so far" only rise; the others are
+    /// current values. Since 0.1.
     pkv_cache_stats {
-        /// sizeof(pkv_cache_stats): the caller sets it.
+        /// Must be sizeof(pkv_cache_stats).
         struct_size: u32,
         /// Open sessions.
         sessions: u32,
@@ -488,13 +489,13 @@ c_struct! {
         used_blocks: u64,
         /// The most blocks in use at once so far.
         used_blocks_peak: u64,
-        /// Used blocks that only the prefix index holds. They are evicted when free blocks run out.
+        /// Used blocks that only the prefix index holds; they are evicted when free blocks run out.
         evictable_blocks: u64,
         /// Committed tokens of all sessions; shared ones count in each session.
         tokens: u64,
         /// Slots that hold a token, over all groups; a shared block counts once.
         slots_filled: u64,
-        /// Slots of blocks in use, filled or not.
+        /// Slots of all used blocks, filled or not.
         slots_reserved: u64,
         /// Bytes of K and V memory that the cache has mapped or allocated.
         bytes_reserved: u64,
@@ -548,19 +549,19 @@ c_struct! {
 c_struct! {
     /// Sizes of K and V, for one layer group or all of them.
     pkv_cache_plan {
-        /// sizeof(pkv_cache_plan): the caller sets it.
+        /// Must be sizeof(pkv_cache_plan).
         struct_size: u32,
         /// The number of groups that these sizes cover.
         groups: u32,
         /// K and V of one token in all layers; states have none.
         bytes_per_token: u64,
-        /// block_size times that, or a state of each layer.
+        /// With K and V: block_size times that; with states: one of each layer.
         bytes_per_block: u64,
-        /// Blocks, summed over groups; with shared_memory, each group counts as if it had all of
-        /// it.
+        /// Blocks, summed over groups; with shared_memory, each group counts as if it had all
+        /// memory.
         blocks: u64,
-        /// Tokens that fit: the minimum over groups with neither a window nor states, or over all
-        /// groups if there is none.
+        /// Tokens that fit: the minimum over the groups with neither a window nor states, or over
+        /// all groups if every group has one of these.
         tokens: u64,
         /// Bytes of all K and V memory.
         total_bytes: u64,
@@ -572,7 +573,7 @@ c_struct! {
 c_struct! {
     /// The options of a cache, with defaults filled in.
     pkv_cache_info {
-        /// sizeof(pkv_cache_info): the caller sets it.
+        /// Must be sizeof(pkv_cache_info).
         struct_size: u32,
         /// Where K and V are stored.
         storage: pkv_storage,
@@ -601,7 +602,7 @@ c_struct! {
 c_struct! {
     /// The state of one block.
     pkv_block_state {
-        /// sizeof(pkv_block_state): the caller sets it.
+        /// Must be sizeof(pkv_block_state).
         struct_size: u32,
         /// The block id.
         id: u32,
@@ -626,7 +627,7 @@ c_struct! {
 c_struct! {
     /// The current state of a session.
     pkv_session_info {
-        /// sizeof(pkv_session_info): the caller sets it.
+        /// Must be sizeof(pkv_session_info).
         struct_size: u32,
         /// From the session's config, or set later.
         priority: i32,
@@ -636,7 +637,7 @@ c_struct! {
         reserved: u32,
         /// Committed tokens.
         length: u64,
-        /// Committed tokens and those to be computed again.
+        /// Committed tokens and remembered ones.
         total: u64,
         /// Blocks held, over all groups, including reserved ones.
         blocks: u64,
@@ -655,7 +656,7 @@ c_struct! {
 c_struct! {
     /// The threads and instruction set of a pkv_compute.
     pkv_compute_info {
-        /// sizeof(pkv_compute_info): the caller sets it.
+        /// Must be sizeof(pkv_compute_info).
         struct_size: u32,
         /// Threads, including the caller's.
         threads: u32,
@@ -716,7 +717,7 @@ c_struct! {
 c_struct! {
     /// Statistics of the index, for one salt or all.
     pkv_prefix_stats {
-        /// sizeof(pkv_prefix_stats): the caller sets it.
+        /// Must be sizeof(pkv_prefix_stats).
         struct_size: u32,
         /// 0.
         reserved: u32,
@@ -732,7 +733,7 @@ c_struct! {
         published_blocks: u64,
         /// Block positions removed so far because memory was needed.
         evicted_blocks: u64,
-        /// Block positions removed so far because their salt's quota was full.
+        /// Block positions removed so far because a salt's quota was full.
         expelled_blocks: u64,
         /// Block positions removed so far by pkv_prefix_clear.
         cleared_blocks: u64,
@@ -746,18 +747,18 @@ c_struct! {
 }
 
 c_struct! {
-    /// A change of one block position. A match of a prompt ends after the last of its positions
-    /// that were stored and not removed since. Without windows, a position is stored after the one
-    /// before it and removed before it; if a group has a window, positions before it may be
-    /// missing. This struct is pinned: it will not grow.
+    /// A change of one block position. To predict a match, find the last block of the prompt whose
+    /// position was stored and not removed since: the match ends there. Without windows, all
+    /// positions before it are stored, too; if a group has a window, some may be missing. This
+    /// struct will never grow.
     pkv_prefix_event {
         /// Counts from 0.
         number: u64,
-        /// Hash of the block and all before it: see pkv_prefix_hash_blocks.
+        /// Hash of the block and all blocks before it: see pkv_prefix_hash_blocks.
         hash: u64,
-        /// Hash of the block before it; for the first block, of the salt.
+        /// Hash of the previous block; for the first block, of the salt.
         parent: u64,
-        /// Position of its first token.
+        /// Position of its first token in the sequence.
         position: u64,
         /// What happened.
         kind: pkv_prefix_event_kind,
@@ -792,19 +793,19 @@ c_struct! {
 c_struct! {
     /// The properties of a file.
     pkv_file_info {
-        /// sizeof(pkv_file_info): the caller sets it.
+        /// Must be sizeof(pkv_file_info).
         struct_size: u32,
         /// Version of the format: 1.
         version: u32,
         /// Size of the file.
         bytes: u64,
-        /// Of these, bytes of K and V.
+        /// Of these, K and V.
         kv_bytes: u64,
         /// Sessions and snapshots.
         sessions: u64,
         /// Tokens of all of these; shared ones count in each.
         tokens: u64,
-        /// Positions whose K and V are stored; shared ones count once.
+        /// Positions whose K and V are in the file; shared ones count once.
         stored_tokens: u64,
         /// Entries of the prefix index.
         prefix_entries: u64,
@@ -853,13 +854,14 @@ c_struct! {
 c_struct! {
     /// Statistics of a cache's store. An item is one block of one layer group.
     pkv_store_stats {
-        /// sizeof(pkv_store_stats): the caller sets it.
+        /// Must be sizeof(pkv_store_stats).
         struct_size: u32,
         /// 1: the store failed recently, and gets no calls for a while.
         down: u32,
         /// Block positions that wait to be written.
         queued_blocks: u64,
-        /// Block positions not written: the queue was full, memory was needed, or the store failed.
+        /// Block positions not written, because the queue was full, memory was needed, or the store
+        /// failed.
         dropped_blocks: u64,
         /// Items that the store accepted.
         written_items: u64,
@@ -873,7 +875,7 @@ c_struct! {
         read_items: u64,
         /// Bytes of these items.
         read_bytes: u64,
-        /// Items with changed bytes: misses.
+        /// Items with wrong bytes; they count as misses.
         corrupt_items: u64,
         /// Calls of the store that failed.
         failures: u64,
