@@ -1,6 +1,6 @@
-// The handle of a block (id and generation), and the state of a block packed into one 64-bit word.
-// Because it is one word, a single compare-and-swap changes any part of the state and at the same
-// time checks that no other part, above all the generation, has changed.
+// The handle of a block (id and generation), and the state of a block, packed into one 64-bit word.
+// So a single compare-and-swap changes any part of the state and checks that no other part, above
+// all the generation, has changed.
 #pragma once
 
 #include <pagedkv/pool.h>
@@ -10,7 +10,8 @@
 namespace pkv::memory {
 
 using Block = pkv_block;
-// Stand for a block that a window group has released, and for one that the caller has dropped.
+// Entries of block tables without a block: it left the window (no_block), or the caller dropped it
+// (dropped_block).
 inline constexpr Block no_block = ~Block{0};
 inline constexpr Block dropped_block = no_block - (Block{1} << 32);
 

@@ -1,9 +1,9 @@
 // The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab
 // with the bytes of the blocks.
 //
-// A block of a group of states holds one state of each layer. In the block table of a sequence,
-// entry i is the state after the last token of the i-th block of tokens, or after the last token of
-// the sequence if that comes first.
+// In a group of states, a block holds one state of each layer. Entry i of a block table still
+// stands for tokens [i * block_size, (i + 1) * block_size): it is the state after the last of these
+// tokens that the sequence has.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 namespace pkv::memory {
 
 struct Group {
-  // directory: of the file that its memory is in, or empty. pages: where its memory comes from, if
-  // the groups share one; `block_stride` is theirs then.
+  // directory: where the file with the blocks is made; empty: they are in memory. pages: NULL, or
+  // the memory that the groups share, which also determines `block_stride`.
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
         uint32_t tokens_per_block, uint32_t blocks, uint64_t block_stride, HookMemory& resource,
         pkv_huge_pages huge_pages_of_slab, const std::string& directory, Pages* pages)
@@ -48,14 +48,14 @@ struct Group {
     }
   }
 
-  // Returns the index of the block that a position is in. Every step calls this, so it avoids
-  // 64-bit division, which is slow enough to show.
+  // Returns the index of the block that a position is in. It avoids 64-bit division, which is slow
+  // enough to be visible in the time of a step.
   uint64_t block_of(uint64_t position) const {
     if (block_shift >= 0) return position >> block_shift;
     return position <= UINT32_MAX ? static_cast<uint32_t>(position) / block_size
                                   : position / block_size;
   }
-  // Returns how many blocks hold the first `tokens` positions.
+  // Returns how many blocks the first `tokens` positions need.
   uint64_t blocks_for(uint64_t tokens) const { return tokens == 0 ? 0 : block_of(tokens - 1) + 1; }
   // Returns the slot of a position inside its block.
   uint32_t offset_of(uint64_t position) const {
@@ -63,9 +63,11 @@ struct Group {
   }
 
   bool has_states() const { return shape.state_bytes != 0; }
-  // Returns whether sequences release blocks that their next token does not need.
+  // Returns whether block tables have holes, since sequences release blocks that their next token
+  // does not need.
   bool sparse() const { return shape.window != 0 || has_states(); }
-  // Returns whether a session of a group of states keeps the state after `tokens` tokens for ever.
+  // Returns whether the state after `tokens` tokens is a checkpoint, which a session keeps as long
+  // as it has these tokens.
   bool is_checkpoint(uint64_t tokens) const {
     return shape.checkpoint_tokens != 0 && tokens % shape.checkpoint_tokens == 0;
   }
@@ -78,17 +80,17 @@ struct Group {
   const pkv_huge_pages huge_pages;
   const Layout layout;
   Pool pool;
-  std::shared_ptr<Slab> slab;             // NULL unless storage is paged
+  std::shared_ptr<Slab> slab;             // the bytes of the blocks; NULL unless storage is paged
   std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
 
-  // Returns the bounds of keys, which the first call makes. Needs a slab. Throws NO_MEMORY,
-  // OVERFLOW, bad_alloc.
+  // Returns the bounds of keys by which blocks are chosen. The first call makes them. Needs a slab.
+  // Throws NO_MEMORY, OVERFLOW, bad_alloc.
   KeyBounds& make_bounds();
-  // Computes the bounds of those of these blocks that have none in a layer. Throws what
-  // make_bounds() throws, and INVALID_ARGUMENT if a caller's runner leaves tasks out.
+  // Computes the bounds of these blocks in a layer, except those that are known already. Throws
+  // what make_bounds() throws, and INVALID_ARGUMENT if a caller's runner skips tasks.
   void compute_bounds(Workers& workers, const kernels::Table& kernels, uint32_t layer,
                       std::span<const Block> blocks);
-  // Returns them if they were made, or NULL.
+  // Returns the bounds, or NULL if they were never made.
   KeyBounds* bounds() const { return bounds_.load(std::memory_order_acquire); }
 
  private:
@@ -97,10 +99,10 @@ struct Group {
   std::unique_ptr<KeyBounds> own_bounds_;
 };
 
-// Throws UNSUPPORTED for a group of states, which has no K and V. `who`: the call, for the
-// sentence.
+// Throws UNSUPPORTED for a group of states, which has no K and V. `who` is the name of the call,
+// for the error message.
 void check_has_rows(const Group& group, const char* who);
-// Throws UNSUPPORTED for a group without states, or whose states the caller keeps.
+// Throws UNSUPPORTED for a group without states, or if the caller keeps the states (storage NONE).
 void check_has_states(const Group& group, uint32_t layer);
 
 // Returns the number of blocks of the largest pool.

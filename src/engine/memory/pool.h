@@ -1,33 +1,34 @@
 // A lock-free allocator of reference-counted block ids. It holds no bytes of blocks.
 //
-//   free_bits_   one bit per block, which is set while the block is free and not yet claimed
-//   shards_      ranges of words of free_bits_, each with a counter of the free blocks in it that
-//                no thread has reserved
+//   free_bits_   one bit per block, set while the block is free and no alloc has claimed it
+//   shards_      ranges of words of free_bits_, each with a counter of its blocks that are free and
+//                not yet reserved by an alloc
 //   states_      one BlockState per block
 //
 // An alloc of n blocks has two phases. First it reserves: it subtracts n from the counter of one
 // shard with a compare-and-swap. If no shard has n, it gathers smaller reservations from several
-// shards, and gives them back if they are too few. Then it claims: it clears as many set bits as it
-// has reserved, shard by shard. The release of the last reference raises the generation, then sets
-// the bit, then raises the counter. This order keeps an invariant in each shard, at every moment
-// and with any thread stopped anywhere:
+// shards, and returns them if they are too few. Then it claims: shard by shard, it clears as many
+// set bits as it has reserved. The release of the last reference raises the generation, then sets
+// the bit, then raises the counter. This order keeps an invariant in each shard, at every moment,
+// wherever a thread may be suspended:
 //
 //   set bits >= counter + reservations whose bit is not yet claimed
 //
-// So there is always a bit for a thread that has a reservation. It can miss that bit on a walk over
-// the words only if other threads claimed bits during the walk, and a compare-and-swap is retried
-// only if another thread's took effect. Whichever thread stops, the others make progress: this is
-// what lock-free means here.
+// So there is always a set bit for a thread that has a reservation. A walk over the words can miss
+// it only if other threads claimed bits meanwhile, and a compare-and-swap is retried only if
+// another thread's succeeded. Whichever thread stops, the others make progress: this is what
+// lock-free means here.
 //
-// An alloc may fail although enough blocks are free if other threads alloc or release at the same
-// time. One reason is gathering: a gatherer sees the shards one after another, and holds blocks
-// that another alloc may miss until it knows whether it has enough. The other also exists with one
-// shard: a thread may reserve the last block and then claim the bit of a block that is just being
-// released, whose counter has not risen yet. An alloc that runs alone never fails while enough are
-// free.
+// An alloc may fail although enough blocks are free, but only if other threads alloc or release at
+// the same time. There are two ways:
+// - A gatherer sees the shards one after another, and until it knows whether it has enough, it
+//   holds reservations that another alloc then misses.
+// - Even with one shard, a thread may reserve the last block, but claim the bit of a block that is
+//   just being released. The block whose bit is left is not counted until that release raises the
+//   counter.
 //
-// A thread uses the shard it used last, and changes to a shard of its own when another thread
-// contends for that one. A small pool has one shard only.
+// A thread uses the shard it used last, and changes to another shard when it contends with another
+// thread. A small pool has only one shard.
 #pragma once
 
 #include <memory_resource>
@@ -39,8 +40,8 @@
 
 namespace pkv::memory {
 
-// The numbers of pkv_pool_stats. Each block is counted once: blocks = free + used + retired. Those
-// that are held back are not counted.
+// The numbers of pkv_pool_stats: blocks = free + used + retired. Blocks that are held back are not
+// counted.
 struct PoolStats {
   uint64_t blocks, free, used, shared, retired;
   uint64_t references;
@@ -51,9 +52,9 @@ struct PoolStats {
 template <class Atomics = StdAtomics>
 class BasicPool {
  public:
-  // Makes a pool of 1 to 2^31 - 1 free blocks of 1 to 256 slots. Tests set first_generation near
-  // retired_generation. The pool has up to max_shards (at most 16) shards, or a number that suits
-  // its size if that is 0. Throws INVALID_ARGUMENT or std::bad_alloc.
+  // Makes a pool of 1 to 2^31 - 1 free blocks of 1 to 256 slots. first_generation is the generation
+  // of all blocks; tests set it near retired_generation. The pool has at most max_shards shards (1
+  // to 16), or as many as suit its size if that is 0. Throws INVALID_ARGUMENT or std::bad_alloc.
   BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory,
             uint32_t first_generation = 0, uint32_t max_shards = 0);
   BasicPool(const BasicPool&) = delete;
@@ -62,9 +63,9 @@ class BasicPool {
   // Returns how many bytes a pool takes from its memory resource.
   static uint64_t bookkeeping_bytes(uint32_t blocks) noexcept;
 
-  // Allocates n blocks with one reference each, or none, and then returns false. If it returns
-  // false while another thread allocates or releases, n blocks may have been free all the same: see
-  // the top of this file.
+  // Allocates n blocks with one reference each and returns true; or allocates none and returns
+  // false. It may return false although n blocks are free, if other threads alloc or release at the
+  // same time: see the top of this file.
   bool try_alloc(size_t n, Block* out) noexcept;
 
   // Adds a reference. Returns OUT_OF_RANGE, STALE_HANDLE or REF_LIMIT if it cannot.
@@ -76,36 +77,36 @@ class BasicPool {
   // Removes a reference; without references the block is free. Returns OUT_OF_RANGE or DOUBLE_FREE
   // if it cannot.
   pkv_status release(Block block) noexcept;
-  // Checks a list of blocks and then removes a reference from each, or from none. A block that is
-  // in the list twice is a DOUBLE_FREE, and *failed_at is the index of a second occurrence. Returns
-  // NO_MEMORY if there is no scratch memory to find duplicates, which only lists of more than 64
-  // blocks that are not in ascending order of ids need.
+  // Checks a list of blocks, then removes a reference from each; if a check fails, from none. A
+  // block that is in the list twice is a DOUBLE_FREE, and *failed_at is the index of its second
+  // occurrence. To find duplicates, lists of more than 64 blocks that are not in ascending order of
+  // ids need scratch memory; without it, returns NO_MEMORY.
   pkv_status release(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
-  // Removes a reference from each block of a list without checking it first, for callers that
-  // certainly hold these references. Needs no memory. Skips blocks that cannot be released, and
-  // returns the status of the first one, whose index is *failed_at.
+  // Removes a reference from each block of a list without checking the list first, for callers that
+  // are known to hold these references. Needs no memory. Skips blocks that cannot be released, and
+  // returns the status of the first of these, whose index is *failed_at.
   pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
-  // Adds a reference to each entry of a block table that is a block, or to none. The caller makes
-  // sure that the blocks are held meanwhile, so that none is freed. Returns REF_LIMIT if a block
-  // has too many references, and sets *failed_at to the index of its entry.
+  // Adds a reference to each block of a block table (entries may be no_block), or to none. The
+  // caller must hold references to these blocks, so that none is freed meanwhile. Returns REF_LIMIT
+  // if a block has too many references, and sets *failed_at to the index of its entry.
   pkv_status retain_table(std::span<const Block> table, size_t* failed_at) noexcept;
-  // Removes a reference from each entry that is a block, as release_held() does.
+  // Removes a reference from each block of a block table, as release_held() does.
   pkv_status release_table(std::span<const Block> table) noexcept;
 
-  // Takes the free blocks first to first + n - 1 out of use until give_out(), or none of them, and
-  // then returns false. They count as neither free nor used, and have one reference, which the
+  // Takes the free blocks [first, first + n) out of use until give_out() and returns true; or takes
+  // none and returns false. They count as neither free nor used, and have one reference, which the
   // caller holds. Like try_alloc(), it may fail while other threads alloc or release.
   bool hold_back(uint32_t first, uint32_t n) noexcept;
-  // Makes blocks free that were held back.
+  // Makes blocks free again that were held back.
   void give_out(uint32_t first, uint32_t n) noexcept;
 
   // Claims the next n slots of an unshared block; *offset is the first of them. Returns
   // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY (the block is shared) or BLOCK_FULL if it
   // cannot.
   pkv_status claim(Block block, uint32_t n, uint32_t* offset) noexcept;
-  // Sets how many slots of an unshared block are filled. It is sealed if all are, and else not.
-  // Returns OUT_OF_RANGE (also for filled > block_size), STALE_HANDLE or BUSY (shared) if it
+  // Sets how many slots of an unshared block are filled. Seals the block if all are, else unseals
+  // it. Returns OUT_OF_RANGE (also for filled > block_size), STALE_HANDLE or BUSY (shared) if it
   // cannot.
   pkv_status set_filled(Block block, uint32_t filled) noexcept;
   // Seals a block: its slots can no longer be claimed. Returns OUT_OF_RANGE or STALE_HANDLE if it
@@ -147,10 +148,11 @@ class BasicPool {
 
   class FreedBits;
 
-  // What follows `free` are statistics and no part of the policy: see Hint.
+  // The members after `free` are statistics, so they do not use the atomics of the policy: see
+  // Hint.
   struct alignas(64) Shard {
     atomic<uint64_t> free;
-    std::atomic<uint32_t> peak_share{0};  // its part of used_peak
+    std::atomic<uint32_t> peak_share{0};  // this shard's part of used_peak
     std::atomic<uint32_t> retired{0};
     std::atomic<uint32_t> held_back{0};
     uint32_t first_word = 0, words = 0, blocks = 0;
@@ -183,8 +185,8 @@ class BasicPool {
   static uint32_t words_for(uint32_t blocks) { return (blocks + 63) / 64; }
 
   // The word at which a thread begins to look for bits. Correctness does not depend on hints and
-  // statistics, so they are std::atomic and not of the policy: the model checker need not
-  // interleave them.
+  // statistics. So they are std::atomic instead of the template's atomics, which the model checker
+  // interleaves.
   struct alignas(64) Hint {
     std::atomic<uint32_t> word{0};
   };
