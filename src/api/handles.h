@@ -1,12 +1,12 @@
-// Handles, which lead to objects by an index and a generation, and leases, which keep an object
+// Handles, which identify objects by an index and a generation, and leases, which keep an object
 // from being closed while a call uses it.
 //
-// A handle's index names a slot. The slot's word holds its generation and how the object is in use
-// now: not at all, by several readers, by one writer, or by a batch. One compare-and-swap checks
-// the generation and takes the lease. So a stale or forged handle is found before any pointer is
-// followed, and no object is closed while a call uses it. Many threads read pools and caches at
-// once, and would all write to one word; instead, these readers count themselves in stripes of the
-// slot. Slots and stripes are never freed, and nothing here takes a lock.
+// The index selects a slot in a table. The slot's atomic word holds the generation and how calls
+// use the object now: not at all, several read it, one writes it, or a batch has it. One
+// compare-and-swap checks the generation and takes the lease. So a stale or forged handle is found
+// before any pointer is followed, and no object is closed while a call uses it. Many threads read
+// pools and caches at once, and would contend for that word; so these readers are counted in
+// stripes (stripes.h) instead. Slots and stripes are never freed, and nothing here takes a lock.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 namespace pkv::api {
 
 enum class Access {
-  read,   // shared with other readers; a session in a batch is read by leasing the batch
+  read,   // shared with other readers; to read a session that is in a batch, leases the batch
   write,  // exclusive
   close   // exclusive, and also allowed in a child that inherited the handle by fork()
 };
@@ -40,18 +40,18 @@ class Lease {
     return *static_cast<Object*>(address());
   }
   uint64_t handle() const { return handle_; }
-  // The handle of the object's cache.
+  // Returns the handle of the object's cache.
   uint64_t parent() const;
-  // True in a forked child if the parent process created the object. Another thread of the parent
-  // may have been changing the object at the fork, so the child retires the handle but does not
-  // destroy the object: its memory stays until the process ends.
+  // Returns whether this is a forked child and its parent process created the object. Another
+  // thread of the parent may have been changing the object at the fork, so the child retires the
+  // handle but does not destroy the object: its memory is kept until the process ends.
   bool inherited() const;
 
   // Makes the handle stale. The caller deletes the object.
   void retire() noexcept;
   // Deletes the object, unless it is inherited, and makes the handle stale.
   void destroy() noexcept;
-  // Turns this lease of a session into a batch's hold on it, which lasts until end_batch_hold().
+  // Passes this lease of a session on to a batch, which has it until end_batch_hold().
   void give_to_batch(uint64_t batch) noexcept;
 
  private:
@@ -71,12 +71,12 @@ class Lease {
   uint64_t handle_;
   Access access_;
   uint64_t batch_ = 0;    // the batch that is leased instead of its session; 0 for none
-  Stripes::Entry entry_;  // where this reader of an object with stripes is counted
+  Stripes::Entry entry_;  // for readers of objects with stripes: where this one is counted
 };
 
-// A handle that cannot be found or used until open() is called, which cannot fail. Code that makes
-// several handles prepares all of them before it opens the first, so that it hands out all or none.
-// A handle that is destroyed before it is opened has no effect.
+// A handle that is not valid before open(), which cannot fail. Code that makes several handles
+// makes all of them before it opens the first, so that the caller gets all or none. A handle that
+// is destroyed before it is opened has no effect.
 class NewHandle {
  public:
   // parent is the handle of the object's cache, or 0. Throws bad_alloc.
@@ -97,18 +97,18 @@ class NewHandle {
 void end_batch_hold(uint64_t session) noexcept;
 
 // Leases everything that belongs to a cache, so that the cache can be destroyed: batches, then
-// snapshots, then sessions. The caller has leased the cache for closing; as making one of these
-// needs a lease of the cache, no more are made. Throws BUSY, and changes nothing, if a call uses
-// one of them.
+// snapshots, then sessions. The caller must have leased the cache for closing; since opening any of
+// these needs a lease of the cache, none is opened meanwhile. Throws BUSY, and changes nothing, if
+// a call uses one of them.
 std::vector<Lease> lock_children(uint64_t parent);
 
-// The kind that the handle claims; it may be forged.
+// Returns the kind that the handle claims to have; it may be forged.
 Kind handle_kind(uint64_t handle);
 
-// The number of handles of all kinds that can be open at once.
+// Returns how many handles, of all kinds together, can be open at once.
 size_t max_handles();
 
-// The open handles of one kind that belong to a cache.
+// Returns the open handles of one kind that belong to a cache.
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind);
 
 }  // namespace pkv::api

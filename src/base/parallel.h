@@ -1,5 +1,5 @@
-// The library's threads: a oneTBB arena with a fixed number of threads, or the caller's own runner.
-// Everything that runs in parallel goes through this header; no other room uses oneTBB.
+// The library's threads: an arena (threads of oneTBB or of the library) of a fixed size, or the
+// caller's runner. All parallel code uses this header; no room except base uses oneTBB.
 #pragma once
 
 #include <pagedkv/common.h>
@@ -19,7 +19,7 @@ class Workers {
   class Arena;
 
   explicit Workers(unsigned threads) : Workers(threads, {}) {}
-  // Uses the arena if runner.run is NULL.
+  // Uses the runner's threads, or an arena if runner.run is NULL.
   Workers(unsigned threads, const pkv_runner& runner);
   ~Workers();
   Workers(const Workers&) = delete;
@@ -27,10 +27,10 @@ class Workers {
 
   unsigned threads() const { return threads_; }
 
-  // Calls task(i, worker) for every i in [0, n), on the calling thread and on the arena's threads,
-  // and returns when all tasks are done. Tasks run in the default floating-point environment.
-  // `worker` is below threads(), and no two tasks of one call run at once with the same worker.
-  // Which worker runs which task is not defined, so tasks write to separate places.
+  // Calls task(i, worker) for every i in [0, n), on the calling thread and on other threads, and
+  // returns when all tasks are done. Tasks run in the default floating-point environment. `worker`
+  // is below threads(), and tasks of one call that run at the same time have different workers. Any
+  // worker may run any task, so each task must write to a place of its own.
   template <class Task>
   void for_each(size_t n, const Task& task) {
     run(
@@ -45,7 +45,7 @@ class Workers {
  private:
   friend class BackgroundTasks;
   void run(size_t n, TaskFunction task, void* context);
-  // Lets free threads of the arena work through the tasks. Returns at once.
+  // Lets idle threads of the arena work on the tasks. Returns at once.
   void lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept;
 
   static unsigned limit_threads(unsigned threads);
@@ -56,8 +56,8 @@ class Workers {
   std::unique_ptr<Arena> arena_;
 };
 
-// Threads that are kept between calls: parallel_tbb.cpp uses oneTBB's, parallel_pool.cpp the
-// library's own. A build has one of the two files.
+// Threads that are kept between calls. A build has one of two implementations: parallel_tbb.cpp
+// uses oneTBB's threads, parallel_pool.cpp the library's own.
 class Workers::Arena {
  public:
   virtual ~Arena() = default;
@@ -65,7 +65,7 @@ class Workers::Arena {
   virtual void run(TaskList& tasks) = 0;
   virtual void lend_threads(const std::shared_ptr<TaskList>& tasks) = 0;
 
-  // A forked child does not have the threads of its parent.
+  // Returns false in a forked child, which does not have the threads of its parent.
   bool has_its_threads() const { return epoch_ == os::fork_epoch(); }
 
  private:

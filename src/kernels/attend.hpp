@@ -1,5 +1,5 @@
-// Partial attention of some rows over some positions. A few rows are multiplied with K and V in the
-// layout of their tiles, many rows by matrix products.
+// Partial attention of some rows over some positions. With few rows, K and V are multiplied as they
+// are stored in tiles; with many rows, they are unpacked and multiplied as matrices.
 #pragma once
 
 #include "kernels/attend_direct.hpp"
@@ -16,8 +16,8 @@ void attend(const AttendTask& task) {
     AttendMatmul<Isa>(task, scratch).run();
 }
 
-// The bytes of AttendTask::scratch. They depend only on the task's dtypes, dims, heads,
-// heads_per_kv_head and queries.
+// Returns the bytes that AttendTask::scratch needs. They depend only on the task's dtypes, dims,
+// heads, heads_per_kv_head and queries.
 template <class Isa>
 size_t attend_scratch_bytes(const AttendTask& task) {
   Scratch scratch(nullptr);

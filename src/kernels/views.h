@@ -1,6 +1,7 @@
-// The arguments of the kernels: plain pointers, strides and block ids. This header has no type of
-// the engine and no inline function of the standard library, because it is compiled for several
-// instruction sets whose objects are linked together.
+// What the kernels work on: plain pointers, strides and block ids. This header uses no type of the
+// engine and no inline function of the standard library, because it is compiled for several
+// instruction sets whose objects are linked together: the linker could keep a copy that this CPU
+// cannot run.
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -16,39 +17,39 @@ inline constexpr uint32_t max_dim = 576;     // of K and of V
 // The rotation of rows of K or of V before they are stored: see pkv_rotation.
 struct Rotation {
   pkv_rotation kind = PKV_ROTATION_NONE;
-  uint32_t block = 0;             // HADAMARD: dims of one transform
+  uint32_t block = 0;             // HADAMARD: dims that are transformed together
   const float* matrix = nullptr;  // MATRIX: [dim][dim]
 };
 
-// K or V of one layer of one sequence. Strides are bytes. Block b begins at data + b *
-// block_stride; in it begins, for head h
-//   plain layout   the row of token t, at t * row_stride + h * head_stride
-//   packed layout  tile number t / 16, at (t / 16) * row_stride + h * head_stride
+// K or V of one layer. Strides are in bytes. Block b begins at data + b * block_stride. In it, for
+// KV head h,
+//   plain layout   the row of token t is at t * row_stride + h * head_stride,
+//   packed layout  tile t / 16 is at (t / 16) * row_stride + h * head_stride.
 // PKV_LAYOUT_PACKED describes what is in a tile.
 struct SideView {
   unsigned char* data;
   int64_t block_stride, row_stride, head_stride;
   pkv_dtype dtype;
   uint32_t dim;
-  Rotation rotation = {};  // of stored rows; a caller's rows are never rotated
+  Rotation rotation = {};  // of the stored rows; a caller's rows are never rotated
 };
 
 struct KvView {
   SideView k;
-  SideView v;              // data is NULL if V is the first v.dim dims of K
-  const uint32_t* blocks;  // block table from position 0 on; NULL: all tokens are contiguous
+  SideView v;              // data is NULL where V is the first v.dim dims of K
+  const uint32_t* blocks;  // block table of the sequence; NULL: all its tokens are contiguous
   uint32_t block_size;     // tokens per block; unused if blocks is NULL
   uint32_t kv_heads;
   pkv_layout layout;
-  // True if entries of the block table may be PKV_NO_BLOCK. No query sees the tokens of such a
-  // block, and each block has whole tiles.
+  // True if entries of the block table may be PKV_NO_BLOCK. No query sees the tokens of such an
+  // entry, and block_size is then a multiple of tile_tokens.
   bool has_holes = false;
 };
 
 // Bytes of an element of a caller's rows, which are f32, f16 or bf16.
 static inline constexpr unsigned dtype_bytes(pkv_dtype dtype) { return dtype == PKV_F32 ? 4 : 2; }
 
-// Rows in a caller's memory. Strides count elements.
+// Rows in a caller's memory. Strides count elements of dtype.
 struct RowsView {
   unsigned char* data;
   pkv_dtype dtype;
@@ -57,7 +58,8 @@ struct RowsView {
 };
 
 // Copies rows between a caller's memory, where they are not rotated, and positions [first, first +
-// count) of a sequence. Row 0 is position `first`. If k.data or v.data is NULL, K or V is left out.
+// count) of a sequence. Row 0 is position `first`. If k.data or v.data is NULL, K or V is not
+// copied.
 struct CopyTask {
   KvView kv;
   uint64_t first;
@@ -67,8 +69,8 @@ struct CopyTask {
 };
 
 // Copies the stored bits of `count` positions from one sequence to another, or within one in
-// ascending order. Dtypes and dims are the same; layouts may differ. K or V is left out if either
-// sequence has no data for it.
+// ascending order. Dtypes and dims must be the same; layouts may differ. K or V is not copied if
+// either sequence has no data for it.
 struct TransferTask {
   KvView from;
   uint64_t from_first;
@@ -77,12 +79,12 @@ struct TransferTask {
   uint64_t count;
 };
 
-// The positions that one query sees, unless they are in a hole of the block table: those below its
-// task's `sinks`, and those in [begin, end), all of them below `end`. From mask_begin on it sees
-// only positions whose bit is set in the mask: bit i of word w is that of position mask_begin + 64
-// w + i.
+// The positions that one query sees: those below its task's `sinks` and those from `begin` on, all
+// of them below `end`. Of the positions from mask_begin on, it sees only those whose bit is set in
+// the mask: bit i of word w stands for position mask_begin + 64 w + i. It sees no position in a
+// hole of the block table.
 struct QueryView {
-  uint64_t position;  // the query's own
+  uint64_t position;  // the query's own, for ALiBi
   uint64_t begin, end;
   const uint64_t* mask;  // NULL: no mask
   uint64_t mask_begin;
@@ -96,20 +98,22 @@ struct ScoreTransform {
 };
 
 // Attention of some queries over positions [begin, end) of one sequence, or of several that share
-// these positions. The result for KV heads [head_begin, head_end) is partial and not normalised.
-// Each KV head has queries * heads_per_kv_head rows: row r is query r / heads_per_kv_head of query
-// head head * heads_per_kv_head + r % heads_per_kv_head.
+// these positions, for KV heads [head_begin, head_end). The result is partial and not normalised.
+// KV head h has queries * heads_per_kv_head rows: row r is query r / heads_per_kv_head with query
+// head h * heads_per_kv_head + r % heads_per_kv_head. Arrays of [heads][rows] begin with
+// head_begin.
 struct AttendTask {
   KvView kv;
   uint32_t head_begin, head_end;
   uint32_t heads_per_kv_head;  // query heads per KV head
   uint32_t queries;
-  const QueryView* query;
+  const QueryView* query;  // [queries]
   uint64_t begin, end;
   uint64_t sinks;  // positions below this are seen whatever QueryView::begin is
   ScoreTransform transform;
   const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
-  // The scale that q was multiplied by. A row that was bf16 before may be multiplied as bf16 again.
+  // The scale that q was multiplied by. A kernel may divide by it and, if a row is then bf16,
+  // multiply it as bf16.
   float scale;
   pkv_dtype results;       // the dtype of the results, which limits the rounding of weights
   float* out;              // out: [heads][rows][value_dim], the sum of exp(score - max) * v
@@ -119,11 +123,11 @@ struct AttendTask {
 };
 
 // With at least this many rows per KV head, K and V are unpacked once for all rows and multiplied
-// as matrices. With fewer rows, they are multiplied in the layout of their tiles.
+// as matrices. With fewer, they are multiplied as they are stored in tiles.
 inline constexpr uint32_t min_matmul_rows = 16;
 
-// A partial result of some rows. That of row r of head h has index i = h * head_rows + r: max[i],
-// sum[i] and value_dim floats from out + i * value_dim on.
+// A partial result of some rows. Row r of head h has index i = h * head_rows + r: its result is
+// max[i], sum[i] and value_dim floats from out + i * value_dim on.
 struct Partial {
   const float* out;
   const float* max;
@@ -131,14 +135,14 @@ struct Partial {
   uint64_t head_rows;
 };
 
-// Merges the partial results of the same rows, in order, normalises them and writes them to a
-// caller's rows.
+// Merges partial results of the same rows, in order, normalises them and writes them to a caller's
+// rows.
 struct FinishTask {
   uint32_t head_begin, head_end;  // KV heads; head 0 of the parts is head_begin
   uint32_t heads_per_kv_head, queries, value_dim;
   uint32_t parts;
   const Partial* part;
-  const float* sink_logits;  // NULL, or one per query head: the score of a token without V
+  const float* sink_logits;  // NULL, or one per query head: a logit that has no value
   RowsView rows;             // out: row i is query i, its heads are query heads
   float* lse;  // out: [queries][query heads], the logarithm of the sum of exp(score); or NULL
   uint64_t lse_stride;     // floats from one query to the next
@@ -152,33 +156,36 @@ struct QueryTask {
   float scale;
   RowsView rows;  // in: row i is query i, its heads are query heads
   float* q;       // out: row r of head h begins at ((h - head_begin) * head_rows + r) * key_dim
-  uint64_t head_rows;
-  Rotation rotation = {};  // of K; the queries are rotated by it, too
+  uint64_t head_rows;      // rows from one head to the next in q
+  Rotation rotation = {};  // of K; the queries get the same rotation
 };
 
-// Scores blocks by the bounds of their keys. A score is the sum over rows of queries and dims of
-// the larger of q * largest and q * smallest; infinity if that is NaN. The larger one is q *
-// largest where q is positive, and q * smallest where it is negative, so the sums of the rows'
-// positive and negative parts suffice.
+// Scores blocks by the bounds of their keys (the largest and the smallest key element in each dim).
+// The score of a block is the sum, over query rows and dims, of the larger of q * largest and q *
+// smallest; infinity if that is NaN. The larger one is q * largest where q is positive, and q *
+// smallest where q is negative, so it is enough to know the sums of the positive and of the
+// negative elements of the rows.
 struct ScoreTask {
-  const uint16_t* bounds;  // of block b from bounds + b * 2 * dim on: bf16, largest, then smallest
-  const uint32_t* blocks;  // [count]
+  const uint16_t* bounds;  // bf16, [block][2][dim]: largest, then smallest
+  const uint32_t* blocks;  // [count]: ids of the blocks to score
   uint32_t count, dim;
-  const float *positive, *negative;  // [dim]: the sums of max(q, 0) and of min(q, 0)
+  const float *positive, *negative;  // [dim]: the sums over rows of max(q, 0) and of min(q, 0)
   float* scores;                     // out: [count]
 };
 
 // Adds up the weights of the tokens of each block in the attention of some rows of one KV head.
 struct WeighTask {
-  AttendTask attend;        // one KV head; only its scratch memory is written
-  const float* lse;         // the rows' log-sum-exp: of query i and head h of the KV head at
-  uint64_t lse_stride;      // i * lse_stride + h
-  float* weights;           // in and out: of head h and the block at entry b of the block table at
-  uint64_t weights_stride;  // h * weights_stride + b
+  AttendTask attend;  // has one KV head; only its scratch memory is written
+  // Log-sum-exps: that of query i and the h-th query head of the KV head is at i * lse_stride + h.
+  const float* lse;
+  uint64_t lse_stride;
+  // In and out: the sum of query head h and entry b of the block table, at h * weights_stride + b.
+  float* weights;
+  uint64_t weights_stride;
 };
 
-// Merges the normalised results of several attention calls over the same rows into one, by their
-// log-sum-exp.
+// Merges the normalised results of several attention calls with the same rows into one, by their
+// log-sum-exps.
 struct MergeTask {
   uint64_t rows;
   uint32_t heads, dim, count;

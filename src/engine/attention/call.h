@@ -1,7 +1,8 @@
 // The description of one attention call: sequences with their K and V, queries, outputs and
-// parameters. A batch and pkv_attention() make it from checked arguments, and it does not change
-// afterwards. attend() makes Readings from it, ChosenBlocks from these, and a WorkSplit from
-// either. Each of them is complete when it is made, and refers to the ones before it.
+// parameters. A batch or pkv_attention() makes it from arguments that it has checked; then it never
+// changes. attend() derives from it Readings (what each query sees), ChosenBlocks if queries choose
+// blocks, and from either a WorkSplit. Each of these is complete when it is made and refers to the
+// ones before it.
 #pragma once
 
 #include <pagedkv/attention.h>
@@ -31,10 +32,10 @@ struct BoolMask {
   }
 };
 
-// The positions before a query that a KV head sees.
+// How far back the queries of a KV head see.
 struct Window {
-  uint32_t window;  // 0: none
-  uint32_t sinks;   // 0 without a window
+  uint32_t window;  // positions, including the query's own; 0: all
+  uint32_t sinks;   // positions at the start that are always seen; 0 without a window
 
   bool operator==(const Window&) const = default;
 };
@@ -43,15 +44,15 @@ struct Window {
 struct AttendParams {
   float scale;
   bool causal;
-  Window window;                     // of all KV heads, or the widest window and the most sinks
+  Window window;                     // of all KV heads; with head_windows, the maxima of these
   std::vector<Window> head_windows;  // by KV head; empty if all have the same
   kernels::ScoreTransform transform;
   const float* sink_logits;
-  // At most one of the three masks is given.
+  // At most one of mask, parents and bool_mask is given.
   const uint64_t* mask;
   uint64_t mask_words;
   const int32_t* parents;
-  BoolMask bool_mask;  // data is NULL if it is not given
+  BoolMask bool_mask;  // data is NULL: not given
   float* lse;
   uint32_t top_blocks, first_blocks, last_blocks;
   bool choose_together;
@@ -62,35 +63,37 @@ struct AttendParams {
   uint64_t block_mass_size;
   uint32_t block_mass_queries;  // 0: all
 
-  // Returns whether queries read only chosen blocks.
+  // Returns whether queries read only some blocks, chosen by bounds or from lists.
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
   Window window_of(uint32_t kv_head) const {
     return head_windows.empty() ? window : head_windows[kv_head];
   }
 };
 
-// Checks a caller's parameters, which may be NULL, and fills in defaults. Throws INVALID_ARGUMENT,
-// OUT_OF_RANGE for a window or sinks beyond what the layer keeps, bad_alloc.
+// Checks a caller's parameters (NULL: defaults) and fills in defaults. `of_layer` is the window of
+// the layer's group. Throws INVALID_ARGUMENT, OUT_OF_RANGE for a window or sinks beyond what the
+// layer keeps, bad_alloc.
 AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer);
 
 struct AttendCall {
   AttendShape shape;
   AttendParams params;
-  std::span<const rows::Sequence> sequences;  // the ones with queries
-  rows::BatchRows rows;                       // of all sequences
+  std::span<const rows::Sequence> sequences;  // those that have queries
+  rows::BatchRows rows;                       // which rows of q and out each sequence has
   rows::BatchTensor q, out;
 
-  // Returns the row of a sequence's first query in its part of a bool mask.
+  // Returns the row of a sequence's first query in that sequence's part of a bool mask.
   uint64_t mask_row(const rows::Sequence& sequence) const {
     return rows.first(sequence.index, 0, true);
   }
 };
 
-// Checks the mask and the lse array, which have a row for each query. Throws INVALID_ARGUMENT if a
-// mask row is too short for a sequence or a parent comes after its child, OUT_OF_RANGE if a mask
-// row has more words than any step needs, OVERFLOW if masks or lse do not fit into the address
-// space.
+// Checks what depends on both parameters and sequences: masks, lse, chosen blocks and block mass.
+// Throws INVALID_ARGUMENT if an array is too short for a sequence, a parent comes after its child,
+// or parameters do not go together; OUT_OF_RANGE if mask rows have more words than any step needs;
+// UNSUPPORTED if the storage is not paged and must be; OVERFLOW if an array would not fit into the
+// address space.
 void check_call(const AttendCall& call);
 
 }  // namespace pkv::attention

@@ -1,7 +1,8 @@
-// Cuts an attention call into work. Queries become chunks, each with one merged result. The
-// positions that chunks see become KV splits, each of which one task reads once for one or more
-// chunks. The cuts depend only on shapes and block tables, never on the number of threads, and so
-// do results.
+// Cuts an attention call into tasks. Queries are cut into chunks. The positions that chunks see are
+// cut into KV splits: one task reads the K and V of a split once, for one or more chunks, and
+// computes a partial result for each. The partial results of a chunk are then merged in order. The
+// cuts depend only on shapes and block tables, never on the number of threads, so results do not
+// depend on it either.
 #pragma once
 
 #include <span>
@@ -11,45 +12,46 @@
 
 namespace pkv::attention {
 
-// Some queries of one reading, for some of its KV heads.
+// Some queries of one reading (a sequence as some KV heads see it), for some of these heads.
 struct QueryChunk {
   const Reading* reading;
   uint32_t first, queries;  // queries [first, first + queries) of the reading
   uint32_t head_begin, head_end;
-  std::vector<uint32_t> splits;      // the KV splits that it reads, in the order of positions
-  std::vector<uint32_t> first_rows;  // by split: the index of its first row in the split
+  std::vector<uint32_t> splits;      // indices of the KV splits that it reads, by position
+  std::vector<uint32_t> first_rows;  // by split: where its rows begin among the split's rows
 
   const kernels::QueryView* views() const { return reading->views + first; }
 };
 
 // Positions [begin, end) of one sequence, or of several that have the same blocks there.
 struct KvSplit {
-  std::vector<uint32_t> chunks;  // the chunks that read it; their rows follow each other
+  std::vector<uint32_t> chunks;  // indices of the chunks that read it, whose rows follow each other
   uint32_t queries;              // of all these chunks
   uint64_t begin, end;
-  const kernels::QueryView* views;  // of its queries
+  const kernels::QueryView* views;  // what each of these queries sees
   bool needs_merge;                 // false if it is the only split of its only chunk
-  size_t result_offset;  // if it needs a merge: where its result is in the shared memory, in floats
+  size_t result_offset;  // if needs_merge: where its result is in the shared memory, in floats
 };
 
 class WorkSplit {
  public:
-  // The object refers to the call and its readings as long as it lives. Throws bad_alloc.
+  // The call and the readings must outlive it. Throws bad_alloc.
   WorkSplit(const AttendCall& call, std::span<const Reading> readings);
 
   std::span<const QueryChunk> chunks() const { return chunks_; }
   std::span<const KvSplit> splits() const { return splits_; }
-  // KV heads of a split.
+  // The number of KV heads of a split.
   uint32_t heads(const KvSplit& split) const {
     return chunks_[split.chunks[0]].head_end - chunks_[split.chunks[0]].head_begin;
   }
-  // Rows of a split for one KV head: one for each query and each query head of that KV head.
+  // The rows of a split for one KV head: one for each query and each query head of that KV head.
   uint64_t rows(const KvSplit& split) const { return uint64_t{split.queries} * heads_per_kv_head_; }
   // The size in floats of the prepared queries of a split.
   size_t query_floats(const KvSplit& split) const {
     return rows(split) * heads(split) * call_.shape.key_dim;
   }
-  // The size in floats of the partial result of a split: outputs, maxima and sums.
+  // The size in floats of the partial result of a split: for each row an output, a maximum and a
+  // sum.
   size_t result_floats(const KvSplit& split) const {
     return rows(split) * heads(split) * (call_.shape.value_dim + 2);
   }
