@@ -229,8 +229,8 @@ const (
 	HugePagesRequire HugePages = 2
 )
 
-// Eviction: Which cached blocks are evicted first, if no session uses them. The end of a sequence
-// is evicted before its beginning.
+// Eviction: Which unused cached blocks are evicted first. The end of a sequence is evicted before
+// its beginning.
 type Eviction int32
 
 // Values of Eviction.
@@ -277,8 +277,8 @@ type MaskKind int32
 // Values of MaskKind.
 const (
 	// uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word
-	// j / 64 is set, unless the window hides it. This replaces the causal rule among new tokens.
-	// Tokens from before the step are seen as without a mask.
+	// j / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
+	// mask.
 	MaskBits MaskKind = 1
 	// int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
 	// among the new tokens of its session, which must be lower than its own, or -1 for none. It
@@ -337,9 +337,9 @@ const (
 	// delete saved files, and a load does not check a file's owner: only a key proves that nobody
 	// else wrote it. On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and
 	// during a rename, its name is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock
-	// on it (flock). Later saves in the directory delete such files of the effective user that are
-	// not locked, since their writers were killed. (If a network file system does not share locks
-	// between machines, save from one machine at a time.)
+	// on it (flock). Later saves in the directory delete those of the effective user that nobody
+	// has locked. (If a network file system does not share locks between machines, save from one
+	// machine at a time.)
 	StreamPath StreamKind = 1
 	// An open, blocking descriptor, from its current position. It stays open. A load reads no byte
 	// after the file; a failed save leaves the bytes that it wrote.
@@ -356,7 +356,7 @@ type CachePlan struct {
 	Groups uint32
 	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
-	// With K and V: block_size times that; with states: one of each layer.
+	// K and V of block_size tokens, or one state of each layer.
 	BytesPerBlock uint64
 	// Blocks, summed over groups; with shared_memory, each group counts as if it had all memory.
 	Blocks uint64
@@ -497,7 +497,7 @@ type SessionInfo struct {
 	Suspended bool
 	// Committed tokens.
 	Length uint64
-	// Committed tokens and remembered ones.
+	// Committed tokens, plus those to be computed again.
 	Total uint64
 	// Blocks held, over all groups, including reserved ones.
 	Blocks uint64

@@ -32,8 +32,8 @@ extern "C" {
 typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word j
-   * / 64 is set, unless the window hides it. This replaces the causal rule among new tokens. Tokens
-   * from before the step are seen as without a mask.
+   * / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
+   * mask.
    */
   PKV_MASK_BITS = 1,
   /**
@@ -52,7 +52,10 @@ typedef enum pkv_mask_kind PKV_ENUM {
   PKV_MASK_BYTES = 3
 } pkv_mask_kind;
 
-/** A mask: which positions each query sees. The kinds differ in what happens to the causal rule. */
+/**
+ * A mask: which positions each query sees. Among new tokens, BITS and PARENTS replace the causal
+ * rule; BYTES applies in addition to it.
+ */
 typedef struct pkv_mask {
   uint32_t struct_size; /**< Must be sizeof(pkv_mask). */
   pkv_mask_kind kind;   /**< The kind of data. */
@@ -63,8 +66,7 @@ typedef struct pkv_mask {
    */
   int64_t row_stride;
   int64_t batch_stride; /**< BYTES: bytes from sequence to sequence; 0: all share the same rows. */
-  uint64_t
-      columns; /**< BYTES: columns per row; they must reach the last position of every sequence. */
+  uint64_t columns;     /**< BYTES: columns; they must reach the last position of each sequence. */
   /**
    * BYTES: [sequences]: the position of column 0. With -n, the first n columns are ignored (padding
    * on the left). NULL: 0.
@@ -81,9 +83,9 @@ typedef struct pkv_chosen_blocks {
   uint32_t struct_size; /**< Must be sizeof(pkv_chosen_blocks). */
   /**
    * How many blocks each query chooses for each KV head: those with the highest bounds (Quest, Tang
-   * et al. 2024), among the blocks in which it sees a token. The bound of a block is the sum over
-   * dims of max(q * min, q * max), where min and max are those of the block's keys in that dim; the
-   * bounds of the query heads of a KV head are added up. Needs a cache. 0: lists must be set.
+   * et al. 2024), among the blocks in which it sees a token. The bound of a block is the sum, over
+   * dims and over the query heads of the KV head, of max(q * min, q * max), with min and max of the
+   * block's keys in that dim. Needs a cache. 0: lists must be set.
    */
   uint32_t top;
   uint32_t first; /**< How many blocks at the start are also read; 1 suits most models. */

@@ -63,16 +63,16 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * sessions of the list that are not victims.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
- * last, whether they are in the list or not. The session that would be chosen last is never a
- * victim. Outside of the list, neither are sessions that hold no block, or that another call or
- * batch uses. A shared block counts as freed only if all its holders are victims. The result is
- * valid until something else takes or frees blocks.
+ * last, in the list or not. Never victims are the session that would be chosen last and, outside of
+ * the list, sessions that hold no block or that another call or batch uses. A shared block counts
+ * as freed only if all its holders are victims. The result is valid until something else takes or
+ * frees blocks.
  *
  * Call it from the thread that schedules: while it looks at the sessions, calls that would change
  * one return BUSY.
  *
  * @param      cache         The cache of the sessions.
- * @param count The number of sessions in the list.
+ * @param      count         The number of sessions in the list.
  * @param[in]  sessions      [count]: the sessions of the step, each once.
  * @param[in]  new_tokens    [count]: the number of new tokens of each session.
  * @param      capacity      Entries that victims has room for.

@@ -175,12 +175,12 @@ typedef struct pkv_layer_group {
    * Default 0.
    */
   uint32_t draft_tokens;
-  uint64_t blocks; /**< Blocks of this group; 0 (default): as in the config. */
+  uint64_t blocks; /**< Blocks of this group; 0 (default): `blocks` of the config. */
 } pkv_layer_group;
 
 /**
- * Which cached blocks are evicted first, if no session uses them. The end of a sequence is evicted
- * before its beginning.
+ * Which unused cached blocks are evicted first. The end of a sequence is evicted before its
+ * beginning.
  */
 typedef enum pkv_eviction PKV_ENUM {
   /**
@@ -272,13 +272,12 @@ typedef struct pkv_cache_config {
   uint32_t reserved; /**< Must be 0. */
   /**
    * Keeps K, V and states in a mapped file in this directory instead of in memory, for sequences
-   * that are larger than memory and read with chosen blocks (guide/slow_tier.md). The operating
-   * system caches in memory as much of the file as fits. The file has no name once it is mapped,
-   * its mode is 0600, it is not encrypted, and it is gone when the cache is destroyed. All of its
-   * disk space is allocated by pkv_cache_create. The device must be reliable: a later I/O error
-   * ends the process with SIGBUS or brings back older bytes. Children of fork() and core dumps do
-   * not have this memory. Needs storage PAGED; not with huge_pages REQUIRE. huge_pages ADVISE has
-   * no effect, and the allocator is not called for this memory. NULL (default): memory.
+   * larger than memory (guide/slow_tier.md). The file has no name once it is mapped, its mode is
+   * 0600, it is not encrypted, and it is gone when the cache is destroyed. pkv_cache_create
+   * allocates all of its disk space. The device must be reliable: a later I/O error ends the
+   * process with SIGBUS or brings back older bytes. Children of fork() and core dumps do not have
+   * this memory. Needs storage PAGED; not with huge_pages REQUIRE; the allocator is not called for
+   * it. NULL (default): memory.
    */
   const char* memory_directory;
 
@@ -315,8 +314,7 @@ typedef struct pkv_cache_plan {
   uint32_t struct_size;     /**< Must be sizeof(pkv_cache_plan). */
   uint32_t groups;          /**< The number of groups that these sizes cover. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
-  uint64_t
-      bytes_per_block; /**< With K and V: block_size times that; with states: one of each layer. */
+  uint64_t bytes_per_block; /**< K and V of block_size tokens, or one state of each layer. */
   /** Blocks, summed over groups; with shared_memory, each group counts as if it had all memory. */
   uint64_t blocks;
   /**

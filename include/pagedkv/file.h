@@ -49,9 +49,8 @@ typedef enum pkv_stream_kind PKV_ENUM {
    *
    * On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename,
    * its name is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later
-   * saves in the directory delete such files of the effective user that are not locked, since their
-   * writers were killed. (If a network file system does not share locks between machines, save from
-   * one machine at a time.)
+   * saves in the directory delete those of the effective user that nobody has locked. (If a network
+   * file system does not share locks between machines, save from one machine at a time.)
    */
   PKV_STREAM_PATH = 1,
   /**

@@ -76,9 +76,9 @@ typedef struct pkv_redis_config {
   /**
    * Milliseconds to connect (with the TLS handshake) and authenticate; up to 3,600,000. 0
    * (default): 500. A call waits this long for each configured server that does not answer, unless
-   * that server is in its pause. This does not limit look-ups of host names, which take as long as
-   * the system's resolver tries (resolv.conf; usually twice 5 s per name server); closing the store
-   * waits for them, too. So prefer addresses.
+   * that server is in its pause. It does not limit look-ups of host names, which take as long as
+   * the system's resolver tries (resolv.conf; usually twice 5 s per name server), also when the
+   * store is closed: prefer addresses.
    */
   uint32_t connect_timeout_ms;
   /**

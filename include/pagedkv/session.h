@@ -110,9 +110,8 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
                                           int32_t* tokens);
 
 /**
- * Sets the ids of tokens that were committed without ids (by pkv_session_append, for example). If
- * forks that share a block set different ids for it, the prefix index caches the block under the
- * ids of only one of them.
+ * Sets the ids of tokens that were committed without ids, as by pkv_session_append. If forks that
+ * share a block set different ids for it, the prefix index uses only the ids of one of them.
  *
  * @param     session  The session.
  * @param     first    The first position.
@@ -191,9 +190,9 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  */
 PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
 
-/** The hint of pkv_session_set_return_hint for: unknown (default). */
+/** Return hint: unknown (default). */
 #define PKV_RETURN_UNKNOWN 0u
-/** The hint of pkv_session_set_return_hint for: the conversation will not continue. */
+/** Return hint: the conversation will not continue. */
 #define PKV_RETURN_NEVER UINT32_MAX
 
 /**
@@ -216,9 +215,8 @@ PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t aft
 
 /**
  * Frees blocks anywhere in a session, in one layer group (as H2O and SnapKV do). The remaining
- * tokens keep their positions. In this group, later steps compute attention as if the tokens of
- * these blocks were masked, and slot mappings, KV indices and pkv_session_read do not have them.
- * Other groups keep them.
+ * tokens keep their positions. In this group, later steps attend as if the tokens of these blocks
+ * were masked; KV indices and pkv_session_read do not have them.
  *
  * From the first dropped block on, the session shares no blocks through the prefix index: blocks
  * that only this session used leave it, and later tokens do not enter it. A resume after
@@ -308,7 +306,7 @@ typedef struct pkv_session_info {
   uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
   uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */
-  uint64_t total;            /**< Committed tokens and remembered ones. */
+  uint64_t total;            /**< Committed tokens, plus those to be computed again. */
   uint64_t blocks;           /**< Blocks held, over all groups, including reserved ones. */
   uint64_t exclusive_blocks; /**< Blocks held by nothing else: suspend or close frees them. */
 } pkv_session_info;
@@ -340,8 +338,8 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
                                                uint32_t* ids, size_t* count);
 
 /**
- * Copies K and V of positions [first, first + n) of one layer into rows of the caller. Positions of
- * a step in progress are included once the layer is written.
+ * Copies K and V of positions [first, first + n) of one layer into rows; those of a step in
+ * progress, too, once the layer is written.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.

@@ -19,10 +19,10 @@ const NoBlock = 0xFFFFFFFF
 // A token whose id the library does not know.
 const NoToken = -1
 
-// The hint of pkv_session_set_return_hint for: unknown (default).
+// Return hint: unknown (default).
 const ReturnUnknown = 0
 
-// The hint of pkv_session_set_return_hint for: the conversation will not continue.
+// Return hint: the conversation will not continue.
 const ReturnNever = 0xFFFFFFFF
 
 // The slot of a padding row: nothing is written or read for it.

@@ -33,9 +33,9 @@ NO_BLOCK = 0xFFFFFFFF
 NO_TOKEN = -1
 """A token whose id the library does not know."""
 RETURN_UNKNOWN = 0
-"""The hint of pkv_session_set_return_hint for: unknown (default)."""
+"""Return hint: unknown (default)."""
 RETURN_NEVER = 0xFFFFFFFF
-"""The hint of pkv_session_set_return_hint for: the conversation will not continue."""
+"""Return hint: the conversation will not continue."""
 NO_SLOT = -1
 """The slot of a padding row: nothing is written or read for it."""
 NO_SINKS = 0xFFFFFFFF
@@ -241,8 +241,8 @@ class HugePages(enum.IntEnum):
 
 
 class Eviction(enum.IntEnum):
-    """Which cached blocks are evicted first, if no session uses them. The end of a sequence is
-    evicted before its beginning.
+    """Which unused cached blocks are evicted first. The end of a sequence is evicted before its
+    beginning.
     """
 
     LEARNED = 0
@@ -284,8 +284,8 @@ class MaskKind(enum.IntEnum):
 
     BITS = 1
     """uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word
-    j / 64 is set, unless the window hides it. This replaces the causal rule among new tokens.
-    Tokens from before the step are seen as without a mask.
+    j / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
+    mask.
     """
     PARENTS = 2
     """int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
@@ -341,9 +341,8 @@ class StreamKind(enum.IntEnum):
     and a load does not check a file's owner: only a key proves that nobody else wrote it. On file
     systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename, its name
     is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later saves in
-    the directory delete such files of the effective user that are not locked, since their writers
-    were killed. (If a network file system does not share locks between machines, save from one
-    machine at a time.)
+    the directory delete those of the effective user that nobody has locked. (If a network file
+    system does not share locks between machines, save from one machine at a time.)
     """
     DESCRIPTOR = 2
     """An open, blocking descriptor, from its current position. It stays open. A load reads no byte

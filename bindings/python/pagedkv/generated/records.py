@@ -100,7 +100,7 @@ class CachePlan:
     bytes_per_token: int
     """K and V of one token in all layers; states have none."""
     bytes_per_block: int
-    """With K and V: block_size times that; with states: one of each layer."""
+    """K and V of block_size tokens, or one state of each layer."""
     blocks: int
     """Blocks, summed over groups; with shared_memory, each group counts as if it had all memory."""
     tokens: int
@@ -160,7 +160,7 @@ class SessionInfo:
     length: int
     """Committed tokens."""
     total: int
-    """Committed tokens and remembered ones."""
+    """Committed tokens, plus those to be computed again."""
     blocks: int
     """Blocks held, over all groups, including reserved ones."""
     exclusive_blocks: int

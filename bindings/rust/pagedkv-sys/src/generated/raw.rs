@@ -75,9 +75,9 @@ pub const PKV_ALL_GROUPS: u32 = u32::MAX;
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
 /// A token whose id the library does not know.
 pub const PKV_NO_TOKEN: i32 = -1;
-/// The hint of pkv_session_set_return_hint for: unknown (default).
+/// Return hint: unknown (default).
 pub const PKV_RETURN_UNKNOWN: c_int = 0;
-/// The hint of pkv_session_set_return_hint for: the conversation will not continue.
+/// Return hint: the conversation will not continue.
 pub const PKV_RETURN_NEVER: u32 = u32::MAX;
 /// The slot of a padding row: nothing is written or read for it.
 pub const PKV_NO_SLOT: c_int = -1;
@@ -296,8 +296,8 @@ c_enum! {
 }
 
 c_enum! {
-    /// Which cached blocks are evicted first, if no session uses them. The end of a sequence is
-    /// evicted before its beginning.
+    /// Which unused cached blocks are evicted first. The end of a sequence is evicted before its
+    /// beginning.
     pkv_eviction {
         /// The blocks with the fewest expected hits for the time that they stay cached, as learned
         /// from when similar blocks were used again.
@@ -338,8 +338,8 @@ c_enum! {
     /// The kind of data of a pkv_mask.
     pkv_mask_kind {
         /// uint64_t \[rows\]\[row_stride\]: a row sees new token j of its own session if bit j % 64
-        /// of word j / 64 is set, unless the window hides it. This replaces the causal rule among
-        /// new tokens. Tokens from before the step are seen as without a mask.
+        /// of word j / 64 is set, unless the window hides it. Tokens from before the step are seen
+        /// as without a mask.
         BITS = 1,
         /// int32_t \[rows\]: a tree of speculative tokens. Each new token has the index of its
         /// parent among the new tokens of its session, which must be lower than its own, or -1 for
@@ -397,9 +397,9 @@ c_enum! {
         /// not check a file's owner: only a key proves that nobody else wrote it. On file systems
         /// with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename, its name
         /// is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later
-        /// saves in the directory delete such files of the effective user that are not locked,
-        /// since their writers were killed. (If a network file system does not share locks between
-        /// machines, save from one machine at a time.)
+        /// saves in the directory delete those of the effective user that nobody has locked. (If a
+        /// network file system does not share locks between machines, save from one machine at a
+        /// time.)
         PATH = 1,
         /// An open, blocking descriptor, from its current position. It stays open. A load reads no
         /// byte after the file; a failed save leaves the bytes that it wrote.
@@ -555,7 +555,7 @@ c_struct! {
         groups: u32,
         /// K and V of one token in all layers; states have none.
         bytes_per_token: u64,
-        /// With K and V: block_size times that; with states: one of each layer.
+        /// K and V of block_size tokens, or one state of each layer.
         bytes_per_block: u64,
         /// Blocks, summed over groups; with shared_memory, each group counts as if it had all
         /// memory.
@@ -637,7 +637,7 @@ c_struct! {
         reserved: u32,
         /// Committed tokens.
         length: u64,
-        /// Committed tokens and remembered ones.
+        /// Committed tokens, plus those to be computed again.
         total: u64,
         /// Blocks held, over all groups, including reserved ones.
         blocks: u64,
