@@ -13,7 +13,7 @@ const (
 	ErrInvalidArgument Status = 100
 	// An index, layer, position or block id past the end.
 	ErrOutOfRange Status = 101
-	// A size does not fit into 64 bits, or is 2^56 bytes or more.
+	// A size does not fit into 64 bits, or exceeds 2^56 bytes.
 	ErrOverflow Status = 102
 	// An array is too short; its count output is the number needed.
 	ErrBufferTooSmall Status = 103

@@ -39,7 +39,7 @@ typedef enum pkv_status PKV_ENUM {
 
   PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a size of 0. */
   PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
-  PKV_OVERFLOW = 102,         /**< A size does not fit into 64 bits, or is 2^56 bytes or more. */
+  PKV_OVERFLOW = 102,         /**< A size does not fit into 64 bits, or exceeds 2^56 bytes. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
   PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
   PKV_DOUBLE_FREE = 105,      /**< A block was released more often than it was held. */

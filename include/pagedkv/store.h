@@ -73,8 +73,8 @@ typedef struct pkv_store_config {
   uint32_t wait_ms;
   /** Copied, and closed by pkv_cache_destroy. If pkv_cache_create fails, the caller closes it. */
   const pkv_store* store;
-  const void*
-      fingerprint; /**< Identifies the model, for example a hash of its weights. NULL: none. */
+  /** Identifies the model, for example a hash of its weights. NULL: none. */
+  const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /** Secret bytes that encrypt and authenticate items. NULL: only checksums. */
   const void* key;

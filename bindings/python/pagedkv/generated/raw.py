@@ -58,7 +58,7 @@ class Status(enum.IntEnum):
     OUT_OF_RANGE = 101
     """An index, layer, position or block id past the end."""
     OVERFLOW = 102
-    """A size does not fit into 64 bits, or is 2^56 bytes or more."""
+    """A size does not fit into 64 bits, or exceeds 2^56 bytes."""
     BUFFER_TOO_SMALL = 103
     """An array is too short; its count output is the number needed."""
     STALE_HANDLE = 104

@@ -110,7 +110,7 @@ c_enum! {
         INVALID_ARGUMENT = 100,
         /// An index, layer, position or block id past the end.
         OUT_OF_RANGE = 101,
-        /// A size does not fit into 64 bits, or is 2^56 bytes or more.
+        /// A size does not fit into 64 bits, or exceeds 2^56 bytes.
         OVERFLOW = 102,
         /// An array is too short; its count output is the number needed.
         BUFFER_TOO_SMALL = 103,
