@@ -7,8 +7,8 @@
  * An item of a store is one block of one layer group. Its name is a hash (BLAKE2b) of the model's
  * shape, dtypes and fingerprint, the block size, the salt, and all tokens up to the end of the
  * block. So caches share blocks if and only if all of these are the same. With a secret key in the
- * config, items are encrypted and authenticated by AES-256-GCM; the store then sees only names that
- * mean nothing to it, sizes, and which items are used when. Items are checked when they come back
+ * config, items are encrypted and authenticated by AES-256-GCM; the store then sees only
+ * meaningless names, sizes, and which items are used when. Items are checked when they come back
  * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
@@ -80,8 +80,8 @@ typedef struct pkv_store_config {
   const void* key;
   uint64_t key_size; /**< Its bytes, 16 to 64. */
   /**
-   * The buffer of each of the two threads, at most 2^36; 0 (default): 4 MiB. It always has room for
-   * one block position, and for no more than the cache has.
+   * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. Raised to one
+   * block position, and lowered to what the cache has.
    */
   uint64_t buffer_bytes;
   /**
