@@ -386,9 +386,9 @@ c_enum! {
         /// it when it is complete and on disk (fsync of the file, rename, fsync of its directory):
         /// at any time, even after a crash, the path is the old file or the new one. A new file has
         /// mode 0600 and belongs to the effective user. If it replaces a file, it takes over the
-        /// permissions of the old one, provided that no other user can have put that one there: -
-        /// the old file belongs to the effective user and has one hard link, - its directory
-        /// belongs to that user or to root, - other users cannot write to the directory, or it is
+        /// permissions of the old one, provided that no other user can have put that one there: (1)
+        /// it belongs to the effective user and has one hard link, (2) its directory belongs to
+        /// that user or to root, and (3) other users cannot write to the directory, or it is
         /// sticky. Set-id bits and access control lists are never taken over. Permissions of other
         /// users are taken over only with the Unix group of the old file, and not if that had an
         /// access control list. A path that ends in a symbolic link, a directory, a FIFO, a socket
