@@ -341,8 +341,8 @@ const (
 	// has locked. (If a network file system does not share locks between machines, save from one
 	// machine at a time.)
 	StreamPath StreamKind = 1
-	// An open, blocking descriptor, from its current position. It stays open. A load reads no byte
-	// after the file; a failed save leaves the bytes that it wrote.
+	// An open, blocking descriptor, from its current position. It stays open; bytes after the file
+	// are neither read nor changed. A failed save leaves the bytes that it wrote.
 	StreamDescriptor StreamKind = 2
 	// The caller's memory.
 	StreamBuffer StreamKind = 3

@@ -51,8 +51,8 @@ typedef enum pkv_stream_kind PKV_ENUM {
    */
   PKV_STREAM_PATH = 1,
   /**
-   * An open, blocking descriptor, from its current position. It stays open. A load reads no byte
-   * after the file; a failed save leaves the bytes that it wrote.
+   * An open, blocking descriptor, from its current position. It stays open; bytes after the file
+   * are neither read nor changed. A failed save leaves the bytes that it wrote.
    */
   PKV_STREAM_DESCRIPTOR = 2,
   PKV_STREAM_BUFFER = 3, /**< The caller's memory. */

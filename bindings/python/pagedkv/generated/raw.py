@@ -345,8 +345,8 @@ class StreamKind(enum.IntEnum):
     system does not share locks between machines, save from one machine at a time.)
     """
     DESCRIPTOR = 2
-    """An open, blocking descriptor, from its current position. It stays open. A load reads no byte
-    after the file; a failed save leaves the bytes that it wrote.
+    """An open, blocking descriptor, from its current position. It stays open; bytes after the file
+    are neither read nor changed. A failed save leaves the bytes that it wrote.
     """
     BUFFER = 3
     """The caller's memory."""

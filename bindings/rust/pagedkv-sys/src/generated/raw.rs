@@ -401,8 +401,8 @@ c_enum! {
         /// network file system does not share locks between machines, save from one machine at a
         /// time.)
         PATH = 1,
-        /// An open, blocking descriptor, from its current position. It stays open. A load reads no
-        /// byte after the file; a failed save leaves the bytes that it wrote.
+        /// An open, blocking descriptor, from its current position. It stays open; bytes after the
+        /// file are neither read nor changed. A failed save leaves the bytes that it wrote.
         DESCRIPTOR = 2,
         /// The caller's memory.
         BUFFER = 3,
