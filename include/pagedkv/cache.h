@@ -117,7 +117,7 @@ typedef enum pkv_huge_pages PKV_ENUM {
  *
  * A plain model is one group. A hybrid model has several, for example one for its full and one for
  * its sliding-window layers. A `layer` parameter is an index among all layers of the model, a
- * `group` parameter an index among the groups of the config; both count from 0.
+ * `group` parameter one among the groups of the config.
  */
 typedef struct pkv_layer_group {
   uint32_t struct_size; /**< Must be sizeof(pkv_layer_group). */
@@ -423,9 +423,9 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
                                             size_t* size);
 
 /**
- * Checks every invariant, for example that the reference count of each block equals the references
- * that sessions, snapshots, batches and the prefix index hold. Call it while no other thread uses
- * the cache.
+ * Checks every invariant, such as that each block's reference count equals the references that
+ * sessions, snapshots, batches and the prefix index hold. Call it while no other thread uses the
+ * cache.
  *
  * @param cache  The cache.
  *

@@ -5,9 +5,9 @@
  * A session is one sequence of tokens with its K and V. Layers of the same shape and window form a
  * layer group; a plain model has one. A block holds K and V of block_size consecutive tokens (16 by
  * default) in all layers of a group, and a session's block table lists its blocks. A slot is the
- * place of one token: block id * block_size + offset. A step is one forward pass over the new
- * tokens of some sessions; each new token is a row of its tensors. guide/glossary.md has more
- * words, and what vLLM, SGLang and llama.cpp call them.
+ * place of one token: block id * block_size + offset. A step is one forward pass; each new token in
+ * it is a row of its tensors. guide/glossary.md has more words, and what vLLM, SGLang and llama.cpp
+ * call them.
  *
  * GUIDED TOUR
  *
@@ -29,8 +29,8 @@
  *    on disk or on another machine. (file.h, store.h)
  *
  * 5. An engine with its own kernels. A cache with storage NONE, or just a pkv_pool, manages only
- *    block ids. pkv_session_get_block_table, slot mappings and KV indices say where each token is.
- *    With other storage, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
+ *    block ids. Block tables, slot mappings and KV indices say where each token is. With other
+ *    storage, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
  *
  * 6. An engine with its own memory. pkv_kv_write stores rows in blocks that the engine describes,
  *    and pkv_attention attends over them, on the threads of a pkv_compute. (kv.h, attention.h,

@@ -42,7 +42,7 @@ extern "C" {
  * @param      session  The session.
  * @param      n        The number of tokens to look for. Leave out the last token of a prompt if
  *                      you need its output.
- * @param[in]  tokens   [n]: the token ids of the prompt.
+ * @param[in]  tokens   [n]: their ids.
  * @param[out] matched  The number of tokens found; 0 also if the cache has no index or the session
  *                      does not use it.
  *
@@ -107,8 +107,8 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
  * @param      cache      The cache.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
- * @param      n          The number of tokens in the prompt.
- * @param[in]  tokens     [n]: the token ids of the prompt.
+ * @param      n          Tokens in the prompt.
+ * @param[in]  tokens     [n]: their ids.
  * @param[out] cached     The number of tokens that a match would find now, in whole blocks. (A
  *                        match may also find a part of the next block, and blocks that only a store
  *                        has.)
@@ -126,8 +126,8 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * @param      cache      The cache. pinned_blocks in its prefix config limits all pins together.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
- * @param      n          The number of tokens in the prompt.
- * @param[in]  tokens     [n]: the token ids of the prompt.
+ * @param      n          Tokens in the prompt.
+ * @param[in]  tokens     [n]: their ids.
  * @param[out] pinned     The number of tokens pinned, in whole blocks; 0 if nothing is cached.
  *
  * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond pinned_blocks: nothing
@@ -142,8 +142,8 @@ PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt
  * @param      cache      The cache.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
- * @param      n          The number of tokens in the prompt.
- * @param[in]  tokens     [n]: the token ids of the prompt.
+ * @param      n          Tokens in the prompt.
+ * @param[in]  tokens     [n]: their ids.
  * @param[out] unpinned   The number of tokens of that pin.
  *
  * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), DOUBLE_FREE (no prefix of the prompt is
@@ -227,8 +227,8 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
  * @param[in]  salt        The salt. NULL with size 0: none.
  * @param      salt_size   Bytes of the salt.
  * @param      block_size  Tokens per block: a multiple of 16, 16 to 256.
- * @param      n           The number of tokens in the prompt.
- * @param[in]  tokens      [n]: the token ids of the prompt.
+ * @param      n           Tokens in the prompt.
+ * @param[in]  tokens      [n]: their ids.
  * @param[out] hashes      [n / block_size]: the hashes.
  *
  * Statuses: TOO_LARGE (salt). Since 0.1.

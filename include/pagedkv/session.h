@@ -202,9 +202,8 @@ PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit
  * snapshots inherit it.
  *
  * The policy LEARNED measures when sequences with similar hints (the same power of two) really
- * return. So any unit works if it is always the same, and a wrong hint costs little. For blocks
- * that several sequences share, it counts their uses instead. Other policies, and sessions that do
- * not use the prefix index, ignore the hint.
+ * return. So any unit works if it is always the same, and a wrong hint costs little. Blocks that
+ * several sequences share are judged by their uses instead. Other policies ignore the hint.
  *
  * @param session  The session.
  * @param after    How soon, for example in seconds; or PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
@@ -271,11 +270,10 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
  * which may go beyond total. A commit without ids uses the remembered ones; a commit with other ids
  * is refused. A trim drops the remembered ids. Groups with a window reserve one window. Groups with
- * states reserve enough for batches of any size; if the whole pool is too small for that, enough
- * for a single batch with all the tokens.
+ * states reserve enough for batches of any size or, if the pool is too small for that, for one
+ * batch with all the tokens.
  *
- * If the session is not suspended, the call returns PKV_OK, its length, and its total with any
- * remembered tokens.
+ * If the session is not suspended, only its length and total are returned.
  *
  * @param      session       The session.
  * @param[out] length        Tokens that have K and V.

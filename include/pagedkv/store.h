@@ -101,8 +101,8 @@ typedef struct pkv_store_config {
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.
  * @param     salt_size  Bytes of the salt.
- * @param     n          The number of tokens in the prompt.
- * @param[in] tokens     [n]: the token ids of the prompt.
+ * @param     n          Tokens in the prompt.
+ * @param[in] tokens     [n]: their ids.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
@@ -116,8 +116,8 @@ PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t 
  * @param      cache       The cache.
  * @param[in]  salt        The salt. NULL with size 0: none.
  * @param      salt_size   Bytes of the salt.
- * @param      n           The number of tokens in the prompt.
- * @param[in]  tokens      [n]: the token ids of the prompt.
+ * @param      n           Tokens in the prompt.
+ * @param[in]  tokens      [n]: their ids.
  * @param      timeout_ms  The longest time to wait, in milliseconds.
  * @param[out] cached      The number of tokens of the prompt in memory now, in whole blocks.
  * @param[out] pending     How many of these prefetches are not done; 0 unless the time ran out. May
@@ -136,8 +136,8 @@ PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.
  * @param     salt_size  Bytes of the salt.
- * @param     n          The number of tokens in the prompt.
- * @param[in] tokens     [n]: the token ids of the prompt.
+ * @param     n          Tokens in the prompt.
+ * @param[in] tokens     [n]: their ids.
  *
  * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
  */
