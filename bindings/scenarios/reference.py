@@ -6,6 +6,7 @@ usage: reference.py            renews scenarios.json
        reference.py --check    says with a diff where it is not what this gives
 """
 
+import json
 import pathlib
 import sys
 
@@ -14,11 +15,12 @@ import scenarios
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "api"))
-from describe import pretty, renew_or_check  # noqa: E402  (found through the line above)
+from describe import renew_or_check  # noqa: E402  (found through the line above)
 
 K, V, Q = 0, 1, 2
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = 2**64 - 1
+WIDTH = 130  # of lines in scenarios.json
 
 
 # ---- Tokens and rows
@@ -209,6 +211,25 @@ def play(scenario):
         group.get(key) for group in config["groups"] for key in ("dtype", "value_dtype")
     }
     return {**scenario, "tolerance": 6e-3 if "PKV_INT8" in stored_types else 2e-4, "steps": steps}
+
+
+def pretty(value, indent=0):
+    """JSON with whatever fits on one line on one line, and short parts side by side."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= WIDTH or not value or not isinstance(value, dict | list):
+        return line
+    opening, closing, parts = "[", "]", [pretty(item, indent + 1) for item in value]
+    if isinstance(value, dict):
+        opening, closing = "{", "}"
+        parts = [f'"{key}": {pretty(item, indent + 1)}' for key, item in value.items()]
+    lines = []
+    for part in parts:
+        if lines and "\n" not in lines[-1] + part and indent + len(lines[-1] + part) + 4 <= WIDTH:
+            lines[-1] += ", " + part
+        else:
+            lines.append(part)
+    inner = "\n" + " " * (indent + 1)
+    return opening + inner + ("," + inner).join(lines) + closing
 
 
 def main():
