@@ -135,8 +135,8 @@ def overview():
         724,
         320,
         "16 tokens or more a block.",
-        "Sessions that begin alike",
-        "share; the index keeps",
+        "Sessions share common",
+        "prefixes; the index keeps",
         "what ended sessions left.",
     )
     for y in (94, 224, 354):

@@ -55,7 +55,7 @@ int main(void) {
   /* [attend] */
   pkv_kv_view view = {.struct_size = sizeof view};
   check(pkv_cache_get_kv_view(cache, 0, &view));
-  uint32_t table[ANSWERS][BLOCKS]; /* of both answers the image's */
+  uint32_t table[ANSWERS][BLOCKS]; /* each answer's is that of the image */
   size_t count;
   for (int i = 0; i < ANSWERS; i++)
     check(pkv_session_get_block_table(image, 0, BLOCKS, table[i], &count));

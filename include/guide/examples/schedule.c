@@ -35,8 +35,8 @@ typedef struct server {
   size_t max_rows;
 } server;
 
-/* Lets requests begin in their order, while there is room for the prompt of the next one. Whoever
- * finds none holds up those behind it, so that a long prompt does not starve. */
+/* Starts requests in order of arrival, while there is room for the prompt of the next one. A
+ * request that does not fit delays those behind it, so that a long prompt does not starve. */
 static void admit(server* s) {
   for (int i = 0; i < REQUESTS; i++) {
     request* r = &s->requests[i];
@@ -53,8 +53,8 @@ static void admit(server* s) {
   }
 }
 
-/* What a step computes: one row of each request that decodes, and with the rest of the budget the
- * next chunks of prompts, the oldest first. */
+/* What a step computes: one row of each decoding request, and, with the rest of the budget, the
+ * next chunks of prompts, oldest first. */
 typedef struct plan {
   size_t n;
   request* owners[REQUESTS];
@@ -70,7 +70,7 @@ static plan make_plan(server* s) {
     if (s->requests[i].state != RUNNING) continue;
     check(pkv_session_get_length(s->requests[i].session, &held));
     missing[i] = (uint32_t)(s->requests[i].text.length - held);
-    left -= missing[i] == 1; /* rows of decoding come first: nobody's answer stops for a prompt */
+    left -= missing[i] == 1; /* decoding comes first: no answer waits for a prompt */
   }
   for (int i = 0; i < REQUESTS; i++) {
     if (missing[i] == 0) continue;
@@ -83,7 +83,7 @@ static plan make_plan(server* s) {
   return p;
 }
 
-/* Computes the rows of a plan. Of a chunk that ends inside its prompt nobody wants the output. */
+/* Computes the rows of a plan. The output of a chunk that ends inside its prompt is not used. */
 static pkv_status forward(server* s, const plan* p) {
   text parts[REQUESTS];
   const text* texts[REQUESTS];
@@ -165,7 +165,7 @@ static void start(server* s, uint64_t blocks, uint32_t watermark, uint32_t budge
   s->budget = budget;
   pkv_cache_config config = toy_config();
   config.blocks = blocks;
-  config.watermark = watermark; /* this many blocks are for requests that run already */
+  config.watermark = watermark; /* blocks for requests that are already running */
   check(pkv_cache_create(&config, &s->cache));
 }
 

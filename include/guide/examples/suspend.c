@@ -1,4 +1,5 @@
-/* More sessions than memory: those that do not fit are suspended, and say the same in the end.
+/* More sessions than memory: those that do not fit are suspended. The texts are the same in the
+ * end.
  *
  * usage: suspend [BLOCKS [WATERMARK]]   compares a cache of BLOCKS with one of plenty */
 #include "toy.h"
@@ -18,8 +19,8 @@ typedef struct queue {
   int preemptions, steps;
 } queue;
 
-/* Resumes what waits, oldest first, while there is room: its blocks are reserved then, and what was
- * lost is computed again by the next pass. */
+/* Resumes suspended sessions, oldest first, while there is room. Each gets its blocks now, and the
+ * next pass computes again what was lost. */
 static void resume_what_fits(queue* q) {
   for (int i = 0; i < SESSIONS; i++) {
     uint64_t length, total, short_by;
@@ -31,7 +32,7 @@ static void resume_what_fits(queue* q) {
   }
 }
 
-/* Suspends those that the library names, so that the others get their next token. */
+/* Suspends the sessions that the library chooses, so that the others get their next token. */
 static void make_room(pkv_cache cache, queue* q, size_t n, const pkv_session* running,
                       const uint32_t* new_tokens) {
   pkv_session victims[SESSIONS];
@@ -39,14 +40,14 @@ static void make_room(pkv_cache cache, queue* q, size_t n, const pkv_session* ru
   check(pkv_batch_choose_victims(cache, n, running, new_tokens, SESSIONS, victims, &count));
   for (size_t v = 0; v < count; v++) {
     check(pkv_session_suspend(
-        victims[v])); /* its blocks are free, the ids of its tokens are remembered */
+        victims[v])); /* frees its blocks; it remembers the ids of its tokens */
     for (int i = 0; i < SESSIONS; i++)
       if (q->sessions[i] == victims[v]) q->waiting[i] = 1;
     q->preemptions++;
   }
 }
 
-/* One token for everybody who has room. Returns how many are not done yet. */
+/* Adds one token to each session that has room. Returns how many are not done yet. */
 static int step(pkv_cache cache, queue* q) {
   q->steps++;
   resume_what_fits(q); /* once, and never in a step that has preempted */
@@ -79,21 +80,21 @@ static int step(pkv_cache cache, queue* q) {
 }
 /* [scheduler end] */
 
-/* All texts to their end in a cache of this many blocks. */
+/* Completes all texts in a cache of this many blocks. */
 static queue run(uint64_t blocks, uint32_t watermark) {
   static queue q;
   memset(&q, 0, sizeof q);
   pkv_cache_config config = toy_config();
   pkv_cache cache;
   config.blocks = blocks;
-  config.watermark = watermark; /* the last blocks are for those that run already */
+  config.watermark = watermark; /* the last blocks are for sessions that are already running */
   check(pkv_cache_create(&config, &cache));
   for (int i = 0; i < SESSIONS; i++) {
     check(pkv_session_open(cache, NULL, &q.sessions[i]));
     add(&q.texts[i], prompts[i]);
   }
   while (step(cache, &q) > 0) {
-    if (q.steps > SESSIONS * LENGTH) { /* each step gives a token to somebody */
+    if (q.steps > SESSIONS * LENGTH) { /* each step adds a token to some session */
       fprintf(stderr, "%llu blocks: no progress\n", (unsigned long long)blocks);
       exit(EXIT_FAILURE);
     }

@@ -1,7 +1,7 @@
-/* A toy in the place of a model. It says what came after the last letters the last times: each
- * token looks for earlier places where the same letters stood, and reads what followed there (an
+/* A toy model. It predicts the letter that followed when the last letters occurred before: each
+ * token looks for earlier places with the same letters, and reads what followed there (an
  * induction head, Olsson et al. 2022). Keys, queries and values are unit vectors, so the output of
- * attention is a distribution over the next letter, and everything it knows is in the cache.
+ * attention is a distribution over the next letter, and all that it knows is in the cache.
  */
 #ifndef TOY_H
 #define TOY_H
@@ -58,8 +58,8 @@ static inline pkv_cache_config toy_config(void) {
   return config;
 }
 
-/* What the projections of a real model are: the rows of one token, whose two predecessors and
- * itself are given. Layer 0 looks at one letter, layer 1 at two. */
+/* Computes the rows of one token from itself and its two predecessors, as the projections of a
+ * real model do. Layer 0 looks at one letter, layer 1 at two. */
 static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t token, float* q,
                            float* k, float* v) {
   memset(q, 0, KEY_DIM * sizeof *q), memset(k, 0, KEY_DIM * sizeof *k),
@@ -68,13 +68,13 @@ static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t
   if (layer > 0) q[LETTERS + last] = k[LETTERS + before] = 1;
 }
 
-/* What stands before a text, at -1 and -2, is the token that begins one. */
+/* Before the text, at -1 and -2, is the token that begins a text. */
 static inline int32_t token_at(const text* t, size_t i) {
   return i < t->length ? t->tokens[i] : LETTERS - 1;
 }
 
-/* One forward pass: of each text what its session does not hold yet. p[i] is the distribution of
- * the letter after text i. */
+/* One forward pass over the letters of each text that its session does not hold yet. p[i] becomes
+ * the distribution of the letter after text i. */
 static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_session* sessions,
                                      const text* const* texts, float (*p)[LETTERS]) {
   static __thread float q[MAX_ROWS][KEY_DIM], k[MAX_ROWS][KEY_DIM], v[MAX_ROWS][LETTERS],
@@ -95,7 +95,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
   pkv_status status = pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch);
   if (status != PKV_OK) return status; /* not enough blocks: nothing has changed */
 
-  /* Sharp: what matches counts e^8 times what does not. */
+  /* Sharp: a match counts e^8 times as much as any other token. */
   const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8};
   memset(p, 0, n * sizeof *p);
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
