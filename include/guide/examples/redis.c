@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
   redis.servers =
       argc > 1
           ? argv[1]
-          : "redis://:secret@127.0.0.1:6379"; /* or nodes of a cluster: "10.0.0.5:6379,10.0.0.6:6379" */
+          : "redis://:secret@127.0.0.1:6379"; /* or "10.0.0.5:6379,10.0.0.6:6379" of a cluster */
   if (argc > 2) redis.tls_ca_file = argv[2];  /* for rediss://; else the CAs of the system */
   pkv_store store;
   if (pkv_redis_open(&redis, &store) != PKV_OK) {
