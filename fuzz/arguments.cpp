@@ -60,8 +60,7 @@ void draw_matrices(Struct& of, Source& draw) {
 }
 
 pkv_layer_group draw_group(Source& draw, const std::vector<uint32_t>& indices) {
-  auto group = made<pkv_layer_group>();
-  group.layers = 1;
+  auto group = made<pkv_layer_group>({.layers = 1});
   group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
   group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
   group.rotation = static_cast<pkv_rotation>(draw.below(3));
@@ -81,10 +80,9 @@ void cache_config(Source& draw) {
     index = draw.chance(95) ? static_cast<uint32_t>(&index - indices.data())
                             : static_cast<uint32_t>(number(draw));
   for (pkv_layer_group& group : groups) group = draw_group(draw, indices);
-  auto config = made<pkv_cache_config>();
-  config.group_count = static_cast<uint32_t>(groups.size());
-  config.blocks = draw.between(1, 20);
-  config.threads = 1;
+  auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
+                                        .blocks = draw.between(1, 20),
+                                        .threads = 1});
   spoil(config, draw);
   config.groups = config.group_count <= groups.size() && draw.chance(97) ? groups.data() : nullptr;
   pkv_allocator allocator = *f.hooks.allocator();
@@ -126,8 +124,7 @@ void cache_config(Source& draw) {
 }
 
 void pool_config(Source& draw) {
-  auto config = made<pkv_pool_config>();
-  config.blocks = static_cast<uint32_t>(draw.between(1, 200));
+  auto config = made<pkv_pool_config>({.blocks = static_cast<uint32_t>(draw.between(1, 200))});
   spoil(config, draw);
   config.allocator = fixture().hooks.allocator();
   pkv_pool pool = nullptr;
@@ -389,10 +386,8 @@ void stateless(Source& draw) {
   }
   for (uint32_t& id : table)
     id = static_cast<uint32_t>(draw.chance(98) ? draw.below(2) : number(draw));
-  auto sequences = made<pkv_attention_sequences>();
-  sequences.query_heads = view.kv_heads * 2;
-  sequences.count = draw.below(5);
-  sequences.block_table_stride = 16;
+  auto sequences = made<pkv_attention_sequences>(
+      {.query_heads = view.kv_heads * 2, .count = draw.below(5), .block_table_stride = 16});
   spoil(sequences, draw);
   const bool lists = sequences.count <= 4 && sequences.block_table_stride <= 16;
   sequences.query_lengths = lists ? lengths : nullptr;

@@ -168,7 +168,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   const bool partial = data[0] / all.size() / 4 % 2 == 1;
   const Bytes file = store_file::file_of(tables, keys_and_values(read),
                                          lengths(read, data + size, partial ? size - 1 : 0));
-  pkv_file_config config = file_config();
+  auto config = made<pkv_file_config>();
   config.prefix_index = data[0] / all.size() % 2;
   config.trust_salts = data[0] / all.size() / 2 % 2 == 0;
 

@@ -47,15 +47,12 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, &params, &any, &result));
     out.clear();
     EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
-    auto prefix = made<pkv_prefix_config>();
-    prefix.events = 8;
+    auto prefix = made<pkv_prefix_config>({.events = 8});
     config.prefix = &prefix;
     config.allocator = index_hooks.allocator();
     EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &prefixed));
     cache_text();
-    auto pool_config = made<pkv_pool_config>();
-    pool_config.blocks = 100;
-    pool_config.allocator = hooks.allocator();
+    auto pool_config = made<pkv_pool_config>({.blocks = 100, .allocator = hooks.allocator()});
     EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
   }
 

@@ -155,13 +155,7 @@ class Trial {
       std::copy(table.begin(), table.end(), tables.begin() + static_cast<int64_t>(i * stride));
       lengths.push_back(length_of(handles[i]) + counts[i]);
     }
-    auto sequences = made<pkv_attention_sequences>();
-    sequences.query_heads = model_.query_heads;
-    sequences.count = handles.size();
-    sequences.query_lengths = counts.data();
-    sequences.kv_lengths = lengths.data();
-    sequences.block_tables = tables.data();
-    sequences.block_table_stride = stride;
+    auto sequences = sequences_of(model_.query_heads, counts, lengths, tables);
     AttentionParams params = parameters.given;
     params.window = parameters.meant.window;
     Rows again(out.rows(), out.heads(), out.dim(), out.dtype());

@@ -77,8 +77,7 @@ TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
   KeysValues longest = texts().before[0];
   longest.k.append(texts().stepped.k.slice(0, 1));
   longest.v.append(texts().stepped.v.slice(0, 1));
-  Attention attention;
-  attention.keys = model.dtype;
+  Attention attention{.keys = model.dtype};
   EXPECT_LE(worst_error(texts().queries, one, 0, 1, longest, long_prompt + 1, attention), 1.0);
 }
 

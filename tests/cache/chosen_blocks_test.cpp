@@ -183,14 +183,9 @@ class Chooser {
                                    &count, nullptr));
     const std::vector<uint32_t> table(blocks.begin(),
                                       blocks.begin() + static_cast<std::ptrdiff_t>(count));
-    const uint64_t length = start_ + tokens_;
-    auto sequences = made<pkv_attention_sequences>();
-    sequences.query_heads = model_.query_heads;
-    sequences.count = 1;
-    sequences.query_lengths = &tokens_;
-    sequences.kv_lengths = &length;
-    sequences.block_tables = table.data();
-    sequences.block_table_stride = table.size();
+    const std::vector<uint32_t> queries_of{tokens_};
+    const std::vector<uint64_t> lengths{start_ + tokens_};
+    auto sequences = sequences_of(model_.query_heads, queries_of, lengths, table);
     CHECK(pkv_attention(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
     EXPECT_TRUE(of_batch == of_memory);
   }

@@ -126,8 +126,7 @@ TEST(Compute, KeepsMemoryOfTheCallersAllocator) {
                                   ::operator delete(memory, size, std::align_val_t(alignment));
                                 },
                                 &count};
-  pkv_compute_config config = compute_config();
-  config.allocator = &allocator;
+  auto config = made<pkv_compute_config>({.allocator = &allocator});
   Compute compute = make_compute(config);
   Step step(3);
   step.run(compute);
@@ -147,8 +146,7 @@ TEST(Compute, RunsOnTheCallersThreads) {
     for (size_t i = n; i-- > 0;) task(context, i, static_cast<uint32_t>(i % 5));
   };
   const pkv_runner runner = runner_of(run, 5);
-  pkv_compute_config config = compute_config();
-  config.runner = &runner;
+  auto config = made<pkv_compute_config>({.runner = &runner});
   const Compute compute = make_compute(config);
   EXPECT_EQ(5u, info_of(compute).threads);
   EXPECT_TRUE(expected == Step(4).run(compute));
@@ -158,8 +156,7 @@ TEST(Compute, RunsOnTheCallersThreads) {
 TEST(Compute, RunsOnTheThreadsOfOpenMP) {
   pkv_runner runner{};
   CHECK(pkv_openmp_runner(&runner));
-  pkv_compute_config config = compute_config();
-  config.runner = &runner;
+  auto config = made<pkv_compute_config>({.runner = &runner});
   const Compute compute = make_compute(config);
   EXPECT_EQ(3u, info_of(compute).threads);
   const Rows expected = Step(6).run(nullptr);
@@ -209,8 +206,7 @@ TEST(Compute, ARunnerThatErrsIsTold) {
       for (size_t i = 0; i < n; i++) task(context, i, 1);
     };
     const pkv_runner runner = runner_of(run, 2);
-    pkv_compute_config config = compute_config();
-    config.runner = &runner;
+    auto config = made<pkv_compute_config>({.runner = &runner});
     const Compute compute = make_compute(config);
     Step step(5);
     Rows out(Step::rows, 8, 64);

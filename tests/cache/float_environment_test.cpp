@@ -123,8 +123,7 @@ TEST_P(FloatEnvironment, OfARunnersThreadsChangesNothing) {
       for (size_t i = 0; i < n; i++) run_in(environment, [&] { task(context, i, i % 2); });
     };
     const pkv_runner runner = runner_of(spread, 2);
-    pkv_compute_config config = compute_config();
-    config.runner = &runner;
+    auto config = made<pkv_compute_config>({.runner = &runner});
     EXPECT_TRUE(expected == Step(model).run(make_compute(config)));
   }
 }

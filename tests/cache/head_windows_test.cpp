@@ -292,13 +292,7 @@ class Step {
     }
     const std::vector<uint32_t> query_lengths(sessions_.size(), tokens_);
     const std::vector<uint64_t> kv_lengths(sessions_.size(), length());
-    auto sequences = made<pkv_attention_sequences>();
-    sequences.query_heads = model_.query_heads;
-    sequences.count = sessions_.size();
-    sequences.query_lengths = query_lengths.data();
-    sequences.kv_lengths = kv_lengths.data();
-    sequences.block_tables = tables.data();
-    sequences.block_table_stride = blocks();
+    auto sequences = sequences_of(model_.query_heads, query_lengths, kv_lengths, tables);
     CHECK(pkv_attention(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
     EXPECT_TRUE(of_batch == of_memory);
   }

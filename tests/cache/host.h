@@ -13,10 +13,7 @@ namespace cache_test {
 
 using Compute = Handle<pkv_compute, pkv_compute_destroy>;
 
-inline pkv_compute_config compute_config() {
-  auto config = made<pkv_compute_config>();
-  return config;
-}
+inline pkv_compute_config compute_config() { return made<pkv_compute_config>(); }
 
 inline Compute make_compute(const pkv_compute_config& config) {
   pkv_compute compute;
@@ -25,10 +22,7 @@ inline Compute make_compute(const pkv_compute_config& config) {
 }
 
 inline Compute make_compute(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) {
-  pkv_compute_config config = compute_config();
-  config.threads = threads;
-  config.isa = isa;
-  return make_compute(config);
+  return make_compute(made<pkv_compute_config>({.threads = threads, .isa = isa}));
 }
 
 // K and V of one layer in memory of the host's, every byte of which is 0xEE at first.
@@ -82,14 +76,7 @@ class HostSequences {
   }
 
   pkv_attention_sequences get() const {
-    auto sequences = made<pkv_attention_sequences>();
-    sequences.query_heads = query_heads_;
-    sequences.count = rows.size();
-    sequences.query_lengths = rows.data();
-    sequences.kv_lengths = kv_lengths.data();
-    sequences.block_tables = tables.data();
-    sequences.block_table_stride = stride;
-    return sequences;
+    return sequences_of(query_heads_, rows, kv_lengths, tables);
   }
 
   int64_t slot(size_t sequence, uint64_t position) const {

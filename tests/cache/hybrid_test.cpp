@@ -15,27 +15,22 @@ const Model full{2, 4, 1, 32, 0, PKV_F32}, sliding{3, 6, 3, 64, 48, PKV_BF16, wi
 constexpr uint32_t full_layers[] = {1, 3}, sliding_layers[] = {0, 2, 4};
 
 pkv_layer_group group_of(const Model& model, const uint32_t* layers, uint64_t blocks) {
-  auto group = made<pkv_layer_group>();
-  group.layers = model.layers;
-  group.layer_indices = layers;
-  group.query_heads = model.query_heads;
-  group.kv_heads = model.kv_heads;
-  group.key_dim = model.key_dim;
-  group.value_dim = model.value_dim;
-  group.dtype = model.dtype;
-  group.window = model.window;
-  group.blocks = blocks;
-  return group;
+  return made<pkv_layer_group>({.layers = model.layers,
+                                .layer_indices = layers,
+                                .query_heads = model.query_heads,
+                                .kv_heads = model.kv_heads,
+                                .key_dim = model.key_dim,
+                                .value_dim = model.value_dim,
+                                .dtype = model.dtype,
+                                .window = model.window,
+                                .blocks = blocks});
 }
 
 Cache create_hybrid(uint64_t full_blocks, uint64_t sliding_blocks,
                     pkv_layout layout = PKV_LAYOUT_PACKED) {
   const pkv_layer_group groups[] = {group_of(full, full_layers, full_blocks),
                                     group_of(sliding, sliding_layers, sliding_blocks)};
-  auto config = made<pkv_cache_config>();
-  config.layout = layout;
-  config.group_count = 2;
-  config.groups = groups;
+  auto config = made<pkv_cache_config>({.group_count = 2, .groups = groups, .layout = layout});
   return create(config);
 }
 
@@ -330,9 +325,7 @@ TEST(Hybrid, ReservingIsAllGroupsOrNone) {
 TEST(Hybrid, ThePlanAddsTheGroups) {
   const pkv_layer_group groups[] = {group_of(full, full_layers, 100),
                                     group_of(sliding, sliding_layers, 10)};
-  auto config = made<pkv_cache_config>();
-  config.group_count = 2;
-  config.groups = groups;
+  auto config = made<pkv_cache_config>({.group_count = 2, .groups = groups});
   const uint64_t full_token = 2 * 1 * (32 + 32) * 4, sliding_token = 3 * 3 * (64 + 48) * 2;
   const pkv_cache_plan plan = plan_of(config);
   EXPECT_EQ(full_token + sliding_token, plan.bytes_per_token);
@@ -344,8 +337,7 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
 // A group whose number of blocks is given takes its part of the memory first. The others share the
 // rest, block by block.
 TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
-  auto config = made<pkv_cache_config>();
-  config.group_count = 2;
+  auto config = made<pkv_cache_config>({.group_count = 2});
   pkv_layer_group groups[] = {group_of(full, full_layers, 0),
                               group_of(sliding, sliding_layers, 10)};
   config.groups = groups;

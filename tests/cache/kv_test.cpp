@@ -193,17 +193,17 @@ TEST(KvWrite, MemoryOfOtherEngines) {
     const uint64_t blocks = 100 / block_size + 1;
     Rows memory(blocks * block_size, 2, 48, PKV_F16, {4, 9, 0}), k(40, 2, 48, PKV_F32);
     const pkv_tensor at = memory.tensor(), keys = k.fill(random).tensor();
-    auto view = made<pkv_kv_view>();
-    view.layout = PKV_LAYOUT_PLAIN;
-    view.block_size = block_size;
-    view.kv_heads = 2;
-    view.key_dim = view.value_dim = 48;
-    view.dtype = PKV_F16;
-    view.blocks = blocks;
-    view.k = at.data;
-    view.k_head_stride = at.head_stride;
-    view.k_row_stride = at.row_stride;
-    view.k_block_stride = at.row_stride * block_size;
+    auto view = made<pkv_kv_view>({.layout = PKV_LAYOUT_PLAIN,
+                                   .block_size = block_size,
+                                   .kv_heads = 2,
+                                   .key_dim = 48,
+                                   .value_dim = 48,
+                                   .dtype = PKV_F16,
+                                   .blocks = blocks,
+                                   .k = at.data,
+                                   .k_block_stride = at.row_stride * block_size,
+                                   .k_row_stride = at.row_stride,
+                                   .k_head_stride = at.head_stride});
     std::vector<int64_t> slots;
     for (int64_t i = 0; i < 40; i++) slots.push_back(i * 37 % 100);
     CHECK(pkv_kv_write_slots(nullptr, &view, 40, slots.data(), &keys, nullptr));

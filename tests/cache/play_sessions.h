@@ -11,8 +11,7 @@ inline Actor& pick(Stage& stage, Source& draw) {
 
 inline void open_session(Stage& stage, Source& draw) {
   if (stage.actors.size() >= 8) return;
-  auto config = made<pkv_session_config>();
-  config.priority = static_cast<int32_t>(draw.below(4)) - 1;
+  auto config = made<pkv_session_config>({.priority = static_cast<int32_t>(draw.below(4)) - 1});
   pkv_session session;
   if (stage.attempt([&] { return pkv_session_open(stage.world.cache, &config, &session); }, PKV_OK,
                     0))

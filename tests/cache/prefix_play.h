@@ -44,11 +44,10 @@ inline constexpr PrefixSetup prefix_setups[] = {
      true}};
 
 inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
-  auto prefix = made<pkv_prefix_config>();
-  prefix.eviction = setup.eviction;
-  prefix.salt_blocks = setup.salt_blocks;
-  prefix.pinned_blocks = 6;
-  prefix.events = 4096;
+  auto prefix = made<pkv_prefix_config>({.eviction = setup.eviction,
+                                         .pinned_blocks = 6,
+                                         .salt_blocks = setup.salt_blocks,
+                                         .events = 4096});
   pkv_layer_group groups[2];
   for (pkv_layer_group& group : groups) {
     group = made<pkv_layer_group>();
@@ -58,16 +57,14 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   groups[1].window = setup.window;
   // Pages then have three blocks of the first group.
   if (setup.shared) groups[1].layers = 3;
-  auto config = made<pkv_cache_config>();
-  config.storage = setup.storage;
-  config.layout = setup.layout;
-  config.blocks = setup.blocks;
-  config.groups = groups;
-  config.group_count = 2;
-  config.prefix = &prefix;
-  config.threads = 1;
-  auto behind = made<pkv_store_config>();
-  behind.store = &store;
+  auto config = made<pkv_cache_config>({.group_count = 2,
+                                        .groups = groups,
+                                        .storage = setup.storage,
+                                        .layout = setup.layout,
+                                        .blocks = setup.blocks,
+                                        .threads = 1,
+                                        .prefix = &prefix});
+  auto behind = made<pkv_store_config>({.store = &store});
   if (setup.tier) config.store = &behind;
   if (setup.shared) share_memory(config);
   return create(config);
@@ -169,15 +166,14 @@ class PrefixPlay {
 
   void open_talk() {
     Talk talk{{}, {}, random_.chance(70) ? '\0' : 'x'};
-    auto config = made<pkv_session_config>();
-    config.salt = &talk.salt;
-    config.salt_size = talk.salt != '\0';
-    config.prefix = random_.chance(85)   ? PKV_PREFIX_SHARE
-                    : random_.chance(50) ? PKV_PREFIX_MATCH
-                                         : PKV_PREFIX_OFF;
-    config.retention = random_.chance(60)   ? PKV_RETENTION_NORMAL
-                       : random_.chance(50) ? PKV_RETENTION_LOW
-                                            : PKV_RETENTION_HIGH;
+    auto config = made<pkv_session_config>({.prefix = random_.chance(85)   ? PKV_PREFIX_SHARE
+                                                      : random_.chance(50) ? PKV_PREFIX_MATCH
+                                                                           : PKV_PREFIX_OFF,
+                                            .retention = random_.chance(60)   ? PKV_RETENTION_NORMAL
+                                                         : random_.chance(50) ? PKV_RETENTION_LOW
+                                                                              : PKV_RETENTION_HIGH,
+                                            .salt = &talk.salt,
+                                            .salt_size = talk.salt != '\0'});
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     talk.session = Session(session);

@@ -76,12 +76,10 @@ struct Attention {
 
 // Returns the attention that fits what a layer of this model stores.
 inline Attention attention_of(const Model& model) {
-  Attention attention;
-  attention.window = model.window;
-  attention.sinks = model.sinks;
-  attention.keys = model.dtype;
-  attention.values = model.values_dtype();
-  return attention;
+  return Attention{.window = model.window,
+                   .sinks = model.sinks,
+                   .keys = model.dtype,
+                   .values = model.values_dtype()};
 }
 
 inline bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }

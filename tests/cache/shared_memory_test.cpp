@@ -30,14 +30,13 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
   groups[sliding].layers = 5;
   groups[sliding].window = window;
   auto prefix = made<pkv_prefix_config>();
-  auto config = made<pkv_cache_config>();
-  config.storage = storage;
-  config.groups = groups;
-  config.group_count = 2;
-  config.watermark = watermark;
-  config.memory_bytes = pages * 5 * full_block_bytes();
-  config.shared_memory = 1;
-  config.prefix = with_prefix ? &prefix : nullptr;
+  auto config = made<pkv_cache_config>({.group_count = 2,
+                                        .groups = groups,
+                                        .storage = storage,
+                                        .shared_memory = 1,
+                                        .memory_bytes = pages * 5 * full_block_bytes(),
+                                        .watermark = watermark,
+                                        .prefix = with_prefix ? &prefix : nullptr});
   return create(config);
 }
 

@@ -56,18 +56,15 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
-  auto prefix = made<pkv_prefix_config>();
-  prefix.pinned_blocks = 6;
-  prefix.events = 64;
-  auto config = made<pkv_cache_config>();
-  config.storage = kind.storage;
-  config.layout = kind.layout;
-  config.groups = groups.data();
-  config.group_count = static_cast<uint32_t>(groups.size());
-  config.threads = 1;
-  config.watermark = kind.watermark;
-  config.prefix = kind.prefix ? &prefix : nullptr;
-  config.store = store;
+  auto prefix = made<pkv_prefix_config>({.pinned_blocks = 6, .events = 64});
+  auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
+                                        .groups = groups.data(),
+                                        .storage = kind.storage,
+                                        .layout = kind.layout,
+                                        .watermark = kind.watermark,
+                                        .threads = 1,
+                                        .prefix = kind.prefix ? &prefix : nullptr,
+                                        .store = store});
   if (kind.shared) {
     share_memory(config);
     for (pkv_layer_group& group : groups) group.blocks = 0;

@@ -81,14 +81,13 @@ struct StagedCache {
     groups[1].layers = 1;
     groups[1].window = setup.window;
     groups[1].sinks = setup.sinks;
-    auto config = made<pkv_cache_config>();
-    config.storage = setup.storage;
-    config.layout = setup.layout;
-    config.blocks = blocks;
-    config.group_count = 2;
-    config.groups = groups;
-    config.watermark = setup.watermark;
-    config.threads = 1;
+    auto config = made<pkv_cache_config>({.group_count = 2,
+                                          .groups = groups,
+                                          .storage = setup.storage,
+                                          .layout = setup.layout,
+                                          .blocks = blocks,
+                                          .watermark = setup.watermark,
+                                          .threads = 1});
     if (hooks) config.allocator = memory.allocator();
     cache = create(config);
     for (auto& slab : slabs) slab.resize(blocks * block_size);

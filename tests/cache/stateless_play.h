@@ -566,16 +566,15 @@ class StatelessPlay {
       kv_lengths_.push_back(one.length);
       first_rows_.push_back(one.first_row);
     }
-    auto given = made<pkv_attention_sequences>();
-    given.query_heads = model_.query_heads;
-    given.count = sequences_.size();
-    given.query_lengths = query_lengths_.data();
-    given.kv_lengths = kv_lengths_.data();
-    given.block_tables = tables_.data();
-    given.block_table_stride = stride_;
-    given.first_rows = padding_ == Padding::none ? nullptr : first_rows_.data();
-    given.query_positions = positions_.empty() ? nullptr : positions_.data();
-    return given;
+    return made<pkv_attention_sequences>(
+        {.query_heads = model_.query_heads,
+         .count = sequences_.size(),
+         .query_lengths = query_lengths_.data(),
+         .kv_lengths = kv_lengths_.data(),
+         .block_tables = tables_.data(),
+         .block_table_stride = stride_,
+         .first_rows = padding_ == Padding::none ? nullptr : first_rows_.data(),
+         .query_positions = positions_.empty() ? nullptr : positions_.data()});
   }
 
   pkv_compute compute_of(pkv_isa isa) {

@@ -294,8 +294,7 @@ TEST(States, SessionsComeBackFromAFile) {
     step(cache, {{a, part(whole, 0, 80)}});
     Session b = fork(a);
     step(cache, {{a, part(whole, 80, 10)}, {b, text(5, 40)}});
-    auto config = made<pkv_file_config>();
-    config.prefix_index = prefix;
+    auto config = made<pkv_file_config>({.prefix_index = prefix});
     const store::Bytes file = store::save(cache, std::vector<pkv_session>{a, b}, &config);
     Cache other = create(setup);
     const std::vector<Session> loaded = store::load(other, file, &config);
@@ -320,8 +319,7 @@ TEST(States, AFileWithAnyByteOfItsTablesChanged) {
   const Cache cache = create(setup);
   const Session session = open(cache);
   step(cache, {{session, text(1, 80)}});
-  auto config = made<pkv_file_config>();
-  config.prefix_index = 1;
+  auto config = made<pkv_file_config>({.prefix_index = 1});
   const store::Bytes file = store::save(cache, std::vector<pkv_session>{session}, &config);
   const store::ChangedTables counts =
       store::load_changed_tables(file, config, [&] { return create(setup); });
@@ -333,8 +331,7 @@ TEST(States, SessionsComeBackFromAStore) {
   for (const bool keyed : {false, true}) {
     MemoryStore memory;
     const pkv_store table = memory.table();
-    auto config = made<pkv_store_config>();
-    config.store = &table;
+    auto config = made<pkv_store_config>({.store = &table});
     const char key[] = "sixteen bytes or more";
     if (keyed) config.key = key, config.key_size = sizeof key;
     Cache cache = create({.prefix = true, .store = &config});

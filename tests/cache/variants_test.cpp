@@ -226,8 +226,7 @@ TEST(MergeStates, PiecesMakeTheWhole) {
     std::vector<Rows> outs;
     std::vector<std::vector<float>> lses;
     for (size_t i = 0; i + 1 < cuts.size(); i++) {
-      Attention attention;
-      attention.causal = false;
+      Attention attention{.causal = false};
       // The sink logits are given in one of the calls only.
       if (i == 0) attention.sink_logits = {1, 2, 3, -1, -2, 0};
       outs.emplace_back(rows, 6, 80);
@@ -246,10 +245,7 @@ TEST(MergeStates, PiecesMakeTheWhole) {
     const pkv_tensor to = merged.tensor();
     CHECK(pkv_attention_merge(nullptr, outs.size(), tensors.data(), lse.data(), rows, 6, 80, &to,
                               merged_lse.data()));
-    Attention whole;
-    whole.causal = false;
-    whole.sink_logits = {1, 2, 3, -1, -2, 0};
-    whole.merged = true;
+    Attention whole{.causal = false, .sink_logits = {1, 2, 3, -1, -2, 0}, .merged = true};
     EXPECT_LE(worst_error(q, merged, 0, rows, all, length, whole, merged_lse), 1.0)
         << cuts.size() - 1 << " pieces";
   }
@@ -263,8 +259,7 @@ TEST(MergeStates, WhatSawNothingCountsForNothing) {
                    to = merged.tensor();
   for (const pkv_isa isa : supported_isas()) {
     SCOPED_TRACE(pkv_isa_name(isa));
-    auto config = made<pkv_compute_config>();
-    config.isa = isa;
+    auto config = made<pkv_compute_config>({.isa = isa});
     pkv_compute compute;
     CHECK(pkv_compute_create(&config, &compute));
     for (const float none : {-INFINITY, INFINITY}) {

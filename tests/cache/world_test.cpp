@@ -59,8 +59,7 @@ TEST_F(StatesThatGo, AreNotThoseOfALoadedSession) {
   std::fill(branch.begin() + 80, branch.end(), 2);
   const Session session = compute("z", text);
   compute("z", branch);  // so that the state after 80 tokens is worth saving
-  pkv_file_config config = store::file_config();
-  config.prefix_index = config.trust_salts = 1;
+  auto config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
   const store::Bytes file = store::save_meanwhile(cache_, {{session, nullptr, 1}}, &config,
                                                   [&] { std::thread([&] { evict(); }).join(); });
   const Cache other = create({"", kind_.groups, 64});

@@ -158,14 +158,9 @@ TEST(Busy, Compute) {
   const auto attend = [](World& world) {
     auto view = made<pkv_kv_view>();
     OK(pkv_cache_get_kv_view(world.cache, 0, &view));
-    const uint32_t queries = 1, table = 0;
-    const uint64_t length = 1;
-    auto sequences = made<pkv_attention_sequences>();
-    sequences.query_heads = query_heads;
-    sequences.count = sequences.block_table_stride = 1;
-    sequences.query_lengths = &queries;
-    sequences.kv_lengths = &length;
-    sequences.block_tables = &table;
+    const std::vector<uint32_t> queries{1}, table{0};
+    const std::vector<uint64_t> lengths{1};
+    auto sequences = sequences_of(query_heads, queries, lengths, table);
     std::vector<float> q(q_floats), out(q_floats);
     const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
     return pkv_attention(world.compute, &view, &sequences, nullptr, &q_rows, &out_rows);

@@ -105,8 +105,7 @@ void use_cancelled(const pkv_store& store, bool stores) {
 TEST(CancelStore, TheFunctionsOfADirectoryStore) {
   const files::TemporaryDirectory directory;
   const std::string failed = in_child([&] {
-    auto config = made<pkv_directory_config>();
-    config.path = directory.path().c_str();
+    auto config = made<pkv_directory_config>({.path = directory.path().c_str()});
     pkv_store store{};
     OK(pkv_store_open_directory(&config, &store));
     use_cancelled(store, true);
@@ -117,9 +116,7 @@ TEST(CancelStore, TheFunctionsOfADirectoryStore) {
 #ifdef WITH_REDIS
 TEST(CancelStore, TheFunctionsOfARedisStore) {
   const std::string failed = in_child([] {
-    auto config = made<pkv_redis_config>();
-    config.servers = "127.0.0.1:1";
-    config.connect_later = 1;
+    auto config = made<pkv_redis_config>({.servers = "127.0.0.1:1", .connect_later = 1});
     pkv_store store{};
     OK(pkv_redis_open(&config, &store));
     use_cancelled(store, false);
@@ -137,9 +134,7 @@ struct Save {
 
   static void* run(void* user) {
     Save& self = *static_cast<Save*>(user);
-    auto to = made<pkv_stream>();
-    to.kind = PKV_STREAM_DESCRIPTOR;
-    to.descriptor = self.descriptor;
+    auto to = made<pkv_stream>({.kind = PKV_STREAM_DESCRIPTOR, .descriptor = self.descriptor});
     const pkv_file_item item = {self.session, nullptr, 1};
     self.status = pkv_file_save(self.cache, 1, &item, nullptr, &to, nullptr);
     pthread_testcancel();
@@ -188,10 +183,7 @@ TEST(CancelSave, IntoAPipeThatIsFull) {
     }
     bytes.insert(bytes.end(), rest.begin(), rest.end());
     HOSTILE_CHECK(save.status == PKV_OK, "the save gives %d", static_cast<int>(save.status.load()));
-    auto from = made<pkv_stream>();
-    from.kind = PKV_STREAM_BUFFER;
-    from.data = bytes.data();
-    from.size = bytes.size();
+    auto from = buffer_stream(bytes.data(), bytes.size());
     pkv_session loaded = nullptr;
     size_t count = 0;
     OK(pkv_file_load(world.cache, nullptr, &from, 1, &loaded, nullptr, &count));

@@ -35,16 +35,14 @@ std::vector<int32_t> text(uint32_t name) {
 }
 
 pkv_pool make_pool() {
-  auto config = made<pkv_pool_config>();
-  config.blocks = 64;
+  auto config = made<pkv_pool_config>({.blocks = 64});
   pkv_pool pool = nullptr;
   OK(pkv_pool_create(&config, &pool));
   return pool;
 }
 
 pkv_compute make_compute() {
-  auto config = made<pkv_compute_config>();
-  config.threads = 2;
+  auto config = made<pkv_compute_config>({.threads = 2});
   pkv_compute compute = nullptr;
   OK(pkv_compute_create(&config, &compute));
   return compute;
@@ -104,25 +102,19 @@ std::vector<float> attend_alone(pkv_compute compute) {
   constexpr uint32_t rows = 64;
   static std::vector<float> kv = numbers(rows * kv_floats, 3);
   static const std::vector<float> q = numbers(2 * q_floats, 4);
-  auto view = made<pkv_kv_view>();
-  view.dtype = PKV_F32;
-  view.layout = PKV_LAYOUT_PLAIN;
-  view.block_size = rows;
-  view.kv_heads = kv_heads;
-  view.key_dim = view.value_dim = dim;
-  view.blocks = 1;
+  auto view = made<pkv_kv_view>({.layout = PKV_LAYOUT_PLAIN,
+                                 .block_size = rows,
+                                 .kv_heads = kv_heads,
+                                 .key_dim = dim,
+                                 .value_dim = dim,
+                                 .dtype = PKV_F32,
+                                 .blocks = 1});
   view.k = view.v = kv.data();
   view.k_row_stride = view.v_row_stride = kv_floats;
   view.k_head_stride = view.v_head_stride = dim;
-  const uint32_t queries[2] = {1, 1}, tables[2] = {0, 0};
-  const uint64_t lengths[2] = {rows, rows / 2};
-  auto sequences = made<pkv_attention_sequences>();
-  sequences.query_heads = query_heads;
-  sequences.count = 2;
-  sequences.query_lengths = queries;
-  sequences.kv_lengths = lengths;
-  sequences.block_tables = tables;
-  sequences.block_table_stride = 1;
+  const std::vector<uint32_t> queries{1, 1}, tables{0, 0};
+  const std::vector<uint64_t> lengths{rows, rows / 2};
+  auto sequences = sequences_of(query_heads, queries, lengths, tables);
   std::vector<float> out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
   OK(pkv_attention(compute, &view, &sequences, nullptr, &q_rows, &out_rows));
@@ -150,12 +142,8 @@ void play_sessions(const House& house, uint32_t seed) {
 
 void play_files(const House& house) {
   static thread_local std::vector<unsigned char> bytes(1 << 20);
-  auto stream = made<pkv_stream>();
-  stream.kind = PKV_STREAM_BUFFER;
-  stream.data = bytes.data();
-  stream.size = bytes.size();
-  auto config = made<pkv_file_config>();
-  config.prefix_index = 1;
+  auto stream = buffer_stream(bytes.data(), bytes.size());
+  auto config = made<pkv_file_config>({.prefix_index = 1});
   const pkv_file_item item = {nullptr, house.snapshot, 1};
   uint64_t size = 0;
   OK(pkv_file_save(house.cache, 1, &item, &config, &stream, &size));

@@ -155,8 +155,7 @@ TEST(Hooks, ThreadsThatAllocate) {
                 config.allocator = &allocator;
                 const auto prefix = made<pkv_prefix_config>();
                 config.prefix = &prefix;
-                auto store = made<pkv_store_config>();
-                store.store = &table;
+                auto store = made<pkv_store_config>({.store = &table});
                 if (stored) config.store = &store;
                 pkv_cache cache = nullptr;
                 OK(pkv_cache_create(&config, &cache));

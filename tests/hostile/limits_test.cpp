@@ -123,23 +123,18 @@ TEST(Limits, BlocksShortCountsCopies) {
 }
 
 pkv_layer_group group_of(uint32_t count, uint32_t window, uint64_t blocks) {
-  auto group = made<pkv_layer_group>();
-  group.layers = count;
-  group.query_heads = query_heads;
-  group.kv_heads = kv_heads;
-  group.key_dim = dim;
-  group.window = window;
-  group.blocks = blocks;
-  return group;
+  return made<pkv_layer_group>({.layers = count,
+                                .query_heads = query_heads,
+                                .kv_heads = kv_heads,
+                                .key_dim = dim,
+                                .window = window,
+                                .blocks = blocks});
 }
 
 TEST(Limits, BlocksShortOverGroups) {
   IN_CHILD({
     pkv_layer_group groups[] = {group_of(1, 0, 6), group_of(1, 32, 9)};
-    auto config = made<pkv_cache_config>();
-    config.groups = groups;
-    config.group_count = 2;
-    config.threads = 1;
+    auto config = made<pkv_cache_config>({.group_count = 2, .groups = groups, .threads = 1});
     pkv_cache cache = nullptr;
     OK(pkv_cache_create(&config, &cache));
     const pkv_session holder = open_session(cache, 64), session = open_session(cache, 0);
@@ -223,10 +218,9 @@ TEST(Limits, Groups) {
   IN_CHILD({
     auto plan = made<pkv_cache_plan>();
     const auto try_groups = [&](std::vector<pkv_layer_group> groups) {
-      auto config = made<pkv_cache_config>();
-      config.groups = groups.data();
-      config.group_count = static_cast<uint32_t>(groups.size());
-      config.blocks = 4;
+      auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
+                                            .groups = groups.data(),
+                                            .blocks = 4});
       return pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
     };
     const uint32_t zero = 0, two = 2, twice[] = {0, 0}, far = UINT32_MAX;

@@ -123,13 +123,12 @@ TEST(Memory, GroupsWithWindows) {
                   groups[i].key_dim = 16;
                   groups[i].window = i * 20;
                 }
-                auto config = made<pkv_cache_config>();
-                config.groups = groups;
-                config.group_count = 3;
-                config.blocks = 16;
-                config.memory_directory = place.directory;
-                config.threads = 1;
-                config.allocator = world.hooks.allocator();
+                auto config = made<pkv_cache_config>({.group_count = 3,
+                                                      .groups = groups,
+                                                      .blocks = 16,
+                                                      .memory_directory = place.directory,
+                                                      .threads = 1,
+                                                      .allocator = world.hooks.allocator()});
                 pkv_cache cache = nullptr;
                 fail_each(
                     world, [&] { return pkv_cache_create(&config, &cache); },

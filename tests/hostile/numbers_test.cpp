@@ -167,12 +167,12 @@ void add_store(World& world, pkv_cache_config& config) {
   auto prefix = made<pkv_prefix_config>();
   config.prefix = world.keep(prefix);
   pkv_store table = world.items.table();
-  auto store = made<pkv_store_config>();
-  store.store = world.keep(table);
-  store.fingerprint = world.keep_list(std::vector<char>{'m', 'o', 'd', 'e'});
-  store.fingerprint_size = 4;
-  store.key = world.keep_list(std::vector<char>(16, 'k'));
-  store.key_size = 16;
+  auto store =
+      made<pkv_store_config>({.store = world.keep(table),
+                              .fingerprint = world.keep_list(std::vector<char>{'m', 'o', 'd', 'e'}),
+                              .fingerprint_size = 4,
+                              .key = world.keep_list(std::vector<char>(16, 'k')),
+                              .key_size = 16});
   config.store = world.keep(store);
 }
 

@@ -49,9 +49,7 @@ class Story {
   }
 
   pkv_session open(const char* salt = "") {
-    auto config = made<pkv_session_config>();
-    config.salt = salt;
-    config.salt_size = std::strlen(salt);
+    auto config = made<pkv_session_config>({.salt = salt, .salt_size = std::strlen(salt)});
     pkv_session session = nullptr;
     call([&] { return pkv_session_open(world.cache, &config, &session); });
     return session;
@@ -111,12 +109,8 @@ class Life : public Story {
     if (session != nullptr)
       call([&] { return pkv_session_resume(session, &number, &total, nullptr); });
     std::vector<unsigned char> bytes(1 << 17);
-    auto stream = made<pkv_stream>();
-    stream.kind = PKV_STREAM_BUFFER;
-    stream.data = bytes.data();
-    stream.size = bytes.size();
-    auto config = made<pkv_file_config>();
-    config.prefix_index = config.trust_salts = 1;
+    auto stream = buffer_stream(bytes.data(), bytes.size());
+    auto config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
     const pkv_file_item item{child, nullptr, 1};
     uint64_t size = 0;
     pkv_session loaded = nullptr;

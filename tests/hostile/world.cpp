@@ -103,9 +103,7 @@ pkv_store World::keeping_store() {
 void World::store_some() {
   const std::vector<int32_t> tokens(40, 1);
   for (const char* const salt : {"", "a", "p"}) {
-    auto config = made<pkv_session_config>();
-    config.salt = salt;
-    config.salt_size = std::strlen(salt);
+    auto config = made<pkv_session_config>({.salt = salt, .salt_size = std::strlen(salt)});
     pkv_session ended = nullptr;
     OK(pkv_session_open(cache, &config, &ended));
     fill(ended, tokens.size(), 6);
@@ -139,11 +137,7 @@ bool keeps_state(uint32_t layer) {
 }
 
 pkv_layer_group states_of_one_layer() {
-  auto group = made<pkv_layer_group>();
-  group.layers = 1;
-  group.state_bytes = state_bytes;
-  group.draft_tokens = 3;
-  return group;
+  return made<pkv_layer_group>({.layers = 1, .state_bytes = state_bytes, .draft_tokens = 3});
 }
 
 // Describes each layer as a group of its own.
@@ -186,12 +180,10 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   ModelConfig config = make_config(64);
   config.storage = kind;
   config.threads = threads;
-  auto prefix = made<pkv_prefix_config>();
-  prefix.events = 4;
+  auto prefix = made<pkv_prefix_config>({.events = 4});
   if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
   const pkv_store table = stored ? keeping_store() : null_store();
-  auto store = made<pkv_store_config>();
-  store.store = &table;
+  auto store = made<pkv_store_config>({.store = &table});
   if (stored) store.wait_ms = 60000;
   if (kind == PKV_STORAGE_PAGED) config.store = &store;
   OK(pkv_cache_create(&config, &cache));
@@ -208,16 +200,13 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   OK(pkv_snapshot_take(session, &snapshot));
   OK(pkv_snapshot_take(foreign, &foreign_snapshot));
 
-  auto pool_config = made<pkv_pool_config>();
-  pool_config.blocks = 128;
-  pool_config.allocator = hooks.allocator();
+  auto pool_config = made<pkv_pool_config>({.blocks = 128, .allocator = hooks.allocator()});
   OK(pkv_pool_create(&pool_config, &pool));
   blocks.resize(100);
   OK(pkv_pool_alloc(pool, blocks.size(), blocks.data()));
   OK(pkv_pool_retain(pool, 1, &blocks.back()));
-  auto compute_config = made<pkv_compute_config>();
-  compute_config.threads = threads;
-  compute_config.allocator = hooks.allocator();
+  auto compute_config =
+      made<pkv_compute_config>({.threads = threads, .allocator = hooks.allocator()});
   OK(pkv_compute_create(&compute_config, &compute));
   close_some();
   make_hybrid();
@@ -278,8 +267,7 @@ void World::close_some() {
   OK(pkv_snapshot_close(closed_snapshot));
   OK(pkv_session_close(closed_session));
   OK(pkv_cache_destroy(closed_cache));
-  auto pool_config = made<pkv_pool_config>();
-  pool_config.blocks = 4;
+  auto pool_config = made<pkv_pool_config>({.blocks = 4});
   OK(pkv_pool_create(&pool_config, &closed_pool));
   OK(pkv_pool_destroy(closed_pool));
   OK(pkv_compute_create(nullptr, &closed_compute));
@@ -288,9 +276,7 @@ void World::close_some() {
 
 // Pins a text of 20 tokens, all of them 1, under the salt "p".
 void World::pin_some() {
-  auto config = made<pkv_session_config>();
-  config.salt = "p";
-  config.salt_size = 1;
+  auto config = made<pkv_session_config>({.salt = "p", .salt_size = 1});
   pkv_session ended = nullptr;
   OK(pkv_session_open(cache, &config, &ended));
   fill(ended, 20, 5);
@@ -430,18 +416,12 @@ void warm_up() {
     World more;  // What lists all objects grows with them.
     more.close();
   }
-  pkv_kv_view view = made<pkv_kv_view>();
+  auto view = made<pkv_kv_view>();
   OK(pkv_cache_get_kv_view(once.cache, 0, &view));
-  const uint32_t queries[2] = {1, 1}, tables[2] = {0, 0};
-  const uint64_t lengths[2] = {1, 1};
-  auto sequences = made<pkv_attention_sequences>();
-  sequences.query_heads = query_heads;
   // These are two tasks, so the threads begin.
-  sequences.count = 2;
-  sequences.query_lengths = queries;
-  sequences.kv_lengths = lengths;
-  sequences.block_tables = tables;
-  sequences.block_table_stride = 1;
+  const std::vector<uint32_t> queries{1, 1}, tables{0, 0};
+  const std::vector<uint64_t> lengths{1, 1};
+  const pkv_attention_sequences sequences = sequences_of(query_heads, queries, lengths, tables);
   std::vector<float> q(2 * q_floats), out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
   OK(pkv_attention(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows));

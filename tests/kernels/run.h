@@ -20,11 +20,11 @@ struct Call {
   uint32_t window = 0;  // 0 means none.
   uint64_t sinks = 0;
   // Has [queries][mask_words] words, or none.
-  std::vector<uint64_t> mask;
+  std::vector<uint64_t> mask = {};
   uint64_t mask_begin = 0, mask_words = 0;
   float softcap = 0;  // 0 means none.
   // Each has one number per query head, or none.
-  std::vector<float> alibi_slopes, sink_logits;
+  std::vector<float> alibi_slopes = {}, sink_logits = {};
   // The queries were multiplied by it.
   float scale = 1;
   // The queries are bf16 numbers times the scale.
@@ -59,12 +59,10 @@ struct Call {
 // Makes a call for all heads, whose queries see all positions up to their own.
 inline Call call_of(const Shape& shape, uint64_t first_query, uint32_t queries,
                     std::vector<uint64_t> cuts) {
-  Call call;
-  call.head_end = shape.kv_heads;
-  call.first_query = first_query;
-  call.queries = queries;
-  call.cuts = std::move(cuts);
-  return call;
+  return Call{.head_end = shape.kv_heads,
+              .queries = queries,
+              .first_query = first_query,
+              .cuts = std::move(cuts)};
 }
 
 // Returns true if the call has enough rows for matrix products (min_matmul_rows).

@@ -91,13 +91,11 @@ class Special : public testing::TestWithParam<NamedTable> {
 
   static Call queries_of(uint64_t first, uint32_t n, std::vector<uint64_t> cuts,
                          uint32_t window = 0) {
-    Call call;
-    call.head_end = kv_heads;
-    call.queries = n;
-    call.first_query = first;
-    call.window = window;
-    call.cuts = std::move(cuts);
-    return call;
+    return Call{.head_end = kv_heads,
+                .queries = n,
+                .first_query = first,
+                .window = window,
+                .cuts = std::move(cuts)};
   }
 };
 

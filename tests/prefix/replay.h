@@ -20,8 +20,7 @@ constexpr bool learns = true;
 
 // Makes a cache of storage NONE with a prefix index.
 inline cache_test::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
-  auto prefix = made<pkv_prefix_config>();
-  prefix.eviction = eviction;
+  auto prefix = made<pkv_prefix_config>({.eviction = eviction});
   ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
   config.block_size = block_size;
   config.prefix = &prefix;

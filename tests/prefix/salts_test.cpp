@@ -32,9 +32,7 @@ class Salts : public testing::Test {
   }
 
   cache_test::Session open(const std::string& salt) {
-    auto config = made<pkv_session_config>();
-    config.salt = salt.data();
-    config.salt_size = salt.size();
+    auto config = made<pkv_session_config>({.salt = salt.data(), .salt_size = salt.size()});
     pkv_session session;
     CHECK(pkv_session_open(cache, &config, &session));
     return cache_test::Session(session);

@@ -38,8 +38,7 @@ Text text(int32_t name, size_t blocks) {
 class World {
  public:
   explicit World(int32_t others) {
-    auto prefix = made<pkv_prefix_config>();
-    prefix.events = 64;
+    auto prefix = made<pkv_prefix_config>({.events = 64});
     ModelConfig config =
         cache_test::config_of({}, 4 * static_cast<uint64_t>(others) + 1000, PKV_STORAGE_NONE);
     config.block_size = block_size;
@@ -50,9 +49,7 @@ class World {
   }
 
   Session open(const std::string& of) const {
-    auto config = made<pkv_session_config>();
-    config.salt = of.data();
-    config.salt_size = of.size();
+    auto config = made<pkv_session_config>({.salt = of.data(), .salt_size = of.size()});
     pkv_session session;
     CHECK(pkv_session_open(cache, &config, &session));
     return Session(session);

@@ -26,15 +26,13 @@ class RedisTier : public Prefix {
   void make_with(const std::string& servers, uint64_t blocks, uint32_t wait_ms = 0,
                  uint32_t timeout_ms = long_time) {
     cache_.close();
-    auto config = made<pkv_redis_config>();
-    config.servers = servers.c_str();
-    config.connect_timeout_ms = config.command_timeout_ms = timeout_ms;
-    config.connect_later = timeout_ms < long_time;
+    auto config = made<pkv_redis_config>({.servers = servers.c_str(),
+                                          .connect_timeout_ms = timeout_ms,
+                                          .command_timeout_ms = timeout_ms,
+                                          .connect_later = timeout_ms < long_time});
     pkv_store table;
     ASSERT_EQ(PKV_OK, pkv_redis_open(&config, &table)) << pkv_redis_last_error();
-    auto tier = made<pkv_store_config>();
-    tier.store = &table;
-    tier.wait_ms = wait_ms;
+    auto tier = made<pkv_store_config>({.wait_ms = wait_ms, .store = &table});
     store_ = &tier;
     make(blocks);
     store_ = nullptr;

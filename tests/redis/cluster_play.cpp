@@ -52,13 +52,10 @@ Text draw_text(std::mt19937_64& random) {
 }
 
 Cache make_cache(const std::string& addresses) {
-  auto redis = made<pkv_redis_config>();
-  redis.servers = addresses.c_str();
-  redis.connect_later = 1;
+  auto redis = made<pkv_redis_config>({.servers = addresses.c_str(), .connect_later = 1});
   pkv_store table;
   CHECK(pkv_redis_open(&redis, &table));
-  auto tier = made<pkv_store_config>();
-  tier.store = &table;
+  auto tier = made<pkv_store_config>({.store = &table});
   auto prefix = made<pkv_prefix_config>();
   // Room for a fifth of all blocks.
   ModelConfig config = config_of(model, 200);

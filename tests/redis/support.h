@@ -64,8 +64,7 @@ class Batch {
 };
 
 inline pkv_redis_config config_for(const std::string& servers) {
-  auto config = made<pkv_redis_config>();
-  config.servers = servers.c_str();
+  auto config = made<pkv_redis_config>({.servers = servers.c_str()});
   config.connect_timeout_ms = config.command_timeout_ms =
       std::chrono::milliseconds(hang_limit).count();
   return config;

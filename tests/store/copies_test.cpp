@@ -18,12 +18,7 @@ namespace {
 constexpr uint32_t block = 16, length = 40;
 constexpr uint64_t label = 7;
 
-Plan plan() {
-  Plan small;
-  small.blocks = 32;
-  small.prefix = true;
-  return small;
-}
+Plan plan() { return Plan{.blocks = 32, .prefix = true}; }
 
 std::string text_of(const std::filesystem::path& path) {
   std::stringstream text;
@@ -56,9 +51,7 @@ Bytes save_one(pkv_cache cache, pkv_session session, pkv_snapshot snapshot) {
 }
 
 Copy load_one(const Bytes& file, const std::string& salt, bool index) {
-  pkv_file_config config = file_config();
-  config.trust_salts = 1;
-  config.prefix_index = index ? 1 : 0;
+  auto config = made<pkv_file_config>({.prefix_index = index ? 1u : 0u, .trust_salts = 1});
   Copy copy{create(plan()), {}, salt, 0};
   std::vector<uint64_t> labels;
   std::vector<Session> sessions = load(copy.cache, file, &config, &labels);
@@ -71,8 +64,7 @@ Copy load_one(const Bytes& file, const std::string& salt, bool index) {
 // Saves what a session leaves in the index, once it has ended.
 Bytes save_index(pkv_cache cache, Session& session) {
   session.close();
-  pkv_file_config config = file_config();
-  config.prefix_index = 1;
+  auto config = made<pkv_file_config>({.prefix_index = 1});
   return save(cache, std::vector<pkv_session>{}, &config);
 }
 

@@ -13,20 +13,11 @@ namespace {
 // A cache that has something in it, and a file of about 64 KiB from another cache with sessions
 // that share, a salt, a window and an index.
 struct Fixture {
-  Plan plan = [] {
-    Plan made;
-    made.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 32},
-                   {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = 20}};
-    made.prefix = true;
-    made.blocks = 600;
-    return made;
-  }();
-  pkv_file_config config = [] {
-    pkv_file_config made = file_config();
-    made.prefix_index = 1;
-    made.trust_salts = 1;
-    return made;
-  }();
+  Plan plan{.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 32},
+                       {.query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = 20}},
+            .blocks = 600,
+            .prefix = true};
+  pkv_file_config config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
   Cache source = create(plan), cache = create(plan);
   Session own = open_salted(cache, "mine");
   Bytes file;
@@ -123,7 +114,7 @@ TEST(Corrupt, AnyByteOfTheTablesWithDroppedBlocks) {
   append(source, session, plan, 100, 1);
   const uint32_t blocks[] = {1, 2, 4};
   CHECK(pkv_session_drop_blocks(session, 0, 3, blocks));
-  const pkv_file_config config = file_config();
+  const auto config = made<pkv_file_config>();
   const Bytes file = save(source, {session}, &config);
   const ChangedTables counts = load_changed_tables(file, config, [&] { return create(plan); });
   EXPECT_GT(counts.refused, 100u);
@@ -269,14 +260,9 @@ TEST(Mismatch, OfTheFingerprint) {
 
 // Sessions and an index in an encrypted file, its key, and a cache that loads it.
 struct Encrypted {
-  Plan plan = [] {
-    Plan made;
-    made.groups = {
-        {.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16}};
-    made.prefix = true;
-    made.blocks = 20000;
-    return made;
-  }();
+  Plan plan{.groups = {{.query_heads = 1, .kv_heads = 1, .key_dim = 16, .dtype = PKV_BF16}},
+            .blocks = 20000,
+            .prefix = true};
   pkv_file_config right = with_key("a key of 24 secret bytes"),
                   wrong = with_key("a key of 24 secret byteS");
   Cache source = create(plan), cache = create(plan);
@@ -288,10 +274,7 @@ struct Encrypted {
     file = save_again();
   }
   static pkv_file_config with_key(const char* key) {
-    pkv_file_config made = file_config();
-    made.key = key, made.key_size = std::strlen(key);
-    made.prefix_index = 1;
-    return made;
+    return made<pkv_file_config>({.prefix_index = 1, .key = key, .key_size = std::strlen(key)});
   }
   Bytes save_again() const { return save(source, {session}, &right); }
   pkv_status load_once(const Bytes& bytes) const { return try_load(cache, buffer(bytes), &right); }
@@ -424,8 +407,7 @@ TEST_F(Keys, ForgedFilesAreRefused) {
 // Whoever can write a file without a key chooses whose index its texts go to. So they go to none,
 // unless the caller says that salts are trusted.
 TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
-  Plan plan;
-  plan.prefix = true;
+  Plan plan{.prefix = true};
   const Cache source = create(plan);
   const Session salted = open_salted(source, "victim"), plain = open_salted(source, "");
   append(source, salted, plan, 40, 1);
@@ -459,15 +441,13 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
 // A file says how much there is of each chain. The reader checks that it is no more, and texts of
 // the index end there.
 TEST(Lengths, AreCheckedAndBelieved) {
-  Plan plan;
-  plan.prefix = true;
+  Plan plan{.prefix = true};
   const Cache source = create(plan);
   {
     const Session session = open(source);
     append(source, session, plan, 80, 1);
   }
-  pkv_file_config config = file_config();
-  config.prefix_index = 1;
+  auto config = made<pkv_file_config>({.prefix_index = 1});
   const Bytes file = save(source, std::vector<pkv_session>{}, &config);
   const size_t lengths_size_at = store_file::sizes_at + 16, length_at = file.size() - 16 - 64;
   const auto changed = [&](size_t at, uint64_t number) {

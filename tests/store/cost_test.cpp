@@ -235,9 +235,7 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
   constexpr uint64_t usual = 1 << 16, bounded_by_the_cache = 64 * 64 * 512;
   std::vector<size_t> sizes;
   std::vector<uint64_t> loads, load_peaks, inspects, inspect_peaks;
-  pkv_file_config config = file_config();
-  config.prefix_index = 1;
-  config.trust_salts = 1;
+  auto config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
   for (uint32_t n = 1000; n <= 8000; n *= 2) {
     const Hostile hostile = GetParam().make(n);
     const Bytes file = hostile.file();

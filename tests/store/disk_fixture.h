@@ -28,11 +28,7 @@ inline Bytes content_of(const std::string& path) { return files::read<Bytes>(pat
 
 // A cache with a session of two tiles in two layers. `other` is a session with another text.
 struct Fixture {
-  Plan plan = [] {
-    Plan made;
-    made.blocks = 1024;
-    return made;
-  }();
+  Plan plan{.blocks = 1024};
   Directory directory;
   Cache cache = create(plan), target = create(plan);
   Session session = open(cache), other = open(cache);

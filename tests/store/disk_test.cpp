@@ -220,8 +220,7 @@ TEST(Faults, OfCallbacks) {
       if (saved == PKV_OK) {
         EXPECT_EQ(fixture.file, memory.bytes);
       }
-      Memory reading;
-      reading.bytes = fixture.file;
+      Memory reading{.bytes = fixture.file};
       reading.faulty = k, reading.answer = answer;
       hooks.user = &reading;
       const pkv_status loaded = try_load(fixture.target, hooks);

@@ -40,9 +40,7 @@ class ScriptedStore : public pkv::Store {
 };
 
 TEST(GiveWay, WhatIsPassedToTheStoreMeanwhileIsFound) {
-  Plan small;
-  small.blocks = 8;
-  small.prefix = true;
+  Plan small{.blocks = 8, .prefix = true};
   const Cache cache = create(small);
   Session ending = open(cache);
   append(cache, ending, small, 6 * 16, 1);

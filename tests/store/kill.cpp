@@ -36,7 +36,7 @@ void fill(pkv_cache cache, pkv_session session, uint64_t version) {
 // has returned.
 [[noreturn]] void save_for_ever(const std::string& path, uint64_t first, int told) {
   const Cache cache = create(plan);
-  pkv_file_config config = file_config();
+  auto config = made<pkv_file_config>();
   for (uint64_t version = first;; version++) {
     const Session session = open(cache);
     fill(cache, session, version);

@@ -15,9 +15,7 @@ using store::Bytes;
 // ---- The store and its operations ---------------------------------------------------------------
 
 pkv_status try_open(const std::string& path, pkv_store* out, uint64_t capacity = 0) {
-  auto config = made<pkv_directory_config>();
-  config.path = path.c_str();
-  config.capacity_bytes = capacity;
+  auto config = made<pkv_directory_config>({.path = path.c_str(), .capacity_bytes = capacity});
   return pkv_store_open_directory(&config, out);
 }
 
@@ -388,8 +386,7 @@ TEST_F(Stores, OrphansBesideASavedFileGoWithTheNextSave) {
       const As self(caller);
       const std::string chat = scene.place() + "/chat.pkv";
       const pkv_stream to = store::at_path(chat);
-      pkv_file_config config = store::file_config();
-      config.skip_fsync = 1;
+      auto config = made<pkv_file_config>({.skip_fsync = 1});
       CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));
       EXPECT_EQ(leftover.goes, !exists(path));
       EXPECT_EQ("mine", files::read(scene.precious()));
@@ -432,8 +429,7 @@ TEST_F(Stores, OrphansInALargeDirectoryGoInTheEnd) {
   for (int i = 0; i < 20; i++) make_file(orphan(i), {}, me, 0600);
   const std::string chat = scene.place() + "/chat.pkv";
   const pkv_stream to = store::at_path(chat);
-  pkv_file_config config = store::file_config();
-  config.skip_fsync = 1;
+  auto config = made<pkv_file_config>({.skip_fsync = 1});
   int left = 20;
   for (int saves = 0; saves < 5000 && left > 0; saves++) {
     CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));

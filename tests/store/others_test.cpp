@@ -84,7 +84,7 @@ const Function functions[] = {
      [](auto& cache, auto session, auto& path) {
        const pkv_file_item item = {session, nullptr, 100};
        const pkv_stream to = at_path(path);
-       pkv_file_config config = file_config();
+       auto config = made<pkv_file_config>();
        config.skip_fsync = 1;  // Durability is not the question here.
        return pkv_file_save(cache, 1, &item, &config, &to, nullptr);
      }},

@@ -170,8 +170,7 @@ TEST(RoundTrip, BetweenInstructionSets) {
 }
 
 TEST(RoundTrip, WithoutKeysAndValues) {
-  Plan setup;
-  setup.storage = PKV_STORAGE_NONE;
+  Plan setup{.storage = PKV_STORAGE_NONE};
   expect_round_trip(setup, setup);
   Plan other = setup;
   other.block_size = 48;
@@ -207,8 +206,7 @@ TEST(RoundTrip, NothingOfOthersIsSaved) {
 }
 
 TEST(Sharing, WhatIsSharedIsSavedOnceAndSharedAgain) {
-  Plan setup;
-  setup.blocks = 1024;
+  Plan setup{.blocks = 1024};
   const Cache a = create(setup), b = create(setup);
   const Session prompt = open(a);
   append(a, prompt, setup, 320, 1);
@@ -344,8 +342,7 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
 
 // Where everything was still cached, nothing is left to be remembered.
 TEST(Sessions, OneThatWasResumedAsAWholeComesBack) {
-  Plan setup;
-  setup.prefix = true;
+  Plan setup{.prefix = true};
   const Cache a = create(setup), b = create(setup);
   const Session chat = open(a), bystander = open(a);
   append(a, chat, setup, 32, 1);
@@ -387,8 +384,7 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
     publish(a, setup, "two", 70, 2);
     const Session session = open_salted(a, "two");
     append_in_steps(a, session, setup, 90, 3);
-    pkv_file_config config = file_config();
-    config.prefix_index = config.trust_salts = 1;
+    auto config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
     const Bytes file = save(a, {session}, &config);
     EXPECT_EQ(4u, inspect(file).prefix_entries);
     const std::vector<Session> loaded = load(b, file, &config);
@@ -416,8 +412,7 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
 }
 
 TEST(Index, OtherBlockSizesKeepWholeBlocks) {
-  Plan setup;
-  setup.prefix = true;
+  Plan setup{.prefix = true};
   Plan larger = setup;
   larger.block_size = 48;
   const Cache a = create(setup), b = create(larger);
@@ -428,8 +423,7 @@ TEST(Index, OtherBlockSizesKeepWholeBlocks) {
     // This one branches off in the middle of a larger block.
     append(a, session, setup, 64, 7);
   }
-  pkv_file_config config = file_config();
-  config.prefix_index = config.trust_salts = 1;
+  auto config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
   const Bytes file = save(a, std::vector<pkv_session>{}, &config);
   EXPECT_TRUE(load(b, file, &config).empty());
   EXPECT_EQ(144u, match(b, "", 1, 160));
@@ -443,12 +437,11 @@ TEST(Index, IsLeftOutWhereNobodyAsksForIt) {
   publish(a, setup, "", 100, 1);
   const Session session = open_salted(a, "x");
   append(a, session, setup, 20, 2);
-  pkv_file_config config = file_config();
+  auto config = made<pkv_file_config>();
   EXPECT_EQ(0u, inspect(save(a, {session}, &config)).prefix_entries);
   config.prefix_index = config.trust_salts = 1;
   const Bytes file = save(a, {session}, &config);
-  pkv_file_config sessions = file_config();
-  sessions.trust_salts = 1;
+  auto sessions = made<pkv_file_config>({.trust_salts = 1});
   EXPECT_EQ(1u, load(b, file, &sessions).size());
   EXPECT_EQ(0u, match(b, "", 1, 100));
   EXPECT_EQ(16u, match(b, "x", 2, 20)) << "what a session has is found after it ended";
@@ -460,8 +453,7 @@ TEST(Index, IsLeftOutWhereNobodyAsksForIt) {
 // loaded, and may look empty. A match with another text would leave it with more tokens than it
 // remembers, so that no file of it could be loaded.
 TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
-  Plan setup;
-  setup.prefix = true;
+  Plan setup{.prefix = true};
   const Cache a = create(setup), b = create(setup);
   publish(b, setup, "", 48, 2);
   const Session resumed = open_salted(a, "", PKV_PREFIX_MATCH);
@@ -500,9 +492,7 @@ class TwoSalts : public testing::Test {
     }
   }
   void expect_to_come_back(const std::vector<pkv_session>& saved, bool with_index) {
-    pkv_file_config config = file_config();
-    config.trust_salts = 1;
-    config.prefix_index = with_index;
+    auto config = made<pkv_file_config>({.prefix_index = with_index, .trust_salts = 1});
     const Bytes file = save(cache_, saved, &config);
     const Cache other = create(setup_);
     const std::vector<Session> loaded = load(other, file, &config);
@@ -548,14 +538,11 @@ TEST_F(TwoSalts, CachedTextsOfBoth) {
 // ---- What a file says of itself -----------------------------------------------------------------
 
 TEST(Inspect, TellsWhatTheFileHolds) {
-  Plan setup;
-  setup.block_size = 32;
+  Plan setup{.block_size = 32};
   const Cache cache = create(setup);
   const Session session = open(cache);
   append(cache, session, setup, 33, 1);
-  pkv_file_config config = file_config();
-  config.fingerprint = "model";
-  config.fingerprint_size = 5;
+  auto config = made<pkv_file_config>({.fingerprint = "model", .fingerprint_size = 5});
   const Bytes file = save(cache, {session}, &config);
   const pkv_file_info info = inspect(file);
   EXPECT_EQ(1u, info.version);

@@ -156,7 +156,7 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
     const Cache a = create(plan_), b = create(plan_);
     const Session session = open(a);
     append(a, session, plan_, 100, 1);
-    pkv_file_config config = file_config();
+    auto config = made<pkv_file_config>();
     with_key([&](const unsigned char* key) {
       config.key = key, config.key_size = Hidden::size;
       const pkv_file_item item{session, nullptr, 1};
@@ -177,8 +177,7 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
 TEST_F(Secrets, NoKeyOfAStoreStays) {
   MemoryStore memory;
   const pkv_store table = memory.table();
-  auto tier = made<pkv_store_config>();
-  tier.store = &table;
+  auto tier = made<pkv_store_config>({.store = &table});
   auto prefix = made<pkv_prefix_config>();
   ModelConfig config = config_of({}, 32);
   config.prefix = &prefix;

@@ -72,11 +72,8 @@ inline Cache create(const Plan& setup) {
 
 inline Session open_salted(pkv_cache cache, const std::string& salt,
                            pkv_prefix_use use = PKV_PREFIX_SHARE, int32_t priority = 0) {
-  auto config = made<pkv_session_config>();
-  config.salt = salt.data();
-  config.salt_size = salt.size();
-  config.prefix = use;
-  config.priority = priority;
+  auto config = made<pkv_session_config>(
+      {.priority = priority, .prefix = use, .salt = salt.data(), .salt_size = salt.size()});
   pkv_session session;
   CHECK(pkv_session_open(cache, &config, &session));
   return Session(session);
@@ -145,23 +142,14 @@ inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool so
 
 // ---- Files in memory ----------------------------------------------------------------------------
 
-inline pkv_stream stream(pkv_stream_kind kind) {
-  auto result = made<pkv_stream>();
-  result.kind = kind;
-  return result;
-}
+inline pkv_stream stream(pkv_stream_kind kind) { return made<pkv_stream>({.kind = kind}); }
 
 inline pkv_stream buffer(const Bytes& bytes) {
-  pkv_stream result = stream(PKV_STREAM_BUFFER);
-  result.data = const_cast<unsigned char*>(bytes.data());
-  result.size = bytes.size();
-  return result;
+  return buffer_stream(const_cast<unsigned char*>(bytes.data()), bytes.size());
 }
 
 inline pkv_stream at_path(const std::string& path) {
-  pkv_stream result = stream(PKV_STREAM_PATH);
-  result.path = path.c_str();
-  return result;
+  return made<pkv_stream>({.kind = PKV_STREAM_PATH, .path = path.c_str()});
 }
 
 inline pkv_file_config file_config() { return made<pkv_file_config>(); }

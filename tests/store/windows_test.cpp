@@ -146,7 +146,7 @@ TEST_P(Windows, AWrongByteIsFoundInEveryPiece) {
   const Cache cache = create(plan_);
   const State before = state_of(cache);
   for (const bool keyed : {false, true}) {
-    pkv_file_config config = file_config();
+    auto config = made<pkv_file_config>();
     if (keyed) config.key = "a key of 24 secret bytes", config.key_size = 24;
     Bytes file = keyed ? save(*cache_, {*session_}, &config) : file_;
     for (size_t at = 70; at < file.size(); at += piece - 1000) {

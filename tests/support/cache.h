@@ -76,21 +76,19 @@ struct Model {
 };
 
 inline pkv_layer_group group_of(const Model& model) {
-  auto group = made<pkv_layer_group>();
-  group.layers = model.layers;
-  group.query_heads = model.query_heads;
-  group.kv_heads = model.kv_heads;
-  group.key_dim = model.key_dim;
-  group.value_dim = model.value_dim;
-  group.dtype = model.dtype;
-  group.window = model.window;
-  group.value_dtype = model.value_dtype;
-  group.sinks = model.sinks;
-  group.latent = model.latent;
-  group.rotation = model.rotation;
-  group.key_rotation = model.key_rotation;
-  group.value_rotation = model.value_rotation;
-  return group;
+  return made<pkv_layer_group>({.layers = model.layers,
+                                .query_heads = model.query_heads,
+                                .kv_heads = model.kv_heads,
+                                .key_dim = model.key_dim,
+                                .value_dim = model.value_dim,
+                                .dtype = model.dtype,
+                                .value_dtype = model.value_dtype,
+                                .window = model.window,
+                                .sinks = model.sinks,
+                                .latent = model.latent,
+                                .rotation = model.rotation,
+                                .key_rotation = model.key_rotation,
+                                .value_rotation = model.value_rotation});
 }
 
 inline ModelConfig config_of(const Model& model, uint64_t blocks,
@@ -109,8 +107,7 @@ inline Cache create(const pkv_cache_config& config) {
 }
 
 inline Pool make_pool(uint32_t blocks) {
-  auto config = made<pkv_pool_config>();
-  config.blocks = blocks;
+  auto config = made<pkv_pool_config>({.blocks = blocks});
   pkv_pool pool;
   CHECK(pkv_pool_create(&config, &pool));
   return Pool(pool);

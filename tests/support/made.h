@@ -3,12 +3,34 @@
 
 #include <pagedkv/pagedkv.h>
 
-// Returns a struct with its defaults: zeros and the size.
+#include <vector>
+
+// Fields that a designated initializer of C++ leaves out are zero, as in C.
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+// Returns a struct with its size and these fields; the others have their defaults, zeros.
 template <class Struct>
-Struct made() {
-  Struct value{};
+Struct made(Struct value = {}) {
   value.struct_size = sizeof value;
   return value;
+}
+
+// Returns a stream of a buffer.
+inline pkv_stream buffer_stream(void* data, uint64_t size) {
+  return made<pkv_stream>({.kind = PKV_STREAM_BUFFER, .data = data, .size = size});
+}
+
+// Returns the description of sequences whose block tables, of one length, lie one behind the other.
+inline pkv_attention_sequences sequences_of(uint32_t query_heads,
+                                            const std::vector<uint32_t>& queries,
+                                            const std::vector<uint64_t>& lengths,
+                                            const std::vector<uint32_t>& tables) {
+  return made<pkv_attention_sequences>({.query_heads = query_heads,
+                                        .count = queries.size(),
+                                        .query_lengths = queries.data(),
+                                        .kv_lengths = lengths.data(),
+                                        .block_tables = tables.data(),
+                                        .block_table_stride = tables.size() / queries.size()});
 }
 
 // The config of a cache whose model is one group, which lies in this object. (A copy of the base

@@ -306,8 +306,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
 // A pool through the C interface: what one thread holds no other is given, so it writes to it
 // without further synchronisation.
 TEST(Fights, Pool) {
-  auto config = made<pkv_pool_config>();
-  config.blocks = 500;
+  auto config = made<pkv_pool_config>({.blocks = 500});
   pkv_pool pool = nullptr;
   OK(pkv_pool_create(&config, &pool));
   // Plain memory: the pool must order one owner's writes before the next one's.

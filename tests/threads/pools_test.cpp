@@ -13,9 +13,7 @@ namespace hostile::pools_test {
 namespace {
 
 pkv_pool make_pool(const pkv_allocator* allocator = nullptr) {
-  auto config = made<pkv_pool_config>();
-  config.blocks = 300;
-  config.allocator = allocator;
+  auto config = made<pkv_pool_config>({.blocks = 300, .allocator = allocator});
   pkv_pool pool = nullptr;
   OK(pkv_pool_create(&config, &pool));
   return pool;

@@ -29,11 +29,8 @@ class RoomStorm : public testing::TestWithParam<Room> {
     groups[1].layers = 5;
     groups[1].window = 64;
     auto prefix = made<pkv_prefix_config>();
-    auto config = made<pkv_cache_config>();
-    config.groups = groups;
-    config.group_count = 2;
-    config.threads = 1;
-    config.prefix = &prefix;
+    auto config = made<pkv_cache_config>(
+        {.group_count = 2, .groups = groups, .threads = 1, .prefix = &prefix});
     auto store = made<pkv_store_config>();
     const pkv_store table = items_.table();
     store.store = &table;

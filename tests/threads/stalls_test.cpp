@@ -318,9 +318,7 @@ TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
 
 TEST_F(LoggerStalls, AtAnEvictionForAFile) {
   std::vector<unsigned char> bytes(1 << 20);
-  auto file = made<pkv_stream>();
-  file.kind = PKV_STREAM_BUFFER;
-  file.data = bytes.data();
+  auto file = made<pkv_stream>({.kind = PKV_STREAM_BUFFER, .data = bytes.data()});
   play(
       "evict for a file",
       [&] {
