@@ -164,22 +164,14 @@ struct Interrupted {
   }
 
   void save(pkv_cache cache) {
-    auto to = made<pkv_stream>();
-    to.kind = PKV_STREAM_CALLBACKS;
-    to.write = write;
-    to.user = this;
-    auto config = made<pkv_file_config>();
-    config.prefix_index = 1;
+    auto to = made<pkv_stream>({.kind = PKV_STREAM_CALLBACKS, .write = write, .user = this});
+    auto config = made<pkv_file_config>({.prefix_index = 1});
     CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));
   }
 
   void load(pkv_cache cache) {
-    auto from = made<pkv_stream>();
-    from.kind = PKV_STREAM_BUFFER;
-    from.data = bytes.data();
-    from.size = bytes.size();
-    auto config = made<pkv_file_config>();
-    config.prefix_index = 1;
+    auto from = buffer_stream(bytes.data(), bytes.size());
+    auto config = made<pkv_file_config>({.prefix_index = 1});
     size_t count = 0;
     CHECK(pkv_file_load(cache, &config, &from, 0, nullptr, nullptr, &count));
   }
@@ -260,12 +252,8 @@ TEST_F(Evictable, AMatchThatWasLoaded) {
   const Text whole = text(1, 64);
   serve(whole);
   std::vector<unsigned char> bytes(1 << 20);
-  auto stream = made<pkv_stream>();
-  stream.kind = PKV_STREAM_BUFFER;
-  stream.data = bytes.data();
-  stream.size = bytes.size();
-  auto config = made<pkv_file_config>();
-  config.prefix_index = 1;
+  auto stream = buffer_stream(bytes.data(), bytes.size());
+  auto config = made<pkv_file_config>({.prefix_index = 1});
   {
     Session session = open_salted("", PKV_PREFIX_MATCH);
     EXPECT_EQ(64u, match(session, whole));

@@ -42,8 +42,7 @@ class Prefix : public testing::Test {
 
   void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED,
             pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
-    auto prefix = made<pkv_prefix_config>();
-    prefix.eviction = eviction;
+    auto prefix = made<pkv_prefix_config>({.eviction = eviction});
     make(blocks, prefix, storage, window);
   }
 
@@ -61,16 +60,15 @@ class Prefix : public testing::Test {
     groups[1].window = window_ = window;
     groups[1].blocks = window_blocks_;
     groups[1].sinks = sinks_;
-    auto config = made<pkv_cache_config>();
-    config.storage = storage;
-    config.blocks = blocks;
-    config.groups = groups;
-    config.group_count = 2;
-    config.prefix = &prefix;
-    config.store = store_;
-    config.runner = runner_;
-    config.logger = logger_;
-    config.block_size = block_size_;
+    auto config = made<pkv_cache_config>({.group_count = 2,
+                                          .groups = groups,
+                                          .storage = storage,
+                                          .block_size = block_size_,
+                                          .blocks = blocks,
+                                          .prefix = &prefix,
+                                          .store = store_,
+                                          .runner = runner_,
+                                          .logger = logger_});
     cache_ = create(config);
   }
 
@@ -80,11 +78,8 @@ class Prefix : public testing::Test {
 
   Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE,
                       pkv_retention retention = PKV_RETENTION_NORMAL) {
-    auto config = made<pkv_session_config>();
-    config.prefix = use;
-    config.retention = retention;
-    config.salt = salt.data();
-    config.salt_size = salt.size();
+    auto config = made<pkv_session_config>(
+        {.prefix = use, .retention = retention, .salt = salt.data(), .salt_size = salt.size()});
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     return Session(session);
@@ -138,6 +133,7 @@ class Prefix : public testing::Test {
     return matched;
   }
 
+  void clear() { CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS)); }
   pkv_prefix_stats figures(const std::string& salt) {
     auto stats = made<pkv_prefix_stats>();
     CHECK(pkv_prefix_get_stats(cache_, salt.data(), salt.size(), &stats));

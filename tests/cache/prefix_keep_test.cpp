@@ -10,9 +10,7 @@ namespace {
 class PrefixKeep : public Prefix {
  protected:
   static pkv_prefix_config config(pkv_eviction eviction = PKV_EVICTION_LRU) {
-    auto config = made<pkv_prefix_config>();
-    config.eviction = eviction;
-    return config;
+    return made<pkv_prefix_config>({.eviction = eviction});
   }
 
   uint64_t pin(const Text& tokens, const std::string& salt = "") {
@@ -88,7 +86,7 @@ TEST_F(PrefixKeep, PinsStayUntilTheyAreTakenBackAsOften) {
   EXPECT_EQ(0u, figures().evictable_blocks);
   EXPECT_EQ(0u, stats_of(cache_).evictable_blocks);
   press(6);
-  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  clear();
   EXPECT_EQ(32u, cached(prompt));
   Session greedy = open(cache_);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 7 * 16));
@@ -253,7 +251,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_TRUE(gone.contains(hashes[0]) && gone.contains(hashes[1]));
 
   serve(prompt, "b");
-  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  clear();
   n = 16;
   CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
   ASSERT_EQ(6u, n);

@@ -60,7 +60,7 @@ TEST_F(PrefixKnownBugs, EvictableBlocksAreCountedOnce) {
     CHECK(pkv_session_suspend(third));
     EXPECT_EQ(6u, evictable());
     third.close();
-    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    clear();
     EXPECT_EQ(0u, evictable());
   }
 }
@@ -128,7 +128,7 @@ TEST_F(PrefixKnownBugs, TwoThreadsCanPublishOnePrefix) {
     EXPECT_EQ(4u, evictable());
     EXPECT_EQ(8u, stats_of(cache_).used_blocks);
     CHECK(pkv_cache_validate(cache_));
-    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    clear();
   }
 }
 

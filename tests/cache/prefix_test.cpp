@@ -25,9 +25,9 @@ TEST_F(Prefix, WhatAnEndedSessionComputedIsFoundToTheToken) {
     check_content(session, whole);
     // It is trimmed so that it leaves nothing in the cache.
     CHECK(pkv_session_trim(session, common));
-    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    clear();
     session.close();
-    CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    clear();
     EXPECT_EQ(0u, serve(first));
   }
 }
@@ -224,7 +224,7 @@ TEST_F(Prefix, AForkAndATrimGoTheirOwnWays) {
   child.close();
   EXPECT_EQ(64u, serve(other)) << "of 70 tokens";
   EXPECT_EQ(80u, serve(prompt + text(3, 30)));
-  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  clear();
   EXPECT_EQ(128u, stats_of(cache_).free_blocks);
 }
 

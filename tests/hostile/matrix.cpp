@@ -17,44 +17,27 @@ bool Function::takes_handle() const {
 
 namespace {
 
+// One handle of each kind, in the order of `Handle`.
 uint64_t open_handle(World& world, Handle kind) {
-  switch (kind) {
-    case Handle::pool:
-      return bits(world.pool);
-    case Handle::cache:
-      return bits(world.cache);
-    case Handle::session:
-      return bits(world.session);
-    case Handle::batch:
-      return bits(world.batch);
-    case Handle::snapshot:
-      return bits(world.snapshot);
-    case Handle::compute:
-      return bits(world.compute);
-    case Handle::none:
-      break;
-  }
-  return 0;
+  const uint64_t handles[] = {0,
+                              bits(world.pool),
+                              bits(world.cache),
+                              bits(world.session),
+                              bits(world.batch),
+                              bits(world.snapshot),
+                              bits(world.compute)};
+  return handles[static_cast<size_t>(kind)];
 }
 
 uint64_t closed_handle(World& world, Handle kind) {
-  switch (kind) {
-    case Handle::pool:
-      return bits(world.closed_pool);
-    case Handle::cache:
-      return bits(world.closed_cache);
-    case Handle::session:
-      return bits(world.closed_session);
-    case Handle::batch:
-      return bits(world.closed_batch);
-    case Handle::snapshot:
-      return bits(world.closed_snapshot);
-    case Handle::compute:
-      return bits(world.closed_compute);
-    case Handle::none:
-      break;
-  }
-  return 0;
+  const uint64_t handles[] = {0,
+                              bits(world.closed_pool),
+                              bits(world.closed_cache),
+                              bits(world.closed_session),
+                              bits(world.closed_batch),
+                              bits(world.closed_snapshot),
+                              bits(world.closed_compute)};
+  return handles[static_cast<size_t>(kind)];
 }
 
 Misuse null_is(Wanted wanted) {
@@ -63,12 +46,6 @@ Misuse null_is(Wanted wanted) {
 
 Misuse replaced(const std::string& name, uint64_t by, Wanted wanted) {
   return {name, [by](World&, uint64_t& value) { value = by; }, std::move(wanted)};
-}
-
-pkv_tensor& tensor_at(uint64_t value) { return *reinterpret_cast<pkv_tensor*>(value); }
-
-Misuse bad_tensor(const std::string& name, std::function<void(pkv_tensor&)> change, Wanted wanted) {
-  return {name, [change](World&, uint64_t& value) { change(tensor_at(value)); }, std::move(wanted)};
 }
 
 void set_size(uint64_t at, uint32_t size) {
@@ -84,31 +61,25 @@ Arg handle(Handle kind, bool closes) {
   Arg arg{[kind](World& world) { return open_handle(world, kind); }, {}, kind};
   arg.misuses = {
       null_is({closes ? PKV_OK : PKV_INVALID_ARGUMENT}),
-      {"closed",
-       [kind](World& world, uint64_t& value) { value = closed_handle(world, kind); },
-       {PKV_STALE_HANDLE}},
-      {"next generation",
-       [](World&, uint64_t& value) { value += uint64_t{1} << 32; },
-       {PKV_STALE_HANDLE}},
-      {"other index", [](World&, uint64_t& value) { value ^= 0x300; }, {PKV_STALE_HANDLE}},
-      {"index without slot",
-       [](World&, uint64_t& value) { value |= 0xFFFFFF; },
-       {PKV_STALE_HANDLE}},
-      {"spare bits set", [](World&, uint64_t& value) { value |= 0x5000000; }, {PKV_STALE_HANDLE}},
-      {"address of a variable",
-       [](World& world, uint64_t& value) { value = bits(&world); },
-       {PKV_STALE_HANDLE}}};
+      {"closed", [kind](World& world, uint64_t& value) { value = closed_handle(world, kind); },
+       stale},
+      {"next generation", [](World&, uint64_t& value) { value += uint64_t{1} << 32; }, stale},
+      {"other index", [](World&, uint64_t& value) { value ^= 0x300; }, stale},
+      {"index without slot", [](World&, uint64_t& value) { value |= 0xFFFFFF; }, stale},
+      {"spare bits set", [](World&, uint64_t& value) { value |= 0x5000000; }, stale},
+      {"address of a variable", [](World& world, uint64_t& value) { value = bits(&world); },
+       stale}};
   for (const uint64_t pattern :
        {uint64_t{1}, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{0xDEADBEEFDEADBEEF}})
-    arg.misuses.push_back(replaced(format("bits %#llx", static_cast<unsigned long long>(pattern)),
-                                   pattern, {PKV_STALE_HANDLE}));
+    arg.misuses.push_back(
+        replaced(format("bits %#llx", static_cast<unsigned long long>(pattern)), pattern, stale));
   for (const Handle another : {Handle::pool, Handle::cache, Handle::session, Handle::batch,
                                Handle::snapshot, Handle::compute})
     if (another != kind)
       arg.misuses.push_back(
           {format("handle of kind %d", static_cast<int>(another)),
            [another](World& world, uint64_t& value) { value = open_handle(world, another); },
-           {PKV_STALE_HANDLE}});
+           stale});
   return arg;
 }
 
@@ -119,8 +90,8 @@ Arg number(uint64_t value) {
 Arg index(uint64_t valid, uint64_t limit) {
   Arg arg = number(valid);
   for (const uint64_t beyond : {limit, limit + 1, uint64_t{INT32_MAX}, uint64_t{UINT32_MAX}})
-    arg.misuses.push_back(replaced(format("index %llu", static_cast<unsigned long long>(beyond)),
-                                   beyond, {PKV_OUT_OF_RANGE}));
+    arg.misuses.push_back(
+        replaced(format("index %llu", static_cast<unsigned long long>(beyond)), beyond, range));
   return arg;
 }
 
@@ -128,17 +99,17 @@ Arg enumeration(int64_t valid, std::vector<int64_t> unknown) {
   Arg arg = number(static_cast<uint64_t>(valid));
   for (const int64_t value : unknown)
     arg.misuses.push_back(replaced(format("enum %lld", static_cast<long long>(value)),
-                                   static_cast<uint64_t>(value), {PKV_INVALID_ARGUMENT}));
+                                   static_cast<uint64_t>(value), invalid));
   return arg;
 }
 
 Arg pointer(std::function<uint64_t(World&)> value) {
-  return {std::move(value), {null_is({PKV_INVALID_ARGUMENT})}};
+  return {std::move(value), {null_is(invalid)}};
 }
 
 Arg optional(Arg arg) {
   for (Misuse& misuse : arg.misuses)
-    if (misuse.name == "NULL") misuse.wanted = {PKV_OK};
+    if (misuse.name == "NULL") misuse.wanted = fine;
   return arg;
 }
 
@@ -146,43 +117,30 @@ Arg rows(size_t count, size_t heads) {
   // There is one float more than is needed, for the rows that begin one byte later.
   Arg arg =
       pointer([=](World& world) { return bits(world.keep(world.rows(count * heads * dim + 1))); });
-  const Wanted invalid = {PKV_INVALID_ARGUMENT}, range = {PKV_OUT_OF_RANGE};
-  // The stride from row to row does not matter if there is one row.
-  const Wanted far = count > 1 ? Wanted{PKV_OVERFLOW} : Wanted{PKV_OK};
-  const std::vector<Misuse> more = {
-      bad_tensor(
-          "data NULL", [](pkv_tensor& t) { t.data = nullptr; }, invalid),
-      bad_tensor(
-          "dtype 0", [](pkv_tensor& t) { t.dtype = static_cast<pkv_dtype>(0); }, invalid),
-      bad_tensor(
-          "dtype unknown", [](pkv_tensor& t) { std::memset(&t.dtype, 0x7F, sizeof t.dtype); },
-          invalid),
-      bad_tensor(
-          "dtype int8, only stored", [](pkv_tensor& t) { t.dtype = PKV_INT8; }, invalid),
-      bad_tensor(
-          "dtype fp8, only stored", [](pkv_tensor& t) { t.dtype = PKV_FP8_E4M3; }, invalid),
-      bad_tensor(
-          "batch_rows 1", [](pkv_tensor& t) { t.batch_rows = 1; }, invalid),
-      bad_tensor(
-          "row_stride -1", [](pkv_tensor& t) { t.row_stride = -1; }, range),
-      bad_tensor(
-          "head_stride -1", [](pkv_tensor& t) { t.head_stride = -1; }, range),
-      bad_tensor(
-          "row_stride INT64_MIN", [](pkv_tensor& t) { t.row_stride = INT64_MIN; }, range),
-      bad_tensor(
-          "head_stride INT64_MIN", [](pkv_tensor& t) { t.head_stride = INT64_MIN; }, range),
-      bad_tensor(
-          "row_stride INT64_MAX", [](pkv_tensor& t) { t.row_stride = INT64_MAX; }, far),
-      bad_tensor("head_stride INT64_MAX", [](pkv_tensor& t) { t.head_stride = INT64_MAX; },
-                 {PKV_OVERFLOW}),
-      bad_tensor("head_stride INT64_MAX / 3", [](pkv_tensor& t) { t.head_stride = INT64_MAX / 3; },
-                 {PKV_OVERFLOW}),
-      bad_tensor(
-          "heads overlap", [](pkv_tensor& t) { t.head_stride = 1; }, invalid),
-      bad_tensor("one byte off", [](pkv_tensor& t) { t.data = static_cast<char*>(t.data) + 1; },
-                 {PKV_OK}),
+  const auto add = [&](const char* name, std::function<void(World&, pkv_tensor&)> change,
+                       const Wanted& wanted) {
+    arg.misuses.push_back({name,
+                           [change = std::move(change)](World& world, uint64_t& value) {
+                             change(world, *reinterpret_cast<pkv_tensor*>(value));
+                           },
+                           wanted});
   };
-  arg.misuses.insert(arg.misuses.end(), more.begin(), more.end());
+  add(WITH(it.data = nullptr), invalid);
+  add(WITH(set_enum(it.dtype, 0)), invalid);
+  add(WITH(set_enum(it.dtype, 0x7F7F7F7F)), invalid);
+  add(WITH(it.dtype = PKV_INT8), invalid);
+  add(WITH(it.dtype = PKV_FP8_E4M3), invalid);
+  add(WITH(it.batch_rows = 1), invalid);
+  add(WITH(it.row_stride = -1), range);
+  add(WITH(it.head_stride = -1), range);
+  add(WITH(it.row_stride = INT64_MIN), range);
+  add(WITH(it.head_stride = INT64_MIN), range);
+  // The stride from row to row does not matter if there is one row.
+  add(WITH(it.row_stride = INT64_MAX), count > 1 ? overflow : fine);
+  add(WITH(it.head_stride = INT64_MAX), overflow);
+  add(WITH(it.head_stride = INT64_MAX / 3), overflow);
+  add(WITH(it.head_stride = 1), invalid);
+  add(WITH(it.data = static_cast<char*>(it.data) + 1), fine);  // One byte off.
   return arg;
 }
 
@@ -200,8 +158,7 @@ std::vector<uint32_t> wrong_sizes(uint32_t size) {
 void add_wrong_sizes(Arg& arg, uint32_t size) {
   for (const uint32_t wrong : wrong_sizes(size))
     arg.misuses.push_back({format("struct_size %u", wrong),
-                           [wrong](World&, uint64_t& at) { set_size(at, wrong); },
-                           {PKV_INVALID_ARGUMENT}});
+                           [wrong](World&, uint64_t& at) { set_size(at, wrong); }, invalid});
 }
 
 void check_untouched(uint64_t at, size_t from) {
@@ -226,7 +183,7 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t s
                            std::memset(reinterpret_cast<unsigned char*>(at) + size, 0xEE,
                                        struct_room - size);
                          },
-                         {PKV_OK}});
+                         fine});
   return arg;
 }
 
@@ -237,9 +194,7 @@ Arg struct_out(uint32_t size) {
     return at;
   });
   add_wrong_sizes(arg, size);
-  arg.misuses.push_back({format("struct_size %u", size),
-                         [](World&, uint64_t&) {},
-                         {PKV_OK},
+  arg.misuses.push_back({format("struct_size %u", size), [](World&, uint64_t&) {}, fine,
                          [size](uint64_t at) {
                            HOSTILE_CHECK(*reinterpret_cast<uint32_t*>(at) == size,
                                          "struct_size was changed");

@@ -16,6 +16,10 @@ namespace hostile {
 using Values = std::vector<uint64_t>;
 using Wanted = std::vector<pkv_status>;
 
+inline const Wanted fine{PKV_OK}, invalid{PKV_INVALID_ARGUMENT}, range{PKV_OUT_OF_RANGE},
+    overflow{PKV_OVERFLOW}, too_large{PKV_TOO_LARGE}, unsupported{PKV_UNSUPPORTED}, busy{PKV_BUSY},
+    stale{PKV_STALE_HANDLE};
+
 template <class T>
 uint64_t bits(T value) {
   if constexpr (std::is_pointer_v<T>)
@@ -82,9 +86,22 @@ struct Arg {
 
 struct Case {
   std::string name;
-  std::function<void(World&, Values&)> apply;
+  Change apply;
   Wanted wanted;
 };
+
+// The name and the change of a case: code that changes `it`, the struct of an argument, and may use
+// the memory of `world`.
+#define WITH(...) \
+  #__VA_ARGS__, [=]([[maybe_unused]] World& world, [[maybe_unused]] auto& it) { __VA_ARGS__; }
+
+// Makes cases that change the struct of argument `at`.
+template <class Struct>
+auto in_struct(size_t at) {
+  return [at](std::string name, std::function<void(World&, Struct&)> change, Wanted wanted) {
+    return Case{std::move(name), within<Struct>(at, std::move(change)), std::move(wanted)};
+  };
+}
 
 // What tests of a library's boundary have to know of it.
 struct Library {
@@ -109,6 +126,9 @@ struct Function {
   bool tells_status = true;
   const Library* library = &pagedkv_library;
 
+  void add(std::string case_name, Change apply, Wanted wanted) {
+    cases.push_back({std::move(case_name), std::move(apply), std::move(wanted)});
+  }
   bool takes(Handle handle) const;
   bool takes_handle() const;
 };

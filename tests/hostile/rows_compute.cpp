@@ -22,42 +22,24 @@ std::vector<Function> compute_rows() {
   static const pkv_runner good{run, nullptr, 3, 0}, no_threads{run, nullptr, 0, 0},
       many{run, nullptr, 4097, 0}, reserved{run, nullptr, 1, 1};
   const auto config = [](World& world) {
-    auto value = made<pkv_compute_config>();
-    value.threads = 1;
-    value.allocator = world.hooks.allocator();
-    return value;
+    return made<pkv_compute_config>({.threads = 1, .allocator = world.hooks.allocator()});
   };
-  const auto field = [](std::function<void(pkv_compute_config&)> change) {
-    return within(0, std::move(change));
-  };
-  const Wanted invalid = {PKV_INVALID_ARGUMENT};
+  const auto in = in_struct<pkv_compute_config>(0);
   Function create{
       ROW(pkv_compute_create),
       {optional(config_in<pkv_compute_config>(config)), out<pkv_compute>()},
-      {{"4097 threads", field([](auto& c) { c.threads = 4097; }), invalid},
-       {"UINT32_MAX threads", field([](auto& c) { c.threads = UINT32_MAX; }), invalid},
-       {"all threads", field([](auto& c) { c.threads = 0; }), {PKV_OK}},
-       {"unknown isa", field([](auto& c) { set_enum(c.isa, 99); }), invalid},
-       {"negative isa", field([](auto& c) { set_enum(c.isa, -1); }), invalid},
-       {"isa of another processor",
-        field([](auto& c) {
-          int32_t neon = 0;
-          OK(pkv_isa_supported(PKV_ISA_NEON, &neon));
-          c.isa = neon != 0 ? PKV_ISA_AVX2 : PKV_ISA_NEON;
-        }),
-        {PKV_UNSUPPORTED}},
-       {"reserved set", field([](auto& c) { c.reserved = 1; }), invalid},
-       {"allocator without functions", field([](auto& c) { c.allocator = &without_functions; }),
-        invalid},
-       {"runner without run", field([](auto& c) { c.runner = &no_run, c.threads = 0; }), invalid},
-       {"runner without threads", field([](auto& c) { c.runner = &no_threads, c.threads = 0; }),
-        invalid},
-       {"runner with 4097 threads", field([](auto& c) { c.runner = &many, c.threads = 0; }),
-        invalid},
-       {"runner, reserved set", field([](auto& c) { c.runner = &reserved, c.threads = 0; }),
-        invalid},
-       {"runner and threads", field([](auto& c) { c.runner = &good; }), invalid},
-       {"runner", field([](auto& c) { c.runner = &good, c.threads = 0; }), {PKV_OK}}},
+      {in(WITH(it.threads = 4097), invalid), in(WITH(it.threads = UINT32_MAX), invalid),
+       in(WITH(it.threads = 0), fine), in(WITH(set_enum(it.isa, 99)), invalid),
+       in(WITH(set_enum(it.isa, -1)), invalid),
+       in(WITH(int32_t neon = 0; OK(pkv_isa_supported(PKV_ISA_NEON, &neon));
+               it.isa = neon != 0 ? PKV_ISA_AVX2 : PKV_ISA_NEON),
+          unsupported),
+       in(WITH(it.reserved = 1), invalid), in(WITH(it.allocator = &without_functions), invalid),
+       in(WITH(it.runner = &no_run, it.threads = 0), invalid),
+       in(WITH(it.runner = &no_threads, it.threads = 0), invalid),
+       in(WITH(it.runner = &many, it.threads = 0), invalid),
+       in(WITH(it.runner = &reserved, it.threads = 0), invalid),
+       in(WITH(it.runner = &good), invalid), in(WITH(it.runner = &good, it.threads = 0), fine)},
       [](World&, const Values& values) {
         OK(pkv_compute_destroy(*reinterpret_cast<pkv_compute*>(values[1])));
       }};

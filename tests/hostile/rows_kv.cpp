@@ -11,13 +11,13 @@ constexpr uint32_t blocks = 4;
 
 // Makes a view of fp32 in the caller's memory.
 pkv_kv_view own_memory(World& world) {
-  auto view = made<pkv_kv_view>();
-  view.layout = PKV_LAYOUT_PLAIN;
-  view.block_size = block_size;
-  view.kv_heads = kv_heads;
-  view.key_dim = view.value_dim = dim;
-  view.dtype = PKV_F32;
-  view.blocks = blocks;
+  auto view = made<pkv_kv_view>({.layout = PKV_LAYOUT_PLAIN,
+                                 .block_size = block_size,
+                                 .kv_heads = kv_heads,
+                                 .key_dim = dim,
+                                 .value_dim = dim,
+                                 .dtype = PKV_F32,
+                                 .blocks = blocks});
   for (void** side : {&view.k, &view.v})
     *side = world.room(blocks * block_size * kv_floats * sizeof(float));
   view.k_row_stride = view.v_row_stride = kv_floats;
@@ -26,115 +26,77 @@ pkv_kv_view own_memory(World& world) {
   return view;
 }
 
-Change in_view(size_t at, std::function<void(pkv_kv_view&)> change) {
-  return within(at, std::move(change));
-}
-
 void add_view_cases(Function& row, size_t at, bool writes) {
-  const Wanted invalid = {PKV_INVALID_ARGUMENT};
   // What only a write refuses.
-  const Wanted of_writes = writes ? invalid : Wanted{PKV_OK};
-  const auto add = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
-    row.cases.push_back({name, in_view(at, std::move(change)), std::move(wanted)});
-  };
-  add("dtype 9", [](auto& v) { set_enum(v.dtype, 9); }, invalid);
-  add("layout 9", [](auto& v) { set_enum(v.layout, 9); }, invalid);
-  add("rotation 3", [](auto& v) { set_enum(v.rotation, 3); }, invalid);
-  add("rotation HADAMARD", [](auto& v) { v.rotation = PKV_ROTATION_HADAMARD; }, {PKV_OK});
-  add(
-      "rotation MATRIX without matrices", [](auto& v) { v.rotation = PKV_ROTATION_MATRIX; },
-      invalid);
-  add(
-      "a matrix without rotation", [](auto& v) { v.key_rotation = static_cast<float*>(v.k); },
-      invalid);
-  add("reserved set", [](auto& v) { v.reserved = 1; }, invalid);
-  add("block_size 0", [](auto& v) { v.block_size = 0; }, invalid);
-  add("no KV heads", [](auto& v) { v.kv_heads = 0; }, invalid);
-  add("no blocks", [](auto& v) { v.blocks = 0; }, invalid);
-  add("blocks UINT64_MAX", [](auto& v) { v.blocks = UINT64_MAX; }, {PKV_OVERFLOW});
-  add("k NULL", [](auto& v) { v.k = nullptr; }, invalid);
-  add("v NULL, values given", [](auto& v) { v.v = nullptr; }, of_writes);
-  add("heads overlap", [](auto& v) { v.k_head_stride = dim - 1; }, of_writes);
-  add("rows overlap", [](auto& v) { v.v_row_stride = dim; }, of_writes);
-  add("blocks overlap", [](auto& v) { v.v_block_stride = 0; }, of_writes);
-  add("row stride negative", [](auto& v) { v.k_row_stride = -1; }, {PKV_OUT_OF_RANGE});
-  add("block stride INT64_MAX", [](auto& v) { v.k_block_stride = INT64_MAX; }, {PKV_OVERFLOW});
+  const Wanted of_writes = writes ? invalid : fine;
+  const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
+                       Wanted wanted) { row.add(name, within(at, std::move(change)), wanted); };
+  add(WITH(set_enum(it.dtype, 9)), invalid);
+  add(WITH(set_enum(it.layout, 9)), invalid);
+  add(WITH(set_enum(it.rotation, 3)), invalid);
+  add(WITH(it.rotation = PKV_ROTATION_HADAMARD), fine);
+  add(WITH(it.rotation = PKV_ROTATION_MATRIX), invalid);
+  add(WITH(it.key_rotation = static_cast<float*>(it.k)), invalid);
+  add(WITH(it.reserved = 1), invalid);
+  add(WITH(it.block_size = 0), invalid);
+  add(WITH(it.kv_heads = 0), invalid);
+  add(WITH(it.blocks = 0), invalid);
+  add(WITH(it.blocks = UINT64_MAX), overflow);
+  add(WITH(it.k = nullptr), invalid);
+  add(WITH(it.v = nullptr), of_writes);
+  add(WITH(it.k_head_stride = dim - 1), of_writes);
+  add(WITH(it.v_row_stride = dim), of_writes);
+  add(WITH(it.v_block_stride = 0), of_writes);
+  add(WITH(it.k_row_stride = -1), range);
+  add(WITH(it.k_block_stride = INT64_MAX), overflow);
 }
 
 Function slots_row(Function row, bool writes) {
   add_view_cases(row, 1, writes);
   for (const int64_t bad : {int64_t{blocks * block_size}, int64_t{-2}, INT64_MIN, INT64_MAX})
-    row.cases.push_back(
-        {"slot " + std::to_string(bad),
-         [bad](World&, Values& values) { reinterpret_cast<int64_t*>(values[3])[1] = bad; },
-         {PKV_OUT_OF_RANGE}});
-  row.cases.push_back({"padding alone",
-                       [](World&, Values& values) {
-                         std::fill_n(reinterpret_cast<int64_t*>(values[3]), 3, PKV_NO_SLOT);
-                       },
-                       {PKV_OK}});
-  row.cases.push_back({"no rows", set(2, 0, 3, 0), {PKV_OK}});
-  row.cases.push_back({"SIZE_MAX rows", set(2, SIZE_MAX), {PKV_OVERFLOW}});
-  row.cases.push_back({"2^61 rows", set(2, uint64_t{1} << 61), {PKV_OVERFLOW}});
+    row.add(
+        "slot " + std::to_string(bad),
+        [bad](World&, Values& values) { reinterpret_cast<int64_t*>(values[3])[1] = bad; }, range);
+  row.add(
+      "padding alone",
+      [](World&, Values& values) {
+        std::fill_n(reinterpret_cast<int64_t*>(values[3]), 3, PKV_NO_SLOT);
+      },
+      fine);
+  row.add("no rows", set(2, 0, 3, 0), fine);
+  row.add("SIZE_MAX rows", set(2, SIZE_MAX), overflow);
+  row.add("2^61 rows", set(2, uint64_t{1} << 61), overflow);
   return row;
 }
 
 Function write_row() {
   // Two sequences: rows 1 to 3 of the first and row 2 of the second are written.
   const auto sequences = [](World& world) {
-    auto value = made<pkv_attention_sequences>();
-    value.query_heads = query_heads;
-    value.count = 2;
-    value.query_lengths = world.keep_list<uint32_t>({3, 1});
-    value.kv_lengths = world.keep_list<uint64_t>({20, 5});
-    value.block_tables = world.keep_list<uint32_t>({3, 1, 9, 9, 0, 9, 9, 9});
-    value.block_table_stride = 4;
-    return value;
+    return made<pkv_attention_sequences>(
+        {.query_heads = query_heads,
+         .count = 2,
+         .query_lengths = world.keep_list<uint32_t>({3, 1}),
+         .kv_lengths = world.keep_list<uint64_t>({20, 5}),
+         .block_tables = world.keep_list<uint32_t>({3, 1, 9, 9, 0, 9, 9, 9}),
+         .block_table_stride = 4});
   };
   Function row{
       ROW(pkv_kv_write),
       {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
        config_in<pkv_attention_sequences>(sequences), rows(4, kv_heads), rows(4, kv_heads)}};
   add_view_cases(row, 1, true);
-  const auto in_list = [&](const char* name,
+  const auto in_list = [&](std::string name,
                            std::function<void(World&, pkv_attention_sequences&)> change,
-                           Wanted wanted) {
-    row.cases.push_back({name, within(2, std::move(change)), std::move(wanted)});
-  };
-  const Wanted range = {PKV_OUT_OF_RANGE};
-  in_list(
-      "block id beyond",
-      [](World& world, auto& s) {
-        s.block_tables = world.keep_list<uint32_t>({3, 4, 9, 9, 0, 9, 9, 9});
-      },
-      range);
-  in_list("a block id that is not written to",
-          [](World& world, auto& s) {
-            s.block_tables = world.keep_list<uint32_t>({9, 1, 9, 9, 0, 9, 9, 9});
-          },
-          {PKV_OK});
-  in_list("stride 1", [](World&, auto& s) { s.block_table_stride = 1; }, range);
-  in_list(
-      "more rows than positions",
-      [](World& world, auto& s) { s.query_lengths = world.keep_list<uint32_t>({21, 1}); }, range);
-  in_list(
-      "positions of the text",
-      [](World& world, auto& s) { s.query_positions = world.keep_list<int64_t>({16, 17, 16, 0}); },
-      {PKV_OK});
-  in_list(
-      "a position behind the text",
-      [](World& world, auto& s) { s.query_positions = world.keep_list<int64_t>({16, 20, 16, 0}); },
-      range);
-  in_list(
-      "a negative position",
-      [](World& world, auto& s) { s.query_positions = world.keep_list<int64_t>({16, -1, 16, 0}); },
-      range);
-  in_list("first rows that meet",
-          [](World& world, auto& s) { s.first_rows = world.keep_list<uint32_t>({0, 2}); },
-          {PKV_INVALID_ARGUMENT});
-  in_list("first rows",
-          [](World& world, auto& s) { s.first_rows = world.keep_list<uint32_t>({0, 3}); },
-          {PKV_OK});
+                           Wanted wanted) { row.add(name, within(2, std::move(change)), wanted); };
+  in_list(WITH(it.block_tables = world.keep_list<uint32_t>({3, 4, 9, 9, 0, 9, 9, 9})), range);
+  in_list(WITH(it.block_tables = world.keep_list<uint32_t>({9, 1, 9, 9, 0, 9, 9, 9})), fine);
+  in_list(WITH(it.block_table_stride = 1), range);
+  in_list(WITH(it.query_lengths = world.keep_list<uint32_t>({21, 1})), range);
+  in_list(WITH(it.query_positions = world.keep_list<int64_t>({16, 17, 16, 0})), fine);
+  in_list(WITH(it.query_positions = world.keep_list<int64_t>({16, 20, 16, 0})), range);
+  in_list(WITH(it.query_positions = world.keep_list<int64_t>({16, -1, 16, 0})), range);
+  in_list(WITH(it.first_rows = world.keep_list<uint32_t>({0, 2})), invalid);
+  in_list(WITH(it.first_rows = world.keep_list<uint32_t>({0, 3})), fine);
   return row;
 }
 
@@ -142,27 +104,24 @@ Function plan_row() {
   Function row{ROW(pkv_kv_view_plan),
                {config_in<pkv_kv_view>(own_memory), number(0), optional(out<unsigned char>(1)),
                 out<uint64_t>()}};
-  const Wanted invalid = {PKV_INVALID_ARGUMENT};
-  const auto add = [&](const char* name, std::function<void(pkv_kv_view&)> change, Wanted wanted) {
-    row.cases.push_back({name, in_view(0, std::move(change)), std::move(wanted)});
-  };
-  add("dtype 0", [](auto& v) { set_enum(v.dtype, 0); }, invalid);
-  add("value_dtype 9", [](auto& v) { set_enum(v.value_dtype, 9); }, invalid);
-  add(
-      "packed, block_size 24", [](auto& v) { v.layout = PKV_LAYOUT_PACKED, v.block_size = 24; },
+  const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
+                       Wanted wanted) { row.add(name, within(0, std::move(change)), wanted); };
+  add(WITH(set_enum(it.dtype, 0)), invalid);
+  add(WITH(set_enum(it.value_dtype, 9)), invalid);
+  add(WITH(it.layout = PKV_LAYOUT_PACKED, it.block_size = 24), invalid);
+  add(WITH(it.blocks = 0), invalid);
+  add(WITH(it.blocks = uint64_t{1} << 60), overflow);
+  add(WITH(it.kv_heads = UINT32_MAX), fine);
+  add(WITH(it.value_dim = 0), fine);
+  row.add("latent", set(1, 1), fine);
+  row.add("latent 2", set(1, 2), invalid);
+  row.add(
+      "latent, values wider than keys",
+      [](World&, Values& values) {
+        values[1] = 1;
+        reinterpret_cast<pkv_kv_view*>(values[0])->value_dim = 32;
+      },
       invalid);
-  add("no blocks", [](auto& v) { v.blocks = 0; }, invalid);
-  add("blocks 2^60", [](auto& v) { v.blocks = uint64_t{1} << 60; }, {PKV_OVERFLOW});
-  add("KV heads UINT32_MAX", [](auto& v) { v.kv_heads = UINT32_MAX; }, {PKV_OK});
-  add("value_dim 0", [](auto& v) { v.value_dim = 0; }, {PKV_OK});
-  row.cases.push_back({"latent", set(1, 1), {PKV_OK}});
-  row.cases.push_back({"latent 2", set(1, 2), invalid});
-  row.cases.push_back({"latent, values wider than keys",
-                       [](World&, Values& values) {
-                         values[1] = 1;
-                         reinterpret_cast<pkv_kv_view*>(values[0])->value_dim = 32;
-                       },
-                       invalid});
   return row;
 }
 

@@ -5,26 +5,25 @@ namespace hostile {
 
 namespace {
 
-// A session in a batch is busy for whoever changes it.
+// A session in a batch is busy for each call that changes it.
 Case in_batch() {
-  return {"in a batch",
-          [](World& world, Values& values) { values[0] = bits(world.stepping); },
-          {PKV_BUSY}};
+  return {"in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); },
+          busy};
 }
 
 // Makes cases for the range [first, first + n) of arguments `at` and `at` + 1, where `length`
 // positions exist.
 std::vector<Case> range_cases(size_t at, uint64_t length) {
-  const Wanted range = {PKV_OUT_OF_RANGE, PKV_OVERFLOW};
-  return {{"n 0", set(at + 1, 0), {PKV_OK}},
-          {"n 0 at the end", set(at, length, at + 1, 0), {PKV_OK}},
-          {"n 0 beyond the end", set(at, length + 1, at + 1, 0), range},
-          {"one too many", set(at, 0, at + 1, length + 1), range},
-          {"first UINT64_MAX", set(at, UINT64_MAX), range},
-          {"n SIZE_MAX", set(at + 1, SIZE_MAX), range},
-          {"first + n wraps to 0", set(at, UINT64_MAX - 3, at + 1, 4), range},
-          {"n SIZE_MAX / 4", set(at + 1, SIZE_MAX / 4), range},
-          {"n SIZE_MAX / 8", set(at + 1, SIZE_MAX / 8), range}};
+  const Wanted outside{PKV_OUT_OF_RANGE, PKV_OVERFLOW};
+  return {{"n 0", set(at + 1, 0), fine},
+          {"n 0 at the end", set(at, length, at + 1, 0), fine},
+          {"n 0 beyond the end", set(at, length + 1, at + 1, 0), outside},
+          {"one too many", set(at, 0, at + 1, length + 1), outside},
+          {"first UINT64_MAX", set(at, UINT64_MAX), outside},
+          {"n SIZE_MAX", set(at + 1, SIZE_MAX), outside},
+          {"first + n wraps to 0", set(at, UINT64_MAX - 3, at + 1, 4), outside},
+          {"n SIZE_MAX / 4", set(at + 1, SIZE_MAX / 4), outside},
+          {"n SIZE_MAX / 8", set(at + 1, SIZE_MAX / 8), outside}};
 }
 
 }  // namespace
@@ -36,84 +35,66 @@ std::vector<Function> session_rows() {
   Function open{
       ROW(pkv_session_open),
       {handle(Handle::cache), optional(config_in<pkv_session_config>(config)), out<pkv_session>()}};
-  const auto open_field = [](std::function<void(pkv_session_config&)> change) {
-    return [change](World&, Values& values) {
-      change(*reinterpret_cast<pkv_session_config*>(values[1]));
-    };
-  };
-  open.cases = {
-      {"priority INT32_MIN", open_field([](auto& c) { c.priority = INT32_MIN; }), {PKV_OK}},
-      {"unknown prefix use",
-       open_field([](auto& c) { set_enum(c.prefix, 3); }),
-       {PKV_INVALID_ARGUMENT}},
-      {"retention 2",
-       open_field([](auto& c) { set_enum(c.retention, 2); }),
-       {PKV_INVALID_ARGUMENT}},
-      {"retention -2",
-       open_field([](auto& c) { set_enum(c.retention, -2); }),
-       {PKV_INVALID_ARGUMENT}},
-      {"lowest retention", open_field([](auto& c) { c.retention = PKV_RETENTION_LOW; }), {PKV_OK}},
-      {"highest retention",
-       open_field([](auto& c) { c.retention = PKV_RETENTION_HIGH; }),
-       {PKV_OK}},
-      {"salt NULL", open_field([](auto& c) { c.salt_size = 1; }), {PKV_INVALID_ARGUMENT}},
-      {"salt too long",
-       open_field([](auto& c) { c.salt = &c, c.salt_size = 257; }),
-       {PKV_TOO_LARGE}},
-      {"salt SIZE_MAX long",
-       open_field([](auto& c) { c.salt = &c, c.salt_size = UINT64_MAX; }),
-       {PKV_TOO_LARGE}},
-      {"salt", open_field([](auto& c) { c.salt = "one", c.salt_size = 3; }), {PKV_OK}}};
+  const auto with = in_struct<pkv_session_config>(1);
+  open.cases = {with(WITH(it.priority = INT32_MIN), fine),
+                with(WITH(set_enum(it.prefix, 3)), invalid),
+                with(WITH(set_enum(it.retention, 2)), invalid),
+                with(WITH(set_enum(it.retention, -2)), invalid),
+                with(WITH(it.retention = PKV_RETENTION_LOW), fine),
+                with(WITH(it.retention = PKV_RETENTION_HIGH), fine),
+                with(WITH(it.salt_size = 1), invalid),
+                with(WITH(it.salt = &it, it.salt_size = 257), too_large),
+                with(WITH(it.salt = &it, it.salt_size = UINT64_MAX), too_large),
+                with(WITH(it.salt = "one", it.salt_size = 3), fine)};
 
   Function close{ROW(pkv_session_close), {handle(Handle::session, true)}, {in_batch()}};
   close.closes = true;
 
   Function fork{ROW(pkv_session_fork), {session, out<pkv_session>()}, {in_batch()}};
   Function reserve{ROW(pkv_session_reserve), {session, number(200)}, {in_batch()}};
-  reserve.cases.push_back({"0", set(1, 0), {PKV_OK}});
-  reserve.cases.push_back({"more than is free", set(1, 1010), {PKV_OUT_OF_BLOCKS}});
-  reserve.cases.push_back({"more than there is", set(1, 1025), {PKV_TOO_LARGE}});
-  reserve.cases.push_back({"UINT64_MAX", set(1, UINT64_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
+  reserve.add("0", set(1, 0), fine);
+  reserve.add("more than is free", set(1, 1010), {PKV_OUT_OF_BLOCKS});
+  reserve.add("more than there is", set(1, 1025), too_large);
+  reserve.add("UINT64_MAX", set(1, UINT64_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
   Function trim{ROW(pkv_session_trim), {session, number(7)}, {in_batch()}};
-  trim.cases.push_back({"longer than it is", set(1, 21), {PKV_OUT_OF_RANGE}});
-  trim.cases.push_back({"UINT64_MAX", set(1, UINT64_MAX), {PKV_OUT_OF_RANGE}});
-  trim.cases.push_back({"0", set(1, 0), {PKV_OK}});
+  trim.add("longer than it is", set(1, 21), range);
+  trim.add("UINT64_MAX", set(1, UINT64_MAX), range);
+  trim.add("0", set(1, 0), fine);
 
   Function append{ROW(pkv_session_append),
                   {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)},
                   {in_batch()}};
-  append.cases.push_back({"n 0", set(2, 0), {PKV_OK}});
-  append.cases.push_back({"n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
-  append.cases.push_back({"n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW}});
-  append.cases.push_back({"more than there is", set(2, 1005), {PKV_TOO_LARGE}});
-  append.cases.push_back({"more than is free", set(2, 990), {PKV_OUT_OF_BLOCKS}});
-  append.cases.push_back({"suspended",
-                          [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
-                          {PKV_SUSPENDED}});
-  append.cases.push_back({"a step of other rows is under way",
-                          [](World& world, Values&) {
-                            const pkv_tensor row = world.rows(kv_floats);
-                            OK(pkv_session_append(world.session, 0, 1, &row, &row));
-                          },
-                          {PKV_INVALID_ARGUMENT}});
+  append.add("n 0", set(2, 0), fine);
+  append.add("n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
+  append.add("n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
+  append.add("more than there is", set(2, 1005), too_large);
+  append.add("more than is free", set(2, 990), {PKV_OUT_OF_BLOCKS});
+  append.add("suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
+             {PKV_SUSPENDED});
+  append.add(
+      "a step of other rows is under way",
+      [](World& world, Values&) {
+        const pkv_tensor row = world.rows(kv_floats);
+        OK(pkv_session_append(world.session, 0, 1, &row, &row));
+      },
+      invalid);
 
   Function suspend{ROW(pkv_session_suspend), {session}, {in_batch()}};
   Function resume{ROW(pkv_session_resume),
                   {session, out<uint64_t>(), out<uint64_t>(), optional(out<uint64_t>())},
                   {in_batch()}};
-  resume.cases.push_back({"suspended",
-                          [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
-                          {PKV_OK}});
-  resume.cases.push_back({"suspended, others took the blocks",
-                          [](World& world, Values& values) {
-                            OK(pkv_session_suspend(world.session));
-                            pkv_cache_stats stats = stats_of(world.cache);
-                            pkv_session greedy = nullptr;
-                            OK(pkv_session_open(world.cache, nullptr, &greedy));
-                            OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
-                            values[3] = 0;  // Such a failure writes blocks_short.
-                          },
-                          {PKV_OUT_OF_BLOCKS}});
+  resume.add(
+      "suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); }, fine);
+  resume.add("suspended, others took the blocks",
+             [](World& world, Values& values) {
+               OK(pkv_session_suspend(world.session));
+               pkv_cache_stats stats = stats_of(world.cache);
+               pkv_session greedy = nullptr;
+               OK(pkv_session_open(world.cache, nullptr, &greedy));
+               OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
+               values[3] = 0;  // Such a failure writes blocks_short.
+             },
+             {PKV_OUT_OF_BLOCKS});
   Arg empty_session = session;
   empty_session.value = [](World& world) {
     OK(pkv_session_trim(world.session, 0));
@@ -122,33 +103,33 @@ std::vector<Function> session_rows() {
   Function match{ROW(pkv_session_match_prefix),
                  {empty_session, number(3), in<int32_t>({1, 2, 3}), out<uint64_t>()},
                  {in_batch()}};
-  match.cases.push_back({"n 0, NULL", set(1, 0, 2, 0), {PKV_OK}});
-  match.cases.push_back({"n SIZE_MAX", set(1, SIZE_MAX), {PKV_OVERFLOW}});
-  match.cases.push_back({"not empty",
-                         [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); },
-                         {PKV_INVALID_ARGUMENT}});
-  match.cases.push_back({"suspended",
-                         [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
-                         {PKV_SUSPENDED}});
-  match.cases.push_back({"PKV_NO_TOKEN",
-                         [](World& world, Values& values) {
-                           values[2] =
-                               bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
-                         },
-                         {PKV_INVALID_ARGUMENT}});
+  match.add("n 0, NULL", set(1, 0, 2, 0), fine);
+  match.add("n SIZE_MAX", set(1, SIZE_MAX), overflow);
+  match.add(
+      "not empty", [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); },
+      invalid);
+  match.add("suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
+            {PKV_SUSPENDED});
+  match.add(
+      "PKV_NO_TOKEN",
+      [](World& world, Values& values) {
+        values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
+      },
+      invalid);
   Function set_priority{ROW(pkv_session_set_priority), {session, number(3)}, {in_batch()}};
-  set_priority.cases.push_back({"INT32_MIN", set(1, 0x80000000), {PKV_OK}});
+  set_priority.add("INT32_MIN", set(1, 0x80000000), fine);
 
   Function set_tokens{ROW(pkv_session_set_tokens),
                       {session, number(2), number(4), in<int32_t>({1, 2, 3, 4})},
                       range_cases(1, 20)};
   set_tokens.cases.push_back(in_batch());
-  set_tokens.cases.push_back({"another id than before",
-                              [](World& world, Values&) {
-                                const int32_t other_id = 9;
-                                OK(pkv_session_set_tokens(world.session, 5, 1, &other_id));
-                              },
-                              {PKV_INVALID_ARGUMENT}});
+  set_tokens.add(
+      "another id than before",
+      [](World& world, Values&) {
+        const int32_t other_id = 9;
+        OK(pkv_session_set_tokens(world.session, 5, 1, &other_id));
+      },
+      invalid);
 
   std::vector<Function> readers = {
       {ROW(pkv_session_get_length), {session, out<uint64_t>()}},
@@ -165,48 +146,47 @@ std::vector<Function> session_rows() {
            OK(pkv_session_open(world.cache, nullptr, &fresh));
            values = {bits(fresh), 0, 0, 0, values[4]};
          },
-         {PKV_OK}},
-        {"capacity SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}},
-        {"just enough", set(2, 2), {PKV_OK}}}},
+         fine},
+        {"capacity SIZE_MAX", set(2, SIZE_MAX), overflow},
+        {"just enough", set(2, 2), fine}}},
       {ROW(pkv_session_read),
        {session, layer, number(2), number(4), optional(rows(64, kv_heads)),
         optional(rows(64, kv_heads))},
        range_cases(2, 20)},
   };
   for (Function& row : readers) {
-    row.cases.push_back({"in a batch",
-                         [](World& world, Values& values) { values[0] = bits(world.stepping); },
-                         {PKV_OK}});
+    row.add(
+        "in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, fine);
   }
-  readers[3].cases.back().wanted = {PKV_OUT_OF_RANGE};  // Of 5 tokens.
+  readers[3].cases.back().wanted = range;  // Of 5 tokens.
   Arg recurrent = session;
   recurrent.value = [](World& world) { return bits(world.recurrent); };
   Function read_state{
       ROW(pkv_session_read_state),
       {recurrent, index(1, 2), number(20), number(state_bytes), out<unsigned char>(state_bytes)}};
-  read_state.cases = {{"after no token", set(2, 0), {PKV_OUT_OF_RANGE}},
-                      {"a state that is not held", set(2, 19), {PKV_OUT_OF_RANGE}},
-                      {"after more tokens than there are", set(2, 21), {PKV_OUT_OF_RANGE}},
-                      {"after UINT64_MAX tokens", set(2, UINT64_MAX), {PKV_OUT_OF_RANGE}},
-                      {"one byte less", set(3, state_bytes - 1), {PKV_INVALID_ARGUMENT}},
-                      {"size SIZE_MAX", set(3, SIZE_MAX), {PKV_OVERFLOW}},
-                      {"of keys and values", set(1, 0), {PKV_UNSUPPORTED}}};
+  read_state.cases = {{"after no token", set(2, 0), range},
+                      {"a state that is not held", set(2, 19), range},
+                      {"after more tokens than there are", set(2, 21), range},
+                      {"after UINT64_MAX tokens", set(2, UINT64_MAX), range},
+                      {"one byte less", set(3, state_bytes - 1), invalid},
+                      {"size SIZE_MAX", set(3, SIZE_MAX), overflow},
+                      {"of keys and values", set(1, 0), unsupported}};
   Function last_trim{ROW(pkv_session_get_last_trim), {session, number(7), out<uint64_t>()}};
-  last_trim.cases = {{"UINT64_MAX", set(1, UINT64_MAX), {PKV_OK}}, {"0", set(1, 0), {PKV_OK}}};
+  last_trim.cases = {{"UINT64_MAX", set(1, UINT64_MAX), fine}, {"0", set(1, 0), fine}};
   const auto first_block = [](uint32_t block) {
     return [block](World&, Values& values) { *reinterpret_cast<uint32_t*>(values[3]) = block; };
   };
   Function drop{
       ROW(pkv_session_drop_blocks), {session, group, number(1), in<uint32_t>({0})}, {in_batch()}};
-  drop.cases = {{"none", set(2, 0), {PKV_OK}},
-                {"the part-filled block", first_block(1), {PKV_OUT_OF_RANGE}},
-                {"beyond the end", first_block(UINT32_MAX), {PKV_OUT_OF_RANGE}},
-                {"count SIZE_MAX", set(2, SIZE_MAX), {PKV_OVERFLOW}}};
+  drop.cases = {{"none", set(2, 0), fine},
+                {"the part-filled block", first_block(1), range},
+                {"beyond the end", first_block(UINT32_MAX), range},
+                {"count SIZE_MAX", set(2, SIZE_MAX), overflow}};
 
   Function hint{ROW(pkv_session_set_return_hint), {session, number(60)}, {in_batch()}};
-  hint.cases = {{"unknown", set(1, PKV_RETURN_UNKNOWN), {PKV_OK}},
-                {"never", set(1, PKV_RETURN_NEVER), {PKV_OK}},
-                {"the longest", set(1, UINT32_MAX - 1), {PKV_OK}}};
+  hint.cases = {{"unknown", set(1, PKV_RETURN_UNKNOWN), fine},
+                {"never", set(1, PKV_RETURN_NEVER), fine},
+                {"the longest", set(1, UINT32_MAX - 1), fine}};
 
   std::vector<Function> all = {open,    close,      fork,       reserve,   trim,
                                suspend, resume,     match,      drop,      set_priority,
@@ -247,20 +227,18 @@ std::vector<Function> prefix_rows() {
   Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
   for (Function* row : {&stats, &clear, &probe, &pin, &unpin, &quota}) {
     // NULL comes with a size here.
-    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
-    row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), {PKV_OK}},
-                  {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
-                  {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), {PKV_TOO_LARGE}}};
+    row->args[1].misuses.front().wanted = invalid;
+    row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
+                  {"salt too long", set(2, 257), too_large},
+                  {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), too_large}};
   }
-  for (Function* row : {&stats, &clear})
-    row->cases.push_back({"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_OK}});
+  for (Function* row : {&stats, &clear}) row->add("all salts", set(1, 0, 2, PKV_ALL_SALTS), fine);
   for (Function* row : {&probe, &pin, &unpin}) {
-    row->cases.push_back(
-        {"all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_TOO_LARGE, PKV_INVALID_ARGUMENT}});
-    row->cases.push_back({"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}});
+    row->add("all salts", set(1, 0, 2, PKV_ALL_SALTS), {PKV_TOO_LARGE, PKV_INVALID_ARGUMENT});
+    row->add("SIZE_MAX tokens", set(3, SIZE_MAX), overflow);
   }
-  probe.cases.push_back({"no tokens", set(3, 0, 4, 0), {PKV_OK}});
-  pin.cases.push_back({"no tokens", set(3, 0, 4, 0), {PKV_OK}});
+  probe.add("no tokens", set(3, 0, 4, 0), fine);
+  pin.add("no tokens", set(3, 0, 4, 0), fine);
   unpin.cases = {{"no tokens", set(3, 0, 4, 0), {PKV_DOUBLE_FREE}},
                  {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
   Function events{ROW(pkv_prefix_read_events),
@@ -268,13 +246,13 @@ std::vector<Function> prefix_rows() {
                    optional(out<uint64_t>())}};
   Function hashes{ROW(pkv_prefix_hash_blocks),
                   {salt, number(1), number(16), number(20), tokens, out<uint64_t>(1)}};
-  hashes.args[0].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
-  hashes.cases = {{"salt too long", set(1, 257), {PKV_TOO_LARGE}},
-                  {"block_size 0", set(2, 0), {PKV_INVALID_ARGUMENT}},
-                  {"block_size 24", set(2, 24), {PKV_INVALID_ARGUMENT}},
-                  {"block_size 272", set(2, 272), {PKV_INVALID_ARGUMENT}},
-                  {"less than a block", set(3, 15, 5, 0), {PKV_OK}},
-                  {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
+  hashes.args[0].misuses.front().wanted = invalid;
+  hashes.cases = {{"salt too long", set(1, 257), too_large},
+                  {"block_size 0", set(2, 0), invalid},
+                  {"block_size 24", set(2, 24), invalid},
+                  {"block_size 272", set(2, 272), invalid},
+                  {"less than a block", set(3, 15, 5, 0), fine},
+                  {"SIZE_MAX tokens", set(3, SIZE_MAX), overflow}};
   return {stats, clear, probe, pin, unpin, quota, events, hashes};
 }
 

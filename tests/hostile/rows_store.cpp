@@ -9,9 +9,6 @@ namespace hostile {
 std::vector<Function> store_rows() {
   const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})),
             tokens = in<int32_t>(std::vector<int32_t>(20, 1));
-  const auto set = [](size_t at, uint64_t value) {
-    return [at, value](World&, Values& values) { values[at] = value; };
-  };
   Function prefetch{ROW(pkv_store_prefetch), {cache, salt, number(1), number(20), tokens}};
   Function wait{ROW(pkv_store_wait),
                 {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>(),
@@ -19,15 +16,14 @@ std::vector<Function> store_rows() {
   Function cancel{ROW(pkv_store_cancel), {cache, salt, number(1), number(20), tokens}};
   for (Function* row : {&prefetch, &wait, &cancel}) {
     // NULL comes with a size here.
-    row->args[1].misuses.front().wanted = {PKV_INVALID_ARGUMENT};
-    row->cases = {
-        {"salt NULL, size 0", [](World&, Values& values) { values[1] = values[2] = 0; }, {PKV_OK}},
-        {"salt too long", set(2, 257), {PKV_TOO_LARGE}},
-        {"no tokens", [](World&, Values& values) { values[3] = values[4] = 0; }, {PKV_OK}},
-        {"SIZE_MAX tokens", set(3, SIZE_MAX), {PKV_OVERFLOW}}};
+    row->args[1].misuses.front().wanted = invalid;
+    row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
+                  {"salt too long", set(2, 257), too_large},
+                  {"no tokens", set(3, 0, 4, 0), fine},
+                  {"SIZE_MAX tokens", set(3, SIZE_MAX), overflow}};
   }
   Function flush{ROW(pkv_store_flush), {cache, number(60000), out<uint64_t>()}};
-  flush.cases = {{"no time", set(1, 0), {PKV_OK}}};
+  flush.cases = {{"no time", set(1, 0), fine}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
 
   static const files::TemporaryDirectory folder;
@@ -39,18 +35,13 @@ std::vector<Function> store_rows() {
   };
   Function open{ROW(pkv_store_open_directory),
                 {config_in<pkv_directory_config>(directory), out<pkv_store>()}};
-  const auto field = [](std::function<void(pkv_directory_config&)> change) {
-    return [change](World&, Values& values) {
-      change(*reinterpret_cast<pkv_directory_config*>(values[0]));
-    };
-  };
-  open.cases = {
-      {"path NULL", field([](auto& c) { c.path = nullptr; }), {PKV_INVALID_ARGUMENT}},
-      {"durable 2", field([](auto& c) { c.durable = 2; }), {PKV_INVALID_ARGUMENT}},
-      {"a path that is a device", field([](auto& c) { c.path = "/dev/null"; }), {PKV_IO}},
-      {"a path that others may write to", field([](auto& c) { c.path = "/tmp"; }), {PKV_IO}},
-      {"a path into nothing", field([](auto& c) { c.path = "/nowhere/deep/inside"; }), {PKV_IO}},
-      {"an empty path", field([](auto& c) { c.path = ""; }), {PKV_IO}}};
+  const auto in = in_struct<pkv_directory_config>(0);
+  open.cases = {in(WITH(it.path = nullptr), invalid),
+                in(WITH(it.durable = 2), invalid),
+                in(WITH(it.path = "/dev/null"), {PKV_IO}),
+                in(WITH(it.path = "/tmp"), {PKV_IO}),
+                in(WITH(it.path = "/nowhere/deep/inside"), {PKV_IO}),
+                in(WITH(it.path = ""), {PKV_IO})};
   open.undo = [](World&, const Values& values) {
     const pkv_store& store = *reinterpret_cast<const pkv_store*>(values[1]);
     store.close(store.user);
