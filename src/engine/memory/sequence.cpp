@@ -25,14 +25,13 @@ Sequence::Sequence(Group& group, std::pmr::memory_resource& memory)
       blocks_(&memory),
       ids_(&memory),
       tensors_(group.shape, memory),
-      spare_blocks_(&memory),
+      spares_(group.pool, memory),
       copied_from_(no_block),
       new_states_(&memory) {}
 
 Sequence::~Sequence() {
   if (copied_from_ != no_block) abort();
   abort_states();
-  release_spares(0);
   release_from(0);
   group_->tensor_bytes.fetch_sub(tensors_.bytes(), std::memory_order_relaxed);
 }
@@ -43,17 +42,14 @@ Sequence::Sequence(Sequence&& other) noexcept
       ids_(std::move(other.ids_)),
       dropped_(std::exchange(other.dropped_, 0)),
       tensors_(std::move(other.tensors_)),
-      spare_blocks_(std::move(other.spare_blocks_)),
-      reserved_tokens_(other.reserved_tokens_),
+      spares_(std::move(other.spares_)),
       size_before_step_(other.size_before_step_),
-      spares_before_step_(other.spares_before_step_),
       copied_index_(other.copied_index_),
       copied_from_(std::exchange(other.copied_from_, no_block)),
       new_states_(std::move(other.new_states_)) {
   other.blocks_.clear();
   other.ids_.clear();
   other.new_states_.clear();
-  other.spare_blocks_.clear();
 }
 
 void Sequence::release(size_t index, Block instead) noexcept {
@@ -106,7 +102,7 @@ uint64_t Sequence::spares_needed(uint64_t length, uint64_t end,
 
 StepNeed Sequence::step_need(uint64_t length, uint64_t end, bool copies) const {
   const uint64_t taken = group_->has_states() ? count_states(length, end) : copies,
-                 spares = std::min<uint64_t>(taken, spare_blocks_.size());
+                 spares = std::min<uint64_t>(taken, spares_.count());
   return {entries_needed(end) + taken - spares, spares, copies};
 }
 
@@ -118,42 +114,13 @@ StepNeed Sequence::reserve_need(uint64_t length, uint64_t end) const {
     spares = std::min(spares, std::max(states_needed(length, end),
                                        group_->pool.blocks() - static_cast<uint64_t>(held)));
   }
-  return {entries_needed(end) + lacking(spares, spare_blocks_.size()), spares};
+  return {entries_needed(end) + lacking(spares, spares_.count()), spares};
 }
 
 uint64_t Sequence::length_to_share(uint64_t length) const {
-  if (!group_->has_states() || reserved_tokens_ <= length) return length;
+  if (!group_->has_states() || spares_.reserved_to() <= length) return length;
   const uint64_t full = group_->block_of(length) * group_->block_size;
   return comes_back(full) ? full - 1 : length;
-}
-
-Block Sequence::take_block(std::span<const Block>& fresh) noexcept {
-  if (!spare_blocks_.empty()) {
-    const Block block = spare_blocks_.back();
-    spare_blocks_.pop_back();
-    return block;
-  }
-  const Block block = fresh.front();
-  fresh = fresh.subspan(1);
-  return block;
-}
-
-void Sequence::drop_block(Block block, uint64_t spares) noexcept {
-  if (spare_blocks_.size() < std::min<uint64_t>(spares, spare_blocks_.capacity()) &&
-      group_->pool.set_filled(block, 0) == PKV_OK) {
-    spare_blocks_.push_back(block);
-    return;
-  }
-  [[maybe_unused]] const pkv_status status = group_->pool.release(block);
-  assert(status == PKV_OK);
-}
-
-void Sequence::release_spares(size_t keep) noexcept {
-  while (spare_blocks_.size() > keep) {
-    drop_block(spare_blocks_.back(), 0);
-    spare_blocks_.pop_back();
-  }
-  if (keep == 0) reserved_tokens_ = 0;
 }
 
 Block Sequence::tail_written(uint64_t length, uint64_t end) const {
@@ -198,9 +165,9 @@ Sequence::Entries Sequence::expired(uint64_t length) const {
 
 std::span<const Block> Sequence::expired_spares(uint64_t length, uint64_t taken,
                                                 const DroppedCounts* dropped) const {
-  const std::span<const Block> spares = spare_blocks_;
+  const std::span<const Block> spares = spares_.blocks();
   if (spares.empty()) return spares;
-  const uint64_t needed = std::max(taken, spares_needed(length, reserved_tokens_, dropped));
+  const uint64_t needed = std::max(taken, spares_needed(length, spares_.reserved_to(), dropped));
   return spares.subspan(std::min<uint64_t>(spares.size(), needed));
 }
 
@@ -213,14 +180,14 @@ bool Sequence::release_expired(uint64_t length, uint64_t taken) noexcept {
 
 bool Sequence::release_expired_spares(uint64_t length, uint64_t taken) noexcept {
   const size_t spares = expired_spares(length, taken).size();
-  if (spares > 0) release_spares(spare_blocks_.size() - spares);
+  if (spares > 0) spares_.keep(spares_.count() - spares);
   return spares > 0;
 }
 
 void Sequence::make_room(size_t more, uint64_t end) {
   if (group_->has_states() && end > 0) {
-    reserve_more(spare_blocks_, more);
-    new_states_.reserve(spare_blocks_.size() + more);
+    spares_.make_room(more);
+    new_states_.reserve(spares_.count() + more);
     const uint64_t entries = group_->blocks_for(end);
     more = std::max<uint64_t>(more, entries - std::min<uint64_t>(entries, blocks_.size()));
   }
@@ -233,15 +200,14 @@ void Sequence::make_room(size_t more, uint64_t end) {
 }
 
 void Sequence::make_room_to_reserve(size_t more, uint64_t end) {
-  if (more > 0) reserve_more(spare_blocks_, group_->has_states() ? more : 1);
+  if (more > 0) spares_.make_room(group_->has_states() ? more : 1);
   make_room(more, end);
 }
 
 void Sequence::add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
   const uint64_t entries = entries_needed(end);
   append(fresh.first(entries));
-  pkv::append(spare_blocks_, fresh.subspan(entries));
-  if (end > length) reserved_tokens_ = std::max(reserved_tokens_, end);
+  if (end > length) spares_.add(fresh.subspan(entries), end);
 }
 
 void Sequence::append(std::span<const Block> fresh) noexcept {
@@ -269,10 +235,10 @@ void Sequence::replace(size_t index, Block block) noexcept {
 
 void Sequence::begin(uint64_t length, uint64_t end, bool copies,
                      std::span<const Block> fresh) noexcept {
-  spares_before_step_ = spare_blocks_.size();
+  spares_.begin_step();
   if (group_->has_states()) return begin_states(length, end, fresh);
   size_before_step_ = blocks_.size();
-  if (copies) copy_tail(length, take_block(fresh));
+  if (copies) copy_tail(length, spares_.take(fresh));
   append(fresh);
   if (KeyBounds* const bounds = group_->bounds())
     for (size_t i = group_->block_of(length); i < group_->blocks_for(end); i++)
@@ -316,13 +282,13 @@ void Sequence::commit(uint64_t length, uint64_t end, std::span<const uint32_t> k
   // So a trim back to that length still works.
   const size_t gone = group_->block_of(first_seen(*group_, length));
   for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--) release(i - 1);
-  if (!spare_blocks_.empty()) release_expired_spares(end, 0);
+  release_expired_spares(end, 0);
 }
 
 void Sequence::abort() noexcept {
   if (group_->has_states()) return abort_states();
   if (copied_from_ != no_block) {
-    drop_block(blocks_[copied_index_], spares_before_step_);
+    spares_.put_back(blocks_[copied_index_]);
     blocks_[copied_index_] = std::exchange(copied_from_, no_block);
     ids_[copied_index_] = PKV_BLOCK_ID(blocks_[copied_index_]);
   }

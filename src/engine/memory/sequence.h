@@ -35,6 +35,7 @@
 
 #include "base/vectors.h"
 #include "engine/memory/group.h"
+#include "engine/memory/spares.h"
 #include "engine/memory/tensors.h"
 
 namespace pkv::memory {
@@ -85,7 +86,7 @@ class Sequence {
   // The id of that copy. Valid only while copied_from() is not no_block.
   uint32_t copied_to() const { return ids_[copied_index_]; }
   // Blocks in no table, which are reserved for later steps.
-  std::span<const Block> spare_blocks() const { return spare_blocks_; }
+  std::span<const Block> spare_blocks() const { return spares_.blocks(); }
 
   // Returns what a step of positions [length, end) needs. `copies`: it replaces a shared tail by a
   // copy.
@@ -128,7 +129,7 @@ class Sequence {
   // Takes over the blocks that reserve_need() asked for, into reserved memory.
   void add_reserved(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept;
   // Releases the spare blocks, which ends what reserve_need() promised.
-  void release_spares() noexcept { release_spares(0); }
+  void release_spares() noexcept { spares_.keep(0); }
   // Returns up to which length the blocks may be shared, so that what is reserved still suffices.
   uint64_t length_to_share(uint64_t length) const;
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
@@ -222,12 +223,6 @@ class Sequence {
   // Returns how many spare blocks suffice for steps from length to end, however they are cut.
   uint64_t spares_needed(uint64_t length, uint64_t end,
                          const DroppedCounts* dropped = nullptr) const;
-  // Returns a spare block, or the first one of `fresh` if there is none.
-  Block take_block(std::span<const Block>& fresh) noexcept;
-  // Releases an unshared block, or keeps it as a spare if there are fewer than `spares`.
-  void drop_block(Block block, uint64_t spares) noexcept;
-  // Releases spare blocks but the first `keep`.
-  void release_spares(size_t keep) noexcept;
   // Releases expired_spares(). Returns false if there are none.
   bool release_expired_spares(uint64_t length, uint64_t taken) noexcept;
   // Returns how many blocks positions [first, end) and the sinks take.
@@ -258,20 +253,17 @@ class Sequence {
   void abort_states() noexcept;
   Entries expired_states(uint64_t length) const;
   void put_state(uint64_t tokens, Block block) noexcept;
-  void drop_entry(uint64_t tokens, uint64_t spares) noexcept;
+  void drop_entry(uint64_t tokens) noexcept;
 
   Group* group_;
   NumberVector<Block> blocks_;
   NumberVector<uint32_t> ids_;
   size_t dropped_ = 0;  // entries that are dropped_block
   Tensors tensors_;     // empty unless storage is contiguous
-
-  NumberVector<Block> spare_blocks_;  // see spare_blocks()
-  uint64_t reserved_tokens_ = 0;      // up to which length they suffice
+  Spares spares_;
 
   // These describe the step in flight.
   size_t size_before_step_ = 0;            // of the block table
-  size_t spares_before_step_ = 0;          // how many spare blocks there were
   size_t copied_index_ = 0;                // the entry of the copied tail
   Block copied_from_;                      // see copied_from()
   std::pmr::vector<NewState> new_states_;  // see new_states()

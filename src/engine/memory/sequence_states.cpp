@@ -122,7 +122,7 @@ Block Sequence::state_block(uint64_t tokens) const {
 
 void Sequence::begin_states(uint64_t length, uint64_t end, std::span<const Block> fresh) noexcept {
   for_each_kept(*group_, length, end,
-                [&](uint32_t tokens) { new_states_.push_back({tokens, take_block(fresh)}); });
+                [&](uint32_t tokens) { new_states_.push_back({tokens, spares_.take(fresh)}); });
   assert(fresh.empty());
 }
 
@@ -131,16 +131,16 @@ void Sequence::begin_states(uint64_t length, uint64_t end, std::span<const Block
 // too few, because others share the states, that of the last full block goes, too.
 void Sequence::commit_states(uint64_t length, uint64_t end,
                              std::span<const uint32_t> kept) noexcept {
-  const uint64_t spares = end < reserved_tokens_ ? UINT64_MAX : 0, size = group_->block_size,
-                 last_full = group_->block_of(end) * size;
+  if (end >= spares_.reserved_to()) spares_.keep(0);
+  const uint64_t size = group_->block_size, last_full = group_->block_of(end) * size;
   const auto is_held = [&](uint64_t tokens) {
     return tokens == end || tokens == last_full ||
            (tokens % size == 0 && group_->is_checkpoint(tokens));
   };
   if (end > length) {
-    if (!is_held(length)) drop_entry(length, spares);
+    if (!is_held(length)) drop_entry(length);
     const uint64_t full_before = group_->block_of(length) * size;
-    if (full_before != length && !is_held(full_before)) drop_entry(full_before, spares);
+    if (full_before != length && !is_held(full_before)) drop_entry(full_before);
     blocks_.resize(group_->blocks_for(end), no_block);
     ids_.resize(blocks_.size(), PKV_NO_BLOCK);
   }
@@ -150,14 +150,15 @@ void Sequence::commit_states(uint64_t length, uint64_t end,
     if (tokens <= end && is_held(tokens))
       put_state(tokens, state.block);
     else
-      drop_block(state.block, spares);
+      spares_.recycle(state.block);
   }
   new_states_.clear();
-  if (spares == 0) return release_spares();
-  if (spare_blocks_.size() < states_needed(end, reserved_tokens_) && last_full != end &&
+  const uint64_t reserved_to = spares_.reserved_to();
+  if (reserved_to == 0) return;
+  if (spares_.count() < states_needed(end, reserved_to) && last_full != end &&
       comes_back(last_full))
-    drop_entry(last_full, spares);
-  release_spares(states_to_reserve(end, reserved_tokens_));
+    drop_entry(last_full);
+  spares_.keep(states_to_reserve(end, reserved_to));
 }
 
 // Takes over a block as the state after `tokens` tokens.
@@ -172,16 +173,16 @@ void Sequence::put_state(uint64_t tokens, Block block) noexcept {
 }
 
 // Drops the state after `tokens` tokens from the table, if it is held.
-void Sequence::drop_entry(uint64_t tokens, uint64_t spares) noexcept {
+void Sequence::drop_entry(uint64_t tokens) noexcept {
   if (tokens == 0) return;
   const uint64_t i = group_->block_of(tokens - 1);
   if (i >= blocks_.size() || blocks_[i] == no_block) return;
   ids_[i] = PKV_NO_BLOCK;
-  drop_block(std::exchange(blocks_[i], no_block), spares);
+  spares_.recycle(std::exchange(blocks_[i], no_block));
 }
 
 void Sequence::abort_states() noexcept {
-  for (const NewState& state : new_states_) drop_block(state.block, spares_before_step_);
+  for (const NewState& state : new_states_) spares_.put_back(state.block);
   new_states_.clear();
 }
 
