@@ -21,8 +21,8 @@ typedef struct pkv_snapshot_t* pkv_snapshot;
  * @param      session  The session; it does not change.
  * @param[out] out      The snapshot. Close it with pkv_snapshot_close.
  *
- * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (in a step), SUSPENDED. Since
- * 0.1.
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (in a step), SUSPENDED.
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 

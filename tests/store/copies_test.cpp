@@ -365,8 +365,8 @@ TEST(Copies, EachAttributeCanBeSeen) {
 
 std::set<std::string> fields_of(const std::string& name) {
   const std::string api = text_of(API);
-  const size_t begin = api.find("\"name\": \"" + name + "\", \"header\"");
-  const std::string described = api.substr(begin, api.find("\n   \"name\"", begin) - begin);
+  const size_t begin = api.find("\n   \"name\": \"" + name + "\"");
+  const std::string described = api.substr(begin, api.find("\n   \"name\"", begin + 1) - begin);
   std::set<std::string> fields;
   const std::regex field("\"name\": \"(\\w+)\",\\s*\"type\"");
   for (std::sregex_iterator at(described.begin(), described.end(), field), end; at != end; ++at)

@@ -25,12 +25,13 @@ inline pkv_attention_sequences sequences_of(uint32_t query_heads,
                                             const std::vector<uint32_t>& queries,
                                             const std::vector<uint64_t>& lengths,
                                             const std::vector<uint32_t>& tables) {
-  return made<pkv_attention_sequences>({.query_heads = query_heads,
-                                        .count = queries.size(),
-                                        .query_lengths = queries.data(),
-                                        .kv_lengths = lengths.data(),
-                                        .block_tables = tables.data(),
-                                        .block_table_stride = tables.size() / queries.size()});
+  return made<pkv_attention_sequences>(
+      {.query_heads = query_heads,
+       .count = queries.size(),
+       .query_lengths = queries.data(),
+       .kv_lengths = lengths.data(),
+       .block_tables = tables.data(),
+       .block_table_stride = queries.empty() ? 0 : tables.size() / queries.size()});
 }
 
 // The config of a cache whose model is one group, which lies in this object. (A copy of the base

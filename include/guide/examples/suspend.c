@@ -39,8 +39,7 @@ static void make_room(pkv_cache cache, queue* q, size_t n, const pkv_session* ru
   size_t count;
   check(pkv_batch_choose_victims(cache, n, running, new_tokens, SESSIONS, victims, &count));
   for (size_t v = 0; v < count; v++) {
-    check(pkv_session_suspend(
-        victims[v])); /* frees its blocks; it remembers the ids of its tokens */
+    check(pkv_session_suspend(victims[v])); /* frees its blocks; the token ids stay */
     for (int i = 0; i < SESSIONS; i++)
       if (q->sessions[i] == victims[v]) q->waiting[i] = 1;
     q->preemptions++;
