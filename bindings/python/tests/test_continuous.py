@@ -132,4 +132,4 @@ def test_errors_say_what_is_wrong() -> None:
     odd = model_of("Llama", head_dim=24)
     install_continuous(odd)
     for one in outcomes(odd, [[1, 2, 3]], num_blocks=8):
-        assert "key_dim is 24; a multiple of 16" in one.error
+        assert "key_dim is 24; it must be a multiple of 16" in one.error

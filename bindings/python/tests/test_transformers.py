@@ -470,7 +470,7 @@ def test_errors_say_what_is_wrong() -> None:
             PagedCache(model, **given)
     with pytest.raises(pagedkv.MisuseError, match="rotation: 'turn' is none of"):
         PagedCache(model, rotation="turn")
-    with pytest.raises(pagedkv.MisuseError, match="block_size is 4; a multiple of 16"):
+    with pytest.raises(pagedkv.MisuseError, match="block_size is 4; it must be a multiple of 16"):
         PagedCache(model, block_size=4)
     model.set_attn_implementation("sdpa")
     cache.reset()
