@@ -14,7 +14,7 @@ void check_allocator(const pkv_allocator* allocator);
 // with a thread count other than 0. It may be NULL.
 void check_runner(const pkv_runner* runner, uint32_t threads);
 
-// Throws INVALID_ARGUMENT for more threads than are possible.
+// Throws INVALID_ARGUMENT for more threads than the limit.
 void check_threads(uint32_t threads);
 
 // The number of threads that a config asks for: the runner's, or `threads`, or one per CPU if that

@@ -91,7 +91,7 @@ struct AttendCall {
 
 // Checks what depends on both parameters and sequences: masks, lse, chosen blocks and block mass.
 // Throws INVALID_ARGUMENT if an array is too short for a sequence, a parent comes after its child,
-// or parameters do not go together; OUT_OF_RANGE if mask rows have more words than any step needs;
+// or parameters cannot be combined; OUT_OF_RANGE if mask rows have more words than any step needs;
 // UNSUPPORTED if the storage is not paged and must be; OVERFLOW if an array would not fit into the
 // address space.
 void check_call(const AttendCall& call);

@@ -196,7 +196,7 @@ std::span<const uint32_t> ChosenBlocks::list_of(size_t s, uint32_t query, uint32
   }
   const uint64_t row = call_.sequences[s].first_query + query;
   const uint32_t* const list = params.block_lists + (row * heads() + head) * params.block_list_size;
-  // Indices must rise, so a list that is longer than the number of blocks is wrong.
+  // Indices ascend, so a list that is longer than the number of blocks is wrong.
   const rows::Sequence& sequence = call_.sequences[s];
   const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
   return {list, std::find(list, list + std::min(params.block_list_size, blocks + 1), PKV_NO_BLOCK)};
