@@ -24,7 +24,7 @@ func TestDropBlocks(t *testing.T) {
 			t.Errorf("block %d is %d", i, id)
 		}
 	}
-	length, err := session.LastTrim(60)
+	length, err := session.TrimPoint(60)
 	must(t, err)
 	if length != 48 {
 		t.Errorf("60 tokens can be trimmed to %d, not to 48", length)

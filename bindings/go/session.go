@@ -169,14 +169,14 @@ func (s *Session) SetReturnHint(after uint32) error {
 	})
 }
 
-// LastTrim returns the longest length, up to limit, that Trim can keep: with a window or with
+// TrimPoint returns the longest length, up to limit, that Trim can keep: with a window or with
 // states it cannot keep every length. 0 if there is no other.
-func (s *Session) LastTrim(limit int) (int, error) {
-	n := numbers{op: "last trim"}
+func (s *Session) TrimPoint(limit int) (int, error) {
+	n := numbers{op: "trim point"}
 	longest := n.u64("limit", limit)
 	var length uint64
 	err := n.call(s, func() raw.Status {
-		return raw.SessionGetLastTrim(s.handle, longest, &length)
+		return raw.SessionGetTrimPoint(s.handle, longest, &length)
 	})
 	return int(length), err
 }

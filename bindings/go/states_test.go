@@ -172,7 +172,7 @@ func TestStatesOfStepsForksAndTrims(t *testing.T) {
 	holds(t, fork, joined(whole[:70], other), 32, 64, 73)
 
 	for limit, want := range map[int]int{1000: 100, 95: 64, 31: 0} {
-		if length, err := session.LastTrim(limit); err != nil || length != want {
+		if length, err := session.TrimPoint(limit); err != nil || length != want {
 			t.Errorf("the last trim up to %d is to %d, expected %d: %v", limit, length, want, err)
 		}
 	}
@@ -267,7 +267,7 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	} {
 		refused(t, session.ReadState(wrong.layer, wrong.tokens, state[:wrong.size]), wrong.status)
 	}
-	refused(t, errorOf(session.LastTrim(-1)), pagedkv.ErrOutOfRange, "-1")
+	refused(t, errorOf(session.TrimPoint(-1)), pagedkv.ErrOutOfRange, "-1")
 	row := f32(make([]float32, 16))
 	refused(t, session.Read(1, 0, 1, row, row), pagedkv.ErrUnsupported)
 	refused(t, session.Append(1, 1, row, row), pagedkv.ErrUnsupported)

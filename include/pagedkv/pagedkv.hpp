@@ -392,9 +392,9 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
 
   void trim(uint64_t length) { check(pkv_session_trim(handle_, length)); }
-  uint64_t last_trim(uint64_t limit) const {
+  uint64_t trim_point(uint64_t limit) const {
     return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_session_get_last_trim(handle_, limit, out); });
+        [&](auto* out) { return pkv_session_get_trim_point(handle_, limit, out); });
   }
   Session fork() const {
     return Session(

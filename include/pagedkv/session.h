@@ -174,7 +174,7 @@ PKV_API pkv_status pkv_session_append(pkv_session session, uint32_t layer, size_
  *
  * Statuses: OUT_OF_RANGE (the length is above the session's; a group with a window has freed blocks
  * that the next token would see; a group with states has no state there; or the next token would go
- * into a dropped block: see pkv_session_get_last_trim), BUSY. Since 0.1.
+ * into a dropped block: see pkv_session_get_trim_point), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
@@ -188,7 +188,8 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  *
  * Statuses: none of its own. Since 0.1.
  */
-PKV_API pkv_status pkv_session_get_last_trim(pkv_session session, uint64_t limit, uint64_t* length);
+PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limit,
+                                              uint64_t* length);
 
 /** Return hint: unknown (default). */
 #define PKV_RETURN_UNKNOWN 0u

@@ -119,11 +119,11 @@ pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t co
   });
 }
 
-pkv_status pkv_session_get_last_trim(pkv_session handle, uint64_t limit, uint64_t* length) {
+pkv_status pkv_session_get_trim_point(pkv_session handle, uint64_t limit, uint64_t* length) {
   return guarded([&] {
     const SessionLease session(handle);
     check_pointer(length, "length");
-    *length = session->last_trim(limit);
+    *length = session->trim_point(limit);
   });
 }
 

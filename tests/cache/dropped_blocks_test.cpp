@@ -169,7 +169,7 @@ TEST(DroppedBlocks, LimitWhereATrimCanEnd) {
   step(cache, session, model, 100, random);
   drop(session, {2, 3});
   uint64_t length = 0;
-  CHECK(pkv_session_get_last_trim(session, 60, &length));
+  CHECK(pkv_session_get_trim_point(session, 60, &length));
   EXPECT_EQ(48u, length);
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 60));
   CHECK(pkv_session_trim(session, 70));

@@ -117,7 +117,7 @@ class ReservePlay {
 
   void trim_one(pkv_session session) {
     uint64_t length = 0;
-    CHECK(pkv_session_get_last_trim(session, random_.below(length_of(session) + 1), &length));
+    CHECK(pkv_session_get_trim_point(session, random_.below(length_of(session) + 1), &length));
     CHECK(pkv_session_trim(session, length));
   }
 
@@ -272,7 +272,7 @@ class LonePlay {
 
   void trim() {
     uint64_t length = 0;
-    CHECK(pkv_session_get_last_trim(session_, random_.below(length_of(session_) + 1), &length));
+    CHECK(pkv_session_get_trim_point(session_, random_.below(length_of(session_) + 1), &length));
     CHECK(pkv_session_trim(session_, length));
   }
 

@@ -90,14 +90,14 @@ TEST(States, CheckpointsStayAndATrimGoesToTheLastOne) {
   expect_holds(session, whole);
 
   uint64_t length = 0;
-  CHECK(pkv_session_get_last_trim(session, 1000, &length));
+  CHECK(pkv_session_get_trim_point(session, 1000, &length));
   EXPECT_EQ(150u, length);
-  CHECK(pkv_session_get_last_trim(session, 127, &length));
+  CHECK(pkv_session_get_trim_point(session, 127, &length));
   EXPECT_EQ(0u, length) << "the window of the other group begins behind 96";
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 143));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "the last one before is after 128"))
       << pkv_last_error();
-  CHECK(pkv_session_get_last_trim(session, 149, &length));
+  CHECK(pkv_session_get_trim_point(session, 149, &length));
   EXPECT_EQ(144u, length);
   CHECK(pkv_session_trim(session, length));
   expect_holds(session, part(whole, 0, 144));

@@ -261,7 +261,7 @@ class WorldSessions {
     Talk& talk = pick();
     const uint64_t limit = random_.below(talk.text.size() + 1);
     uint64_t length = 0;
-    CHECK(pkv_session_get_last_trim(talk.session, limit, &length));
+    CHECK(pkv_session_get_trim_point(talk.session, limit, &length));
     ASSERT_LE(length, limit);
     for (uint64_t longer = length + 1; longer <= limit; longer++)
       REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(talk.session, longer));

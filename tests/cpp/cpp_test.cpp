@@ -381,7 +381,7 @@ TEST(Cpp, GroupsMayKeepStates) {
   draft.accept(0, {0});
   draft.commit();
   EXPECT_EQ(session.length(), 41u);
-  EXPECT_EQ(session.last_trim(40), 32u);
+  EXPECT_EQ(session.trim_point(40), 32u);
   unsigned char state[8];
   session.read_state(0, 32, state);
   EXPECT_EQ(state[0], 32);

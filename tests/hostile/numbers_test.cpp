@@ -59,7 +59,7 @@ const Exception anything[] = {
     {"", "config.prefix[0].salt_blocks", "a limit"},
     {"", "config.store[0].queue_blocks", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},
-    {"pkv_session_get_last_trim", "limit", "a limit"},
+    {"pkv_session_get_trim_point", "limit", "a limit"},
     {"", "params.block_mass[0].queries", "a limit"},
     {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
     {"pkv_attention", "kv.k_row_stride", "a block of the view is one tile"},

@@ -171,8 +171,8 @@ std::vector<Function> session_rows() {
                       {"one byte less", set(3, state_bytes - 1), invalid},
                       {"size SIZE_MAX", set(3, SIZE_MAX), overflow},
                       {"of keys and values", set(1, 0), unsupported}};
-  Function last_trim{ROW(pkv_session_get_last_trim), {session, number(7), out<uint64_t>()}};
-  last_trim.cases = {{"UINT64_MAX", set(1, UINT64_MAX), fine}, {"0", set(1, 0), fine}};
+  Function trim_point{ROW(pkv_session_get_trim_point), {session, number(7), out<uint64_t>()}};
+  trim_point.cases = {{"UINT64_MAX", set(1, UINT64_MAX), fine}, {"0", set(1, 0), fine}};
   const auto first_block = [](uint32_t block) {
     return [block](World&, Values& values) { *reinterpret_cast<uint32_t*>(values[3]) = block; };
   };
@@ -188,9 +188,9 @@ std::vector<Function> session_rows() {
                 {"never", set(1, PKV_RETURN_NEVER), fine},
                 {"the longest", set(1, UINT32_MAX - 1), fine}};
 
-  std::vector<Function> all = {open,    close,      fork,       reserve,   trim,
-                               suspend, resume,     match,      drop,      set_priority,
-                               append,  set_tokens, read_state, last_trim, hint};
+  std::vector<Function> all = {open,    close,      fork,       reserve,    trim,
+                               suspend, resume,     match,      drop,       set_priority,
+                               append,  set_tokens, read_state, trim_point, hint};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

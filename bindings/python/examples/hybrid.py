@@ -208,7 +208,7 @@ def main() -> None:
         check("step by step", engine.generate(session, prompt, count), expected)
 
         fork = session.fork()
-        length = fork.last_trim(len(session) - 2)
+        length = fork.trim_point(len(session) - 2)
         fork.trim(length)
         done = length - len(prompt)
         again = engine.generate(fork, prompt + expected[: done + 1], count - done - 1)

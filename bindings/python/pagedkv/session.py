@@ -102,12 +102,12 @@ class Session(CacheMember):
         """
         call(library().session_set_return_hint, self._handle, unsigned(after, 32, "after"))
 
-    def last_trim(self, limit: int) -> int:
+    def trim_point(self, limit: int) -> int:
         """The longest length up to `limit` that trim() can keep. With a window or with states,
         trim() cannot keep every length.
         """
         most = unsigned(limit, 64, "limit")
-        return number(library().session_get_last_trim, self._handle, most)
+        return number(library().session_get_trim_point, self._handle, most)
 
     def drop_blocks(self, blocks: Sequence[int], group: int = 0) -> None:
         """Gives back blocks in the middle, by their rising indices in the block table of a group.

@@ -49,7 +49,7 @@ def test_steps_checkpoints_and_trims() -> None:
         step(cache, session, 70)
         assert [stands_at(session.read_state(1, n)) for n in (32, 64, 70)] == [32, 64, 70]
         assert stands_at(session.read_state(1)) == 70
-        assert session.last_trim(69) == 64
+        assert session.trim_point(69) == 64
         with pytest.raises(pagedkv.MisuseError, match="the last one before is after 64"):
             session.trim(69)
         with session.fork() as fork:
@@ -130,4 +130,4 @@ def test_what_a_layer_does_not_keep_is_refused() -> None:
         with pytest.raises(pagedkv.MisuseError, match="no state after 2 tokens"):
             session.read_state(1, 2)
         with pytest.raises(pagedkv.MisuseError, match="an integer is needed"):
-            session.last_trim(1.5)  # type: ignore[arg-type]
+            session.trim_point(1.5)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ int main(void) {
   check(pkv_batch_commit(batch, NULL));
 
   /* [trim] */
-  check(pkv_session_get_last_trim(session, 1000, &length));
+  check(pkv_session_get_trim_point(session, 1000, &length));
   printf("trim to 1000: %s\n", pkv_status_string(pkv_session_trim(session, 1000)));
   printf("trim to %d: %s\n", (int)length, pkv_status_string(pkv_session_trim(session, length)));
   /* [trim end] */

@@ -309,7 +309,7 @@ bool Sequence::can_trim(uint64_t length) const {
   return needed >= length || needed >= first_kept() || length <= sinks_end();
 }
 
-uint64_t Sequence::last_trim(uint64_t length) const {
+uint64_t Sequence::trim_point(uint64_t length) const {
   if (can_trim(length)) return length;
   if (!group_->has_states()) {
     if (blocks_[group_->block_of(length)] != dropped_block) length = std::min(length, sinks_end());

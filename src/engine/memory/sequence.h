@@ -158,7 +158,7 @@ class Sequence {
   // Returns whether a sequence cut to `length` would still hold all that its next token sees.
   bool can_trim(uint64_t length) const;
   // Returns the longest length up to `length` that can_trim() to; 0 if there is no other.
-  uint64_t last_trim(uint64_t length) const;
+  uint64_t trim_point(uint64_t length) const;
   // Returns how many entries are dropped_block.
   size_t dropped() const { return dropped_; }
   // Drops the blocks of these entries, each of which is full. Entries without a block stay as they

@@ -427,23 +427,24 @@ void Session::check_trim(size_t g, uint64_t new_length) const {
   if (sequence.group().has_states())
     fail(PKV_OUT_OF_RANGE,
          "trim to %llu tokens: group %zu holds no state there; the last one before is after %llu",
-         llu(new_length), g, llu(sequence.last_trim(new_length)));
+         llu(new_length), g, llu(sequence.trim_point(new_length)));
   if (sequence.dropped() > 0)
     fail(
         PKV_OUT_OF_RANGE,
         "trim to %llu tokens: the block that the next one goes into was dropped or left the window "
         "of group %zu; the last length before is %llu",
-        llu(new_length), g, llu(sequence.last_trim(new_length)));
+        llu(new_length), g, llu(sequence.trim_point(new_length)));
   fail(PKV_OUT_OF_RANGE,
        "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
        llu(new_length), g, llu(sequence.first_kept()), sequence.group().shape.window);
 }
 
-uint64_t Session::last_trim(uint64_t limit) const {
+uint64_t Session::trim_point(uint64_t limit) const {
   uint64_t found = std::min(limit, length());
   for (uint64_t before = found + 1; found != before;) {
     before = found;
-    for (const memory::Sequence& sequence : content_.sequences()) found = sequence.last_trim(found);
+    for (const memory::Sequence& sequence : content_.sequences())
+      found = sequence.trim_point(found);
   }
   return found;
 }

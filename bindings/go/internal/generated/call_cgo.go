@@ -24,7 +24,7 @@ static const go_function go_functions[] = {
     (go_function)pkv_session_get_layer_length, (go_function)pkv_session_get_tokens,
     (go_function)pkv_session_set_tokens, (go_function)pkv_session_reserve,
     (go_function)pkv_session_append, (go_function)pkv_session_trim,
-    (go_function)pkv_session_get_last_trim, (go_function)pkv_session_set_return_hint,
+    (go_function)pkv_session_get_trim_point, (go_function)pkv_session_set_return_hint,
     (go_function)pkv_session_drop_blocks, (go_function)pkv_session_fork,
     (go_function)pkv_session_suspend, (go_function)pkv_session_resume,
     (go_function)pkv_session_set_priority, (go_function)pkv_session_get_info,

@@ -14,7 +14,7 @@ var Names = [...]string{
 	"pkv_pool_seal", "pkv_pool_reset", "pkv_pool_get_block_state", "pkv_pool_get_stats",
 	"pkv_pool_validate", "pkv_session_open", "pkv_session_close", "pkv_session_get_length",
 	"pkv_session_get_layer_length", "pkv_session_get_tokens", "pkv_session_set_tokens",
-	"pkv_session_reserve", "pkv_session_append", "pkv_session_trim", "pkv_session_get_last_trim",
+	"pkv_session_reserve", "pkv_session_append", "pkv_session_trim", "pkv_session_get_trim_point",
 	"pkv_session_set_return_hint", "pkv_session_drop_blocks", "pkv_session_fork",
 	"pkv_session_suspend", "pkv_session_resume", "pkv_session_set_priority", "pkv_session_get_info",
 	"pkv_session_get_block_table", "pkv_session_read", "pkv_session_read_state",
@@ -184,7 +184,7 @@ func SessionTrim(session Session, length uint64) Status {
 	return Status(call(33, uintptr(session), uintptr(length)))
 }
 
-func SessionGetLastTrim(session Session, limit uint64, length *uint64) Status {
+func SessionGetTrimPoint(session Session, limit uint64, length *uint64) Status {
 	return Status(call(34, uintptr(session), uintptr(limit), uintptr(unsafe.Pointer(length))))
 }
 

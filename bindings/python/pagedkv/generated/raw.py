@@ -601,7 +601,7 @@ class Functions:
         self.session_reserve = call("session_reserve", _p, _u64)
         self.session_append = call("session_append", _p, _u32, _size, _p, _p)
         self.session_trim = call("session_trim", _p, _u64)
-        self.session_get_last_trim = call("session_get_last_trim", _p, _u64, _p)
+        self.session_get_trim_point = call("session_get_trim_point", _p, _u64, _p)
         self.session_set_return_hint = call("session_set_return_hint", _p, _u32)
         self.session_drop_blocks = call("session_drop_blocks", _p, _u32, _size, _p)
         self.session_fork = call("session_fork", _p, _p)

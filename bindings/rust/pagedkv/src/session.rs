@@ -207,9 +207,9 @@ impl Session {
 
     /// Returns the longest length, up to `limit`, that [`trim`](Self::trim) can keep; with a window
     /// or with states it cannot keep every length. 0 if there is no other.
-    pub fn last_trim(&self, limit: u64) -> Result<u64> {
+    pub fn trim_point(&self, limit: u64) -> Result<u64> {
         let mut length = 0;
-        call(|| unsafe { sys::pkv_session_get_last_trim(self.handle, limit, &mut length) })?;
+        call(|| unsafe { sys::pkv_session_get_trim_point(self.handle, limit, &mut length) })?;
         Ok(length)
     }
 

@@ -14,7 +14,7 @@ fn are_given_back() {
         assert_eq!(id == NO_BLOCK, i == 1 || i == 3, "block {i}");
     }
     assert_eq!(session.length().unwrap(), 100);
-    assert_eq!(session.last_trim(60).unwrap(), 48);
+    assert_eq!(session.trim_point(60).unwrap(), 48);
     for wrong in [&[6][..], &[u32::MAX], &[2, 2]] {
         assert!(session.drop_blocks(0, wrong).is_err());
     }

@@ -121,9 +121,9 @@ fn steps_forks_and_trims() {
     assert_eq!(held(&idle, &whole[..70]), [32, 64, 70]);
     assert_eq!(held(&fork, &[&whole[..70], &[7; 3]].concat()), [32, 64, 73]);
 
-    assert_eq!(session.last_trim(1000).unwrap(), 100);
-    assert_eq!(session.last_trim(95).unwrap(), 64);
-    assert_eq!(session.last_trim(31).unwrap(), 0);
+    assert_eq!(session.trim_point(1000).unwrap(), 100);
+    assert_eq!(session.trim_point(95).unwrap(), 64);
+    assert_eq!(session.trim_point(31).unwrap(), 0);
     assert_eq!(session.trim(95).unwrap_err().status(), Status::OUT_OF_RANGE);
     session.trim(64).unwrap();
     step(&cache, &mut session, &[8; 40]);

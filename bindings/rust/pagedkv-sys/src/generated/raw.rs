@@ -937,7 +937,7 @@ macro_rules! for_each_function {
             fn pkv_session_append(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor,
                 v: *const pkv_tensor) -> pkv_status;
             fn pkv_session_trim(session: pkv_session, length: u64) -> pkv_status;
-            fn pkv_session_get_last_trim(session: pkv_session, limit: u64, length: *mut u64) ->
+            fn pkv_session_get_trim_point(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
             fn pkv_session_set_return_hint(session: pkv_session, after: u32) -> pkv_status;
             fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, blocks:
