@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 inline void check(pkv_status status) {
   if (status == PKV_OK) return;
-  std::fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  std::fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
   std::exit(1);
 }
 

@@ -110,7 +110,7 @@ void cache_config(Source& draw) {
   EXPECT_EQ(status == PKV_OK, cache != nullptr);
   EXPECT_TRUE(status == planned ||
               (planned == PKV_OK && (status == PKV_NO_MEMORY || status == PKV_IO)))
-      << pkv_status_string(status) << ": " << pkv_last_error();
+      << pkv_status_name(status) << ": " << pkv_last_error();
   if (status != PKV_OK) return;
   EXPECT_TRUE(config.storage != PKV_STORAGE_PAGED || plan.total_bytes <= budget);
   uint64_t floats = 0;
@@ -636,7 +636,7 @@ void handles(Source& draw) {
       pkv_pool_validate(static_cast<pkv_pool>(forged)),
       pkv_pool_destroy(static_cast<pkv_pool>(forged))};
   for (const pkv_status status : statuses) EXPECT_EQ(PKV_STALE_HANDLE, status) << std::hex << bits;
-  EXPECT_NE(nullptr, pkv_status_string(static_cast<pkv_status>(static_cast<int>(bits))));
+  EXPECT_NE(nullptr, pkv_status_name(static_cast<pkv_status>(static_cast<int>(bits))));
   EXPECT_NE(nullptr, pkv_isa_name(static_cast<pkv_isa>(static_cast<int>(bits))));
 }
 

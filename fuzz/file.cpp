@@ -186,7 +186,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   } else {
     EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_OUT_OF_BLOCKS ||
                 status == PKV_TOO_LARGE || status == PKV_BUFFER_TOO_SMALL)
-        << pkv_status_string(status) << ": " << pkv_last_error();
+        << pkv_status_name(status) << ": " << pkv_last_error();
   }
   caches.expect_empty(caches.one);
 }

@@ -185,7 +185,7 @@ static inline void expect(pkv_status recorded) {
   if (got == recorded) return;
   char sentence[512];
   snprintf(sentence, sizeof sentence, "%s, recorded was %s; the last error is \"%s\"",
-           lib.status_string(got), lib.status_string(recorded), lib.last_error());
+           lib.status_name(got), lib.status_name(recorded), lib.last_error());
   stop(sentence);
 }
 

@@ -148,5 +148,5 @@ inline void documented(pkv_status status, std::initializer_list<pkv_status> othe
   for (const pkv_status usual : {PKV_OK, PKV_INVALID_ARGUMENT, PKV_OUT_OF_RANGE, PKV_OVERFLOW})
     if (status == usual) return;
   EXPECT_TRUE(std::find(others.begin(), others.end(), status) != others.end())
-      << pkv_status_string(status) << ": " << pkv_last_error();
+      << pkv_status_name(status) << ": " << pkv_last_error();
 }

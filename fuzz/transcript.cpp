@@ -15,7 +15,7 @@
 #include "../tests/support/memory.h"
 #include "spoil.h"
 
-extern "C" const char* __real_pkv_status_string(pkv_status status);
+extern "C" const char* __real_pkv_status_name(pkv_status status);
 
 namespace transcript {
 
@@ -435,7 +435,7 @@ void Call::write() {
 
 void Call::returned(pkv_status status) {
   countdown_ = std::exchange(memory::countdown, 0);
-  const std::string name = __real_pkv_status_string(status);
+  const std::string name = __real_pkv_status_name(status);
   std::fprintf(state().calls, "  expect(%s);\n",
                name == "PKV_UNKNOWN_STATUS" ? transcript::number(status).c_str() : name.c_str());
   std::fflush(state().calls);

@@ -32,7 +32,7 @@ def version(library):
 
 def _call(function, *args):
     if status := getattr(_lib, function)(*args):
-        raise Unsupported(f"{_lib.status_string(status).decode()}: {_lib.last_error().decode()}")
+        raise Unsupported(f"{_lib.status_name(status).decode()}: {_lib.last_error().decode()}")
 
 
 def _tensor(rows, dtype="f32"):

@@ -173,7 +173,7 @@ func TestStatesOfStepsForksAndTrims(t *testing.T) {
 
 	for limit, want := range map[int]int{1000: 100, 95: 64, 31: 0} {
 		if length, err := session.TrimPoint(limit); err != nil || length != want {
-			t.Errorf("the last trim up to %d is to %d, expected %d: %v", limit, length, want, err)
+			t.Errorf("the trim point up to %d is %d, expected %d: %v", limit, length, want, err)
 		}
 	}
 	refused(t, session.Trim(95), pagedkv.ErrOutOfRange, "64")

@@ -19,7 +19,7 @@ public class Minimal {
   static void check(int status) {
     if (status != Pkv.PKV_OK)
       throw new IllegalStateException(
-          pkv.pkv_status_string(status) + ": " + pkv.pkv_last_error());
+          pkv.pkv_status_name(status) + ": " + pkv.pkv_last_error());
   }
 
   /** Memory for a row of each token, all zeros. */

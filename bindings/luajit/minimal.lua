@@ -16,7 +16,7 @@ local pkv = ffi.load(os.getenv("PAGEDKV_LIBRARY") or "libpagedkv.so.0")
 
 local function check(status)
   if status == ffi.C.PKV_OK then return end
-  error(ffi.string(pkv.pkv_status_string(status)) .. ": " .. ffi.string(pkv.pkv_last_error()), 2)
+  error(ffi.string(pkv.pkv_status_name(status)) .. ": " .. ffi.string(pkv.pkv_last_error()), 2)
 end
 
 local layers, query_heads, kv_heads, dim, tokens = 2, 4, 2, 32, 20

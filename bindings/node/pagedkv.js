@@ -49,7 +49,7 @@ for (const {name, value} of [...api.constants, ...api.enums.flatMap((each) => ea
 
 class PagedkvError extends Error {
   constructor(status) {
-    super(`${exports.pkv_status_string(status)}: ${exports.pkv_last_error()}`);
+    super(`${exports.pkv_status_name(status)}: ${exports.pkv_last_error()}`);
     this.status = status;
   }
 }

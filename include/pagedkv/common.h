@@ -76,7 +76,7 @@ typedef enum pkv_status PKV_ENUM {
  *
  * Static storage. Since 0.1.
  */
-PKV_API const char* pkv_status_string(pkv_status status);
+PKV_API const char* pkv_status_name(pkv_status status);
 
 /**
  * Returns the error message of the last failed call on this thread: one sentence, with the numbers,

@@ -68,7 +68,7 @@ class Error : public std::runtime_error {
   pkv_status status() const noexcept { return status_; }
 
   /** Returns the name of the status, "PKV_OUT_OF_BLOCKS". */
-  const char* name() const noexcept { return pkv_status_string(status_); }
+  const char* name() const noexcept { return pkv_status_name(status_); }
 
  private:
   pkv_status status_;

@@ -24,7 +24,7 @@ pkv_status keep_error(pkv_status status, const char* sentence) noexcept {
 
 const char* pkv_last_error(void) { return pkv::api::last_error; }
 
-const char* pkv_status_string(pkv_status status) {
+const char* pkv_status_name(pkv_status status) {
   switch (status) {
 #define PKV_NAME(name) \
   case name:           \

@@ -331,7 +331,7 @@ TEST(KnownBugs, NegativeCountsAreRefused) {
                               pkv_session_set_tokens(session, minus_one(0), 2, tokens),
                               pkv_session_trim(session, minus_one(0))};
   for (const pkv_status status : range)
-    EXPECT_TRUE(status == PKV_OUT_OF_RANGE || status == PKV_OVERFLOW) << pkv_status_string(status);
+    EXPECT_TRUE(status == PKV_OUT_OF_RANGE || status == PKV_OVERFLOW) << pkv_status_name(status);
   const pkv_session handle = session;
   const uint32_t negative = static_cast<uint32_t>(-1);
   pkv_batch batch;

@@ -69,7 +69,7 @@ pkv_status status_of(Call call) {
     call();
   } catch (const Error& error) {
     EXPECT_STRNE(error.what(), "");
-    EXPECT_STREQ(error.name(), pkv_status_string(error.status()));
+    EXPECT_STREQ(error.name(), pkv_status_name(error.status()));
     return error.status();
   }
   return PKV_OK;

@@ -58,7 +58,7 @@ void call_cancelled(const Function& function, const std::function<void(World&, V
   const CancelledCall call([&] { got = function.call(values); });
   world.hooks.inside = world.hooks.inside_free = nullptr;
   HOSTILE_CHECK(std::find(wanted.begin(), wanted.end(), got) != wanted.end(), "it gave %s: %s",
-                pkv_status_string(got), function.library->last_error());
+                pkv_status_name(got), function.library->last_error());
   if (got == PKV_OK && function.undo) function.undo(world, values);
   world.validate();
   world.close();

@@ -56,12 +56,12 @@ TEST(Coverage, EveryStatusHasItsName) {
   size_t count = 0;
   for (std::sregex_iterator at(statuses.begin(), statuses.end(), enumerator), last; at != last;
        ++at, count++)
-    EXPECT_EQ((*at)[1], pkv_status_string(static_cast<pkv_status>(std::stoi((*at)[2]))));
+    EXPECT_EQ((*at)[1], pkv_status_name(static_cast<pkv_status>(std::stoi((*at)[2]))));
   EXPECT_GE(count, 25u);
 }
 
 TEST(Coverage, NamesOfUnknownValues) {
-  EXPECT_STREQ(pkv_status_string(static_cast<pkv_status>(114)), "PKV_UNKNOWN_STATUS");
+  EXPECT_STREQ(pkv_status_name(static_cast<pkv_status>(114)), "PKV_UNKNOWN_STATUS");
   EXPECT_STREQ(pkv_isa_name(pkv::test::unknown_isa), "unknown");
   EXPECT_NE(pkv_last_error(), nullptr);
 }

@@ -48,7 +48,7 @@ TEST(Handles, RandomBitsAreStale) {
       found += status == PKV_OK;
       HOSTILE_CHECK(
           status == PKV_STALE_HANDLE || status == PKV_OK || status == PKV_INVALID_ARGUMENT,
-          "%#llx gave %s", static_cast<unsigned long long>(forged), pkv_status_string(status));
+          "%#llx gave %s", static_cast<unsigned long long>(forged), pkv_status_name(status));
     }
     // A change of no bit is the handle itself.
     HOSTILE_CHECK(found < 8000, "%zu forged handles were found", found);

@@ -103,7 +103,7 @@ TEST(Hooks, MisalignedMemory) {
                     HOSTILE_CHECK(crooked.came_back, "the block did not come back");
                     // The index does without what it cannot remember.
                     HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
-                                  pkv_status_string(status));
+                                  pkv_status_name(status));
                     refused += status == PKV_NO_MEMORY;
                   }
                   HOSTILE_CHECK(refused > 0, "no block was refused");

@@ -200,7 +200,7 @@ TEST(Limits, ExtremeSizes) {
                   refused++;
                   HOSTILE_CHECK(status == PKV_INVALID_ARGUMENT || status == PKV_OVERFLOW ||
                                     status == PKV_TOO_LARGE,
-                                "%s", pkv_status_string(status));
+                                "%s", pkv_status_name(status));
                   continue;
                 }
                 fits++;

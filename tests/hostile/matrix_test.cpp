@@ -22,8 +22,8 @@ void check_answer(const Function& function, pkv_status got, const Wanted& wanted
                   const std::string& before) {
   const std::string after = function.library->last_error();
   HOSTILE_CHECK(std::find(wanted.begin(), wanted.end(), got) != wanted.end(),
-                "it gave %s, not %s; last error: \"%s\"", pkv_status_string(got),
-                pkv_status_string(wanted.front()), after.c_str());
+                "it gave %s, not %s; last error: \"%s\"", pkv_status_name(got),
+                pkv_status_name(wanted.front()), after.c_str());
   if (got == PKV_OK) {
     HOSTILE_CHECK(after == before, "a call that worked changed the last error to \"%s\"",
                   after.c_str());
@@ -243,7 +243,7 @@ void refuse_each_everywhere(const Function& function, memory::Source source, boo
       struck = refusal.struck();
     }
     if (got != PKV_OK) {
-      HOSTILE_CHECK(struck, "it gave %s with no allocation refused", pkv_status_string(got));
+      HOSTILE_CHECK(struck, "it gave %s with no allocation refused", pkv_status_name(got));
       world.check_memory();
       world.check_state();
     } else if (function.undo) {

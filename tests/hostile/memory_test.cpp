@@ -237,7 +237,7 @@ TEST(Memory, TooMuchForTheSystem) {
               pkv_cache cache = nullptr;
               const pkv_status status = pkv_cache_create(&config, &cache);
               HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_TOO_LARGE, "%s",
-                            pkv_status_string(status));
+                            pkv_status_name(status));
               HOSTILE_CHECK(cache == nullptr && sentence_tells(pkv_last_error()), "%s",
                             pkv_last_error());
             }),

@@ -348,8 +348,8 @@ class Calls {
 
   void check(const Number& number, uint64_t value, pkv_status got) {
     const bool any = find_in(anything, described_, number) != nullptr;
-    HOSTILE_CHECK(told(described_, got), "%s, which it does not document: %s",
-                  pkv_status_string(got), pkv_last_error());
+    HOSTILE_CHECK(told(described_, got), "%s, which it does not document: %s", pkv_status_name(got),
+                  pkv_last_error());
     HOSTILE_CHECK(got != PKV_OK || number.size < 8 || value < beyond_memory || any,
                   "PKV_OK for what no memory holds; if any value is good, say so in `anything` of "
                   "numbers_test.cpp");

@@ -44,7 +44,7 @@ class Story {
         PKV_OK,         PKV_NO_MEMORY, PKV_OUT_OF_BLOCKS, PKV_INVALID_ARGUMENT,
         PKV_INCOMPLETE, PKV_SUSPENDED, PKV_OUT_OF_RANGE};
     HOSTILE_CHECK(std::find(std::begin(expected), std::end(expected), status) != std::end(expected),
-                  "%s: %s", pkv_status_string(status), pkv_last_error());
+                  "%s: %s", pkv_status_name(status), pkv_last_error());
     return status;
   }
 
@@ -213,7 +213,7 @@ TEST(Refused, TheTierGivesWayWithoutMemory) {
                   break;
                 }
                 HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
-                              pkv_status_string(status));
+                              pkv_status_name(status));
                 if (status == PKV_OK) break;
               }
               HOSTILE_CHECK(answers > 1, "no allocation was refused");

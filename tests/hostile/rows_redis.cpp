@@ -25,7 +25,7 @@ std::vector<Function> redis_rows() {
                                     pkv_store store;
                                     const pkv_status got = pkv_redis_open(&config, &store);
                                     HOSTILE_CHECK(got == PKV_INVALID_ARGUMENT, "it gave %s",
-                                                  pkv_status_string(got));
+                                                  pkv_status_name(got));
                                   },
                                   false};
   Function open{ROW(pkv_redis_open), {config_in<pkv_redis_config>(unconnected), out<pkv_store>()}};

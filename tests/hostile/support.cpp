@@ -37,8 +37,8 @@ void expect(pkv_status wanted, pkv_status got, const char* what) {
   if (got == wanted && got == PKV_OK) return;
   const std::string sentence = pkv_last_error();
   if (got != wanted)
-    throw Failure(format("%s gave %s, not %s; last error: \"%s\"", what, pkv_status_string(got),
-                         pkv_status_string(wanted), sentence.c_str()));
+    throw Failure(format("%s gave %s, not %s; last error: \"%s\"", what, pkv_status_name(got),
+                         pkv_status_name(wanted), sentence.c_str()));
   if (!sentence_tells(sentence))
     throw Failure(format("%s: the sentence is \"%s\"", what, sentence.c_str()));
 }

@@ -59,7 +59,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   bool done(pkv_status status) {
     if (status == PKV_OK) return true;
     EXPECT_TRUE((status == PKV_NO_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS)
-        << pkv_status_string(status) << ": " << pkv_last_error();
+        << pkv_status_name(status) << ": " << pkv_last_error();
     return false;
   }
 

@@ -316,8 +316,7 @@ TEST_F(Keys, EveryFlippedBitIsFound) {
   for (size_t bit = 0; bit < bytes.size() * 8; bit++) {
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
     const pkv_status status = fixture.load_once(bytes);
-    ASSERT_TRUE(status >= 300 && status < 400)
-        << "bit " << bit << ": " << pkv_status_string(status);
+    ASSERT_TRUE(status >= 300 && status < 400) << "bit " << bit << ": " << pkv_status_name(status);
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
   }
   EXPECT_EQ(0u, stats_of(fixture.cache).used_blocks);

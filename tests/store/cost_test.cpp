@@ -257,7 +257,7 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
     if (std::getenv("PKV_SHOW_COSTS") != nullptr)
       printf("%u: file %zu, load %llu at peak %llu (%s), inspect %llu at peak %llu\n", n,
              file.size(), (unsigned long long)load.bytes, (unsigned long long)load.peak,
-             pkv_status_string(status), (unsigned long long)inspect.bytes,
+             pkv_status_name(status), (unsigned long long)inspect.bytes,
              (unsigned long long)inspect.peak);
   }
   // A session has its text, whoever it shares it with, and a list of its own. So each session that

@@ -24,7 +24,7 @@ namespace cache_test {
 
 inline void check(pkv_status status, const char* call) {
   if (status != PKV_OK)
-    throw std::runtime_error(std::string(call) + ": " + pkv_status_string(status) + ": " +
+    throw std::runtime_error(std::string(call) + ": " + pkv_status_name(status) + ": " +
                              pkv_last_error());
 }
 

@@ -13,7 +13,7 @@ namespace {
 void check_one_of(std::initializer_list<pkv_status> allowed, pkv_status got, const char* what) {
   operations++;
   HOSTILE_CHECK(std::find(allowed.begin(), allowed.end(), got) != allowed.end(), "%s gave %s: %s",
-                what, pkv_status_string(got), pkv_last_error());
+                what, pkv_status_name(got), pkv_last_error());
 }
 
 // Handles that all threads take, use, close and replace.

@@ -31,7 +31,7 @@ uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
     const size_t n = 1 + random() % 3;
     pkv_status status = pkv_pool_alloc(pool, n, blocks);
     HOSTILE_CHECK(is_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_OUT_OF_BLOCKS}, status),
-                  "alloc gave %s", pkv_status_string(status));
+                  "alloc gave %s", pkv_status_name(status));
     if (status == PKV_STALE_HANDLE) return let_in;
     if (status != PKV_OK) continue;
     let_in++;
@@ -39,7 +39,7 @@ uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
     do status = pkv_pool_release(pool, n, blocks);
     while (status == PKV_BUSY);
     HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status), "release gave %s",
-                  pkv_status_string(status));
+                  pkv_status_name(status));
   }
 }
 
@@ -61,7 +61,7 @@ TEST(Pools, DestroyWhileOthersCall) {
                            do status = pkv_pool_destroy(pool);
                            while (status == PKV_BUSY);
                            HOSTILE_CHECK(status == PKV_OK, "destroy gave %s",
-                                         pkv_status_string(status));
+                                         pkv_status_name(status));
                          }),
               "");
     destroyed++;
@@ -85,7 +85,7 @@ TEST(Pools, OneDestroyWins) {
                            do status = pkv_pool_destroy(pool);
                            while (status == PKV_BUSY);
                            HOSTILE_CHECK(is_one_of({PKV_OK, PKV_STALE_HANDLE}, status),
-                                         "destroy gave %s", pkv_status_string(status));
+                                         "destroy gave %s", pkv_status_name(status));
                            won += status == PKV_OK;
                          }),
               "");

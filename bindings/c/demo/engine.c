@@ -7,7 +7,7 @@
 
 void engine_check(const engine* e, pkv_status status, const char* what) {
   if (status != PKV_OK)
-    die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_string(status));
+    die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_name(status));
 }
 
 static pkv_isa find_isa(const pkv_dl* lib, const char* name) {

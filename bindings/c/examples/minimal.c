@@ -8,7 +8,7 @@ enum { LAYERS = 2, QUERY_HEADS = 4, KV_HEADS = 2, DIM = 32, TOKENS = 20 };
 
 static void check(pkv_status status) {
   if (status == PKV_OK) return;
-  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
   exit(EXIT_FAILURE);
 }
 

@@ -20,7 +20,7 @@ enum { SESSIONS = 8, QUERY_HEADS = 32, KV_HEADS = 8, DIM = 128 };
 static pkv_dl lib;
 
 static void check(pkv_status status) {
-  if (status != PKV_OK) die(EXIT_BAD_INPUT, "%s (%s)", lib.last_error(), lib.status_string(status));
+  if (status != PKV_OK) die(EXIT_BAD_INPUT, "%s (%s)", lib.last_error(), lib.status_name(status));
 }
 
 typedef struct rows {

@@ -5,7 +5,7 @@
 
 void check(const machine* m, pkv_status status, const char* what) {
   if (status != PKV_OK)
-    die(EXIT_BAD_INPUT, "%s: %s (%s)", what, m->lib.last_error(), m->lib.status_string(status));
+    die(EXIT_BAD_INPUT, "%s: %s (%s)", what, m->lib.last_error(), m->lib.status_name(status));
 }
 
 /* A fingerprint of all weights: the last of the library's hashes of the file's words. */

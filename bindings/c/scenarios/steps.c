@@ -264,7 +264,7 @@ bool player_step(player* p, const cJSON* step) {
   p->blocks_short = 0;
   p->session = player_session(p, text_of(step, "session"));
   const pkv_status status = action_of(text_of(step, "do"))(p, step);
-  const char* got = p->lib->status_string(status);
+  const char* got = p->lib->status_name(status);
   if (strcmp(got, expected) != 0) {
     p->differs = false; /* report a wrong status first */
     player_differ(p, "status: expected %s, got %s%s%s", expected, got, status == PKV_OK ? "" : ": ",

@@ -10,7 +10,7 @@ static float k[TOKENS + 1][DIM], v[TOKENS + 1][DIM], q[HEADS][DIM];
 
 static void check(pkv_status status) {
   if (status == PKV_OK) return;
-  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
   exit(EXIT_FAILURE);
 }
 

@@ -12,7 +12,7 @@ static float q[ROWS][HEADS][DIM], out[ROWS][HEADS][DIM];
 
 static void check(pkv_status status) {
   if (status == PKV_OK) return;
-  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
   exit(EXIT_FAILURE);
 }
 

@@ -52,7 +52,7 @@ int main(void) {
          (unsigned long long)stats.suspensions, (unsigned long long)stats.suspended_sessions,
          (unsigned long long)stats.commits, (unsigned long long)stats.used_blocks,
          (unsigned long long)stats.blocks);
-  printf("validate: %s\n", pkv_status_string(pkv_cache_validate(cache)));
+  printf("validate: %s\n", pkv_status_name(pkv_cache_validate(cache)));
   /* [look end] */
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;

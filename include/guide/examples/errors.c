@@ -18,7 +18,7 @@ static const char* what_to_do(pkv_status status) {
 }
 
 static void tell(pkv_status status) {
-  printf("%s: %s\n", pkv_status_string(status), what_to_do(status));
+  printf("%s: %s\n", pkv_status_name(status), what_to_do(status));
   if (status != PKV_OK) printf("  %s\n", pkv_last_error());
 }
 /* [family end] */

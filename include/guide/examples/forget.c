@@ -9,7 +9,7 @@ static float k[TOKENS + 1][DIM], v[TOKENS + 1][DIM], q[DIM], out[DIM];
 
 static void check(pkv_status status) {
   if (status == PKV_OK) return;
-  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
   exit(EXIT_FAILURE);
 }
 
@@ -69,8 +69,8 @@ int main(void) {
 
   /* [trim] */
   check(pkv_session_get_trim_point(session, 1000, &length));
-  printf("trim to 1000: %s\n", pkv_status_string(pkv_session_trim(session, 1000)));
-  printf("trim to %d: %s\n", (int)length, pkv_status_string(pkv_session_trim(session, length)));
+  printf("trim to 1000: %s\n", pkv_status_name(pkv_session_trim(session, 1000)));
+  printf("trim to %d: %s\n", (int)length, pkv_status_name(pkv_session_trim(session, length)));
   /* [trim end] */
   check(pkv_session_close(session));
   check(pkv_cache_destroy(cache));

@@ -57,7 +57,7 @@ int main(void) {
   check(pkv_session_get_length(session, &length));
   check(pkv_session_trim(session, length - 1));
   printf("trim to 20: %s\n",
-         pkv_status_string(pkv_session_trim(session, 20))); /* what that would see is gone */
+         pkv_status_name(pkv_session_trim(session, 20))); /* what that would see is gone */
   /* [steps end] */
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;

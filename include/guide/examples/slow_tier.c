@@ -19,7 +19,7 @@ static float k[CHUNK][DIM], v[CHUNK][DIM], q[HEADS][DIM], out[HEADS][DIM];
 
 static void check(pkv_status status) {
   if (status == PKV_OK) return;
-  fprintf(stderr, "%s: %s\n", pkv_status_string(status), pkv_last_error());
+  fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
   exit(EXIT_FAILURE);
 }
 

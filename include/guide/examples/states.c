@@ -72,7 +72,7 @@ int main(void) {
 
   /* [trim] */
   check(pkv_session_fork(session, &fork)); /* shares the states, and copies none */
-  printf("trim to 40: %s\n", pkv_status_string(pkv_session_trim(fork, 40)));
+  printf("trim to 40: %s\n", pkv_status_name(pkv_session_trim(fork, 40)));
   uint64_t length;
   check(pkv_session_get_trim_point(fork, 40, &length));
   check(pkv_session_trim(fork, length)); /* then compute tokens 32 to 39 again */

@@ -10,7 +10,7 @@ package generated
 
 typedef void (*go_function)(void);
 static const go_function go_functions[] = {
-    (go_function)pkv_status_string, (go_function)pkv_last_error, (go_function)pkv_version,
+    (go_function)pkv_status_name, (go_function)pkv_last_error, (go_function)pkv_version,
     (go_function)pkv_version_string, (go_function)pkv_cache_compute_plan,
     (go_function)pkv_cache_create, (go_function)pkv_cache_destroy, (go_function)pkv_cache_get_info,
     (go_function)pkv_cache_get_stats, (go_function)pkv_cache_get_pool_stats,

@@ -6,7 +6,7 @@ import "unsafe"
 
 // Names of the functions, whose numbers are those of call.
 var Names = [...]string{
-	"pkv_status_string", "pkv_last_error", "pkv_version", "pkv_version_string",
+	"pkv_status_name", "pkv_last_error", "pkv_version", "pkv_version_string",
 	"pkv_cache_compute_plan", "pkv_cache_create", "pkv_cache_destroy", "pkv_cache_get_info",
 	"pkv_cache_get_stats", "pkv_cache_get_pool_stats", "pkv_cache_format_metrics",
 	"pkv_cache_validate", "pkv_isa_supported", "pkv_isa_name", "pkv_pool_create",
@@ -32,7 +32,7 @@ var Names = [...]string{
 	"pkv_store_get_stats", "pkv_store_open_directory",
 }
 
-func StatusString(status int32) string {
+func StatusName(status int32) string {
 	return text(call(0, uintptr(status)))
 }
 

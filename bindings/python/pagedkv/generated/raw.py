@@ -567,7 +567,7 @@ class Functions:
     def __init__(self, library: ctypes.CDLL) -> None:
         call: Callable[..., _Call] = _bind(library, _int)
         text: Callable[..., _Text] = _bind(library, _text)
-        self.status_string = text("status_string", _int)
+        self.status_name = text("status_name", _int)
         self.last_error = text("last_error")
         self.version = _bind(library, _u32)("version")
         self.version_string = text("version_string")

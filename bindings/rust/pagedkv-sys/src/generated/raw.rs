@@ -893,7 +893,7 @@ c_struct! {
 macro_rules! for_each_function {
     ($use:ident) => {
         $use! {
-            fn pkv_status_string(status: pkv_status) -> *const c_char;
+            fn pkv_status_name(status: pkv_status) -> *const c_char;
             fn pkv_last_error() -> *const c_char;
             fn pkv_version() -> u32;
             fn pkv_version_string() -> *const c_char;
