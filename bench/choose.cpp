@@ -31,7 +31,7 @@ std::vector<pkv_isa> instruction_sets() {
   std::vector<pkv_isa> found;
   for (int isa = PKV_ISA_AUTO + 1;
        std::string(pkv_isa_name(static_cast<pkv_isa>(isa))) != "unknown"; isa++) {
-    int32_t supported = 0;
+    uint32_t supported = 0;
     check(pkv_isa_supported(static_cast<pkv_isa>(isa), &supported));
     // Plain C++ and SSE2 are for CPUs that have nothing else.
     if (supported != 0 && isa != PKV_ISA_SCALAR && isa != PKV_ISA_SSE2)

@@ -31,7 +31,7 @@ func Version() (string, error) {
 // ISASupported returns whether the library has kernels for this instruction set and this CPU can
 // run them.
 func ISASupported(isa ISA) (bool, error) {
-	var supported int32
+	var supported uint32
 	err := call("isa supported", nil, func() raw.Status {
 		return raw.ISASupported(int32(isa), &supported)
 	})

@@ -441,7 +441,7 @@ PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
  *
  * Statuses: INVALID_ARGUMENT. Since 0.1.
  */
-PKV_API pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out);
+PKV_API pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out);
 
 /**
  * Returns the name of an instruction set, such as "avx512".

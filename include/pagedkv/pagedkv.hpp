@@ -982,7 +982,7 @@ inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block
 
 /** Returns whether this build and this CPU have an instruction set. */
 inline bool isa_supported(pkv_isa isa) {
-  return detail::told<int32_t>([&](auto* out) { return pkv_isa_supported(isa, out); }) != 0;
+  return detail::told<uint32_t>([&](auto* out) { return pkv_isa_supported(isa, out); }) != 0;
 }
 
 }  // namespace pagedkv

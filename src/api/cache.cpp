@@ -135,7 +135,7 @@ pkv_status pkv_cache_get_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* 
   });
 }
 
-pkv_status pkv_isa_supported(pkv_isa isa, int32_t* out) {
+pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out) {
   return guarded([&] {
     check_pointer(out, "out");
     if (isa < PKV_ISA_AUTO || isa > kernels::last_isa)

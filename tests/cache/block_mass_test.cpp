@@ -77,7 +77,7 @@ class BlockMass : public testing::TestWithParam<pkv_isa> {
 };
 
 TEST_P(BlockMass, IsTheSumOfTheWeights) {
-  int32_t here = 0;
+  uint32_t here = 0;
   CHECK(pkv_isa_supported(GetParam(), &here));
   if (here == 0) GTEST_SKIP() << "not on this processor";
   const Model models[] = {{1, 4, 2, 32}, {1, 2, 2, 64, 0, PKV_BF16}, {1, 8, 1, 32, 0, PKV_INT8}};

@@ -67,7 +67,7 @@ double distance(const Rows& a, const Rows& b) {
 class DroppedBlocks : public testing::TestWithParam<pkv_isa> {};
 
 TEST_P(DroppedBlocks, AttendsAsIfTheyWereMasked) {
-  int32_t here = 0;
+  uint32_t here = 0;
   CHECK(pkv_isa_supported(GetParam(), &here));
   if (here == 0) GTEST_SKIP() << "not on this processor";
   Random random(5);

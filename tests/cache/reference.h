@@ -165,7 +165,7 @@ class ReferenceRow {
 
   double rounding_of_weights(pkv_dtype dtype) const {
     static const bool amx = [] {
-      int32_t supported = 0;
+      uint32_t supported = 0;
       return pkv_isa_supported(PKV_ISA_AMX, &supported) == PKV_OK && supported != 0;
     }();
     if (dtype == PKV_F16) return amx ? 0x1p-15 : 0;

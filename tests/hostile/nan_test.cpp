@@ -23,7 +23,7 @@ struct Model {
 std::vector<Model> models() {
   std::vector<Model> result;
   for (const pkv_isa isa : pkv::test::instruction_sets) {
-    int32_t supported = 0;
+    uint32_t supported = 0;
     OK(pkv_isa_supported(isa, &supported));
     if (!supported) continue;
     for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16})

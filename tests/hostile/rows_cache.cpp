@@ -380,7 +380,7 @@ std::vector<Function> plain_rows() {
       quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>),
             {any_of({-1, unknown_isa, INT32_MAX})}),
       {ROW(pkv_isa_supported),
-       {enumeration(PKV_ISA_SCALAR, {-1, unknown_isa, INT32_MAX, INT32_MIN}), out<int32_t>()}},
+       {enumeration(PKV_ISA_SCALAR, {-1, unknown_isa, INT32_MAX, INT32_MIN}), out<uint32_t>()}},
   };
 }
 

@@ -27,7 +27,7 @@ class AttentionPlay {
     const Result expected = attend(PKV_ISA_SCALAR);
     for (const pkv_isa isa : pkv::test::instruction_sets) {
       if (isa == PKV_ISA_SCALAR) continue;
-      int32_t here = 0;
+      uint32_t here = 0;
       ASSERT_EQ(pkv_isa_supported(isa, &here), PKV_OK);
       if (here != 0) compare(expected, attend(isa), isa);
     }

@@ -261,7 +261,7 @@ inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
 inline std::vector<pkv_isa> supported_isas() {
   std::vector<pkv_isa> isas;
   for (const pkv_isa isa : pkv::test::instruction_sets) {
-    int32_t supported = 0;
+    uint32_t supported = 0;
     CHECK(pkv_isa_supported(isa, &supported));
     if (supported) isas.push_back(isa);
   }

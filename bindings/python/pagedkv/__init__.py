@@ -88,7 +88,7 @@ def library_version() -> str:
 def isa_supported(isa: Isa | str) -> bool:
     """Whether the library has kernels for the instruction set and this CPU can run them."""
     kind = enum_number(isa, Isa, "isa")
-    return bool(number(library().isa_supported, kind, kind=ctypes.c_int32))
+    return bool(number(library().isa_supported, kind, kind=ctypes.c_uint32))
 
 
 __all__ = [

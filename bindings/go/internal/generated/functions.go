@@ -85,7 +85,7 @@ func CacheValidate(cache Cache) Status {
 	return Status(call(11, uintptr(cache)))
 }
 
-func ISASupported(isa int32, out *int32) Status {
+func ISASupported(isa int32, out *uint32) Status {
 	return Status(call(12, uintptr(isa), uintptr(unsafe.Pointer(out))))
 }
 

@@ -908,7 +908,7 @@ macro_rules! for_each_function {
             fn pkv_cache_format_metrics(cache: pkv_cache, capacity: usize, text: *mut c_char, size:
                 *mut usize) -> pkv_status;
             fn pkv_cache_validate(cache: pkv_cache) -> pkv_status;
-            fn pkv_isa_supported(isa: pkv_isa, out: *mut i32) -> pkv_status;
+            fn pkv_isa_supported(isa: pkv_isa, out: *mut u32) -> pkv_status;
             fn pkv_isa_name(isa: pkv_isa) -> *const c_char;
             fn pkv_pool_create(config: *const pkv_pool_config, out: *mut pkv_pool) -> pkv_status;
             fn pkv_pool_destroy(pool: pkv_pool) -> pkv_status;
