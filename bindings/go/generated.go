@@ -52,7 +52,7 @@ const (
 	// Data is damaged, cut short, or authenticated with another key.
 	ErrCorrupt Status = 300
 	// A file has a format version that this library does not know.
-	ErrVersion Status = 301
+	ErrWrongVersion Status = 301
 	// Shapes, dtypes or the fingerprint of a file are not the cache's.
 	ErrMismatch Status = 302
 	// The system or a server refused; the error message says why.
@@ -84,7 +84,7 @@ var statusNames = map[Status]string{
 	204: "PKV_BLOCK_FULL",
 	205: "PKV_BATCH_TOO_LARGE",
 	300: "PKV_CORRUPT",
-	301: "PKV_VERSION",
+	301: "PKV_WRONG_VERSION",
 	302: "PKV_MISMATCH",
 	400: "PKV_IO",
 	500: "PKV_INTERNAL",

@@ -60,9 +60,9 @@ typedef enum pkv_status PKV_ENUM {
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 205,
 
-  PKV_CORRUPT = 300,  /**< Data is damaged, cut short, or authenticated with another key. */
-  PKV_VERSION = 301,  /**< A file has a format version that this library does not know. */
-  PKV_MISMATCH = 302, /**< Shapes, dtypes or the fingerprint of a file are not the cache's. */
+  PKV_CORRUPT = 300,       /**< Data is damaged, cut short, or authenticated with another key. */
+  PKV_WRONG_VERSION = 301, /**< A file has a format version that this library does not know. */
+  PKV_MISMATCH = 302,      /**< Shapes, dtypes or the fingerprint of a file are not the cache's. */
 
   PKV_IO = 400, /**< The system or a server refused; the error message says why. */
 

@@ -166,9 +166,9 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * @param[out] labels    [capacity]: the label of each session. May be NULL.
  * @param[out] count     The number of items in the file.
  *
- * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), VERSION, MISMATCH (another model,
- * fingerprint, dtype or storage; a key for a file without one, or none for a file with one; salts
- * without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as
+ * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), WRONG_VERSION, MISMATCH (another
+ * model, fingerprint, dtype or storage; a key for a file without one, or none for a file with one;
+ * salts without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as
  * pkv_file_save), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
@@ -201,7 +201,8 @@ typedef struct pkv_file_info {
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *
- * Statuses: CORRUPT, VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED, TOO_LARGE. Since 0.1.
+ * Statuses: CORRUPT, WRONG_VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED, TOO_LARGE.
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
                                     pkv_file_info* out);

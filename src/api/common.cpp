@@ -51,7 +51,7 @@ const char* pkv_status_name(pkv_status status) {
     PKV_NAME(PKV_BLOCK_FULL);
     PKV_NAME(PKV_BATCH_TOO_LARGE);
     PKV_NAME(PKV_CORRUPT);
-    PKV_NAME(PKV_VERSION);
+    PKV_NAME(PKV_WRONG_VERSION);
     PKV_NAME(PKV_MISMATCH);
     PKV_NAME(PKV_IO);
     PKV_NAME(PKV_INTERNAL);

@@ -65,7 +65,7 @@ std::vector<Case> reading_cases(size_t config, size_t stream) {
         std::vector<Case>{
             in(WITH(it.data = nullptr, it.size = 0), {PKV_CORRUPT}),
             in(WITH(it.size--), {PKV_CORRUPT}), in(WITH(it.size++), {PKV_CORRUPT}),
-            in(WITH(static_cast<unsigned char*>(it.data)[8] = 9), {PKV_VERSION}),
+            in(WITH(static_cast<unsigned char*>(it.data)[8] = 9), {PKV_WRONG_VERSION}),
             in(WITH(static_cast<unsigned char*>(it.data)[it.size / 2] ^= 1), {PKV_CORRUPT}),
             in_config(WITH(it.fingerprint = "x", it.fingerprint_size = 1), {PKV_MISMATCH}),
             in_config(WITH(it.key = "0123456789abcdef", it.key_size = 16),

@@ -76,7 +76,7 @@ class LoadedSessions {
 
 // What comes before the keys and values of a file.
 struct OpenedFile {
-  // Reads and checks it. Throws CORRUPT, VERSION, MISMATCH, UNSUPPORTED, IO or bad_alloc.
+  // Reads and checks it. Throws CORRUPT, WRONG_VERSION, MISMATCH, UNSUPPORTED, IO or bad_alloc.
   OpenedFile(const Options& options, Source& source);
   // Throws MISMATCH if the file has another fingerprint.
   void check_fingerprint(std::span<const unsigned char> expected) const;

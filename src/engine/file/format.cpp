@@ -59,7 +59,7 @@ Header parse_header(std::span<const unsigned char> bytes) {
   uint32_t version, flags;
   in.read(version, flags);
   if (version != format_version)
-    fail(PKV_VERSION, "the file has format version %u; this library knows %u", version,
+    fail(PKV_WRONG_VERSION, "the file has format version %u; this library knows %u", version,
          format_version);
   if (flags > flag_encrypted) fail(PKV_CORRUPT, "the flags of the header are %#x", flags);
   Header header;

@@ -35,7 +35,7 @@ struct Header {
 Header make_header(uint64_t body_bytes, bool encrypted);
 
 std::vector<unsigned char> encode(const Header& header);
-// Throws CORRUPT or VERSION.
+// Throws CORRUPT or WRONG_VERSION.
 Header parse_header(std::span<const unsigned char> bytes);
 
 std::vector<unsigned char> encode(const Sizes& sizes);

@@ -19,8 +19,8 @@ uint64_t file_bytes(const Header& header);
 
 class FileReader {
  public:
-  // Reads the header, and checks it, its tag and the size of the stream. Throws CORRUPT, VERSION,
-  // MISMATCH, UNSUPPORTED or IO.
+  // Reads the header, and checks it, its tag and the size of the stream. Throws CORRUPT,
+  // WRONG_VERSION, MISMATCH, UNSUPPORTED or IO.
   FileReader(Source& source, std::span<const unsigned char> key);
   const Header& header() const { return header_; }
 

@@ -95,7 +95,7 @@ class Status(enum.IntEnum):
     """Each session fits, but the batch as a whole never does: begin with fewer sessions."""
     CORRUPT = 300
     """Data is damaged, cut short, or authenticated with another key."""
-    VERSION = 301
+    WRONG_VERSION = 301
     """A file has a format version that this library does not know."""
     MISMATCH = 302
     """Shapes, dtypes or the fingerprint of a file are not the cache's."""

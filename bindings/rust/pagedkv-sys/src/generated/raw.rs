@@ -149,7 +149,7 @@ c_enum! {
         /// Data is damaged, cut short, or authenticated with another key.
         CORRUPT = 300,
         /// A file has a format version that this library does not know.
-        VERSION = 301,
+        WRONG_VERSION = 301,
         /// Shapes, dtypes or the fingerprint of a file are not the cache's.
         MISMATCH = 302,
         /// The system or a server refused; the error message says why.
