@@ -309,13 +309,13 @@ type PrefixEventKind int32
 // Values of PrefixEventKind.
 const (
 	// A match can now end right after it.
-	PrefixStored PrefixEventKind = 1
+	PrefixEventStored PrefixEventKind = 1
 	// It no longer can: a block that such a match needs was evicted.
-	PrefixEvicted PrefixEventKind = 2
+	PrefixEventEvicted PrefixEventKind = 2
 	// It was removed because its salt's quota was full.
-	PrefixExpelled PrefixEventKind = 3
+	PrefixEventExpelled PrefixEventKind = 3
 	// It was removed by pkv_prefix_clear.
-	PrefixCleared PrefixEventKind = 4
+	PrefixEventCleared PrefixEventKind = 4
 )
 
 // StreamKind: Where the bytes of a file come from or go to.

@@ -105,15 +105,15 @@ func TestPrefixIndex(t *testing.T) {
 		got = append(got, events[:n]...)
 	}
 	want := []pagedkv.PrefixEvent{
-		{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixStored},
-		{Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixStored},
+		{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixEventStored},
+		{Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixEventStored},
 		{
 			Number:   2,
 			Hash:     hashes[1],
 			Position: 16,
-			Kind:     pagedkv.PrefixExpelled,
+			Kind:     pagedkv.PrefixEventExpelled,
 		},
-		{Number: 3, Hash: hashes[0], Kind: pagedkv.PrefixCleared},
+		{Number: 3, Hash: hashes[0], Kind: pagedkv.PrefixEventCleared},
 	}
 	if len(hashes) != 2 || len(got) != len(want) || next != 4 {
 		t.Fatalf("%d hashes, %d events, next %d", len(hashes), len(got), next)

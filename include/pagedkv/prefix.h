@@ -177,10 +177,11 @@ PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_
 
 /** What happened to a block position. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
-  PKV_PREFIX_STORED = 1,   /**< A match can now end right after it. */
-  PKV_PREFIX_EVICTED = 2,  /**< It no longer can: a block that such a match needs was evicted. */
-  PKV_PREFIX_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
-  PKV_PREFIX_CLEARED = 4   /**< It was removed by pkv_prefix_clear. */
+  PKV_PREFIX_EVENT_STORED = 1, /**< A match can now end right after it. */
+  /** It no longer can: a block that such a match needs was evicted. */
+  PKV_PREFIX_EVENT_EVICTED = 2,
+  PKV_PREFIX_EVENT_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
+  PKV_PREFIX_EVENT_CLEARED = 4   /**< It was removed by pkv_prefix_clear. */
 } pkv_prefix_event_kind;
 
 /**

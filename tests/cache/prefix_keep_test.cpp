@@ -222,7 +222,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(3u, next);
   for (uint64_t i = 0; i < 3; i++) {
     EXPECT_EQ(i, events[i].number);
-    EXPECT_EQ(PKV_PREFIX_STORED, events[i].kind);
+    EXPECT_EQ(PKV_PREFIX_EVENT_STORED, events[i].kind);
     EXPECT_EQ(i * 16, events[i].position);
     EXPECT_EQ(hashes[i], events[i].hash);
     if (i > 0) {
@@ -234,10 +234,10 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   n = 16;
   CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
   ASSERT_EQ(2u, n);
-  EXPECT_EQ(PKV_PREFIX_EXPELLED, events[0].kind);
+  EXPECT_EQ(PKV_PREFIX_EVENT_EXPELLED, events[0].kind);
   EXPECT_EQ(hashes[2], events[0].hash);
   EXPECT_EQ(hashes[1], events[0].parent);
-  EXPECT_EQ(PKV_PREFIX_STORED, events[1].kind);
+  EXPECT_EQ(PKV_PREFIX_EVENT_STORED, events[1].kind);
 
   press(6);
   n = 16;
@@ -245,7 +245,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   ASSERT_EQ(3u, n);
   std::set<uint64_t> gone;
   for (size_t i = 0; i < n; i++) {
-    EXPECT_EQ(PKV_PREFIX_EVICTED, events[i].kind);
+    EXPECT_EQ(PKV_PREFIX_EVENT_EVICTED, events[i].kind);
     gone.insert(events[i].hash);
   }
   EXPECT_TRUE(gone.contains(hashes[0]) && gone.contains(hashes[1]));
@@ -255,7 +255,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   n = 16;
   CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
   ASSERT_EQ(6u, n);
-  EXPECT_EQ(PKV_PREFIX_CLEARED, events[5].kind);
+  EXPECT_EQ(PKV_PREFIX_EVENT_CLEARED, events[5].kind);
 
   for (int i = 0; i < 3; i++) serve(text(i, 48), "c");
   uint64_t late = 2;

@@ -441,7 +441,7 @@ class PrefixPlay {
       CHECK(pkv_prefix_read_events(cache_, &next_event_, &n, events, &lost));
       ASSERT_EQ(0u, lost);
       for (size_t i = 0; i < n; i++) {
-        const bool stored = events[i].kind == PKV_PREFIX_STORED;
+        const bool stored = events[i].kind == PKV_PREFIX_EVENT_STORED;
         ASSERT_EQ(stored, cached_.insert(events[i].hash).second) << "event " << events[i].number;
         if (!stored) cached_.erase(events[i].hash);
         ASSERT_TRUE(setup_.window != 0 || events[i].position == 0 ||

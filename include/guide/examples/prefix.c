@@ -94,7 +94,7 @@ int main(void) {
   size_t n = 100, count = 0;
   check(pkv_prefix_read_events(cache, &next, &n, events, NULL));
   for (size_t i = 0; i < n; i++)
-    if (events[i].kind == PKV_PREFIX_STORED) known[count++] = events[i].hash;
+    if (events[i].kind == PKV_PREFIX_EVENT_STORED) known[count++] = events[i].hash;
   text t = {0};
   add(&t, SYSTEM);
   add(&t, "who are you?");

@@ -14,9 +14,9 @@ constexpr uint32_t tokens_per_choice = 512;
 static_assert(tokens_per_choice >= memory::max_block_size);
 
 SharedCount Figures::* count_of(pkv_prefix_event_kind why) {
-  return why == PKV_PREFIX_EVICTED    ? &Figures::evicted
-         : why == PKV_PREFIX_EXPELLED ? &Figures::expelled
-                                      : &Figures::cleared;
+  return why == PKV_PREFIX_EVENT_EVICTED    ? &Figures::evicted
+         : why == PKV_PREFIX_EVENT_EXPELLED ? &Figures::expelled
+                                            : &Figures::cleared;
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
   while (pool.free_count() < blocks) {
     if (evict_window_block(group, CachedBlocks::inner)) continue;
     if (Node* const victim = data_.policy->victim())
-      evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVICTED);
+      evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVENT_EVICTED);
     else if (!evict_window_block(group, CachedBlocks::edge))
       return false;
   }
@@ -67,7 +67,7 @@ void Eviction::free_evictable(memory::PageForecast& forecast) {
 bool Eviction::evict_some() noexcept {
   if (evict_window_blocks(CachedBlocks::inner)) return true;
   if (Node* const victim = data_.policy->victim())
-    return evict(*victim, victim->size, PKV_PREFIX_EVICTED), true;
+    return evict(*victim, victim->size, PKV_PREFIX_EVENT_EVICTED), true;
   return evict_window_blocks(CachedBlocks::edge);
 }
 
@@ -90,7 +90,7 @@ bool Eviction::evict_window_block(size_t group, CachedBlocks::List list) noexcep
   const memory::Block evicted =
       std::exchange(node.blocks_at(place->position)[group], memory::no_block);
   data_.release(group, std::span(&evicted, 1));
-  data_.record_changes(node, inside, inside, PKV_PREFIX_EVICTED);
+  data_.record_changes(node, inside, inside, PKV_PREFIX_EVENT_EVICTED);
   return true;
 }
 
@@ -100,7 +100,7 @@ uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
   while (cached + wanted > space.quota) {
     Node* const victim = space.own.victim();
     if (victim == nullptr) break;
-    evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EXPELLED);
+    evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EVENT_EXPELLED);
   }
   return std::min(wanted, space.quota - std::min<uint64_t>(space.quota, cached));
 }
@@ -136,7 +136,8 @@ void Eviction::clear() noexcept {
 void Eviction::clear(Space& space) noexcept {
   space.root.users++;  // so that the space is not dropped with its last block
   Tree::for_each_below(space.root, [&](Node& node) {
-    if (node.users == 0 && node.children.empty()) drop_last(node, node.size, PKV_PREFIX_CLEARED);
+    if (node.users == 0 && node.children.empty())
+      drop_last(node, node.size, PKV_PREFIX_EVENT_CLEARED);
   });
   space.root.users--;
   data_.spaces.drop_if_empty(space);
@@ -146,7 +147,7 @@ void Eviction::withdraw(Node& node, const Node& above) noexcept {
   for (Node* each = &node; each != &above;) {
     Node* const parent = each->parent;
     if (!each->is_candidate()) return;
-    drop_last(*each, each->size, PKV_PREFIX_CLEARED);
+    drop_last(*each, each->size, PKV_PREFIX_EVENT_CLEARED);
     each = parent;
   }
 }

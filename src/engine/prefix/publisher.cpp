@@ -45,7 +45,7 @@ void Publisher::take_over(Use& use, Node& end, std::span<memory::Sequence> seque
           sequences[g].replace(node->start + i, cached[g]);
         }
       }
-      if (filled) data_.record_changes(*node, i, i, PKV_PREFIX_EVICTED);
+      if (filled) data_.record_changes(*node, i, i, PKV_PREFIX_EVENT_EVICTED);
     }
   }
 }
@@ -108,7 +108,7 @@ void Publisher::store_run(Use& use, Tree::NewBlocks run, std::span<memory::Seque
       if (const memory::Block block = stored.blocks_at(position)[g]; block != memory::no_block)
         data_.blocks.add(g, block, stored, position, run.hashes.size() == 1);
   data_.blocks.extended(stored, from);
-  data_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVICTED);
+  data_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVENT_EVICTED);
 }
 
 // Fills blocks_ with the blocks of the sequences beyond the use, with a reference each. Throws
