@@ -58,7 +58,7 @@ func serveMany(t *testing.T, soon, never uint32) (found int) {
 }
 
 func TestReturnHintsKeepTextsThatGoOn(t *testing.T) {
-	if found := serveMany(t, 30, pagedkv.ReturnNever); found <= 200 {
+	if found := serveMany(t, 30, pagedkv.ReturnHintNever); found <= 200 {
 		t.Errorf("%d of 292 texts found", found)
 	}
 	if found := serveMany(t, 0, 0); found >= 50 {
@@ -69,7 +69,7 @@ func TestReturnHintsKeepTextsThatGoOn(t *testing.T) {
 func TestReturnHintOfWhatTakesNone(t *testing.T) {
 	cache := newHintCache(t)
 	session := open(t, cache)
-	for _, hint := range []uint32{0, 1, pagedkv.ReturnNever - 1, pagedkv.ReturnNever} {
+	for _, hint := range []uint32{0, 1, pagedkv.ReturnHintNever - 1, pagedkv.ReturnHintNever} {
 		must(t, session.SetReturnHint(hint))
 	}
 	batch := begin(t, cache, step(session, 1))

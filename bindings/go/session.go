@@ -158,14 +158,14 @@ func (s *Session) Trim(length int) error {
 	return n.call(s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
 }
 
-// ReturnNever is the hint of SetReturnHint that the text will not continue.
-const ReturnNever = raw.ReturnNever
+// ReturnHintNever is the hint of SetReturnHint that the text will not continue.
+const ReturnHintNever = raw.ReturnHintNever
 
 // SetReturnHint sets the expected time, in any unit, until the text continues in another session;
 // 0: unknown. The default eviction policy learns from it.
-func (s *Session) SetReturnHint(after uint32) error {
+func (s *Session) SetReturnHint(delay uint32) error {
 	return call("set return hint", s, func() raw.Status {
-		return raw.SessionSetReturnHint(s.handle, after)
+		return raw.SessionSetReturnHint(s.handle, delay)
 	})
 }
 

@@ -192,9 +192,9 @@ PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limi
                                               uint64_t* length);
 
 /** Return hint: unknown (default). */
-#define PKV_RETURN_UNKNOWN 0u
+#define PKV_RETURN_HINT_UNKNOWN 0u
 /** Return hint: the conversation will not continue. */
-#define PKV_RETURN_NEVER UINT32_MAX
+#define PKV_RETURN_HINT_NEVER UINT32_MAX
 
 /**
  * Tells the eviction policy how soon a later session will probably begin with this session's
@@ -207,11 +207,12 @@ PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limi
  * several sequences share are judged by their uses instead. Other policies ignore the hint.
  *
  * @param session  The session.
- * @param after    How soon, for example in seconds; or PKV_RETURN_UNKNOWN or PKV_RETURN_NEVER.
+ * @param delay    How long until then, for example in seconds; or PKV_RETURN_HINT_UNKNOWN or
+ *                 PKV_RETURN_HINT_NEVER.
  *
  * Statuses: BUSY. Since 0.1.
  */
-PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t after);
+PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t delay);
 
 /**
  * Frees blocks anywhere in a session, in one layer group (as H2O and SnapKV do). The remaining

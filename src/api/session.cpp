@@ -106,8 +106,8 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
   return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
 }
 
-pkv_status pkv_session_set_return_hint(pkv_session handle, uint32_t after) {
-  return guarded([&] { SessionLease(handle, Access::write)->set_return_hint(after); });
+pkv_status pkv_session_set_return_hint(pkv_session handle, uint32_t delay) {
+  return guarded([&] { SessionLease(handle, Access::write)->set_return_hint(delay); });
 }
 
 pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t count,

@@ -184,8 +184,8 @@ std::vector<Function> session_rows() {
                 {"count SIZE_MAX", set(2, SIZE_MAX), overflow}};
 
   Function hint{ROW(pkv_session_set_return_hint), {session, number(60)}, {in_batch()}};
-  hint.cases = {{"unknown", set(1, PKV_RETURN_UNKNOWN), fine},
-                {"never", set(1, PKV_RETURN_NEVER), fine},
+  hint.cases = {{"unknown", set(1, PKV_RETURN_HINT_UNKNOWN), fine},
+                {"never", set(1, PKV_RETURN_HINT_NEVER), fine},
                 {"the longest", set(1, UINT32_MAX - 1), fine}};
 
   std::vector<Function> all = {open,    close,      fork,       reserve,    trim,

@@ -173,7 +173,7 @@ TEST_F(Choice, ACandidateThatLosesItsEndIsJudgedByTheNewOne) {
 
 // Texts with a hint return soon or never, as it says, and nothing else tells them apart.
 TEST_F(Choice, AHintThatIsRightIsLearned) {
-  const uint8_t soon = hint_of(10), never = hint_of(PKV_RETURN_NEVER);
+  const uint8_t soon = hint_of(10), never = hint_of(PKV_RETURN_HINT_NEVER);
   std::deque<Node*> coming;
   for (int i = 0; i < 20000; i++) {
     Node& gone = publish();
@@ -198,11 +198,11 @@ TEST_F(Choice, AHintThatIsRightIsLearned) {
 }
 
 TEST(Hints, ArePowersOfTwo) {
-  EXPECT_EQ(0, hint_of(PKV_RETURN_UNKNOWN));
+  EXPECT_EQ(0, hint_of(PKV_RETURN_HINT_UNKNOWN));
   EXPECT_EQ(1, hint_of(1));
   EXPECT_EQ(hint_of(64), hint_of(127));
   EXPECT_LT(hint_of(127), hint_of(128));
-  EXPECT_LT(hint_of(PKV_RETURN_NEVER - 1), hint_of(PKV_RETURN_NEVER));
+  EXPECT_LT(hint_of(PKV_RETURN_HINT_NEVER - 1), hint_of(PKV_RETURN_HINT_NEVER));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ pkv_session open(pkv_cache cache, const Blocks& blocks, const Text& text) {
 
 // Tenths of seconds.
 uint32_t hint_of(double seconds) {
-  if (seconds == never_returns) return PKV_RETURN_NEVER;
+  if (seconds == never_returns) return PKV_RETURN_HINT_NEVER;
   return static_cast<uint32_t>(std::clamp(10 * seconds, 1.0, 1e9));
 }
 

@@ -41,7 +41,7 @@ from .generated.raw import (
     NO_SINKS,
     NO_SLOT,
     NO_TOKEN,
-    RETURN_NEVER,
+    RETURN_HINT_NEVER,
     VERSION,
     Dtype,
     Eviction,
@@ -92,7 +92,7 @@ def isa_supported(isa: Isa | str) -> bool:
 
 
 __all__ = [
-    "ALL_GROUPS", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "RETURN_NEVER", "AttentionParams",
+    "ALL_GROUPS", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "RETURN_HINT_NEVER", "AttentionParams",
     "Batch", "BatchTooLargeError", "BitMask", "BlockMass", "BlockState", "BoolMask", "Cache",
     "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks", "Compute", "ComputeInfo",
     "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction", "ExhaustedError",

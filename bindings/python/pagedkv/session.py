@@ -95,12 +95,12 @@ class Session(CacheMember):
         """Keeps the first `length` tokens and gives back every block beyond them."""
         call(library().session_trim, self._handle, unsigned(length, 64, "length"))
 
-    def set_return_hint(self, after: int) -> None:
+    def set_return_hint(self, delay: int) -> None:
         """Says after about how long, in any unit, another session will continue this text; 0:
-        unknown, RETURN_NEVER: it ends here. The default eviction policy learns from it what to
+        unknown, RETURN_HINT_NEVER: it ends here. The default eviction policy learns from it what to
         keep.
         """
-        call(library().session_set_return_hint, self._handle, unsigned(after, 32, "after"))
+        call(library().session_set_return_hint, self._handle, unsigned(delay, 32, "delay"))
 
     def trim_point(self, limit: int) -> int:
         """The longest length up to `limit` that trim() can keep. With a window or with states,

@@ -9,7 +9,7 @@ import pytest
 from helpers import small
 
 import pagedkv
-from pagedkv import RETURN_NEVER
+from pagedkv import RETURN_HINT_NEVER
 
 UNKNOWN = 0
 
@@ -51,7 +51,7 @@ def serve_many(cache: pagedkv.Cache, soon: int, never: int) -> int:
 
 
 def test_texts_that_go_on_are_kept(cache: pagedkv.Cache) -> None:
-    assert serve_many(cache, 30, RETURN_NEVER) > 200
+    assert serve_many(cache, 30, RETURN_HINT_NEVER) > 200
 
 
 def test_without_a_hint_they_are_not(cache: pagedkv.Cache) -> None:
@@ -60,7 +60,7 @@ def test_without_a_hint_they_are_not(cache: pagedkv.Cache) -> None:
 
 def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
     session = cache.open_session()
-    for hint in (UNKNOWN, 1, 2**32 - 2, RETURN_NEVER):
+    for hint in (UNKNOWN, 1, 2**32 - 2, RETURN_HINT_NEVER):
         session.set_return_hint(hint)
     for wrong in (-1, 2**32):
         with pytest.raises(pagedkv.MisuseError, match="after: .* is not between"):

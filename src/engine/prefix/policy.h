@@ -16,12 +16,12 @@
 
 namespace pkv::prefix {
 
-// Encodes when a text is expected to continue: 0 (unknown), the bit width of `after`, or never.
+// Encodes when a text is expected to continue: 0 (unknown), the bit width of `delay`, or never.
 constexpr uint8_t hint_never = 17;
-inline uint8_t hint_of(uint32_t after) {
-  if (after == PKV_RETURN_UNKNOWN) return 0;
-  if (after == PKV_RETURN_NEVER) return hint_never;
-  return static_cast<uint8_t>(std::min<int>(std::bit_width(after), hint_never - 1));
+inline uint8_t hint_of(uint32_t delay) {
+  if (delay == PKV_RETURN_HINT_UNKNOWN) return 0;
+  if (delay == PKV_RETURN_HINT_NEVER) return hint_never;
+  return static_cast<uint8_t>(std::min<int>(std::bit_width(delay), hint_never - 1));
 }
 
 class Policy {

@@ -58,8 +58,8 @@ class Session {
   // session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is released.
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
   // See pkv_session_set_return_hint.
-  void set_return_hint(uint32_t after) noexcept {
-    content_.hold().set_hint(prefix::hint_of(after));
+  void set_return_hint(uint32_t delay) noexcept {
+    content_.hold().set_hint(prefix::hint_of(delay));
   }
   // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;

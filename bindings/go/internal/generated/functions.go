@@ -188,8 +188,8 @@ func SessionGetTrimPoint(session Session, limit uint64, length *uint64) Status {
 	return Status(call(34, uintptr(session), uintptr(limit), uintptr(unsafe.Pointer(length))))
 }
 
-func SessionSetReturnHint(session Session, after uint32) Status {
-	return Status(call(35, uintptr(session), uintptr(after)))
+func SessionSetReturnHint(session Session, delay uint32) Status {
+	return Status(call(35, uintptr(session), uintptr(delay)))
 }
 
 func SessionDropBlocks(session Session, group uint32, count uint64, blocks *uint32) Status {

@@ -20,10 +20,10 @@ const NoBlock = 0xFFFFFFFF
 const NoToken = -1
 
 // Return hint: unknown (default).
-const ReturnUnknown = 0
+const ReturnHintUnknown = 0
 
 // Return hint: the conversation will not continue.
-const ReturnNever = 0xFFFFFFFF
+const ReturnHintNever = 0xFFFFFFFF
 
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1

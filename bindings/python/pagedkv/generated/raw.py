@@ -32,9 +32,9 @@ NO_BLOCK = 0xFFFFFFFF
 """In a block table: no block, because it left the window or was dropped. In a list: unused."""
 NO_TOKEN = -1
 """A token whose id the library does not know."""
-RETURN_UNKNOWN = 0
+RETURN_HINT_UNKNOWN = 0
 """Return hint: unknown (default)."""
-RETURN_NEVER = 0xFFFFFFFF
+RETURN_HINT_NEVER = 0xFFFFFFFF
 """Return hint: the conversation will not continue."""
 NO_SLOT = -1
 """The slot of a padding row: nothing is written or read for it."""

@@ -100,7 +100,7 @@ pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
     PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINKS as NO_SINKS, PKV_NO_TOKEN as NO_TOKEN,
-    PKV_RETURN_NEVER as RETURN_NEVER,
+    PKV_RETURN_HINT_NEVER as RETURN_HINT_NEVER,
 };
 
 /// The slot of a padding row: nothing is written or read for it.

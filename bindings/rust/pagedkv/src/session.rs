@@ -199,10 +199,10 @@ impl Session {
     }
 
     /// Sets the expected time, in any unit, until the text continues in another session: 0 if it is
-    /// unknown, [`RETURN_NEVER`](crate::RETURN_NEVER) if the text ends here. The default eviction
+    /// unknown, [`RETURN_HINT_NEVER`](crate::RETURN_HINT_NEVER) if the text ends here. The default eviction
     /// policy learns from it.
-    pub fn set_return_hint(&mut self, after: u32) -> Result<()> {
-        call(|| unsafe { sys::pkv_session_set_return_hint(self.handle, after) })
+    pub fn set_return_hint(&mut self, delay: u32) -> Result<()> {
+        call(|| unsafe { sys::pkv_session_set_return_hint(self.handle, delay) })
     }
 
     /// Returns the longest length, up to `limit`, that [`trim`](Self::trim) can keep; with a window

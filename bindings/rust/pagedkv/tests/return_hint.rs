@@ -39,7 +39,7 @@ fn serve_many(soon: u32, never: u32) -> usize {
 
 #[test]
 fn keep_texts_that_go_on() {
-    let found = serve_many(30, RETURN_NEVER);
+    let found = serve_many(30, RETURN_HINT_NEVER);
     assert!(found > 200, "{found} of 292 found");
     let found = serve_many(0, 0);
     assert!(found < 50, "{found} of 292 found without a hint");
@@ -49,7 +49,7 @@ fn keep_texts_that_go_on() {
 fn are_not_taken_within_a_batch() {
     let cache = cache();
     let mut session = cache.open_session().unwrap();
-    for hint in [0, 1, u32::MAX - 1, RETURN_NEVER] {
+    for hint in [0, 1, u32::MAX - 1, RETURN_HINT_NEVER] {
         session.set_return_hint(hint).unwrap();
     }
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());

@@ -76,9 +76,9 @@ pub const PKV_NO_BLOCK: u32 = u32::MAX;
 /// A token whose id the library does not know.
 pub const PKV_NO_TOKEN: i32 = -1;
 /// Return hint: unknown (default).
-pub const PKV_RETURN_UNKNOWN: c_int = 0;
+pub const PKV_RETURN_HINT_UNKNOWN: c_int = 0;
 /// Return hint: the conversation will not continue.
-pub const PKV_RETURN_NEVER: u32 = u32::MAX;
+pub const PKV_RETURN_HINT_NEVER: u32 = u32::MAX;
 /// The slot of a padding row: nothing is written or read for it.
 pub const PKV_NO_SLOT: c_int = -1;
 /// The sinks of pkv_attention_params for none, even if the layer's group has some.
@@ -939,7 +939,7 @@ macro_rules! for_each_function {
             fn pkv_session_trim(session: pkv_session, length: u64) -> pkv_status;
             fn pkv_session_get_trim_point(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
-            fn pkv_session_set_return_hint(session: pkv_session, after: u32) -> pkv_status;
+            fn pkv_session_set_return_hint(session: pkv_session, delay: u32) -> pkv_status;
             fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, blocks:
                 *const u32) -> pkv_status;
             fn pkv_session_fork(session: pkv_session, out: *mut pkv_session) -> pkv_status;
