@@ -108,8 +108,9 @@ class Step {
 // Queries choose blocks such that they read one of `part` blocks in all.
 inline pkv_chosen_blocks chosen_part(const Geometry& geometry, uint32_t part) {
   auto chosen = made<pkv_chosen_blocks>();
-  chosen.first = chosen.last = 1;
-  chosen.top = geometry.tokens / geometry.block_size / part - chosen.first - chosen.last;
+  chosen.first_blocks = chosen.last_blocks = 1;
+  chosen.top_blocks =
+      geometry.tokens / geometry.block_size / part - chosen.first_blocks - chosen.last_blocks;
   return chosen;
 }
 

@@ -223,7 +223,7 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
   for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_size; i++)
     lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
   blocks.lists = fits && draw.chance(listed ? 97 : 3) ? lists : nullptr;
-  blocks.chosen = fit(blocks.top) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
+  blocks.chosen = fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
 }
 
 // Draws windows and sinks for as many KV heads as the call has.

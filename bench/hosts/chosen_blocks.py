@@ -95,7 +95,7 @@ class Measured(host.ForwardPass):
 
         scores = self.selections.scores(layer, q[0], variant.scale)
         for part, top in self.tops.items():
-            measure(part, "bounds (the library)", top=top)
+            measure(part, "bounds (the library)", top_blocks=top)
             for name, of_blocks in scores.items():
                 best = np.argsort(-of_blocks[:, 1:-1], axis=-1)[:, :top] + 1
                 lists = np.sort(best, axis=-1).astype(np.uint32)[None]

@@ -82,10 +82,10 @@ func TestChosenBlocks(t *testing.T) {
 		{pagedkv.NoFirstBlocks, pagedkv.NoLastBlocks, 0, 0},
 		{2, 3, 2, 3},
 	} {
-		choosing := pagedkv.ChosenBlocks{First: always.first, Last: always.last}
+		choosing := pagedkv.ChosenBlocks{FirstBlocks: always.first, LastBlocks: always.last}
 		listed := choosing
 		chosen := make([]uint32, chosenNew*2*chosenTop)
-		choosing.Top, choosing.Chosen = chosenTop, chosen
+		choosing.TopBlocks, choosing.Chosen = chosenTop, chosen
 		out := attend(&choosing)
 		near(
 			t, "over chosen blocks", out,
@@ -102,7 +102,7 @@ func TestChosenBlocks(t *testing.T) {
 	}
 	// More than there are to choose from, and none.
 	all := make([]uint32, chosenNew*2*12)
-	out := attend(&pagedkv.ChosenBlocks{Top: 12, Chosen: all})
+	out := attend(&pagedkv.ChosenBlocks{TopBlocks: 12, Chosen: all})
 	same(t, out, attend(nil)...)
 	if all[0] != 1 || all[9] != 10 || all[10] != pagedkv.NoBlock || all[11] != pagedkv.NoBlock {
 		t.Errorf("%v were chosen", all)
@@ -130,7 +130,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 			"Lists has 0 entries",
 		},
 		{
-			pagedkv.ChosenBlocks{Top: 1, ListSize: 3}, pagedkv.ErrInvalidArgument, "lists is NULL",
+			pagedkv.ChosenBlocks{TopBlocks: 1, ListSize: 3}, pagedkv.ErrInvalidArgument, "lists is NULL",
 		},
 		{pagedkv.ChosenBlocks{Lists: lists(4), ListSize: -1}, pagedkv.ErrOutOfRange, "ListSize"},
 		{
@@ -138,25 +138,25 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 			"ListSize",
 		},
 		{
-			pagedkv.ChosenBlocks{Lists: lists(4), ListSize: 1, Top: 1}, pagedkv.ErrInvalidArgument,
+			pagedkv.ChosenBlocks{Lists: lists(4), ListSize: 1, TopBlocks: 1}, pagedkv.ErrInvalidArgument,
 			"give one of the two",
 		},
 		{pagedkv.ChosenBlocks{}, pagedkv.ErrInvalidArgument, "give one of the two"},
 		{
-			pagedkv.ChosenBlocks{Top: 3, Chosen: lists(13)}, pagedkv.ErrInvalidArgument,
+			pagedkv.ChosenBlocks{TopBlocks: 3, Chosen: lists(13)}, pagedkv.ErrInvalidArgument,
 			"Chosen has 13",
 		},
 		{
-			pagedkv.ChosenBlocks{Top: 1<<31 - 1, Chosen: lists(4)}, pagedkv.ErrInvalidArgument,
+			pagedkv.ChosenBlocks{TopBlocks: 1<<31 - 1, Chosen: lists(4)}, pagedkv.ErrInvalidArgument,
 			"Chosen has 4",
 		},
 		{
 			pagedkv.ChosenBlocks{Lists: lists(0), Chosen: lists(0)}, pagedkv.ErrInvalidArgument,
-			"top is 0",
+			"top_blocks is 0",
 		},
-		{pagedkv.ChosenBlocks{Top: -1}, pagedkv.ErrOutOfRange, "Top"},
-		{pagedkv.ChosenBlocks{Top: 1, First: -2}, pagedkv.ErrOutOfRange, "First"},
-		{pagedkv.ChosenBlocks{Top: 1, Last: -2}, pagedkv.ErrOutOfRange, "Last"},
+		{pagedkv.ChosenBlocks{TopBlocks: -1}, pagedkv.ErrOutOfRange, "TopBlocks"},
+		{pagedkv.ChosenBlocks{TopBlocks: 1, FirstBlocks: -2}, pagedkv.ErrOutOfRange, "FirstBlocks"},
+		{pagedkv.ChosenBlocks{TopBlocks: 1, LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
 		{
 			pagedkv.ChosenBlocks{Lists: []uint32{1, 2, 3, 13}, ListSize: 1}, pagedkv.ErrOutOfRange,
 			"names block 13",

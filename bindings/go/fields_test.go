@@ -167,7 +167,7 @@ func TestFieldsOfAttention(t *testing.T) {
 	numbered(t, &choice)
 	numbered(t, &mass)
 	choice.Lists = make([]uint32, 3*2*choice.ListSize)
-	choice.Chosen = make([]uint32, 3*2*choice.Top)
+	choice.Chosen = make([]uint32, 3*2*choice.TopBlocks)
 	mass.Masses = make([]float32, 2*4*mass.Size)
 	params.Mask, params.ChosenBlocks, params.BlockMass = &mask, &choice, &mass
 	params.HeadWindows, params.HeadSinks = make([]uint32, 2), make([]uint32, 2)

@@ -44,7 +44,7 @@ func TestATreeChoosesTogether(t *testing.T) {
 	out := f32(make([]float32, chosenNew*4*32))
 	must(t, batch.Attend(0, f32(q), out, &pagedkv.AttentionParams{
 		Mask:         &pagedkv.Mask{Parents: []int32{-1, 0}},
-		ChosenBlocks: &pagedkv.ChosenBlocks{Top: chosenTop, Together: true, Chosen: chosen},
+		ChosenBlocks: &pagedkv.ChosenBlocks{TopBlocks: chosenTop, Together: true, Chosen: chosen},
 	}))
 	for i := 0; i < 2*chosenTop; i++ {
 		if chosen[i] != chosen[2*chosenTop+i] {

@@ -12,10 +12,10 @@ const (
 	NoSinks = -1
 	// NoHeadSinks means the same in AttentionParams.HeadSinks.
 	NoHeadSinks uint32 = raw.NoSinks
-	// NoFirstBlocks as ChosenBlocks.First: the first block is read only if it is chosen.
+	// NoFirstBlocks as ChosenBlocks.FirstBlocks: the first block is read only if it is chosen.
 	NoFirstBlocks = -1
-	// NoLastBlocks as ChosenBlocks.Last: blocks before those of the step are read only if they are
-	// chosen.
+	// NoLastBlocks as ChosenBlocks.LastBlocks: blocks before those of the step are read only if
+	// they are chosen.
 	NoLastBlocks = -1
 )
 
@@ -100,20 +100,22 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	}
 }
 
-// ChosenBlocks says which blocks each row reads for each KV head, instead of all of them: what Top
-// chooses, or Lists. It also reads the first and last ones, and those with tokens of the step.
+// ChosenBlocks says which blocks each row reads for each KV head, instead of all of them: what
+// TopBlocks chooses, or Lists. It also reads the first and last ones, and those with tokens of the
+// step.
 type ChosenBlocks struct {
 	// How many blocks each row chooses for each KV head: those whose keys may score highest. Needs
 	// a cache.
-	Top      int
-	First    int  // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
-	Last     int  // How many blocks before those of the step, as well; 0: one; NoLastBlocks: none.
-	Together bool // The new tokens of a session choose the same, and read them together.
-	// In place of Top, ListSize indices in the block table for each row and KV head, rising,
+	TopBlocks   int
+	FirstBlocks int  // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
+	LastBlocks  int  // How many blocks before those of the step, as well; 0: one; NoLastBlocks: none.
+	Together    bool // The new tokens of a session choose the same, and read them together.
+	// In place of TopBlocks, ListSize indices in the block table for each row and KV head, rising,
 	// NoBlock after the last.
 	Lists    []uint32
 	ListSize int
-	// Gets what Top chose, as Lists has it, Top entries per row and KV head; nil: not wanted.
+	// Gets what TopBlocks chose, as Lists has it, TopBlocks entries per row and KV head; nil: not
+	// wanted.
 	Chosen []uint32
 }
 
@@ -121,12 +123,13 @@ func (c *ChosenBlocks) place(n *numbers, rows, kvHeads int) *raw.ChosenBlocks {
 	if c == nil {
 		return nil
 	}
-	out := sized(&raw.ChosenBlocks{Top: n.u32("Top", c.Top), Together: flag(c.Together)})
-	out.First = n.orNone("First", c.First, NoFirstBlocks)
-	out.Last = n.orNone("Last", c.Last, NoLastBlocks)
+	out := sized(&raw.ChosenBlocks{Together: flag(c.Together)})
+	out.TopBlocks = n.u32("TopBlocks", c.TopBlocks)
+	out.FirstBlocks = n.orNone("FirstBlocks", c.FirstBlocks, NoFirstBlocks)
+	out.LastBlocks = n.orNone("LastBlocks", c.LastBlocks, NoLastBlocks)
 	out.ListSize = uint64(n.u32("ListSize", c.ListSize))
 	out.Lists = n.blocks("Lists", c.Lists, rows, kvHeads, out.ListSize)
-	out.Chosen = n.blocks("Chosen", c.Chosen, rows, kvHeads, uint64(out.Top))
+	out.Chosen = n.blocks("Chosen", c.Chosen, rows, kvHeads, uint64(out.TopBlocks))
 	return out
 }
 

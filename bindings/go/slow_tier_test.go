@@ -28,7 +28,7 @@ func TestKeysAndValuesInAFile(t *testing.T) {
 		}
 		chosen[i] = make([]uint32, chosenNew*2*chosenTop)
 		for _, params := range []pagedkv.AttentionParams{
-			{}, {ChosenBlocks: &pagedkv.ChosenBlocks{Top: chosenTop, Chosen: chosen[i]}},
+			{}, {ChosenBlocks: &pagedkv.ChosenBlocks{TopBlocks: chosenTop, Chosen: chosen[i]}},
 		} {
 			outs[i] = append(outs[i], attend(t, batch, 0, q, &params)...)
 		}

@@ -87,26 +87,26 @@ typedef struct pkv_chosen_blocks {
    * dims and over the query heads of the KV head, of max(q * min, q * max), with min and max of the
    * block's keys in that dim. Needs a cache. 0: lists must be set.
    */
-  uint32_t top;
-  uint32_t first; /**< How many blocks at the start are also read; 1 suits most models. */
-  uint32_t last;  /**< How many blocks right before those of the step are also read; usually 1. */
+  uint32_t top_blocks;
+  uint32_t first_blocks; /**< How many blocks at the start are also read; 1 suits most models. */
+  uint32_t last_blocks;  /**< How many right before those of the step are also read; usually 1. */
   /**
-   * With top. 1: the new tokens of a session choose the same blocks, those with the highest sums of
-   * their bounds, and read them together; for example in trees of speculative tokens. 0 (default):
-   * each token chooses its own.
+   * With top_blocks. 1: the new tokens of a session choose the same blocks, those with the highest
+   * sums of their bounds, and read them together; for example in trees of speculative tokens. 0
+   * (default): each token chooses its own.
    */
   uint32_t together;
   uint32_t reserved; /**< Must be 0. */
   /**
-   * Instead of top, [rows][kv_heads][list_size]: the blocks that each query reads for each KV head,
-   * as ascending indices in the block table, filled up with PKV_NO_BLOCK. They may include blocks
-   * that are read anyway. NULL: top must be set.
+   * Instead of top_blocks, [rows][kv_heads][list_size]: the blocks that each query reads for each
+   * KV head, as ascending indices in the block table, filled up with PKV_NO_BLOCK. They may include
+   * blocks that are read anyway. NULL: top_blocks must be set.
    */
   const uint32_t* lists;
   uint64_t list_size; /**< Indices per query and KV head. */
   /**
-   * Out, [rows][kv_heads][top]: the blocks that top chose, in the form of `lists`, for example for
-   * another layer. NULL (default): not wanted.
+   * Out, [rows][kv_heads][top_blocks]: the blocks that top_blocks chose, in the form of `lists`,
+   * for example for another layer. NULL (default): not wanted.
    */
   uint32_t* chosen;
 } pkv_chosen_blocks;
@@ -185,7 +185,7 @@ typedef struct pkv_attention_params {
  * @param[in]  q          Queries, [sum of query_lengths][query_heads][key_dim].
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim].
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top),
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
  * OVERFLOW, NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,

@@ -327,7 +327,7 @@ using StoreConfig = detail::Config<pkv_store_config>;
 
 /** Which blocks queries read. By default these include the first and the last block. */
 struct ChosenBlocks : detail::Config<pkv_chosen_blocks> {
-  ChosenBlocks() { first = last = 1; }
+  ChosenBlocks() { first_blocks = last_blocks = 1; }
 };
 
 /* ---- Sessions, snapshots, batches -----------------------------------------------------------*/

@@ -59,7 +59,7 @@ class Chooser {
     chosen_.assign(size_t{tokens} * model_.kv_heads * choice.top, 7);
     std::vector<float> lse(size_t{tokens} * model_.query_heads);
     AttentionParams params = params_of(choice);
-    params.own_blocks.top = choice.top;
+    params.own_blocks.top_blocks = choice.top;
     params.own_blocks.chosen = chosen_.data();
     params.lse = lse.data();
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
@@ -75,8 +75,8 @@ class Chooser {
   static AttentionParams params_of(const Choice& choice) {
     AttentionParams params;
     params.choose(0);
-    params.own_blocks.first = choice.first;
-    params.own_blocks.last = choice.last;
+    params.own_blocks.first_blocks = choice.first;
+    params.own_blocks.last_blocks = choice.last;
     return params;
   }
 
@@ -285,7 +285,7 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   params.own_mask.columns = mask.size();
   params.own_mask.first_positions = &first_position;
   params.choose(2);
-  params.own_blocks.first = params.own_blocks.last = 0;
+  params.own_blocks.first_blocks = params.own_blocks.last_blocks = 0;
   std::vector<uint32_t> chosen(2);
   params.own_blocks.chosen = chosen.data();
   attend(batch, 0, q, out, &params);

@@ -37,7 +37,7 @@ class Step {
     SCOPED_TRACE(testing::Message()
                  << sessions_.size() << " sessions of " << start_ << " tokens, " << tokens_
                  << " new, masking " << static_cast<int>(masking_) << ", top "
-                 << params_.own_blocks.top << ", together " << params_.own_blocks.together
+                 << params_.own_blocks.top_blocks << ", together " << params_.own_blocks.together
                  << ", head windows " << (params_.head_windows != nullptr));
     std::vector<pkv_session> handles(sessions_.begin(), sessions_.end());
     Batch batch = begin(cache_, handles, std::vector<uint32_t>(handles.size(), tokens_));
@@ -52,7 +52,7 @@ class Step {
     CHECK(pkv_batch_attend(batch, 0, &params_, &queries, &outputs));
     for (uint32_t s = 0; s < sessions_.size(); s++) {
       const KeysValues all = stored(sessions_[s]);
-      if (params_.own_blocks.top != 0) check_choice(s, q, all);
+      if (params_.own_blocks.top_blocks != 0) check_choice(s, q, all);
       EXPECT_LE(worst_error_of(s, q, out, all, lse), 1) << "session " << s;
     }
     check_lists(batch, q, out);
@@ -112,10 +112,10 @@ class Step {
     }
     if (!random_.chance(70)) return;
     params_.choose(1 + below(6));
-    params_.own_blocks.first = below(3);
-    params_.own_blocks.last = below(3);
+    params_.own_blocks.first_blocks = below(3);
+    params_.own_blocks.last_blocks = below(3);
     params_.own_blocks.together = random_.chance(50);
-    chosen_.assign(size_t{rows_count()} * model_.kv_heads * params_.own_blocks.top, 7);
+    chosen_.assign(size_t{rows_count()} * model_.kv_heads * params_.own_blocks.top_blocks, 7);
     params_.own_blocks.chosen = chosen_.data();
   }
 
@@ -178,13 +178,13 @@ class Step {
   }
 
   uint32_t step_block() const { return static_cast<uint32_t>(start_ / block_size); }
-  uint32_t first() const { return std::min(params_.own_blocks.first, step_block()); }
+  uint32_t first() const { return std::min(params_.own_blocks.first_blocks, step_block()); }
   uint32_t last() const {
-    return std::max(first(), step_block() - std::min(params_.own_blocks.last, step_block()));
+    return std::max(first(), step_block() - std::min(params_.own_blocks.last_blocks, step_block()));
   }
 
   std::vector<uint32_t> chosen(uint32_t session, uint32_t query, uint32_t head) const {
-    const size_t row = size_t{session} * tokens_ + query, top = params_.own_blocks.top;
+    const size_t row = size_t{session} * tokens_ + query, top = params_.own_blocks.top_blocks;
     const auto begin =
         chosen_.begin() + static_cast<std::ptrdiff_t>((row * model_.kv_heads + head) * top);
     return {begin, std::find(begin, begin + static_cast<std::ptrdiff_t>(top), PKV_NO_BLOCK)};
@@ -211,7 +211,7 @@ class Step {
           else
             best_left = std::max(best_left, score);
         }
-        ASSERT_EQ(std::min(params_.own_blocks.top, candidates), list.size());
+        ASSERT_EQ(std::min(params_.own_blocks.top_blocks, candidates), list.size());
         EXPECT_TRUE(std::is_sorted(list.begin(), list.end()));
         EXPECT_GE(worst_chosen, best_left - 1e-4 * (1 + std::abs(best_left)));
       }
@@ -219,7 +219,7 @@ class Step {
   }
 
   bool reads(uint32_t session, uint32_t query, uint32_t head, uint32_t block) const {
-    if (params_.own_blocks.top == 0 || block < first() || block >= last()) return true;
+    if (params_.own_blocks.top_blocks == 0 || block < first() || block >= last()) return true;
     const std::vector<uint32_t> list = chosen(session, query, head);
     return std::find(list.begin(), list.end(), block) != list.end();
   }
@@ -271,9 +271,9 @@ class Step {
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
     AttentionParams params = params_;
     params.lse = nullptr;
-    if (params.own_blocks.top != 0) {
+    if (params.own_blocks.top_blocks != 0) {
       params.own_blocks.lists = chosen_.data();
-      params.own_blocks.list_size = std::exchange(params.own_blocks.top, 0);
+      params.own_blocks.list_size = std::exchange(params.own_blocks.top_blocks, 0);
       params.own_blocks.together = 0;
       params.own_blocks.chosen = nullptr;
     }
@@ -307,7 +307,7 @@ class Step {
 
   // The mass of a head is spread over the blocks that it sees.
   void check_mass(const Batch& batch, Rows& q) {
-    if (params_.own_blocks.top != 0) return;
+    if (params_.own_blocks.top_blocks != 0) return;
     AttentionParams params = params_;
     params.lse = nullptr;
     std::vector<float> mass(sessions_.size() * model_.query_heads * blocks(), -1);

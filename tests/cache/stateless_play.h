@@ -309,8 +309,8 @@ class StatelessPlay {
       }
     lists_.push_back(0);
     pkv_chosen_blocks& chosen = params_.choose(lists_.data(), list_size_);
-    chosen.first = first;
-    chosen.last = last;
+    chosen.first_blocks = first;
+    chosen.last_blocks = last;
   }
 
   void draw_mass() {
@@ -366,8 +366,8 @@ class StatelessPlay {
     if (lists_.empty()) return true;
     const Sequence& s = sequences_[queries_[row].sequence];
     const auto step = static_cast<uint32_t>(s.start() / block_size());
-    if (block < std::min(params_.own_blocks.first, step)) return true;
-    if (block + std::min(params_.own_blocks.last, step) >= step) return true;
+    if (block < std::min(params_.own_blocks.first_blocks, step)) return true;
+    if (block + std::min(params_.own_blocks.last_blocks, step) >= step) return true;
     const auto list = lists_.begin() + static_cast<std::ptrdiff_t>(
                                            (size_t{row} * model_.kv_heads + head) * list_size_);
     return std::find(list, list + list_size_, block) != list + list_size_;

@@ -270,8 +270,8 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
   v[0][1][3] = 5;
   std::vector<float> out(2 * QUERY_HEADS * DIM);
   pagedkv::ChosenBlocks chosen;
-  EXPECT_EQ(chosen.first + chosen.last, 2u);
-  chosen.top = 1;
+  EXPECT_EQ(chosen.first_blocks + chosen.last_blocks, 2u);
+  chosen.top_blocks = 1;
   pagedkv::AttentionParams params;
   params.chosen_blocks = &chosen;
   Batch batch = cache.begin({session}, {1});

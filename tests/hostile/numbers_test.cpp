@@ -103,7 +103,7 @@ const Exception bounded[] = {
     {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
     {"pkv_batch_attend", "params.mask[0].row_stride", "64 GiB", uint64_t{1} << 24},
     {"", "params.block_mass[0].size", "64 GiB", uint64_t{1} << 24},
-    {"", "params.chosen_blocks[0].top", "what is chosen is written", uint64_t{1} << 16},
+    {"", "params.chosen_blocks[0].top_blocks", "what is chosen is written", uint64_t{1} << 16},
     {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
     {"pkv_kv_read_slots", "kv.kv_heads", "heads are worked through", uint64_t{1} << 16},

@@ -12,7 +12,8 @@ pkv_mask& see(World& world, pkv_attention_params& params, pkv_mask_kind kind, co
 }
 
 pkv_chosen_blocks& choose(World& world, pkv_attention_params& params) {
-  pkv_chosen_blocks* const kept = world.keep(made<pkv_chosen_blocks>({.first = 1, .last = 1}));
+  pkv_chosen_blocks* const kept =
+      world.keep(made<pkv_chosen_blocks>({.first_blocks = 1, .last_blocks = 1}));
   params.chosen_blocks = kept;
   return *kept;
 }
@@ -41,7 +42,7 @@ pkv_mask& see_bytes(World& world, pkv_attention_params& params) {
 
 pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params) {
   pkv_chosen_blocks& blocks = choose(world, params);
-  blocks.top = 1;
+  blocks.top_blocks = 1;
   blocks.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
   return blocks;
 }
@@ -167,15 +168,15 @@ void add_chosen(ParamsCases& cases) {
   for (const auto make : {choose_lists, choose_top}) {
     cases.add_sizes(make, "chosen_blocks");
     cases.in(make, WITH(it.reserved = 1), invalid);
-    cases.in(make, WITH(it.top = 0, it.lists = nullptr), invalid);
+    cases.in(make, WITH(it.top_blocks = 0, it.lists = nullptr), invalid);
     cases.in(make, WITH(it.together = 2), invalid);
   }
-  cases.in(choose_lists, WITH(it.top = 1), invalid);
+  cases.in(choose_lists, WITH(it.top_blocks = 1), invalid);
   cases.in(choose_lists, WITH(it.together = 1), invalid);
   cases.in(choose_lists, WITH(it.chosen = const_cast<uint32_t*>(it.lists)), invalid);
   cases.in(choose_top, WITH(it.list_size = 1), invalid);
-  cases.in(choose_lists, WITH(it.first = it.last = UINT32_MAX), fine);
-  cases.in(choose_lists, WITH(it.first = it.last = 0), fine);
+  cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = UINT32_MAX), fine);
+  cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = 0), fine);
   cases.in(choose_lists, WITH(it.list_size = 0), fine);
   for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
     cases.in(

@@ -110,8 +110,8 @@ class AttentionPlay {
     const bool can_choose = params_.alibi_slopes == nullptr && config_.storage == PKV_STORAGE_PAGED;
     if (can_choose && !source_.chance(60)) {
       params_.choose(static_cast<uint32_t>(source_.between(1, 4)));
-      params_.own_blocks.first = static_cast<uint32_t>(source_.below(3));
-      params_.own_blocks.last = static_cast<uint32_t>(source_.below(3));
+      params_.own_blocks.first_blocks = static_cast<uint32_t>(source_.below(3));
+      params_.own_blocks.last_blocks = static_cast<uint32_t>(source_.below(3));
       params_.own_blocks.together = !source_.chance(60);
     }
     if (!source_.chance(70)) params_.head_windows = draw_windows(config_.model.window, 1, windows_);
@@ -201,12 +201,12 @@ class AttentionPlay {
   // Attends to all blocks, or to those that the scalar kernels chose: what others choose differs
   // where bounds are equal up to rounding. Whatever is chosen, a list of it gives the same result.
   Result attend_to_blocks(pkv_batch batch, const pkv_tensor& q, uint64_t new_rows) {
-    if (params_.own_blocks.top == 0) return attend(batch, params_, q, new_rows);
-    std::vector<uint32_t> chosen(new_rows * config_.model.kv_heads * params_.own_blocks.top);
+    if (params_.own_blocks.top_blocks == 0) return attend(batch, params_, q, new_rows);
+    std::vector<uint32_t> chosen(new_rows * config_.model.kv_heads * params_.own_blocks.top_blocks);
     AttentionParams params = params_;
     params.own_blocks.chosen = chosen.data();
     const Result by_bounds = attend(batch, params, q, new_rows);
-    params.own_blocks.list_size = std::exchange(params.own_blocks.top, 0);
+    params.own_blocks.list_size = std::exchange(params.own_blocks.top_blocks, 0);
     params.own_blocks.chosen = nullptr;
     params.own_blocks.together = 0;
     params.own_blocks.lists = chosen.data();

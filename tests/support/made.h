@@ -87,10 +87,10 @@ struct AttentionParams : pkv_attention_params {
   void see_tree(const int32_t* parents) { see(PKV_MASK_PARENTS, parents); }
   // A mask of bytes, whose strides and columns the caller sets.
   pkv_mask& see_bytes(const uint8_t* bytes) { return see(PKV_MASK_BYTES, bytes); }
-  // Queries choose `top` blocks; one first and one last block are read, too.
+  // Queries choose `top_blocks` blocks; one first and one last block are read, too.
   pkv_chosen_blocks& choose(uint32_t top) {
     pkv_chosen_blocks& blocks = read_blocks();
-    blocks.top = top;
+    blocks.top_blocks = top;
     return blocks;
   }
   // Queries read the blocks of lists; one first and one last block are read, too.
@@ -118,7 +118,7 @@ struct AttentionParams : pkv_attention_params {
   }
   pkv_chosen_blocks& read_blocks() {
     own_blocks = made<pkv_chosen_blocks>();
-    own_blocks.first = own_blocks.last = 1;
+    own_blocks.first_blocks = own_blocks.last_blocks = 1;
     chosen_blocks = &own_blocks;
     return own_blocks;
   }

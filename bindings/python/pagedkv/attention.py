@@ -113,15 +113,15 @@ Mask: TypeAlias = BitMask | TreeMask | BoolMask
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ChosenBlocks(Shown):
-    """The blocks that queries read instead of all blocks: the `top` blocks with the highest bounds,
-    or those in `lists`; the first and last blocks are always read. `lists` is [rows][kv_heads][n]
-    of uint32: rising indices of blocks, NO_BLOCK after the last. `chosen`, [rows][kv_heads][top]
-    of uint32, receives the chosen lists.
+    """The blocks that queries read instead of all blocks: the `top_blocks` ones with the highest
+    bounds, or those in `lists`; the first and last blocks are always read. `lists` is
+    [rows][kv_heads][n] of uint32: rising indices of blocks, NO_BLOCK after the last. `chosen`,
+    [rows][kv_heads][top_blocks] of uint32, receives the chosen lists.
     """
 
-    top: int = 0
-    first: int = 1
-    last: int = 1
+    top_blocks: int = 0
+    first_blocks: int = 1
+    last_blocks: int = 1
     together: bool = False
     lists: npt.NDArray[np.uint32] | None = None
     chosen: npt.NDArray[np.uint32] | None = None
@@ -135,7 +135,7 @@ class ChosenBlocks(Shown):
             keep.append(lists)
             struct.lists, struct.list_size = address(lists), lists.shape[2]
         if self.chosen is not None:
-            chosen = block_ids(self.chosen, (rows, kv_heads, struct.top), "chosen", out=True)
+            chosen = block_ids(self.chosen, (rows, kv_heads, struct.top_blocks), "chosen", out=True)
             keep.append(chosen)
             struct.chosen = address(chosen)
         return struct

@@ -71,20 +71,20 @@ def highest(top: int, first: int, last: int) -> Any:
 def test_the_blocks_of_the_highest_bounds_are_read(
     batch: pagedkv.Batch, first: int, last: int
 ) -> None:
-    always: dict[str, Any] = {"first": first, "last": last}
+    always: dict[str, Any] = {"first_blocks": first, "last_blocks": last}
     chosen = blocks(77)
-    out = attended(batch, top=TOP, chosen=chosen, **always)
+    out = attended(batch, top_blocks=TOP, chosen=chosen, **always)
     np.testing.assert_array_equal(chosen, highest(TOP, first, last))
     # Sums of 16 products of normal numbers: scores are off by about 1e-6.
     np.testing.assert_allclose(out, over_blocks(chosen, first, last), atol=2e-5)
     np.testing.assert_array_equal(attended(batch, lists=chosen, **always), out)
-    np.testing.assert_array_equal(attended(batch, top=TOP, **always), out)
+    np.testing.assert_array_equal(attended(batch, top_blocks=TOP, **always), out)
 
 
 def test_lists_end_before_their_arrays(batch: pagedkv.Batch) -> None:
     """More than there are to choose from, and none."""
     chosen = blocks(77, 12)
-    out = attended(batch, top=12, chosen=chosen)
+    out = attended(batch, top_blocks=12, chosen=chosen)
     assert (chosen == [*range(1, 11), NO_BLOCK, NO_BLOCK]).all()
     np.testing.assert_array_equal(out, batch.attend(0, Q))
     np.testing.assert_allclose(attended(batch, lists=chosen), out, atol=2e-5)
@@ -116,7 +116,7 @@ def test_lists_over_memory_of_ones_own() -> None:
     np.testing.assert_allclose(over_view(lists=lists), over_blocks(lists), atol=2e-5)
     for wrong, message in (
         ({"lists": lists[:1]}, r"lists: \[2\]\[2\]\[n\]"),
-        ({"top": TOP}, "only a cache has bounds"),
+        ({"top_blocks": TOP}, "only a cache has bounds"),
     ):
         with pytest.raises(pagedkv.PagedKVError, match=message):
             over_view(**wrong)
@@ -149,7 +149,7 @@ def test_other_arrays_are_refused(batch: pagedkv.Batch, wrong: Any) -> None:
     with pytest.raises(pagedkv.MisuseError, match=r"^lists: \[2\]\[2\]\[n\] .* of uint32"):
         attended(batch, lists=wrong)
     with pytest.raises(pagedkv.MisuseError, match=r"^chosen: .* of uint32"):
-        attended(batch, top=TOP, chosen=wrong)
+        attended(batch, top_blocks=TOP, chosen=wrong)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_other_arrays_are_refused(batch: pagedkv.Batch, wrong: Any) -> None:
 def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> None:
     before = wrong.copy()
     with pytest.raises(pagedkv.MisuseError, match="^chosen: "):
-        attended(batch, top=TOP, chosen=wrong)
+        attended(batch, top_blocks=TOP, chosen=wrong)
     np.testing.assert_array_equal(wrong, before)
 
 
@@ -167,12 +167,12 @@ def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> Non
     [
         ({"lists": blocks(BLOCKS, 1)}, "names block 13"),
         ({"lists": blocks(4)}, "ascending order"),
-        ({"lists": blocks(4, 1), "top": 1}, "give one of the two"),
-        ({"chosen": blocks(size=0)}, "top is 0"),
-        ({"lists": blocks(4, 1), "together": True}, "together is 1, but top is 0"),
-        ({"top": -1}, "top"),
-        ({"first": 2**32}, "first"),
-        ({"last": 1.0}, "last"),
+        ({"lists": blocks(4, 1), "top_blocks": 1}, "give one of the two"),
+        ({"chosen": blocks(size=0)}, "top_blocks is 0"),
+        ({"lists": blocks(4, 1), "together": True}, "together is 1, but top_blocks is 0"),
+        ({"top_blocks": -1}, "top_blocks"),
+        ({"first_blocks": 2**32}, "first_blocks"),
+        ({"last_blocks": 1.0}, "last_blocks"),
     ],
 )
 def test_what_does_not_fit_is_refused(batch: pagedkv.Batch, given: Any, message: str) -> None:

@@ -386,7 +386,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert (mask.kind, mask.row_stride) == (_raw.MaskKind.BITS, 2)
     blocks = _raw.ChosenBlocks.from_address(struct.chosen_blocks)
     assert list((ctypes.c_uint32 * 12).from_address(blocks.lists)) == list(range(12))
-    assert (blocks.top, blocks.list_size, blocks.chosen) == (4, 2, chosen.ctypes.data)
+    assert (blocks.top_blocks, blocks.list_size, blocks.chosen) == (4, 2, chosen.ctypes.data)
     mass = _raw.BlockMass.from_address(struct.block_mass)
     assert (mass.masses, mass.size) == (masses.ctypes.data, 5)
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]

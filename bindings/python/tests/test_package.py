@@ -82,7 +82,7 @@ def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> Non
         expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)}
         expected -= {"layer_indices", "state_bytes", "checkpoint_tokens", "draft_tokens"}
     assert {field.name for field in dataclasses.fields(described)} == expected
-    others = {"block_size", "causal", "first", "last", "masses", "store"}
+    others = {"block_size", "causal", "first_blocks", "last_blocks", "masses", "store"}
     for field in expected - others:
         assert not getattr(described, field), field
 

@@ -71,8 +71,11 @@ int main(void) {
 
   /* [choose] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
-  pkv_chosen_blocks blocks = {
-      .struct_size = sizeof blocks, .top = TOP, .first = 1, .last = 1, .chosen = chosen};
+  pkv_chosen_blocks blocks = {.struct_size = sizeof blocks,
+                              .top_blocks = TOP,
+                              .first_blocks = 1,
+                              .last_blocks = 1,
+                              .chosen = chosen};
   params.chosen_blocks = &blocks;
   params.lse = few_lse;
   check(pkv_batch_attend(batch, 0, &params, &queries, &few_out));
@@ -87,8 +90,8 @@ int main(void) {
 
   /* [lists] */
   blocks = (pkv_chosen_blocks){.struct_size = sizeof blocks,
-                               .first = 1,
-                               .last = 1,
+                               .first_blocks = 1,
+                               .last_blocks = 1,
                                .lists = chosen, /* what layer 0 chose, or a model's own indexer */
                                .list_size = TOP};
   check(pkv_batch_attend(batch, 1, &params, &queries, &few_out));

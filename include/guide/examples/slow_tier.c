@@ -62,8 +62,11 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
   /* [ask] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
-  const pkv_chosen_blocks blocks = {
-      .struct_size = sizeof blocks, .top = TOP, .first = 1, .last = 1, .chosen = chosen};
+  const pkv_chosen_blocks blocks = {.struct_size = sizeof blocks,
+                                    .top_blocks = TOP,
+                                    .first_blocks = 1,
+                                    .last_blocks = 1,
+                                    .chosen = chosen};
   const pkv_attention_params params = {.struct_size = sizeof params, .chosen_blocks = &blocks};
   check(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   /* [ask end] */

@@ -49,22 +49,24 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
   const pkv_chosen_blocks chosen = read_struct(&given, "chosen_blocks");
   if (chosen.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: reserved is %u, not 0", chosen.reserved);
-  if ((chosen.top != 0) == (chosen.lists != nullptr))
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: top is %u and lists %s NULL; give one of the two",
-         chosen.top, chosen.lists != nullptr ? "is not" : "is");
+  if ((chosen.top_blocks != 0) == (chosen.lists != nullptr))
+    fail(PKV_INVALID_ARGUMENT,
+         "chosen_blocks: top_blocks is %u and lists %s NULL; give one of the two",
+         chosen.top_blocks, chosen.lists != nullptr ? "is not" : "is");
   if (chosen.lists == nullptr && chosen.list_size != 0)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_size is %llu, but lists is NULL",
          llu(chosen.list_size));
-  if (chosen.chosen != nullptr && chosen.top == 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: chosen is what top chose, but top is 0");
+  if (chosen.chosen != nullptr && chosen.top_blocks == 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "chosen_blocks: chosen is what top_blocks chose, but top_blocks is 0");
   check_flag(chosen.together, "chosen_blocks: together");
-  if (chosen.together != 0 && chosen.top == 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is 1, but top is 0");
+  if (chosen.together != 0 && chosen.top_blocks == 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is 1, but top_blocks is 0");
   if (result.transform.alibi_slopes != nullptr)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes cannot be combined");
-  result.top_blocks = chosen.top;
-  result.first_blocks = chosen.first;
-  result.last_blocks = chosen.last;
+  result.top_blocks = chosen.top_blocks;
+  result.first_blocks = chosen.first_blocks;
+  result.last_blocks = chosen.last_blocks;
   result.choose_together = chosen.together != 0;
   result.block_lists = chosen.lists;
   result.block_list_size = chosen.list_size;

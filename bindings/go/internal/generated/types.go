@@ -299,15 +299,15 @@ type Mask struct {
 }
 
 type ChosenBlocks struct {
-	StructSize uint32
-	Top        uint32
-	First      uint32
-	Last       uint32
-	Together   uint32
-	Reserved   uint32
-	Lists      *uint32
-	ListSize   uint64
-	Chosen     *uint32
+	StructSize  uint32
+	TopBlocks   uint32
+	FirstBlocks uint32
+	LastBlocks  uint32
+	Together    uint32
+	Reserved    uint32
+	Lists       *uint32
+	ListSize    uint64
+	Chosen      *uint32
 }
 
 type BlockMass struct {

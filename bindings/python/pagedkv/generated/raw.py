@@ -469,8 +469,9 @@ class Mask(ctypes.Structure):
 
 
 class ChosenBlocks(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("top", _u32), ("first", _u32), ("last", _u32),
-        ("together", _u32), ("reserved", _u32), ("lists", _p), ("list_size", _u64), ("chosen", _p)]
+    _fields_ = [("struct_size", _u32), ("top_blocks", _u32), ("first_blocks", _u32),
+        ("last_blocks", _u32), ("together", _u32), ("reserved", _u32), ("lists", _p),
+        ("list_size", _u64), ("chosen", _p)]
 
 
 class BlockMass(ctypes.Structure):

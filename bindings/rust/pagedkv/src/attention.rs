@@ -117,36 +117,36 @@ impl ByteMask<'_> {
 }
 
 /// Which blocks queries read, instead of all of them: those chosen for each query and KV head, the
-/// first and last ones (one each, unless [`first`](Self::first) and [`last`](Self::last) say
-/// otherwise), and those with tokens of the step.
+/// first and last ones (one each, unless [`first_blocks`](Self::first_blocks) and
+/// [`last_blocks`](Self::last_blocks) say otherwise), and those with tokens of the step.
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenBlocks<'a> {
-    top: u32,
+    top_blocks: u32,
     lists: Option<(&'a [u32], usize)>,
-    first: u32,
-    last: u32,
+    first_blocks: u32,
+    last_blocks: u32,
     together: bool,
 }
 
 impl<'a> ChosenBlocks<'a> {
     /// The `count` blocks whose keys may score highest. In a cache only.
-    pub fn top(count: u32) -> Self {
-        Self { top: count, lists: None, first: 1, last: 1, together: false }
+    pub fn top_blocks(count: u32) -> Self {
+        Self { top_blocks: count, lists: None, first_blocks: 1, last_blocks: 1, together: false }
     }
 
     /// Those listed, `[rows][kv_heads][blocks_per_head]`: indices in the block table, rising,
     /// [`NO_BLOCK`](crate::NO_BLOCK) after the last.
     pub fn lists(blocks: &'a [u32], blocks_per_head: usize) -> Self {
-        Self { lists: Some((blocks, blocks_per_head)), ..Self::top(0) }
+        Self { lists: Some((blocks, blocks_per_head)), ..Self::top_blocks(0) }
     }
 
     setters! {
         /// How many first blocks are read as well.
-        first(count: u32) = count;
+        first_blocks(count: u32) = count;
         /// How many blocks before those of the step are read as well.
-        last(count: u32) = count;
-        /// The new tokens of a session choose the same [`top`](Self::top), by the sums of their
-        /// bounds, and read them together: for trees, say.
+        last_blocks(count: u32) = count;
+        /// The new tokens of a session choose the same [`top_blocks`](Self::top_blocks), by the
+        /// sums of their bounds, and read them together: for trees, say.
         together() = true;
     }
 
@@ -156,11 +156,11 @@ impl<'a> ChosenBlocks<'a> {
         chosen: Option<&mut [u32]>,
     ) -> Result<sys::pkv_chosen_blocks> {
         let (lists, size) = self.lists.map_or((None, 0), |(lists, size)| (Some(lists), size));
-        let top = [rows, kv_heads, self.top as usize];
+        let top = [rows, kv_heads, self.top_blocks as usize];
         Ok(sys::pkv_chosen_blocks {
-            top: self.top,
-            first: self.first,
-            last: self.last,
+            top_blocks: self.top_blocks,
+            first_blocks: self.first_blocks,
+            last_blocks: self.last_blocks,
             together: self.together.into(),
             lists: array("lists [rows][KV heads][blocks]", lists, &[rows, kv_heads, size])?,
             list_size: size as u64,

@@ -254,8 +254,9 @@ impl<'s> Batch<'s> {
     }
 
     /// As [`attend_with`](Self::attend_with). `chosen` gets the blocks that
-    /// [`ChosenBlocks::top`](crate::ChosenBlocks::top) chose, `[rows][kv_heads][count]`, in the
-    /// form of [`ChosenBlocks::lists`](crate::ChosenBlocks::lists): for example for another layer.
+    /// [`ChosenBlocks::top_blocks`](crate::ChosenBlocks::top_blocks) chose,
+    /// `[rows][kv_heads][count]`, in the form of
+    /// [`ChosenBlocks::lists`](crate::ChosenBlocks::lists): for example for another layer.
     pub fn attend_choosing<'a, 'b>(
         &mut self,
         layer: u32,

@@ -199,8 +199,8 @@ impl Session {
     }
 
     /// Sets the expected time, in any unit, until the text continues in another session: 0 if it is
-    /// unknown, [`RETURN_HINT_NEVER`](crate::RETURN_HINT_NEVER) if the text ends here. The default eviction
-    /// policy learns from it.
+    /// unknown, [`RETURN_HINT_NEVER`](crate::RETURN_HINT_NEVER) if the text ends here. The default
+    /// eviction policy learns from it.
     pub fn set_return_hint(&mut self, delay: u32) -> Result<()> {
         call(|| unsafe { sys::pkv_session_set_return_hint(self.handle, delay) })
     }

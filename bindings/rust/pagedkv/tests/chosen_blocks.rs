@@ -73,7 +73,8 @@ fn near(found: &[f32], wanted: &[f32]) {
 
 /// Blocks with the numbers of first and last ones that are read as well.
 fn read_with(blocks: ChosenBlocks<'_>, always: Option<(usize, usize)>) -> ChosenBlocks<'_> {
-    always.map_or(blocks, |(first, last)| blocks.first(first as u32).last(last as u32))
+    always
+        .map_or(blocks, |(first, last)| blocks.first_blocks(first as u32).last_blocks(last as u32))
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn chosen_blocks_are_read_and_told() {
             let (first, last) = always.unwrap_or((1, 1));
             let mut chosen = [77; NEW * KV_HEADS * TOP];
             let params = AttentionParams::new()
-                .chosen_blocks(read_with(ChosenBlocks::top(TOP as u32), always));
+                .chosen_blocks(read_with(ChosenBlocks::top_blocks(TOP as u32), always));
             let out = attend(params, Some(&mut chosen));
             near(&out, &text.over(&chosen, first, last));
             for list in chosen.chunks(TOP) {
@@ -108,7 +109,7 @@ fn chosen_blocks_are_read_and_told() {
         // More than there are to choose from, and none.
         let mut all = [77; NEW * KV_HEADS * 12];
         let params = AttentionParams::new();
-        let out = attend(params.chosen_blocks(ChosenBlocks::top(12)), Some(&mut all));
+        let out = attend(params.chosen_blocks(ChosenBlocks::top_blocks(12)), Some(&mut all));
         assert_eq!(out, attend(params, None));
         let wanted = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NO_BLOCK, NO_BLOCK];
         assert!(all.chunks(12).all(|list| list == wanted));
@@ -129,7 +130,7 @@ fn lists_of_another_length_are_refused() {
             }
             .unwrap_err()
         };
-        let top = |count| AttentionParams::new().chosen_blocks(ChosenBlocks::top(count));
+        let top = |count| AttentionParams::new().chosen_blocks(ChosenBlocks::top_blocks(count));
         let listed = |blocks, per_head| {
             AttentionParams::new().chosen_blocks(ChosenBlocks::lists(blocks, per_head))
         };
@@ -179,7 +180,7 @@ fn lists_over_memory_of_ones_own() {
         attention(None, &view, &step, &params, &text.q, &mut out, None).map(|()| out)
     };
     near(&attend(ChosenBlocks::lists(&lists, 2)).unwrap(), &text.over(&lists, 1, 1));
-    for wrong in [ChosenBlocks::lists(&lists[1..], 2), ChosenBlocks::top(2)] {
+    for wrong in [ChosenBlocks::lists(&lists[1..], 2), ChosenBlocks::top_blocks(2)] {
         assert!(attend(wrong).is_err());
     }
 }

@@ -37,7 +37,7 @@ fn heads_differ_and_trees_agree() {
         }
         let mut chosen = [0u32; NEW * HEADS * 2];
         let tree = params.mask(Mask::Parents(&[-1, 0, 0]));
-        let tree = tree.chosen_blocks(ChosenBlocks::top(2).together());
+        let tree = tree.chosen_blocks(ChosenBlocks::top_blocks(2).together());
         let mut out = vec![0f32; NEW * HEADS * DIM];
         batch.attend_choosing(0, &tree, &q, &mut out, None, &mut chosen).unwrap();
         assert!(chosen.chunks(HEADS * 2).all(|row| row == &chosen[..HEADS * 2]), "{chosen:?}");

@@ -48,7 +48,7 @@ fn answers(cache: &Cache) -> ([f32; 128], [f32; 128], [u32; 2 * TOP]) {
     batch.write(0, &k[before..], &v[before..]).unwrap();
     let (mut all, mut some, mut chosen) = ([0.0; 128], [0.0; 128], [0; 2 * TOP]);
     batch.attend(0, &q, &mut all).unwrap();
-    let params = AttentionParams::new().chosen_blocks(ChosenBlocks::top(TOP as u32));
+    let params = AttentionParams::new().chosen_blocks(ChosenBlocks::top_blocks(TOP as u32));
     batch.attend_choosing(0, &params, &q, &mut some, None, &mut chosen).unwrap();
     batch.commit(None).unwrap();
     (all, some, chosen)

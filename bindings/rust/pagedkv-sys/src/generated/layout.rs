@@ -87,8 +87,8 @@ layout!(pkv_mask, 48, 8,
     struct_size 0 4, kind 4 4, data 8 8, row_stride 16 8, batch_stride 24 8, columns 32 8,
     first_positions 40 8);
 layout!(pkv_chosen_blocks, 48, 8,
-    struct_size 0 4, top 4 4, first 8 4, last 12 4, together 16 4, reserved 20 4, lists 24 8,
-    list_size 32 8, chosen 40 8);
+    struct_size 0 4, top_blocks 4 4, first_blocks 8 4, last_blocks 12 4, together 16 4, reserved 20
+    4, lists 24 8, list_size 32 8, chosen 40 8);
 layout!(pkv_block_mass, 24, 8,
     struct_size 0 4, queries 4 4, masses 8 8, size 16 8);
 layout!(pkv_attention_params, 88, 8,
