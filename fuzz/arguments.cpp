@@ -463,7 +463,7 @@ void filled(Source& draw) {
       status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>());
       break;
     case 5:
-      status = pkv_pool_get_block_state(f.pool, index, buffer.as<pkv_block_state>());
+      status = pkv_pool_get_block_info(f.pool, index, buffer.as<pkv_block_info>());
       break;
     default:
       status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());

@@ -38,7 +38,7 @@ FIGURES = [
     "pkv_cache_stats",
     "pkv_pool_stats",
     "pkv_session_info",
-    "pkv_block_state",
+    "pkv_block_info",
     "pkv_prefix_stats",
     "pkv_prefix_event",
     "pkv_file_info",

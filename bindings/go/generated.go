@@ -489,7 +489,7 @@ func poolStatsOf(r *raw.PoolStats) PoolStats {
 	}
 }
 
-// SessionInfo: The current state of a session.
+// SessionInfo: The properties of a session.
 type SessionInfo struct {
 	// From the session's config, or set later.
 	Priority int32
@@ -511,8 +511,8 @@ func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 	}
 }
 
-// BlockState: The state of one block.
-type BlockState struct {
+// BlockInfo: Properties of one block.
+type BlockInfo struct {
 	// The block id.
 	ID uint32
 	// The number of times that this id was freed.
@@ -520,14 +520,14 @@ type BlockState struct {
 	// 0: free.
 	References uint32
 	// Slots claimed, 0 to block_size.
-	Filled uint32
+	FilledSlots uint32
 	// 1: read-only.
 	Sealed bool
 }
 
-func blockStateOf(r *raw.BlockState) BlockState {
-	return BlockState{
-		r.ID, r.Generation, r.References, r.Filled, r.Sealed != 0,
+func blockInfoOf(r *raw.BlockInfo) BlockInfo {
+	return BlockInfo{
+		r.ID, r.Generation, r.References, r.FilledSlots, r.Sealed != 0,
 	}
 }
 

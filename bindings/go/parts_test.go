@@ -31,10 +31,10 @@ func TestPool(t *testing.T) {
 	refused(t, errorOf(pool.Claim(blocks[0], 3)), pagedkv.ErrBlockFull)
 	must(t, pool.Seal(blocks[0]))
 	refused(t, errorOf(pool.Claim(blocks[0], 1)), pagedkv.ErrBlockSealed)
-	state, err := pool.BlockState(0)
+	info, err := pool.BlockInfo(0)
 	must(t, err)
-	if state != (pagedkv.BlockState{ID: 0, References: 1, Filled: 6, Sealed: true}) {
-		t.Errorf("block 0 is %+v", state)
+	if info != (pagedkv.BlockInfo{ID: 0, References: 1, FilledSlots: 6, Sealed: true}) {
+		t.Errorf("block 0 is %+v", info)
 	}
 	must(t, pool.Reset(blocks[0]))
 	stats, err := pool.Stats()

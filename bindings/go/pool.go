@@ -108,13 +108,13 @@ func (p *Pool) Reset(block Block) error {
 	return call("reset", p, func() raw.Status { return raw.PoolReset(p.handle, uint64(block)) })
 }
 
-// BlockState returns the current state of the block with this id, free or not.
-func (p *Pool) BlockState(id uint32) (BlockState, error) {
-	out := sized(&raw.BlockState{})
+// BlockInfo returns the properties of the block with this id, free or not.
+func (p *Pool) BlockInfo(id uint32) (BlockInfo, error) {
+	out := sized(&raw.BlockInfo{})
 	err := call("block state", p, func() raw.Status {
-		return raw.PoolGetBlockState(p.handle, id, out)
+		return raw.PoolGetBlockInfo(p.handle, id, out)
 	})
-	return blockStateOf(out), err
+	return blockInfoOf(out), err
 }
 
 // Stats returns statistics of the pool, which are exact while no other goroutine uses it.

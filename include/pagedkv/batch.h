@@ -19,7 +19,7 @@
  *   pkv_batch_commit(batch, tokens);
  *
  * Until the commit only this batch sees the new tokens. pkv_batch_abort restores every session to
- * its state before begin.
+ * what it was before begin.
  *
  * Threads: one thread at a time may use a batch; others get PKV_BUSY. Batches over different
  * sessions may run at the same time.

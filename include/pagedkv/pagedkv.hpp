@@ -890,9 +890,9 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
   }
   void seal(pkv_block block) { check(pkv_pool_seal(handle_, block)); }
   void reset(pkv_block block) { check(pkv_pool_reset(handle_, block)); }
-  pkv_block_state block_state(uint32_t id) const {
-    return detail::filled<pkv_block_state>(
-        [&](auto* out) { return pkv_pool_get_block_state(handle_, id, out); });
+  pkv_block_info block_info(uint32_t id) const {
+    return detail::filled<pkv_block_info>(
+        [&](auto* out) { return pkv_pool_get_block_info(handle_, id, out); });
   }
   pkv_pool_stats stats() const {
     return detail::filled<pkv_pool_stats>(

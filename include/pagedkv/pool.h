@@ -139,26 +139,26 @@ PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
  */
 PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 
-/** The state of one block. */
-typedef struct pkv_block_state {
-  uint32_t struct_size; /**< Must be sizeof(pkv_block_state). */
-  uint32_t id;          /**< The block id. */
-  uint32_t generation;  /**< The number of times that this id was freed. */
-  uint32_t references;  /**< 0: free. */
-  uint32_t filled;      /**< Slots claimed, 0 to block_size. */
-  uint32_t sealed;      /**< 1: read-only. */
-} pkv_block_state;
+/** Properties of one block. */
+typedef struct pkv_block_info {
+  uint32_t struct_size;  /**< Must be sizeof(pkv_block_info). */
+  uint32_t id;           /**< The block id. */
+  uint32_t generation;   /**< The number of times that this id was freed. */
+  uint32_t references;   /**< 0: free. */
+  uint32_t filled_slots; /**< Slots claimed, 0 to block_size. */
+  uint32_t sealed;       /**< 1: read-only. */
+} pkv_block_info;
 
 /**
- * Returns the current state of a block, free or not.
+ * Returns the properties of a block, free or not.
  *
  * @param      pool  The pool.
  * @param      id    The block id.
- * @param[out] out   The state.
+ * @param[out] out   The properties.
  *
  * Statuses: OUT_OF_RANGE. Since 0.1.
  */
-PKV_API pkv_status pkv_pool_get_block_state(pkv_pool pool, uint32_t id, pkv_block_state* out);
+PKV_API pkv_status pkv_pool_get_block_info(pkv_pool pool, uint32_t id, pkv_block_info* out);
 
 /**
  * Returns the statistics of a pool, exact if no other call is in progress.

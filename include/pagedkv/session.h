@@ -299,7 +299,7 @@ PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uin
  */
 PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priority);
 
-/** The current state of a session. */
+/** The properties of a session. */
 typedef struct pkv_session_info {
   uint32_t struct_size;      /**< Must be sizeof(pkv_session_info). */
   int32_t priority;          /**< From the session's config, or set later. */
@@ -312,10 +312,10 @@ typedef struct pkv_session_info {
 } pkv_session_info;
 
 /**
- * Returns the current state of a session.
+ * Returns the properties of a session.
  *
  * @param      session  The session.
- * @param[out] out      The state.
+ * @param[out] out      The properties.
  *
  * Statuses: none of its own. Since 0.1.
  */

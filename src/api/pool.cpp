@@ -124,7 +124,7 @@ pkv_status pkv_pool_reset(pkv_pool handle, pkv_block block) {
   });
 }
 
-pkv_status pkv_pool_get_block_state(pkv_pool handle, uint32_t id, pkv_block_state* out) {
+pkv_status pkv_pool_get_block_info(pkv_pool handle, uint32_t id, pkv_block_info* out) {
   return guarded([&] {
     const PoolLease pool(handle);
     check_id(*pool, id);

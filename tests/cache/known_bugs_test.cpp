@@ -267,8 +267,8 @@ TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
   CHECK(pkv_pool_release(pool, 1, &block));
   CHECK(pkv_pool_release(pool, 1, &block));
   for (int i = 0; i < 3; i++) REFUSED(PKV_DOUBLE_FREE, pkv_pool_release(pool, 1, &block));
-  auto state = made<pkv_block_state>();
-  CHECK(pkv_pool_get_block_state(pool, PKV_BLOCK_ID(block), &state));
+  auto state = made<pkv_block_info>();
+  CHECK(pkv_pool_get_block_info(pool, PKV_BLOCK_ID(block), &state));
   EXPECT_EQ(0u, state.references);
   CHECK(pkv_pool_validate(pool));
 }

@@ -15,10 +15,10 @@ pkv_block allocate(pkv_pool pool) {
   return block;
 }
 
-pkv_block_state state_of(pkv_pool pool, pkv_block block) {
-  auto state = made<pkv_block_state>();
-  CHECK(pkv_pool_get_block_state(pool, PKV_BLOCK_ID(block), &state));
-  return state;
+pkv_block_info info_of(pkv_pool pool, pkv_block block) {
+  auto info = made<pkv_block_info>();
+  CHECK(pkv_pool_get_block_info(pool, PKV_BLOCK_ID(block), &info));
+  return info;
 }
 
 // Appends slots to a sequence: the next one of the last block, or the first one of a new block if
@@ -41,38 +41,38 @@ struct Appender {
   }
 };
 
-TEST(PoolCalls, BlockStateFollowsClaimSealResetAndRelease) {
+TEST(PoolCalls, BlockInfoFollowsClaimSealResetAndRelease) {
   Pool pool = make_pool(4);
-  EXPECT_EQ(0u, state_of(pool, 0).references);
+  EXPECT_EQ(0u, info_of(pool, 0).references);
   const pkv_block block = allocate(pool);
-  pkv_block_state state = state_of(pool, block);
-  EXPECT_EQ(1u, state.references);
-  EXPECT_EQ(0u, state.filled);
-  EXPECT_EQ(0u, state.sealed);
+  pkv_block_info info = info_of(pool, block);
+  EXPECT_EQ(1u, info.references);
+  EXPECT_EQ(0u, info.filled_slots);
+  EXPECT_EQ(0u, info.sealed);
 
   uint32_t offset = 99;
   CHECK(pkv_pool_claim(pool, block, 10, &offset));
   EXPECT_EQ(0u, offset);
   CHECK(pkv_pool_claim(pool, block, 6, &offset));
   EXPECT_EQ(10u, offset);
-  EXPECT_EQ(16u, state_of(pool, block).filled);
+  EXPECT_EQ(16u, info_of(pool, block).filled_slots);
   REFUSED(PKV_BLOCK_FULL, pkv_pool_claim(pool, block, 1, &offset));
   CHECK(pkv_pool_seal(pool, block));
-  EXPECT_EQ(1u, state_of(pool, block).sealed);
+  EXPECT_EQ(1u, info_of(pool, block).sealed);
   CHECK(pkv_pool_seal(pool, block));
 
   CHECK(pkv_pool_reset(pool, block));
-  state = state_of(pool, block);
-  EXPECT_EQ(0u, state.filled);
-  EXPECT_EQ(0u, state.sealed);
-  EXPECT_EQ(1u, state.references);
+  info = info_of(pool, block);
+  EXPECT_EQ(0u, info.filled_slots);
+  EXPECT_EQ(0u, info.sealed);
+  EXPECT_EQ(1u, info.references);
 
   CHECK(pkv_pool_claim(pool, block, 3, &offset));
   CHECK(pkv_pool_release(pool, 1, &block));
-  state = state_of(pool, block);
-  EXPECT_EQ(0u, state.references);
-  EXPECT_EQ(0u, state.filled);
-  EXPECT_EQ(1u, state.generation);
+  info = info_of(pool, block);
+  EXPECT_EQ(0u, info.references);
+  EXPECT_EQ(0u, info.filled_slots);
+  EXPECT_EQ(1u, info.generation);
   CHECK(pkv_pool_validate(pool));
 }
 
@@ -102,7 +102,7 @@ TEST(PoolCalls, ReleaseFreesOnlyBlocksWithoutOtherHolders) {
   CHECK(pkv_pool_get_stats(pool, &stats));
   EXPECT_EQ(2u, stats.free);
   EXPECT_EQ(1u, stats.used);
-  EXPECT_EQ(1u, state_of(pool, blocks[1]).references);
+  EXPECT_EQ(1u, info_of(pool, blocks[1]).references);
   CHECK(pkv_pool_release(pool, 1, &blocks[1]));
   CHECK(pkv_pool_get_stats(pool, &stats));
   EXPECT_EQ(3u, stats.free);

@@ -527,7 +527,7 @@ TEST(Cpp, PoolsKeepIds) {
   EXPECT_EQ(pool.claim(one[0], 3), 0u);
   EXPECT_EQ(pool.claim(one[0], 3), 3u);
   pool.seal(one[0]);
-  EXPECT_EQ(pool.block_state(PKV_BLOCK_ID(one[0])).sealed, 1u);
+  EXPECT_EQ(pool.block_info(PKV_BLOCK_ID(one[0])).sealed, 1u);
   pool.reset(one[0]);
   pool.validate();
 }

@@ -386,7 +386,7 @@ std::vector<Function> plain_rows() {
 
 std::vector<Function> pool_rows() {
   const Arg pool = handle(Handle::pool);
-  const uint32_t pool_stats = sizeof(pkv_pool_stats), block_state = sizeof(pkv_block_state);
+  const uint32_t pool_stats = sizeof(pkv_pool_stats), block_info = sizeof(pkv_block_info);
   const auto in = in_struct<pkv_pool_config>(0);
   std::vector<Function> rows = {
       {ROW(pkv_pool_create),
@@ -421,7 +421,7 @@ std::vector<Function> pool_rows() {
       {ROW(pkv_pool_reset),
        {pool, block()},
        {{"shared", [](World& world, Values& values) { values[1] = world.blocks.back(); }, busy}}},
-      {ROW(pkv_pool_get_block_state), {pool, index(7, 128), struct_out(block_state)}},
+      {ROW(pkv_pool_get_block_info), {pool, index(7, 128), struct_out(block_info)}},
       {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
       {ROW(pkv_pool_validate), {pool}},
   };

@@ -58,7 +58,7 @@ from .generated.raw import (
     Storage,
 )
 from .generated.records import (
-    BlockState,
+    BlockInfo,
     CacheInfo,
     CachePlan,
     CacheStats,
@@ -92,17 +92,17 @@ def isa_supported(isa: Isa | str) -> bool:
 
 
 __all__ = [
-    "ALL_GROUPS", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "RETURN_HINT_NEVER", "AttentionParams",
-    "Batch", "BatchTooLargeError", "BitMask", "BlockMass", "BlockState", "BoolMask", "Cache",
-    "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks", "Compute", "ComputeInfo",
-    "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction", "ExhaustedError",
-    "FileInfo", "HugePages", "IndexUnit", "InternalError", "Isa", "KVIndices", "KVView",
-    "LayerGroup", "LayerShape", "Layout", "LibraryNotFoundError", "LogLevel", "MisuseError",
-    "MooncakeStore", "OutOfBlocksError", "PagedKVError", "Pool", "PoolStats", "PrefixConfig",
-    "PrefixEvent", "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse", "RedisStore",
-    "Resumed", "Retention", "Rotation", "Rows", "Session", "SessionInfo", "SessionStates",
-    "Snapshot", "StateBlocks", "Status", "Storage", "Store", "StoreConfig", "StoreStats",
-    "SystemCallError", "TokenIds", "TreeMask", "attention", "attention_merge", "file_info",
-    "isa_supported", "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version",
-    "load", "prefix_hash_blocks", "save",
+    "ALL_GROUPS", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "RETURN_HINT_NEVER",
+    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockInfo", "BlockMass",
+    "BoolMask", "Cache", "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks",
+    "Compute", "ComputeInfo", "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction",
+    "ExhaustedError", "FileInfo", "HugePages", "IndexUnit", "InternalError", "Isa", "KVIndices",
+    "KVView", "LayerGroup", "LayerShape", "Layout", "LibraryNotFoundError", "LogLevel",
+    "MisuseError", "MooncakeStore", "OutOfBlocksError", "PagedKVError", "Pool", "PoolStats",
+    "PrefixConfig", "PrefixEvent", "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse",
+    "RedisStore", "Resumed", "Retention", "Rotation", "Rows", "Session", "SessionInfo",
+    "SessionStates", "Snapshot", "StateBlocks", "Status", "Storage", "Store", "StoreConfig",
+    "StoreStats", "SystemCallError", "TokenIds", "TreeMask", "attention", "attention_merge",
+    "file_info", "isa_supported", "kv_read_slots", "kv_write", "kv_write_slots", "library",
+    "library_version", "load", "prefix_hash_blocks", "save",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from ._handle import Handle, call, number, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
-from .generated.records import BlockState, PoolStats
+from .generated.records import BlockInfo, PoolStats
 
 Blocks: TypeAlias = "Sequence[int] | npt.NDArray[np.uint64]"
 
@@ -66,10 +66,10 @@ class Pool(Handle):
         """Empties and unseals a block that only the caller holds."""
         call(library().pool_reset, self._handle, unsigned(block, 64, "block"))
 
-    def block_state(self, block_id: int) -> BlockState:
-        """The state of the block with this id now, free or not."""
+    def block_info(self, block_id: int) -> BlockInfo:
+        """The properties of the block with this id, free or not."""
         index = unsigned(block_id, 32, "block_id")
-        return report(BlockState, library().pool_get_block_state, self._handle, index)
+        return report(BlockInfo, library().pool_get_block_info, self._handle, index)
 
     def stats(self) -> PoolStats:
         return report(PoolStats, library().pool_get_stats, self._handle)

@@ -257,8 +257,8 @@ def test_a_pool_alone() -> None:
             pool.claim(int(blocks[1]), 1)
         pool.reset(int(blocks[1]))
         pool.seal(int(blocks[1]))
-        state = pool.block_state(1)
-        assert (state.references, state.filled, state.sealed) == (1, 0, 1)
+        info = pool.block_info(1)
+        assert (info.references, info.filled_slots, info.sealed) == (1, 0, 1)
         with pytest.raises(pagedkv.OutOfBlocksError, match="OUT_OF_BLOCKS"):
             pool.alloc(2)
         pool.release(blocks)

@@ -18,7 +18,7 @@ static const go_function go_functions[] = {
     (go_function)pkv_isa_supported, (go_function)pkv_isa_name, (go_function)pkv_pool_create,
     (go_function)pkv_pool_destroy, (go_function)pkv_pool_alloc, (go_function)pkv_pool_retain,
     (go_function)pkv_pool_release, (go_function)pkv_pool_claim, (go_function)pkv_pool_seal,
-    (go_function)pkv_pool_reset, (go_function)pkv_pool_get_block_state,
+    (go_function)pkv_pool_reset, (go_function)pkv_pool_get_block_info,
     (go_function)pkv_pool_get_stats, (go_function)pkv_pool_validate, (go_function)pkv_session_open,
     (go_function)pkv_session_close, (go_function)pkv_session_get_length,
     (go_function)pkv_session_get_layer_length, (go_function)pkv_session_get_tokens,

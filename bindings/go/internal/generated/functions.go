@@ -11,7 +11,7 @@ var Names = [...]string{
 	"pkv_cache_get_stats", "pkv_cache_get_pool_stats", "pkv_cache_format_metrics",
 	"pkv_cache_validate", "pkv_isa_supported", "pkv_isa_name", "pkv_pool_create",
 	"pkv_pool_destroy", "pkv_pool_alloc", "pkv_pool_retain", "pkv_pool_release", "pkv_pool_claim",
-	"pkv_pool_seal", "pkv_pool_reset", "pkv_pool_get_block_state", "pkv_pool_get_stats",
+	"pkv_pool_seal", "pkv_pool_reset", "pkv_pool_get_block_info", "pkv_pool_get_stats",
 	"pkv_pool_validate", "pkv_session_open", "pkv_session_close", "pkv_session_get_length",
 	"pkv_session_get_layer_length", "pkv_session_get_tokens", "pkv_session_set_tokens",
 	"pkv_session_reserve", "pkv_session_append", "pkv_session_trim", "pkv_session_get_trim_point",
@@ -127,7 +127,7 @@ func PoolReset(pool Pool, block uint64) Status {
 	return Status(call(21, uintptr(pool), uintptr(block)))
 }
 
-func PoolGetBlockState(pool Pool, id uint32, out *BlockState) Status {
+func PoolGetBlockInfo(pool Pool, id uint32, out *BlockInfo) Status {
 	return Status(call(22, uintptr(pool), uintptr(id), uintptr(unsafe.Pointer(out))))
 }
 

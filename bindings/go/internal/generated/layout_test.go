@@ -47,7 +47,7 @@ var layouts = []struct {
 	{reflect.TypeOf(CacheInfo{}), []uintptr{32, 0, 4, 4, 4, 8, 4, 12, 4, 16, 4, 20, 4, 24, 4,
 		28, 4}},
 	{reflect.TypeOf(PoolConfig{}), []uintptr{24, 0, 4, 4, 4, 8, 4, 12, 4, 16, 8}},
-	{reflect.TypeOf(BlockState{}), []uintptr{24, 0, 4, 4, 4, 8, 4, 12, 4, 16, 4, 20, 4}},
+	{reflect.TypeOf(BlockInfo{}), []uintptr{24, 0, 4, 4, 4, 8, 4, 12, 4, 16, 4, 20, 4}},
 	{reflect.TypeOf(SessionConfig{}), []uintptr{32, 0, 4, 4, 4, 8, 4, 12, 4, 16, 8, 24, 8}},
 	{reflect.TypeOf(SessionInfo{}), []uintptr{48, 0, 4, 4, 4, 8, 4, 12, 4, 16, 8, 24, 8, 32, 8,
 		40, 8}},

@@ -207,13 +207,13 @@ type PoolConfig struct {
 	Allocator  *Allocator
 }
 
-type BlockState struct {
-	StructSize uint32
-	ID         uint32
-	Generation uint32
-	References uint32
-	Filled     uint32
-	Sealed     uint32
+type BlockInfo struct {
+	StructSize  uint32
+	ID          uint32
+	Generation  uint32
+	References  uint32
+	FilledSlots uint32
+	Sealed      uint32
 }
 
 type SessionConfig struct {

@@ -424,9 +424,9 @@ class PoolConfig(ctypes.Structure):
         ("allocator", _p)]
 
 
-class BlockState(ctypes.Structure):
+class BlockInfo(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("id", _u32), ("generation", _u32), ("references", _u32),
-        ("filled", _u32), ("sealed", _u32)]
+        ("filled_slots", _u32), ("sealed", _u32)]
 
 
 class SessionConfig(ctypes.Structure):
@@ -590,7 +590,7 @@ class Functions:
         self.pool_claim = call("pool_claim", _p, _u64, _u32, _p)
         self.pool_seal = call("pool_seal", _p, _u64)
         self.pool_reset = call("pool_reset", _p, _u64)
-        self.pool_get_block_state = call("pool_get_block_state", _p, _u32, _p)
+        self.pool_get_block_info = call("pool_get_block_info", _p, _u32, _p)
         self.pool_get_stats = call("pool_get_stats", _p, _p)
         self.pool_validate = call("pool_validate", _p)
         self.session_open = call("session_open", _p, _p, _p)

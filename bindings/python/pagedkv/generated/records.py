@@ -134,8 +134,8 @@ class CacheInfo:
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockState:
-    """The state of one block."""
+class BlockInfo:
+    """Properties of one block."""
 
     id: int
     """The block id."""
@@ -143,7 +143,7 @@ class BlockState:
     """The number of times that this id was freed."""
     references: int
     """0: free."""
-    filled: int
+    filled_slots: int
     """Slots claimed, 0 to block_size."""
     sealed: int
     """1: read-only."""
@@ -151,7 +151,7 @@ class BlockState:
 
 @dataclasses.dataclass(frozen=True)
 class SessionInfo:
-    """The current state of a session."""
+    """The properties of a session."""
 
     priority: int
     """From the session's config, or set later."""

@@ -1,7 +1,7 @@
 use crate::closing::{close, Handle};
 use crate::error::{call, ensure_library, Result};
 use crate::hooks::{Allocator, Hooks};
-use crate::stats::{BlockState, PoolStats};
+use crate::stats::{BlockInfo, PoolStats};
 use crate::structs::{address, filled};
 use crate::sys;
 use std::alloc::GlobalAlloc;
@@ -145,9 +145,9 @@ impl Pool {
         call(|| unsafe { sys::pkv_pool_reset(self.handle, block.0) })
     }
 
-    /// Returns the current state of the block with this id, free or not.
-    pub fn block_state(&self, id: u32) -> Result<BlockState> {
-        filled(|out| unsafe { sys::pkv_pool_get_block_state(self.handle, id, out) })
+    /// Returns the properties of the block with this id, free or not.
+    pub fn block_info(&self, id: u32) -> Result<BlockInfo> {
+        filled(|out| unsafe { sys::pkv_pool_get_block_info(self.handle, id, out) })
     }
 
     /// Returns statistics, which are exact while no other thread uses the pool.

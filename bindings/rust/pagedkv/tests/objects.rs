@@ -465,8 +465,8 @@ fn pools_hand_out_ids() {
     assert_eq!((pool.claim(block, 5).unwrap(), pool.claim(block, 3).unwrap()), (0, 5));
     refused(pool.claim(block, 1), Status::BLOCK_FULL);
     pool.seal(block).unwrap();
-    let state = pool.block_state(block.id()).unwrap();
-    assert_eq!((state.generation, state.filled, state.sealed), (block.generation(), 8, 1));
+    let info = pool.block_info(block.id()).unwrap();
+    assert_eq!((info.generation, info.filled_slots, info.sealed), (block.generation(), 8, 1));
     pool.reset(block).unwrap();
     refused(pool.alloc(usize::MAX), Status::TOO_LARGE);
     pool.validate().unwrap();

@@ -600,9 +600,9 @@ c_struct! {
 }
 
 c_struct! {
-    /// The state of one block.
-    pkv_block_state {
-        /// Must be sizeof(pkv_block_state).
+    /// Properties of one block.
+    pkv_block_info {
+        /// Must be sizeof(pkv_block_info).
         struct_size: u32,
         /// The block id.
         id: u32,
@@ -611,7 +611,7 @@ c_struct! {
         /// 0: free.
         references: u32,
         /// Slots claimed, 0 to block_size.
-        filled: u32,
+        filled_slots: u32,
         /// 1: read-only.
         sealed: u32,
     }
@@ -625,7 +625,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// The current state of a session.
+    /// The properties of a session.
     pkv_session_info {
         /// Must be sizeof(pkv_session_info).
         struct_size: u32,
@@ -919,7 +919,7 @@ macro_rules! for_each_function {
                 pkv_status;
             fn pkv_pool_seal(pool: pkv_pool, block: pkv_block) -> pkv_status;
             fn pkv_pool_reset(pool: pkv_pool, block: pkv_block) -> pkv_status;
-            fn pkv_pool_get_block_state(pool: pkv_pool, id: u32, out: *mut pkv_block_state) ->
+            fn pkv_pool_get_block_info(pool: pkv_pool, id: u32, out: *mut pkv_block_info) ->
                 pkv_status;
             fn pkv_pool_get_stats(pool: pkv_pool, out: *mut pkv_pool_stats) -> pkv_status;
             fn pkv_pool_validate(pool: pkv_pool) -> pkv_status;
