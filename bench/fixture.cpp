@@ -61,7 +61,7 @@ uint64_t Geometry::kv_bytes() const {
   return uint64_t{sessions} * tokens * plan_of(*this).bytes_per_token;
 }
 
-uint64_t Geometry::total_bytes() const { return plan_of(*this).total_bytes; }
+uint64_t Geometry::total_bytes() const { return plan_of(*this).memory_bytes; }
 
 std::string Geometry::name() const {
   return std::string(dtype_name(dtype)) + "/gqa" + std::to_string(group) + "/dim" +

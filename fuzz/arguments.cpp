@@ -112,7 +112,7 @@ void cache_config(Source& draw) {
               (planned == PKV_OK && (status == PKV_NO_MEMORY || status == PKV_IO)))
       << pkv_status_name(status) << ": " << pkv_last_error();
   if (status != PKV_OK) return;
-  EXPECT_TRUE(config.storage != PKV_STORAGE_PAGED || plan.total_bytes <= budget);
+  EXPECT_TRUE(config.storage != PKV_STORAGE_PAGED || plan.memory_bytes <= budget);
   uint64_t floats = 0;
   for (const pkv_layer_group& group : groups)
     floats =

@@ -183,8 +183,8 @@ void Server::observe() {
   const uint64_t cached_slots =
       stats.evictable_blocks * options_.block_size;  // only full blocks are cached
   figures_.peak_used = std::max(figures_.peak_used, stats.used_blocks - stats.evictable_blocks);
-  figures_.filled_slots += static_cast<double>(stats.slots_filled - cached_slots);
-  figures_.reserved_slots += static_cast<double>(stats.slots_reserved - cached_slots);
+  figures_.filled_slots += static_cast<double>(stats.filled_slots - cached_slots);
+  figures_.reserved_slots += static_cast<double>(stats.used_slots - cached_slots);
   figures_.copied_blocks = stats.copied_blocks;
 }
 

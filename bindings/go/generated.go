@@ -364,14 +364,14 @@ type CachePlan struct {
 	// groups if every group has one of these.
 	Tokens uint64
 	// Bytes of all K and V memory.
-	TotalBytes uint64
+	MemoryBytes uint64
 	// Bytes of the pools' own tables.
 	BookkeepingBytes uint64
 }
 
 func cachePlanOf(r *raw.CachePlan) CachePlan {
 	return CachePlan{
-		r.Groups, r.BytesPerToken, r.BytesPerBlock, r.Blocks, r.Tokens, r.TotalBytes,
+		r.Groups, r.BytesPerToken, r.BytesPerBlock, r.Blocks, r.Tokens, r.MemoryBytes,
 		r.BookkeepingBytes,
 	}
 }
@@ -426,11 +426,11 @@ type CacheStats struct {
 	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
 	// Slots that hold a token, over all groups; a shared block counts once.
-	SlotsFilled uint64
+	FilledSlots uint64
 	// Slots of all used blocks, filled or not.
-	SlotsReserved uint64
+	UsedSlots uint64
 	// Bytes of K and V memory that the cache has mapped or allocated.
-	BytesReserved uint64
+	MemoryBytes uint64
 	// Blocks copied by copy-on-write so far.
 	CopiedBlocks uint64
 	// Batches committed so far.
@@ -452,40 +452,40 @@ type CacheStats struct {
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
 	return CacheStats{
 		r.Sessions, r.Snapshots, r.Batches, r.SuspendedSessions, r.Blocks, r.FreeBlocks,
-		r.UsedBlocks, r.UsedBlocksPeak, r.EvictableBlocks, r.Tokens, r.SlotsFilled, r.SlotsReserved,
-		r.BytesReserved, r.CopiedBlocks, r.Commits, r.Aborts, r.CommittedTokens, r.Suspensions,
+		r.UsedBlocks, r.UsedBlocksPeak, r.EvictableBlocks, r.Tokens, r.FilledSlots, r.UsedSlots,
+		r.MemoryBytes, r.CopiedBlocks, r.Commits, r.Aborts, r.CommittedTokens, r.Suspensions,
 		r.PageBytes, r.Pages, r.FreePages,
 	}
 }
 
-// PoolStats: Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used +
-// retired.
+// PoolStats: Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
+// used_blocks + retired_blocks.
 type PoolStats struct {
 	// Slots (tokens) per block.
 	BlockSize uint32
 	// Capacity. With shared_memory: blocks in the pages that the group has now.
 	Blocks uint64
 	// Blocks without references.
-	Free uint64
+	FreeBlocks uint64
 	// Blocks with at least one reference.
-	Used uint64
+	UsedBlocks uint64
 	// The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
 	// several threads took blocks at the same time.
-	UsedPeak uint64
+	UsedBlocksPeak uint64
 	// Blocks with more than one reference.
-	Shared uint64
+	SharedBlocks uint64
 	// Blocks never used again because their generation reached its limit.
-	Retired uint64
+	RetiredBlocks uint64
 	// References to all blocks.
 	References uint64
 	// Slots that hold a token; a shared block counts once.
-	SlotsFilled uint64
+	FilledSlots uint64
 }
 
 func poolStatsOf(r *raw.PoolStats) PoolStats {
 	return PoolStats{
-		r.BlockSize, r.Blocks, r.Free, r.Used, r.UsedPeak, r.Shared, r.Retired, r.References,
-		r.SlotsFilled,
+		r.BlockSize, r.Blocks, r.FreeBlocks, r.UsedBlocks, r.UsedBlocksPeak, r.SharedBlocks,
+		r.RetiredBlocks, r.References, r.FilledSlots,
 	}
 }
 

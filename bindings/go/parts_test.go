@@ -39,8 +39,8 @@ func TestPool(t *testing.T) {
 	must(t, pool.Reset(blocks[0]))
 	stats, err := pool.Stats()
 	must(t, err)
-	if stats.Blocks != 4 || stats.Used != 3 || stats.Shared != 1 || stats.References != 4 ||
-		stats.SlotsFilled != 0 {
+	if stats.Blocks != 4 || stats.UsedBlocks != 3 || stats.SharedBlocks != 1 || stats.References != 4 ||
+		stats.FilledSlots != 0 {
 		t.Errorf("%+v", stats)
 	}
 	refused(t, pool.Release(blocks[2], blocks[2]), pagedkv.ErrDoubleFree)
@@ -191,7 +191,7 @@ func TestFiguresOfACache(t *testing.T) {
 	}
 	stats, err := cache.PoolStats(1)
 	must(t, err)
-	if stats.Blocks != 5 || stats.Free != 5 {
+	if stats.Blocks != 5 || stats.FreeBlocks != 5 {
 		t.Errorf("%+v", stats)
 	}
 	plan, err := pagedkv.ComputePlan(config, 0)

@@ -42,7 +42,7 @@ SCENARIOS = [
                 "bytes_per_block": 16384,
                 "blocks": 8,
                 "tokens": 128,
-                "total_bytes": 131072,
+                "memory_bytes": 131072,
             },
         ),
         do("open", "a"),
@@ -60,7 +60,7 @@ SCENARIOS = [
                 "free_blocks": 5,
                 "used_blocks": 3,
                 "tokens": 40,
-                "slots_filled": 40,
+                "filled_slots": 40,
                 "commits": 1,
             },
         ),
@@ -116,7 +116,7 @@ SCENARIOS = [
         do("length", "b", length=20),
         do("table", "b", group=0, count=2, gone=0, shares=["a", 2]),
         do(
-            "stats", fields={"used_blocks": 2, "tokens": 40, "slots_filled": 20, "copied_blocks": 0}
+            "stats", fields={"used_blocks": 2, "tokens": 40, "filled_slots": 20, "copied_blocks": 0}
         ),
         step(("a", [4, 0, 1])),
         step(("b", [5, 0, 1])),

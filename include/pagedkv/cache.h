@@ -322,7 +322,7 @@ typedef struct pkv_cache_plan {
    * groups if every group has one of these.
    */
   uint64_t tokens;
-  uint64_t total_bytes;       /**< Bytes of all K and V memory. */
+  uint64_t memory_bytes;      /**< Bytes of all K and V memory. */
   uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
 } pkv_cache_plan;
 

@@ -11,24 +11,25 @@ extern "C" {
 /**
  * Statistics of a pkv_pool, or of one layer group of a cache.
  *
- * blocks = free + used + retired.
+ * blocks = free_blocks + used_blocks + retired_blocks.
  */
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */
   uint32_t block_size;  /**< Slots (tokens) per block. */
   /** Capacity. With shared_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
-  uint64_t free; /**< Blocks without references. */
-  uint64_t used; /**< Blocks with at least one reference. */
+  uint64_t free_blocks; /**< Blocks without references. */
+  uint64_t used_blocks; /**< Blocks with at least one reference. */
   /**
    * The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
    * several threads took blocks at the same time.
    */
-  uint64_t used_peak;
-  uint64_t shared;       /**< Blocks with more than one reference. */
-  uint64_t retired;      /**< Blocks never used again because their generation reached its limit. */
+  uint64_t used_blocks_peak;
+  uint64_t shared_blocks; /**< Blocks with more than one reference. */
+  uint64_t
+      retired_blocks;    /**< Blocks never used again because their generation reached its limit. */
   uint64_t references;   /**< References to all blocks. */
-  uint64_t slots_filled; /**< Slots that hold a token; a shared block counts once. */
+  uint64_t filled_slots; /**< Slots that hold a token; a shared block counts once. */
 } pkv_pool_stats;
 
 /**
@@ -53,9 +54,9 @@ typedef struct pkv_cache_stats {
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */
-  uint64_t slots_filled;
-  uint64_t slots_reserved;   /**< Slots of all used blocks, filled or not. */
-  uint64_t bytes_reserved;   /**< Bytes of K and V memory that the cache has mapped or allocated. */
+  uint64_t filled_slots;
+  uint64_t used_slots;       /**< Slots of all used blocks, filled or not. */
+  uint64_t memory_bytes;     /**< Bytes of K and V memory that the cache has mapped or allocated. */
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */
   uint64_t aborts;           /**< Batches aborted so far. */

@@ -14,13 +14,13 @@ inline pkv_pool_stats public_stats(const memory::Pool& pool) {
   out.struct_size = sizeof out;
   out.block_size = pool.block_size();
   out.blocks = stats.blocks;
-  out.free = stats.free;
-  out.used = stats.used;
-  out.shared = stats.shared;
-  out.retired = stats.retired;
+  out.free_blocks = stats.free;
+  out.used_blocks = stats.used;
+  out.shared_blocks = stats.shared;
+  out.retired_blocks = stats.retired;
   out.references = stats.references;
-  out.slots_filled = stats.slots_filled;
-  out.used_peak = stats.used_peak;
+  out.filled_slots = stats.filled_slots;
+  out.used_blocks_peak = stats.used_peak;
   return out;
 }
 

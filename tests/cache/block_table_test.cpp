@@ -52,8 +52,8 @@ TEST(BlockTable, SeventyThreeTokensHoldFiveBlocks) {
   step(cache, session, model, 73, random);
   EXPECT_EQ(5u, block_table(session).size());
   EXPECT_EQ(5u, stats_of(cache).used_blocks);
-  EXPECT_EQ(73u, stats_of(cache).slots_filled);
-  EXPECT_EQ(80u, stats_of(cache).slots_reserved);
+  EXPECT_EQ(73u, stats_of(cache).filled_slots);
+  EXPECT_EQ(80u, stats_of(cache).used_slots);
 }
 
 TEST(BlockTable, ReservingGrowsOnDemandAndNeverShrinks) {
@@ -109,7 +109,7 @@ TEST(BlockTable, TrimAfterSpeculationReturnsTheTrailingBlocks) {
   CHECK(pkv_session_trim(session, 33));  // three of it are accepted
   EXPECT_EQ(33u, length_of(session));
   EXPECT_EQ(3u, stats_of(cache).used_blocks);
-  EXPECT_EQ(33u, stats_of(cache).slots_filled);
+  EXPECT_EQ(33u, stats_of(cache).filled_slots);
   CHECK(pkv_session_trim(session, 30));
   EXPECT_EQ(table, block_table(session));
   EXPECT_TRUE(kept == materialize(session, 0, model, 0, 30));

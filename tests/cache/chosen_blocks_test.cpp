@@ -360,7 +360,7 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   Session session = open(cache);
   Random random(3);
   step(cache, session, model, 100, random);
-  const uint64_t before = stats_of(cache).bytes_reserved;
+  const uint64_t before = stats_of(cache).memory_bytes;
   Batch batch = begin(cache, {session}, {1});
   KeysValues rows = rows_of(model, 1);
   write(batch, 0, model, rows);
@@ -369,10 +369,10 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   params.choose(4);  // as many as there are to choose from
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
-  EXPECT_EQ(before, stats_of(cache).bytes_reserved);
+  EXPECT_EQ(before, stats_of(cache).memory_bytes);
   params.choose(2);
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
-  EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).bytes_reserved);
+  EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).memory_bytes);
 }
 
 }  // namespace

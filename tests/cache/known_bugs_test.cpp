@@ -132,7 +132,7 @@ TEST(KnownBugs, AForkKeepsItsBlocksWhenTheParentIsClosed) {
     step(cache, greedy, model, 80, random);  // This takes everything that is free.
     EXPECT_EQ(0u, stats_of(cache).free_blocks);
     EXPECT_TRUE(rows[0] == materialize(grandchild, 0, model, 0, 40));
-    EXPECT_EQ(3u, pool_stats_of(cache, 0).shared);
+    EXPECT_EQ(3u, pool_stats_of(cache, 0).shared_blocks);
     CHECK(pkv_cache_validate(cache));
   }
 }
@@ -251,7 +251,7 @@ TEST(KnownBugs, ATrimRemovesJustTheTokensItIsTold) {
       CHECK(pkv_session_trim(session, length));
       ASSERT_EQ(length, length_of(session));
       ASSERT_EQ((length + 15) / 16, stats_of(cache).used_blocks);
-      ASSERT_EQ(length, stats_of(cache).slots_filled);
+      ASSERT_EQ(length, stats_of(cache).filled_slots);
       const std::vector<KeysValues> more = step(cache, session, model, 4, random);
       const KeysValues found = materialize(session, 1, model, 0, length + 4);
       ASSERT_TRUE(found.k.slice(0, length) == rows[1].k.slice(0, length));

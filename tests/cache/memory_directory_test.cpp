@@ -52,8 +52,8 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
       EXPECT_EQ(1u, open_files(path).size());
       EXPECT_EQ(before, files::count_descriptors());
       // All of its room is taken: a disk that fills up later takes nothing away.
-      EXPECT_EQ(stats_of(cache).bytes_reserved,
-                plan_of(in_file({2, 4, 2, 32}, path.c_str())).total_bytes);
+      EXPECT_EQ(stats_of(cache).memory_bytes,
+                plan_of(in_file({2, 4, 2, 32}, path.c_str())).memory_bytes);
     }
     EXPECT_EQ(0u, open_files(path).size());
     EXPECT_TRUE(fs::is_empty(path));
@@ -111,7 +111,7 @@ class Pages {
     view.struct_size = sizeof view;
     CHECK(pkv_cache_get_kv_view(cache, 0, &view));
     begin_ = const_cast<void*>(view.k);
-    size_ = plan_of(config).total_bytes;
+    size_ = plan_of(config).memory_bytes;
   }
   // Drops them all. Returns whether that worked: not on every file system.
   bool drop() const {
@@ -242,7 +242,7 @@ TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
   const Model model{1, 4, 2, 32};
   ModelConfig config = in_file(model, device.path().c_str());
   config.blocks = 16;
-  const uint64_t bytes = plan_of(config).total_bytes;
+  const uint64_t bytes = plan_of(config).memory_bytes;
   ASSERT_GT(bytes, uint64_t{1} << 18);
   ASSERT_LE(bytes, uint64_t{1} << 19);
   Random random(1);

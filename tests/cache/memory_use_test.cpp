@@ -11,7 +11,7 @@ TEST(MemoryPlan, ATokenOf8HeadsOf128In36LayersTakes144KiB) {
     EXPECT_EQ(144u * 1024, plan.bytes_per_token);
     EXPECT_EQ(16u * 144 * 1024, plan.bytes_per_block);
     EXPECT_EQ(1600u, plan.tokens);
-    EXPECT_EQ(1600u * 144 * 1024, plan.total_bytes);
+    EXPECT_EQ(1600u * 144 * 1024, plan.memory_bytes);
   }
 }
 
@@ -19,7 +19,7 @@ TEST(MemoryPlan, OfBlocksAndOfABudgetAgree) {
   const ModelConfig config = config_of({28, 8, 8, 128, 0, PKV_F16}, 512);
   const pkv_cache_plan plan = plan_of(config);
   // 512 blocks of 16 tokens with 8 heads of 128 dims, K and V, 2 bytes, 28 layers are 896 MiB.
-  EXPECT_EQ(939'524'096u, plan.total_bytes);
+  EXPECT_EQ(939'524'096u, plan.memory_bytes);
   EXPECT_EQ(512u * 16, plan.tokens);
   ModelConfig budget = config;
   budget.blocks = 0;
@@ -28,7 +28,7 @@ TEST(MemoryPlan, OfBlocksAndOfABudgetAgree) {
   budget.memory_bytes--;
   EXPECT_EQ(511u, plan_of(budget).blocks);
   Cache cache = create(config);
-  EXPECT_EQ(939'524'096u, stats_of(cache).bytes_reserved);
+  EXPECT_EQ(939'524'096u, stats_of(cache).memory_bytes);
 }
 
 // The lengths of 64 sessions: 20,174 tokens, which fill 20,640 slots of blocks of 16.
@@ -60,8 +60,7 @@ class ReservedSlots : public testing::Test {
   }
 
   static double percent_used(const pkv_cache_stats& stats) {
-    return 100.0 * static_cast<double>(stats.slots_filled) /
-           static_cast<double>(stats.slots_reserved);
+    return 100.0 * static_cast<double>(stats.filled_slots) / static_cast<double>(stats.used_slots);
   }
 
   std::vector<Session> sessions;
@@ -73,12 +72,12 @@ TEST_F(ReservedSlots, PagedReserves20640SlotsFor20174Tokens) {
     serve(cache, 0);
     const pkv_cache_stats stats = stats_of(cache);
     EXPECT_EQ(tokens, stats.tokens);
-    EXPECT_EQ(tokens, stats.slots_filled);
-    EXPECT_EQ(paged_slots, stats.slots_reserved);
+    EXPECT_EQ(tokens, stats.filled_slots);
+    EXPECT_EQ(paged_slots, stats.used_slots);
     EXPECT_NEAR(97.7, percent_used(stats), 0.05);
     CHECK(pkv_cache_validate(cache));
     sessions.clear();
-    EXPECT_EQ(0u, stats_of(cache).slots_reserved);
+    EXPECT_EQ(0u, stats_of(cache).used_slots);
   }
 }
 
@@ -87,20 +86,19 @@ TEST_F(ReservedSlots, ContiguousReserves131072SlotsWhichIs6Point4TimesAsMuch) {
   Cache cache = create(config);
   serve(cache, max_length);
   const pkv_cache_stats stats = stats_of(cache);
-  EXPECT_EQ(tokens, stats.slots_filled);
+  EXPECT_EQ(tokens, stats.filled_slots);
   EXPECT_EQ(131072u, contiguous_slots);
-  EXPECT_EQ(contiguous_slots, stats.slots_reserved);
-  EXPECT_EQ(contiguous_slots * plan_of(config).bytes_per_token, stats.bytes_reserved)
+  EXPECT_EQ(contiguous_slots, stats.used_slots);
+  EXPECT_EQ(contiguous_slots * plan_of(config).bytes_per_token, stats.memory_bytes)
       << "the bytes are really there";
   EXPECT_NEAR(15.4, percent_used(stats), 0.05);
 
   Cache paged = create(config_of(small, 1500));
   sessions.clear();
   serve(paged, 0);
-  EXPECT_NEAR(6.4,
-              static_cast<double>(stats.slots_reserved) /
-                  static_cast<double>(stats_of(paged).slots_reserved),
-              0.05);
+  EXPECT_NEAR(
+      6.4, static_cast<double>(stats.used_slots) / static_cast<double>(stats_of(paged).used_slots),
+      0.05);
   sessions.clear();
 }
 

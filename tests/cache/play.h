@@ -66,14 +66,14 @@ inline void compare_stats(const StagedCache& world,
   ASSERT_EQ(expected.committed_tokens, stats.committed_tokens);
   ASSERT_EQ(expected.suspensions, stats.suspensions);
   ASSERT_EQ(stats.blocks, stats.free_blocks + stats.used_blocks);
-  ASSERT_LE(stats.slots_filled, stats.slots_reserved);
+  ASSERT_LE(stats.filled_slots, stats.used_slots);
 }
 
 // Checks that all blocks of an empty cache are free.
 inline void check_empty(const StagedCache& world) {
   CHECK(pkv_cache_validate(world.cache));
   EXPECT_EQ(2 * blocks, stats_of(world.cache).free_blocks);
-  EXPECT_EQ(0u, stats_of(world.cache).slots_filled);
+  EXPECT_EQ(0u, stats_of(world.cache).filled_slots);
 }
 
 inline void destroy(StagedCache& world) {

@@ -144,7 +144,7 @@ class Admission {
     if (!stage.world.alone || !stage.world.has_tables() || list.obstacle() != PKV_OK) return;
     for (uint32_t group = 0; group < (stage.world.setup.window == 0 ? 2u : 1u); group++) {
       needed_.push_back(blocks_taken(stage, list, group));
-      free_.push_back(pool_stats_of(stage.world.cache, group).free);
+      free_.push_back(pool_stats_of(stage.world.cache, group).free_blocks);
       spares_.push_back(spares_not_needed(stage, list, group));
     }
     for (size_t i = 0; i < list.actors.size(); i++)
@@ -157,7 +157,7 @@ class Admission {
     uint64_t lacking = 0;
     for (uint32_t group = 0; group < needed_.size(); group++) {
       if (status == PKV_OK) {
-        const uint64_t left = pool_stats_of(stage_.world.cache, group).free + needed_[group];
+        const uint64_t left = pool_stats_of(stage_.world.cache, group).free_blocks + needed_[group];
         EXPECT_TRUE(left == free_[group] || left == free_[group] + spares_[group]) << left;
       }
       const uint64_t wanted = needed_[group] == 0 ? 0 : needed_[group] + watermark_;

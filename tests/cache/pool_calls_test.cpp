@@ -100,12 +100,12 @@ TEST(PoolCalls, ReleaseFreesOnlyBlocksWithoutOtherHolders) {
   CHECK(pkv_pool_release(pool, 3, blocks.data()));
   auto stats = made<pkv_pool_stats>();
   CHECK(pkv_pool_get_stats(pool, &stats));
-  EXPECT_EQ(2u, stats.free);
-  EXPECT_EQ(1u, stats.used);
+  EXPECT_EQ(2u, stats.free_blocks);
+  EXPECT_EQ(1u, stats.used_blocks);
   EXPECT_EQ(1u, info_of(pool, blocks[1]).references);
   CHECK(pkv_pool_release(pool, 1, &blocks[1]));
   CHECK(pkv_pool_get_stats(pool, &stats));
-  EXPECT_EQ(3u, stats.free);
+  EXPECT_EQ(3u, stats.free_blocks);
   CHECK(pkv_pool_validate(pool));
 }
 
@@ -133,7 +133,7 @@ class SmallPool : public testing::Test {
   uint64_t free_blocks() const {
     auto stats = made<pkv_pool_stats>();
     CHECK(pkv_pool_get_stats(pool, &stats));
-    return stats.free;
+    return stats.free_blocks;
   }
 
   Pool pool = make_pool(8);

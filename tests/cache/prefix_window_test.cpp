@@ -138,11 +138,11 @@ TEST_F(PrefixWindow, BlocksBehindTheWindowsOfSessionsCanBeHad) {
   // Session one holds blocks 2 to 4 of its own, session two what its window of before the last step
   // sees.
   Session greedy = open(cache_);
-  uint64_t available = pool_stats_of(cache_, 1).free + stats_of(cache_).evictable_blocks;
+  uint64_t available = pool_stats_of(cache_, 1).free_blocks + stats_of(cache_).evictable_blocks;
   EXPECT_EQ(12u - 3 - 3, available);
   CHECK(pkv_session_reserve(greedy, 16 * available));
   CHECK(pkv_cache_validate(cache_));
-  EXPECT_EQ(0u, pool_stats_of(cache_, 1).free);
+  EXPECT_EQ(0u, pool_stats_of(cache_, 1).free_blocks);
   EXPECT_EQ(0u, stats_of(cache_).evictable_blocks);
   check_content(one, system + text(2, 16), 80 - window + 1);
   check_content(two, system + text(3, 97), 161 - window + 1);
@@ -168,7 +168,7 @@ TEST_F(PrefixWindow, APromptNeedsTheWindowAndAChunk) {
     Session session = open(cache_);
     for (size_t n = 0; n < prompt.size(); n += chunk) {
       extend(session, first(prompt, std::min(prompt.size(), n + chunk)));
-      EXPECT_LE(pool_stats_of(cache_, 1).used - stats_of(cache_).evictable_blocks, bound);
+      EXPECT_LE(pool_stats_of(cache_, 1).used_blocks - stats_of(cache_).evictable_blocks, bound);
     }
     EXPECT_EQ(992u, probe(prompt)) << "what is evictable is cached";
   }

@@ -40,7 +40,7 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
   return create(config);
 }
 
-uint64_t used(pkv_cache cache, uint32_t group) { return pool_stats_of(cache, group).used; }
+uint64_t used(pkv_cache cache, uint32_t group) { return pool_stats_of(cache, group).used_blocks; }
 
 TEST(SharedMemory, WhatOneGroupDoesNotUseAnotherCan) {
   constexpr uint64_t pages = 32;

@@ -198,7 +198,7 @@ TEST_P(Sharing, ForksInOneBatchCopyAllButOneTail) {
   commit(batch);
   CHECK(pkv_cache_validate(cache));
   EXPECT_EQ(21u + 22 + 23 + 24, stats_of(cache).tokens);
-  EXPECT_EQ(16u + 5 + 6 + 7 + 8, stats_of(cache).slots_filled);
+  EXPECT_EQ(16u + 5 + 6 + 7 + 8, stats_of(cache).filled_slots);
   for (const Session& session : all)
     for (uint32_t layer = 0; layer < model.layers; layer++)
       EXPECT_TRUE(before[layer] == materialize(session, layer, model, 0, 20));
@@ -328,7 +328,7 @@ TEST_P(Sharing, AnAbortLeavesEverythingAsItWas) {
     EXPECT_EQ(before.tables, after.tables);
     EXPECT_EQ(before.stats.used_blocks, after.stats.used_blocks);
     EXPECT_EQ(before.stats.tokens, after.stats.tokens);
-    EXPECT_EQ(before.stats.slots_filled, after.stats.slots_filled);
+    EXPECT_EQ(before.stats.filled_slots, after.stats.filled_slots);
     EXPECT_EQ(before.stats.commits, after.stats.commits);
     EXPECT_EQ(before.stats.committed_tokens, after.stats.committed_tokens);
     EXPECT_EQ(0u, after.stats.batches);
@@ -382,7 +382,7 @@ TEST_P(Sharing, ClosingInAnyOrderGivesEverythingBack) {
       CHECK(pkv_cache_validate(cache));
     }
     EXPECT_EQ(64u, stats_of(cache).free_blocks);
-    EXPECT_EQ(0u, stats_of(cache).slots_filled);
+    EXPECT_EQ(0u, stats_of(cache).filled_slots);
   } while (std::next_permutation(order.begin(), order.end()));
 }
 

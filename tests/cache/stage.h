@@ -293,7 +293,7 @@ class Stage {
   bool has(uint64_t max_blocks) const {
     for (uint32_t group = 0; group < 2; group++)
       if (max_blocks > 0 &&
-          pool_stats_of(world.cache, group).free < max_blocks + world.setup.watermark)
+          pool_stats_of(world.cache, group).free_blocks < max_blocks + world.setup.watermark)
         return false;
     return true;
   }

@@ -579,7 +579,7 @@ TEST(Cpp, ComputesWithoutACache) {
 TEST(Cpp, RefusesBadConfigs) {
   pagedkv::CacheConfig config;
   EXPECT_EQ(status_of([&] { Cache{config}; }), PKV_INVALID_ARGUMENT);
-  EXPECT_GT(Cache::plan(small()).total_bytes, 0u);
+  EXPECT_GT(Cache::plan(small()).memory_bytes, 0u);
   EXPECT_EQ(status_of([&] { Cache::plan(small(), 1); }), PKV_OUT_OF_RANGE);
   EXPECT_EQ(status_of([&] { pagedkv::hash_blocks(text(1), 0); }), PKV_INVALID_ARGUMENT);
 }

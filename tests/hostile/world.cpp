@@ -22,13 +22,13 @@ void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
   auto stats = made<pkv_cache_stats>();
   add_bytes(state, pkv_cache_get_stats(cache, &stats));
   // A tensor that grew for a refused call stays grown.
-  if (contiguous) stats.bytes_reserved = 0;
+  if (contiguous) stats.memory_bytes = 0;
   // A refused call may have held blocks for a moment.
   stats.used_blocks_peak = 0;
   add_bytes(state, stats);
   auto pool = made<pkv_pool_stats>();
   add_bytes(state, pkv_cache_get_pool_stats(cache, 0, &pool));
-  pool.used_peak = 0;
+  pool.used_blocks_peak = 0;
   add_bytes(state, pool);
 }
 
@@ -155,7 +155,7 @@ void use_groups(ModelConfig& config) {
 void share_memory(pkv_cache_config& config) {
   auto plan = made<pkv_cache_plan>();
   OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
-  config.memory_bytes = plan.total_bytes;
+  config.memory_bytes = plan.memory_bytes;
   config.blocks = 0;
   config.shared_memory = 1;
 }

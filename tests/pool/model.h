@@ -107,7 +107,7 @@ class PoolModel {
         stats.used++;
       if (state.references > 1) stats.shared++;
       stats.references += state.references;
-      stats.slots_filled += state.filled;
+      stats.filled_slots += state.filled;
     }
     stats.used_peak = peak_;
     return stats;

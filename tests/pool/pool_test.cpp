@@ -241,7 +241,7 @@ TEST(Pool, StatsCountEveryBlockOnce) {
   EXPECT_EQ(stats.shared, 3u);
   EXPECT_EQ(stats.retired, 0u);
   EXPECT_EQ(stats.references, 9u);
-  EXPECT_EQ(stats.slots_filled, 7u);
+  EXPECT_EQ(stats.filled_slots, 7u);
   EXPECT_EQ(stats.used_peak, 10u);
 }
 

@@ -153,7 +153,7 @@ class Replay {
     EXPECT_EQ(stats.retired, expected.retired);
     EXPECT_EQ(stats.references, expected.references);
     EXPECT_EQ(stats.references, held_.size());
-    EXPECT_EQ(stats.slots_filled, expected.slots_filled);
+    EXPECT_EQ(stats.filled_slots, expected.filled_slots);
     EXPECT_EQ(stats.used_peak, expected.used_peak);
     EXPECT_EQ(pool_.free_count(), expected.free);
     EXPECT_EQ(pool_.retired(), expected.retired);

@@ -238,7 +238,7 @@ inline pkv_file_info inspect(const Bytes& file, const pkv_file_config* config = 
 // What a refused call must leave unchanged.
 struct State {
   uint32_t sessions;
-  uint64_t free_blocks, used_blocks, tokens, slots_filled, evictable, cached;
+  uint64_t free_blocks, used_blocks, tokens, filled_slots, evictable, cached;
   bool operator==(const State&) const = default;
 };
 
@@ -248,7 +248,7 @@ inline State state_of(pkv_cache cache) {
   const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
   if (status != PKV_UNSUPPORTED) CHECK(status);
   return {stats.sessions,     stats.free_blocks,      stats.used_blocks,   stats.tokens,
-          stats.slots_filled, stats.evictable_blocks, prefix.cached_blocks};
+          stats.filled_slots, stats.evictable_blocks, prefix.cached_blocks};
 }
 
 }  // namespace store

@@ -122,7 +122,7 @@ inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = P
 // The memory of the blocks of all groups becomes one memory that they share. Groups that give a
 // number of blocks must not give one any more.
 inline void share_memory(pkv_cache_config& config) {
-  config.memory_bytes = plan_of(config).total_bytes;
+  config.memory_bytes = plan_of(config).memory_bytes;
   config.blocks = 0;
   config.shared_memory = 1;
 }

@@ -354,7 +354,7 @@ TEST(Fights, Pool) {
   EXPECT_EQ(pkv_pool_validate(pool), PKV_OK) << pkv_last_error();
   auto stats = made<pkv_pool_stats>();
   EXPECT_EQ(pkv_pool_get_stats(pool, &stats), PKV_OK);
-  EXPECT_EQ(stats.free, 500u);
+  EXPECT_EQ(stats.free_blocks, 500u);
   EXPECT_EQ(pkv_pool_destroy(pool), PKV_OK);
 }
 

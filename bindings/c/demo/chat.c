@@ -155,8 +155,7 @@ static void print_stats(chat* c) {
       "filled]\n",
       c->length, c->context, e->rows_forwarded, (unsigned long long)stats.used_blocks,
       (unsigned long long)stats.blocks,
-      stats.slots_reserved > 0 ? 100.0 * (double)stats.slots_filled / (double)stats.slots_reserved
-                               : 0.0);
+      stats.used_slots > 0 ? 100.0 * (double)stats.filled_slots / (double)stats.used_slots : 0.0);
 }
 
 static void reset(chat* c) {

@@ -87,12 +87,14 @@ static void draw_pool(frame* f, const progress* p) {
   const pkv_pool_stats stats = pool_stats(p);
   const size_t width = f->columns > 60 ? (f->columns - 52 < 64 ? f->columns - 52 : 64) : 8;
   const size_t shared =
-      (size_t)(((double)stats.shared / (double)stats.blocks) * (double)width + 0.5);
-  const size_t used = (size_t)(((double)stats.used / (double)stats.blocks) * (double)width + 0.5);
+      (size_t)(((double)stats.shared_blocks / (double)stats.blocks) * (double)width + 0.5);
+  const size_t used =
+      (size_t)(((double)stats.used_blocks / (double)stats.blocks) * (double)width + 0.5);
   put(f, f->columns, "blocks [");
   for (size_t i = 0; i < width; i++) append(f, i < shared ? "=" : i < used ? "#" : ".", 1);
-  put(f, f->columns - 8 - width, "] %llu of %llu, %llu shared (=)", (unsigned long long)stats.used,
-      (unsigned long long)stats.blocks, (unsigned long long)stats.shared);
+  put(f, f->columns - 8 - width, "] %llu of %llu, %llu shared (=)",
+      (unsigned long long)stats.used_blocks, (unsigned long long)stats.blocks,
+      (unsigned long long)stats.shared_blocks);
   end_line(f);
 }
 
@@ -171,7 +173,7 @@ static void tell(progress* p, double now) {
   p->last_update = now;
   fprintf(stderr, "%s: pass %zu, %zu running, %zu done of %zu, %llu blocks in use\n",
           storage_name(s->engine->info.storage), s->totals.passes, running, done, s->count,
-          (unsigned long long)pool_stats(p).used);
+          (unsigned long long)pool_stats(p).used_blocks);
 }
 
 void progress_open(progress* p, const scheduler* s, const tokenizer* t, bool silent) {

@@ -262,8 +262,8 @@ static void observe(scheduler* s) {
   const uint64_t used = stats.used_blocks - stats.evictable_blocks;
   const uint64_t saved = pool.references - prefix.cached_blocks - used;
   const uint64_t bytes =
-      e->info.storage == PKV_STORAGE_PAGED ? used * e->plan.bytes_per_block : stats.bytes_reserved;
-  const uint64_t filled = stats.slots_filled - stats.evictable_blocks * e->info.block_size;
+      e->info.storage == PKV_STORAGE_PAGED ? used * e->plan.bytes_per_block : stats.memory_bytes;
+  const uint64_t filled = stats.filled_slots - stats.evictable_blocks * e->info.block_size;
 
   t->passes++;
   t->filled_bytes += filled * e->plan.bytes_per_token;

@@ -35,7 +35,7 @@ class Pool(Handle):
 
     def _shown(self) -> str:
         stats = self.stats()
-        return f"{stats.used} of {stats.blocks} blocks of {counted(stats.block_size, 'slot')} used"
+        return f"{stats.used_blocks} of {stats.blocks} blocks of {counted(stats.block_size, 'slot')} used"
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""

@@ -265,7 +265,7 @@ def test_a_pool_alone() -> None:
         pool.release([0])
         with pytest.raises(pagedkv.MisuseError, match="DOUBLE_FREE"):
             pool.release(blocks)
-        assert pool.stats().free == 4
+        assert pool.stats().free_blocks == 4
         pool.validate()
 
 

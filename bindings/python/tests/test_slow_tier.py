@@ -105,7 +105,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_no_room(tmp_path: pathlib.Path) -> None:
-    size = config(None).plan().total_bytes
+    size = config(None).plan().memory_bytes
     with files_of_at_most(size // 2), pytest.raises(pagedkv.SystemCallError) as refused:
         pagedkv.Cache(config(tmp_path))
     assert refused.value.status == pagedkv.Status.IO

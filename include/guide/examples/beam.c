@@ -96,8 +96,8 @@ int main(void) {
     printf("%7.2f  ", beams[i].score);
     print("", &beams[i].text, prompt);
   }
-  printf("%d beams hold %llu blocks, %llu of them shared\n", n, (unsigned long long)pool.used,
-         (unsigned long long)pool.shared);
+  printf("%d beams hold %llu blocks, %llu of them shared\n", n,
+         (unsigned long long)pool.used_blocks, (unsigned long long)pool.shared_blocks);
   const double alone = score_alone(cache, &beams[0].text, prompt);
   printf("the best alone: %.2f\n", alone);
   check(pkv_cache_destroy(cache));

@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
   check(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
   check(pkv_cache_get_stats(cache, &stats));
   printf("%d tokens: %d KiB of keys and values in a file, %d KiB of bounds in memory\n", TOKENS,
-         (int)(plan.total_bytes >> 10), (int)((stats.bytes_reserved - plan.total_bytes) >> 10));
+         (int)(plan.memory_bytes >> 10), (int)((stats.memory_bytes - plan.memory_bytes) >> 10));
   ask(cache, session, TOKENS, 19);
   ask(cache, session, TOKENS + 1, 50);
   ask(cache, session, TOKENS + 2, 7);

@@ -40,7 +40,7 @@ Cache::~Cache() = default;
 // Warns of what works, but worse than the caller may believe.
 void Cache::log_shortcomings() const {
   if (!logger_.listens()) return;
-  const uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).total_bytes,
+  const uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).memory_bytes,
                  machine = os::physical_memory();
   const bool in_file = !config_.memory_directory.empty();
   if (memory_.is_system() && config_.storage != PKV_STORAGE_NONE && !in_file && bytes > machine)
@@ -120,12 +120,12 @@ pkv_cache_stats Cache::stats() const {
     stats.free_blocks += pool.free;
     stats.used_blocks += pool.used;
     stats.used_blocks_peak += pool.used_peak;
-    stats.slots_filled += pool.slots_filled;
-    stats.slots_reserved += pool.used * group->block_size;
-    stats.bytes_reserved += group->tensor_bytes.load(std::memory_order_relaxed);
-    if (const auto* bounds = group->bounds()) stats.bytes_reserved += bounds->bytes();
+    stats.filled_slots += pool.filled_slots;
+    stats.used_slots += pool.used * group->block_size;
+    stats.memory_bytes += group->tensor_bytes.load(std::memory_order_relaxed);
+    if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
   }
-  for (const memory::Slab* slab : slabs()) stats.bytes_reserved += slab->size();
+  for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();
   for (size_t g = 0; prefix_ && g < groups_.size(); g++)
     stats.evictable_blocks += prefix_->evictable(g);
   if (pages_) {

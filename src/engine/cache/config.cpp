@@ -396,14 +396,14 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     plan.bytes_per_block =
         checked_add(plan.bytes_per_block, layout.block_bytes(), "bytes of a block in all groups");
     plan.blocks += one.blocks;
-    plan.total_bytes = checked_add(plan.total_bytes, layout.total_bytes(), "bytes of all groups");
+    plan.memory_bytes = checked_add(plan.memory_bytes, layout.total_bytes(), "bytes of all groups");
     plan.bookkeeping_bytes += memory::Pool::bookkeeping_bytes(one.blocks);
     // A sparse group does not limit the tokens of the whole cache unless every group is sparse.
     if (group != PKV_ALL_GROUPS || all_sparse || !is_sparse(one))
       plan.tokens = std::min(plan.tokens, uint64_t{one.blocks} * config.block_size);
   }
   if (config.pages && group == PKV_ALL_GROUPS) {
-    plan.total_bytes = config.pages->page_bytes * config.pages->pages;
+    plan.memory_bytes = config.pages->page_bytes * config.pages->pages;
     plan.tokens = tokens_in_pages(config);
   }
   return plan;

@@ -85,10 +85,10 @@ std::string format_metrics(const Cache& cache) {
     metrics.value("state", "taken", stats.pages - stats.free_pages);
   }
   metrics.begin("slots", "gauge", "Slots of blocks in use, and those that hold a token.");
-  metrics.value("state", "reserved", stats.slots_reserved);
-  metrics.value("state", "filled", stats.slots_filled);
+  metrics.value("state", "used", stats.used_slots);
+  metrics.value("state", "filled", stats.filled_slots);
   metrics.begin("memory_bytes", "gauge", "Bytes of K and V memory.");
-  metrics.value(stats.bytes_reserved);
+  metrics.value(stats.memory_bytes);
   metrics.begin("open", "gauge", "Open objects of the cache.");
   metrics.value("kind", "session", stats.sessions);
   metrics.value("kind", "batch", stats.batches);

@@ -566,7 +566,7 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
     stats.shared += block.references > 1;
     stats.retired += block.generation == retired_generation;
     stats.references += block.references;
-    stats.slots_filled += block.filled;
+    stats.filled_slots += block.filled;
   }
   const uint64_t held = held_back();
   stats.blocks -= held;

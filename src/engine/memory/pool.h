@@ -45,7 +45,7 @@ namespace pkv::memory {
 struct PoolStats {
   uint64_t blocks, free, used, shared, retired;
   uint64_t references;
-  uint64_t slots_filled;  // of all blocks; those of a shared block count once
+  uint64_t filled_slots;  // of all blocks; those of a shared block count once
   uint64_t used_peak;
 };
 

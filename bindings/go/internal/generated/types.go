@@ -85,16 +85,16 @@ type Runner struct {
 }
 
 type PoolStats struct {
-	StructSize  uint32
-	BlockSize   uint32
-	Blocks      uint64
-	Free        uint64
-	Used        uint64
-	UsedPeak    uint64
-	Shared      uint64
-	Retired     uint64
-	References  uint64
-	SlotsFilled uint64
+	StructSize     uint32
+	BlockSize      uint32
+	Blocks         uint64
+	FreeBlocks     uint64
+	UsedBlocks     uint64
+	UsedBlocksPeak uint64
+	SharedBlocks   uint64
+	RetiredBlocks  uint64
+	References     uint64
+	FilledSlots    uint64
 }
 
 type CacheStats struct {
@@ -109,9 +109,9 @@ type CacheStats struct {
 	UsedBlocksPeak    uint64
 	EvictableBlocks   uint64
 	Tokens            uint64
-	SlotsFilled       uint64
-	SlotsReserved     uint64
-	BytesReserved     uint64
+	FilledSlots       uint64
+	UsedSlots         uint64
+	MemoryBytes       uint64
 	CopiedBlocks      uint64
 	Commits           uint64
 	Aborts            uint64
@@ -184,7 +184,7 @@ type CachePlan struct {
 	BytesPerBlock    uint64
 	Blocks           uint64
 	Tokens           uint64
-	TotalBytes       uint64
+	MemoryBytes      uint64
 	BookkeepingBytes uint64
 }
 

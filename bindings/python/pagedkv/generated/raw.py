@@ -372,19 +372,19 @@ class Runner(ctypes.Structure):
 
 
 class PoolStats(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("block_size", _u32), ("blocks", _u64), ("free", _u64),
-        ("used", _u64), ("used_peak", _u64), ("shared", _u64), ("retired", _u64),
-        ("references", _u64), ("slots_filled", _u64)]
+    _fields_ = [("struct_size", _u32), ("block_size", _u32), ("blocks", _u64),
+        ("free_blocks", _u64), ("used_blocks", _u64), ("used_blocks_peak", _u64),
+        ("shared_blocks", _u64), ("retired_blocks", _u64), ("references", _u64),
+        ("filled_slots", _u64)]
 
 
 class CacheStats(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("sessions", _u32), ("snapshots", _u32), ("batches", _u32),
         ("suspended_sessions", _u64), ("blocks", _u64), ("free_blocks", _u64),
         ("used_blocks", _u64), ("used_blocks_peak", _u64), ("evictable_blocks", _u64),
-        ("tokens", _u64), ("slots_filled", _u64), ("slots_reserved", _u64),
-        ("bytes_reserved", _u64), ("copied_blocks", _u64), ("commits", _u64), ("aborts", _u64),
-        ("committed_tokens", _u64), ("suspensions", _u64), ("page_bytes", _u64), ("pages", _u64),
-        ("free_pages", _u64)]
+        ("tokens", _u64), ("filled_slots", _u64), ("used_slots", _u64), ("memory_bytes", _u64),
+        ("copied_blocks", _u64), ("commits", _u64), ("aborts", _u64), ("committed_tokens", _u64),
+        ("suspensions", _u64), ("page_bytes", _u64), ("pages", _u64), ("free_pages", _u64)]
 
 
 class LayerGroup(ctypes.Structure):
@@ -410,7 +410,7 @@ class CacheConfig(ctypes.Structure):
 
 class CachePlan(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("groups", _u32), ("bytes_per_token", _u64),
-        ("bytes_per_block", _u64), ("blocks", _u64), ("tokens", _u64), ("total_bytes", _u64),
+        ("bytes_per_block", _u64), ("blocks", _u64), ("tokens", _u64), ("memory_bytes", _u64),
         ("bookkeeping_bytes", _u64)]
 
 

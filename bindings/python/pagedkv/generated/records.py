@@ -13,29 +13,29 @@ from . import raw
 
 @dataclasses.dataclass(frozen=True)
 class PoolStats:
-    """Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used +
-    retired.
+    """Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
+    used_blocks + retired_blocks.
     """
 
     block_size: int
     """Slots (tokens) per block."""
     blocks: int
     """Capacity. With shared_memory: blocks in the pages that the group has now."""
-    free: int
+    free_blocks: int
     """Blocks without references."""
-    used: int
+    used_blocks: int
     """Blocks with at least one reference."""
-    used_peak: int
+    used_blocks_peak: int
     """The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
     several threads took blocks at the same time.
     """
-    shared: int
+    shared_blocks: int
     """Blocks with more than one reference."""
-    retired: int
+    retired_blocks: int
     """Blocks never used again because their generation reached its limit."""
     references: int
     """References to all blocks."""
-    slots_filled: int
+    filled_slots: int
     """Slots that hold a token; a shared block counts once."""
 
 
@@ -67,11 +67,11 @@ class CacheStats:
     """Used blocks that only the prefix index holds; they are evicted when free blocks run out."""
     tokens: int
     """Committed tokens of all sessions; shared ones count in each session."""
-    slots_filled: int
+    filled_slots: int
     """Slots that hold a token, over all groups; a shared block counts once."""
-    slots_reserved: int
+    used_slots: int
     """Slots of all used blocks, filled or not."""
-    bytes_reserved: int
+    memory_bytes: int
     """Bytes of K and V memory that the cache has mapped or allocated."""
     copied_blocks: int
     """Blocks copied by copy-on-write so far."""
@@ -107,7 +107,7 @@ class CachePlan:
     """Tokens that fit: the minimum over the groups with neither a window nor states, or over all
     groups if every group has one of these.
     """
-    total_bytes: int
+    memory_bytes: int
     """Bytes of all K and V memory."""
     bookkeeping_bytes: int
     """Bytes of the pools' own tables."""

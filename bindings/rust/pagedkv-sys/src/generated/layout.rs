@@ -35,13 +35,14 @@ layout!(pkv_logger, 16, 8,
 layout!(pkv_runner, 24, 8,
     run 0 8, user 8 8, threads 16 4, reserved 20 4);
 layout!(pkv_pool_stats, 72, 8,
-    struct_size 0 4, block_size 4 4, blocks 8 8, free 16 8, used 24 8, used_peak 32 8, shared 40 8,
-    retired 48 8, references 56 8, slots_filled 64 8);
+    struct_size 0 4, block_size 4 4, blocks 8 8, free_blocks 16 8, used_blocks 24 8,
+    used_blocks_peak 32 8, shared_blocks 40 8, retired_blocks 48 8, references 56 8, filled_slots 64
+    8);
 layout!(pkv_cache_stats, 160, 8,
     struct_size 0 4, sessions 4 4, snapshots 8 4, batches 12 4, suspended_sessions 16 8, blocks 24
     8, free_blocks 32 8, used_blocks 40 8, used_blocks_peak 48 8, evictable_blocks 56 8, tokens 64
-    8, slots_filled 72 8, slots_reserved 80 8, bytes_reserved 88 8, copied_blocks 96 8, commits 104
-    8, aborts 112 8, committed_tokens 120 8, suspensions 128 8, page_bytes 136 8, pages 144 8,
+    8, filled_slots 72 8, used_slots 80 8, memory_bytes 88 8, copied_blocks 96 8, commits 104 8,
+    aborts 112 8, committed_tokens 120 8, suspensions 128 8, page_bytes 136 8, pages 144 8,
     free_pages 152 8);
 layout!(pkv_layer_group, 96, 8,
     struct_size 0 4, layers 4 4, layer_indices 8 8, query_heads 16 4, kv_heads 20 4, key_dim 24 4,
@@ -58,7 +59,7 @@ layout!(pkv_cache_config, 120, 8,
     allocator 96 8, runner 104 8, logger 112 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32
-    8, total_bytes 40 8, bookkeeping_bytes 48 8);
+    8, memory_bytes 40 8, bookkeeping_bytes 48 8);
 layout!(pkv_cache_info, 32, 4,
     struct_size 0 4, storage 4 4, layout 8 4, block_size 12 4, groups 16 4, layers 20 4, threads 24
     4, isa 28 4);

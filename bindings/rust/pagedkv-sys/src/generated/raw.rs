@@ -440,7 +440,8 @@ c_struct! {
 }
 
 c_struct! {
-    /// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free + used + retired.
+    /// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
+    /// used_blocks + retired_blocks.
     pkv_pool_stats {
         /// Must be sizeof(pkv_pool_stats).
         struct_size: u32,
@@ -449,20 +450,20 @@ c_struct! {
         /// Capacity. With shared_memory: blocks in the pages that the group has now.
         blocks: u64,
         /// Blocks without references.
-        free: u64,
+        free_blocks: u64,
         /// Blocks with at least one reference.
-        used: u64,
+        used_blocks: u64,
         /// The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
         /// several threads took blocks at the same time.
-        used_peak: u64,
+        used_blocks_peak: u64,
         /// Blocks with more than one reference.
-        shared: u64,
+        shared_blocks: u64,
         /// Blocks never used again because their generation reached its limit.
-        retired: u64,
+        retired_blocks: u64,
         /// References to all blocks.
         references: u64,
         /// Slots that hold a token; a shared block counts once.
-        slots_filled: u64,
+        filled_slots: u64,
     }
 }
 
@@ -494,11 +495,11 @@ c_struct! {
         /// Committed tokens of all sessions; shared ones count in each session.
         tokens: u64,
         /// Slots that hold a token, over all groups; a shared block counts once.
-        slots_filled: u64,
+        filled_slots: u64,
         /// Slots of all used blocks, filled or not.
-        slots_reserved: u64,
+        used_slots: u64,
         /// Bytes of K and V memory that the cache has mapped or allocated.
-        bytes_reserved: u64,
+        memory_bytes: u64,
         /// Blocks copied by copy-on-write so far.
         copied_blocks: u64,
         /// Batches committed so far.
@@ -564,7 +565,7 @@ c_struct! {
         /// all groups if every group has one of these.
         tokens: u64,
         /// Bytes of all K and V memory.
-        total_bytes: u64,
+        memory_bytes: u64,
         /// Bytes of the pools' own tables.
         bookkeeping_bytes: u64,
     }

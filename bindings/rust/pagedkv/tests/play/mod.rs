@@ -222,7 +222,7 @@ impl Player {
                     .get("group")
                     .map_or_else(|| config.plan(), |group| config.plan_of(number(group) as u32))?;
                 compare_fields!(plan, fields,
-                    groups bytes_per_token bytes_per_block blocks tokens total_bytes)
+                    groups bytes_per_token bytes_per_block blocks tokens memory_bytes)
             }
             "info" => {
                 compare_fields!(self.session(step).info()?, fields,
@@ -230,7 +230,7 @@ impl Player {
             }
             "stats" => {
                 compare_fields!(self.cache.stats()?, fields,
-                    sessions snapshots batches blocks free_blocks used_blocks tokens slots_filled
+                    sessions snapshots batches blocks free_blocks used_blocks tokens filled_slots
                     copied_blocks commits aborts committed_tokens suspended_sessions suspensions
                     evictable_blocks)
             }
