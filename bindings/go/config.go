@@ -44,10 +44,10 @@ type LayerGroup struct {
 type PrefixConfig struct {
 	Eviction Eviction // What goes first when memory is needed.
 	// At most this many block positions are pinned at once; 0: a quarter of the largest group.
-	PinnedBlocks uint64
+	MaxPinnedBlocks uint64
 	// At most this many are cached of one salt, unless Prefix.SetQuota sets another limit; 0: none.
-	SaltBlocks uint64
-	Events     int // How many events are kept for Prefix.Events; 0: none.
+	QuotaBlocks uint64
+	KeptEvents  int // How many events are kept for Prefix.Events; 0: none.
 	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text:
 	// blocks are weighed by the time that they save. 0: all weigh the same.
 	DoublingDepth int
@@ -164,9 +164,9 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 	out := sized(first(place[raw.PrefixConfig](a, 1)))
 	out.Eviction = int32(given.Eviction)
-	out.PinnedBlocks = given.PinnedBlocks
-	out.SaltBlocks = given.SaltBlocks
-	out.Events = n.u32("Events", given.Events)
+	out.MaxPinnedBlocks = given.MaxPinnedBlocks
+	out.QuotaBlocks = given.QuotaBlocks
+	out.KeptEvents = n.u32("KeptEvents", given.KeptEvents)
 	out.DoublingDepth = n.u32("DoublingDepth", given.DoublingDepth)
 	return out
 }

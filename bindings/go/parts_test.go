@@ -39,7 +39,8 @@ func TestPool(t *testing.T) {
 	must(t, pool.Reset(blocks[0]))
 	stats, err := pool.Stats()
 	must(t, err)
-	if stats.Blocks != 4 || stats.UsedBlocks != 3 || stats.SharedBlocks != 1 || stats.References != 4 ||
+	if stats.Blocks != 4 || stats.UsedBlocks != 3 || stats.SharedBlocks != 1 ||
+		stats.References != 4 ||
 		stats.FilledSlots != 0 {
 		t.Errorf("%+v", stats)
 	}
@@ -57,7 +58,7 @@ func TestPool(t *testing.T) {
 
 func TestPrefixIndex(t *testing.T) {
 	cache := newCache(
-		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{Events: 64, PinnedBlocks: 2}},
+		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{KeptEvents: 64, MaxPinnedBlocks: 2}},
 	)
 	prefix, text := cache.Prefix(), numbered(10, 40)
 	session, err := cache.OpenSession(

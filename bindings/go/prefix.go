@@ -102,7 +102,7 @@ func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
 	return p.tokens("prefix unpin", salt, tokens, raw.PrefixUnpin)
 }
 
-// DefaultQuota makes SetQuota restore PrefixConfig.SaltBlocks.
+// DefaultQuota makes SetQuota restore PrefixConfig.QuotaBlocks.
 const DefaultQuota = ^uint64(0)
 
 // SetQuota limits the cached block positions of one salt from now on; 0: no limit; DefaultQuota:

@@ -204,14 +204,14 @@ typedef struct pkv_prefix_config {
    * The most block positions that can be pinned at once (pkv_prefix_pin); 0 (default): a quarter of
    * the blocks of the largest group.
    */
-  uint64_t pinned_blocks;
+  uint64_t max_pinned_blocks;
   /**
    * The most block positions that each salt may have cached, unless pkv_prefix_set_quota sets
    * another limit; 0 (default): no limit.
    */
-  uint64_t salt_blocks;
+  uint64_t quota_blocks;
   /** How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
-  uint32_t events;
+  uint32_t kept_events;
   /**
    * The position at which a token takes twice as long to compute as at position 0, because it
    * attends to all tokens before it: about w / (2 l h), with w weights used per token, l layers,

@@ -123,15 +123,16 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * unpinned as often as pinned. To pin a system prompt, compute it in a session, close the session,
  * then call this.
  *
- * @param      cache      The cache. pinned_blocks in its prefix config limits all pins together.
+ * @param      cache      The cache. max_pinned_blocks in its prefix config limits all pins
+ * together.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
  * @param      n          Tokens in the prompt.
  * @param[in]  tokens     [n]: their ids.
  * @param[out] pinned     The number of tokens pinned, in whole blocks; 0 if nothing is cached.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond pinned_blocks: nothing
- * is pinned), REF_LIMIT. Since 0.1.
+ * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond max_pinned_blocks:
+ * nothing is pinned), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                   const int32_t* tokens, uint64_t* pinned);
@@ -152,7 +153,7 @@ PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt
 PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens, uint64_t* unpinned);
 
-/** The `blocks` of pkv_prefix_set_quota for salt_blocks of the config. */
+/** The `blocks` of pkv_prefix_set_quota for quota_blocks of the config. */
 #define PKV_DEFAULT_QUOTA UINT64_MAX
 
 /**
@@ -165,7 +166,7 @@ PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t sa
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt.
- * @param     blocks     The most block positions. 0: no limit; PKV_DEFAULT_QUOTA: salt_blocks of
+ * @param     blocks     The most block positions. 0: no limit; PKV_DEFAULT_QUOTA: quota_blocks of
  *                       the config.
  *
  * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), NO_MEMORY. Since 0.1.
@@ -212,7 +213,7 @@ typedef struct pkv_prefix_event {
  *                        since the cache keeps only recent ones. If it is not 0, find out in
  *                        another way what is cached. May be NULL.
  *
- * Statuses: UNSUPPORTED (no index, or events is 0 in its config). Since 0.1.
+ * Statuses: UNSUPPORTED (no index, or kept_events is 0 in its config). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n,
                                           pkv_prefix_event* events, uint64_t* lost);

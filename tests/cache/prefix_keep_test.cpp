@@ -117,7 +117,7 @@ TEST_F(PrefixKeep, TheLongestPinIsTakenBackFirst) {
 
 TEST_F(PrefixKeep, PinsHaveAQuota) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.pinned_blocks = 3;
+  config.max_pinned_blocks = 3;
   make(16, config);
   serve(text(1, 32));
   serve(text(2, 32));
@@ -152,7 +152,7 @@ TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
 
 TEST_F(PrefixKeep, AFullSaltLosesItsOwn) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.salt_blocks = 4;
+  config.quota_blocks = 4;
   make(64, config);
   serve(text(9, 48), "other");
   serve(text(1, 32), "one");
@@ -200,8 +200,8 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
 // A router that adds up all events knows exactly what is cached.
 TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.events = 8;
-  config.salt_blocks = 3;
+  config.kept_events = 8;
+  config.quota_blocks = 3;
   make(6, config);
   uint64_t next = 0, lost = 99;
   pkv_prefix_event events[16];

@@ -56,7 +56,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
-  auto prefix = made<pkv_prefix_config>({.pinned_blocks = 6, .events = 64});
+  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = 6, .kept_events = 64});
   auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                         .groups = groups.data(),
                                         .storage = kind.storage,

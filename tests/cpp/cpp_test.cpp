@@ -392,7 +392,7 @@ TEST(Cpp, GroupsMayKeepStates) {
 TEST(Cpp, FindsPrefixes) {
   auto config = small();
   pagedkv::PrefixConfig prefix;
-  prefix.events = 64;
+  prefix.kept_events = 64;
   config.prefix = &prefix;
   Cache cache(config);
   const std::string salt("tenant\0one", 10);

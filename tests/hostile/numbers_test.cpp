@@ -55,8 +55,8 @@ struct Exception {
 
 // Numbers of which any value is as good as another, so PKV_OK says nothing about memory.
 const Exception anything[] = {
-    {"", "config.prefix[0].pinned_blocks", "a limit"},
-    {"", "config.prefix[0].salt_blocks", "a limit"},
+    {"", "config.prefix[0].max_pinned_blocks", "a limit"},
+    {"", "config.prefix[0].quota_blocks", "a limit"},
     {"", "config.store[0].queue_blocks", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},
     {"pkv_session_get_trim_point", "limit", "a limit"},

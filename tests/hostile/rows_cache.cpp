@@ -248,7 +248,7 @@ std::vector<Case> config_cases() {
   static pkv_prefix_config unknown = known;
   set_enum(unknown.eviction, 4);
   static pkv_prefix_config many_events = known, at_once = known, never = known;
-  many_events.events = UINT32_MAX;
+  many_events.kept_events = UINT32_MAX;
   at_once.doubling_depth = 1;
   never.doubling_depth = UINT32_MAX;
   add(CONFIG(c.prefix = &many_events), invalid);

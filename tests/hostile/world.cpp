@@ -180,7 +180,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   ModelConfig config = make_config(64);
   config.storage = kind;
   config.threads = threads;
-  auto prefix = made<pkv_prefix_config>({.events = 4});
+  auto prefix = made<pkv_prefix_config>({.kept_events = 4});
   if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
   const pkv_store table = stored ? keeping_store() : null_store();
   auto store = made<pkv_store_config>({.store = &table});

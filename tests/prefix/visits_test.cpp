@@ -38,7 +38,7 @@ Text text(int32_t name, size_t blocks) {
 class World {
  public:
   explicit World(int32_t others) {
-    auto prefix = made<pkv_prefix_config>({.events = 64});
+    auto prefix = made<pkv_prefix_config>({.kept_events = 64});
     ModelConfig config =
         cache_test::config_of({}, 4 * static_cast<uint64_t>(others) + 1000, PKV_STORAGE_NONE);
     config.block_size = block_size;

@@ -29,9 +29,9 @@ class PrefixConfig(Shown):
     """Keeps the blocks of closed sessions for new sessions whose texts begin the same."""
 
     eviction: Eviction | str = Eviction.LEARNED
-    pinned_blocks: int = 0
-    salt_blocks: int = 0
-    events: int = 0
+    max_pinned_blocks: int = 0
+    quota_blocks: int = 0
+    kept_events: int = 0
     doubling_depth: int = 0
 
     def __post_init__(self) -> None:

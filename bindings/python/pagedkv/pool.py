@@ -35,7 +35,8 @@ class Pool(Handle):
 
     def _shown(self) -> str:
         stats = self.stats()
-        return f"{stats.used_blocks} of {stats.blocks} blocks of {counted(stats.block_size, 'slot')} used"
+        size = counted(stats.block_size, "slot")
+        return f"{stats.used_blocks} of {stats.blocks} blocks of {size} used"
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "RequestFailedError", "Sampling"]
 
-_SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(events=1 << 16), Sampling()
+_SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(kept_events=1 << 16), Sampling()
 
 
 @dataclasses.dataclass
@@ -88,8 +88,8 @@ class Engine(Uncopied):
     requests use the short factors, else all use the long ones.
 
     A `publisher` (pagedkv.events) publishes which prefixes are cached here, under `rank` if several
-    engines share it. If you also give a `prefix`, it needs `events`. Close the publisher after the
-    engine.
+    engines share it. If you also give a `prefix`, it needs `kept_events`. Close the publisher after
+    the engine.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ SOON = 30_000  # ms: no test waits so long unless it fails
 
 
 def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cache:
-    index = pagedkv.PrefixConfig(events=events, **prefix)
+    index = pagedkv.PrefixConfig(kept_events=events, **prefix)
     return pagedkv.Cache(small(blocks=blocks, storage="none", prefix=index))
 
 

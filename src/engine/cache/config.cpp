@@ -193,8 +193,9 @@ void check_store(const pkv_store_config& config) {
 
 void check_prefix(const pkv_prefix_config& prefix) {
   check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LFU, "eviction");
-  if (prefix.events > max_events)
-    fail(PKV_INVALID_ARGUMENT, "events is %u; it must be at most %u", prefix.events, max_events);
+  if (prefix.kept_events > max_events)
+    fail(PKV_INVALID_ARGUMENT, "kept_events is %u; it must be at most %u", prefix.kept_events,
+         max_events);
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ Index::Index(const pkv_prefix_config& config, uint32_t block_size,
       eviction_(data_, uses_),
       publisher_(data_, uses_, eviction_, memory),
       pins_(data_, uses_, matcher_,
-            config.pinned_blocks != 0 ? config.pinned_blocks : memory::largest_pool(groups) / 4) {}
+            config.max_pinned_blocks != 0 ? config.max_pinned_blocks
+                                          : memory::largest_pool(groups) / 4) {}
 
 // ---- Holds --------------------------------------------------------------------------------------
 

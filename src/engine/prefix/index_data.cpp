@@ -27,9 +27,9 @@ IndexData::IndexData(const pkv_prefix_config& config, uint32_t block_size,
     : groups(all_groups),
       tree(block_size, static_cast<uint32_t>(groups.size()), memory),
       policy(make_policy(config, block_size, memory::largest_pool(groups), memory)),
-      hasher(os::random_number(), config.events > 0),
-      spaces(tree, hasher, config.salt_blocks, memory),
-      events(config.events, memory),
+      hasher(os::random_number(), config.kept_events > 0),
+      spaces(tree, hasher, config.quota_blocks, memory),
+      events(config.kept_events, memory),
       blocks(groups, memory) {}
 
 void IndexData::add_candidate(Node& node) noexcept {

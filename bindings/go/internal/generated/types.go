@@ -35,7 +35,7 @@ const NoSinks = 0xFFFFFFFF
 // it (INVALID_ARGUMENT, TOO_LARGE).
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// The `blocks` of pkv_prefix_set_quota for salt_blocks of the config.
+// The `blocks` of pkv_prefix_set_quota for quota_blocks of the config.
 const DefaultQuota = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
@@ -145,12 +145,12 @@ type LayerGroup struct {
 }
 
 type PrefixConfig struct {
-	StructSize    uint32
-	Eviction      int32
-	PinnedBlocks  uint64
-	SaltBlocks    uint64
-	Events        uint32
-	DoublingDepth uint32
+	StructSize      uint32
+	Eviction        int32
+	MaxPinnedBlocks uint64
+	QuotaBlocks     uint64
+	KeptEvents      uint32
+	DoublingDepth   uint32
 }
 
 type CacheConfig struct {

@@ -45,7 +45,7 @@ ALL_SALTS = 0xFFFFFFFFFFFFFFFF
 it (INVALID_ARGUMENT, TOO_LARGE).
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""The `blocks` of pkv_prefix_set_quota for salt_blocks of the config."""
+"""The `blocks` of pkv_prefix_set_quota for quota_blocks of the config."""
 
 
 class Status(enum.IntEnum):
@@ -396,8 +396,8 @@ class LayerGroup(ctypes.Structure):
 
 
 class PrefixConfig(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("eviction", _int), ("pinned_blocks", _u64),
-        ("salt_blocks", _u64), ("events", _u32), ("doubling_depth", _u32)]
+    _fields_ = [("struct_size", _u32), ("eviction", _int), ("max_pinned_blocks", _u64),
+        ("quota_blocks", _u64), ("kept_events", _u32), ("doubling_depth", _u32)]
 
 
 class CacheConfig(ctypes.Structure):

@@ -180,9 +180,9 @@ fn path_of_c(directory: &Path) -> Result<CString> {
 #[derive(Clone, Debug, Default)]
 pub struct PrefixConfig {
     eviction: Eviction,
-    pinned_blocks: u64,
-    salt_blocks: u64,
-    events: u32,
+    max_pinned_blocks: u64,
+    quota_blocks: u64,
+    kept_events: u32,
     doubling_depth: u32,
 }
 
@@ -197,13 +197,13 @@ impl PrefixConfig {
         eviction(eviction: Eviction) = eviction;
         /// At most this many block positions are pinned at once. Default: a quarter of the blocks
         /// of the largest group.
-        pinned_blocks(blocks: u64) = blocks;
+        max_pinned_blocks(blocks: u64) = blocks;
         /// At most this many are cached of one salt, unless
         /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
-        salt_blocks(blocks: u64) = blocks;
+        quota_blocks(blocks: u64) = blocks;
         /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events).
         /// Default: none.
-        events(events: u32) = events;
+        kept_events(events: u32) = events;
         /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
         /// text: blocks are weighed by the time that they save. Default: all weigh the same.
         doubling_depth(tokens: u32) = tokens;
@@ -212,9 +212,9 @@ impl PrefixConfig {
     pub(crate) fn raw(&self) -> sys::pkv_prefix_config {
         sys::pkv_prefix_config {
             eviction: self.eviction,
-            pinned_blocks: self.pinned_blocks,
-            salt_blocks: self.salt_blocks,
-            events: self.events,
+            max_pinned_blocks: self.max_pinned_blocks,
+            quota_blocks: self.quota_blocks,
+            kept_events: self.kept_events,
             doubling_depth: self.doubling_depth,
             ..Default::default()
         }

@@ -65,9 +65,9 @@ fn check_group_of_states(raw: &sys::pkv_layer_group) {
 fn of_a_cache() {
     let prefix = PrefixConfig::new()
         .eviction(Eviction::LFU)
-        .pinned_blocks(3)
-        .salt_blocks(4)
-        .events(5)
+        .max_pinned_blocks(3)
+        .quota_blocks(4)
+        .kept_events(5)
         .doubling_depth(6);
     let config = CacheConfig::with_groups([group(), group(), group_of_states()])
         .storage(Storage::NONE)
@@ -99,7 +99,8 @@ fn of_a_cache() {
         check_group_of_states(&groups[2]);
         check(
             unsafe { &*raw.prefix },
-            "eviction: LFU, pinned_blocks: 3, salt_blocks: 4, events: 5, doubling_depth: 6",
+            "eviction: LFU, max_pinned_blocks: 3, quota_blocks: 4, kept_events: 5, \
+             doubling_depth: 6",
         );
         let (allocator, logger, runner) = unsafe { (*raw.allocator, *raw.logger, *raw.runner) };
         assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());

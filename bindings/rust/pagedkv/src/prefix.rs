@@ -39,7 +39,7 @@ impl<'a> From<&'a str> for Salt<'a> {
 /// How much of one salt may stay cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// The limit of [`PrefixConfig::salt_blocks`](crate::PrefixConfig::salt_blocks).
+    /// The limit of [`PrefixConfig::quota_blocks`](crate::PrefixConfig::quota_blocks).
     OfConfig,
     /// No limit.
     Unlimited,

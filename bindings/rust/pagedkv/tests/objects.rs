@@ -426,7 +426,7 @@ fn victims_are_named_by_id() {
 #[test]
 fn the_prefix_index_tells_what_it_does() {
     let cache = Cache::new(
-        &config().prefix(PrefixConfig::new().events(16).salt_blocks(2).pinned_blocks(1)),
+        &config().prefix(PrefixConfig::new().kept_events(16).quota_blocks(2).max_pinned_blocks(1)),
     )
     .unwrap();
     let (prefix, text) = (cache.prefix(), [7; 40]);

@@ -50,8 +50,8 @@ layout!(pkv_layer_group, 96, 8,
     4, key_rotation 56 8, value_rotation 64 8, state_bytes 72 8, checkpoint_tokens 80 4,
     draft_tokens 84 4, blocks 88 8);
 layout!(pkv_prefix_config, 32, 8,
-    struct_size 0 4, eviction 4 4, pinned_blocks 8 8, salt_blocks 16 8, events 24 4, doubling_depth
-    28 4);
+    struct_size 0 4, eviction 4 4, max_pinned_blocks 8 8, quota_blocks 16 8, kept_events 24 4,
+    doubling_depth 28 4);
 layout!(pkv_cache_config, 120, 8,
     struct_size 0 4, group_count 4 4, groups 8 8, storage 16 4, layout 20 4, block_size 24 4,
     shared_memory 28 4, blocks 32 8, memory_bytes 40 8, watermark 48 4, huge_pages 52 4, prefault 56

@@ -86,7 +86,7 @@ pub const PKV_NO_SINKS: u32 = u32::MAX;
 /// The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
 /// it (INVALID_ARGUMENT, TOO_LARGE).
 pub const PKV_ALL_SALTS: usize = usize::MAX;
-/// The `blocks` of pkv_prefix_set_quota for salt_blocks of the config.
+/// The `blocks` of pkv_prefix_set_quota for quota_blocks of the config.
 pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
@@ -531,8 +531,8 @@ c_struct! {
 
 c_struct! {
     pkv_prefix_config {
-        struct_size: u32, eviction: pkv_eviction, pinned_blocks: u64, salt_blocks: u64, events: u32,
-        doubling_depth: u32,
+        struct_size: u32, eviction: pkv_eviction, max_pinned_blocks: u64, quota_blocks: u64,
+        kept_events: u32, doubling_depth: u32,
     }
 }
 

@@ -121,8 +121,8 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
         PrefixConfig::new(),
         |config, (name, value)| match name.as_str() {
             "eviction" => config.eviction(eviction(value)),
-            "pinned_blocks" => config.pinned_blocks(number(value)),
-            "salt_blocks" => config.salt_blocks(number(value)),
+            "max_pinned_blocks" => config.max_pinned_blocks(number(value)),
+            "quota_blocks" => config.quota_blocks(number(value)),
             _ => panic!("{name} of a prefix config"),
         },
     )
