@@ -18,7 +18,7 @@ var actions = map[string]func(*player, object){
 	"open": func(p *player, o object) {
 		session, err := p.cache.OpenSession(
 			&pagedkv.SessionConfig{Priority: int32(number(o, "priority")), Salt: text(o, "salt"),
-				Prefix: pagedkv.PrefixUse(p.enums[text(o, "prefix")])},
+				PrefixUse: pagedkv.PrefixUse(p.enums[text(o, "prefix_use")])},
 		)
 		if p.status(o, err) {
 			p.sessions[text(o, "session")] = session

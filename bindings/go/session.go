@@ -17,7 +17,7 @@ const (
 // SessionConfig describes a session. The zero value has the defaults.
 type SessionConfig struct {
 	Priority  int32 // Higher ones are the last that ChooseVictims names.
-	Prefix    PrefixUse
+	PrefixUse PrefixUse
 	Retention Retention
 	// Any bytes, up to 256: sessions share prefixes only with those of the same salt. "": none.
 	Salt string
@@ -44,7 +44,7 @@ func newSession(cache *Cache, handle raw.Session) *Session {
 func (c *SessionConfig) place() *raw.SessionConfig {
 	out := sized(&raw.SessionConfig{})
 	salt := []byte(c.Salt)
-	out.Priority, out.Prefix, out.Retention = c.Priority, int32(c.Prefix), int32(c.Retention)
+	out.Priority, out.PrefixUse, out.Retention = c.Priority, int32(c.PrefixUse), int32(c.Retention)
 	out.Salt, out.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
 	return out
 }

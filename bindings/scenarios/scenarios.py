@@ -180,7 +180,7 @@ SCENARIOS = [
         do("open", "d"),
         do("match", "d", tokens=[[7, 0, 30]], matched=0),
         do("match", "b", tokens=[[1, 0, 4]], status="PKV_INVALID_ARGUMENT"),
-        do("open", "e", prefix="PKV_PREFIX_OFF"),
+        do("open", "e", prefix_use="PKV_PREFIX_OFF"),
         do("match", "e", tokens=[[1, 0, 39]], matched=0),
         do(
             "prefix_stats",

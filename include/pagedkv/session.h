@@ -36,9 +36,9 @@ typedef enum pkv_retention PKV_ENUM {
 
 /** Options for pkv_session_open. */
 typedef struct pkv_session_config {
-  uint32_t struct_size;  /**< Must be sizeof(pkv_session_config). */
-  int32_t priority;      /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
-  pkv_prefix_use prefix; /**< Default SHARE. */
+  uint32_t struct_size;      /**< Must be sizeof(pkv_session_config). */
+  int32_t priority;          /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
+  pkv_prefix_use prefix_use; /**< Default SHARE. */
   /** Retention of the session's blocks. A shared block has the highest of all its sessions. */
   pkv_retention retention;
   /**

@@ -19,11 +19,12 @@ uint8_t retention_rank(pkv_retention retention) {
 
 // The hold that lets a session match and publish prefixes; empty for a session that does neither.
 prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
-  if (config.prefix < PKV_PREFIX_SHARE || config.prefix > PKV_PREFIX_OFF)
-    fail(PKV_INVALID_ARGUMENT, "prefix is %d; it must be 0 to 2", static_cast<int>(config.prefix));
+  if (config.prefix_use < PKV_PREFIX_SHARE || config.prefix_use > PKV_PREFIX_OFF)
+    fail(PKV_INVALID_ARGUMENT, "prefix_use is %d; it must be 0 to 2",
+         static_cast<int>(config.prefix_use));
   const uint8_t retention = retention_rank(config.retention);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
-  if (cache.prefix() == nullptr || config.prefix == PKV_PREFIX_OFF) return {};
+  if (cache.prefix() == nullptr || config.prefix_use == PKV_PREFIX_OFF) return {};
   return prefix::Index::Hold(*cache.prefix(), salt, retention);
 }
 
@@ -40,7 +41,7 @@ pkv_status pkv_session_open(pkv_cache handle, const pkv_session_config* config, 
     const pkv_session_config known = read_optional(config, "config");
     Content content(*cache);
     content.hold() = open_hold(*cache, known);
-    const Attributes attributes{known.priority, known.prefix == PKV_PREFIX_SHARE};
+    const Attributes attributes{known.priority, known.prefix_use == PKV_PREFIX_SHARE};
     *out =
         SessionLease::make(std::make_unique<Session>(std::move(content), attributes), bits(handle));
   });

@@ -79,7 +79,7 @@ class Prefix : public testing::Test {
   Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE,
                       pkv_retention retention = PKV_RETENTION_NORMAL) {
     auto config = made<pkv_session_config>(
-        {.prefix = use, .retention = retention, .salt = salt.data(), .salt_size = salt.size()});
+        {.prefix_use = use, .retention = retention, .salt = salt.data(), .salt_size = salt.size()});
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     return Session(session);

@@ -166,9 +166,9 @@ class PrefixPlay {
 
   void open_talk() {
     Talk talk{{}, {}, random_.chance(70) ? '\0' : 'x'};
-    auto config = made<pkv_session_config>({.prefix = random_.chance(85)   ? PKV_PREFIX_SHARE
-                                                      : random_.chance(50) ? PKV_PREFIX_MATCH
-                                                                           : PKV_PREFIX_OFF,
+    auto config = made<pkv_session_config>({.prefix_use = random_.chance(85)   ? PKV_PREFIX_SHARE
+                                                          : random_.chance(50) ? PKV_PREFIX_MATCH
+                                                                               : PKV_PREFIX_OFF,
                                             .retention = random_.chance(60)   ? PKV_RETENTION_NORMAL
                                                          : random_.chance(50) ? PKV_RETENTION_LOW
                                                                               : PKV_RETENTION_HIGH,
@@ -181,7 +181,7 @@ class PrefixPlay {
     uint64_t matched = 0;
     CHECK(pkv_session_match_prefix(session, wanted.size(), wanted.data(), &matched));
     ASSERT_LE(matched, wanted.size());
-    if (config.prefix == PKV_PREFIX_OFF) {
+    if (config.prefix_use == PKV_PREFIX_OFF) {
       ASSERT_EQ(0u, matched);
     } else {
       for (const auto& [pinned, salt] : pins_)

@@ -100,7 +100,7 @@ class WorldSessions {
     talk.dropped.resize(kind_.groups.size());
     auto config = made<pkv_session_config>();
     config.salt = talk.salt.data(), config.salt_size = talk.salt.size();
-    config.prefix = talk.use;
+    config.prefix_use = talk.use;
     config.priority = talk.priority;
     config.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
     pkv_session session;

@@ -37,7 +37,7 @@ std::vector<Function> session_rows() {
       {handle(Handle::cache), optional(config_in<pkv_session_config>(config)), out<pkv_session>()}};
   const auto with = in_struct<pkv_session_config>(1);
   open.cases = {with(WITH(it.priority = INT32_MIN), fine),
-                with(WITH(set_enum(it.prefix, 3)), invalid),
+                with(WITH(set_enum(it.prefix_use, 3)), invalid),
                 with(WITH(set_enum(it.retention, 2)), invalid),
                 with(WITH(set_enum(it.retention, -2)), invalid),
                 with(WITH(it.retention = PKV_RETENTION_LOW), fine),

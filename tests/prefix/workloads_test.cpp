@@ -57,7 +57,7 @@ TEST(Workload, SharedBlocksAreStoredOnce) {
     std::vector<cache_test::Session> sessions;
     for (size_t number = 0; number < std::size(requests); number++) {
       auto config =
-          made<pkv_session_config>({.prefix = sharing ? PKV_PREFIX_SHARE : PKV_PREFIX_OFF});
+          made<pkv_session_config>({.prefix_use = sharing ? PKV_PREFIX_SHARE : PKV_PREFIX_OFF});
       pkv_session session;
       CHECK(pkv_session_open(cache, &config, &session));
       sessions.emplace_back(session);

@@ -73,7 +73,7 @@ inline Cache create(const Plan& setup) {
 inline Session open_salted(pkv_cache cache, const std::string& salt,
                            pkv_prefix_use use = PKV_PREFIX_SHARE, int32_t priority = 0) {
   auto config = made<pkv_session_config>(
-      {.priority = priority, .prefix = use, .salt = salt.data(), .salt_size = salt.size()});
+      {.priority = priority, .prefix_use = use, .salt = salt.data(), .salt_size = salt.size()});
   pkv_session session;
   CHECK(pkv_session_open(cache, &config, &session));
   return Session(session);

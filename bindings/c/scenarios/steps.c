@@ -60,9 +60,9 @@ static pkv_status prefix_clear(player* p, const cJSON* step) {
 
 static pkv_status open_session(player* p, const cJSON* step) {
   pkv_session_config config = {.struct_size = sizeof config};
-  const cJSON *priority = item_of(step, "priority"), *prefix = item_of(step, "prefix");
+  const cJSON *priority = item_of(step, "priority"), *use = item_of(step, "prefix_use");
   if (priority != NULL) set_field(&config, "pkv_session_config", priority);
-  if (prefix != NULL) set_field(&config, "pkv_session_config", prefix);
+  if (use != NULL) set_field(&config, "pkv_session_config", use);
   config.salt = text_of(step, "salt");
   config.salt_size = salt_size(step);
   return p->lib->session_open(p->cache, &config,

@@ -37,14 +37,14 @@ class Cache(CacheBase):
         self,
         *,
         priority: int = 0,
-        prefix: PrefixUse | str = PrefixUse.SHARE,
+        prefix_use: PrefixUse | str = PrefixUse.SHARE,
         retention: Retention | str = Retention.NORMAL,
         salt: bytes | None = None,
     ) -> Session:
         """An empty session. Sessions share prefixes with those of the same salt only."""
         struct = sized(_raw.SessionConfig)
         struct.priority = signed32(priority, "priority")
-        struct.prefix = enum_number(prefix, PrefixUse, "prefix")
+        struct.prefix_use = enum_number(prefix_use, PrefixUse, "prefix_use")
         struct.retention = enum_number(retention, Retention, "retention")
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")
         if salt:

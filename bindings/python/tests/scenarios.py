@@ -24,7 +24,7 @@ ENUMS: dict[str, tuple[str, Any]] = {
     "storage": ("PKV_STORAGE_", pagedkv.Storage),
     "layout": ("PKV_LAYOUT_", pagedkv.Layout),
     "eviction": ("PKV_EVICTION_", pagedkv.Eviction),
-    "prefix": ("PKV_PREFIX_", pagedkv.PrefixUse),
+    "prefix_use": ("PKV_PREFIX_", pagedkv.PrefixUse),
 }
 
 
@@ -131,7 +131,7 @@ class Player:
         self.fields(self.config.plan(step.get("group")), step)
 
     def do_open(self, step: dict[str, Any]) -> None:
-        options = enums({key: step[key] for key in ("priority", "prefix") if key in step})
+        options = enums({key: step[key] for key in ("priority", "prefix_use") if key in step})
         salt = step["salt"].encode() if "salt" in step else None
         self.sessions[step["session"]] = self.cache.open_session(**options, salt=salt)
 

@@ -219,7 +219,7 @@ type BlockInfo struct {
 type SessionConfig struct {
 	StructSize uint32
 	Priority   int32
-	Prefix     int32
+	PrefixUse  int32
 	Retention  int32
 	Salt       unsafe.Pointer
 	SaltSize   uint64

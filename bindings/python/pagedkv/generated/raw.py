@@ -430,8 +430,8 @@ class BlockInfo(ctypes.Structure):
 
 
 class SessionConfig(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("priority", _i32), ("prefix", _int), ("retention", _int),
-        ("salt", _p), ("salt_size", _u64)]
+    _fields_ = [("struct_size", _u32), ("priority", _i32), ("prefix_use", _int),
+        ("retention", _int), ("salt", _p), ("salt_size", _u64)]
 
 
 class SessionInfo(ctypes.Structure):

@@ -115,9 +115,9 @@ fn of_a_cache() {
 #[test]
 fn of_a_session() {
     let config =
-        SessionConfig::new().priority(-3).prefix(PrefixUse::MATCH).retention(Retention::HIGH);
+        SessionConfig::new().priority(-3).prefix_use(PrefixUse::MATCH).retention(Retention::HIGH);
     let raw = config.salt(b"a\0b").raw();
-    check(&raw, "priority: -3, prefix: MATCH, retention: HIGH, salt: 0x_, salt_size: 3");
+    check(&raw, "priority: -3, prefix_use: MATCH, retention: HIGH, salt: 0x_, salt_size: 3");
     assert_eq!(bytes(raw.salt, raw.salt_size), b"a\0b");
 }
 

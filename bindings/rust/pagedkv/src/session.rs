@@ -18,7 +18,7 @@ pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionConfig<'a> {
     priority: i32,
-    prefix: PrefixUse,
+    prefix_use: PrefixUse,
     retention: Retention,
     salt: Option<&'a [u8]>,
 }
@@ -34,7 +34,7 @@ impl<'a> SessionConfig<'a> {
         /// [`Cache::choose_victims`](crate::Cache::choose_victims).
         priority(priority: i32) = priority;
         /// How the session uses the prefix index.
-        prefix(prefix: PrefixUse) = prefix;
+        prefix_use(prefix_use: PrefixUse) = prefix_use;
         /// How long the prefix index keeps what the session uses and stores.
         retention(retention: Retention) = retention;
         /// Sessions share prefixes only with those of the same salt; up to 256 bytes.
@@ -45,7 +45,7 @@ impl<'a> SessionConfig<'a> {
         let (salt, salt_size) = bytes(self.salt);
         sys::pkv_session_config {
             priority: self.priority,
-            prefix: self.prefix,
+            prefix_use: self.prefix_use,
             retention: self.retention,
             salt,
             salt_size,

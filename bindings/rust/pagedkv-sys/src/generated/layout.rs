@@ -68,7 +68,7 @@ layout!(pkv_pool_config, 24, 8,
 layout!(pkv_block_info, 24, 4,
     struct_size 0 4, id 4 4, generation 8 4, references 12 4, filled_slots 16 4, sealed 20 4);
 layout!(pkv_session_config, 32, 8,
-    struct_size 0 4, priority 4 4, prefix 8 4, retention 12 4, salt 16 8, salt_size 24 8);
+    struct_size 0 4, priority 4 4, prefix_use 8 4, retention 12 4, salt 16 8, salt_size 24 8);
 layout!(pkv_session_info, 48, 8,
     struct_size 0 4, priority 4 4, suspended 8 4, reserved 12 4, length 16 8, total 24 8, blocks 32
     8, exclusive_blocks 40 8);

@@ -620,7 +620,7 @@ c_struct! {
 
 c_struct! {
     pkv_session_config {
-        struct_size: u32, priority: i32, prefix: pkv_prefix_use, retention: pkv_retention,
+        struct_size: u32, priority: i32, prefix_use: pkv_prefix_use, retention: pkv_retention,
         salt: *const c_void, salt_size: u64,
     }
 }

@@ -204,8 +204,8 @@ impl Player {
                 if let Some(priority) = step.get("priority") {
                     config = config.priority(priority.as_i64().expect("a priority") as i32);
                 }
-                if let Some(prefix) = step.get("prefix") {
-                    config = config.prefix(config::prefix_use(prefix));
+                if let Some(prefix_use) = step.get("prefix_use") {
+                    config = config.prefix_use(config::prefix_use(prefix_use));
                 }
                 let session = self.cache.open_session_with(&config)?;
                 self.opened(text(step, "session"), session)
