@@ -76,7 +76,7 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
   const auto wanted = static_cast<uint64_t>(options.watermark * static_cast<double>(blocks_));
   watermark_ = static_cast<uint32_t>(std::min(wanted, blocks_ - needed));
   if (setup.kind == Kind::contiguous) watermark_ = 0;
-  config.watermark = watermark_;
+  config.watermark_blocks = watermark_;
 
   auto prefix = made<pkv_prefix_config>();
   prefix.eviction = options.policy;

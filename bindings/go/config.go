@@ -74,9 +74,9 @@ type CacheConfig struct {
 	HugePages HugePages
 	Prefault  bool // Touch all memory at once, so that no later call meets a page fault.
 	// Blocks of each group reserved for sessions that already have tokens.
-	Watermark int
-	Prefix    *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
-	Store     *StoreConfig  // nil: no store behind the memory.
+	WatermarkBlocks int
+	Prefix          *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
+	Store           *StoreConfig  // nil: no store behind the memory.
 	// A runner that computes attention instead of the library's threads; Threads then says how many
 	// workers it has.
 	Runner Runner
@@ -203,7 +203,8 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	}
 	out.MemoryDirectory = first(placed(a, directory))
 	out.ISA, out.HugePages = int32(c.ISA), int32(c.HugePages)
-	out.Prefault, out.Watermark = flag(c.Prefault), n.u32("Watermark", c.Watermark)
+	out.Prefault = flag(c.Prefault)
+	out.WatermarkBlocks = n.u32("WatermarkBlocks", c.WatermarkBlocks)
 	if c.Prefix != nil {
 		out.Prefix = n.prefix(a, c.Prefix)
 	}

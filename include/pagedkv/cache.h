@@ -263,7 +263,7 @@ typedef struct pkv_cache_config {
    * free. If a suspended session needs more blocks than the pool has without them, it can never be
    * resumed (TOO_LARGE). Exact while only one thread makes such calls. Default 0.
    */
-  uint32_t watermark;
+  uint32_t watermark_blocks;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
   /**
    * 1: create touches all memory, in parallel, so that later calls cause no page faults. Default 0.

@@ -35,7 +35,7 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
                                         .storage = storage,
                                         .shared_memory = 1,
                                         .memory_bytes = pages * 5 * full_block_bytes(),
-                                        .watermark = watermark,
+                                        .watermark_blocks = watermark,
                                         .prefix = with_prefix ? &prefix : nullptr});
   return create(config);
 }

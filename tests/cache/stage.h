@@ -86,7 +86,7 @@ struct StagedCache {
                                           .storage = setup.storage,
                                           .layout = setup.layout,
                                           .blocks = blocks,
-                                          .watermark = setup.watermark,
+                                          .watermark_blocks = setup.watermark,
                                           .threads = 1});
     if (hooks) config.allocator = memory.allocator();
     cache = create(config);

@@ -50,7 +50,7 @@ class Suspend : public testing::TestWithParam<pkv_storage> {
  protected:
   Cache cache(uint64_t blocks, uint32_t watermark = 0) const {
     ModelConfig config = config_of(model, blocks, GetParam());
-    config.watermark = watermark;
+    config.watermark_blocks = watermark;
     return create(config);
   }
 };
@@ -296,10 +296,10 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
 
 TEST(SuspendConfig, AWatermarkLeavesSomething) {
   ModelConfig config = config_of(model, 8);
-  config.watermark = 8;
+  config.watermark_blocks = 8;
   pkv_cache cache;
   REFUSED(PKV_INVALID_ARGUMENT, pkv_cache_create(&config, &cache));
-  EXPECT_STREQ("watermark is 8 blocks; group 0 has 8 in all", pkv_last_error());
+  EXPECT_STREQ("watermark_blocks is 8; group 0 has 8 in all", pkv_last_error());
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
     uint32_t suspended = 0;
   };
   ModelConfig config = config_of(model, 20, PKV_STORAGE_NONE);
-  config.watermark = 2;
+  config.watermark_blocks = 2;
   Cache cache = create(config);
   std::vector<Request> requests;
   for (uint32_t i = 0; i < 12; i++) {

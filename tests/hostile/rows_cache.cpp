@@ -164,7 +164,7 @@ std::vector<Case> shared_cases() {
   add(CONFIG(c.memory_bytes = 0), invalid);
   add(CONFIG(c.memory_bytes = 100), too_large);
   add(CONFIG(c.memory_bytes = UINT64_MAX), too_large);
-  add(CONFIG(c.watermark = 1 << 20), invalid);
+  add(CONFIG(c.watermark_blocks = 1 << 20), invalid);
   add(CONFIG(c.layout = PKV_LAYOUT_PLAIN), unsupported);
   add(CONFIG(c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
   return cases;
@@ -228,9 +228,9 @@ std::vector<Case> config_cases() {
   add(CONFIG(g.struct_size = sizeof g - 8), invalid);
   add(CONFIG(g.struct_size = sizeof g + 8), invalid);
   add(CONFIG(g.struct_size = UINT32_MAX), invalid);
-  add(CONFIG(c.watermark = UINT32_MAX), invalid);
-  add(CONFIG(c.watermark = 8), invalid);
-  add(CONFIG(c.watermark = 7), fine);
+  add(CONFIG(c.watermark_blocks = UINT32_MAX), invalid);
+  add(CONFIG(c.watermark_blocks = 8), invalid);
+  add(CONFIG(c.watermark_blocks = 7), fine);
   add(CONFIG(g.sinks = 4), invalid);  // There is no window.
   add(CONFIG(g.latent = 2), invalid);
   add(CONFIG(g.latent = 1), fine);

@@ -124,7 +124,7 @@ class CacheConfig(_Layers):
     isa: Isa | str = Isa.AUTO
     huge_pages: HugePages | str = HugePages.ADVISE
     prefault: bool = False
-    watermark: int = 0
+    watermark_blocks: int = 0
     prefix: PrefixConfig | None = None
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None

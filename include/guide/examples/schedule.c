@@ -165,7 +165,7 @@ static void start(server* s, uint64_t blocks, uint32_t watermark, uint32_t budge
   s->budget = budget;
   pkv_cache_config config = toy_config();
   config.blocks = blocks;
-  config.watermark = watermark; /* blocks for requests that are already running */
+  config.watermark_blocks = watermark; /* blocks for requests that are already running */
   check(pkv_cache_create(&config, &s->cache));
 }
 

@@ -86,7 +86,8 @@ static queue run(uint64_t blocks, uint32_t watermark) {
   pkv_cache_config config = toy_config();
   pkv_cache cache;
   config.blocks = blocks;
-  config.watermark = watermark; /* the last blocks are for sessions that are already running */
+  config.watermark_blocks =
+      watermark; /* the last blocks are for sessions that are already running */
   check(pkv_cache_create(&config, &cache));
   for (int i = 0; i < SESSIONS; i++) {
     check(pkv_session_open(cache, NULL, &q.sessions[i]));

@@ -283,7 +283,7 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
 
 void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
   if (watermark >= blocks)
-    fail(PKV_INVALID_ARGUMENT, "watermark is %u blocks; group %zu has %llu in all", watermark,
+    fail(PKV_INVALID_ARGUMENT, "watermark_blocks is %u; group %zu has %llu in all", watermark,
          group, llu(blocks));
 }
 
@@ -307,7 +307,7 @@ void fill_pages(CacheConfig& result, const pkv_cache_config& config,
   for (size_t g = 0; g < given.size(); g++) {
     result.groups[g].blocks = result.pages->pages * result.pages->per_page[g];
     result.groups[g].block_stride = result.pages->stride(g);
-    check_watermark(config.watermark, result.groups[g].blocks, g);
+    check_watermark(config.watermark_blocks, result.groups[g].blocks, g);
   }
 }
 
@@ -321,7 +321,7 @@ void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
     if (blocks > max_blocks)
       fail(PKV_TOO_LARGE, "%llu blocks in group %zu; there can be at most %u", llu(blocks), g,
            max_blocks);
-    check_watermark(config.watermark, blocks, g);
+    check_watermark(config.watermark_blocks, blocks, g);
     result.groups[g].blocks = static_cast<uint32_t>(blocks);
   }
 }
@@ -370,7 +370,7 @@ CacheConfig check_config(pkv_cache_config config) {
   result.huge_pages = config.huge_pages;
   if (config.memory_directory != nullptr) result.memory_directory = config.memory_directory;
   result.prefault = config.prefault != 0;
-  result.watermark = config.watermark;
+  result.watermark = config.watermark_blocks;
 
   const std::vector<pkv_layer_group> given = list_groups(config);
   fill_groups(result, given);

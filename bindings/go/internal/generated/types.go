@@ -163,7 +163,7 @@ type CacheConfig struct {
 	SharedMemory    uint32
 	Blocks          uint64
 	MemoryBytes     uint64
-	Watermark       uint32
+	WatermarkBlocks uint32
 	HugePages       int32
 	Prefault        uint32
 	Reserved        uint32

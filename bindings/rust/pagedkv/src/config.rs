@@ -248,7 +248,7 @@ pub struct CacheConfig {
     isa: Isa,
     huge_pages: HugePages,
     prefault: bool,
-    watermark: u32,
+    watermark_blocks: u32,
     prefix: Option<PrefixConfig>,
     store: Option<StoreConfig>,
     pub(crate) hooks: Hooks,
@@ -275,7 +275,7 @@ impl CacheConfig {
             isa: Isa::AUTO,
             huge_pages: HugePages::ADVISE,
             prefault: false,
-            watermark: 0,
+            watermark_blocks: 0,
             prefix: None,
             store: None,
             hooks: Hooks::default(),
@@ -310,7 +310,7 @@ impl CacheConfig {
         /// Touches all memory when the cache is created, so that later calls cause no page faults.
         prefault() = true;
         /// Blocks of each group reserved for sessions that already have tokens. Default: 0.
-        watermark(blocks: u32) = blocks;
+        watermark_blocks(blocks: u32) = blocks;
         /// Keeps the blocks of ended sessions for new ones that begin with the same tokens. Not
         /// with storage `CONTIGUOUS`.
         prefix(prefix: PrefixConfig) = Some(prefix);
@@ -413,7 +413,7 @@ impl CacheConfig {
             shared_memory: self.shared_memory.into(),
             blocks: self.blocks,
             memory_bytes: self.memory_bytes,
-            watermark: self.watermark,
+            watermark_blocks: self.watermark_blocks,
             huge_pages: self.huge_pages,
             prefault: self.prefault.into(),
             memory_directory: directory.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),

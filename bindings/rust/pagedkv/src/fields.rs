@@ -82,13 +82,18 @@ fn of_a_cache() {
         .isa(Isa::SCALAR)
         .huge_pages(HugePages::OFF)
         .prefault();
-    let config =
-        config.watermark(13).prefix(prefix).allocator(System).logger(|_, _| {}).runner(14, |_| {});
+    let config = config
+        .watermark_blocks(13)
+        .prefix(prefix)
+        .allocator(System)
+        .logger(|_, _| {})
+        .runner(14, |_| {});
     let look = |raw: &sys::pkv_cache_config| {
         check(
             raw,
             "group_count: 3, groups: 0x_, storage: NONE, layout: PLAIN, block_size: 32, \
-             shared_memory: 1, blocks: 10, memory_bytes: 11, watermark: 13, huge_pages: OFF, \
+             shared_memory: 1, blocks: 10, memory_bytes: 11, watermark_blocks: 13, \
+             huge_pages: OFF, \
              prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
              prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_",
         );

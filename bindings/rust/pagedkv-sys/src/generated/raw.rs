@@ -540,7 +540,7 @@ c_struct! {
     pkv_cache_config {
         struct_size: u32, group_count: u32, groups: *const pkv_layer_group, storage: pkv_storage,
         layout: pkv_layout, block_size: u32, shared_memory: u32, blocks: u64, memory_bytes: u64,
-        watermark: u32, huge_pages: pkv_huge_pages, prefault: u32, reserved: u32,
+        watermark_blocks: u32, huge_pages: pkv_huge_pages, prefault: u32, reserved: u32,
         memory_directory: *const c_char, threads: u32, isa: pkv_isa,
         prefix: *const pkv_prefix_config, store: *const pkv_store_config,
         allocator: *const pkv_allocator, runner: *const pkv_runner, logger: *const pkv_logger,

@@ -137,7 +137,7 @@ pub fn cache_config(fields: &Value) -> CacheConfig {
             "layout" => config.layout(layout(value)),
             "block_size" => config.block_size(number(value) as u32),
             "blocks" => config.blocks(number(value)),
-            "watermark" => config.watermark(number(value) as u32),
+            "watermark_blocks" => config.watermark_blocks(number(value) as u32),
             "prefix" => config.prefix(prefix_config(value)),
             _ => panic!("{name} of a config"),
         };
