@@ -182,7 +182,7 @@ std::filesystem::path find_trace(benchmark::State& state);
 
 // Registers the benchmarks of one file.
 void register_decode();
-void register_shared_memory();
+void register_group_memory();
 void register_chosen_blocks();
 void register_slow_tier();
 void register_prefill();

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     pkv::bench::register_bookkeeping();
     pkv::bench::register_prefix();
     pkv::bench::register_index();
-    pkv::bench::register_shared_memory();
+    pkv::bench::register_group_memory();
     pkv::bench::register_store();
   });
 }

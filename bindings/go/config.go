@@ -61,9 +61,9 @@ type CacheConfig struct {
 	Groups    []LayerGroup
 	Blocks    uint64 // Capacity in blocks per group. Give this or MemoryBytes.
 	// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit;
-	// or, with SharedMemory, as many as it needs at the time.
-	MemoryBytes  uint64
-	SharedMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
+	// or, with GroupsShareMemory, as many as it needs at the time.
+	MemoryBytes       uint64
+	GroupsShareMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
 	// Keys and values, and states, are in an unnamed file in this directory, of which the system
 	// keeps in memory what fits: for texts that are larger than memory and read by chosen blocks.
 	// Needs StoragePaged. "": memory.
@@ -196,7 +196,7 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	out.Storage, out.Layout = int32(c.Storage), int32(c.Layout)
 	out.BlockSize = n.u32("BlockSize", c.BlockSize)
 	out.Blocks, out.MemoryBytes = c.Blocks, c.MemoryBytes
-	out.SharedMemory = flag(c.SharedMemory)
+	out.GroupsShareMemory = flag(c.GroupsShareMemory)
 	directory, err := ended(op, "MemoryDirectory", c.MemoryDirectory)
 	if n.err == nil {
 		n.err = err

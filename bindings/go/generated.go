@@ -358,7 +358,8 @@ type CachePlan struct {
 	BytesPerToken uint64
 	// K and V of block_size tokens, or one state of each layer.
 	BytesPerBlock uint64
-	// Blocks, summed over groups; with shared_memory, each group counts as if it had all memory.
+	// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
+	// memory.
 	Blocks uint64
 	// Tokens that fit: the minimum over the groups with neither a window nor states, or over all
 	// groups if every group has one of these.
@@ -412,8 +413,8 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
-	// have now.
+	// Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages that
+	// groups have now.
 	Blocks uint64
 	// Blocks that are free.
 	FreeBlocks uint64
@@ -463,7 +464,7 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 type PoolStats struct {
 	// Slots (tokens) per block.
 	BlockSize uint32
-	// Capacity. With shared_memory: blocks in the pages that the group has now.
+	// Capacity. With groups_share_memory: blocks in the pages that the group has now.
 	Blocks uint64
 	// Blocks without references.
 	FreeBlocks uint64

@@ -246,15 +246,15 @@ typedef struct pkv_cache_config {
   uint32_t block_size; /**< Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16. */
   /**
    * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
-   * cut into pages; each holds blocks of one group at a time (guide/shared_memory.md). Needs
+   * cut into pages; each holds blocks of one group at a time (guide/group_memory.md). Needs
    * memory_bytes instead of numbers of blocks, and layout PACKED; not with storage CONTIGUOUS. 0
    * (default): each group has its own memory.
    */
-  uint32_t shared_memory;
+  uint32_t groups_share_memory;
   uint64_t blocks; /**< Blocks per group. Set this or memory_bytes. */
   /**
    * Bytes for K and V of all groups. Every group gets the same number of blocks, as many as fit;
-   * with shared_memory, numbers change as groups need them.
+   * with groups_share_memory, numbers change as groups need them.
    */
   uint64_t memory_bytes;
   /**
@@ -315,7 +315,8 @@ typedef struct pkv_cache_plan {
   uint32_t groups;          /**< The number of groups that these sizes cover. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
   uint64_t bytes_per_block; /**< K and V of block_size tokens, or one state of each layer. */
-  /** Blocks, summed over groups; with shared_memory, each group counts as if it had all memory. */
+  /** Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
+   * memory. */
   uint64_t blocks;
   /**
    * Tokens that fit: the minimum over the groups with neither a window nor states, or over all

@@ -16,7 +16,7 @@ extern "C" {
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */
   uint32_t block_size;  /**< Slots (tokens) per block. */
-  /** Capacity. With shared_memory: blocks in the pages that the group has now. */
+  /** Capacity. With groups_share_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
   uint64_t free_blocks; /**< Blocks without references. */
   uint64_t used_blocks; /**< Blocks with at least one reference. */
@@ -43,8 +43,8 @@ typedef struct pkv_cache_stats {
   uint32_t batches;            /**< Batches in progress: neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
   /**
-   * Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
-   * have now.
+   * Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages that
+   * groups have now.
    */
   uint64_t blocks;
   uint64_t free_blocks;      /**< Blocks that are free. */
@@ -62,7 +62,7 @@ typedef struct pkv_cache_stats {
   uint64_t aborts;           /**< Batches aborted so far. */
   uint64_t committed_tokens; /**< Tokens committed so far. */
   uint64_t suspensions;      /**< Sessions suspended so far. */
-  /* With shared_memory in the config, else 0: */
+  /* With groups_share_memory in the config, else 0: */
   uint64_t page_bytes; /**< Bytes of a page. */
   uint64_t pages;      /**< Pages in all. */
   uint64_t free_pages; /**< Pages of no group now. */

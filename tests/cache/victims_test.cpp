@@ -179,10 +179,10 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
 
 // Returns the bytes that are allocated while victims are chosen for a step of this many sessions
 // beside `others` more for each of them, some of which have to go. Blocks leave the windows of all.
-uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool shared_memory) {
+uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool groups_share_memory) {
   ModelConfig config =
       config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions, PKV_STORAGE_NONE);
-  if (shared_memory) share_memory(config);
+  if (groups_share_memory) share_memory(config);
   Cache cache = create(config);
   std::vector<Session> all;
   std::vector<pkv_session> step;
@@ -203,13 +203,13 @@ uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool shared_memory)
 }
 
 TEST(VictimsCost, GrowsAsTheNumberOfSessions) {
-  for (const bool shared_memory : {false, true})
+  for (const bool groups_share_memory : {false, true})
     for (const uint64_t others : {0, 1}) {
-      uint64_t before = bytes_to_choose(64, others, shared_memory);
+      uint64_t before = bytes_to_choose(64, others, groups_share_memory);
       for (const uint64_t sessions : {128, 256, 512}) {
-        const uint64_t bytes = bytes_to_choose(sessions, others, shared_memory);
+        const uint64_t bytes = bytes_to_choose(sessions, others, groups_share_memory);
         EXPECT_LT(bytes, before * 5 / 2) << sessions << " sessions and " << others
-                                         << " others each, shared memory " << shared_memory;
+                                         << " others each, shared memory " << groups_share_memory;
         before = bytes;
       }
     }

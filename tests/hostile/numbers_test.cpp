@@ -445,7 +445,7 @@ TEST_P(Numbers, ReturnOnCachesOfEveryKind) {
   if (!row->takes(Handle::cache) && !row->takes(Handle::session) && !row->takes(Handle::batch))
     return;
   for (const Layers kind :
-       {Layers::window, Layers::sinks, Layers::states, Layers::mixed, Layers::shared_memory}) {
+       {Layers::window, Layers::sinks, Layers::states, Layers::mixed, Layers::group_memory}) {
     // These two are parts of Layers::mixed.
     if (pkv::test::sanitized && (kind == Layers::window || kind == Layers::states)) continue;
     SCOPED_TRACE(name_of(kind));

@@ -155,7 +155,7 @@ std::vector<Case> shared_cases() {
   std::vector<Case> cases;
   const auto add = [&](const char* name, ChangeModel change, Wanted wanted) {
     const auto shared = [change = std::move(change)](auto& c, auto& g) {
-      c.shared_memory = 1, c.blocks = 0, c.memory_bytes = 1 << 20;
+      c.groups_share_memory = 1, c.blocks = 0, c.memory_bytes = 1 << 20;
       change(c, g);
     };
     cases.push_back(model_case(name, shared, std::move(wanted)));
@@ -193,8 +193,8 @@ std::vector<Case> config_cases() {
   add(CONFIG(set_enum(g.rotation, -1)), invalid);
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD), fine);
   add(CONFIG(c.memory_directory = ""), invalid);
-  add(CONFIG(c.shared_memory = 2), invalid);
-  add(CONFIG(c.shared_memory = 1), invalid);
+  add(CONFIG(c.groups_share_memory = 2), invalid);
+  add(CONFIG(c.groups_share_memory = 1), invalid);
   add(CONFIG(c.reserved = 1), invalid);
   add(CONFIG(c.block_size = 0), fine);
   add(CONFIG(c.block_size = 8), invalid);

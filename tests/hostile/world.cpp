@@ -126,7 +126,7 @@ void World::rest() {
 
 std::string name_of(Layers kind) {
   return std::vector<std::string>{
-      "Plain", "Window", "Sinks", "States", "Mixed", "SharedMemory"}[static_cast<size_t>(kind)];
+      "Plain", "Window", "Sinks", "States", "Mixed", "GroupMemory"}[static_cast<size_t>(kind)];
 }
 
 namespace {
@@ -157,7 +157,7 @@ void share_memory(pkv_cache_config& config) {
   OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
   config.memory_bytes = plan.memory_bytes;
   config.blocks = 0;
-  config.shared_memory = 1;
+  config.groups_share_memory = 1;
 }
 
 }  // namespace
@@ -170,7 +170,7 @@ ModelConfig World::make_config(uint64_t capacity) const {
     config.model.window = 24;
   if (layers_keep == Layers::sinks) config.model.sinks = 4;
   if (keeps_state(1)) use_groups(config);
-  if (layers_keep == Layers::shared_memory) share_memory(config);
+  if (layers_keep == Layers::group_memory) share_memory(config);
   return config;
 }
 

@@ -24,7 +24,7 @@ inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_CONTI
 std::string name_of(const Place& place);
 
 // What the layers of a world's caches keep. Mixed: layer 0 has a window, layer 1 has states.
-enum class Layers { plain, window, sinks, states, mixed, shared_memory };
+enum class Layers { plain, window, sinks, states, mixed, group_memory };
 std::string name_of(Layers kind);
 
 class World {

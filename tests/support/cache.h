@@ -124,7 +124,7 @@ inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = P
 inline void share_memory(pkv_cache_config& config) {
   config.memory_bytes = plan_of(config).memory_bytes;
   config.blocks = 0;
-  config.shared_memory = 1;
+  config.groups_share_memory = 1;
 }
 
 inline pkv_cache_stats stats_of(pkv_cache cache) {

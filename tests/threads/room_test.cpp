@@ -14,7 +14,7 @@ constexpr uint32_t session_threads = 3, most_tokens = 96;
 constexpr uint64_t most_pages = 13, pages = 64;
 
 struct Room {
-  bool shared_memory, with_store;
+  bool groups_share_memory, with_store;
 };
 
 class RoomStorm : public testing::TestWithParam<Room> {
@@ -38,13 +38,13 @@ class RoomStorm : public testing::TestWithParam<Room> {
       config.store = &store;
     else
       config.storage = PKV_STORAGE_NONE;
-    if (GetParam().shared_memory) {
+    if (GetParam().groups_share_memory) {
       pkv_cache_plan plan{};
       plan.struct_size = sizeof plan;
       OK(pkv_cache_compute_plan(&config, 1, &plan));
       config.memory_bytes = pages * plan.bytes_per_block;
       for (pkv_layer_group& group : groups) group.blocks = 0;
-      config.shared_memory = 1;
+      config.groups_share_memory = 1;
     }
     OK(pkv_cache_create(&config, &cache_));
   }
@@ -99,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(Rooms, RoomStorm,
                          testing::Values(Room{false, false}, Room{false, true}, Room{true, false},
                                          Room{true, true}),
                          [](const auto& room) {
-                           return std::string(room.param.shared_memory ? "SharedMemory" : "Pools") +
+                           return std::string(room.param.groups_share_memory ? "GroupMemory"
+                                                                             : "Pools") +
                                   (room.param.with_store ? "WithAStore" : "");
                          });
 

@@ -129,7 +129,7 @@ class CacheConfig(_Layers):
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
     runner: _raw.Runner | None = None
-    shared_memory: bool = False
+    groups_share_memory: bool = False
     memory_directory: str | os.PathLike[str] | None = None
 
     def layer_groups(self) -> list[LayerGroup]:

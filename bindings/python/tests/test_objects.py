@@ -319,7 +319,11 @@ def test_pages_move_between_groups() -> None:
     """Groups that share one memory."""
     full = pagedkv.LayerGroup(1, 1, 1, 16)
     groups = (full, dataclasses.replace(full, layers=5, window=64))
-    given: dict[str, Any] = {"storage": "none", "shared_memory": True, "memory_bytes": 1 << 19}
+    given: dict[str, Any] = {
+        "storage": "none",
+        "groups_share_memory": True,
+        "memory_bytes": 1 << 19,
+    }
     config = pagedkv.CacheConfig(groups=groups, **given)
     with pagedkv.Cache(config) as cache:
         empty = cache.stats()

@@ -56,11 +56,11 @@ def answers(directory: Any, **given: Any) -> list[Any]:
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"dtype": "int4"}, {"layout": "plain"}, {"shared_memory": True, "blocks": 0}],
+    [{}, {"dtype": "int4"}, {"layout": "plain"}, {"groups_share_memory": True, "blocks": 0}],
     ids=str,
 )
 def test_results_are_those_in_memory(tmp_path: pathlib.Path, given: dict[str, Any]) -> None:
-    if "shared_memory" in given:
+    if "groups_share_memory" in given:
         given = given | {"memory_bytes": 1 << 20}
     in_memory, in_a_file = answers(None, **given), answers(tmp_path, **given)
     for expected, found in zip(in_memory, in_a_file, strict=True):

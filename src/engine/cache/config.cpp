@@ -238,7 +238,7 @@ std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
 void check_options(const pkv_cache_config& config) {
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   check_block_size(config.block_size);
-  check_flag(config.shared_memory, "shared_memory");
+  check_flag(config.groups_share_memory, "groups_share_memory");
   check_flag(config.prefault, "prefault");
   if (config.memory_directory != nullptr) {
     if (config.memory_directory[0] == '\0')
@@ -291,9 +291,9 @@ void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
 void fill_pages(CacheConfig& result, const pkv_cache_config& config,
                 const std::vector<pkv_layer_group>& given) {
   if (result.storage == PKV_STORAGE_CONTIGUOUS || result.layout != PKV_LAYOUT_PACKED)
-    fail(PKV_UNSUPPORTED, "shared_memory needs layout PACKED, and storage PAGED or NONE");
+    fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED, and storage PAGED or NONE");
   if (config.memory_bytes == 0)
-    fail(PKV_INVALID_ARGUMENT, "shared_memory needs memory_bytes, not numbers of blocks");
+    fail(PKV_INVALID_ARGUMENT, "groups_share_memory needs memory_bytes, not numbers of blocks");
   std::vector<uint64_t> block_bytes;
   for (size_t g = 0; g < given.size(); g++) {
     if (given[g].blocks != 0 || config.blocks != 0)
@@ -313,7 +313,7 @@ void fill_pages(CacheConfig& result, const pkv_cache_config& config,
 
 void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
                  const std::vector<pkv_layer_group>& given) {
-  if (config.shared_memory != 0) return fill_pages(result, config, given);
+  if (config.groups_share_memory != 0) return fill_pages(result, config, given);
   const uint64_t common = common_blocks(config, given, result.groups, config.block_size);
   for (size_t g = 0; g < given.size(); g++) {
     const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;

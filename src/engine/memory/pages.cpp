@@ -60,7 +60,7 @@ PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes) 
     if (Candidate page = page_of(n, largest, block_bytes); page.loss < best.loss)
       best = std::move(page);
   if (best.loss >= 1)
-    fail(PKV_UNSUPPORTED, "shared_memory: no page of one size suits blocks of %zu groups",
+    fail(PKV_UNSUPPORTED, "groups_share_memory: no page of one size suits blocks of %zu groups",
          block_bytes.size());
   PageCut& cut = best.cut;
   const uint64_t pages = memory_bytes / cut.page_bytes;

@@ -154,27 +154,27 @@ type PrefixConfig struct {
 }
 
 type CacheConfig struct {
-	StructSize      uint32
-	GroupCount      uint32
-	Groups          *LayerGroup
-	Storage         int32
-	Layout          int32
-	BlockSize       uint32
-	SharedMemory    uint32
-	Blocks          uint64
-	MemoryBytes     uint64
-	WatermarkBlocks uint32
-	HugePages       int32
-	Prefault        uint32
-	Reserved        uint32
-	MemoryDirectory *byte
-	Threads         uint32
-	ISA             int32
-	Prefix          *PrefixConfig
-	Store           *StoreConfig
-	Allocator       *Allocator
-	Runner          *Runner
-	Logger          *Logger
+	StructSize        uint32
+	GroupCount        uint32
+	Groups            *LayerGroup
+	Storage           int32
+	Layout            int32
+	BlockSize         uint32
+	GroupsShareMemory uint32
+	Blocks            uint64
+	MemoryBytes       uint64
+	WatermarkBlocks   uint32
+	HugePages         int32
+	Prefault          uint32
+	Reserved          uint32
+	MemoryDirectory   *byte
+	Threads           uint32
+	ISA               int32
+	Prefix            *PrefixConfig
+	Store             *StoreConfig
+	Allocator         *Allocator
+	Runner            *Runner
+	Logger            *Logger
 }
 
 type CachePlan struct {

@@ -402,7 +402,7 @@ class PrefixConfig(ctypes.Structure):
 
 class CacheConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("group_count", _u32), ("groups", _p), ("storage", _int),
-        ("layout", _int), ("block_size", _u32), ("shared_memory", _u32), ("blocks", _u64),
+        ("layout", _int), ("block_size", _u32), ("groups_share_memory", _u32), ("blocks", _u64),
         ("memory_bytes", _u64), ("watermark_blocks", _u32), ("huge_pages", _int),
         ("prefault", _u32), ("reserved", _u32), ("memory_directory", _p), ("threads", _u32),
         ("isa", _int), ("prefix", _p), ("store", _p), ("allocator", _p), ("runner", _p),

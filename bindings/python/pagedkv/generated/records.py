@@ -20,7 +20,7 @@ class PoolStats:
     block_size: int
     """Slots (tokens) per block."""
     blocks: int
-    """Capacity. With shared_memory: blocks in the pages that the group has now."""
+    """Capacity. With groups_share_memory: blocks in the pages that the group has now."""
     free_blocks: int
     """Blocks without references."""
     used_blocks: int
@@ -54,8 +54,8 @@ class CacheStats:
     suspended_sessions: int
     """Sessions suspended now."""
     blocks: int
-    """Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that groups
-    have now.
+    """Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages that
+    groups have now.
     """
     free_blocks: int
     """Blocks that are free."""
@@ -102,7 +102,9 @@ class CachePlan:
     bytes_per_block: int
     """K and V of block_size tokens, or one state of each layer."""
     blocks: int
-    """Blocks, summed over groups; with shared_memory, each group counts as if it had all memory."""
+    """Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
+    memory.
+    """
     tokens: int
     """Tokens that fit: the minimum over the groups with neither a window nor states, or over all
     groups if every group has one of these.

@@ -242,7 +242,7 @@ pub struct CacheConfig {
     block_size: u32,
     blocks: u64,
     memory_bytes: u64,
-    shared_memory: bool,
+    groups_share_memory: bool,
     memory_directory: Option<PathBuf>,
     threads: u32,
     isa: Isa,
@@ -269,7 +269,7 @@ impl CacheConfig {
             block_size: 0,
             blocks: 0,
             memory_bytes: 0,
-            shared_memory: false,
+            groups_share_memory: false,
             memory_directory: None,
             threads: 0,
             isa: Isa::AUTO,
@@ -296,7 +296,7 @@ impl CacheConfig {
         memory_bytes(bytes: u64) = bytes;
         /// The groups share `memory_bytes`: one group can use what another does not need. Set no
         /// numbers of blocks then.
-        shared_memory() = true;
+        groups_share_memory() = true;
         /// Keys and values, and states, are in an unnamed file in this directory, of which the
         /// system keeps in memory what fits: for texts that are larger than memory and read by
         /// chosen blocks. Only with storage `PAGED`. Default: memory.
@@ -410,7 +410,7 @@ impl CacheConfig {
             storage: self.storage,
             layout: self.layout,
             block_size: self.block_size,
-            shared_memory: self.shared_memory.into(),
+            groups_share_memory: self.groups_share_memory.into(),
             blocks: self.blocks,
             memory_bytes: self.memory_bytes,
             watermark_blocks: self.watermark_blocks,

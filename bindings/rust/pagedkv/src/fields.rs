@@ -76,7 +76,7 @@ fn of_a_cache() {
     let config = config
         .blocks(10)
         .memory_bytes(11)
-        .shared_memory()
+        .groups_share_memory()
         .memory_directory("/a/path")
         .threads(12)
         .isa(Isa::SCALAR)
@@ -92,7 +92,7 @@ fn of_a_cache() {
         check(
             raw,
             "group_count: 3, groups: 0x_, storage: NONE, layout: PLAIN, block_size: 32, \
-             shared_memory: 1, blocks: 10, memory_bytes: 11, watermark_blocks: 13, \
+             groups_share_memory: 1, blocks: 10, memory_bytes: 11, watermark_blocks: 13, \
              huge_pages: OFF, \
              prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
              prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_",

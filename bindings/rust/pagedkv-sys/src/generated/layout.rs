@@ -54,9 +54,9 @@ layout!(pkv_prefix_config, 32, 8,
     doubling_depth 28 4);
 layout!(pkv_cache_config, 120, 8,
     struct_size 0 4, group_count 4 4, groups 8 8, storage 16 4, layout 20 4, block_size 24 4,
-    shared_memory 28 4, blocks 32 8, memory_bytes 40 8, watermark_blocks 48 4, huge_pages 52 4,
-    prefault 56 4, reserved 60 4, memory_directory 64 8, threads 72 4, isa 76 4, prefix 80 8, store
-    88 8, allocator 96 8, runner 104 8, logger 112 8);
+    groups_share_memory 28 4, blocks 32 8, memory_bytes 40 8, watermark_blocks 48 4, huge_pages 52
+    4, prefault 56 4, reserved 60 4, memory_directory 64 8, threads 72 4, isa 76 4, prefix 80 8,
+    store 88 8, allocator 96 8, runner 104 8, logger 112 8);
 layout!(pkv_cache_plan, 56, 8,
     struct_size 0 4, groups 4 4, bytes_per_token 8 8, bytes_per_block 16 8, blocks 24 8, tokens 32
     8, memory_bytes 40 8, bookkeeping_bytes 48 8);

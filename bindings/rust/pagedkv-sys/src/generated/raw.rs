@@ -447,7 +447,7 @@ c_struct! {
         struct_size: u32,
         /// Slots (tokens) per block.
         block_size: u32,
-        /// Capacity. With shared_memory: blocks in the pages that the group has now.
+        /// Capacity. With groups_share_memory: blocks in the pages that the group has now.
         blocks: u64,
         /// Blocks without references.
         free_blocks: u64,
@@ -481,8 +481,8 @@ c_struct! {
         batches: u32,
         /// Sessions suspended now.
         suspended_sessions: u64,
-        /// Capacity in blocks, summed over groups. With shared_memory: blocks in the pages that
-        /// groups have now.
+        /// Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages
+        /// that groups have now.
         blocks: u64,
         /// Blocks that are free.
         free_blocks: u64,
@@ -539,9 +539,9 @@ c_struct! {
 c_struct! {
     pkv_cache_config {
         struct_size: u32, group_count: u32, groups: *const pkv_layer_group, storage: pkv_storage,
-        layout: pkv_layout, block_size: u32, shared_memory: u32, blocks: u64, memory_bytes: u64,
-        watermark_blocks: u32, huge_pages: pkv_huge_pages, prefault: u32, reserved: u32,
-        memory_directory: *const c_char, threads: u32, isa: pkv_isa,
+        layout: pkv_layout, block_size: u32, groups_share_memory: u32, blocks: u64,
+        memory_bytes: u64, watermark_blocks: u32, huge_pages: pkv_huge_pages, prefault: u32,
+        reserved: u32, memory_directory: *const c_char, threads: u32, isa: pkv_isa,
         prefix: *const pkv_prefix_config, store: *const pkv_store_config,
         allocator: *const pkv_allocator, runner: *const pkv_runner, logger: *const pkv_logger,
     }
@@ -558,7 +558,7 @@ c_struct! {
         bytes_per_token: u64,
         /// K and V of block_size tokens, or one state of each layer.
         bytes_per_block: u64,
-        /// Blocks, summed over groups; with shared_memory, each group counts as if it had all
+        /// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
         /// memory.
         blocks: u64,
         /// Tokens that fit: the minimum over the groups with neither a window nor states, or over

@@ -17,7 +17,7 @@ static pkv_cache create_shared(void) {
       .struct_size = sizeof config,
       .group_count = 2,
       .groups = groups,
-      .shared_memory = 1,
+      .groups_share_memory = 1,
       .memory_bytes = 120 << 10}; /* of both groups; neither has a number of blocks */
   /* [config end] */
   pkv_cache cache;

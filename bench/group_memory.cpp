@@ -75,7 +75,7 @@ pkv_cache create(const Hybrid& model, double full_share) {
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());
   if (full_share == 0) {
-    config.shared_memory = 1;
+    config.groups_share_memory = 1;
     config.memory_bytes = memory_bytes;
   } else {
     const std::vector<uint64_t> bytes = block_bytes_of(groups);
@@ -192,7 +192,7 @@ class Server {
   uint64_t started_over_ = 0, too_long_ = 0;
 };
 
-void shared_memory(benchmark::State& state, const Hybrid& model) {
+void group_memory(benchmark::State& state, const Hybrid& model) {
   const std::filesystem::path path = find_trace(state);
   if (path.empty()) return;
   std::vector<trace::Lengths> requests = trace::read_lengths(path);
@@ -213,10 +213,10 @@ void shared_memory(benchmark::State& state, const Hybrid& model) {
 }  // namespace
 
 // /N: N % of the memory are the pool of the full group; 0: the groups share it.
-void register_shared_memory() {
+void register_group_memory() {
   for (const Hybrid& model : hybrids)
     for (int share = 0; share < 100; share += short_run() ? 50 : 10)
-      add_manual(std::string("shared_memory/") + model.name, shared_memory, model)
+      add_manual(std::string("group_memory/") + model.name, group_memory, model)
           ->Arg(share)
           ->Iterations(1);
 }

@@ -9,7 +9,7 @@
 #include "../support/cache.h"
 #include "../support/rows.h"
 
-namespace cache_test::shared_memory_test {
+namespace cache_test::group_memory_test {
 namespace {
 
 constexpr uint32_t block_size = 16, window = 64, full = 0, sliding = 1;
@@ -33,7 +33,7 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
   auto config = made<pkv_cache_config>({.group_count = 2,
                                         .groups = groups,
                                         .storage = storage,
-                                        .shared_memory = 1,
+                                        .groups_share_memory = 1,
                                         .memory_bytes = pages * 5 * full_block_bytes(),
                                         .watermark_blocks = watermark,
                                         .prefix = with_prefix ? &prefix : nullptr});
@@ -42,7 +42,7 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
 
 uint64_t used(pkv_cache cache, uint32_t group) { return pool_stats_of(cache, group).used_blocks; }
 
-TEST(SharedMemory, WhatOneGroupDoesNotUseAnotherCan) {
+TEST(GroupMemory, WhatOneGroupDoesNotUseAnotherCan) {
   constexpr uint64_t pages = 32;
   Cache cache = create_shared(pages);
   {
@@ -65,7 +65,7 @@ TEST(SharedMemory, WhatOneGroupDoesNotUseAnotherCan) {
   EXPECT_EQ(0u, stats_of(cache).used_blocks);
 }
 
-TEST(SharedMemory, WhatCanNeverFitIsTooLarge) {
+TEST(GroupMemory, WhatCanNeverFitIsTooLarge) {
   Cache cache = create_shared(10);
   Session session = open(cache);
   // Of ten pages the window takes at least five blocks at 80 tokens, and five pages are 400 tokens.
@@ -80,7 +80,7 @@ TEST(SharedMemory, WhatCanNeverFitIsTooLarge) {
   grow(cache, session, 8 * block_size);
 }
 
-TEST(SharedMemory, MetricsTellOfPages) {
+TEST(GroupMemory, MetricsTellOfPages) {
   const Cache cache = create_shared(10);
   const Session session = open(cache);
   grow(cache, session, 6 * block_size);
@@ -162,7 +162,7 @@ class Scheduler {
   uint64_t suspended_ = 0;
 };
 
-TEST(SharedMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
+TEST(GroupMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
   uint64_t suspended = 0;
   for (const bool with_prefix : {false, true})
     for (uint64_t seed = 1; seed <= 10; seed++) {
@@ -178,7 +178,7 @@ TEST(SharedMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
 }
 
 // What cached texts of one group hold makes room for the other.
-TEST(SharedMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
+TEST(GroupMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
   Cache cache = create_shared(32, PKV_STORAGE_NONE, 0, true);
   for (int32_t text = 0; text < 20; text++) {
     Session session = open(cache);
@@ -196,7 +196,7 @@ TEST(SharedMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
 
 // Threads that open, grow and close sessions of their own; pages move between the groups all the
 // time. A step may be refused, as ever when blocks are short.
-TEST(SharedMemory, ManyThreadsMovePages) {
+TEST(GroupMemory, ManyThreadsMovePages) {
   Cache cache = create_shared(24);
   std::atomic<uint64_t> steps{0}, refused{0};
   std::vector<std::thread> threads;
@@ -231,4 +231,4 @@ TEST(SharedMemory, ManyThreadsMovePages) {
 }
 
 }  // namespace
-}  // namespace cache_test::shared_memory_test
+}  // namespace cache_test::group_memory_test

@@ -7,13 +7,13 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-func TestSharedMemory(t *testing.T) {
+func TestGroupMemory(t *testing.T) {
 	config := pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{
 			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16},
 			{Layers: 5, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Window: 64},
 		},
-		Storage: pagedkv.StorageNone, SharedMemory: true, MemoryBytes: 1 << 19,
+		Storage: pagedkv.StorageNone, GroupsShareMemory: true, MemoryBytes: 1 << 19,
 	}
 	cache, err := pagedkv.NewCache(config)
 	must(t, err)

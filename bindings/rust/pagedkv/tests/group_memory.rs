@@ -7,7 +7,7 @@ fn pages_move_between_groups() {
     let config = CacheConfig::with_groups([group(1), group(5).window(64)])
         .storage(Storage::NONE)
         .memory_bytes(1 << 19)
-        .shared_memory();
+        .groups_share_memory();
     let cache = Cache::new(&config).unwrap();
     let empty = cache.stats().unwrap();
     assert_eq!(empty.pages, (1 << 19) / empty.page_bytes);
