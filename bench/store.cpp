@@ -55,7 +55,7 @@ class Files {
   explicit Files(const Case& one)
       : filled_({.dtype = one.dtype, .sessions = 4, .layout = one.layout}) {
     config_.skip_fsync = 1;
-    if (one.keyed) config_.key = "a key of 24 secret bytes", config_.key_size = 24;
+    if (one.keyed) config_.secret_key = "a key of 24 secret bytes", config_.secret_key_size = 24;
     path_ = folder_.file("ours");
     stream_.kind = PKV_STREAM_PATH;
     stream_.path = path_.c_str();

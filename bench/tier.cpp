@@ -48,7 +48,7 @@ class Served {
     auto tier = made<pkv_store_config>();
     tier.store = &store;
     tier.wait_ms = patient_ms;
-    if (shape.keyed) tier.key = "a key of 24 secret bytes", tier.key_size = 24;
+    if (shape.keyed) tier.secret_key = "a key of 24 secret bytes", tier.secret_key_size = 24;
     tier.queue_blocks = config.blocks;
     if (open) {
       store = open();

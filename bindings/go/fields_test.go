@@ -116,7 +116,7 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 	check(t, library.Load(""))
 	session := SessionConfig{}
 	pool := PoolConfig{}
-	file := FileConfig{Fingerprint: []byte("one"), Key: NewSecret(make([]byte, 20))}
+	file := FileConfig{Fingerprint: []byte("one"), SecretKey: NewSecret(make([]byte, 20))}
 	numbered(t, &session)
 	numbered(t, &pool)
 	numbered(t, &file)
@@ -134,7 +134,7 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 
 func TestFieldsOfStores(t *testing.T) {
 	check(t, library.Load(""))
-	config := StoreConfig{Fingerprint: []byte("one"), Key: NewSecret(make([]byte, 20))}
+	config := StoreConfig{Fingerprint: []byte("one"), SecretKey: NewSecret(make([]byte, 20))}
 	numbered(t, &config)
 	a, err := newArena(config.arenaSize())
 	check(t, err)

@@ -16,7 +16,7 @@ type FileConfig struct {
 	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
 	// 16 to 64 bytes that encrypt and authenticate the file. None: checksums, which find only
 	// accidental damage.
-	Key       Secret
+	SecretKey Secret
 	SkipFsync bool // SaveFile does not wait for the disk: a power cut may lose both files.
 	// Loading accepts the salts of a file without a key, which anyone who can write the file
 	// chooses. Without this, such a file is an ErrMismatch.
@@ -89,8 +89,8 @@ func (f *FileConfig) place() *raw.FileConfig {
 	out.TrustSalts = flag(f.TrustSalts)
 	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))
 	out.FingerprintSize = uint64(len(f.Fingerprint))
-	key := f.Key.bytes()
-	out.Key, out.KeySize = keyPointer(key), uint64(len(key))
+	key := f.SecretKey.bytes()
+	out.SecretKey, out.SecretKeySize = keyPointer(key), uint64(len(key))
 	return out
 }
 

@@ -78,7 +78,7 @@ func TestFilesComeBack(t *testing.T) {
 	other := newCache(t, pagedkv.CacheConfig{})
 	keyed := &pagedkv.FileConfig{
 		Fingerprint: []byte("model"),
-		Key:         pagedkv.NewSecret("a key of 24 secret bytes"),
+		SecretKey:   pagedkv.NewSecret("a key of 24 secret bytes"),
 		TrustSalts:  true,
 	}
 	var encrypted bytes.Buffer
@@ -91,7 +91,7 @@ func TestFilesComeBack(t *testing.T) {
 	}
 	_, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), config)
 	refused(t, err, pagedkv.ErrMismatch)
-	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{Key: pagedkv.NewSecret("")}, items...)
+	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{SecretKey: pagedkv.NewSecret("")}, items...)
 	refused(t, err, pagedkv.ErrInvalidArgument)
 	_, err = other.LoadFile(path, &pagedkv.FileConfig{Fingerprint: []byte("another")})
 	refused(t, err, pagedkv.ErrMismatch)

@@ -146,8 +146,8 @@ func TestASecretSaysWhetherThereIsOne(t *testing.T) {
 		config pagedkv.FileConfig
 		key    string
 	}{
-		{pagedkv.FileConfig{}, "Key:(none)"},
-		{pagedkv.FileConfig{Key: pagedkv.NewSecret([]byte(mark))}, "Key:(hidden)"},
+		{pagedkv.FileConfig{}, "SecretKey:(none)"},
+		{pagedkv.FileConfig{SecretKey: pagedkv.NewSecret([]byte(mark))}, "SecretKey:(hidden)"},
 	} {
 		if shown := fmt.Sprintf("%+v", one.config); !strings.Contains(shown, one.key) {
 			t.Errorf("%s is shown, not %s", shown, one.key)

@@ -25,7 +25,7 @@ type StoreConfig struct {
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.
 	// 16 to 64 bytes that encrypt and authenticate stored data. None: checksums.
-	Key Secret
+	SecretKey Secret
 	// Buffer memory of each of the two threads; 0: 4 MiB.
 	BufferBytes uint64
 	// The most block positions that wait to be written; further ones are not written. 0: a quarter
@@ -38,7 +38,7 @@ func (c *StoreConfig) arenaSize() int {
 		return 0
 	}
 	return spaceFor[raw.StoreConfig](1) + spaceFor[raw.Store](1) +
-		spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.Key.bytes())+1)
+		spaceFor[byte](len(c.Fingerprint)) + spaceFor[byte](len(c.SecretKey.bytes())+1)
 }
 
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
@@ -84,11 +84,11 @@ func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 	out.Store, out.WaitMs = first(placed(a, []raw.Store{*store})), milliseconds(c.Wait)
 	out.Fingerprint = unsafe.Pointer(first(placed(a, c.Fingerprint)))
 	out.FingerprintSize = uint64(len(c.Fingerprint))
-	if key := c.Key.bytes(); key != nil {
+	if key := c.SecretKey.bytes(); key != nil {
 		// One byte more, so that an empty key has an address: it is refused, not left out.
 		room := place[byte](a, len(key)+1)
 		copy(room, key)
-		out.Key, out.KeySize = unsafe.Pointer(&room[0]), uint64(len(key))
+		out.SecretKey, out.SecretKeySize = unsafe.Pointer(&room[0]), uint64(len(key))
 	}
 	out.BufferBytes, out.QueueBlocks = c.BufferBytes, c.QueueBlocks
 	return out

@@ -50,9 +50,9 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	config.Storage = pagedkv.StorageContiguous // has no store: the directory is closed again
 	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrUnsupported)
 	config.Storage = 0
-	config.Store.Key = pagedkv.NewSecret("")
+	config.Store.SecretKey = pagedkv.NewSecret("")
 	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument)
-	config.Store.Key = pagedkv.Secret{}
+	config.Store.SecretKey = pagedkv.Secret{}
 	config.Store.Directory = filepath.Join(config.Store.Directory, "no", "such", "folder")
 	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrIO)
 }

@@ -108,8 +108,8 @@ typedef struct pkv_file_config {
    * Secret bytes that encrypt and authenticate the file. NULL: only checksums, which detect
    * accidental changes.
    */
-  const void* key;
-  uint64_t key_size; /**< Its bytes, 16 to 64. */
+  const void* secret_key;
+  uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
 } pkv_file_config;
 
 /** A session or a snapshot to save. This struct will never grow. */

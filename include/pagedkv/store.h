@@ -28,7 +28,7 @@ extern "C" {
 
 /** One block of one layer group, as a store keeps it. This struct will never grow. */
 typedef struct pkv_store_item {
-  unsigned char key[32]; /**< The name of the item. */
+  unsigned char name[32]; /**< A hash of what the item holds: see above. */
   /** put: the bytes to store. get: a buffer. probe, drop: NULL. */
   void* data;
   /**
@@ -77,8 +77,8 @@ typedef struct pkv_store_config {
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /** Secret bytes that encrypt and authenticate items. NULL: only checksums. */
-  const void* key;
-  uint64_t key_size; /**< Its bytes, 16 to 64. */
+  const void* secret_key;
+  uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
   /**
    * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. Raised to one
    * block position, and lowered to what the cache has.

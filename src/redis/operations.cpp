@@ -8,11 +8,11 @@
 namespace pkv::redis {
 
 ItemOperation::ItemOperation(const Settings& settings, size_t n, const pkv_store_item* items)
-    : settings_(settings), n_(n), key_size_(settings.prefix.size() + sizeof items->key) {
+    : settings_(settings), n_(n), key_size_(settings.prefix.size() + sizeof items->name) {
   keys_.reserve(n * key_size_);
   for (size_t i = 0; i < n; i++) {
     keys_ += settings.prefix;
-    keys_.append(reinterpret_cast<const char*>(items[i].key), sizeof items[i].key);
+    keys_.append(reinterpret_cast<const char*>(items[i].name), sizeof items[i].name);
   }
 }
 

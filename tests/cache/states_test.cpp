@@ -333,7 +333,7 @@ TEST(States, SessionsComeBackFromAStore) {
     const pkv_store table = memory.table();
     auto config = made<pkv_store_config>({.store = &table});
     const char key[] = "sixteen bytes or more";
-    if (keyed) config.key = key, config.key_size = sizeof key;
+    if (keyed) config.secret_key = key, config.secret_key_size = sizeof key;
     Cache cache = create({.prefix = true, .store = &config});
     const Text whole = text(1, 100);
     {

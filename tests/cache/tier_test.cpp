@@ -158,15 +158,15 @@ TEST_F(TierTest, OthersFindNothing) {
   EXPECT_EQ(0u, found());
   block_size_ = 16;
   const std::string secret(32, 's');
-  config_.key = secret.data();
-  config_.key_size = secret.size();
+  config_.secret_key = secret.data();
+  config_.secret_key_size = secret.size();
   EXPECT_EQ(0u, found());
   store_away(whole, "alice");
   EXPECT_EQ(64u, fetch(whole, "alice"));
-  config_.key_size = 31;
+  config_.secret_key_size = 31;
   EXPECT_EQ(0u, found());
-  config_.key = nullptr;
-  config_.key_size = 0;
+  config_.secret_key = nullptr;
+  config_.secret_key_size = 0;
   EXPECT_EQ(64u, found());
 }
 
@@ -175,8 +175,8 @@ TEST_F(TierTest, OthersFindNothing) {
 class EncryptedTier : public TierTest {
  protected:
   void SetUp() override {
-    config_.key = "a key of 24 secret bytes";
-    config_.key_size = 24;
+    config_.secret_key = "a key of 24 secret bytes";
+    config_.secret_key_size = 24;
     try {
       make(16);
     } catch (const std::runtime_error&) {

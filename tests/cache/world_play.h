@@ -108,7 +108,7 @@ class WorldPlay : WorldSessions {
     saved.config.trust_salts = 1;
     saved.config.prefix_index = random_.chance(60);
     if (encrypts() && random_.chance(30))
-      saved.config.key = "a secret of 24 bytes ...", saved.config.key_size = 24;
+      saved.config.secret_key = "a secret of 24 bytes ...", saved.config.secret_key_size = 24;
     const bool all = random_.chance(50);
     std::vector<pkv_file_item> items;
     for (const Talk& talk : talks_) {
@@ -149,7 +149,7 @@ class WorldPlay : WorldSessions {
     static const bool can = [] {
       const Cache cache = create(kinds()[0]);
       auto config = made<pkv_file_config>();
-      config.key = "a secret of 24 bytes ...", config.key_size = 24;
+      config.secret_key = "a secret of 24 bytes ...", config.secret_key_size = 24;
       const pkv_stream to = store::stream(PKV_STREAM_BUFFER);
       return pkv_file_save(cache, 0, nullptr, &config, &to, nullptr) != PKV_UNSUPPORTED;
     }();

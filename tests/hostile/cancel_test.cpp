@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Functions, Cancel, testing::ValuesIn(row_pointers()), r
 void use_cancelled(const pkv_store& store, bool stores) {
   unsigned char key[32] = {1}, data[100] = {2}, room[100] = {};
   pkv_store_item item{};
-  std::copy_n(key, sizeof key, item.key);
+  std::copy_n(key, sizeof key, item.name);
   const auto call = [&](const auto& function, void* at) {
     int64_t done = 0;
     item.data = at;

@@ -159,8 +159,8 @@ void add_positions(World& world, pkv_attention_sequences& sequences) {
 void add_key(World& world, pkv_file_config& config) {
   config.fingerprint = world.keep_list(std::vector<char>{'m', 'o', 'd', 'e'});
   config.fingerprint_size = 4;
-  config.key = world.keep_list(std::vector<char>(16, 'k'));
-  config.key_size = 16;
+  config.secret_key = world.keep_list(std::vector<char>(16, 'k'));
+  config.secret_key_size = 16;
 }
 
 void add_store(World& world, pkv_cache_config& config) {
@@ -171,8 +171,8 @@ void add_store(World& world, pkv_cache_config& config) {
       made<pkv_store_config>({.store = world.keep(table),
                               .fingerprint = world.keep_list(std::vector<char>{'m', 'o', 'd', 'e'}),
                               .fingerprint_size = 4,
-                              .key = world.keep_list(std::vector<char>(16, 'k')),
-                              .key_size = 16});
+                              .secret_key = world.keep_list(std::vector<char>(16, 'k')),
+                              .secret_key_size = 16});
   config.store = world.keep(store);
 }
 

@@ -307,7 +307,7 @@ std::vector<Case> store_cases() {
   add(STORE(store.close = nullptr), invalid);
   add(STORE(tier.fingerprint_size = 1), invalid);
   add(STORE(tier.fingerprint = "", tier.fingerprint_size = 65), too_large);
-  add(STORE(tier.key = "short", tier.key_size = 5), invalid);
+  add(STORE(tier.secret_key = "short", tier.secret_key_size = 5), invalid);
   add(STORE(tier.buffer_bytes = UINT64_MAX), too_large);
   for (const uint32_t size : {0, 8, 48, 60, 64, 4096}) {
     add(STORE(store.struct_size = size), invalid);

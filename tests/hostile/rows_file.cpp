@@ -34,9 +34,9 @@ std::vector<Case> config_cases(size_t at) {
           in(WITH(it.fingerprint_size = 1), invalid),
           in(WITH(it.fingerprint = &it, it.fingerprint_size = 65), too_large),
           in(WITH(it.fingerprint = &it, it.fingerprint_size = UINT64_MAX), too_large),
-          in(WITH(it.key_size = 16), invalid),
-          in(WITH(it.key = "0123456789abcdef", it.key_size = 15), invalid),
-          in(WITH(it.key = &it, it.key_size = 65), too_large)};
+          in(WITH(it.secret_key_size = 16), invalid),
+          in(WITH(it.secret_key = "0123456789abcdef", it.secret_key_size = 15), invalid),
+          in(WITH(it.secret_key = &it, it.secret_key_size = 65), too_large)};
 }
 
 // Makes a case for each thing that can be wrong with the stream at argument `at`.
@@ -68,7 +68,7 @@ std::vector<Case> reading_cases(size_t config, size_t stream) {
             in(WITH(static_cast<unsigned char*>(it.data)[8] = 9), {PKV_WRONG_VERSION}),
             in(WITH(static_cast<unsigned char*>(it.data)[it.size / 2] ^= 1), {PKV_CORRUPT}),
             in_config(WITH(it.fingerprint = "x", it.fingerprint_size = 1), {PKV_MISMATCH}),
-            in_config(WITH(it.key = "0123456789abcdef", it.key_size = 16),
+            in_config(WITH(it.secret_key = "0123456789abcdef", it.secret_key_size = 16),
                       {PKV_MISMATCH, PKV_UNSUPPORTED})}})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;

@@ -30,14 +30,14 @@ inline std::string bytes(size_t size, uint64_t seed) {
   return text;
 }
 
-inline std::string name(uint64_t seed) { return bytes(sizeof pkv_store_item::key, ~seed); }
+inline std::string name(uint64_t seed) { return bytes(sizeof pkv_store_item::name, ~seed); }
 
 // Items with their memory. Behind the room of each item lie bytes that nobody may touch.
 class Batch {
  public:
   Batch& add(const std::string& key, std::string memory) {
     pkv_store_item item{};
-    std::memcpy(item.key, key.data(), sizeof item.key);
+    std::memcpy(item.name, key.data(), sizeof item.name);
     item.size = memory.size();
     items_.push_back(item);
     memory_.push_back(std::move(memory) + guard);

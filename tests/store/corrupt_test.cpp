@@ -274,7 +274,8 @@ struct Encrypted {
     file = save_again();
   }
   static pkv_file_config with_key(const char* key) {
-    return made<pkv_file_config>({.prefix_index = 1, .key = key, .key_size = std::strlen(key)});
+    return made<pkv_file_config>(
+        {.prefix_index = 1, .secret_key = key, .secret_key_size = std::strlen(key)});
   }
   Bytes save_again() const { return save(source, {session}, &right); }
   pkv_status load_once(const Bytes& bytes) const { return try_load(cache, buffer(bytes), &right); }
@@ -414,7 +415,7 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   pkv_file_config usual = file_config(), index = usual, trusting = usual, keyed = usual;
   index.prefix_index = trusting.prefix_index = 1;
   trusting.trust_salts = 1;
-  keyed.key = "a key of 24 secret bytes", keyed.key_size = 24;
+  keyed.secret_key = "a key of 24 secret bytes", keyed.secret_key_size = 24;
   const Bytes sessions = save(source, {salted, plain}), unsalted = save(source, {plain}),
               cached = save(source, std::vector<pkv_session>{}, &index);
 
@@ -600,7 +601,7 @@ std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
 
 // Two files with a key are never the same, even of the same content.
 void expect_golden(const Golden& golden) {
-  const bool keyed = golden.config.key != nullptr;
+  const bool keyed = golden.config.secret_key != nullptr;
   const std::string path =
       std::string(GOLDEN) + "/v1-" + golden.name + (keyed ? "-keyed" : "") + ".pkv";
   SCOPED_TRACE(path);
@@ -628,7 +629,7 @@ TEST(Golden, EncryptedFilesAreStillRead) {
   for (Golden golden : goldens()) {
     if (golden.name == std::string("plain") || golden.name == std::string("quantised"))
       continue;  // Nothing more can be seen of these.
-    golden.config.key = "the golden key, 24 bytes", golden.config.key_size = 24;
+    golden.config.secret_key = "the golden key, 24 bytes", golden.config.secret_key_size = 24;
     expect_golden(golden);
   }
 }

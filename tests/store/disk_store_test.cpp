@@ -49,7 +49,7 @@ class Store {
   template <class Function>
   int64_t call(Function function, Bytes& bytes, unsigned char which) {
     pkv_store_item item{};
-    std::memset(item.key, which, sizeof item.key);
+    std::memset(item.name, which, sizeof item.name);
     item.data = bytes.data();
     item.size = bytes.size();
     const int64_t result = function(table_.user, 1, &item);

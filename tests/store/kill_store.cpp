@@ -83,8 +83,8 @@ class Store {
   static pkv_store_item item_of(uint64_t key, std::vector<uint64_t>& words) {
     pkv_store_item item{};
     // Shards have several items.
-    std::memset(item.key, static_cast<int>(key % 8), sizeof item.key);
-    item.key[31] = static_cast<unsigned char>(key);
+    std::memset(item.name, static_cast<int>(key % 8), sizeof item.name);
+    item.name[31] = static_cast<unsigned char>(key);
     item.data = words.data();
     item.size = words.size() * sizeof(uint64_t);
     return item;

@@ -40,7 +40,7 @@ class Store {
   template <class Function>
   int64_t call(Function function, unsigned char key, Bytes& bytes, bool with_data = true) {
     pkv_store_item item{};
-    std::memset(item.key, key, sizeof item.key);
+    std::memset(item.name, key, sizeof item.name);
     item.data = with_data ? bytes.data() : nullptr;
     item.size = bytes.size();
     const int64_t result = function(table_.user, 1, &item);

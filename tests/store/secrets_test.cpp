@@ -158,7 +158,7 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
     append(a, session, plan_, 100, 1);
     auto config = made<pkv_file_config>();
     with_key([&](const unsigned char* key) {
-      config.key = key, config.key_size = Hidden::size;
+      config.secret_key = key, config.secret_key_size = Hidden::size;
       const pkv_file_item item{session, nullptr, 1};
       pkv_stream none = stream(PKV_STREAM_BUFFER);
       possible = pkv_file_save(a, 1, &item, &config, &none, nullptr) != PKV_UNSUPPORTED;
@@ -185,7 +185,7 @@ TEST_F(Secrets, NoKeyOfAStoreStays) {
   pkv_cache made = nullptr;
   pkv_status status = PKV_OK;
   with_key([&](const unsigned char* key) {
-    tier.key = key, tier.key_size = Hidden::size;
+    tier.secret_key = key, tier.secret_key_size = Hidden::size;
     status = pkv_cache_create(&config, &made);
   });
   if (status == PKV_UNSUPPORTED) GTEST_SKIP() << "this build is without libsodium or libcrypto";

@@ -147,7 +147,7 @@ TEST_P(Windows, AWrongByteIsFoundInEveryPiece) {
   const State before = state_of(cache);
   for (const bool keyed : {false, true}) {
     auto config = made<pkv_file_config>();
-    if (keyed) config.key = "a key of 24 secret bytes", config.key_size = 24;
+    if (keyed) config.secret_key = "a key of 24 secret bytes", config.secret_key_size = 24;
     Bytes file = keyed ? save(*cache_, {*session_}, &config) : file_;
     for (size_t at = 70; at < file.size(); at += piece - 1000) {
       file[at] ^= 16;

@@ -67,7 +67,7 @@ class MemoryStore {
 
   static MemoryStore& of(void* user) { return *static_cast<MemoryStore*>(user); }
   static std::string key_of(const pkv_store_item& item) {
-    return std::string(reinterpret_cast<const char*>(item.key), sizeof item.key);
+    return std::string(reinterpret_cast<const char*>(item.name), sizeof item.name);
   }
 
   void set_held(Held held) {

@@ -86,11 +86,11 @@ def _guarded(call: Callable[[Any], int], _user: int | None, n: int, items: Any) 
 
 
 def _keys(items: Sequence[Any]) -> list[bytes]:
-    return [bytes(item.key) for item in items]
+    return [bytes(item.name) for item in items]
 
 
 def _put(store: Store, items: Sequence[Any]) -> int:
-    store.put([(bytes(item.key), ctypes.string_at(item.data, item.size)) for item in items])
+    store.put([(bytes(item.name), ctypes.string_at(item.data, item.size)) for item in items])
     return len(items)
 
 

@@ -37,7 +37,7 @@ def _stream(source: Source) -> _raw.Stream:
 
 def _config(
     fingerprint: bytes | None,
-    key: bytes | None,
+    secret_key: bytes | None,
     prefix_index: bool = False,
     durable: bool = True,
     trust_salts: bool = False,
@@ -46,7 +46,7 @@ def _config(
     config.prefix_index = unsigned(prefix_index, 32, "prefix_index")
     config.skip_fsync = 1 - unsigned(durable, 1, "durable")
     config.trust_salts = unsigned(trust_salts, 32, "trust_salts")
-    config.owners = owners = {"fingerprint": fingerprint, "key": key}
+    config.owners = owners = {"fingerprint": fingerprint, "secret_key": secret_key}
     for name, given in owners.items():
         point_to_bytes(config, name, given)
     return config
@@ -59,7 +59,7 @@ def save(
     *,
     prefix_index: bool = False,
     fingerprint: bytes | None = None,
-    key: bytes | None = None,
+    secret_key: bytes | None = None,
     durable: bool = True,
 ) -> bytes | None:
     """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns
@@ -69,7 +69,7 @@ def save(
         kind = "snapshot" if isinstance(sequence, Snapshot) else "session"
         setattr(items[i], kind, sequence.handle)
         items[i].label = i
-    config = _config(fingerprint, key, prefix_index, durable)
+    config = _config(fingerprint, secret_key, prefix_index, durable)
 
     given, size = (cache.handle, len(sequences), items, ctypes.byref(config)), ctypes.c_uint64()
     if to is not None:
@@ -90,7 +90,7 @@ def load(
     *,
     prefix_index: bool = False,
     fingerprint: bytes | None = None,
-    key: bytes | None = None,
+    secret_key: bytes | None = None,
     trust_salts: bool = False,
 ) -> list[Session]:
     """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error
@@ -98,7 +98,7 @@ def load(
 
     A file with salted texts needs a key, or trust_salts: without a key, anyone who can write the
     file can choose its salts."""
-    config = _config(fingerprint, key, prefix_index, trust_salts=trust_salts)
+    config = _config(fingerprint, secret_key, prefix_index, trust_salts=trust_salts)
     stream = _stream(source)
     count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
     while True:
@@ -113,9 +113,9 @@ def load(
 
 
 def file_info(
-    source: Source, *, fingerprint: bytes | None = None, key: bytes | None = None
+    source: Source, *, fingerprint: bytes | None = None, secret_key: bytes | None = None
 ) -> FileInfo:
     """Reads the header of a file; needs no cache."""
-    config, stream = _config(fingerprint, key), _stream(source)
+    config, stream = _config(fingerprint, secret_key), _stream(source)
     found = report(FileInfo, library().file_inspect, ctypes.byref(config), ctypes.byref(stream))
     return dataclasses.replace(found, fingerprint=found.fingerprint[: found.fingerprint_size])

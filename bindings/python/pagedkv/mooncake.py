@@ -220,7 +220,7 @@ class _Client(Uncopied):
         return client
 
     def _names(self, items: Sequence[Any]) -> list[str]:
-        return [self._config.key_prefix + bytes(item.key).hex() for item in items]
+        return [self._config.key_prefix + bytes(item.name).hex() for item in items]
 
     def put(self, items: Sequence[Any]) -> int:
         client, sizes = self.connect(), [item.size for item in items]

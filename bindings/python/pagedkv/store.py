@@ -92,7 +92,7 @@ class StoreConfig(Shown):
     store: DirectoryStore | RedisStore | MooncakeStore | Store
     wait_ms: int = 0
     fingerprint: bytes | None = None
-    key: bytes | None = dataclasses.field(default=None, repr=False)
+    secret_key: bytes | None = dataclasses.field(default=None, repr=False)
     buffer_bytes: int = 0
     queue_blocks: int = 0
 
@@ -104,7 +104,7 @@ class StoreConfig(Shown):
         struct = sized(_raw.StoreConfig)
         fill(struct, self)
         point_to_bytes(struct, "fingerprint", self.fingerprint)
-        point_to_bytes(struct, "key", self.key)
+        point_to_bytes(struct, "secret_key", self.secret_key)
         store = self.store._open()
         struct.store, struct.owner = ctypes.addressof(store), store
         try:

@@ -30,7 +30,7 @@ class SeenError(Exception):
 def plain(struct: Any) -> Fields:
     """All fields as numbers, and what they point to where that has a size or an end."""
     found = {name: getattr(struct, name) for name, *_ in struct._fields_}
-    for name in ("salt", "fingerprint", "key"):
+    for name in ("salt", "fingerprint", "secret_key"):
         if found.get(name) and f"{name}_size" in found:
             found[name] = ctypes.string_at(found[name], found[f"{name}_size"])
     for name in ("path", "memory_directory"):
@@ -148,16 +148,16 @@ SIZES = {"struct_size", "reserved"}
 MATRICES = {"key_rotation", "value_rotation"}
 OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
-OF_FILE = SIZES | {"fingerprint_size", "key_size", "skip_fsync"}
+OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "skip_fsync"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
 OF_PARAMS |= {"mask", "chosen_blocks", "block_mass", "lse"}
-NAMED: Fields = {"fingerprint": b"a\0b", "key": bytes(20)}
+NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | MATRICES | {"layer_indices"}),
     ("pkv_layer_group", group_of_flat, {}, SIZES | MATRICES | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),
-    ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "key_size"}),
+    ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "secret_key_size"}),
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),

@@ -43,7 +43,7 @@ def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
         snapshot = session.snapshot()
         extend(cache, session, [7, 8])
         path = tmp_path / "sessions"
-        options: dict[str, Any] = {"fingerprint": b"model\0one", "key": bytes(range(32))}
+        options: dict[str, Any] = {"fingerprint": b"model\0one", "secret_key": bytes(range(32))}
         assert pagedkv.save(cache, [session, snapshot], path, **options) is None
         info = pagedkv.file_info(path, **options)
         assert (info.sessions, info.tokens, info.authenticated) == (2, 42, 1)
@@ -60,7 +60,7 @@ def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
         with pytest.raises(pagedkv.CorruptError, match=r"\(MISMATCH\)"):
             pagedkv.load(other, encrypted, fingerprint=b"model\0one")
         with pytest.raises(pagedkv.MisuseError):
-            pagedkv.save(cache, [session], key=b"")
+            pagedkv.save(cache, [session], secret_key=b"")
 
         data = pagedkv.save(cache, [session])
         assert data is not None

@@ -129,8 +129,8 @@ def test_what_one_process_computed_another_finds(master: Master, lender: str) ->
 @needs_mooncake
 @pytest.mark.parametrize(
     "options",
-    [{"key": bytes(range(16))}, {"buffer_bytes": 1}, {}],
-    ids=["key", "block by block", "replicas"],
+    [{"secret_key": bytes(range(16))}, {"buffer_bytes": 1}, {}],
+    ids=["secret_key", "block by block", "replicas"],
 )
 def test_a_text_comes_back_after_its_memory_was_cleared(
     master: Master, options: dict[str, Any]
@@ -151,7 +151,7 @@ def test_an_item_that_is_larger_than_its_room_tells_its_size(master: Master) -> 
     memory = ctypes.create_string_buffer(b"0123456789" * 4, 40)
     items: Any = (_raw.StoreItem * 2)()
     for item, letter in zip(items, (b"a", b"b"), strict=True):
-        item.key[:] = letter * 32
+        item.name[:] = letter * 32
         item.data, item.size = ctypes.addressof(memory), 40
     client = _Client(master.store(segment_bytes=SEGMENT))
     assert (client.put(items), client.put(items), client.put([])) == (2, 2, 0)

@@ -31,7 +31,13 @@ API = describe.describe()
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
 # For a hook that only C can serve, and for what the package fills in itself.
 OF_C = {"allocator"}
-NOT_FIELDS = OF_C | {"struct_size", "reserved", "group_count", "fingerprint_size", "key_size"}
+NOT_FIELDS = OF_C | {
+    "struct_size",
+    "reserved",
+    "group_count",
+    "fingerprint_size",
+    "secret_key_size",
+}
 NOT_FIELDS |= {"lse", "list_size", "size"}
 
 

@@ -113,7 +113,7 @@ def wrong_secrets() -> list[Callable[[], Any]]:
         return lambda: cache(pagedkv.RedisStore(**{"servers": "127.0.0.1:1", **options}))
 
     def file(key: Any) -> Any:
-        return lambda: pagedkv.file_info(b"no file", key=key)
+        return lambda: pagedkv.file_info(b"no file", secret_key=key)
 
     directory = pagedkv.DirectoryStore("/proc/none")
     texts = (MARK, MARK + "\0", MARK + "\udc80", MARK.encode(), [MARK])
@@ -122,7 +122,7 @@ def wrong_secrets() -> list[Callable[[], Any]]:
         *(redis(password=text) for text in texts),
         *(redis(servers=f"redis://:{text}@127.0.0.1:1") for text in texts[:3]),
         *(redis(servers=text) for text in (f"redis://:{MARK}@", f"redis://:{MARK}@a b:1", [MARK])),
-        *(lambda key=key: cache(directory, key=key) for key in keys),
+        *(lambda key=key: cache(directory, secret_key=key) for key in keys),
         *(file(key) for key in keys),
     ]
 

@@ -87,11 +87,13 @@ def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"fingerprint": b"two"}, {"key": bytes(16)}, {}], ids=["fingerprint", "key", "salt"]
+    "other",
+    [{"fingerprint": b"two"}, {"secret_key": bytes(16)}, {}],
+    ids=["fingerprint", "key", "salt"],
 )
 def test_what_is_not_the_same_shares_nothing(other: dict[str, Any]) -> None:
     store, salt = MemoryStore(), b"somebody" if not other else None
-    options = {"fingerprint": b"one\0", "key": bytes(range(16))}
+    options = {"fingerprint": b"one\0", "secret_key": bytes(range(16))}
     with with_store(store, **options) as cache:
         leave(cache)
     for changed, text, expected in ((other, salt, 0), ({}, None, WHOLE_BLOCKS)):
@@ -108,7 +110,7 @@ def test_salts_reach_the_store() -> None:
 
 
 def test_changed_files_are_misses(tmp_path: pathlib.Path) -> None:
-    with with_store(pagedkv.DirectoryStore(tmp_path, durable=True), key=bytes(16)) as cache:
+    with with_store(pagedkv.DirectoryStore(tmp_path, durable=True), secret_key=bytes(16)) as cache:
         leave(cache)
         for file in tmp_path.rglob("*.kv"):
             data = bytearray(file.read_bytes())
@@ -189,8 +191,8 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
     store = pagedkv.DirectoryStore(tmp_path)
     (tmp_path / "file").touch()
     for wrong, sentence in (
-        ({"key": b"short"}, r"a key of 5 bytes.*\(INVALID_ARGUMENT\)"),
-        ({"key": b""}, "a key of 0 bytes"),
+        ({"secret_key": b"short"}, r"a key of 5 bytes.*\(INVALID_ARGUMENT\)"),
+        ({"secret_key": b""}, "a key of 0 bytes"),
         ({"fingerprint": bytes(65)}, r"\(TOO_LARGE\)"),
         ({"wait_ms": 2**32}, "wait_ms: 4294967296 is not between"),
         ({"queue_blocks": -1}, "queue_blocks: -1 is not between"),
@@ -201,7 +203,7 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
     ):
         with pytest.raises(pagedkv.PagedKVError, match=sentence):
             with_store(**{"store": store} | wrong)
-    assert "secret" not in repr(pagedkv.StoreConfig(store, key=b"secret" * 3))
+    assert "secret" not in repr(pagedkv.StoreConfig(store, secret_key=b"secret" * 3))
     with make() as cache:
         for call in (
             lambda: cache.prefetch(TEXT),

@@ -16,7 +16,7 @@ struct Map {
 
 static Map& of(void* user) { return *static_cast<Map*>(user); }
 static std::string key_of(const pkv_store_item& item) {
-  return {reinterpret_cast<const char*>(item.key), sizeof item.key};
+  return {reinterpret_cast<const char*>(item.name), sizeof item.name};
 }
 
 // An exception must not leave a hook: what cannot be stored is not counted.

@@ -186,7 +186,7 @@ void check_store(const pkv_store_config& config) {
       store.drop == nullptr || store.close == nullptr)
     fail(PKV_INVALID_ARGUMENT, "store: one of its five functions is NULL");
   check_fingerprint(config.fingerprint, config.fingerprint_size);
-  check_key(config.key, config.key_size);
+  check_key(config.secret_key, config.secret_key_size);
   if (config.buffer_bytes > max_buffer_bytes)
     fail(PKV_TOO_LARGE, "buffer_bytes is %llu; it must be at most 2^36", llu(config.buffer_bytes));
 }

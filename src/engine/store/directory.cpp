@@ -192,7 +192,7 @@ DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable
 }
 
 void DirectoryStore::put_one(const pkv_store_item& item) {
-  const ItemPath path(item.key);
+  const ItemPath path(item.name);
   os::File shard = open_shard_to_write(path.shard);
   struct stat status;  // from one call, since another process may remove the item at any time
   const bool exists =
@@ -223,7 +223,7 @@ int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
 
 // Returns the size of an item, of which it copies as much as fits; 0 if there is none.
 uint64_t DirectoryStore::get_one(const pkv_store_item& item) const {
-  const ItemPath path(item.key);
+  const ItemPath path(item.name);
   const int directory = open_shard(path.shard.c_str());
   if (directory < 0) return 0;
   const os::File shard(directory, true, path.shard);
@@ -256,7 +256,7 @@ int64_t DirectoryStore::get(std::span<pkv_store_item> items) {
 int64_t DirectoryStore::probe(std::span<pkv_store_item> items) {
   int64_t found = 0;
   for (pkv_store_item& item : items) {
-    const std::optional<struct stat> status = item_at(ItemPath(item.key));
+    const std::optional<struct stat> status = item_at(ItemPath(item.name));
     item.size = status ? static_cast<uint64_t>(status->st_size) : 0;
     found += item.size != 0;
   }
@@ -272,7 +272,7 @@ std::optional<struct stat> DirectoryStore::item_at(const ItemPath& path) const {
 
 int64_t DirectoryStore::drop(std::span<const pkv_store_item> items) {
   int64_t dropped = 0;
-  for (const pkv_store_item& item : items) dropped += remove(ItemPath(item.key));
+  for (const pkv_store_item& item : items) dropped += remove(ItemPath(item.name));
   return dropped;
 }
 

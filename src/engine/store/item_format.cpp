@@ -87,7 +87,7 @@ uint64_t bytes_of_value(const memory::Group& group) {
 
 pkv_store_item item_of(const ContentKey& key, void* data, uint64_t size) {
   pkv_store_item item{};
-  std::copy(key.begin(), key.end(), item.key);
+  std::copy(key.begin(), key.end(), item.name);
   item.data = data;
   item.size = size;
   return item;
@@ -95,7 +95,7 @@ pkv_store_item item_of(const ContentKey& key, void* data, uint64_t size) {
 
 ItemFormat::ItemFormat(Cache& cache, const pkv_store_config& config)
     : cache_(cache),
-      secret_(bytes_of(config.key, config.key_size)),
+      secret_(bytes_of(config.secret_key, config.secret_key_size)),
       model_(hash_model(cache.config().block_size, file::saved_groups(cache.config()),
                         bytes_of(config.fingerprint, config.fingerprint_size), secret_)) {
   if (!secret_.empty()) file::check_ciphers();

@@ -379,8 +379,8 @@ type FileConfig struct {
 	SkipFsync       uint32
 	Fingerprint     unsafe.Pointer
 	FingerprintSize uint64
-	Key             unsafe.Pointer
-	KeySize         uint64
+	SecretKey       unsafe.Pointer
+	SecretKeySize   uint64
 }
 
 type FileItem struct {
@@ -408,7 +408,7 @@ type FileInfo struct {
 }
 
 type StoreItem struct {
-	Key  [32]byte
+	Name [32]byte
 	Data unsafe.Pointer
 	Size uint64
 }
@@ -430,8 +430,8 @@ type StoreConfig struct {
 	Store           *Store
 	Fingerprint     unsafe.Pointer
 	FingerprintSize uint64
-	Key             unsafe.Pointer
-	KeySize         uint64
+	SecretKey       unsafe.Pointer
+	SecretKeySize   uint64
 	BufferBytes     uint64
 	QueueBlocks     uint64
 }

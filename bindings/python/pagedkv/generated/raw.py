@@ -506,8 +506,8 @@ class Stream(ctypes.Structure):
 
 class FileConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("prefix_index", _u32), ("trust_salts", _u32),
-        ("skip_fsync", _u32), ("fingerprint", _p), ("fingerprint_size", _u64), ("key", _p),
-        ("key_size", _u64)]
+        ("skip_fsync", _u32), ("fingerprint", _p), ("fingerprint_size", _u64), ("secret_key", _p),
+        ("secret_key_size", _u64)]
 
 
 class FileItem(ctypes.Structure):
@@ -522,7 +522,7 @@ class FileInfo(ctypes.Structure):
 
 
 class StoreItem(ctypes.Structure):
-    _fields_ = [("key", _u8 * 32), ("data", _p), ("size", _u64)]
+    _fields_ = [("name", _u8 * 32), ("data", _p), ("size", _u64)]
 
 
 class Store(ctypes.Structure):
@@ -532,8 +532,8 @@ class Store(ctypes.Structure):
 
 class StoreConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("wait_ms", _u32), ("store", _p), ("fingerprint", _p),
-        ("fingerprint_size", _u64), ("key", _p), ("key_size", _u64), ("buffer_bytes", _u64),
-        ("queue_blocks", _u64)]
+        ("fingerprint_size", _u64), ("secret_key", _p), ("secret_key_size", _u64),
+        ("buffer_bytes", _u64), ("queue_blocks", _u64)]
 
 
 class StoreStats(ctypes.Structure):

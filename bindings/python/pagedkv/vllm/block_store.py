@@ -139,7 +139,7 @@ def _check(name: bytes, block: Bytes) -> Bytes:
 def _items(names: Sequence[bytes], blocks: Sequence[Bytes] | None = None) -> Any:
     items = (_raw.StoreItem * len(names))()
     for item, name in zip(items, names, strict=True):
-        ctypes.memmove(item.key, name, 32)
+        ctypes.memmove(item.name, name, 32)
     for item, block in zip(items, blocks or (), strict=False):
         item.data, item.size = address(block), block.nbytes
     return items

@@ -139,17 +139,17 @@ fn of_a_file() {
     let config = FileConfig::new()
         .prefix_index()
         .fingerprint(b"a\0b")
-        .key(&[7; 20])
+        .secret_key(&[7; 20])
         .skip_fsync()
         .trust_salts();
     let raw = config.raw();
     check(
         &raw,
         "prefix_index: 1, trust_salts: 1, skip_fsync: 1, fingerprint: 0x_, fingerprint_size: 3, \
-         key: 0x_, key_size: 20",
+         secret_key: 0x_, secret_key_size: 20",
     );
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
-    assert_eq!(bytes(raw.key, raw.key_size), [7; 20]);
+    assert_eq!(bytes(raw.secret_key, raw.secret_key_size), [7; 20]);
 }
 
 #[test]
@@ -158,17 +158,18 @@ fn of_a_store() {
         .durable()
         .capacity_bytes(3)
         .wait(Duration::from_millis(4));
-    let config = config.fingerprint(*b"a\0b").key([7; 20]).buffer_bytes(5).queue_blocks(6);
+    let config = config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).queue_blocks(6);
     let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
     let raw = config.raw(place);
     check(
         &raw,
-        "wait_ms: 4, store: 0x_, fingerprint: 0x_, fingerprint_size: 3, key: 0x_, key_size: 20, \
+        "wait_ms: 4, store: 0x_, fingerprint: 0x_, fingerprint_size: 3, \
+         secret_key: 0x_, secret_key_size: 20, \
          buffer_bytes: 5, queue_blocks: 6",
     );
     assert_eq!(raw.store, place);
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
-    assert_eq!(bytes(raw.key, raw.key_size), [7; 20]);
+    assert_eq!(bytes(raw.secret_key, raw.secret_key_size), [7; 20]);
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
     let raw = config.raw_directory(wanted);

@@ -25,7 +25,7 @@ pub use crate::sys::pkv_file_info as FileInfo;
 pub struct FileConfig<'a> {
     prefix_index: bool,
     fingerprint: &'a [u8],
-    key: Option<Secret<&'a [u8]>>,
+    secret_key: Option<Secret<&'a [u8]>>,
     skip_fsync: bool,
     trust_salts: bool,
 }
@@ -43,7 +43,7 @@ impl<'a> FileConfig<'a> {
         /// file with another one fails with `MISMATCH`.
         fingerprint(fingerprint: &'a [u8]) = fingerprint;
         /// A secret of 16 to 64 bytes that encrypts and authenticates the file.
-        key(key: &'a [u8]) = Some(Secret(key));
+        secret_key(key: &'a [u8]) = Some(Secret(key));
         /// Does not wait for the disk: a power cut may lose both the old file and the new one.
         skip_fsync() = true;
         /// Accepts the salts of a file without a key, which anyone who can write the file chooses.
@@ -54,15 +54,15 @@ impl<'a> FileConfig<'a> {
     pub(crate) fn raw(&self) -> sys::pkv_file_config {
         let fingerprint = Some(self.fingerprint).filter(|name| !name.is_empty());
         let (fingerprint, fingerprint_size) = bytes(fingerprint);
-        let (key, key_size) = bytes(self.key.map(|Secret(key)| key));
+        let (secret_key, secret_key_size) = bytes(self.secret_key.map(|Secret(key)| key));
         sys::pkv_file_config {
             prefix_index: self.prefix_index.into(),
             trust_salts: self.trust_salts.into(),
             skip_fsync: self.skip_fsync.into(),
             fingerprint,
             fingerprint_size,
-            key,
-            key_size,
+            secret_key,
+            secret_key_size,
             ..Default::default()
         }
     }

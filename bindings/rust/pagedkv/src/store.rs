@@ -48,7 +48,7 @@ pub struct StoreConfig {
     capacity_bytes: u64,
     wait: Duration,
     fingerprint: Vec<u8>,
-    key: Option<Secret<Vec<u8>>>,
+    secret_key: Option<Secret<Vec<u8>>>,
     buffer_bytes: u64,
     queue_blocks: u64,
 }
@@ -79,7 +79,7 @@ impl StoreConfig {
             capacity_bytes: 0,
             wait: Duration::ZERO,
             fingerprint: Vec::new(),
-            key: None,
+            secret_key: None,
             buffer_bytes: 0,
             queue_blocks: 0,
         }
@@ -99,7 +99,7 @@ impl StoreConfig {
         /// Identifies the model, in up to 64 bytes.
         fingerprint(fingerprint: impl Into<Vec<u8>>) = fingerprint.into();
         /// A secret of 16 to 64 bytes that encrypts and authenticates stored data.
-        key(key: impl Into<Vec<u8>>) = Some(Secret(key.into()));
+        secret_key(key: impl Into<Vec<u8>>) = Some(Secret(key.into()));
         /// Buffer memory of each of the two threads.
         buffer_bytes(bytes: u64) = bytes;
         /// The most block positions that wait to be written; further ones are not written. Default:
@@ -111,14 +111,15 @@ impl StoreConfig {
     pub(crate) fn raw(&self, store: *const sys::pkv_store) -> sys::pkv_store_config {
         let fingerprint = Some(&self.fingerprint[..]).filter(|name| !name.is_empty());
         let (fingerprint, fingerprint_size) = bytes(fingerprint);
-        let (key, key_size) = bytes(self.key.as_ref().map(|Secret(key)| &key[..]));
+        let (secret_key, secret_key_size) =
+            bytes(self.secret_key.as_ref().map(|Secret(key)| &key[..]));
         sys::pkv_store_config {
             wait_ms: milliseconds(self.wait),
             store,
             fingerprint,
             fingerprint_size,
-            key,
-            key_size,
+            secret_key,
+            secret_key_size,
             buffer_bytes: self.buffer_bytes,
             queue_blocks: self.queue_blocks,
             ..Default::default()

@@ -512,12 +512,12 @@ fn files_bring_sessions_back() {
     let file = std::fs::File::open(&path).unwrap();
     check(cache.load(&plain, Source::Descriptor(file.as_fd())).unwrap());
     check(cache.load(&plain, Source::Reader(&mut std::fs::File::open(&path).unwrap())).unwrap());
-    let keyed = plain.key(b"a key of 24 secret bytes");
+    let keyed = plain.secret_key(b"a key of 24 secret bytes");
     cache.save(items, &keyed, Sink::Path(&path)).unwrap();
     assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().authenticated, 1);
     check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
     refused(cache.load(&plain, Source::Path(&path)), Status::MISMATCH);
-    refused(cache.save(items, &plain.key(b""), Sink::Path(&path)), Status::INVALID_ARGUMENT);
+    refused(cache.save(items, &plain.secret_key(b""), Sink::Path(&path)), Status::INVALID_ARGUMENT);
     let mut written = Vec::new();
     cache.save(items, &plain, Sink::Writer(&mut written)).unwrap();
     check(cache.load(&plain, Source::Bytes(&written)).unwrap());
@@ -552,7 +552,8 @@ fn stores_outlive_their_cache() {
     // Without a prefix index there is no store; the one that was opened is closed again.
     assert!(Cache::new(&config().store(StoreConfig::directory(&directory))).is_err());
     let no_key = config().prefix(PrefixConfig::new());
-    let no_key = Cache::new(&no_key.store(StoreConfig::directory(&directory).key(b"".to_vec())));
+    let no_key =
+        Cache::new(&no_key.store(StoreConfig::directory(&directory).secret_key(b"".to_vec())));
     refused(no_key, Status::INVALID_ARGUMENT);
     refused(cache().store_stats(), Status::UNSUPPORTED);
     drop((first, other));

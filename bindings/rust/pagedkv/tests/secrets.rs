@@ -32,10 +32,10 @@ fn all_shown() -> Vec<Shown> {
     let file = FileConfig::new;
     let cache = || CacheConfig::new(LayerGroup::new(1, 2, 1, 16));
     let mut all = vec![
-        secret("store.rs key", cache().store(store().key(MARK))),
+        secret("store.rs secret_key", cache().store(store().secret_key(MARK))),
         public("store.rs fingerprint", store().fingerprint(MARK)),
         public("store.rs directory", StoreConfig::directory(MARK)),
-        secret("file.rs key", file().key(MARK.as_bytes())),
+        secret("file.rs secret_key", file().secret_key(MARK.as_bytes())),
         public("file.rs fingerprint", file().fingerprint(MARK.as_bytes())),
         public("config.rs memory_directory", cache().memory_directory(MARK)),
         public("session.rs salt", SessionConfig::new().salt(MARK)),

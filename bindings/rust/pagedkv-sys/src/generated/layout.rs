@@ -107,7 +107,7 @@ layout!(pkv_stream, 64, 8,
     40 8, write 48 8, user 56 8);
 layout!(pkv_file_config, 48, 8,
     struct_size 0 4, prefix_index 4 4, trust_salts 8 4, skip_fsync 12 4, fingerprint 16 8,
-    fingerprint_size 24 8, key 32 8, key_size 40 8);
+    fingerprint_size 24 8, secret_key 32 8, secret_key_size 40 8);
 layout!(pkv_file_item, 24, 8,
     session 0 8, snapshot 8 8, label 16 8);
 layout!(pkv_file_info, 144, 8,
@@ -115,12 +115,12 @@ layout!(pkv_file_info, 144, 8,
     stored_tokens 40 8, prefix_entries 48 8, block_size 56 4, groups 60 4, layers 64 4, has_kv 68 4,
     authenticated 72 4, fingerprint_size 76 4, fingerprint 80 64);
 layout!(pkv_store_item, 48, 8,
-    key 0 32, data 32 8, size 40 8);
+    name 0 32, data 32 8, size 40 8);
 layout!(pkv_store, 56, 8,
     struct_size 0 4, reserved 4 4, user 8 8, put 16 8, get 24 8, probe 32 8, drop 40 8, close 48 8);
 layout!(pkv_store_config, 64, 8,
-    struct_size 0 4, wait_ms 4 4, store 8 8, fingerprint 16 8, fingerprint_size 24 8, key 32 8,
-    key_size 40 8, buffer_bytes 48 8, queue_blocks 56 8);
+    struct_size 0 4, wait_ms 4 4, store 8 8, fingerprint 16 8, fingerprint_size 24 8, secret_key 32
+    8, secret_key_size 40 8, buffer_bytes 48 8, queue_blocks 56 8);
 layout!(pkv_store_stats, 88, 8,
     struct_size 0 4, down 4 4, queued_blocks 8 8, dropped_blocks 16 8, written_items 24 8,
     written_bytes 32 8, known_items 40 8, asked_items 48 8, read_items 56 8, read_bytes 64 8,

@@ -781,7 +781,8 @@ c_struct! {
 c_struct! {
     pkv_file_config {
         struct_size: u32, prefix_index: u32, trust_salts: u32, skip_fsync: u32,
-        fingerprint: *const c_void, fingerprint_size: u64, key: *const c_void, key_size: u64,
+        fingerprint: *const c_void, fingerprint_size: u64, secret_key: *const c_void,
+        secret_key_size: u64,
     }
 }
 
@@ -829,7 +830,7 @@ c_struct! {
 
 c_struct! {
     pkv_store_item {
-        key: [u8; 32], data: *mut c_void, size: u64,
+        name: [u8; 32], data: *mut c_void, size: u64,
     }
 }
 
@@ -847,7 +848,7 @@ c_struct! {
 c_struct! {
     pkv_store_config {
         struct_size: u32, wait_ms: u32, store: *const pkv_store, fingerprint: *const c_void,
-        fingerprint_size: u64, key: *const c_void, key_size: u64, buffer_bytes: u64,
+        fingerprint_size: u64, secret_key: *const c_void, secret_key_size: u64, buffer_bytes: u64,
         queue_blocks: u64,
     }
 }
