@@ -322,7 +322,7 @@ void read_rows(Source& draw) {
 }
 
 // Writes rows to the caller's memory that a view describes, and reads them back.
-void write_own(Source& draw, pkv_kv_view& view, const pkv_attention_sequences& sequences,
+void write_own(Source& draw, pkv_kv_view& view, const pkv_kv_sequences& sequences,
                const SequenceRows& rows) {
   Fixture& f = fixture();
   static Guarded memory(1 << 15);
@@ -386,7 +386,7 @@ void stateless(Source& draw) {
   }
   for (uint32_t& id : table)
     id = static_cast<uint32_t>(draw.chance(98) ? draw.below(2) : number(draw));
-  auto sequences = made<pkv_attention_sequences>(
+  auto sequences = made<pkv_kv_sequences>(
       {.query_heads = view.kv_heads * 2, .count = draw.below(5), .block_table_stride = 16});
   spoil(sequences, draw);
   const bool lists = sequences.count <= 4 && sequences.block_table_stride <= 16;
@@ -410,7 +410,7 @@ void stateless(Source& draw) {
   const AttentionParams params = draw_params(draw, all, sequences.query_heads, view.kv_heads);
   const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences.query_heads, view.key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, all, sequences.query_heads, view.value_dim);
-  const pkv_status status = pkv_attention(nullptr, &view, &sequences, &params, &q, &out);
+  const pkv_status status = pkv_kv_attend(nullptr, &view, &sequences, &params, &q, &out);
   documented(status, {PKV_NO_MEMORY, PKV_UNSUPPORTED});
   check_written(f.out, out, all, sequences.query_heads, view.value_dim, status);
   EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params.lse != nullptr

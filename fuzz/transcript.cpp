@@ -87,7 +87,7 @@ Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::
           rows, amount(known->kv_heads)};
 }
 
-Shape of_sequences(const pkv_kv_view* kv, const pkv_attention_sequences* sequences, uint32_t dim) {
+Shape of_sequences(const pkv_kv_view* kv, const pkv_kv_sequences* sequences, uint32_t dim) {
   if (sequences == nullptr) return {};
   const bool placed = sequences->first_rows != nullptr;
   double rows = 0, end = 0;
@@ -193,19 +193,19 @@ Shape queries(const void* handle, uint32_t layer, double rows) {
 Shape results(const void* handle, uint32_t layer, double rows) {
   return shape_of(handle, layer, rows, &Layer::query_heads, &Layer::value_dim);
 }
-Shape queries(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
+Shape queries(const pkv_kv_view* kv, const pkv_kv_sequences* sequences) {
   return of_sequences(kv, sequences, kv == nullptr ? 0 : kv->key_dim);
 }
-Shape results(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
+Shape results(const pkv_kv_view* kv, const pkv_kv_sequences* sequences) {
   return of_sequences(kv, sequences, kv == nullptr ? 0 : kv->value_dim);
 }
 
-Shape keys(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
+Shape keys(const pkv_kv_view* kv, const pkv_kv_sequences* sequences) {
   Shape shape = of_sequences(kv, sequences, kv == nullptr ? 0 : kv->key_dim);
   shape.heads = kv == nullptr ? 0 : kv->kv_heads;
   return shape;
 }
-Shape values(const pkv_kv_view* kv, const pkv_attention_sequences* sequences) {
+Shape values(const pkv_kv_view* kv, const pkv_kv_sequences* sequences) {
   Shape shape = keys(kv, sequences);
   shape.dim = kv == nullptr ? 0 : kv->value_dim;
   return shape;
@@ -219,7 +219,7 @@ Shape values(const pkv_kv_view* kv, double rows) {
   return {rows, amount(kv->kv_heads), amount(kv->value_dim), 1, rows, amount(kv->kv_heads)};
 }
 
-double rows_of(const pkv_attention_sequences* sequences) {
+double rows_of(const pkv_kv_sequences* sequences) {
   double rows = 0;
   for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++)
     rows += sequences->query_lengths[i];

@@ -27,14 +27,14 @@ Shape keys(const void* handle, uint32_t layer, double rows);
 Shape values(const void* handle, uint32_t layer, double rows);
 Shape queries(const void* handle, uint32_t layer, double rows);
 Shape results(const void* handle, uint32_t layer, double rows);
-Shape queries(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
-Shape results(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
-Shape keys(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
-Shape values(const pkv_kv_view* kv, const pkv_attention_sequences* sequences);
+Shape queries(const pkv_kv_view* kv, const pkv_kv_sequences* sequences);
+Shape results(const pkv_kv_view* kv, const pkv_kv_sequences* sequences);
+Shape keys(const pkv_kv_view* kv, const pkv_kv_sequences* sequences);
+Shape values(const pkv_kv_view* kv, const pkv_kv_sequences* sequences);
 Shape keys(const pkv_kv_view* kv, double rows);
 Shape values(const pkv_kv_view* kv, double rows);
 double rows_of(const void* batch);
-double rows_of(const pkv_attention_sequences* sequences);
+double rows_of(const pkv_kv_sequences* sequences);
 double bytes_of_mask(const pkv_mask& mask, Shape shape);
 double sessions_of(const void* batch);
 void remember_layers(const void* cache, const pkv_cache_config& config);
@@ -100,7 +100,7 @@ std::string text(pkv_mask s, Shape shape);
 std::string text(pkv_chosen_blocks s, Shape shape);
 std::string text(pkv_block_mass s, Shape shape);
 std::string text(pkv_kv_view s, Shape shape);
-std::string text(pkv_attention_sequences s, Shape shape);
+std::string text(pkv_kv_sequences s, Shape shape);
 
 template <class Struct>
 std::string structure(const Struct* s, Shape shape) {

@@ -142,12 +142,12 @@ POINTERS = {
     "s.dtype, s.key_dim)",
     "pkv_kv_view.v": "memory_of(s, s.v, s.v_block_stride, s.v_row_stride, s.v_head_stride, "
     "s.value_dtype == 0 ? s.dtype : s.value_dtype, s.value_dim)",
-    "pkv_attention_sequences.query_lengths": "in(s.query_lengths, amount(s.count))",
-    "pkv_attention_sequences.kv_lengths": "in(s.kv_lengths, amount(s.count))",
-    "pkv_attention_sequences.block_tables": "in(s.block_tables, "
+    "pkv_kv_sequences.query_lengths": "in(s.query_lengths, amount(s.count))",
+    "pkv_kv_sequences.kv_lengths": "in(s.kv_lengths, amount(s.count))",
+    "pkv_kv_sequences.block_tables": "in(s.block_tables, "
     "amount(s.count) * amount(s.block_table_stride))",
-    "pkv_attention_sequences.first_rows": "in(s.first_rows, amount(s.count))",
-    "pkv_attention_sequences.query_positions": "in(s.query_positions, rows_of(&s))",
+    "pkv_kv_sequences.first_rows": "in(s.first_rows, amount(s.count))",
+    "pkv_kv_sequences.query_positions": "in(s.query_positions, rows_of(&s))",
 }
 
 # What later calls need to know of one that returned PKV_OK.

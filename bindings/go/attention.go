@@ -7,13 +7,13 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Attention computes attention over the caller's memory and block tables: q is [rows][query
+// Attend computes attention over the caller's memory and block tables: q is [rows][query
 // heads][key dim], out [rows][query heads][value dim], the rows of all sequences. params may be
 // nil. The view of a closed cache returns ErrStaleHandle.
-func (c *Compute) Attention(
+func (c *Compute) Attend(
 	view KVView, sequences Sequences, q, out Tensor, params *AttentionParams,
 ) error {
-	const op = "attention"
+	const op = "attend"
 	return view.reading(func() error {
 		kv, err := view.place(op)
 		if err != nil {
@@ -37,35 +37,37 @@ func (c *Compute) Attention(
 		}
 		return call(op, &view, func() raw.Status {
 			defer runtime.KeepAlive(c)
-			return raw.Attention(c.raw(), kv, given, variant, queries, outputs)
+			return raw.KVAttend(c.raw(), kv, given, variant, queries, outputs)
 		})
 	})
 }
 
-// Attention is Compute.Attention on all CPUs.
-func Attention(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
-	return (*Compute)(nil).Attention(view, sequences, q, out, params)
+// Attend is Compute.Attend on all CPUs.
+func Attend(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
+	return (*Compute)(nil).Attend(view, sequences, q, out, params)
 }
 
-// State is the result of an attention call over some of the positions: outputs [rows][heads][dim]
-// and their LSE [rows][heads].
-type State struct {
+// PartialAttention is the result of an attention call over some of the positions: outputs
+// [rows][heads][dim] and their LSE [rows][heads].
+type PartialAttention struct {
 	Out Tensor
 	LSE []float32
 }
 
-// MergeStates combines results over the same queries and different positions, by their LSE, into
+// MergeAttention combines results over the same queries and different positions, by their LSE, into
 // merged [rows][heads][dim] and mergedLSE [rows][heads], which may be nil. Inputs are first copied
 // outside of Go's heap, because C gets a list of pointers.
-func MergeStates(states []State, rows, heads, dim int, merged Tensor, mergedLSE []float32) error {
-	return (*Compute)(nil).MergeStates(states, rows, heads, dim, merged, mergedLSE)
+func MergeAttention(
+	parts []PartialAttention, rows, heads, dim int, merged Tensor, mergedLSE []float32,
+) error {
+	return (*Compute)(nil).MergeAttention(parts, rows, heads, dim, merged, mergedLSE)
 }
 
-// MergeStates is the function MergeStates with the instruction set of c.
-func (c *Compute) MergeStates(
-	states []State, rows, heads, dim int, merged Tensor, mergedLSE []float32,
+// MergeAttention is the function MergeAttention with the instruction set of c.
+func (c *Compute) MergeAttention(
+	parts []PartialAttention, rows, heads, dim int, merged Tensor, mergedLSE []float32,
 ) error {
-	const op = "merge states"
+	const op = "merge attention"
 	n := numbers{op: op}
 	rawHeads, rawDim := n.u32("heads", heads), n.u32("dim", dim)
 	target, err := merged.check(op, "merged", rows, heads, dim)
@@ -73,18 +75,18 @@ func (c *Compute) MergeStates(
 		return firstError(n.err, err)
 	}
 	n.length("mergedLSE", len(mergedLSE), rows, heads)
-	size := spaceFor[raw.Tensor](len(states)) + spaceFor[*float32](len(states)) + 1
-	for _, state := range states {
-		if _, err := state.Out.check(op, "Out", rows, heads, dim); err != nil {
+	size := spaceFor[raw.Tensor](len(parts)) + spaceFor[*float32](len(parts)) + 1
+	for _, part := range parts {
+		if _, err := part.Out.check(op, "Out", rows, heads, dim); err != nil {
 			return err
 		}
-		if len(state.LSE) != rows*heads && n.err == nil {
+		if len(part.LSE) != rows*heads && n.err == nil {
 			n.err = misuse(
 				op, ErrInvalidArgument, "LSE has %d entries: %d rows of %d are needed",
-				len(state.LSE), rows, heads,
+				len(part.LSE), rows, heads,
 			)
 		}
-		size += spaceFor[uint32](state.Out.elements) + spaceFor[float32](len(state.LSE))
+		size += spaceFor[uint32](part.Out.elements) + spaceFor[float32](len(part.LSE))
 	}
 	if n.err != nil {
 		return n.err
@@ -94,20 +96,20 @@ func (c *Compute) MergeStates(
 		return err
 	}
 	defer a.free()
-	outs, lse := place[raw.Tensor](a, len(states)), place[*float32](a, len(states))
-	for i, state := range states {
+	outs, lse := place[raw.Tensor](a, len(parts)), place[*float32](a, len(parts))
+	for i, part := range parts {
 		outs[i] = raw.Tensor{
-			Data:       state.Out.copyTo(a),
-			DType:      int32(state.Out.dtype),
-			RowStride:  int64(state.Out.rowStride),
-			HeadStride: int64(state.Out.headStride),
+			Data:       part.Out.copyTo(a),
+			DType:      int32(part.Out.dtype),
+			RowStride:  int64(part.Out.rowStride),
+			HeadStride: int64(part.Out.headStride),
 		}
-		lse[i] = first(placed(a, state.LSE))
+		lse[i] = first(placed(a, part.LSE))
 	}
-	return call(op, states, func() raw.Status {
+	return call(op, parts, func() raw.Status {
 		defer runtime.KeepAlive(c)
 		return raw.AttentionMerge(
-			c.raw(), uint64(len(states)), first(outs), unsafe.Pointer(first(lse)), uint64(rows), rawHeads,
+			c.raw(), uint64(len(parts)), first(outs), unsafe.Pointer(first(lse)), uint64(rows), rawHeads,
 			rawDim, target, first(mergedLSE),
 		)
 	})

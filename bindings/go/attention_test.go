@@ -160,7 +160,7 @@ func TestStatelessAttention(t *testing.T) {
 		view, err := cache.KVView(1)
 		must(t, err)
 		out := make([]float32, len(q))
-		must(t, pagedkv.Attention(view, sequences, f32(q), f32(out), nil))
+		must(t, pagedkv.Attend(view, sequences, f32(q), f32(out), nil))
 		near(t, "over the cache's memory", out, want)
 		must(t, batch.Abort())
 
@@ -169,18 +169,18 @@ func TestStatelessAttention(t *testing.T) {
 			for i := range table {
 				table[i] = uint32(i)
 			}
-			must(t, pagedkv.Attention(own, sequences, f32(q), f32(out), nil))
+			must(t, pagedkv.Attend(own, sequences, f32(q), f32(out), nil))
 			near(t, "over Go's memory", out, want)
 			mergeTwoParts(t, own, q, want, lse)
 			cut := own
 			cut.K = pagedkv.MemoryOf(make([]float32, attentionTokens*64-1))
 			refused(
-				t, pagedkv.Attention(cut, sequences, f32(q), f32(out), nil),
+				t, pagedkv.Attend(cut, sequences, f32(q), f32(out), nil),
 				pagedkv.ErrInvalidArgument, "K reaches over 9472 bytes",
 			)
 			sequences.BlockTables = table[1:]
 			refused(
-				t, pagedkv.Attention(own, sequences, f32(q), f32(out), nil),
+				t, pagedkv.Attend(own, sequences, f32(q), f32(out), nil),
 				pagedkv.ErrInvalidArgument, "BlockTables",
 			)
 		}
@@ -218,14 +218,14 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 	rest.K = pagedkv.MemoryOf(rowsOf(rows[first:], kindK, 1, 2, 32))
 	rest.V = pagedkv.MemoryOf(rowsOf(rows[first:], kindV, 1, 2, 32))
 	rest.BlockSize = attentionTokens - first
-	states := make([]pagedkv.State, 2)
+	parts := make([]pagedkv.PartialAttention, 2)
 	for i, part := range []pagedkv.KVView{view, rest} {
 		length := uint64(first)
 		if i == 1 {
 			length = attentionTokens - first
 		}
 		out := make([]float32, 128)
-		states[i] = pagedkv.State{Out: f32(out), LSE: make([]float32, 4)}
+		parts[i] = pagedkv.PartialAttention{Out: f32(out), LSE: make([]float32, 4)}
 		sequences := pagedkv.Sequences{
 			QueryHeads:       4,
 			QueryLengths:     []uint32{1},
@@ -235,19 +235,19 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 		}
 		must(
 			t,
-			pagedkv.Attention(
-				part, sequences, f32(q[last:]), states[i].Out,
-				&pagedkv.AttentionParams{LSE: states[i].LSE},
+			pagedkv.Attend(
+				part, sequences, f32(q[last:]), parts[i].Out,
+				&pagedkv.AttentionParams{LSE: parts[i].LSE},
 			),
 		)
 	}
 	merged, mergedLSE := make([]float32, 128), make([]float32, 4)
-	must(t, pagedkv.MergeStates(states, 1, 4, 32, f32(merged), mergedLSE))
+	must(t, pagedkv.MergeAttention(parts, 1, 4, 32, f32(merged), mergedLSE))
 	near(t, "merged", merged, want[last:])
 	near(t, "LSE", mergedLSE, lse[len(lse)-4:])
-	states[1].LSE = states[1].LSE[:3]
+	parts[1].LSE = parts[1].LSE[:3]
 	refused(
-		t, pagedkv.MergeStates(states, 1, 4, 32, f32(merged), nil),
+		t, pagedkv.MergeAttention(parts, 1, 4, 32, f32(merged), nil),
 		pagedkv.ErrInvalidArgument, "LSE has 3 entries",
 	)
 }

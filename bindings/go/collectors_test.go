@@ -264,7 +264,7 @@ func attend(view KVView) error {
 		BlockTables: table, BlockTableStride: 32,
 	}
 	out := make([]float32, 64*8*64)
-	return Attention(view, sequences, Float32(rows[:len(out)]), Float32(out), nil)
+	return Attend(view, sequences, Float32(rows[:len(out)]), Float32(out), nil)
 }
 
 func TestAViewKeepsItsCache(t *testing.T) {

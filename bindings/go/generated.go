@@ -286,7 +286,7 @@ const (
 	MaskParents MaskKind = 2
 	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
 	// the causal rule or the window hides it. The byte of query i of sequence s for column c is
-	// data[s * batch_stride + i * row_stride + c]. (With first_rows of pkv_attention_sequences or
+	// data[s * batch_stride + i * row_stride + c]. (With first_rows of pkv_kv_sequences or
 	// pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first
 	// column are seen as without a mask.
 	MaskBytes MaskKind = 3

@@ -222,11 +222,11 @@ func (v *KVView) rotate(out *raw.KVView, n *numbers) {
 	out.ValueRotation = (*float32)(v.ValueRotation.data)
 }
 
-func (s *Sequences) place(op string) (*raw.AttentionSequences, batchRows, error) {
+func (s *Sequences) place(op string) (*raw.KVSequences, batchRows, error) {
 	n := numbers{op: op}
 	count := len(s.QueryLengths)
 	rows := batchRows{s.QueryLengths, s.FirstRows}
-	out := sized(&raw.AttentionSequences{
+	out := sized(&raw.KVSequences{
 		QueryHeads: n.u32("QueryHeads", s.QueryHeads), Count: uint64(count),
 		QueryLengths: first(s.QueryLengths), KVLengths: first(s.KVLengths),
 		BlockTables:      first(s.BlockTables),

@@ -54,15 +54,15 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		}
 		k, v, to := f32(keys), f32(values), f32(out)
 		must(t, compute.Write(view, sequences, k, v))
-		must(t, compute.Attention(view, sequences, k, to, nil))
+		must(t, compute.Attend(view, sequences, k, to, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 1, 3)
 
 		tree := pagedkv.AttentionParams{Mask: &pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}}}
-		must(t, compute.Attention(view, sequences, k, to, &tree))
+		must(t, compute.Attend(view, sequences, k, to, &tree))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 2, 3)
 		mask := pagedkv.Mask{Bytes: []byte{0, 1, 1, 1}, Columns: 3, BatchStride: 1}
 		masked := pagedkv.AttentionParams{Mask: &mask}
-		must(t, compute.Attention(view, sequences, k, to, &masked))
+		must(t, compute.Attend(view, sequences, k, to, &masked))
 		same(t, means(out, 0, 1, 2, 3), 0, 1, 1.5, 3)
 		for _, wrong := range []struct {
 			mask     pagedkv.Mask
@@ -79,7 +79,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		} {
 			masked.Mask = &wrong.mask
 			refused(
-				t, compute.Attention(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
+				t, compute.Attend(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
 				wrong.sentence,
 			)
 		}
@@ -93,7 +93,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		zeros := f32(make([]float32, 96)).Padded(3)
 		must(t, pagedkv.WriteSlots(view, []int64{32, pagedkv.NoSlot, 33, 34}, k, k))
 		must(t, pagedkv.Write(view, left, zeros, f32(wide).Padded(3)))
-		must(t, pagedkv.Attention(view, left, zeros, f32(wideOut).Padded(3), nil))
+		must(t, pagedkv.Attend(view, left, zeros, f32(wideOut).Padded(3), nil))
 		same(t, means(wideOut, 0, 1, 2, 3, 5), 0, 0.5, 1, 0, 3)
 		refused(
 			t, pagedkv.Write(view, left, zeros, f32(wide[1:]).Padded(3)),
@@ -107,7 +107,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		// Queries at positions of one's own, and rows read back.
 		first := sequences
 		first.QueryPositions = []int64{1, 1, 0, 0}
-		must(t, pagedkv.Attention(view, first, k, to, nil))
+		must(t, pagedkv.Attend(view, first, k, to, nil))
 		same(t, means(out, 0, 1, 2, 3), 0.5, 0.5, 0, 3)
 		must(t, pagedkv.ReadSlots(view, []int64{34, 16}, pagedkv.Tensor{}, f32(out[:32])))
 		same(t, means(out, 0, 1), 2, 3)

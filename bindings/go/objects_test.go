@@ -171,7 +171,7 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	must(t, err)
 	must(t, cache.Close())
 	_, statsErr := cache.Stats()
-	viewErr := pagedkv.Attention(view, pagedkv.Sequences{QueryHeads: 4}, f32(nil), f32(nil), nil)
+	viewErr := pagedkv.Attend(view, pagedkv.Sequences{QueryHeads: 4}, f32(nil), f32(nil), nil)
 	for i, err := range []error{cache.Close(), statsErr, viewErr} {
 		if !errors.Is(err, pagedkv.ErrStaleHandle) {
 			t.Errorf("call %d after the cache's Close: %v", i, err)

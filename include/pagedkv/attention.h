@@ -45,7 +45,7 @@ typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * uint8_t, one per query and position: 0 hides the position; any other value shows it, unless the
    * causal rule or the window hides it. The byte of query i of sequence s for column c is data[s *
-   * batch_stride + i * row_stride + c]. (With first_rows of pkv_attention_sequences or
+   * batch_stride + i * row_stride + c]. (With first_rows of pkv_kv_sequences or
    * pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first column
    * are seen as without a mask.
    */
@@ -188,8 +188,8 @@ typedef struct pkv_attention_params {
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
  * OVERFLOW, NO_MEMORY. Since 0.1.
  */
-PKV_API pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
-                                 const pkv_attention_sequences* sequences,
+PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
+                                 const pkv_kv_sequences* sequences,
                                  const pkv_attention_params* params, const pkv_tensor* q,
                                  const pkv_tensor* out);
 

@@ -93,7 +93,7 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
  * for batches that are padded on the left or have gaps.
  *
  * @param     batch       The batch.
- * @param[in] first_rows  [sessions]: as first_rows of pkv_attention_sequences. NULL: the default,
+ * @param[in] first_rows  [sessions]: as first_rows of pkv_kv_sequences. NULL: the default,
  *                        where rows follow each other or are padded on the right.
  *
  * Statuses: none of its own. Since 0.1.

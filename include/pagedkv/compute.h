@@ -1,5 +1,5 @@
 /* pagedkv: pkv_compute, the threads, kernels and working memory of calls that work on the caller's
- * own memory (pkv_kv_write, pkv_attention and others). Working memory is kept from call to call. A
+ * own memory (pkv_kv_write, pkv_kv_attend and others). Working memory is kept from call to call. A
  * cache has its own.
  *
  * Where a function takes a pkv_compute, NULL means the default of the process: all CPUs, the best

@@ -2,12 +2,12 @@
  * functions to write and read their rows.
  *
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
- * rows of a step to their slots, and calls pkv_attention (attention.h):
+ * rows of a step to their slots, and calls pkv_kv_attend (attention.h):
  *
  *   pkv_kv_view_plan(&kv, 0, NULL, &bytes);     computes the size
  *   pkv_kv_view_plan(&kv, 0, memory, &bytes);   sets the addresses
  *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
- *   pkv_attention(NULL, &kv, &sequences, NULL, &q, &out);
+ *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out);
  *
  * Threads: every function may be called from any thread. The caller must not write a slot while
  * another call reads or writes it. With PACKED, this holds for all 16 slots of its tile.
@@ -136,8 +136,8 @@ PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv,
  * Sequences of different lengths over one pkv_kv_view. [queries] is the sum of query_lengths;
  * arrays of [queries] have no padding, even if tensors are padded.
  */
-typedef struct pkv_attention_sequences {
-  uint32_t struct_size; /**< Must be sizeof(pkv_attention_sequences). */
+typedef struct pkv_kv_sequences {
+  uint32_t struct_size; /**< Must be sizeof(pkv_kv_sequences). */
   uint32_t query_heads; /**< A multiple of the view's kv_heads. */
   uint64_t count;       /**< The number of sequences. */
   /**
@@ -170,7 +170,7 @@ typedef struct pkv_attention_sequences {
    * last position before the new tokens. NULL (default): the last positions.
    */
   const int64_t* query_positions;
-} pkv_attention_sequences;
+} pkv_kv_sequences;
 
 /**
  * Writes rows of K and V to positions of sequences, as pkv_kv_write_slots does to slots. Any
@@ -187,7 +187,7 @@ typedef struct pkv_attention_sequences {
  * NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
-                                const pkv_attention_sequences* sequences, const pkv_tensor* k,
+                                const pkv_kv_sequences* sequences, const pkv_tensor* k,
                                 const pkv_tensor* v);
 
 #ifdef __cplusplus

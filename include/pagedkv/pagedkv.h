@@ -33,7 +33,7 @@
  *    storage, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
  *
  * 6. An engine with its own memory. pkv_kv_write stores rows in blocks that the engine describes,
- *    and pkv_attention attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
+ *    and pkv_kv_attend attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
  *    compute.h)
  *
  * THREADS

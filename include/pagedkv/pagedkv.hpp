@@ -312,7 +312,7 @@ class Owner {
 }  // namespace detail
 
 using AttentionParams = detail::Config<pkv_attention_params>;
-using AttentionSequences = detail::Config<pkv_attention_sequences>;
+using KvSequences = detail::Config<pkv_kv_sequences>;
 using BlockMass = detail::Config<pkv_block_mass>;
 using CacheConfig = detail::Config<pkv_cache_config>;
 using ComputeConfig = detail::Config<pkv_compute_config>;
@@ -934,16 +934,15 @@ struct KvView : detail::Config<pkv_kv_view> {
 };
 
 /** Computes attention over the caller's memory. */
-inline void attention(pkv_compute compute, const pkv_kv_view& kv,
-                      const pkv_attention_sequences& sequences, const ConstTensor& q,
-                      const Tensor& out, const pkv_attention_params& params = AttentionParams()) {
-  check(pkv_attention(compute, &kv, &sequences, &params, q.get(), out.get()));
+inline void kv_attend(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
+                      const ConstTensor& q, const Tensor& out,
+                      const pkv_attention_params& params = AttentionParams()) {
+  check(pkv_kv_attend(compute, &kv, &sequences, &params, q.get(), out.get()));
 }
 
 /** Writes rows to the last positions of sequences, or to their query_positions. */
-inline void kv_write(pkv_compute compute, const pkv_kv_view& kv,
-                     const pkv_attention_sequences& sequences, const ConstTensor& k,
-                     const ConstTensor& v) {
+inline void kv_write(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
+                     const ConstTensor& k, const ConstTensor& v) {
   check(pkv_kv_write(compute, &kv, &sequences, k.get(), v.get()));
 }
 

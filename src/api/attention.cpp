@@ -17,10 +17,9 @@ pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tens
   });
 }
 
-pkv_status pkv_attention(pkv_compute compute, const pkv_kv_view* kv,
-                         const pkv_attention_sequences* sequences,
-                         const pkv_attention_params* params, const pkv_tensor* q,
-                         const pkv_tensor* out) {
+pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
+                         const pkv_kv_sequences* sequences, const pkv_attention_params* params,
+                         const pkv_tensor* q, const pkv_tensor* out) {
   return guarded([&] {
     const ComputeLease lease(compute);
     attention::attend_stateless(*lease, read_struct(kv, "kv"), read_struct(sequences, "sequences"),

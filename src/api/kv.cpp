@@ -33,7 +33,7 @@ pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t
 }
 
 pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
-                        const pkv_attention_sequences* sequences, const pkv_tensor* k,
+                        const pkv_kv_sequences* sequences, const pkv_tensor* k,
                         const pkv_tensor* v) {
   return guarded([&] {
     const ComputeLease lease(compute);

@@ -160,7 +160,7 @@ class Trial {
     params.window = parameters.meant.window;
     Rows again(out.rows(), out.heads(), out.dim(), out.dtype());
     const pkv_tensor queries = q.tensor(), outputs = again.tensor();
-    CHECK(pkv_attention(nullptr, &view, &sequences, &params, &queries, &outputs));
+    CHECK(pkv_kv_attend(nullptr, &view, &sequences, &params, &queries, &outputs));
     EXPECT_TRUE(out == again) << "the stateless call gives other bits";
   }
 

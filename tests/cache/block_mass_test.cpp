@@ -224,13 +224,13 @@ TEST(BlockMass, OfBlocksOfAnySize) {
       std::fill(memory.bytes.begin(), memory.bytes.end(), static_cast<unsigned char>(0));
       Random random(5);
       const HostSequences sequences(memory, 1, {1}, {24}, random);
-      const pkv_attention_sequences given = sequences.get();
+      const pkv_kv_sequences given = sequences.get();
       Rows q(1, 1, 16), out(1, 1, 16);
       const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
       AttentionParams params;
       std::vector<float> mass(24 / size);
       params.weigh(mass.data(), mass.size());
-      CHECK(pkv_attention(compute, &memory.view, &given, &params, &queries, &outputs));
+      CHECK(pkv_kv_attend(compute, &memory.view, &given, &params, &queries, &outputs));
       for (const float one : mass) EXPECT_NEAR(static_cast<float>(size) / 24, one, 1e-6);
     }
   }
@@ -244,14 +244,14 @@ TEST(BlockMass, ReadsNoBlocksBeforeAWindow) {
   Random random(6);
   HostSequences sequences(memory, 1, {1}, {16}, random);
   sequences.tables[0] = sequences.tables[1] = UINT32_MAX;
-  const pkv_attention_sequences given = sequences.get();
+  const pkv_kv_sequences given = sequences.get();
   Rows q(1, 1, 16), out(1, 1, 16);
   const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
   AttentionParams params;
   float mass[4];
   params.window = 8;
   params.weigh(mass, 4);
-  CHECK(pkv_attention(nullptr, &memory.view, &given, &params, &queries, &outputs));
+  CHECK(pkv_kv_attend(nullptr, &memory.view, &given, &params, &queries, &outputs));
   EXPECT_EQ((std::vector<float>{0, 0, 0.5f, 0.5f}), std::vector<float>(mass, mass + 4));
 }
 
@@ -262,11 +262,11 @@ TEST(BlockMass, NeedsNoCache) {
   HostMemory memory(model, PKV_LAYOUT_PACKED, block_size, 8);
   Random random(3);
   const HostSequences sequences(memory, 2, {2, 1}, {40, 50}, random);
-  const pkv_attention_sequences given = sequences.get();
+  const pkv_kv_sequences given = sequences.get();
   {
     HostSequences all = sequences;
     all.rows = {40, 50};
-    const pkv_attention_sequences whole = all.get();
+    const pkv_kv_sequences whole = all.get();
     KeysValues rows = random_rows(model, 90, random);
     const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
     CHECK(pkv_kv_write(compute, &memory.view, &whole, &k, &v));
@@ -276,7 +276,7 @@ TEST(BlockMass, NeedsNoCache) {
   AttentionParams params;
   std::vector<float> mass(2 * 2 * 4, -1.0f);
   params.weigh(mass.data(), 4);
-  CHECK(pkv_attention(compute, &memory.view, &given, &params, &queries, &outputs));
+  CHECK(pkv_kv_attend(compute, &memory.view, &given, &params, &queries, &outputs));
   for (size_t head = 0; head < 4; head++) {
     double sum = 0;
     for (size_t i = 0; i < (head < 2 ? 3 : 4); i++) sum += double{mass[head * 4 + i]};

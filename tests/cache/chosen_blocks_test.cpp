@@ -186,7 +186,7 @@ class Chooser {
     const std::vector<uint32_t> queries_of{tokens_};
     const std::vector<uint64_t> lengths{start_ + tokens_};
     auto sequences = sequences_of(model_.query_heads, queries_of, lengths, table);
-    CHECK(pkv_attention(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
+    CHECK(pkv_kv_attend(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
     EXPECT_TRUE(of_batch == of_memory);
   }
   // Then the sequence is read as a whole, and summed up in another order.

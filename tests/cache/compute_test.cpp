@@ -47,14 +47,14 @@ class Step {
   }
 
   pkv_status write(pkv_compute compute) {
-    const pkv_attention_sequences sequences = host_.get();
+    const pkv_kv_sequences sequences = host_.get();
     const pkv_tensor k = written_.k.tensor(), v = written_.v.tensor();
     return pkv_kv_write(compute, &memory_.view, &sequences, &k, &v);
   }
   pkv_status attend(pkv_compute compute, Rows& out) {
-    const pkv_attention_sequences sequences = host_.get();
+    const pkv_kv_sequences sequences = host_.get();
     const pkv_tensor q = q_.tensor(), o = out.tensor();
-    return pkv_attention(compute, &memory_.view, &sequences, nullptr, &q, &o);
+    return pkv_kv_attend(compute, &memory_.view, &sequences, nullptr, &q, &o);
   }
   Rows run(pkv_compute compute) {
     Rows out(rows, 8, 64);

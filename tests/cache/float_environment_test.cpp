@@ -49,7 +49,7 @@ class Step {
   }
 
   Rows run(pkv_compute compute) {
-    const pkv_attention_sequences sequences = host_.get();
+    const pkv_kv_sequences sequences = host_.get();
     const pkv_tensor k = written_.k.tensor(), v = written_.v.tensor(), q = q_.tensor();
     CHECK(pkv_kv_write(compute, &memory_.view, &sequences, &k, &v));
     Rows outs[] = {Rows(rows, 8, model_.key_dim), Rows(rows, 8, model_.key_dim)};
@@ -58,7 +58,7 @@ class Step {
     params.lse = lse.data();
     for (Rows& out : outs) {
       const pkv_tensor to = out.tensor();
-      CHECK(pkv_attention(compute, &memory_.view, &sequences, &params, &q, &to));
+      CHECK(pkv_kv_attend(compute, &memory_.view, &sequences, &params, &q, &to));
       params.window = 30;
     }
     Rows merged(rows, 8, model_.key_dim);

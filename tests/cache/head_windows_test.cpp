@@ -293,7 +293,7 @@ class Step {
     const std::vector<uint32_t> query_lengths(sessions_.size(), tokens_);
     const std::vector<uint64_t> kv_lengths(sessions_.size(), length());
     auto sequences = sequences_of(model_.query_heads, query_lengths, kv_lengths, tables);
-    CHECK(pkv_attention(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
+    CHECK(pkv_kv_attend(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
     EXPECT_TRUE(of_batch == of_memory);
   }
 

@@ -75,9 +75,7 @@ class HostSequences {
     query_heads_ = query_heads;
   }
 
-  pkv_attention_sequences get() const {
-    return sequences_of(query_heads_, rows, kv_lengths, tables);
-  }
+  pkv_kv_sequences get() const { return sequences_of(query_heads_, rows, kv_lengths, tables); }
 
   int64_t slot(size_t sequence, uint64_t position) const {
     return int64_t{tables[sequence * stride + position / block_size_]} * block_size_ +

@@ -103,20 +103,19 @@ class HostRows : public testing::Test {
     write(host.get(), written.k.tensor(), written.v.tensor());
   }
 
-  void write(const pkv_attention_sequences& sequences, const pkv_tensor& k, const pkv_tensor& v) {
+  void write(const pkv_kv_sequences& sequences, const pkv_tensor& k, const pkv_tensor& v) {
     CHECK(pkv_kv_write(nullptr, &memory.view, &sequences, &k, &v));
   }
-  pkv_status try_attend(const pkv_attention_sequences& sequences, const pkv_attention_params& given,
+  pkv_status try_attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given,
                         Rows& out) {
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-    return pkv_attention(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
+    return pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
   }
-  pkv_status try_attend(const pkv_attention_sequences& sequences,
-                        const pkv_attention_params& given) {
+  pkv_status try_attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given) {
     Rows out(total, heads, value_dim);
     return try_attend(sequences, given, out);
   }
-  Rows attend(const pkv_attention_sequences& sequences, const pkv_attention_params& given) {
+  Rows attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given) {
     Rows out(total, heads, value_dim);
     CHECK(try_attend(sequences, given, out));
     return out;
@@ -140,13 +139,13 @@ TEST_F(HostRows, PaddedBatches) {
             queries(q, host.rows, 23, order, left),
             out(host.rows, 23, heads, value_dim, out_order, left);
         const std::vector<uint32_t> first = k.first_rows();
-        pkv_attention_sequences sequences = host.get();
+        pkv_kv_sequences sequences = host.get();
         if (left) sequences.first_rows = first.data();
         write(sequences, k.tensor(), v.tensor());
         EXPECT_TRUE(bytes == memory.bytes);
         const AttentionParams given;
         const pkv_tensor from = queries.tensor(), to = out.tensor();
-        CHECK(pkv_attention(nullptr, &memory.view, &sequences, &given, &from, &to));
+        CHECK(pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &from, &to));
         EXPECT_TRUE(expected == out.dense());
         EXPECT_TRUE(out.padding_untouched());
       }
@@ -155,7 +154,7 @@ TEST_F(HostRows, PaddedBatches) {
 // Rows with gaps between sequences, and the cumulative lengths of a batch without gaps.
 TEST_F(HostRows, PackedRowsFromFirstRows) {
   const Rows expected = attend(host.get(), AttentionParams());
-  pkv_attention_sequences sequences = host.get();
+  pkv_kv_sequences sequences = host.get();
   const uint32_t cumulative[] = {0, 5, 6, 6};
   sequences.first_rows = cumulative;
   EXPECT_TRUE(expected == attend(sequences, AttentionParams()));
@@ -166,17 +165,17 @@ TEST_F(HostRows, PackedRowsFromFirstRows) {
   apart.copy(10, q, 5, 1);
   apart.copy(11, q, 6, 20);
   const pkv_tensor from = apart.tensor(), to = out.tensor();
-  CHECK(pkv_attention(nullptr, &memory.view, &sequences, nullptr, &from, &to));
+  CHECK(pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to));
   EXPECT_TRUE(expected.slice(0, 5) == out.slice(3, 5));
   EXPECT_TRUE(expected.slice(5, 21) == out.slice(10, 21));
   const uint32_t same[] = {0, 4, 4, 5};
   sequences.first_rows = same;
   REFUSED(PKV_INVALID_ARGUMENT,
-          pkv_attention(nullptr, &memory.view, &sequences, nullptr, &from, &to));
+          pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to));
 }
 
 TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
-  const pkv_attention_sequences sequences = host.get();
+  const pkv_kv_sequences sequences = host.get();
   Rows wide(4 * 64, heads, value_dim);
   for (const auto& [rows, row, head] :
        {std::tuple{19u, 0, 0}, {20u, value_dim, 0}, {heads * 20 - 1, value_dim, 20 * value_dim}}) {
@@ -184,13 +183,13 @@ TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
     out.batch_rows = rows, out.row_stride = row, out.head_stride = head;
     const pkv_tensor from = q.tensor();
     REFUSED(PKV_INVALID_ARGUMENT,
-            pkv_attention(nullptr, &memory.view, &sequences, nullptr, &from, &out))
+            pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out))
         << rows;
   }
 }
 
 TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
-  pkv_attention_sequences sequences = host.get();
+  pkv_kv_sequences sequences = host.get();
   std::vector<int64_t> last;
   for (size_t s = 0; s < host.rows.size(); s++)
     for (uint32_t i = 0; i < host.rows[s]; i++)
@@ -211,7 +210,7 @@ TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
 // What is said of the new tokens of a text, and the choice of its blocks, need the queries to be
 // its last positions.
 TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
-  pkv_attention_sequences sequences = host.get();
+  pkv_kv_sequences sequences = host.get();
   const std::vector<uint64_t> short_lengths = {3, 33, 2, 20};
   const std::vector<int64_t> anywhere(total, 0);
   sequences.kv_lengths = short_lengths.data();
@@ -236,7 +235,7 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
 
 // With causal, a query before the step would see only a part of what was there before.
 TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
-  pkv_attention_sequences sequences = host.get();
+  pkv_kv_sequences sequences = host.get();
   std::vector<int64_t> positions;
   for (size_t s = 0; s < host.rows.size(); s++)  // where every new token is a root of a tree
     positions.insert(positions.end(), host.rows[s],

@@ -69,9 +69,9 @@ void play(const Model& model, pkv_layout layout, pkv_isa isa) {
                              model.latent != 0 ? nullptr : &v));
     for (size_t s = 0; s < 3; s++) host.kv_lengths[s] = lengths[s] += rows[s];
     host.rows = rows;
-    const pkv_attention_sequences sequences = host.get();
+    const pkv_kv_sequences sequences = host.get();
     const pkv_tensor queries = q.tensor(), outputs = again.tensor();
-    CHECK(pkv_attention(compute, &memory.view, &sequences, nullptr, &queries, &outputs));
+    CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &queries, &outputs));
     EXPECT_TRUE(out == again) << "other bits than the cache's";
   }
   for (size_t s = 0; s < 3; s++) {

@@ -216,19 +216,18 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
       HostMemory memory(model, layout, 16, 3);
       EXPECT_EQ(model.rotation, memory.view.rotation);
       const HostSequences sequences(memory, model.query_heads, {40}, {40}, random);
-      const pkv_attention_sequences list = sequences.get();
+      const pkv_kv_sequences list = sequences.get();
       const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor(), queries = q.tensor();
-      const auto attend_to = [&](const pkv_kv_view& kv, const pkv_attention_sequences& which,
-                                 Rows& out) {
+      const auto attend_to = [&](const pkv_kv_view& kv, const pkv_kv_sequences& which, Rows& out) {
         const pkv_tensor to = out.tensor();
-        CHECK(pkv_attention(nullptr, &kv, &which, nullptr, &queries, &to));
+        CHECK(pkv_kv_attend(nullptr, &kv, &which, nullptr, &queries, &to));
       };
       CHECK(pkv_kv_write(nullptr, &memory.view, &list, &k, &v));
       attend_to(memory.view, list, of_memory);
       EXPECT_TRUE(expected == of_memory);
 
       const std::vector<uint32_t> table = block_table(session, 0);
-      pkv_attention_sequences of_session = list;
+      pkv_kv_sequences of_session = list;
       of_session.block_tables = table.data();
       of_session.block_table_stride = table.size();
       attend_to(view, of_session, of_view);

@@ -1,4 +1,4 @@
-// Draws one call of pkv_attention over the caller's memory: any layout, block size, strides,
+// Draws one call of pkv_kv_attend over the caller's memory: any layout, block size, strides,
 // dtypes, dims, sequences, windows, masks and block lists. Every instruction set that runs here
 // must give the outputs, the lse and the block mass of textbook attention over what the call's
 // description says that each query sees. What no query may read is not finite, or is no block.
@@ -559,14 +559,14 @@ class StatelessPlay {
     }
   }
 
-  pkv_attention_sequences sequences() {
+  pkv_kv_sequences sequences() {
     query_lengths_.clear(), kv_lengths_.clear(), first_rows_.clear();
     for (const Sequence& one : sequences_) {
       query_lengths_.push_back(one.queries);
       kv_lengths_.push_back(one.length);
       first_rows_.push_back(one.first_row);
     }
-    return made<pkv_attention_sequences>(
+    return made<pkv_kv_sequences>(
         {.query_heads = model_.query_heads,
          .count = sequences_.size(),
          .query_lengths = query_lengths_.data(),
@@ -585,7 +585,7 @@ class StatelessPlay {
   }
 
   void attend_and_compare(pkv_isa isa) {
-    const pkv_attention_sequences given = sequences();
+    const pkv_kv_sequences given = sequences();
     AttentionParams params = params_;
     std::vector<float> lse(size_t{total_queries()} * model_.query_heads + 1, 7.0f);
     std::vector<float> mass(mass_.size() + 1, 7.0f);
@@ -595,7 +595,7 @@ class StatelessPlay {
     Rows out(tensor_rows_, model_.query_heads, model_.value_dim, out_dtype_, out_placement_);
     pkv_tensor q = q_.tensor(), to = out.tensor();
     q.batch_rows = to.batch_rows = padding_ == Padding::batch ? batch_rows_ : 0;
-    ASSERT_EQ(PKV_OK, pkv_attention(compute_of(isa), &view_, &given, &params, &q, &to))
+    ASSERT_EQ(PKV_OK, pkv_kv_attend(compute_of(isa), &view_, &given, &params, &q, &to))
         << pkv_last_error();
     EXPECT_TRUE(out.gaps_untouched());
     for (uint32_t row = 0; row < total_queries(); row++)

@@ -208,10 +208,10 @@ void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& 
   std::vector<uint32_t> tables;
   for (size_t row = 0; row < q.rows(); row++)
     for (uint64_t p = first; p < end; p++) tables.push_back(static_cast<uint32_t>(p));
-  const pkv_attention_sequences sequences{sizeof sequences, q.heads(),      q.rows(),
-                                          ones.data(),      lengths.data(), tables.data(),
-                                          end - first,      nullptr,        nullptr};
-  CHECK(pkv_attention(nullptr, &view, &sequences, &params, &queries, &outputs));
+  const pkv_kv_sequences sequences{sizeof sequences, q.heads(),      q.rows(),
+                                   ones.data(),      lengths.data(), tables.data(),
+                                   end - first,      nullptr,        nullptr};
+  CHECK(pkv_kv_attend(nullptr, &view, &sequences, &params, &queries, &outputs));
 }
 
 // Attention over pieces of a sequence, merged by their log-sum-exps, is attention over the whole.

@@ -557,16 +557,16 @@ TEST(Cpp, ComputesWithoutACache) {
 
   const uint32_t query_lengths[] = {1}, table[] = {0, 1};
   const uint64_t kv_lengths[] = {N};
-  pagedkv::AttentionSequences sequences;
+  pagedkv::KvSequences sequences;
   sequences.query_heads = QUERY_HEADS, sequences.count = 1;
   sequences.query_lengths = query_lengths, sequences.kv_lengths = kv_lengths;
   sequences.block_tables = table, sequences.block_table_stride = 2;
   std::vector<float> q(QUERY_HEADS * DIM), out(q.size()), lse(QUERY_HEADS);
   pagedkv::AttentionParams params;
   params.lse = lse.data();
-  pagedkv::attention(compute, kv, sequences, q, out, params);
+  pagedkv::kv_attend(compute, kv, sequences, q, out, params);
   EXPECT_NEAR(out[0], 9.5, 1e-5);
-  pagedkv::attention(nullptr, kv, sequences, q, out);
+  pagedkv::kv_attend(nullptr, kv, sequences, q, out);
   EXPECT_NEAR(out[0], 9.5, 1e-5);
   pagedkv::kv_write(compute, kv, sequences, k, v);
 

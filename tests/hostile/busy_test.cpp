@@ -163,7 +163,7 @@ TEST(Busy, Compute) {
     auto sequences = sequences_of(query_heads, queries, lengths, table);
     std::vector<float> q(q_floats), out(q_floats);
     const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-    return pkv_attention(world.compute, &view, &sequences, nullptr, &q_rows, &out_rows);
+    return pkv_kv_attend(world.compute, &view, &sequences, nullptr, &q_rows, &out_rows);
   };
   try_all(Handle::compute, attend,
           [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });

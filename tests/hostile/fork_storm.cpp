@@ -117,7 +117,7 @@ std::vector<float> attend_alone(pkv_compute compute) {
   auto sequences = sequences_of(query_heads, queries, lengths, tables);
   std::vector<float> out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-  OK(pkv_attention(compute, &view, &sequences, nullptr, &q_rows, &out_rows));
+  OK(pkv_kv_attend(compute, &view, &sequences, nullptr, &q_rows, &out_rows));
   return out;
 }
 

@@ -207,7 +207,7 @@ void fail_each_allocation(const Function& function, const Place& place, Source s
 TEST_P(Matrix, NoMemory) {
   const Function& function = tested();
   for (const Place& place : places) {
-    if (function.name == "pkv_attention" && place.storage != PKV_STORAGE_PAGED)
+    if (function.name == "pkv_kv_attend" && place.storage != PKV_STORAGE_PAGED)
       continue;  // Its view comes from a paged cache.
     const std::string name = name_of(place);
     for (const Source source : {Source::hooks, Source::operator_new})

@@ -62,8 +62,8 @@ const Exception anything[] = {
     {"pkv_session_get_trim_point", "limit", "a limit"},
     {"", "params.block_mass[0].queries", "a limit"},
     {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
-    {"pkv_attention", "kv.k_row_stride", "a block of the view is one tile"},
-    {"pkv_attention", "kv.v_row_stride", "a block of the view is one tile"},
+    {"pkv_kv_attend", "kv.k_row_stride", "a block of the view is one tile"},
+    {"pkv_kv_attend", "kv.v_row_stride", "a block of the view is one tile"},
     {"", "params.mask[0].first_positions[0]", "a position"},
     {"pkv_batch_attend", "params.mask[0].batch_stride", "there is one session"},
     {"", "sequences.query_positions[0]", "a position"},
@@ -113,10 +113,10 @@ const Exception bounded[] = {
     {"", "out.batch_rows", "as above", uint64_t{1} << 24},
     {"", "k.batch_rows", "as above", uint64_t{1} << 24},
     {"", "v.batch_rows", "as above", uint64_t{1} << 24},
-    {"pkv_attention", "kv.k_block_stride", "the view is of a cache's own memory"},
-    {"pkv_attention", "kv.v_block_stride", "as above"},
-    {"pkv_attention", "kv.k_head_stride", "as above"},
-    {"pkv_attention", "kv.v_head_stride", "as above"},
+    {"pkv_kv_attend", "kv.k_block_stride", "the view is of a cache's own memory"},
+    {"pkv_kv_attend", "kv.v_block_stride", "as above"},
+    {"pkv_kv_attend", "kv.k_head_stride", "as above"},
+    {"pkv_kv_attend", "kv.v_head_stride", "as above"},
 };
 
 const Exception* find_in(std::span<const Exception> list, const Described& function,
@@ -151,7 +151,7 @@ void add_head_windows(World& world, pkv_attention_params& params) {
   params.head_sinks = world.keep_list<uint32_t>({1, 2});
 }
 
-void add_positions(World& world, pkv_attention_sequences& sequences) {
+void add_positions(World& world, pkv_kv_sequences& sequences) {
   sequences.first_rows = world.keep_list<uint32_t>({0, 3});
   sequences.query_positions = world.keep_list<int64_t>({17, 18, 19, 4});
 }
@@ -207,7 +207,7 @@ std::vector<Variant> variants_of(const std::string& name) {
        {changed(2, add_params), changed(2, add<see_bytes>), changed(2, add<choose_top>),
         changed(2, add<choose_lists, see_bits>), changed(2, add<weigh, see_tree>),
         changed(2, add_head_windows)}},
-      {"pkv_attention",
+      {"pkv_kv_attend",
        {changed(3, add_params), changed(3, add<see_bytes>), changed(3, add<choose_top>),
         changed(3, add<choose_lists, see_bits>), changed(3, add<weigh, see_tree>),
         changed(3, add_head_windows), changed(2, add_positions)}},

@@ -261,7 +261,7 @@ Function attention_row() {
     uint32_t table[4] = {};
     size_t count = 0;
     OK(pkv_session_get_block_table(world.session, 0, 4, table, &count));
-    return made<pkv_attention_sequences>(
+    return made<pkv_kv_sequences>(
         {.query_heads = query_heads,
          .count = 2,
          .query_lengths = world.keep_list<uint32_t>({3, 1}),
@@ -270,11 +270,11 @@ Function attention_row() {
          .block_table_stride = 4});
   };
   const auto params = [](World&) { return made<pkv_attention_params>(); };
-  Function row{ROW(pkv_attention),
-               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view),
-                config_in<pkv_attention_sequences>(sequences),
-                optional(config_in<pkv_attention_params>(params)), rows(4, query_heads),
-                rows(4, query_heads)}};
+  Function row{
+      ROW(pkv_kv_attend),
+      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view),
+       config_in<pkv_kv_sequences>(sequences), optional(config_in<pkv_attention_params>(params)),
+       rows(4, query_heads), rows(4, query_heads)}};
   row.cases = params_cases(3);
   // These need two sequences, and the exact length of one.
   const auto in_params = in_struct<pkv_attention_params>(3);
@@ -283,8 +283,7 @@ Function attention_row() {
   const Wanted big{PKV_OVERFLOW, PKV_OUT_OF_RANGE, PKV_TOO_LARGE};
   const auto in_view = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                            Wanted wanted) { row.add(name, within(1, std::move(change)), wanted); };
-  const auto in_list = [&](std::string name,
-                           std::function<void(World&, pkv_attention_sequences&)> change,
+  const auto in_list = [&](std::string name, std::function<void(World&, pkv_kv_sequences&)> change,
                            Wanted wanted) { row.add(name, within(2, std::move(change)), wanted); };
   in_view(WITH(set_enum(it.dtype, 9)), invalid);
   in_view(WITH(set_enum(it.layout, 9)), invalid);

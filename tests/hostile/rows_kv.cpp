@@ -72,7 +72,7 @@ Function slots_row(Function row, bool writes) {
 Function write_row() {
   // Two sequences: rows 1 to 3 of the first and row 2 of the second are written.
   const auto sequences = [](World& world) {
-    return made<pkv_attention_sequences>(
+    return made<pkv_kv_sequences>(
         {.query_heads = query_heads,
          .count = 2,
          .query_lengths = world.keep_list<uint32_t>({3, 1}),
@@ -80,13 +80,11 @@ Function write_row() {
          .block_tables = world.keep_list<uint32_t>({3, 1, 9, 9, 0, 9, 9, 9}),
          .block_table_stride = 4});
   };
-  Function row{
-      ROW(pkv_kv_write),
-      {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
-       config_in<pkv_attention_sequences>(sequences), rows(4, kv_heads), rows(4, kv_heads)}};
+  Function row{ROW(pkv_kv_write),
+               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
+                config_in<pkv_kv_sequences>(sequences), rows(4, kv_heads), rows(4, kv_heads)}};
   add_view_cases(row, 1, true);
-  const auto in_list = [&](std::string name,
-                           std::function<void(World&, pkv_attention_sequences&)> change,
+  const auto in_list = [&](std::string name, std::function<void(World&, pkv_kv_sequences&)> change,
                            Wanted wanted) { row.add(name, within(2, std::move(change)), wanted); };
   in_list(WITH(it.block_tables = world.keep_list<uint32_t>({3, 4, 9, 9, 0, 9, 9, 9})), range);
   in_list(WITH(it.block_tables = world.keep_list<uint32_t>({9, 1, 9, 9, 0, 9, 9, 9})), fine);

@@ -421,10 +421,10 @@ void warm_up() {
   // These are two tasks, so the threads begin.
   const std::vector<uint32_t> queries{1, 1}, tables{0, 0};
   const std::vector<uint64_t> lengths{1, 1};
-  const pkv_attention_sequences sequences = sequences_of(query_heads, queries, lengths, tables);
+  const pkv_kv_sequences sequences = sequences_of(query_heads, queries, lengths, tables);
   std::vector<float> q(2 * q_floats), out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-  OK(pkv_attention(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows));
+  OK(pkv_kv_attend(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows));
   once.close();
   World::layers_keep = later;
 }

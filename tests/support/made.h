@@ -21,11 +21,10 @@ inline pkv_stream buffer_stream(void* data, uint64_t size) {
 }
 
 // Returns the description of sequences whose block tables, of one length, lie one behind the other.
-inline pkv_attention_sequences sequences_of(uint32_t query_heads,
-                                            const std::vector<uint32_t>& queries,
-                                            const std::vector<uint64_t>& lengths,
-                                            const std::vector<uint32_t>& tables) {
-  return made<pkv_attention_sequences>(
+inline pkv_kv_sequences sequences_of(uint32_t query_heads, const std::vector<uint32_t>& queries,
+                                     const std::vector<uint64_t>& lengths,
+                                     const std::vector<uint32_t>& tables) {
+  return made<pkv_kv_sequences>(
       {.query_heads = query_heads,
        .count = queries.size(),
        .query_lengths = queries.data(),

@@ -23,7 +23,7 @@
   X(session_get_block_table) X(session_read) X(batch_begin) X(batch_choose_victims)               \
   X(batch_write) X(batch_attend) X(batch_set_first_rows) X(batch_accept) X(batch_commit)          \
   X(batch_abort) X(batch_get_slot_mapping) X(batch_get_block_copies) X(batch_get_kv_indices)      \
-  X(batch_get_states) X(batch_get_state_blocks) X(attention) X(attention_merge) X(compute_create) \
+  X(batch_get_states) X(batch_get_state_blocks) X(kv_attend) X(attention_merge) X(compute_create) \
   X(compute_destroy) X(compute_get_info) X(openmp_runner) X(kv_view_plan) X(kv_write)             \
   X(kv_write_slots) X(kv_read_slots) X(snapshot_take) X(snapshot_open) X(snapshot_close)          \
   X(cache_format_metrics) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear)             \

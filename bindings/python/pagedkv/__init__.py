@@ -17,8 +17,8 @@ from .attention import (
     BoolMask,
     ChosenBlocks,
     TreeMask,
-    attention,
     attention_merge,
+    kv_attend,
 )
 from .batch import Batch, KVIndices, StateBlocks
 from .cache import Cache
@@ -102,7 +102,7 @@ __all__ = [
     "PrefixConfig", "PrefixEvent", "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse",
     "RedisStore", "Resumed", "Retention", "Rotation", "Rows", "Session", "SessionInfo",
     "SessionStates", "Snapshot", "StateBlocks", "Status", "Storage", "Store", "StoreConfig",
-    "StoreStats", "SystemCallError", "TokenIds", "TreeMask", "attention", "attention_merge",
-    "file_info", "isa_supported", "kv_read_slots", "kv_write", "kv_write_slots", "library",
+    "StoreStats", "SystemCallError", "TokenIds", "TreeMask", "attention_merge", "file_info",
+    "isa_supported", "kv_attend", "kv_read_slots", "kv_write", "kv_write_slots", "library",
     "library_version", "load", "prefix_hash_blocks", "save",
 ]  # fmt: skip

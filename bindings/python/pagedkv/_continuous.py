@@ -180,7 +180,7 @@ class _Part:
         self._keep = lists
         places = [address(numbers) for numbers in lists]
         self.sequences = sized(
-            _raw.AttentionSequences, 0, len(queries), *places[:3], tables.shape[1], *places[3:]
+            _raw.KVSequences, 0, len(queries), *places[:3], tables.shape[1], *places[3:]
         )
         self.params = sized(_raw.AttentionParams, window=window)
 
@@ -200,7 +200,7 @@ class _Part:
         params.lse = None if lse is None else lse.data_ptr()
         self.sequences.query_heads = query.shape[1]
         structs = view, self.sequences, params, _tensor(query), _tensor(out)
-        call(library().attention, torch_compute(), *(ctypes.byref(each) for each in structs))
+        call(library().kv_attend, torch_compute(), *(ctypes.byref(each) for each in structs))
 
 
 @dataclasses.dataclass

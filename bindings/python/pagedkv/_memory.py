@@ -60,7 +60,7 @@ class Memory(Uncopied):
             if readers:
                 raise MisuseError(
                     Status.BUSY,
-                    "attention() or arrays of states use the cache's memory, in "
+                    "kv_attend() or arrays of states use the cache's memory, in "
                     f"{counted(readers, 'place')}",
                 )
             destroy()

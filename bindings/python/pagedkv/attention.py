@@ -227,7 +227,7 @@ def _kept(struct: ctypes.Structure, keep: list[Any]) -> int:
     return ctypes.addressof(struct)
 
 
-def attention(
+def kv_attend(
     kv: KVView,
     q: Rows,
     query_lengths: Sequence[int],
@@ -245,7 +245,7 @@ def attention(
     """Attention without a cache, over a view and block tables ([sequences][entries]) that you own.
     Shapes as for Batch.attend; an array of four dimensions is a padded batch,
     [sequences][n][heads][dim]. `first_rows` and `query_positions` are those of
-    pkv_attention_sequences.
+    pkv_kv_sequences.
     """
     sequences = Sequences(
         query_lengths, kv_lengths, block_tables, query_heads, first_rows, query_positions
@@ -257,7 +257,7 @@ def attention(
     struct = (params or AttentionParams()).build(rows.total, query_heads, view.kv_heads, lse, rows)
     given = [ctypes.byref(each) for each in (view, sequences.struct, struct, queries, outputs)]
     with kv._reading():
-        call(library().attention, handle_of(compute), *given)
+        call(library().kv_attend, handle_of(compute), *given)
     return result
 
 

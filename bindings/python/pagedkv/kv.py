@@ -159,7 +159,7 @@ def plan_view(view: _raw.KVView, latent: bool = False, begin: int | None = None)
 
 
 class Sequences:
-    """pkv_attention_sequences for C, which keeps alive what it points to."""
+    """pkv_kv_sequences for C, which keeps alive what it points to."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Sequences:
         self._keep: list[Any] = [tables, lengths, totals, first]
         heads = unsigned(query_heads, 32, "query_heads")
         places = ctypes.addressof(lengths), ctypes.addressof(totals), address(tables)
-        self.struct = sized(_raw.AttentionSequences, heads, count, *places, tables.shape[1])
+        self.struct = sized(_raw.KVSequences, heads, count, *places, tables.shape[1])
         if first is not None:
             self.struct.first_rows = ctypes.addressof(first)
         if query_positions is not None:
@@ -205,7 +205,7 @@ def kv_write(
     compute: Compute | None = None,
 ) -> None:
     """Stores the rows of the last positions of each sequence (or of `query_positions`) in memory
-    of your own. Arguments as for attention(); v None: values are in the dims of k.
+    of your own. Arguments as for kv_attend(); v None: values are in the dims of k.
     """
     sequences = Sequences(query_lengths, kv_lengths, block_tables, 1, first_rows, query_positions)
     view, rows = kv.struct, sequences.rows

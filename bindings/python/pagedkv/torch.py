@@ -322,7 +322,7 @@ def _sequences(
     kv_lengths: torch.Tensor,
     query_starts: torch.Tensor | None,
     query_positions: torch.Tensor | None,
-) -> tuple[_raw.AttentionSequences, list[torch.Tensor], int]:
+) -> tuple[_raw.KVSequences, list[torch.Tensor], int]:
     """The sequences for C, what they point to, and how many queries there are."""
     tables = _numbers(block_tables, torch.int32, 2, "block_tables")
     lengths = _numbers(query_lengths, torch.int32, 1, "query_lengths")
@@ -336,7 +336,7 @@ def _sequences(
         )
     queries = reach = sum(numbers)
     places = lengths.data_ptr(), totals.data_ptr(), tables.data_ptr()
-    sequences = sized(_raw.AttentionSequences, query.shape[1], count, *places, entries)
+    sequences = sized(_raw.KVSequences, query.shape[1], count, *places, entries)
     if query_starts is not None:
         starts = _numbers(query_starts, torch.int32, 1, "query_starts")
         if len(starts) not in (count, count + 1):
@@ -414,7 +414,7 @@ def _attend(
         lse=_place(lse),
     )
     given = [ctypes.byref(each) for each in (view, sequences, params, queries, results)]
-    call(library().attention, torch_compute(), *given)
+    call(library().kv_attend, torch_compute(), *given)
     del keep
 
 

@@ -214,7 +214,7 @@ def test_stateless_attention_over_own_arrays() -> None:
     tables = np.array([[5, 0, 3], [1, 4, 0]], np.uint32)
     view = pagedkv.KVView.of_arrays(k, v, block_size=4)
     lse = np.empty((3, 4), np.float32)
-    out = pagedkv.attention(view, q, [1, 2], [9, 6], tables, query_heads=4, lse=lse)
+    out = pagedkv.kv_attend(view, q, [1, 2], [9, 6], tables, query_heads=4, lse=lse)
     for row, (table, end) in enumerate([(tables[0], 9), (tables[1], 5), (tables[1], 6)]):
         slots = np.concatenate([np.arange(4) + 4 * block for block in table])[:end]
         seen = q[row : row + 1], k[slots], v[slots], np.ones((1, 1, end), bool)
@@ -222,7 +222,7 @@ def test_stateless_attention_over_own_arrays() -> None:
         np.testing.assert_allclose(out[row : row + 1], attention(*seen), atol=2e-5)
         scores = np.einsum("hd,thd->ht", q[row], np.repeat(k[slots], 2, axis=1)) / 4
         np.testing.assert_allclose(lse[row], np.log(np.exp(scores).sum(axis=1)), atol=2e-5)
-    first = pagedkv.attention(view, q[:1], [1], [9], tables[:1], query_heads=4)
+    first = pagedkv.kv_attend(view, q[:1], [1], [9], tables[:1], query_heads=4)
     merged, _ = pagedkv.attention_merge([first, first], [lse[:1], lse[:1]], 1, 4, 16)
     np.testing.assert_allclose(merged, first, atol=1e-6)
 
@@ -235,7 +235,7 @@ def test_stateless_attention_over_a_cache(cache: pagedkv.Cache) -> None:
         expected = batch.attend(0, q)
         batch.commit()
     table = session.block_table()[None]
-    out = pagedkv.attention(cache.kv_view(0), q, [ROWS], [ROWS], table, query_heads=QUERY_HEADS)
+    out = pagedkv.kv_attend(cache.kv_view(0), q, [ROWS], [ROWS], table, query_heads=QUERY_HEADS)
     np.testing.assert_array_equal(out, expected)
     session.close()
 
@@ -283,7 +283,7 @@ def test_memory_of_ones_own(dtype: pagedkv.Dtype, layout: pagedkv.Layout) -> Non
         assert compute.info().threads == 1
         view = pagedkv.KVView.allocate(4, 16, 2, 16, dtype=dtype, layout=layout)
         pagedkv.kv_write_slots(view, [48, 49, 50, 51, 52, 0], k, v, compute=compute)
-        out = pagedkv.attention(view, q, lengths, lengths, tables, 4, compute=compute)
+        out = pagedkv.kv_attend(view, q, lengths, lengths, tables, 4, compute=compute)
         np.testing.assert_array_equal(out, expected)
         read_k, _ = pagedkv.kv_read_slots(view, [49, pagedkv.NO_SLOT])
         np.testing.assert_allclose(read_k[0], k[1], atol=0.05)
@@ -300,7 +300,7 @@ def test_memory_of_ones_own(dtype: pagedkv.Dtype, layout: pagedkv.Layout) -> Non
             tables,
             first_rows=[2, 6],
         )
-        wide = pagedkv.attention(
+        wide = pagedkv.kv_attend(
             again, padded(q, lengths, 7), lengths, lengths, tables, 4, first_rows=[0, 0]
         )
         np.testing.assert_array_equal(dense(wide, lengths), expected)
@@ -315,7 +315,7 @@ def test_masks_and_positions() -> None:
     pagedkv.kv_write(view, zeros, values, [4], [4], table)
 
     def means(*args: Any, **given: Any) -> list[float]:
-        return list(pagedkv.attention(view, zeros, [4], [4], table, 1, *args, **given)[:, 0, 0])
+        return list(pagedkv.kv_attend(view, zeros, [4], [4], table, 1, *args, **given)[:, 0, 0])
 
     assert means() == [0, 0.5, 1, 1.5]
     params = pagedkv.AttentionParams
@@ -336,7 +336,7 @@ def test_masks_and_positions() -> None:
     with pytest.raises(pagedkv.MisuseError, match="query_positions must be 4 integers; this is"):
         means(query_positions=[1])
     with pytest.raises(pagedkv.MisuseError, match=r"needed, the array is \[2\]\[4\]\[1\]\[16\]"):
-        pagedkv.attention(view, np.zeros((2, 4, 1, 16), np.float32), [4], [4], table, 1)
+        pagedkv.kv_attend(view, np.zeros((2, 4, 1, 16), np.float32), [4], [4], table, 1)
     same, tables = np.broadcast_to(zeros, (2, 4, 1, 16)), np.array([[0], [1]], np.uint32)
     with pytest.raises(pagedkv.MisuseError, match="a multiple of rows apart"):
         pagedkv.kv_write(view, same, values, [2, 2], [2, 2], tables)

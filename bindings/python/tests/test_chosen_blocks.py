@@ -111,7 +111,7 @@ def test_lists_over_memory_of_ones_own() -> None:
 
     def over_view(**given: Any) -> Any:
         params = AttentionParams(chosen_blocks=ChosenBlocks(**given))
-        return pagedkv.attention(view, Q, [NEW], [length], table[None], QUERY_HEADS, params=params)
+        return pagedkv.kv_attend(view, Q, [NEW], [length], table[None], QUERY_HEADS, params=params)
 
     np.testing.assert_allclose(over_view(lists=lists), over_blocks(lists), atol=2e-5)
     for wrong, message in (

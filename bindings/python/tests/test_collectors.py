@@ -218,7 +218,7 @@ def test_a_sentence_is_that_of_the_call_that_failed() -> None:
 def attend(view: pagedkv.KVView, tokens: int) -> Any:
     q = np.zeros((tokens, 2, 16), np.float32)
     table = np.arange(-(-tokens // 16), dtype=np.uint32).reshape(1, -1)
-    return pagedkv.attention(view, q, [tokens], [tokens], table, 2)
+    return pagedkv.kv_attend(view, q, [tokens], [tokens], table, 2)
 
 
 def test_a_view_keeps_its_cache() -> None:

@@ -271,7 +271,7 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     """A new one needs a way above; the others are made of arrays, or are the library's own."""
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
-    others = "pkv_attention_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"
+    others = "pkv_kv_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"
     assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 
@@ -360,7 +360,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     q, tables = np.zeros((5, 6, 16), np.float32), np.zeros((2, 7), np.uint32)
 
     def call() -> None:
-        pagedkv.attention(view, q, [2, 3], [20, 30], tables, 6)
+        pagedkv.kv_attend(view, q, [2, 3], [20, 30], tables, 6)
 
     given = sent(monkeypatch, "attention", 2, call)
     assert (given["query_heads"], given["count"], given["block_table_stride"]) == (6, 2, 7)

@@ -62,18 +62,18 @@ int main(void) {
   const uint32_t rows[ANSWERS] = {ROWS - 1, 1}; /* a prompt, longer than the image; a new token */
   const uint64_t patches[ANSWERS] = {PATCHES, PATCHES};
   const int64_t anywhere[ROWS] = {0}; /* positions in the image: queries have none */
-  const pkv_attention_sequences answers = {.struct_size = sizeof answers,
-                                           .query_heads = HEADS,
-                                           .count = ANSWERS,
-                                           .query_lengths = rows,
-                                           .kv_lengths = patches,
-                                           .block_tables = table[0],
-                                           .block_table_stride = BLOCKS,
-                                           .query_positions = anywhere};
+  const pkv_kv_sequences answers = {.struct_size = sizeof answers,
+                                    .query_heads = HEADS,
+                                    .count = ANSWERS,
+                                    .query_lengths = rows,
+                                    .kv_lengths = patches,
+                                    .block_tables = table[0],
+                                    .block_table_stride = BLOCKS,
+                                    .query_positions = anywhere};
   /* Every query sees the whole image. */
   const pkv_attention_params params = {.struct_size = sizeof params, .bidirectional = 1};
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  check(pkv_attention(NULL, &view, &answers, &params, &queries, &outputs));
+  check(pkv_kv_attend(NULL, &view, &answers, &params, &queries, &outputs));
   /* [attend end] */
 
   double worst = 0;

@@ -98,17 +98,17 @@ static void attend_here(pkv_session session, const float* q, float* out) {
   check(pkv_session_get_block_table(session, 0, BLOCKS, table, &count));
   check(pkv_session_get_length(session, &length));
   const uint32_t one = 1;
-  const pkv_attention_sequences sequences = {.struct_size = sizeof sequences,
-                                             .query_heads = 1,
-                                             .count = 1,
-                                             .query_lengths = &one,
-                                             .kv_lengths = &length,
-                                             .block_tables = table,
-                                             .block_table_stride = BLOCKS};
+  const pkv_kv_sequences sequences = {.struct_size = sizeof sequences,
+                                      .query_heads = 1,
+                                      .count = 1,
+                                      .query_lengths = &one,
+                                      .kv_lengths = &length,
+                                      .block_tables = table,
+                                      .block_table_stride = BLOCKS};
   float query[DIM];
   memcpy(query, q, sizeof query);
   const pkv_tensor queries = {query, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  check(pkv_attention(NULL, &view, &sequences, NULL, &queries, &outputs));
+  check(pkv_kv_attend(NULL, &view, &sequences, NULL, &queries, &outputs));
 }
 /* [stateless end] */
 

@@ -41,18 +41,18 @@ static void* make_memory(pkv_kv_view* kv) {
  * blocks that the engine has chosen. */
 static void step(pkv_compute compute, const pkv_kv_view* kv, const uint32_t* new_rows,
                  const uint64_t* lengths, const uint32_t* tables) {
-  const pkv_attention_sequences sequences = {.struct_size = sizeof sequences,
-                                             .query_heads = QUERY_HEADS,
-                                             .count = BATCH,
-                                             .query_lengths = new_rows,
-                                             .kv_lengths = lengths,
-                                             .block_tables = tables,
-                                             .block_table_stride = STRIDE};
+  const pkv_kv_sequences sequences = {.struct_size = sizeof sequences,
+                                      .query_heads = QUERY_HEADS,
+                                      .count = BATCH,
+                                      .query_lengths = new_rows,
+                                      .kv_lengths = lengths,
+                                      .block_tables = tables,
+                                      .block_table_stride = STRIDE};
   const pkv_tensor keys = padded((float*)k, KV_HEADS), values = padded((float*)v, KV_HEADS);
   const pkv_tensor queries = padded((float*)q, QUERY_HEADS),
                    outputs = padded((float*)out, QUERY_HEADS);
   check(pkv_kv_write(compute, kv, &sequences, &keys, &values));
-  check(pkv_attention(compute, kv, &sequences, NULL, &queries, &outputs));
+  check(pkv_kv_attend(compute, kv, &sequences, NULL, &queries, &outputs));
 }
 /* [step end] */
 

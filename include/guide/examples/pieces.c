@@ -30,16 +30,16 @@ static void attend(int first, int n, float* out, float* lse) {
   size_t count;
   check(pkv_session_get_block_table(session, 0, 8, table, &count));
   const uint64_t length = (uint64_t)n;
-  const pkv_attention_sequences sequences = {.struct_size = sizeof sequences,
-                                             .query_heads = HEADS,
-                                             .count = 1,
-                                             .query_lengths = &one,
-                                             .kv_lengths = &length,
-                                             .block_tables = table,
-                                             .block_table_stride = 8};
+  const pkv_kv_sequences sequences = {.struct_size = sizeof sequences,
+                                      .query_heads = HEADS,
+                                      .count = 1,
+                                      .query_lengths = &one,
+                                      .kv_lengths = &length,
+                                      .block_tables = table,
+                                      .block_table_stride = 8};
   const pkv_attention_params params = {.struct_size = sizeof params, .lse = lse};
   const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
-  check(pkv_attention(NULL, &view, &sequences, &params, &queries, &outputs));
+  check(pkv_kv_attend(NULL, &view, &sequences, &params, &queries, &outputs));
   check(pkv_cache_destroy(cache));
 }
 

@@ -190,7 +190,7 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   if (mass) mass->write();
 }
 
-void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_attention_sequences& given,
+void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequences& given,
                       const pkv_attention_params* params, const pkv_tensor* q,
                       const pkv_tensor* out) {
   const kernels::KvView view = rows::check_view(kv);

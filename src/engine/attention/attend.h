@@ -17,9 +17,9 @@ void attend(Workers& workers, ScratchPool& scratch, const kernels::Table& kernel
 // Does the same with memory and block tables that the caller owns. Each call checks everything that
 // a cache would know, and block ids that the view does not have are never used. Throws
 // INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc, before it writes any output.
-void attend_stateless(Compute& compute, const pkv_kv_view& kv,
-                      const pkv_attention_sequences& sequences, const pkv_attention_params* params,
-                      const pkv_tensor* q, const pkv_tensor* out);
+void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
+                      const pkv_attention_params* params, const pkv_tensor* q,
+                      const pkv_tensor* out);
 
 // Merges `count` results of the same queries, each over a part of the tokens, by their log-sum-exp.
 // Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc, before it writes anything.

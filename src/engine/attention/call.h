@@ -1,5 +1,5 @@
 // The description of one attention call: sequences with their K and V, queries, outputs and
-// parameters. A batch or pkv_attention() makes it from arguments that it has checked; then it never
+// parameters. A batch or pkv_kv_attend() makes it from arguments that it has checked; then it never
 // changes. attend() derives from it Readings (what each query sees), ChosenBlocks if queries choose
 // blocks, and from either a WorkSplit. Each of these is complete when it is made and refers to the
 // ones before it.

@@ -118,8 +118,7 @@ void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_v
 }
 
 void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
-                     const pkv_attention_sequences& given, const pkv_tensor* k,
-                     const pkv_tensor* v) {
+                     const pkv_kv_sequences& given, const pkv_tensor* k, const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
   // Block ids before the first written position are not checked: a window of 1 skips them.

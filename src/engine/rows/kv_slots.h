@@ -17,8 +17,7 @@ void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_v
 
 // Stores the rows of the queries of each sequence at their positions. Throws like write_slots().
 void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
-                     const pkv_attention_sequences& sequences, const pkv_tensor* k,
-                     const pkv_tensor* v);
+                     const pkv_kv_sequences& sequences, const pkv_tensor* k, const pkv_tensor* v);
 
 // Copies each slot to a row of k and v, either of which may be NULL. Throws like write_slots().
 void read_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,

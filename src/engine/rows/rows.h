@@ -22,7 +22,7 @@ kernels::RowsView check_values(const pkv_tensor* tensor, uint64_t rows, uint32_t
 // The rows of each sequence of a batch in the tensors.
 class BatchRows {
  public:
-  // `first_rows` has the first row of each sequence, or is NULL: see pkv_attention_sequences.
+  // `first_rows` has the first row of each sequence, or is NULL: see pkv_kv_sequences.
   explicit BatchRows(const uint32_t* first_rows) : first_rows_(first_rows) {}
   BatchRows() = default;
   // Adds the next sequence. Throws OVERFLOW.

@@ -44,7 +44,7 @@ uint64_t lowest_position(const Sequence& sequence) {
   return static_cast<uint64_t>(lowest);
 }
 
-void check_lists(const pkv_attention_sequences& given) {
+void check_lists(const pkv_kv_sequences& given) {
   if (given.count == 0) return;
   if (given.query_lengths == nullptr || given.kv_lengths == nullptr ||
       given.block_tables == nullptr)
@@ -57,7 +57,7 @@ void check_lists(const pkv_attention_sequences& given) {
 }  // namespace
 
 Sequences::Sequences(const pkv_kv_view& kv, const kernels::KvView& view,
-                     const pkv_attention_sequences& given, uint32_t window, uint32_t sinks)
+                     const pkv_kv_sequences& given, uint32_t window, uint32_t sinks)
     : rows_(given.first_rows) {
   check_lists(given);
   for (uint64_t i = 0; i < given.count; i++) {

@@ -33,7 +33,7 @@ static const go_function go_functions[] = {
     (go_function)pkv_compute_destroy, (go_function)pkv_compute_get_info,
     (go_function)pkv_openmp_runner, (go_function)pkv_cache_get_kv_view,
     (go_function)pkv_kv_view_plan, (go_function)pkv_kv_write_slots, (go_function)pkv_kv_read_slots,
-    (go_function)pkv_kv_write, (go_function)pkv_attention, (go_function)pkv_attention_merge,
+    (go_function)pkv_kv_write, (go_function)pkv_kv_attend, (go_function)pkv_attention_merge,
     (go_function)pkv_batch_begin, (go_function)pkv_batch_choose_victims,
     (go_function)pkv_batch_set_first_rows, (go_function)pkv_batch_write,
     (go_function)pkv_batch_attend, (go_function)pkv_batch_commit, (go_function)pkv_batch_accept,

@@ -20,7 +20,7 @@ var Names = [...]string{
 	"pkv_session_get_block_table", "pkv_session_read", "pkv_session_read_state",
 	"pkv_compute_create", "pkv_compute_destroy", "pkv_compute_get_info", "pkv_openmp_runner",
 	"pkv_cache_get_kv_view", "pkv_kv_view_plan", "pkv_kv_write_slots", "pkv_kv_read_slots",
-	"pkv_kv_write", "pkv_attention", "pkv_attention_merge", "pkv_batch_begin",
+	"pkv_kv_write", "pkv_kv_attend", "pkv_attention_merge", "pkv_batch_begin",
 	"pkv_batch_choose_victims", "pkv_batch_set_first_rows", "pkv_batch_write", "pkv_batch_attend",
 	"pkv_batch_commit", "pkv_batch_accept", "pkv_batch_abort", "pkv_batch_get_slot_mapping",
 	"pkv_batch_get_block_copies", "pkv_batch_get_states", "pkv_batch_get_state_blocks",
@@ -292,17 +292,15 @@ func KVReadSlots(
 	))
 }
 
-func KVWrite(
-	compute Compute, kv *KVView, sequences *AttentionSequences, k *Tensor, v *Tensor,
-) Status {
+func KVWrite(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
 	return Status(call(
 		53, uintptr(compute), uintptr(unsafe.Pointer(kv)), uintptr(unsafe.Pointer(sequences)),
 		uintptr(unsafe.Pointer(k)), uintptr(unsafe.Pointer(v)),
 	))
 }
 
-func Attention(
-	compute Compute, kv *KVView, sequences *AttentionSequences, params *AttentionParams, q *Tensor,
+func KVAttend(
+	compute Compute, kv *KVView, sequences *KVSequences, params *AttentionParams, q *Tensor,
 	out *Tensor,
 ) Status {
 	return Status(call(

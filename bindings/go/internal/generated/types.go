@@ -276,7 +276,7 @@ type KVView struct {
 	ValueRotation *float32
 }
 
-type AttentionSequences struct {
+type KVSequences struct {
 	StructSize       uint32
 	QueryHeads       uint32
 	Count            uint64

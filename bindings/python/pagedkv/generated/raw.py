@@ -295,7 +295,7 @@ class MaskKind(enum.IntEnum):
     BYTES = 3
     """uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
     the causal rule or the window hides it. The byte of query i of sequence s for column c is data[s
-    * batch_stride + i * row_stride + c]. (With first_rows of pkv_attention_sequences or
+    * batch_stride + i * row_stride + c]. (With first_rows of pkv_kv_sequences or
     pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first column
     are seen as without a mask.
     """
@@ -458,7 +458,7 @@ class KVView(ctypes.Structure):
         ("value_rotation", _p)]
 
 
-class AttentionSequences(ctypes.Structure):
+class KVSequences(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("query_heads", _u32), ("count", _u64),
         ("query_lengths", _p), ("kv_lengths", _p), ("block_tables", _p),
         ("block_table_stride", _u64), ("first_rows", _p), ("query_positions", _p)]
@@ -623,7 +623,7 @@ class Functions:
         self.kv_write_slots = call("kv_write_slots", _p, _p, _size, _p, _p, _p)
         self.kv_read_slots = call("kv_read_slots", _p, _p, _size, _p, _p, _p)
         self.kv_write = call("kv_write", _p, _p, _p, _p, _p)
-        self.attention = call("attention", _p, _p, _p, _p, _p, _p)
+        self.kv_attend = call("kv_attend", _p, _p, _p, _p, _p, _p)
         self.attention_merge = call("attention_merge", _p, _size, _p, _p, _size, _u32, _u32, _p, _p)
         self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p, _p)
         self.batch_choose_victims = call("batch_choose_victims", _p, _size, _p, _p, _size, _p, _p)

@@ -193,9 +193,9 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         self._view = _raw.KVView()
         self._cache: int | None = None  # where the memory of the view is
         self._params = self._new_params(logits_soft_cap or 0.0)
-        self._sequences = sized(_raw.AttentionSequences, num_heads)
+        self._sequences = sized(_raw.KVSequences, num_heads)
         self._tensors = [_raw.Tensor() for _ in range(4)]
-        self._write, self._attend = library().kv_write_slots, library().attention
+        self._write, self._attend = library().kv_write_slots, library().kv_attend
         self._check = library().check
 
     def _new_params(self, softcap: float) -> _raw.AttentionParams:

@@ -302,7 +302,7 @@ impl<'a> AttentionParams<'a> {
 /// `[rows][query_heads]` where wanted. Without `compute` it runs on all CPUs.
 ///
 /// ```
-/// use pagedkv::{attention, AttentionParams, KvView, Sequences};
+/// use pagedkv::{kv_attend, AttentionParams, KvView, Sequences};
 ///
 /// // Two blocks of 16 tokens; the sequence has the second one first. All keys are alike: attention
 /// // gives the mean of the values.
@@ -319,11 +319,11 @@ impl<'a> AttentionParams<'a> {
 ///         ..Sequences::default()
 ///     };
 /// let mut out = [0.0f32; 16];
-/// attention(None, &view, &sequences, &AttentionParams::new(), &[1.0f32; 16], &mut out, None)?;
+/// kv_attend(None, &view, &sequences, &AttentionParams::new(), &[1.0f32; 16], &mut out, None)?;
 /// assert!((out[0] - 3.0 * 16.0 / 20.0).abs() < 1e-6);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
-pub fn attention<'a, 'b>(
+pub fn kv_attend<'a, 'b>(
     compute: Option<&Compute>,
     kv: &KvView<'_>,
     sequences: &Sequences<'_>,
@@ -339,7 +339,7 @@ pub fn attention<'a, 'b>(
     let out = out.into().batch_tensor(&batch, sequences.query_heads, view.value_dim, "out")?;
     let heads = [sequences.query_heads, view.kv_heads];
     params.with_raw(&batch, heads, Told::lse(lse), |params| {
-        call(|| unsafe { sys::pkv_attention(handle_of(compute), view, &raw, params, &q, &out) })
+        call(|| unsafe { sys::pkv_kv_attend(handle_of(compute), view, &raw, params, &q, &out) })
     })
 }
 

@@ -8,7 +8,7 @@ use crate::sys;
 use std::marker::PhantomData;
 use std::ptr::{null, null_mut};
 
-/// K and V of one layer in blocks, for [`attention`](crate::attention()).
+/// K and V of one layer in blocks, for [`kv_attend`](crate::kv_attend()).
 #[derive(Clone, Copy, Debug)]
 pub struct KvView<'m> {
     raw: sys::pkv_kv_view,
@@ -132,7 +132,7 @@ impl Sequences<'_> {
         BatchRows { lengths: self.query_lengths, first_rows: self.first_rows }
     }
 
-    pub(crate) fn raw(&self) -> Result<sys::pkv_attention_sequences> {
+    pub(crate) fn raw(&self) -> Result<sys::pkv_kv_sequences> {
         let count = self.query_lengths.len();
         let (lengths, entries) = (self.kv_lengths.len(), self.block_tables.len());
         if lengths != count || self.block_table_stride.checked_mul(count) != Some(entries) {
@@ -151,7 +151,7 @@ impl Sequences<'_> {
                  sequences with {rows:?} queries"
             )));
         }
-        Ok(sys::pkv_attention_sequences {
+        Ok(sys::pkv_kv_sequences {
             query_heads: self.query_heads,
             count: count as u64,
             query_lengths: self.query_lengths.as_ptr(),
@@ -168,7 +168,7 @@ impl Sequences<'_> {
 /// Memory for K and V of one layer that the program owns and writes, with the layout of a cache.
 ///
 /// ```
-/// use pagedkv::{attention, AttentionParams, Dtype, KvMemory, Layout, Sequences};
+/// use pagedkv::{kv_attend, AttentionParams, Dtype, KvMemory, Layout, Sequences};
 ///
 /// // 4 blocks of 16 tokens in int8. Two tokens are written to slots 20 and 21, in block 1.
 /// let mut memory = KvMemory::new(Layout::PACKED, Dtype::INT8, [4, 16, 1, 32])?;
@@ -184,7 +184,7 @@ impl Sequences<'_> {
 ///     };
 /// let mut out = [0.0f32; 32];
 /// let params = AttentionParams::new().window(2);
-/// attention(None, &memory.view(), &sequences, &params, &[1.0f32; 32], &mut out, None)?;
+/// kv_attend(None, &memory.view(), &sequences, &params, &[1.0f32; 32], &mut out, None)?;
 /// assert!((out[0] - 0.5).abs() < 0.01);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
@@ -237,7 +237,7 @@ impl KvMemory {
         Ok(Self { raw, _memory: memory })
     }
 
-    /// The view for [`attention`](crate::attention()).
+    /// The view for [`kv_attend`](crate::kv_attend()).
     pub fn view(&self) -> KvView<'_> {
         KvView { raw: self.raw, memory: PhantomData }
     }

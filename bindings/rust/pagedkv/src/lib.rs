@@ -8,7 +8,7 @@
 //! * [`Batch::states`] is for layers that keep a state instead of keys and values.
 //! * [`Session::fork`], [`Snapshot`] and [`Prefix`] reuse computed keys and values.
 //! * [`Cache::save`] and [`Cache::load`] store sessions in files.
-//! * [`Pool`] allocates block ids only. [`attention()`] works on your own block tables, in memory
+//! * [`Pool`] allocates block ids only. [`kv_attend()`] works on your own block tables, in memory
 //!   that [`KvMemory`] writes, on the threads of a [`Compute`].
 //! * [`adapters`] has a small trait for caches, with a contiguous and a paged implementation.
 //!
@@ -72,7 +72,7 @@ mod store;
 mod structs;
 
 pub use attention::{
-    attention, attention_merge, AttentionParams, BlockMass, ByteMask, ChosenBlocks, Mask,
+    attention_merge, kv_attend, AttentionParams, BlockMass, ByteMask, ChosenBlocks, Mask,
 };
 pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlocks};
 pub use cache::Cache;

@@ -177,7 +177,7 @@ fn lists_over_memory_of_ones_own() {
     let lists = [2, 5, 3, NO_BLOCK, 1, 10, 4, 9];
     let mut attend = |blocks| {
         let params = AttentionParams::new().chosen_blocks(blocks);
-        attention(None, &view, &step, &params, &text.q, &mut out, None).map(|()| out)
+        kv_attend(None, &view, &step, &params, &text.q, &mut out, None).map(|()| out)
     };
     near(&attend(ChosenBlocks::lists(&lists, 2)).unwrap(), &text.over(&lists, 1, 1));
     for wrong in [ChosenBlocks::lists(&lists[1..], 2), ChosenBlocks::top_blocks(2)] {

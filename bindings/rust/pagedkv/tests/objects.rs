@@ -210,11 +210,11 @@ fn attention_reads_the_memory_of_a_cache() {
         ..Sequences::default()
     };
     let mut out = [0f32; 2 * DIM];
-    attention(None, &view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
+    kv_attend(None, &view, &sequences, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, None)
         .unwrap();
     assert!((out[0] - 2.0).abs() < 1e-6);
     let wrong = Sequences { block_table_stride: 2, ..sequences };
-    assert!(attention(
+    assert!(kv_attend(
         None,
         &view,
         &wrong,
@@ -250,18 +250,18 @@ fn memory_of_ones_own_is_written_and_attended() {
     memory.write(Some(&compute), &sequences, &keys, &values).unwrap();
     let mut out = [0f32; 4 * 32];
     let params = AttentionParams::new();
-    attention(Some(&compute), &memory.view(), &sequences, &params, &keys, &mut out, None).unwrap();
+    kv_attend(Some(&compute), &memory.view(), &sequences, &params, &keys, &mut out, None).unwrap();
     let means = |out: &[f32]| [out[0], out[32], out[64], out[96]];
     assert_eq!(means(&out), [0.0, 0.5, 1.0, 3.0]);
 
     // A tree whose third token has no parent, and a mask that hides the first position.
     let tree = params.mask(Mask::Parents(&[-1, 0, -1, -1]));
-    attention(None, &memory.view(), &sequences, &tree, &keys, &mut out, None).unwrap();
+    kv_attend(None, &memory.view(), &sequences, &tree, &keys, &mut out, None).unwrap();
     assert_eq!(means(&out), [0.0, 0.5, 2.0, 3.0]);
     let bytes = [0, 1, 1, 1];
     let mask = ByteMask { data: &bytes, columns: 3, batch_stride: 1, ..ByteMask::default() };
     let masked = params.mask(Mask::Bytes(mask));
-    attention(None, &memory.view(), &sequences, &masked, &keys, &mut out, None).unwrap();
+    kv_attend(None, &memory.view(), &sequences, &masked, &keys, &mut out, None).unwrap();
     assert_eq!(means(&out), [0.0, 1.0, 1.5, 3.0]);
 
     // The same in a padded batch [2][3][2][16] with padding on the left, and [2][2][3][16].
@@ -276,10 +276,10 @@ fn memory_of_ones_own_is_written_and_attended() {
     let mut apart = vec![7f32; 2 * N * 32];
     let q = Rows::strided(&queries, 16, N * 16).padded(6);
     let to = RowsMut::strided(&mut apart, 16, N * 16).padded(6);
-    attention(None, &memory.view(), &left, &params, q, to, None).unwrap();
+    kv_attend(None, &memory.view(), &left, &params, q, to, None).unwrap();
     assert_eq!([apart[0], apart[16], apart[32], apart[96], apart[128]], [0.0, 0.5, 1.0, 7.0, 3.0]);
     let short = Rows::strided(&queries[1..], 16, N * 16).padded(6);
-    assert!(attention(None, &memory.view(), &left, &params, short, &mut apart, None).is_err());
+    assert!(kv_attend(None, &memory.view(), &left, &params, short, &mut apart, None).is_err());
 
     let (mut k, mut v) = ([1f32; 64], [1f32; 64]);
     memory.read_slots(None, &[34, 16], &mut k, &mut v).unwrap();

@@ -81,7 +81,7 @@ layout!(pkv_kv_view, 128, 8,
     24 4, value_dtype 28 4, blocks 32 8, k 40 8, v 48 8, k_block_stride 56 8, k_row_stride 64 8,
     k_head_stride 72 8, v_block_stride 80 8, v_row_stride 88 8, v_head_stride 96 8, rotation 104 4,
     reserved 108 4, key_rotation 112 8, value_rotation 120 8);
-layout!(pkv_attention_sequences, 64, 8,
+layout!(pkv_kv_sequences, 64, 8,
     struct_size 0 4, query_heads 4 4, count 8 8, query_lengths 16 8, kv_lengths 24 8, block_tables
     32 8, block_table_stride 40 8, first_rows 48 8, query_positions 56 8);
 layout!(pkv_mask, 48, 8,

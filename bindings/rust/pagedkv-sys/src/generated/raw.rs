@@ -349,7 +349,7 @@ c_enum! {
         /// uint8_t, one per query and position: 0 hides the position; any other value shows it,
         /// unless the causal rule or the window hides it. The byte of query i of sequence s for
         /// column c is data\[s \* batch_stride + i \* row_stride + c\]. (With first_rows of
-        /// pkv_attention_sequences or pkv_batch_set_first_rows, i is the row in the padded batch.)
+        /// pkv_kv_sequences or pkv_batch_set_first_rows, i is the row in the padded batch.)
         /// Positions before the first column are seen as without a mask.
         BYTES = 3,
     }
@@ -679,7 +679,7 @@ c_struct! {
 }
 
 c_struct! {
-    pkv_attention_sequences {
+    pkv_kv_sequences {
         struct_size: u32, query_heads: u32, count: u64, query_lengths: *const u32,
         kv_lengths: *const u64, block_tables: *const u32, block_table_stride: u64,
         first_rows: *const u32, query_positions: *const i64,
@@ -970,10 +970,10 @@ macro_rules! for_each_function {
             fn pkv_kv_read_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
                 *const i64, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             fn pkv_kv_write(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
-                pkv_attention_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
-            fn pkv_attention(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
-                pkv_attention_sequences, params: *const pkv_attention_params, q: *const pkv_tensor,
-                out: *const pkv_tensor) -> pkv_status;
+                pkv_kv_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_kv_attend(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
+                pkv_kv_sequences, params: *const pkv_attention_params, q: *const pkv_tensor, out:
+                *const pkv_tensor) -> pkv_status;
             fn pkv_attention_merge(compute: pkv_compute, count: usize, outs: *const pkv_tensor, lse:
                 *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor,
                 merged_lse: *mut f32) -> pkv_status;
