@@ -551,14 +551,15 @@ void prefix(Source& draw) {
       break;
     case 3: {
       uint64_t next = number(draw);
-      size_t room = static_cast<size_t>(number(draw));
+      const size_t room = static_cast<size_t>(number(draw));
+      size_t count = 0;
       auto* const events = room <= f.out.size() / sizeof(pkv_prefix_event)
                                ? reinterpret_cast<pkv_prefix_event*>(f.out.data())
                                : nullptr;
-      const pkv_status status = pkv_prefix_read_events(f.prefixed, &next, &room, events,
+      const pkv_status status = pkv_prefix_read_events(f.prefixed, &next, room, events, &count,
                                                        draw.chance(50) ? &amount : nullptr);
       documented(status);
-      EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? room * sizeof(pkv_prefix_event) : 0));
+      EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? count * sizeof(pkv_prefix_event) : 0));
       f.out.clear();
       break;
     }

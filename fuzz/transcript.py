@@ -79,8 +79,8 @@ TENSORS = {
     "session_append.v": "values(session, layer, amount(n))",
     "session_read.k": "out keys(session, layer, amount(n))",
     "session_read.v": "out values(session, layer, amount(n))",
-    "attention.q": "queries(kv, sequences)",
-    "attention.out": "out results(kv, sequences)",
+    "kv_attend.q": "queries(kv, sequences)",
+    "kv_attend.out": "out results(kv, sequences)",
     "kv_write.k": "keys(kv, rows_of(sequences))",
     "kv_write.v": "values(kv, rows_of(sequences))",
     "kv_write_slots.k": "keys(kv, amount(rows))",
@@ -96,15 +96,14 @@ ARGUMENTS = {
     "{amount(rows), amount(heads), amount(dim)});",
     "attention_merge.lse": "call.lists(lse, count, amount(rows) * heads);",
     "batch_attend.params": "call.structure(params, queries(batch, layer, rows_of(batch)));",
-    "attention.params": "call.structure(params, queries(kv, sequences));",
+    "kv_attend.params": "call.structure(params, queries(kv, sequences));",
     "batch_get_states.before": "call.out_list(before, sessions_of(batch));",
     "batch_get_states.after": "call.out_list(after, amount(capacity));",
     # Read before they are written.
     "kv_view_plan.kv": "call.structure(kv, {});",
     "kv_view_plan.memory": "call.number(reinterpret_cast<uintptr_t>(memory));",
     "prefix_read_events.next": "call.in_list(next, 1);",
-    "prefix_read_events.n": "call.in_list(n, 1);",
-    "prefix_read_events.events": "call.out_list(events, n == nullptr ? 0 : amount(*n));",
+    "prefix_read_events.events": "call.out_list(events, amount(n));",
 }
 
 # What a struct's pointers lead to; shape: rows and heads of the call's queries.

@@ -119,10 +119,10 @@ func (p Prefix) SetQuota(salt string, blocks uint64) error {
 // how many it copied and how many requested events were already overwritten. Several readers may
 // each keep their own number.
 func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost uint64, err error) {
-	number, count := *next, uint64(len(events))
+	number, count := *next, uint64(0)
 	copied := make([]raw.PrefixEvent, len(events))
 	err = call("prefix events", p.cache, func() raw.Status {
-		return raw.PrefixReadEvents(p.cache.handle, &number, &count, first(copied), &lost)
+		return raw.PrefixReadEvents(p.cache.handle, &number, uint64(len(events)), first(copied), &count, &lost)
 	})
 	if err != nil {
 		return 0, 0, err

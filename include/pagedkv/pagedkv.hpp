@@ -772,9 +772,9 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   /** Copies events from number next on, advances next, and returns how many were copied. */
   size_t read_prefix_events(uint64_t& next, Span<pkv_prefix_event> events,
                             uint64_t* lost = nullptr) {
-    size_t n = events.size();
-    check(pkv_prefix_read_events(handle_, &next, &n, events.data(), lost));
-    return n;
+    size_t count = 0;
+    check(pkv_prefix_read_events(handle_, &next, events.size(), events.data(), &count, lost));
+    return count;
   }
 
   /** The store of the cache: see store.h. */

@@ -207,16 +207,17 @@ typedef struct pkv_prefix_event {
  * @param         cache   The cache.
  * @param[in,out] next    In: the number of the first event to read, 0 at first. Out: the number of
  *                        the next one.
- * @param[in,out] n       In: the entries that fit into events. Out: the number written.
- * @param[out]    events  [*n], as passed in: the events.
+ * @param         n       How many events to read at most.
+ * @param[out]    events  [n]: the events.
+ * @param[out]    count   How many were read.
  * @param[out]    lost    The number of events from *next on that were overwritten before this call,
  *                        since the cache keeps only recent ones. If it is not 0, find out in
  *                        another way what is cached. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index, or kept_events is 0 in its config). Since 0.1.
  */
-PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t* n,
-                                          pkv_prefix_event* events, uint64_t* lost);
+PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t n,
+                                          pkv_prefix_event* events, size_t* count, uint64_t* lost);
 
 /**
  * Computes the hashes that events have for the whole blocks of a prompt. Equal hashes are a hint

@@ -106,18 +106,18 @@ pkv_status pkv_prefix_set_quota(pkv_cache handle, const void* salt, size_t salt_
   });
 }
 
-pkv_status pkv_prefix_read_events(pkv_cache handle, uint64_t* next, size_t* n,
-                                  pkv_prefix_event* events, uint64_t* lost) {
+pkv_status pkv_prefix_read_events(pkv_cache handle, uint64_t* next, size_t n,
+                                  pkv_prefix_event* events, size_t* count, uint64_t* lost) {
   return guarded([&] {
     const CacheLease cache(handle);
     const prefix::Index& index = index_of(cache);
     if (!index.has_events())
       fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
     check_pointer(next, "next");
-    check_pointer(n, "n");
-    check_list(events, *n, "events");
+    check_list(events, n, "events");
+    check_pointer(count, "count");
     uint64_t missed = 0;
-    *n = index.read_events(*next, std::span(events, *n), missed);
+    *count = index.read_events(*next, std::span(events, n), missed);
     if (lost != nullptr) *lost = missed;
   });
 }

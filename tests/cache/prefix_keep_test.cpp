@@ -205,19 +205,17 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   make(6, config);
   uint64_t next = 0, lost = 99;
   pkv_prefix_event events[16];
-  size_t n = 16;
-  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  size_t n = 99;
+  CHECK(pkv_prefix_read_events(cache_, &next, 16, events, &n, &lost));
   EXPECT_EQ(0u, n + next + lost);
 
   const Text prompt = text(1, 48);
   serve(prompt, "a");
   uint64_t hashes[3];
   CHECK(pkv_prefix_hash_blocks("a", 1, 16, prompt.size(), prompt.data(), hashes));
-  n = 2;
-  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  CHECK(pkv_prefix_read_events(cache_, &next, 2, events, &n, &lost));
   EXPECT_EQ(2u, n);
-  n = 14;
-  CHECK(pkv_prefix_read_events(cache_, &next, &n, events + 2, nullptr));
+  CHECK(pkv_prefix_read_events(cache_, &next, 14, events + 2, &n, nullptr));
   ASSERT_EQ(1u, n);
   EXPECT_EQ(3u, next);
   for (uint64_t i = 0; i < 3; i++) {
@@ -231,8 +229,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   }
 
   serve(text(2, 16), "a");
-  n = 16;
-  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  CHECK(pkv_prefix_read_events(cache_, &next, 16, events, &n, &lost));
   ASSERT_EQ(2u, n);
   EXPECT_EQ(PKV_PREFIX_EVENT_EXPELLED, events[0].kind);
   EXPECT_EQ(hashes[2], events[0].hash);
@@ -240,8 +237,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(PKV_PREFIX_EVENT_STORED, events[1].kind);
 
   press(6);
-  n = 16;
-  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  CHECK(pkv_prefix_read_events(cache_, &next, 16, events, &n, &lost));
   ASSERT_EQ(3u, n);
   std::set<uint64_t> gone;
   for (size_t i = 0; i < n; i++) {
@@ -252,15 +248,13 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
 
   serve(prompt, "b");
   clear();
-  n = 16;
-  CHECK(pkv_prefix_read_events(cache_, &next, &n, events, &lost));
+  CHECK(pkv_prefix_read_events(cache_, &next, 16, events, &n, &lost));
   ASSERT_EQ(6u, n);
   EXPECT_EQ(PKV_PREFIX_EVENT_CLEARED, events[5].kind);
 
   for (int i = 0; i < 3; i++) serve(text(i, 48), "c");
   uint64_t late = 2;
-  n = 16;
-  CHECK(pkv_prefix_read_events(cache_, &late, &n, events, &lost));
+  CHECK(pkv_prefix_read_events(cache_, &late, 16, events, &n, &lost));
   EXPECT_EQ(8u, n) << "the last ones";
   EXPECT_EQ(late - 8 - 2, lost);
   EXPECT_EQ(late - 1, events[7].number);
@@ -270,7 +264,7 @@ TEST_F(PrefixKeep, EventsThatAreNotKept) {
   make(8, config());
   uint64_t next = 0;
   size_t n = 0;
-  REFUSED(PKV_UNSUPPORTED, pkv_prefix_read_events(cache_, &next, &n, nullptr, nullptr));
+  REFUSED(PKV_UNSUPPORTED, pkv_prefix_read_events(cache_, &next, 0, nullptr, &n, nullptr));
 }
 
 }  // namespace

@@ -438,7 +438,7 @@ class PrefixPlay {
     pkv_prefix_event events[64];
     for (size_t n = 64; n == 64;) {
       uint64_t lost = 0;
-      CHECK(pkv_prefix_read_events(cache_, &next_event_, &n, events, &lost));
+      CHECK(pkv_prefix_read_events(cache_, &next_event_, 64, events, &n, &lost));
       ASSERT_EQ(0u, lost);
       for (size_t i = 0; i < n; i++) {
         const bool stored = events[i].kind == PKV_PREFIX_EVENT_STORED;

@@ -44,7 +44,7 @@ class PrefixWindow : public Prefix {
     pkv_prefix_event events[512];
     for (size_t n = 512; n == 512;) {
       uint64_t lost = 0;
-      CHECK(pkv_prefix_read_events(cache_, &next_, &n, events, &lost));
+      CHECK(pkv_prefix_read_events(cache_, &next_, 512, events, &n, &lost));
       EXPECT_EQ(0u, lost);
       for (size_t i = 0; i < n; i++)
         if (events[i].kind == PKV_PREFIX_EVENT_STORED)

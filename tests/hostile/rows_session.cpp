@@ -242,7 +242,7 @@ std::vector<Function> prefix_rows() {
   unpin.cases = {{"no tokens", set(3, 0, 4, 0), {PKV_DOUBLE_FREE}},
                  {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
   Function events{ROW(pkv_prefix_read_events),
-                  {cache, in<uint64_t>({0}), in<size_t>({4}), out<pkv_prefix_event>(4),
+                  {cache, in<uint64_t>({0}), number(4), out<pkv_prefix_event>(4), out<size_t>(),
                    optional(out<uint64_t>())}};
   Function hashes{ROW(pkv_prefix_hash_blocks),
                   {salt, number(1), number(16), number(20), tokens, out<uint64_t>(1)}};

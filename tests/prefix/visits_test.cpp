@@ -232,8 +232,9 @@ const Row rows[] = {
      [](const World& world) {
        uint64_t next = 0, lost = 0;
        pkv_prefix_event events[64];
-       size_t n = 64;
-       return count([&] { CHECK(pkv_prefix_read_events(world.cache, &next, &n, events, &lost)); });
+       size_t n;
+       return count(
+           [&] { CHECK(pkv_prefix_read_events(world.cache, &next, 64, events, &n, &lost)); });
      }},
     {"pkv_prefix_hash_blocks",
      [](const World& world) {

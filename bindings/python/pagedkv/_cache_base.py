@@ -204,8 +204,8 @@ class CacheBase(Handle):
         """The same events as structs of C, for a reader that needs many."""
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
         following = ctypes.c_uint64(unsigned(first, 64, "first"))
-        count, lost = ctypes.c_size_t(n), ctypes.c_uint64()
-        places = (ctypes.byref(following), ctypes.byref(count), room, ctypes.byref(lost))
+        count, lost = ctypes.c_size_t(), ctypes.c_uint64()
+        places = (ctypes.byref(following), n, room, ctypes.byref(count), ctypes.byref(lost))
         call(library().prefix_read_events, self._handle, *places)
         return RawEvents(room, count.value, following.value, lost.value)
 

@@ -91,8 +91,8 @@ int main(void) {
 
   pkv_prefix_event events[100];
   uint64_t next = 0, known[100];
-  size_t n = 100, count = 0;
-  check(pkv_prefix_read_events(cache, &next, &n, events, NULL));
+  size_t n, count = 0;
+  check(pkv_prefix_read_events(cache, &next, 100, events, &n, NULL));
   for (size_t i = 0; i < n; i++)
     if (events[i].kind == PKV_PREFIX_EVENT_STORED) known[count++] = events[i].hash;
   text t = {0};

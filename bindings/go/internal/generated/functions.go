@@ -486,11 +486,12 @@ func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks ui
 }
 
 func PrefixReadEvents(
-	cache Cache, next *uint64, n *uint64, events *PrefixEvent, lost *uint64,
+	cache Cache, next *uint64, n uint64, events *PrefixEvent, count *uint64, lost *uint64,
 ) Status {
 	return Status(call(
-		79, uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(unsafe.Pointer(n)),
-		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(lost)),
+		79, uintptr(cache), uintptr(unsafe.Pointer(next)), uintptr(n),
+		uintptr(unsafe.Pointer(events)), uintptr(unsafe.Pointer(count)),
+		uintptr(unsafe.Pointer(lost)),
 	))
 }
 

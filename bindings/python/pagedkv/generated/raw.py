@@ -650,7 +650,7 @@ class Functions:
         self.prefix_pin = call("prefix_pin", _p, _p, _size, _size, _p, _p)
         self.prefix_unpin = call("prefix_unpin", _p, _p, _size, _size, _p, _p)
         self.prefix_set_quota = call("prefix_set_quota", _p, _p, _size, _u64)
-        self.prefix_read_events = call("prefix_read_events", _p, _p, _p, _p, _p)
+        self.prefix_read_events = call("prefix_read_events", _p, _p, _size, _p, _p, _p)
         self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _size, _u32, _size, _p, _p)
         self.file_save = call("file_save", _p, _size, _p, _p, _p, _p)
         self.file_load = call("file_load", _p, _p, _p, _size, _p, _p, _p)

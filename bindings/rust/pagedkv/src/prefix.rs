@@ -177,17 +177,18 @@ impl Prefix<'_> {
             kind: PrefixEventKind(0),
             reserved: 0,
         };
-        let (mut next, mut n, mut lost, mut events) = (next, room, 0, vec![empty; room]);
+        let (mut next, mut count, mut lost, mut events) = (next, 0, 0, vec![empty; room]);
         call(|| unsafe {
             sys::pkv_prefix_read_events(
                 self.0.as_raw(),
                 &mut next,
-                &mut n,
+                room,
                 events.as_mut_ptr(),
+                &mut count,
                 &mut lost,
             )
         })?;
-        events.truncate(n);
+        events.truncate(count);
         Ok(PrefixEvents { events, next, lost })
     }
 }

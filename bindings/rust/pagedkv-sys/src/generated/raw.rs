@@ -1021,8 +1021,8 @@ macro_rules! for_each_function {
                 tokens: *const i32, unpinned: *mut u64) -> pkv_status;
             fn pkv_prefix_set_quota(cache: pkv_cache, salt: *const c_void, salt_size: usize, blocks:
                 u64) -> pkv_status;
-            fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: *mut usize, events: *mut
-                pkv_prefix_event, lost: *mut u64) -> pkv_status;
+            fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: usize, events: *mut
+                pkv_prefix_event, count: *mut usize, lost: *mut u64) -> pkv_status;
             fn pkv_prefix_hash_blocks(salt: *const c_void, salt_size: usize, block_size: u32, n:
                 usize, tokens: *const i32, hashes: *mut u64) -> pkv_status;
             fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const
