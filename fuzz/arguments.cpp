@@ -219,8 +219,8 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
                                      : params.choose(static_cast<uint32_t>(draw.between(1, 2)));
   blocks.together = !listed && draw.chance(30);
   if (draw.chance(30)) spoil(blocks, draw);
-  const bool fits = fit(blocks.list_size);
-  for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_size; i++)
+  const bool fits = fit(blocks.list_blocks);
+  for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_blocks; i++)
     lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
   blocks.lists = fits && draw.chance(listed ? 97 : 3) ? lists : nullptr;
   blocks.chosen = fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
@@ -240,7 +240,7 @@ void draw_mass(Source& draw, AttentionParams& params, uint64_t sequences, uint64
   if (draw.chance(85)) return;
   pkv_block_mass& mass = params.weigh(masses, draw.below(5));
   if (draw.chance(30)) spoil(mass, draw);
-  const bool fits = heads <= 64 && mass.size <= 4 && sequences <= 4;
+  const bool fits = heads <= 64 && mass.blocks <= 4 && sequences <= 4;
   mass.masses = fits && draw.chance(97) ? masses : nullptr;
 }
 

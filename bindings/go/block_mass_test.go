@@ -24,7 +24,7 @@ func TestBlockMass(t *testing.T) {
 	for queries, whole := range map[int]float64{0: 40, 7: 7} {
 		mass := make([]float32, 2*3)
 		must(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{
-			BlockMass: &pagedkv.BlockMass{Queries: queries, Masses: mass, Size: 3},
+			BlockMass: &pagedkv.BlockMass{Queries: queries, Masses: mass, Blocks: 3},
 		}))
 		for head := 0; head < 2; head++ {
 			sum := float64(mass[head*3] + mass[head*3+1] + mass[head*3+2])
@@ -34,7 +34,7 @@ func TestBlockMass(t *testing.T) {
 		}
 	}
 	for _, wrong := range []pagedkv.BlockMass{
-		{Masses: make([]float32, 5), Size: 3}, {Masses: make([]float32, 4), Size: 2}, {Size: 3}, {},
+		{Masses: make([]float32, 5), Blocks: 3}, {Masses: make([]float32, 4), Blocks: 2}, {Blocks: 3}, {},
 	} {
 		err := batch.Attend(0, q, out, &pagedkv.AttentionParams{BlockMass: &wrong})
 		refused(t, err, pagedkv.ErrInvalidArgument)

@@ -97,7 +97,7 @@ func TestChosenBlocks(t *testing.T) {
 				t.Errorf("%v were chosen", chosen)
 			}
 		}
-		listed.Lists, listed.ListSize = chosen, chosenTop
+		listed.Lists, listed.ListBlocks = chosen, chosenTop
 		same(t, attend(&listed), out...)
 	}
 	// More than there are to choose from, and none.
@@ -121,24 +121,24 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 		part   string
 	}{
 		{
-			pagedkv.ChosenBlocks{Lists: lists(11), ListSize: 3}, pagedkv.ErrInvalidArgument,
+			pagedkv.ChosenBlocks{Lists: lists(11), ListBlocks: 3}, pagedkv.ErrInvalidArgument,
 			"Lists has 11 entries: 2 rows of 2 KV heads of 3 blocks are needed",
 		},
 		{pagedkv.ChosenBlocks{Lists: lists(12)}, pagedkv.ErrInvalidArgument, "of 0 blocks"},
 		{
-			pagedkv.ChosenBlocks{Lists: lists(0), ListSize: 3}, pagedkv.ErrInvalidArgument,
+			pagedkv.ChosenBlocks{Lists: lists(0), ListBlocks: 3}, pagedkv.ErrInvalidArgument,
 			"Lists has 0 entries",
 		},
 		{
-			pagedkv.ChosenBlocks{TopBlocks: 1, ListSize: 3}, pagedkv.ErrInvalidArgument, "lists is NULL",
+			pagedkv.ChosenBlocks{TopBlocks: 1, ListBlocks: 3}, pagedkv.ErrInvalidArgument, "lists is NULL",
 		},
-		{pagedkv.ChosenBlocks{Lists: lists(4), ListSize: -1}, pagedkv.ErrOutOfRange, "ListSize"},
+		{pagedkv.ChosenBlocks{Lists: lists(4), ListBlocks: -1}, pagedkv.ErrOutOfRange, "ListBlocks"},
 		{
-			pagedkv.ChosenBlocks{Lists: lists(4), ListSize: 1<<62 + 1}, pagedkv.ErrOutOfRange,
-			"ListSize",
+			pagedkv.ChosenBlocks{Lists: lists(4), ListBlocks: 1<<62 + 1}, pagedkv.ErrOutOfRange,
+			"ListBlocks",
 		},
 		{
-			pagedkv.ChosenBlocks{Lists: lists(4), ListSize: 1, TopBlocks: 1}, pagedkv.ErrInvalidArgument,
+			pagedkv.ChosenBlocks{Lists: lists(4), ListBlocks: 1, TopBlocks: 1}, pagedkv.ErrInvalidArgument,
 			"give one of the two",
 		},
 		{pagedkv.ChosenBlocks{}, pagedkv.ErrInvalidArgument, "give one of the two"},
@@ -158,7 +158,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 		{pagedkv.ChosenBlocks{TopBlocks: 1, FirstBlocks: -2}, pagedkv.ErrOutOfRange, "FirstBlocks"},
 		{pagedkv.ChosenBlocks{TopBlocks: 1, LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
 		{
-			pagedkv.ChosenBlocks{Lists: []uint32{1, 2, 3, 13}, ListSize: 1}, pagedkv.ErrOutOfRange,
+			pagedkv.ChosenBlocks{Lists: []uint32{1, 2, 3, 13}, ListBlocks: 1}, pagedkv.ErrOutOfRange,
 			"names block 13",
 		},
 	} {

@@ -110,10 +110,10 @@ type ChosenBlocks struct {
 	FirstBlocks int  // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
 	LastBlocks  int  // How many blocks before those of the step, as well; 0: one; NoLastBlocks: none.
 	Together    bool // The new tokens of a session choose the same, and read them together.
-	// In place of TopBlocks, ListSize indices in the block table for each row and KV head, rising,
-	// NoBlock after the last.
-	Lists    []uint32
-	ListSize int
+	// In place of TopBlocks, ListBlocks indices in the block table for each row and KV head,
+	// rising, NoBlock after the last.
+	Lists      []uint32
+	ListBlocks int
 	// Gets what TopBlocks chose, as Lists has it, TopBlocks entries per row and KV head; nil: not
 	// wanted.
 	Chosen []uint32
@@ -127,8 +127,8 @@ func (c *ChosenBlocks) place(n *numbers, rows, kvHeads int) *raw.ChosenBlocks {
 	out.TopBlocks = n.u32("TopBlocks", c.TopBlocks)
 	out.FirstBlocks = n.orNone("FirstBlocks", c.FirstBlocks, NoFirstBlocks)
 	out.LastBlocks = n.orNone("LastBlocks", c.LastBlocks, NoLastBlocks)
-	out.ListSize = uint64(n.u32("ListSize", c.ListSize))
-	out.Lists = n.blocks("Lists", c.Lists, rows, kvHeads, out.ListSize)
+	out.ListBlocks = uint64(n.u32("ListBlocks", c.ListBlocks))
+	out.Lists = n.blocks("Lists", c.Lists, rows, kvHeads, out.ListBlocks)
 	out.Chosen = n.blocks("Chosen", c.Chosen, rows, kvHeads, uint64(out.TopBlocks))
 	return out
 }
@@ -137,18 +137,18 @@ func (c *ChosenBlocks) place(n *numbers, rows, kvHeads int) *raw.ChosenBlocks {
 // tokens of a session give to its tokens. Not with ChosenBlocks.
 type BlockMass struct {
 	Queries int       // Only this many last new tokens of each session count; 0: all.
-	Masses  []float32 // Size entries per session and query head.
-	Size    int       // Those of the longest session, or more.
+	Masses  []float32 // Blocks entries per session and query head.
+	Blocks  int       // Those of the longest session, or more.
 }
 
 func (m *BlockMass) place(n *numbers, sessions, queryHeads int) *raw.BlockMass {
 	if m == nil {
 		return nil
 	}
-	size := n.u32("Size", m.Size)
-	n.exactly("Masses", len(m.Masses), sessions*queryHeads, int(size))
+	blocks := n.u32("Blocks", m.Blocks)
+	n.exactly("Masses", len(m.Masses), sessions*queryHeads, int(blocks))
 	return sized(&raw.BlockMass{
-		Queries: n.u32("Queries", m.Queries), Masses: firstOrEmpty(m.Masses), Size: uint64(size),
+		Queries: n.u32("Queries", m.Queries), Masses: firstOrEmpty(m.Masses), Blocks: uint64(blocks),
 	})
 }
 

@@ -122,7 +122,9 @@ func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost ui
 	number, count := *next, uint64(0)
 	copied := make([]raw.PrefixEvent, len(events))
 	err = call("prefix events", p.cache, func() raw.Status {
-		return raw.PrefixReadEvents(p.cache.handle, &number, uint64(len(events)), first(copied), &count, &lost)
+		return raw.PrefixReadEvents(
+			p.cache.handle, &number, uint64(len(events)), first(copied), &count, &lost,
+		)
 	})
 	if err != nil {
 		return 0, 0, err

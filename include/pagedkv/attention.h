@@ -98,12 +98,12 @@ typedef struct pkv_chosen_blocks {
   uint32_t together;
   uint32_t reserved; /**< Must be 0. */
   /**
-   * Instead of top_blocks, [rows][kv_heads][list_size]: the blocks that each query reads for each
+   * Instead of top_blocks, [rows][kv_heads][list_blocks]: the blocks that each query reads for each
    * KV head, as ascending indices in the block table, filled up with PKV_NO_BLOCK. They may include
    * blocks that are read anyway. NULL: top_blocks must be set.
    */
   const uint32_t* lists;
-  uint64_t list_size; /**< Indices per query and KV head. */
+  uint64_t list_blocks; /**< Indices per query and KV head. */
   /**
    * Out, [rows][kv_heads][top_blocks]: the blocks that top_blocks chose, in the form of `lists`,
    * for example for another layer. NULL (default): not wanted.
@@ -122,11 +122,12 @@ typedef struct pkv_block_mass {
   /** How many of the last new tokens of each session count; 0 (default): all. */
   uint32_t queries;
   /**
-   * Out, [sequences][query_heads][size]: the mass of each entry of the block table. Entries beyond
-   * the blocks of a sequence, and all entries of a sequence without queries, are not changed.
+   * Out, [sequences][query_heads][blocks]: the mass of each entry of the block table. Entries
+   * beyond the blocks of a sequence, and all entries of a sequence without queries, are not
+   * changed.
    */
   float* masses;
-  uint64_t size; /**< Entries per query head; at least the blocks of the longest sequence. */
+  uint64_t blocks; /**< Entries per query head; at least the blocks of the longest sequence. */
 } pkv_block_mass;
 
 /**

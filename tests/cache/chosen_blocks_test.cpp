@@ -169,7 +169,7 @@ class Chooser {
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
     AttentionParams params = params_of(choice_);
     params.own_blocks.lists = chosen_.data();
-    params.own_blocks.list_size = choice_.top;
+    params.own_blocks.list_blocks = choice_.top;
     Rows of_batch(tokens_, model_.query_heads, model_.values()), of_memory = of_batch;
     const pkv_tensor queries = q.tensor(), to_batch = of_batch.tensor(),
                      to_memory = of_memory.tensor();

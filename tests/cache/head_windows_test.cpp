@@ -273,7 +273,7 @@ class Step {
     params.lse = nullptr;
     if (params.own_blocks.top_blocks != 0) {
       params.own_blocks.lists = chosen_.data();
-      params.own_blocks.list_size = std::exchange(params.own_blocks.top_blocks, 0);
+      params.own_blocks.list_blocks = std::exchange(params.own_blocks.top_blocks, 0);
       params.own_blocks.together = 0;
       params.own_blocks.chosen = nullptr;
     }

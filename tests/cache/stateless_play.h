@@ -315,8 +315,8 @@ class StatelessPlay {
 
   void draw_mass() {
     for (const Sequence& one : sequences_)
-      params_.own_mass.size = std::max<uint64_t>(params_.own_mass.size, blocks_of(one));
-    params_.own_mass.size += random_.chance(50) ? 0 : below(4);
+      params_.own_mass.blocks = std::max<uint64_t>(params_.own_mass.blocks, blocks_of(one));
+    params_.own_mass.blocks += random_.chance(50) ? 0 : below(4);
     params_.own_mass.queries = random_.chance(30) ? 1 + below(5) : 0;
     wants_mass_ = true;
   }
@@ -503,7 +503,7 @@ class StatelessPlay {
 
   void expect() {
     const Doubles queries(q_);
-    mass_.assign(sequences_.size() * model_.query_heads * params_.own_mass.size, {});
+    mass_.assign(sequences_.size() * model_.query_heads * params_.own_mass.blocks, {});
     expected_.resize(size_t{total_queries()} * model_.query_heads);
     for (uint32_t s = 0; s < sequences_.size(); s++) {
       const Sequence& one = sequences_[s];
@@ -550,7 +550,7 @@ class StatelessPlay {
     wanted.lse_tolerance = reference.lse_tolerance;
     const uint32_t counted = params_.own_mass.queries;
     if (!wants_mass_ || (counted != 0 && query.index + counted < s.queries)) return;
-    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.own_mass.size];
+    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.own_mass.blocks];
     for (size_t n = 0; n < reference.positions().size(); n++) {
       Mass& block = mass[reference.positions()[n] / block_size()];
       block.sum += reference.weights()[n];
@@ -622,7 +622,7 @@ class StatelessPlay {
   // Entries that belong to no block stay as they were.
   void compare_mass(const std::vector<float>& mass) const {
     for (size_t i = 0; i < mass_.size(); i++) {
-      const size_t size = params_.own_mass.size, s = i / size / model_.query_heads;
+      const size_t size = params_.own_mass.blocks, s = i / size / model_.query_heads;
       const bool written = sequences_[s].queries > 0 && i % size < blocks_of(sequences_[s]);
       if (mass_[i].poisoned) continue;
       ASSERT_NEAR(written ? mass_[i].sum : 7, double{mass[i]}, mass_[i].tolerance)

@@ -102,7 +102,7 @@ const Exception bounded[] = {
     {"", "sequences.query_lengths[0]", "with positions of their own: as above", uint64_t{1} << 12},
     {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
     {"pkv_batch_attend", "params.mask[0].row_stride", "64 GiB", uint64_t{1} << 24},
-    {"", "params.block_mass[0].size", "64 GiB", uint64_t{1} << 24},
+    {"", "params.block_mass[0].blocks", "64 GiB", uint64_t{1} << 24},
     {"", "params.chosen_blocks[0].top_blocks", "what is chosen is written", uint64_t{1} << 16},
     {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
@@ -236,7 +236,7 @@ const struct {
   const char* path;
   size_t pointer;
 } of_pointers[] = {
-    {"params.chosen_blocks[0].list_size", offsetof(pkv_chosen_blocks, lists)},
+    {"params.chosen_blocks[0].list_blocks", offsetof(pkv_chosen_blocks, lists)},
 };
 
 // Memory that the library is to fill, made by World::room().

@@ -49,7 +49,7 @@ pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params) {
 
 pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
   pkv_chosen_blocks& blocks = choose(world, params);
-  blocks.list_size = 2;
+  blocks.list_blocks = 2;
   std::vector<uint32_t> lists(2 * 4 * kv_heads, PKV_NO_BLOCK);
   for (size_t i = 0; i < lists.size(); i += 2) lists[i] = 0;
   blocks.lists = world.keep_list(lists);
@@ -58,7 +58,7 @@ pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
 
 pkv_block_mass& weigh(World& world, pkv_attention_params& params) {
   pkv_block_mass* const kept = world.keep(made<pkv_block_mass>(
-      {.masses = world.keep_list(std::vector<float>(2 * query_heads * 2)), .size = 2}));
+      {.masses = world.keep_list(std::vector<float>(2 * query_heads * 2)), .blocks = 2}));
   params.block_mass = kept;
   return *kept;
 }
@@ -174,14 +174,14 @@ void add_chosen(ParamsCases& cases) {
   cases.in(choose_lists, WITH(it.top_blocks = 1), invalid);
   cases.in(choose_lists, WITH(it.together = 1), invalid);
   cases.in(choose_lists, WITH(it.chosen = const_cast<uint32_t*>(it.lists)), invalid);
-  cases.in(choose_top, WITH(it.list_size = 1), invalid);
+  cases.in(choose_top, WITH(it.list_blocks = 1), invalid);
   cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = UINT32_MAX), fine);
   cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = 0), fine);
-  cases.in(choose_lists, WITH(it.list_size = 0), fine);
+  cases.in(choose_lists, WITH(it.list_blocks = 0), fine);
   for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
     cases.in(
         choose_lists, "block lists of a size beyond memory",
-        [size](World&, auto& b) { b.list_size = size; }, overflow);
+        [size](World&, auto& b) { b.list_blocks = size; }, overflow);
   cases.in(choose_lists, WITH(const_cast<uint32_t*>(it.lists)[0] = 2), range);
   cases.in(choose_lists, WITH(const_cast<uint32_t*>(it.lists)[1] = 0), invalid);
   cases.with(WITH(choose_lists(world, it), it.window = 5), fine);
@@ -199,10 +199,10 @@ void add_mass(ParamsCases& cases) {
   cases.add_sizes(weigh, "block_mass");
   cases.in(weigh, WITH(it.masses = nullptr), invalid);
   cases.in(weigh, WITH(it.queries = UINT32_MAX), fine);
-  cases.in(weigh, WITH(it.size = 0), invalid);
+  cases.in(weigh, WITH(it.blocks = 0), invalid);
   for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
     cases.in(
-        weigh, "block mass of a size beyond memory", [size](World&, auto& m) { m.size = size; },
+        weigh, "block mass of a size beyond memory", [size](World&, auto& m) { m.blocks = size; },
         overflow);
   cases.with(WITH(choose_lists(world, it), weigh(world, it)), invalid);
 }

@@ -206,7 +206,7 @@ class AttentionPlay {
     AttentionParams params = params_;
     params.own_blocks.chosen = chosen.data();
     const Result by_bounds = attend(batch, params, q, new_rows);
-    params.own_blocks.list_size = std::exchange(params.own_blocks.top_blocks, 0);
+    params.own_blocks.list_blocks = std::exchange(params.own_blocks.top_blocks, 0);
     params.own_blocks.chosen = nullptr;
     params.own_blocks.together = 0;
     params.own_blocks.lists = chosen.data();

@@ -93,16 +93,16 @@ struct AttentionParams : pkv_attention_params {
     return blocks;
   }
   // Queries read the blocks of lists; one first and one last block are read, too.
-  pkv_chosen_blocks& choose(const uint32_t* lists, uint64_t list_size) {
+  pkv_chosen_blocks& choose(const uint32_t* lists, uint64_t list_blocks) {
     pkv_chosen_blocks& blocks = read_blocks();
     blocks.lists = lists;
-    blocks.list_size = list_size;
+    blocks.list_blocks = list_blocks;
     return blocks;
   }
   pkv_block_mass& weigh(float* masses, uint64_t size) {
     own_mass = made<pkv_block_mass>();
     own_mass.masses = masses;
-    own_mass.size = size;
+    own_mass.blocks = size;
     block_mass = &own_mass;
     return own_mass;
   }

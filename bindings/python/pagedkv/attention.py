@@ -133,7 +133,7 @@ class ChosenBlocks(Shown):
         if self.lists is not None:
             lists = block_ids(self.lists, (rows, kv_heads, None), "lists")
             keep.append(lists)
-            struct.lists, struct.list_size = address(lists), lists.shape[2]
+            struct.lists, struct.list_blocks = address(lists), lists.shape[2]
         if self.chosen is not None:
             chosen = block_ids(self.chosen, (rows, kv_heads, struct.top_blocks), "chosen", out=True)
             keep.append(chosen)
@@ -157,7 +157,7 @@ class BlockMass(Shown):
         size = np.shape(self.masses)[-1] if np.ndim(self.masses) else 0
         masses = floats(self.masses, (sessions, query_heads, size), "masses", out=True)
         keep.append(masses)
-        struct.masses, struct.size = address(masses), size
+        struct.masses, struct.blocks = address(masses), size
         return struct
 
 

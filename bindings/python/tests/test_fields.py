@@ -166,8 +166,8 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_file_config", load, NAMED, OF_FILE),
     ("pkv_file_config", inspect, NAMED, OF_FILE | {"prefix_index", "trust_salts"}),
     ("pkv_attention_params", params, {"scale": 0.5, "softcap": 2.5}, OF_PARAMS),
-    ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_size", "chosen"}),
-    ("pkv_block_mass", mass, {}, SIZES | {"masses", "size"}),
+    ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_blocks", "chosen"}),
+    ("pkv_block_mass", mass, {}, SIZES | {"masses", "blocks"}),
 ]
 NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
 
@@ -362,7 +362,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     def call() -> None:
         pagedkv.kv_attend(view, q, [2, 3], [20, 30], tables, 6)
 
-    given = sent(monkeypatch, "attention", 2, call)
+    given = sent(monkeypatch, "kv_attend", 2, call)
     assert (given["query_heads"], given["count"], given["block_table_stride"]) == (6, 2, 7)
     built = pagedkv.AttentionParams(
         alibi_slopes=[1, 2],
@@ -386,9 +386,9 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert (mask.kind, mask.row_stride) == (_raw.MaskKind.BITS, 2)
     blocks = _raw.ChosenBlocks.from_address(struct.chosen_blocks)
     assert list((ctypes.c_uint32 * 12).from_address(blocks.lists)) == list(range(12))
-    assert (blocks.top_blocks, blocks.list_size, blocks.chosen) == (4, 2, chosen.ctypes.data)
+    assert (blocks.top_blocks, blocks.list_blocks, blocks.chosen) == (4, 2, chosen.ctypes.data)
     mass = _raw.BlockMass.from_address(struct.block_mass)
-    assert (mass.masses, mass.size) == (masses.ctypes.data, 5)
+    assert (mass.masses, mass.blocks) == (masses.ctypes.data, 5)
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_sinks)) == [6, 7]
 

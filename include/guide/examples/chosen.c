@@ -93,7 +93,7 @@ int main(void) {
                                .first_blocks = 1,
                                .last_blocks = 1,
                                .lists = chosen, /* what layer 0 chose, or a model's own indexer */
-                               .list_size = TOP};
+                               .list_blocks = TOP};
   check(pkv_batch_attend(batch, 1, &params, &queries, &few_out));
   /* [lists end] */
   check(pkv_batch_abort(batch));

@@ -53,9 +53,9 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
     fail(PKV_INVALID_ARGUMENT,
          "chosen_blocks: top_blocks is %u and lists %s NULL; give one of the two",
          chosen.top_blocks, chosen.lists != nullptr ? "is not" : "is");
-  if (chosen.lists == nullptr && chosen.list_size != 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_size is %llu, but lists is NULL",
-         llu(chosen.list_size));
+  if (chosen.lists == nullptr && chosen.list_blocks != 0)
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_blocks is %llu, but lists is NULL",
+         llu(chosen.list_blocks));
   if (chosen.chosen != nullptr && chosen.top_blocks == 0)
     fail(PKV_INVALID_ARGUMENT,
          "chosen_blocks: chosen is what top_blocks chose, but top_blocks is 0");
@@ -69,7 +69,7 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
   result.last_blocks = chosen.last_blocks;
   result.choose_together = chosen.together != 0;
   result.block_lists = chosen.lists;
-  result.block_list_size = chosen.list_size;
+  result.block_list_size = chosen.list_blocks;
   result.chosen_blocks = chosen.chosen;
 }
 
@@ -79,7 +79,7 @@ void read_mass(const pkv_block_mass& given, AttendParams& result) {
   if (result.chooses())
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks and block_mass cannot be combined");
   result.block_mass = mass.masses;
-  result.block_mass_size = mass.size;
+  result.block_mass_size = mass.blocks;
   result.block_mass_queries = mass.queries;
 }
 
@@ -242,7 +242,7 @@ void check_block_mass(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences) {
     if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "block_mass needs storage PAGED");
     if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
-      fail(PKV_INVALID_ARGUMENT, "block_mass: size is %llu; sequence %llu has %llu blocks",
+      fail(PKV_INVALID_ARGUMENT, "block_mass: blocks is %llu; sequence %llu has %llu blocks",
            llu(size), llu(sequence.index), llu(blocks));
     count = std::max(count, sequence.index + 1);
   }

@@ -306,7 +306,7 @@ type ChosenBlocks struct {
 	Together    uint32
 	Reserved    uint32
 	Lists       *uint32
-	ListSize    uint64
+	ListBlocks  uint64
 	Chosen      *uint32
 }
 
@@ -314,7 +314,7 @@ type BlockMass struct {
 	StructSize uint32
 	Queries    uint32
 	Masses     *float32
-	Size       uint64
+	Blocks     uint64
 }
 
 type AttentionParams struct {

@@ -472,11 +472,11 @@ class Mask(ctypes.Structure):
 class ChosenBlocks(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("top_blocks", _u32), ("first_blocks", _u32),
         ("last_blocks", _u32), ("together", _u32), ("reserved", _u32), ("lists", _p),
-        ("list_size", _u64), ("chosen", _p)]
+        ("list_blocks", _u64), ("chosen", _p)]
 
 
 class BlockMass(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("queries", _u32), ("masses", _p), ("size", _u64)]
+    _fields_ = [("struct_size", _u32), ("queries", _u32), ("masses", _p), ("blocks", _u64)]
 
 
 class AttentionParams(ctypes.Structure):

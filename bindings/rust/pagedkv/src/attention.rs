@@ -163,7 +163,7 @@ impl<'a> ChosenBlocks<'a> {
             last_blocks: self.last_blocks,
             together: self.together.into(),
             lists: array("lists [rows][KV heads][blocks]", lists, &[rows, kv_heads, size])?,
-            list_size: size as u64,
+            list_blocks: size as u64,
             chosen: array_mut("chosen [rows][KV heads][blocks]", chosen, &top)?,
             ..Default::default()
         })
@@ -175,21 +175,25 @@ impl<'a> ChosenBlocks<'a> {
 /// give to the tokens of the block.
 #[derive(Debug, Default)]
 pub struct BlockMass<'a> {
-    /// `[sequences][query_heads][size]`. Entries beyond the blocks of a sequence do not change.
+    /// `[sequences][query_heads][blocks]`. Entries beyond the blocks of a sequence do not change.
     pub masses: &'a mut [f32],
     /// Entries per query head: those of the longest block table, or more.
-    pub size: usize,
+    pub blocks: usize,
     /// Only this many last new tokens of each session count; 0: all.
     pub queries: u32,
 }
 
 impl BlockMass<'_> {
     fn raw(self, [sequences, heads]: [usize; 2]) -> Result<sys::pkv_block_mass> {
-        let sizes = [sequences, heads, self.size];
+        let sizes = [sequences, heads, self.blocks];
         Ok(sys::pkv_block_mass {
             queries: self.queries,
-            masses: array_mut("masses [sequences][query heads][size]", Some(self.masses), &sizes)?,
-            size: self.size as u64,
+            masses: array_mut(
+                "masses [sequences][query heads][blocks]",
+                Some(self.masses),
+                &sizes,
+            )?,
+            blocks: self.blocks as u64,
             ..Default::default()
         })
     }

@@ -291,12 +291,12 @@ fn of_chosen_blocks() {
     check(
         &raw,
         "top_blocks: 5, first_blocks: 6, last_blocks: 7, together: 1, reserved: 0, \
-         lists: 0x0, list_size: 0, chosen: 0x_",
+         lists: 0x0, list_blocks: 0, chosen: 0x_",
     );
     assert_eq!(raw.chosen as *const u32, address);
     let raw = chosen_of(ChosenBlocks::lists(&given, 4), None);
     assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks, raw.together), (0, 1, 1, 0));
-    assert_eq!((raw.lists, raw.list_size), (given.as_ptr(), 4));
+    assert_eq!((raw.lists, raw.list_blocks), (given.as_ptr(), 4));
     assert!(raw.chosen.is_null());
 
     for (count, per_head) in [(23, 4), (25, 4), (24, 3), (0, 4), (24, 0), (24, usize::MAX)] {
@@ -317,15 +317,15 @@ fn of_mass(mass: BlockMass<'_>) -> Told<'_> {
 fn of_block_mass() {
     let mut told = [0.0; 2 * 2 * 9];
     let address = told.as_ptr();
-    let mass = BlockMass { masses: &mut told, size: 9, queries: 8 };
+    let mass = BlockMass { masses: &mut told, blocks: 9, queries: 8 };
     look_at(&AttentionParams::new(), of_mass(mass), |raw| {
         let raw = unsafe { &*raw.block_mass };
-        check(raw, "queries: 8, masses: 0x_, size: 9");
+        check(raw, "queries: 8, masses: 0x_, blocks: 9");
         assert_eq!(raw.masses as *const f32, address);
     })
     .unwrap();
-    for (count, size) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
-        let mass = BlockMass { masses: &mut told[..count], size, queries: 0 };
+    for (count, blocks) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
+        let mass = BlockMass { masses: &mut told[..count], blocks, queries: 0 };
         refused(AttentionParams::new(), of_mass(mass));
     }
 }

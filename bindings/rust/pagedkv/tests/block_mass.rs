@@ -13,7 +13,7 @@ fn a_query_has_one_to_give() {
     let (q, mut out, mut mass) = (numbers(40 * 2 * 16), vec![0f32; 40 * 2 * 16], [9f32; 2 * 3]);
     let params = AttentionParams::new();
     let mut sum = |queries: u32, masses: &mut [f32]| {
-        let mass = BlockMass { masses, size: 3, queries };
+        let mass = BlockMass { masses, blocks: 3, queries };
         batch.attend_weighing(0, &params, &q, &mut out, None, mass).unwrap();
         masses.chunks(3).map(|head| head.iter().sum::<f32>()).collect::<Vec<_>>()
     };
@@ -23,7 +23,7 @@ fn a_query_has_one_to_give() {
         }
     }
     for masses in [&mut mass[..4], &mut [0.0; 6]] {
-        let short = BlockMass { masses, size: 2, queries: 0 };
+        let short = BlockMass { masses, blocks: 2, queries: 0 };
         let error = batch.attend_weighing(0, &params, &q, &mut out, None, short).unwrap_err();
         assert_eq!(error.status(), Status::INVALID_ARGUMENT);
     }

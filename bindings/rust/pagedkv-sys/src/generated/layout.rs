@@ -89,9 +89,9 @@ layout!(pkv_mask, 48, 8,
     first_positions 40 8);
 layout!(pkv_chosen_blocks, 48, 8,
     struct_size 0 4, top_blocks 4 4, first_blocks 8 4, last_blocks 12 4, together 16 4, reserved 20
-    4, lists 24 8, list_size 32 8, chosen 40 8);
+    4, lists 24 8, list_blocks 32 8, chosen 40 8);
 layout!(pkv_block_mass, 24, 8,
-    struct_size 0 4, queries 4 4, masses 8 8, size 16 8);
+    struct_size 0 4, queries 4 4, masses 8 8, blocks 16 8);
 layout!(pkv_attention_params, 88, 8,
     struct_size 0 4, scale 4 4, bidirectional 8 4, window 12 4, sinks 16 4, softcap 20 4,
     head_windows 24 8, head_sinks 32 8, alibi_slopes 40 8, sink_logits 48 8, mask 56 8,

@@ -696,13 +696,13 @@ c_struct! {
 c_struct! {
     pkv_chosen_blocks {
         struct_size: u32, top_blocks: u32, first_blocks: u32, last_blocks: u32, together: u32,
-        reserved: u32, lists: *const u32, list_size: u64, chosen: *mut u32,
+        reserved: u32, lists: *const u32, list_blocks: u64, chosen: *mut u32,
     }
 }
 
 c_struct! {
     pkv_block_mass {
-        struct_size: u32, queries: u32, masses: *mut f32, size: u64,
+        struct_size: u32, queries: u32, masses: *mut f32, blocks: u64,
     }
 }
 
