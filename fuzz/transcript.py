@@ -101,7 +101,6 @@ ARGUMENTS = {
     "batch_get_states.after": "call.out_list(after, amount(capacity));",
     # Read before they are written.
     "kv_view_plan.kv": "call.structure(kv, {});",
-    "kv_view_plan.memory": "call.number(reinterpret_cast<uintptr_t>(memory));",
     "prefix_read_events.next": "call.in_list(next, 1);",
     "prefix_read_events.events": "call.out_list(events, amount(n));",
 }

@@ -299,7 +299,7 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	// C is asked for sizes alone, and computes no address in memory of Go's. V lies behind K by the
 	// difference to an address that is never used.
 	var bytes uint64
-	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, nil, &bytes) })
+	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, &bytes) })
 	out.KeyRotation, out.ValueRotation = nil, nil
 	return out, bytes, err
 }

@@ -4,8 +4,9 @@
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
  * rows of a step to their slots, and calls pkv_kv_attend (attention.h):
  *
- *   pkv_kv_view_plan(&kv, 0, NULL, &bytes);     computes the size
- *   pkv_kv_view_plan(&kv, 0, memory, &bytes);   sets the addresses
+ *   pkv_kv_view_plan(&kv, 0, &bytes);   computes the size
+ *   kv.k = aligned_alloc(64, bytes);
+ *   pkv_kv_view_plan(&kv, 0, &bytes);   sets the addresses
  *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
  *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out);
  *
@@ -81,17 +82,15 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  * memory.
  *
  * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
- *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices. The
- *                        call sets the rest.
+ *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices, and k
+ *                        to the memory for K and V, preferably aligned to 64 bytes. The call sets
+ *                        the rest. NULL: v becomes NULL, too, and only strides and size are new.
  * @param         latent  1: V is the first value_dim dims of K; 0: V has its own memory.
- * @param[out]    memory  The memory for K and V, preferably aligned to 64 bytes; it is not touched.
- *                        NULL: only strides and size are computed; k and v become NULL.
  * @param[out]    bytes   The size of K and V together.
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
  */
-PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, void* memory,
-                                    uint64_t* bytes);
+PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, uint64_t* bytes);
 
 /** The slot of a padding row: nothing is written or read for it. */
 #define PKV_NO_SLOT (-1)

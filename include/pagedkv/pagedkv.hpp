@@ -928,8 +928,9 @@ inline pkv_runner openmp_runner() {
 struct KvView : detail::Config<pkv_kv_view> {
   /** Lays out the view in this memory (NULL: only computes), and returns its size in bytes. */
   uint64_t plan(void* memory = nullptr, bool latent = false) {
+    k = memory;
     return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_kv_view_plan(this, latent ? 1 : 0, memory, out); });
+        [&](auto* out) { return pkv_kv_view_plan(this, latent ? 1 : 0, out); });
   }
 };
 

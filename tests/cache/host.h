@@ -42,9 +42,10 @@ class HostMemory {
     view.value_rotation = model.value_rotation;
     view.blocks = blocks;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&view, model.latent, nullptr, &size));
+    CHECK(pkv_kv_view_plan(&view, model.latent, &size));
     bytes.assign(size, 0xEE);
-    CHECK(pkv_kv_view_plan(&view, model.latent, bytes.data(), &size));
+    view.k = bytes.data();
+    CHECK(pkv_kv_view_plan(&view, model.latent, &size));
   }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;

@@ -394,8 +394,9 @@ class StatelessPlay {
     pkv_kv_view unit = view_;
     unit.kv_heads = 2, unit.block_size = view_.layout == PKV_LAYOUT_PACKED ? 16 : 1,
     unit.blocks = 1;
+    unit.k = nullptr;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&unit, model_.latent, nullptr, &size));
+    CHECK(pkv_kv_view_plan(&unit, model_.latent, &size));
     const size_t offset = view_.layout == PKV_LAYOUT_PACKED ? 0 : 4 * below(3);
     const auto side = [&](int64_t extent, pkv_dtype dtype, int64_t& block, int64_t& row,
                           int64_t& head, std::vector<unsigned char>& bytes) {

@@ -100,8 +100,7 @@ Function write_row() {
 
 Function plan_row() {
   Function row{ROW(pkv_kv_view_plan),
-               {config_in<pkv_kv_view>(own_memory), number(0), optional(out<unsigned char>(1)),
-                out<uint64_t>()}};
+               {config_in<pkv_kv_view>(own_memory), number(0), out<uint64_t>()}};
   const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                        Wanted wanted) { row.add(name, within(0, std::move(change)), wanted); };
   add(WITH(set_enum(it.dtype, 0)), invalid);

@@ -155,7 +155,8 @@ def plan_view(view: _raw.KVView, latent: bool = False, begin: int | None = None)
     """Fills in strides, and addresses in memory that begins there. Returns how many bytes the view
     takes.
     """
-    return number(library().kv_view_plan, ctypes.byref(view), int(latent), begin)
+    view.k = begin
+    return number(library().kv_view_plan, ctypes.byref(view), int(latent))
 
 
 class Sequences:

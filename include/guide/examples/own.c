@@ -20,7 +20,7 @@ static pkv_tensor padded(float* rows, uint32_t heads) {
 
 /* [memory] */
 /* K and V of one layer: 8 blocks of 16 tokens in int8, in memory that the engine gets itself. */
-static void* make_memory(pkv_kv_view* kv) {
+static void make_memory(pkv_kv_view* kv) {
   *kv = (pkv_kv_view){.struct_size = sizeof *kv,
                       .layout = PKV_LAYOUT_PACKED,
                       .block_size = 16,
@@ -29,10 +29,9 @@ static void* make_memory(pkv_kv_view* kv) {
                       .dtype = PKV_INT8,
                       .blocks = BLOCKS};
   uint64_t bytes;
-  check(pkv_kv_view_plan(kv, 0, NULL, &bytes)); /* how large */
-  void* memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  check(pkv_kv_view_plan(kv, 0, memory, &bytes)); /* where everything lies */
-  return memory;
+  check(pkv_kv_view_plan(kv, 0, &bytes)); /* how large */
+  kv->k = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  check(pkv_kv_view_plan(kv, 0, &bytes)); /* where everything lies */
 }
 /* [memory end] */
 
@@ -80,7 +79,7 @@ int main(void) {
   fill((float*)v, sizeof v / sizeof(float), 3);
 
   pkv_kv_view kv;
-  void* memory = make_memory(&kv);
+  make_memory(&kv);
   const pkv_compute_config config = {.struct_size = sizeof config,
                                      .threads = 2}; /* the engine has other work for the rest */
   pkv_compute compute;
@@ -96,7 +95,7 @@ int main(void) {
     for (int head = 0; head < QUERY_HEADS; head++)
       for (int row = 0; row < (int)rows[s]; row++) worst = fmax(worst, error_of(s, head, row));
   check(pkv_compute_destroy(compute));
-  free(memory);
+  free(kv.k);
   /* Of numbers up to 1, int8 is off by 1/254 at most: a score then by 32/254/sqrt(32) = 0.022, a
    * mean of values up to 1 by twice that and 1/254 more. */
   printf("int8 in the engine's own blocks: outputs within 0.05 of the exact ones: %s\n",

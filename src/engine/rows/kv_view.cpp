@@ -154,7 +154,7 @@ void check_rows_apart(const pkv_kv_view& kv) {
   if (view.v.data != nullptr) check_side_apart(kv, view.v, "kv.v");
 }
 
-pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, uint64_t* bytes) {
+pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, uint64_t* bytes) {
   pkv_kv_view kv = given;
   if (kv.value_dim == 0) kv.value_dim = kv.key_dim;
   const pkv_dtype value_dtype = check_shape(kv);
@@ -173,7 +173,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, void* memory, u
   checked_bytes(layout.total_bytes(), 1, "bytes of all blocks");
   // The size is known only now, so an address is made only where there is memory.
   static unsigned char nowhere[1];
-  auto* const begin = static_cast<unsigned char*>(memory);
+  auto* const begin = static_cast<unsigned char*>(kv.k);
   pkv_kv_view out = public_view(layout.view(begin != nullptr ? begin : nowhere, 0), kv.blocks);
   if (begin == nullptr) out.k = out.v = nullptr;
   out.rotation = kv.rotation;

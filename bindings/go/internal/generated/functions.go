@@ -267,10 +267,9 @@ func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
 	return Status(call(49, uintptr(cache), uintptr(layer), uintptr(unsafe.Pointer(out))))
 }
 
-func KVViewPlan(kv *KVView, latent uint32, memory unsafe.Pointer, bytes *uint64) Status {
+func KVViewPlan(kv *KVView, latent uint32, bytes *uint64) Status {
 	return Status(call(
-		50, uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(memory),
-		uintptr(unsafe.Pointer(bytes)),
+		50, uintptr(unsafe.Pointer(kv)), uintptr(latent), uintptr(unsafe.Pointer(bytes)),
 	))
 }
 

@@ -619,7 +619,7 @@ class Functions:
         self.compute_get_info = call("compute_get_info", _p, _p)
         self.openmp_runner = call("openmp_runner", _p)
         self.cache_get_kv_view = call("cache_get_kv_view", _p, _u32, _p)
-        self.kv_view_plan = call("kv_view_plan", _p, _u32, _p, _p)
+        self.kv_view_plan = call("kv_view_plan", _p, _u32, _p)
         self.kv_write_slots = call("kv_write_slots", _p, _p, _size, _p, _p, _p)
         self.kv_read_slots = call("kv_read_slots", _p, _p, _size, _p, _p, _p)
         self.kv_write = call("kv_write", _p, _p, _p, _p, _p)

@@ -6,7 +6,7 @@ use crate::error::{call, ensure_library, Error, Result};
 use crate::rows::{BatchRows, Dtype, Element, Rows, RowsMut};
 use crate::sys;
 use std::marker::PhantomData;
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 /// K and V of one layer in blocks, for [`kv_attend`](crate::kv_attend()).
 #[derive(Clone, Copy, Debug)]
@@ -226,14 +226,14 @@ impl KvMemory {
             ..Default::default()
         };
         let mut bytes = 0;
-        call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, 0, null_mut(), &mut bytes) })?;
+        call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, 0, &mut bytes) })?;
         let too_large = || Error::misuse(format!("{bytes} bytes are too many"));
         let mut memory = Vec::new();
         let size = usize::try_from(bytes).map_err(|_| too_large())?;
         memory.try_reserve_exact(size).map_err(|_| too_large())?;
         memory.resize(size, 0u8);
-        let begin = memory.as_mut_ptr().cast();
-        call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, 0, begin, &mut bytes) })?;
+        raw.k = memory.as_mut_ptr().cast();
+        call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, 0, &mut bytes) })?;
         Ok(Self { raw, _memory: memory })
     }
 

@@ -963,8 +963,7 @@ macro_rules! for_each_function {
             fn pkv_openmp_runner(out: *mut pkv_runner) -> pkv_status;
             fn pkv_cache_get_kv_view(cache: pkv_cache, layer: u32, out: *mut pkv_kv_view) ->
                 pkv_status;
-            fn pkv_kv_view_plan(kv: *mut pkv_kv_view, latent: u32, memory: *mut c_void, bytes: *mut
-                u64) -> pkv_status;
+            fn pkv_kv_view_plan(kv: *mut pkv_kv_view, latent: u32, bytes: *mut u64) -> pkv_status;
             fn pkv_kv_write_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
                 *const i64, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             fn pkv_kv_read_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
