@@ -61,12 +61,13 @@ typedef struct pkv_mask {
   pkv_mask_kind kind;   /**< The kind of data. */
   const void* data;     /**< Only read. */
   /**
-   * BITS: words of 64 bits per row, at most 2^26; they must cover the new tokens of every session.
-   * BYTES: bytes from row to row; 0: all queries of a sequence share one row. PARENTS: 0.
+   * Elements of data from row to row. BITS: at most 2^26; they must cover the new tokens of every
+   * session. BYTES: 0 if all queries of a sequence share one row. PARENTS: 0.
    */
   int64_t row_stride;
-  int64_t batch_stride; /**< BYTES: bytes from sequence to sequence; 0: all share the same rows. */
-  uint64_t columns;     /**< BYTES: columns; they must reach the last position of each sequence. */
+  /** BYTES: elements from sequence to sequence; 0: all share the same rows. */
+  int64_t batch_stride;
+  uint64_t columns; /**< BYTES: columns; they must reach the last position of each sequence. */
   /**
    * BYTES: [sequences]: the position of column 0. With -n, the first n columns are ignored (padding
    * on the left). NULL: 0.

@@ -206,7 +206,7 @@ typedef struct pkv_runner {
  *
  * A config, stats or view struct begins with struct_size. The caller sets it to the sizeof of the
  * struct, also when the library fills the struct. Any other field may be 0, which means its
- * default:
+ * default. A field that says yes or no is a uint32_t, 1 or 0.
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *

@@ -28,7 +28,7 @@ typedef struct pkv_compute_config {
   uint32_t threads;
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
   pkv_isa isa;
-  uint32_t reserved;              /**< 0. */
+  uint32_t reserved;              /**< Must be 0. */
   const pkv_allocator* allocator; /**< For working memory. NULL (default): the system's. */
   /** The caller's threads; then threads must be 0. NULL (default): oneTBB's. */
   const pkv_runner* runner;

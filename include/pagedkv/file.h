@@ -66,7 +66,7 @@ typedef struct pkv_stream {
   pkv_stream_kind kind; /**< Which of the fields below are used. */
   const char* path;     /**< PATH: the file. */
   int32_t descriptor;   /**< DESCRIPTOR: the descriptor. */
-  uint32_t reserved;    /**< 0. */
+  uint32_t reserved;    /**< Must be 0. */
   void* data;           /**< BUFFER: the memory; only a save writes to it. */
   uint64_t size;        /**< BUFFER: its bytes; for a load, exactly those of the file. */
   /**

@@ -57,7 +57,7 @@ typedef struct pkv_kv_view {
    * unrotated rows; kernels of your own must rotate queries and outputs themselves. 0: NONE.
    */
   pkv_rotation rotation;
-  uint32_t reserved; /**< 0. */
+  uint32_t reserved; /**< Must be 0. */
   /** MATRIX: [key_dim][key_dim]. Must be orthogonal (not checked). NULL: K is not rotated. */
   const float* key_rotation;
   const float* value_rotation; /**< MATRIX: [value_dim][value_dim]. NULL: V is not rotated. */

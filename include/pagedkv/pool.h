@@ -45,7 +45,7 @@ typedef struct pkv_pool_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_config). */
   uint32_t blocks;      /**< The number of blocks, 1 to 2^31 - 1; must be set. */
   uint32_t block_size;  /**< Slots (tokens) per block, 1 to 256. 0 (default): 16. */
-  uint32_t reserved;    /**< 0. */
+  uint32_t reserved;    /**< Must be 0. */
   /** The struct is copied; the hooks must outlive the pool. NULL (default): the system's. */
   const pkv_allocator* allocator;
 } pkv_pool_config;

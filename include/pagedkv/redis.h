@@ -112,7 +112,7 @@ typedef struct pkv_redis_config {
    * all data and learn the password. Default 0.
    */
   uint32_t tls_insecure_no_verify;
-  uint32_t reserved; /**< 0. */
+  uint32_t reserved; /**< Must be 0. */
 } pkv_redis_config;
 
 /**

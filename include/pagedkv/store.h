@@ -47,7 +47,7 @@ typedef struct pkv_store_item {
  */
 typedef struct pkv_store {
   uint32_t struct_size; /**< Must be sizeof(pkv_store). */
-  uint32_t reserved;    /**< 0. */
+  uint32_t reserved;    /**< Must be 0. */
   void* user;           /**< Passed to all functions. */
   /** Stores items; may skip those that exist. A store may lose items at any time. */
   int64_t (*put)(void* user, size_t n, const pkv_store_item* items);

@@ -29,7 +29,7 @@ static const char* use(void* library) {
   FIND(batch_commit);
   FIND(cache_destroy);
   static float rows[tokens * 32], outputs[tokens * 32];
-  const pkv_tensor in = {rows, PKV_F32, 0, 0, 0}, out = {outputs, PKV_F32, 0, 0, 0};
+  const pkv_tensor in = {.data = rows, .dtype = PKV_F32}, out = {.data = outputs, .dtype = PKV_F32};
   const uint32_t count = tokens;
   const pkv_layer_group model = {
       .struct_size = sizeof model, .layers = 1, .query_heads = 2, .kv_heads = 2, .key_dim = 16};

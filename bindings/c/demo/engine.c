@@ -138,8 +138,9 @@ pkv_session engine_load(const engine* e, const char* path) {
 static void attend(void* user, size_t layer, float* q, float* k, float* v, float* out) {
   engine* e = user;
   const double start = seconds();
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
-  const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32}, keys = {.data = k, .dtype = PKV_F32};
+  const pkv_tensor values = {.data = v, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   engine_check(e, e->lib->batch_write(e->batch, (uint32_t)layer, &keys, &values), "write");
   engine_check(e, e->lib->batch_attend(e->batch, (uint32_t)layer, NULL, &queries, &outputs),
                "attend");

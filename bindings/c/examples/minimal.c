@@ -32,8 +32,9 @@ int main(void) {
   check(pkv_session_open(cache, NULL, &session));
 
   const uint32_t new_tokens = TOKENS;
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32};
+  const pkv_tensor outputs = {.data = out, .dtype = PKV_F32};
   check(pkv_batch_begin(cache, 1, &session, &new_tokens, NULL, &batch));
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     check(pkv_batch_write(batch, layer, &keys, &values));

@@ -31,8 +31,8 @@ typedef struct rows {
 static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
   static const uint32_t new_tokens[SESSIONS] = {1, 1, 1, 1, 1, 1, 1, 1};
   static const int32_t tokens[SESSIONS] = {1, 2, 3, 4, 5, 6, 7, 8};
-  const pkv_tensor q = {r->q, PKV_F32, 0, 0, 0}, out = {r->out, PKV_F32, 0, 0, 0};
-  const pkv_tensor k = {r->k, PKV_F32, 0, 0, 0}, v = {r->v, PKV_F32, 0, 0, 0};
+  const pkv_tensor q = {.data = r->q, .dtype = PKV_F32}, out = {.data = r->out, .dtype = PKV_F32};
+  const pkv_tensor k = {.data = r->k, .dtype = PKV_F32}, v = {.data = r->v, .dtype = PKV_F32};
   pkv_batch batch;
   check(lib.batch_begin(cache, SESSIONS, sessions, new_tokens, NULL, &batch));
   check(lib.batch_write(batch, 0, &k, &v));
@@ -60,7 +60,7 @@ static pkv_cache make_cache(size_t tokens, uint32_t threads) {
 static void fill(pkv_cache cache, pkv_session* sessions, size_t tokens) {
   float* k = new_array(tokens * KV_HEADS * DIM, sizeof *k);
   for (size_t i = 0; i < tokens * KV_HEADS * DIM; i++) k[i] = (float)(i % 17) / 17;
-  const pkv_tensor row = {k, PKV_F32, 0, 0, 0};
+  const pkv_tensor row = {.data = k, .dtype = PKV_F32};
   for (size_t s = 0; s < SESSIONS; s++) {
     check(lib.session_open(cache, NULL, &sessions[s]));
     check(lib.session_append(sessions[s], 0, tokens, &row, &row));

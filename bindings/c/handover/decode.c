@@ -47,8 +47,8 @@ static const char* take_rows(machine* m, arrival* a, const frame* got, size_t co
   float* aligned = new_array(2 * floats * rows.layers, sizeof *aligned);
   memcpy(aligned, got->body + sizeof rows, 2 * floats * rows.layers * sizeof *aligned);
   for (uint32_t i = 0; i < rows.layers && wrong == NULL; i++) {
-    const pkv_tensor k = {aligned + 2 * i * floats, PKV_F32, 0, 0, 0};
-    const pkv_tensor v = {aligned + (2 * i + 1) * floats, PKV_F32, 0, 0, 0};
+    const pkv_tensor k = {.data = aligned + 2 * i * floats, .dtype = PKV_F32};
+    const pkv_tensor v = {.data = aligned + (2 * i + 1) * floats, .dtype = PKV_F32};
     if (m->lib.batch_write(a->batch, rows.first_layer + i, &k, &v) != PKV_OK)
       wrong = m->lib.last_error();
   }

@@ -86,8 +86,9 @@ void send_layer(machine* m, size_t layer, const float* k, const float* v) {
 
 static void attend(void* user, size_t layer, float* q, float* k, float* v, float* out) {
   machine* m = user;
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
-  const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32}, keys = {.data = k, .dtype = PKV_F32};
+  const pkv_tensor values = {.data = v, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   check(m, m->lib.batch_write(m->batch, (uint32_t)layer, &keys, &values), "write");
   if (m->to != NULL && !m->lost) send_layer(m, layer, k, v);
   check(m, m->lib.batch_attend(m->batch, (uint32_t)layer, NULL, &queries, &outputs), "attend");

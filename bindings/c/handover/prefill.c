@@ -13,7 +13,7 @@ static void send_cached(machine* m, pkv_session session, uint64_t first, uint64_
   m->position = first;
   float* k = new_array(2 * m->rows * m->model.kv_dim, sizeof *k);
   float* v = k + m->rows * m->model.kv_dim;
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   for (uint32_t layer = 0; layer < m->model.layers && !m->lost; layer++) {
     check(m, m->lib.session_read(session, layer, first, m->rows, &keys, &values), "read");
     send_layer(m, layer, k, v);

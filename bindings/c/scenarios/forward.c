@@ -69,7 +69,7 @@ static pkv_tensor rows_of(pass* f, enum row_kind kind, uint32_t layer, size_t he
     die(EXIT_BAD_INPUT, "a row has room for %d heads of %d dims", MAX_HEADS, MAX_DIM);
   for (size_t row = 0; row < f->rows; row++)
     scenario_row(f->rows_of[kind] + row * heads * dim, f->histories[row], kind, layer, heads, dim);
-  const pkv_tensor tensor = {f->rows_of[kind], PKV_F32, 0, 0, 0};
+  const pkv_tensor tensor = {.data = f->rows_of[kind], .dtype = PKV_F32};
   return tensor;
 }
 
@@ -78,7 +78,7 @@ static pkv_status run_layer(const player* p, pass* f, pkv_batch batch, uint32_t 
   const pkv_tensor k = rows_of(f, ROW_K, layer, s->kv_heads, s->key_dim),
                    v = rows_of(f, ROW_V, layer, s->kv_heads, s->value_dim);
   const pkv_tensor q = rows_of(f, ROW_Q, layer, s->query_heads, s->key_dim),
-                   out = {f->out[layer], PKV_F32, 0, 0, 0};
+                   out = {.data = f->out[layer], .dtype = PKV_F32};
   const pkv_status status = p->lib->batch_write(batch, layer, &k, &v);
   return status != PKV_OK ? status : p->lib->batch_attend(batch, layer, &f->params, &q, &out);
 }

@@ -133,7 +133,7 @@ static pkv_status read_rows(player* p, const cJSON* step) {
   if (n * s.kv_heads * s.key_dim > MAX_READ)
     die(EXIT_BAD_INPUT, "there is room for %d numbers", MAX_READ);
   float *k = new_array(MAX_READ, sizeof *k), *v = new_array(MAX_READ, sizeof *v);
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   const pkv_status status = p->lib->session_read(p->session, layer, first, n, &keys, &values);
   if (status == PKV_OK) compare_values(p, item_of(step, "values"), s, first, k, v);
   free(k);

@@ -54,8 +54,8 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
   pkv_session session;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
-  const pkv_tensor in = {rows, PKV_F32, 0, 0, 0}, k_out = {k, PKV_F32, 0, 0, 0},
-                   v_out = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor in = {.data = rows, .dtype = PKV_F32}, k_out = {.data = k, .dtype = PKV_F32},
+                   v_out = {.data = v, .dtype = PKV_F32};
   check(pkv_session_append(session, 0, ROWS, &in, &in));
   check(pkv_session_read(session, 0, 0, ROWS, &k_out, &v_out));
   check(pkv_cache_destroy(cache));

@@ -53,16 +53,18 @@ int main(void) {
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
   const uint32_t all = TOKENS, one = 1;
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &all, NULL, &batch));
   for (uint32_t layer = 0; layer < 2; layer++) check(pkv_batch_write(batch, layer, &keys, &values));
   check(pkv_batch_commit(batch, NULL));
 
-  const pkv_tensor new_keys = {k[TOKENS], PKV_F32, 0, 0, 0},
-                   new_values = {v[TOKENS], PKV_F32, 0, 0, 0}, queries = {q, PKV_F32, 0, 0, 0};
+  const pkv_tensor new_keys = {.data = k[TOKENS], .dtype = PKV_F32},
+                   new_values = {.data = v[TOKENS], .dtype = PKV_F32},
+                   queries = {.data = q, .dtype = PKV_F32};
   float whole[HEADS][DIM], few[HEADS][DIM], whole_lse[HEADS], few_lse[HEADS];
-  const pkv_tensor whole_out = {whole, PKV_F32, 0, 0, 0}, few_out = {few, PKV_F32, 0, 0, 0};
+  const pkv_tensor whole_out = {.data = whole, .dtype = PKV_F32},
+                   few_out = {.data = few, .dtype = PKV_F32};
   check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
   for (uint32_t layer = 0; layer < 2; layer++)
     check(pkv_batch_write(batch, layer, &new_keys, &new_values));

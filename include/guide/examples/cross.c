@@ -48,7 +48,7 @@ int main(void) {
   check(pkv_session_open(cache, NULL, &image));
 
   /* [write] */
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   check(pkv_session_append(image, 0, PATCHES, &keys, &values)); /* of each layer */
   /* [write end] */
 
@@ -72,7 +72,8 @@ int main(void) {
                                     .query_positions = anywhere};
   /* Every query sees the whole image. */
   const pkv_attention_params params = {.struct_size = sizeof params, .bidirectional = 1};
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   check(pkv_kv_attend(NULL, &view, &answers, &params, &queries, &outputs));
   /* [attend end] */
 

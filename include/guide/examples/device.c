@@ -107,7 +107,8 @@ static void attend_here(pkv_session session, const float* q, float* out) {
                                       .block_table_stride = BLOCKS};
   float query[DIM];
   memcpy(query, q, sizeof query);
-  const pkv_tensor queries = {query, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = query, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   check(pkv_kv_attend(NULL, &view, &sequences, NULL, &queries, &outputs));
 }
 /* [stateless end] */

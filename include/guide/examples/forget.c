@@ -39,7 +39,7 @@ int main(void) {
   pkv_session session;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   check(pkv_session_append(session, 0, TOKENS, &keys, &values));
 
   /* [drop] */
@@ -54,8 +54,9 @@ int main(void) {
   check(pkv_session_get_length(session, &length));
   printf("length: %d\n", (int)length);
   const uint32_t one = 1;
-  const pkv_tensor key = {k[TOKENS], PKV_F32, 0, 0, 0}, value = {v[TOKENS], PKV_F32, 0, 0, 0},
-                   query = {q, PKV_F32, 0, 0, 0}, result = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor key = {.data = k[TOKENS], .dtype = PKV_F32},
+                   value = {.data = v[TOKENS], .dtype = PKV_F32},
+                   query = {.data = q, .dtype = PKV_F32}, result = {.data = out, .dtype = PKV_F32};
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
   check(pkv_batch_write(batch, 0, &key, &value));

@@ -20,8 +20,8 @@ static void attend(int first, int n, float* out, float* lse) {
   pkv_session session;
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
-  const pkv_tensor all_k = {k + first * DIM, PKV_F32, 0, 0, 0},
-                   all_v = {v + first * DIM, PKV_F32, 0, 0, 0};
+  const pkv_tensor all_k = {.data = k + first * DIM, .dtype = PKV_F32},
+                   all_v = {.data = v + first * DIM, .dtype = PKV_F32};
   check(pkv_session_append(session, 0, (size_t)n, &all_k, &all_v));
 
   pkv_kv_view view = {.struct_size = sizeof view};
@@ -38,7 +38,8 @@ static void attend(int first, int n, float* out, float* lse) {
                                       .block_tables = table,
                                       .block_table_stride = 8};
   const pkv_attention_params params = {.struct_size = sizeof params, .lse = lse};
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   check(pkv_kv_attend(NULL, &view, &sequences, &params, &queries, &outputs));
   check(pkv_cache_destroy(cache));
 }
@@ -52,8 +53,8 @@ int main(void) {
   attend(0, TOKENS, whole, NULL);
   attend(0, FIRST, there, lse_there); /* on the other device */
   attend(FIRST, TOKENS - FIRST, here, lse_here);
-  const pkv_tensor parts[] = {{there, PKV_F32, 0, 0, 0}, {here, PKV_F32, 0, 0, 0}},
-                   result = {merged, PKV_F32, 0, 0, 0};
+  const pkv_tensor parts[] = {{.data = there, .dtype = PKV_F32}, {.data = here, .dtype = PKV_F32}},
+                   result = {.data = merged, .dtype = PKV_F32};
   const float* const lse[] = {lse_there, lse_here};
   check(pkv_attention_merge(NULL, 2, parts, lse, 1, HEADS, DIM, &result, NULL));
   /* [merge end] */

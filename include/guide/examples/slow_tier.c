@@ -46,7 +46,7 @@ static void make_rows(int first, int count) {
 /* Begins a step of `count` tokens and writes their keys and values. */
 static pkv_batch write_step(pkv_cache cache, pkv_session session, int first, int count) {
   const uint32_t new_tokens = (uint32_t)count;
-  const pkv_tensor keys = {k, PKV_F32, 0, 0, 0}, values = {v, PKV_F32, 0, 0, 0};
+  const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   pkv_batch batch;
   make_rows(first, count);
   check(pkv_batch_begin(cache, 1, &session, &new_tokens, NULL, &batch));
@@ -59,7 +59,8 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
   const pkv_batch batch = write_step(cache, session, position, 1);
   for (int h = 0; h < HEADS; h++)
     for (int d = 0; d < DIM; d++) q[h][d] = 8 * topic(passage, d) + noise((unsigned)(h + d));
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   /* [ask] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
   const pkv_chosen_blocks blocks = {.struct_size = sizeof blocks,

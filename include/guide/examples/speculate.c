@@ -47,8 +47,9 @@ static int32_t token_above(const text* t, const draft* tree, int node, int up) {
  * says. The text grows by it and by one letter more. */
 static void verify(pkv_cache cache, pkv_session session, text* t, const draft* tree) {
   static float q[NODES][KEY_DIM], k[NODES][KEY_DIM], v[NODES][LETTERS], out[NODES][LETTERS];
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
-  const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32}, keys = {.data = k, .dtype = PKV_F32};
+  const pkv_tensor values = {.data = v, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   /* Each node sees itself and what stands above it. */
   const pkv_mask mask = {
       .struct_size = sizeof mask, .kind = PKV_MASK_PARENTS, .data = tree->parent};

@@ -79,8 +79,9 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
                                      const text* const* texts, float (*p)[LETTERS]) {
   static __thread float q[MAX_ROWS][KEY_DIM], k[MAX_ROWS][KEY_DIM], v[MAX_ROWS][LETTERS],
       out[MAX_ROWS][LETTERS];
-  const pkv_tensor queries = {q, PKV_F32, 0, 0, 0}, keys = {k, PKV_F32, 0, 0, 0};
-  const pkv_tensor values = {v, PKV_F32, 0, 0, 0}, outputs = {out, PKV_F32, 0, 0, 0};
+  const pkv_tensor queries = {.data = q, .dtype = PKV_F32}, keys = {.data = k, .dtype = PKV_F32};
+  const pkv_tensor values = {.data = v, .dtype = PKV_F32},
+                   outputs = {.data = out, .dtype = PKV_F32};
   uint32_t new_tokens[64];
   int32_t tokens[MAX_ROWS];
   size_t rows = 0;
