@@ -91,11 +91,12 @@ var statusNames = map[Status]string{
 }
 
 // DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
-// and values can be stored in any type. Conversions round to nearest even. The scales of INT8 and
-// INT4 are computed when a row is stored, from only that row, so rows stored earlier never change.
-// Elements with the same scale are a row of one KV head (INT8) or 32 dims of it (INT4). If m is the
-// largest magnitude among them, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If
-// one of them is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
+// and values can be stored in any type. Conversions round to nearest even. INT8 has one scale for
+// each row of a KV head, INT4 one for each 32 dims of such a row. Scales are computed when a row is
+// stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
+// among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
+// (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
+// become 0.
 type DType int32
 
 // Values of DType.
@@ -127,8 +128,8 @@ const (
 	LogInfo LogLevel = 2
 )
 
-// Storage: Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there
-// to measure what paging is worth.
+// Storage: Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS
+// is there to measure what paging gains.
 type Storage int32
 
 // Values of Storage.
@@ -326,20 +327,20 @@ const (
 	// A regular file by its path. A save writes a new file in the same directory and renames it
 	// when it is complete and on disk (fsync of the file, rename, fsync of its directory): at any
 	// time, even after a crash, the path is the old file or the new one. A new file has mode 0600
-	// and belongs to the effective user. If it replaces a file, it takes over the permissions of
-	// the old one, provided that no other user can have put that one there: (1) it belongs to the
+	// and belongs to the effective user. If it replaces a file that no other user can have put
+	// there, it keeps that file's permissions. This requires that (1) the old file belongs to the
 	// effective user and has one hard link, (2) its directory belongs to that user or to root, and
 	// (3) other users cannot write to the directory, or it is sticky. Set-id bits and access
-	// control lists are never taken over. Permissions of other users are taken over only with the
-	// Unix group of the old file, and not if that had an access control list. A path that ends in a
-	// symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier
-	// in the path are followed. Anyone who can write to the directory or rename it can replace or
-	// delete saved files, and a load does not check a file's owner: only a key proves that nobody
-	// else wrote it. On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and
-	// during a rename, its name is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock
-	// on it (flock). Later saves in the directory delete those of the effective user that nobody
-	// has locked. (If a network file system does not share locks between machines, save from one
-	// machine at a time.)
+	// control lists are never kept. The permissions of the group and of others are kept only if the
+	// old file had no access control list and the new one can have the same Unix group. A path that
+	// ends in a symbolic link, a directory, a FIFO, a socket or a device is refused (PKV_IO). Links
+	// earlier in the path are followed. Anyone who can write to the directory or rename it can
+	// replace or delete saved files, and a load does not check a file's owner: only a key proves
+	// that nobody else wrote it. On file systems with O_TMPFILE, an unfinished file has no name.
+	// Otherwise, and during a rename, its name is ".pagedkv-", 16 hexadecimal digits and ".tmp",
+	// and its writer holds a lock on it (flock). Later saves in the directory delete such files of
+	// the effective user that nobody has locked. (If a network file system does not share locks
+	// between machines, save from one machine at a time.)
 	StreamPath StreamKind = 1
 	// An open, blocking descriptor, from its current position. It stays open; bytes after the file
 	// are neither read nor changed. A failed save leaves the bytes that it wrote.

@@ -77,7 +77,7 @@ typedef struct pkv_mask {
 
 /**
  * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). For each KV head, each
- * query reads the blocks that it chooses, the first and last ones, and those with tokens of the
+ * query reads the blocks that it chooses, `first` and `last` blocks, and those with tokens of the
  * step. Windows, sinks and masks still apply. Not with ALiBi or query_positions.
  */
 typedef struct pkv_chosen_blocks {
@@ -92,9 +92,9 @@ typedef struct pkv_chosen_blocks {
   uint32_t first_blocks; /**< How many blocks at the start are also read; 1 suits most models. */
   uint32_t last_blocks;  /**< How many right before those of the step are also read; usually 1. */
   /**
-   * With top_blocks. 1: the new tokens of a session choose the same blocks, those with the highest
-   * sums of their bounds, and read them together; for example in trees of speculative tokens. 0
-   * (default): each token chooses its own.
+   * With top_blocks. 1: the new tokens of a session choose the same blocks and read them together, for
+   * example in trees of speculative tokens. These are the blocks whose bounds have the highest sums
+   * over the tokens. 0 (default): each token chooses its own.
    */
   uint32_t together;
   uint32_t reserved; /**< Must be 0. */
@@ -206,8 +206,8 @@ PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
  * @param[in]  outs        [count]: results, each [rows][heads][dim].
  * @param[in]  lse         [count]: their lse, each [rows][heads]. A result whose lse is -infinity,
  *                         or +infinity as FlashAttention 2 returns it, saw nothing and is ignored.
- *                         If all are ignored, the merged result is 0 and its lse -infinity. NaN
- *                         makes both NaN.
+ *                         If all are ignored, the merged result is 0 and its lse -infinity. If one
+ *                         is NaN, both are NaN.
  * @param      rows        Rows of each result.
  * @param      heads       Query heads.
  * @param      dim         Head dim of the results.

@@ -63,10 +63,10 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * sessions of the list that are not victims.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
- * last, in the list or not. Never victims are the session that would be chosen last and, outside of
- * the list, sessions that hold no block or that another call or batch uses. A shared block counts
- * as freed only if all its holders are victims. The result is valid until something else takes or
- * frees blocks.
+ * last, in the list or not. At least one session is never a victim: the one that would be chosen
+ * last. Nor are sessions outside of the list that hold no block, or that another call or batch
+ * uses. A shared block counts as freed only if all its holders are victims. The result is valid
+ * until something else takes or frees blocks.
  *
  * Call it from the thread that schedules: while it looks at the sessions, calls that would change
  * one return BUSY.
@@ -116,9 +116,9 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
 /**
  * Computes attention of all rows over their sessions, including the new tokens.
  *
- * A NaN or an infinity in q affects only the result of that row and head. It then follows IEEE 754,
- * or is NaN if K is INT8 or INT4. If V is INT4, a NaN or an infinity in it makes the results that
- * see it NaN, in its 32 dims or in all dims.
+ * A NaN or an infinity in q affects only the result of that row and head. This result follows IEEE
+ * 754, or is NaN if K is INT8 or INT4. A NaN or an infinity in V affects only the results that see
+ * its token. If V is INT4, it makes them NaN in its 32 dims or in all dims.
  *
  * @param      batch   The batch.
  * @param      layer   The layer of the model, already written in this step.
@@ -149,8 +149,8 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 
 /**
  * Keeps only some of the new tokens of one session: the accepted path of a tree of speculative
- * tokens. Call it at most once per session, after every layer was written; no layer of the batch
- * can be written or attended after it.
+ * tokens. Call it at most once per session, after every layer was written. From then on, no layer
+ * can be written or attended: only accept tokens of other sessions, commit or abort.
  *
  * Moves the K and V of these tokens, bit for bit, to where they would be if the step had only these
  * tokens. pkv_batch_commit still takes the ids of all [rows].

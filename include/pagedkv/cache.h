@@ -20,8 +20,8 @@ extern "C" {
 typedef struct pkv_cache_t* pkv_cache;
 
 /**
- * Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there to measure
- * what paging is worth.
+ * Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS is there
+ * to measure what paging gains.
  */
 typedef enum pkv_storage PKV_ENUM {
   /** Blocks of fixed size, shared between sessions and copied on write (default). */
@@ -210,13 +210,13 @@ typedef struct pkv_prefix_config {
    * another limit; 0 (default): no limit.
    */
   uint64_t quota_blocks;
-  /** How many events are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
+  /** How many events to keep for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
   uint32_t kept_events;
   /**
    * The position at which a token takes twice as long to compute as at position 0, because it
-   * attends to all tokens before it: about w / (2 l h), with w weights used per token, l layers,
-   * and h = query heads * head dim. LEARNED then weighs each block by the time that a hit saves. 0
-   * (default): all blocks weigh the same.
+   * attends to all tokens before it. With w weights used per token, l layers and h = query heads *
+   * head dim, it is about w / (2 l h). LEARNED then weighs each block by the time that a hit saves.
+   * 0 (default): all blocks weigh the same.
    */
   uint32_t doubling_depth;
 } pkv_prefix_config;

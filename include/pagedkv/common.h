@@ -28,9 +28,9 @@ extern "C" {
  * if the function returns PKV_OK. A call that fails changes nothing.
  *
  * The hundreds digit of a status is its family: 1 misuse (correct the call), 2 exhaustion (free
- * something, then try again; this cannot help with TOO_LARGE and BATCH_TOO_LARGE), 3 corruption
- * (the data is bad), 4 system (the error message has the errno), 5 a bug in the library. Values
- * never change and are never reused.
+ * something, then try again; but TOO_LARGE and BATCH_TOO_LARGE need a smaller request), 3
+ * corruption (the data is bad), 4 system (the error message has the errno), 5 a bug in the library.
+ * Values never change and are never reused.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
@@ -95,11 +95,11 @@ PKV_API const char* pkv_last_error(void);
  * Rows that a caller passes are F32, F16 or BF16. Keys and values can be stored in any type.
  * Conversions round to nearest even.
  *
- * The scales of INT8 and INT4 are computed when a row is stored, from only that row, so rows stored
- * earlier never change. Elements with the same scale are a row of one KV head (INT8) or 32 dims of
- * it (INT4). If m is the largest magnitude among them, the error of each is at most m / 254 (INT8)
- * or m / 13.8 (INT4). If one of them is NaN or infinite, all become NaN. If m is below 1e-30, all
- * become 0.
+ * INT8 has one scale for each row of a KV head, INT4 one for each 32 dims of such a row. Scales are
+ * computed when a row is stored, from only that row, so rows stored earlier never change. If m is
+ * the largest magnitude among the elements that share a scale, the error of each is at most m / 254
+ * (INT8) or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
+ * below 1e-30, all become 0.
  */
 typedef enum pkv_dtype PKV_ENUM {
   PKV_F32 = 1,  /**< IEEE binary32. */
@@ -185,9 +185,9 @@ typedef struct pkv_logger {
  * Threads supplied by the caller, used instead of the library's own. Results do not depend on which
  * thread runs a task.
  *
- * If run skips a task, calls one twice (it then runs once) or passes an i that is not below n, the
- * library call that used it returns PKV_INVALID_ARGUMENT. Its outputs are then undefined; a step in
- * progress is as it was before the call.
+ * If run skips a task, calls one twice (the second call does nothing), or passes an i or a worker
+ * that is too large, the library call that used it returns PKV_INVALID_ARGUMENT. Its outputs are
+ * then undefined; a step in progress is as it was before the call.
  */
 typedef struct pkv_runner {
   /**

@@ -2,9 +2,9 @@
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
  * The loading cache may be in another process and have another block size, layout, storage kind or
- * instruction set. It may exchange F32, F16 and BF16, which are converted; other types must be the
- * same and come back bit for bit. Blocks that sessions share are written once, and shared again
- * after loading. src/engine/file/FORMAT.md describes every byte.
+ * instruction set. If both caches store F32, F16 or BF16, a load converts between these types;
+ * other types must be the same and come back bit for bit. Blocks that sessions share are written
+ * once, and shared again after loading. src/engine/file/FORMAT.md describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
@@ -32,12 +32,12 @@ typedef enum pkv_stream_kind PKV_ENUM {
    * it is complete and on disk (fsync of the file, rename, fsync of its directory): at any time,
    * even after a crash, the path is the old file or the new one.
    *
-   * A new file has mode 0600 and belongs to the effective user. If it replaces a file, it takes
-   * over the permissions of the old one, provided that no other user can have put that one there:
-   * (1) it belongs to the effective user and has one hard link, (2) its directory belongs to that
-   * user or to root, and (3) other users cannot write to the directory, or it is sticky. Set-id
-   * bits and access control lists are never taken over. Permissions of other users are taken over
-   * only with the Unix group of the old file, and not if that had an access control list.
+   * A new file has mode 0600 and belongs to the effective user. If it replaces a file that no other
+   * user can have put there, it keeps that file's permissions. This requires that (1) the old file
+   * belongs to the effective user and has one hard link, (2) its directory belongs to that user or
+   * to root, and (3) other users cannot write to the directory, or it is sticky. Set-id bits and
+   * access control lists are never kept. The permissions of the group and of others are kept only
+   * if the old file had no access control list and the new one can have the same Unix group.
    *
    * A path that ends in a symbolic link, a directory, a FIFO, a socket or a device is refused
    * (PKV_IO). Links earlier in the path are followed. Anyone who can write to the directory or
@@ -45,9 +45,10 @@ typedef enum pkv_stream_kind PKV_ENUM {
    * key proves that nobody else wrote it.
    *
    * On file systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename,
-   * its name is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later
-   * saves in the directory delete those of the effective user that nobody has locked. (If a network
-   * file system does not share locks between machines, save from one machine at a time.)
+   * its name is ".pagedkv-", 16 hexadecimal digits and ".tmp", and its writer holds a lock on it
+   * (flock). Later saves in the directory delete such files of the effective user that nobody has
+   * locked. (If a network file system does not share locks between machines, save from one machine
+   * at a time.)
    */
   PKV_STREAM_PATH = 1,
   /**
@@ -87,15 +88,15 @@ typedef struct pkv_file_config {
   uint32_t struct_size;  /**< Must be sizeof(pkv_file_config). */
   uint32_t prefix_index; /**< 1: includes the prefix index, if the cache has one. Default 0. */
   /**
-   * For loading into a cache with a prefix index. Anyone who can write a file without a key decides
-   * which tenants find its sequences. 0 (default): such a file is a MISMATCH if it has salts. 1: it
-   * is accepted. Sequences without a salt are always accepted: without a key, do not load a file
-   * that others can write.
+   * For loading a file without a key into a cache with a prefix index: a user that can write such a
+   * file decides which tenants find its sequences. 0 (default): a file without a key that has salts
+   * is a MISMATCH. 1: it is accepted. Sequences without a salt are always accepted: without a key,
+   * do not load a file that others can write.
    */
   uint32_t trust_salts;
   /**
    * For saving to PATH. 0 (default): waits until the file is on disk. 1: does not wait; a power
-   * failure may then destroy both the old and the new file, a killed process neither.
+   * failure may then destroy both the old and the new file. (A killed process destroys neither.)
    */
   uint32_t skip_fsync;
   /**
@@ -154,9 +155,9 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, but only after the
  *   whole file was checked (of pipes and callbacks, which cannot be read twice, only the part
  *   before K and V).
- * - Of the saved prefix index, entries that the cache has already or that do not fit into memory
- *   are left out; so are the least recently used ones if all would fill the cache more than 64
- *   times. Files do not contain pins, quotas, or what the eviction policy has learned.
+ * - Entries of the saved prefix index are left out if the cache has them already or has no room for
+ *   them. If together they are longer than 64 times the cache, the least recently used ones are
+ *   left out as well. Files do not contain pins, quotas, or what the eviction policy has learned.
  *
  * @param      cache     The cache.
  * @param[in]  config    The config. NULL: defaults.

@@ -36,6 +36,8 @@
  *    and pkv_kv_attend attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
  *    compute.h)
  *
+ * A store in Redis is a library of its own, whose header is not included here. (redis.h)
+ *
  * THREADS
  *
  * Any function may be called from any thread. This is what may run at the same time on one object:

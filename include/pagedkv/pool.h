@@ -10,8 +10,8 @@
  * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads alloc or release at
  * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free; otherwise
  * it never does. In a pool of 4096 blocks or more, threads that contend allocate from separate
- * ranges of ids while these last. Destroying a pool while calls on it are in progress returns
- * PKV_BUSY; a call that begins at that moment may return PKV_BUSY, too.
+ * ranges of ids, until these have no free ids left. Destroying a pool while calls on it are in
+ * progress returns PKV_BUSY; a call that begins at that moment may return PKV_BUSY, too.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H
@@ -37,7 +37,7 @@ typedef uint64_t pkv_block;
 /** The block id of a pkv_block, as in block tables and slots. */
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
-/** In a block table: no block, because it left the window or was dropped. In a list: unused. */
+/** In a block table: a block that left the window or was dropped. In a list: an unused entry. */
 #define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
 
 /** Options for pkv_pool_create. */
@@ -70,8 +70,8 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out)
 PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
 
 /**
- * Allocates n blocks, all or none, each with one reference, empty and not sealed. Prefers low free
- * ids near the last one that the thread got.
+ * Allocates n blocks, all or none, each with one reference, empty and not sealed. Prefers ids near
+ * the last one that the thread allocated or freed, and the lowest among these.
  *
  * @param      pool    The pool.
  * @param      n       The number of blocks; 0 is OK.
@@ -93,8 +93,8 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
 PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
 
 /**
- * Releases one reference to each of n blocks, or none. A block without references is free, and its
- * slots are empty.
+ * Releases one reference to each of n blocks, or to none. A block without references is free, and
+ * its slots are empty.
  *
  * @param     pool    The pool.
  * @param     n       The number of entries in the list.

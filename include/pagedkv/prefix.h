@@ -12,9 +12,9 @@
  * a group with a window, blocks that left the windows of sessions stay cached, too. They are
  * evicted one by one, those in the middle of sequences first.
  *
- * A salt (any bytes) separates tenants: sessions with different salts share nothing, and hits,
- * counts and times do not show what another salt has cached. Sessions without a salt share with
- * each other.
+ * A salt (any bytes) separates tenants: sessions with different salts share nothing, and neither
+ * hits nor counts nor the time of a look-up show what another salt has cached. Sessions without a
+ * salt share with each other.
  *
  * Blocks that are pinned or in use are never evicted. Of the others, those of lower retention are
  * evicted first, and among equals the policy in the cache's config decides. A quota limits what one
@@ -23,7 +23,8 @@
  * Counts are in block positions: one block in each layer group, for the same tokens.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
- * index. A decode step tries to take this lock only when a block gets full, and never waits for it.
+ * index. A decode step tries to take this lock only when a block gets full, and never waits for it:
+ * if the lock is taken, a later step or the end of the session publishes the block.
  */
 #ifndef PAGEDKV_PREFIX_H
 #define PAGEDKV_PREFIX_H
@@ -71,8 +72,8 @@ typedef struct pkv_prefix_stats {
 } pkv_prefix_stats;
 
 /**
- * The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
- * it (INVALID_ARGUMENT, TOO_LARGE).
+ * As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
+ * (INVALID_ARGUMENT, TOO_LARGE).
  */
 #define PKV_ALL_SALTS ((size_t)-1)
 
@@ -153,7 +154,7 @@ PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt
 PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens, uint64_t* unpinned);
 
-/** The `blocks` of pkv_prefix_set_quota for quota_blocks of the config. */
+/** As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config. */
 #define PKV_DEFAULT_QUOTA UINT64_MAX
 
 /**

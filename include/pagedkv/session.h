@@ -111,7 +111,8 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
 
 /**
  * Sets the ids of tokens that were committed without ids, as by pkv_session_append. If forks that
- * share a block set different ids for it, the prefix index uses only the ids of one of them.
+ * share a block set different ids for it, the prefix index has the block only under the ids that it
+ * gets first.
  *
  * @param     session  The session.
  * @param     first    The first position.
@@ -132,9 +133,9 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * of blocks that become shared later: call it again after pkv_session_fork, pkv_snapshot_take or
  * pkv_file_save.
  *
- * In groups with states, later steps reuse the blocks of older states, which the prefix index would
- * keep. So until the reservation ends, the session's last full block enters the index only if its
- * state is a checkpoint.
+ * In groups with states, steps within the reservation reuse the blocks of older states. A block in
+ * the prefix index could not be reused, so until the reservation ends, the session's last full
+ * block enters the index only if its state is a checkpoint.
  *
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
@@ -147,8 +148,8 @@ PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_token
  * Appends n tokens to a session, one layer per call, without a batch.
  *
  * The first call begins a step. When every layer was written, the step is committed and the session
- * is n tokens longer. A pkv_session_trim drops an unfinished step, even a trim to the session's
- * length. To replace the contents of a session, trim it to 0 first.
+ * is n tokens longer. To give up an unfinished step, call pkv_session_trim, even with the session's
+ * own length. To replace the contents of a session, trim it to 0 first.
  *
  *   for (layer = 0; layer < layers; layer++) pkv_session_append(session, layer, n, &k, &v);
  *

@@ -39,8 +39,8 @@ typedef struct pkv_store_item {
 } pkv_store_item;
 
 /**
- * A store: functions that a cache calls from its two threads, put from the writer and the others
- * from both. They are hooks: see common.h.
+ * A store: functions that a cache calls, put from its writer thread and get, probe and drop from
+ * both of its threads. They are hooks: see common.h.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
  * negative errno if the store cannot be reached; the cache then makes no calls for a while.
@@ -55,7 +55,7 @@ typedef struct pkv_store {
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
   /** Sets the sizes of items, as get does, but copies no bytes. */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
-  /** Deletes items, those whose bytes turned out to be wrong. */
+  /** Deletes items whose bytes turned out to be wrong. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
   /** Closes the store: the last call. */
   void (*close)(void* user);
@@ -80,8 +80,8 @@ typedef struct pkv_store_config {
   const void* secret_key;
   uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
   /**
-   * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. Raised to one
-   * block position, and lowered to what the cache has.
+   * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. The buffer has
+   * room for at least one block position, and for at most as many as the cache has.
    */
   uint64_t buffer_bytes;
   /**
@@ -96,7 +96,8 @@ typedef struct pkv_store_config {
  * read into the prefix index. Call it when a request is queued; a later pkv_session_match_prefix
  * finds the blocks that have arrived.
  *
- * It uses only free and evictable blocks. At most 64 prefetches wait; one more cancels the oldest.
+ * It uses only free and evictable blocks. At most 64 prefetches are pending; one more cancels the
+ * oldest that waits.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.

@@ -20,7 +20,10 @@ extern "C" {
  */
 PKV_API uint32_t pkv_version(void);
 
-/** Returns the version of the loaded library, "0.1.0". Static storage. Any thread. Since 0.1. */
+/**
+ * Returns the version of the loaded library, such as "0.1.0". Static storage. Any thread.
+ * Since 0.1.
+ */
 PKV_API const char* pkv_version_string(void);
 
 #ifdef __cplusplus

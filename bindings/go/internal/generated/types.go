@@ -13,7 +13,7 @@ const HeaderVersion = "0.1.0"
 // The group of pkv_cache_compute_plan for all groups.
 const AllGroups = 0xFFFFFFFF
 
-// In a block table: no block, because it left the window or was dropped. In a list: unused.
+// In a block table: a block that left the window or was dropped. In a list: an unused entry.
 const NoBlock = 0xFFFFFFFF
 
 // A token whose id the library does not know.
@@ -31,8 +31,8 @@ const NoSlot = -1
 // The sinks of pkv_attention_params for none, even if the layer's group has some.
 const NoSinks = 0xFFFFFFFF
 
-// The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
-// it (INVALID_ARGUMENT, TOO_LARGE).
+// As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
+// (INVALID_ARGUMENT, TOO_LARGE).
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
 // The `blocks` of pkv_prefix_set_quota for quota_blocks of the config.

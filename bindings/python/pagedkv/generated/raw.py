@@ -29,7 +29,7 @@ VERSION = "0.1.0"
 ALL_GROUPS = 0xFFFFFFFF
 """The group of pkv_cache_compute_plan for all groups."""
 NO_BLOCK = 0xFFFFFFFF
-"""In a block table: no block, because it left the window or was dropped. In a list: unused."""
+"""In a block table: a block that left the window or was dropped. In a list: an unused entry."""
 NO_TOKEN = -1
 """A token whose id the library does not know."""
 RETURN_HINT_UNKNOWN = 0
@@ -41,8 +41,8 @@ NO_SLOT = -1
 NO_SINKS = 0xFFFFFFFF
 """The sinks of pkv_attention_params for none, even if the layer's group has some."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""The salt_size of pkv_prefix_get_stats and pkv_prefix_clear for all salts. Other functions refuse
-it (INVALID_ARGUMENT, TOO_LARGE).
+"""As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
+(INVALID_ARGUMENT, TOO_LARGE).
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
 """The `blocks` of pkv_prefix_set_quota for quota_blocks of the config."""
@@ -107,11 +107,12 @@ class Status(enum.IntEnum):
 
 class Dtype(enum.IntEnum):
     """Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys and
-    values can be stored in any type. Conversions round to nearest even. The scales of INT8 and INT4
-    are computed when a row is stored, from only that row, so rows stored earlier never change.
-    Elements with the same scale are a row of one KV head (INT8) or 32 dims of it (INT4). If m is
-    the largest magnitude among them, the error of each is at most m / 254 (INT8) or m / 13.8
-    (INT4). If one of them is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
+    values can be stored in any type. Conversions round to nearest even. INT8 has one scale for each
+    row of a KV head, INT4 one for each 32 dims of such a row. Scales are computed when a row is
+    stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
+    among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
+    (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
+    become 0.
     """
 
     F32 = 1
@@ -142,8 +143,8 @@ class LogLevel(enum.IntEnum):
 
 
 class Storage(enum.IntEnum):
-    """Where keys and values are stored. All kinds give the same results. CONTIGUOUS is there to
-    measure what paging is worth.
+    """Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS is
+    there to measure what paging gains.
     """
 
     PAGED = 0
@@ -330,19 +331,19 @@ class StreamKind(enum.IntEnum):
     """A regular file by its path. A save writes a new file in the same directory and renames it
     when it is complete and on disk (fsync of the file, rename, fsync of its directory): at any
     time, even after a crash, the path is the old file or the new one. A new file has mode 0600 and
-    belongs to the effective user. If it replaces a file, it takes over the permissions of the old
-    one, provided that no other user can have put that one there: (1) it belongs to the effective
-    user and has one hard link, (2) its directory belongs to that user or to root, and (3) other
-    users cannot write to the directory, or it is sticky. Set-id bits and access control lists are
-    never taken over. Permissions of other users are taken over only with the Unix group of the old
-    file, and not if that had an access control list. A path that ends in a symbolic link, a
-    directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier in the path are
+    belongs to the effective user. If it replaces a file that no other user can have put there, it
+    keeps that file's permissions. This requires that (1) the old file belongs to the effective user
+    and has one hard link, (2) its directory belongs to that user or to root, and (3) other users
+    cannot write to the directory, or it is sticky. Set-id bits and access control lists are never
+    kept. The permissions of the group and of others are kept only if the old file had no access
+    control list and the new one can have the same Unix group. A path that ends in a symbolic link,
+    a directory, a FIFO, a socket or a device is refused (PKV_IO). Links earlier in the path are
     followed. Anyone who can write to the directory or rename it can replace or delete saved files,
     and a load does not check a file's owner: only a key proves that nobody else wrote it. On file
     systems with O_TMPFILE, an unfinished file has no name. Otherwise, and during a rename, its name
-    is ".pagedkv-", 16 digits and ".tmp", and its writer holds a lock on it (flock). Later saves in
-    the directory delete those of the effective user that nobody has locked. (If a network file
-    system does not share locks between machines, save from one machine at a time.)
+    is ".pagedkv-", 16 hexadecimal digits and ".tmp", and its writer holds a lock on it (flock).
+    Later saves in the directory delete such files of the effective user that nobody has locked. (If
+    a network file system does not share locks between machines, save from one machine at a time.)
     """
     DESCRIPTOR = 2
     """An open, blocking descriptor, from its current position. It stays open; bytes after the file
