@@ -85,7 +85,7 @@ class Picture:
 def overview():
     p = Picture("overview", "What libpagedkv does for an inference engine", 1180, 430)
     p.band(10, 10, 270, 410, GREY, "your engine")
-    p.box(30, 50, 230, 88, "scheduler", "who runs in this step:", "prompts and decode steps")
+    p.box(30, 50, 230, 88, "scheduler", "what runs in this step:", "prompts and decode tokens")
     p.box(30, 180, 230, 88, "model, layer by layer", "projections, positions,", "feed-forward")
     p.box(30, 310, 230, 88, "sampler", "the next token", "of each session")
 
@@ -105,8 +105,8 @@ def overview():
         260,
         88,
         "attention",
-        "over the blocks as they lie, on",
-        "all cores with wide vectors",
+        "over the blocks in place, on all",
+        "cores, with wide vectors",
     )
     p.box(
         410,
@@ -114,8 +114,8 @@ def overview():
         260,
         88,
         "prefix index",
-        "what ended sessions computed,",
-        "found again by its tokens",
+        "blocks of ended sessions,",
+        "found by their tokens",
     )
     for y, call, both in [(94, "begin", False), (210, "write", False), (244, "attend", True)]:
         p.arrow((260, y), (408, y), both=both)
@@ -161,18 +161,18 @@ def rooms():
         640,
         62,
         "pool, cache, session, batch, snapshot, attention, prefix, file, ...",
-        "one file per noun: handles and leases, struct sizes, statuses and sentences",
+        "one file per noun: handles and leases, struct sizes, statuses, error messages",
     )
     p.arrow((350, 72), (350, 114))
-    p.label(362, 88, "include/pagedkv: C, nothing else")
+    p.label(362, 88, "include/pagedkv: only C")
     p.band(10, 200, 860, 482, GREEN, "src/engine")
     p.box(70, 218, 270, 62, "file", "sessions in files")
-    p.box(440, 218, 270, 62, "store", "what is below the memory")
+    p.box(440, 218, 270, 62, "store", "blocks outside memory")
     p.box(70, 296, 640, 62, "session", "what a sequence holds; steps, batches, snapshots, victims")
     p.box(70, 374, 640, 62, "cache", "config, metrics, the blocks that a step takes")
-    p.box(70, 452, 270, 140, "prefix", "which text is cached, and what")
+    p.box(70, 452, 270, 140, "prefix", "which tokens are in which blocks")
     p.box(440, 452, 270, 62, "attention", "one call, and how it is split")
-    p.box(440, 530, 270, 62, "rows", "tensors and memory of callers")
+    p.box(440, 530, 270, 62, "rows", "tensors in the caller's memory")
     p.box(
         70,
         608,
@@ -181,7 +181,7 @@ def rooms():
         "memory",
         "ids of blocks, layout of bytes, block tables; positions, not tokens",
     )
-    p.label(390, 480, "never see", "each other", anchor="middle")
+    p.label(390, 480, "never include", "each other", anchor="middle")
     p.arrow((205, 178), (205, 216))
     p.arrow((575, 178), (575, 216))
     p.arrow((440, 249), (342, 249))
@@ -197,7 +197,7 @@ def rooms():
         640,
         66,
         "kernels.h, views.h, tile_layout.h",
-        "a table of functions per instruction set, over plain pointers; xsimd is here only",
+        "a table of functions per instruction set, over plain pointers; only here: xsimd",
     )
     p.arrow((350, 668), (350, 712))
     p.band(10, 802, 1160, 100, VIOLET, "src/base")
@@ -207,7 +207,7 @@ def rooms():
         640,
         66,
         "status, checked, memory, files, os, parallel",
-        "the operating system, and the only room with oneTBB. Every room may use it",
+        "the operating system, and the only room with oneTBB; any room may include it",
     )
     p.arrow((350, 780), (350, 822))
     p.label(362, 806, "select.cpp only")
@@ -226,15 +226,15 @@ def rooms():
     p.arrow((710, 240), (903, 240), dashed=True)
     p.label(1030, 196, "a pkv_store: five C functions", anchor="middle")
     p.arrow((1030, 326), (1030, 822))
-    p.label(1020, 560, "status.h and", "structs.h only", anchor="end")
+    p.label(1020, 552, "only boundary.h,", "status.h and", "structs.h", anchor="end")
     return p
 
 
 def block_life():
     p = Picture("block-life", "The life of a block", 1180, 640)
-    p.box(30, 60, 220, 70, "free", "nobody holds it", fill=GREY)
+    p.box(30, 60, 220, 70, "free", "no references", fill=GREY)
     p.box(480, 60, 240, 70, "open", "one session writes into it", fill=BLUE)
-    p.box(930, 60, 220, 70, "sealed", "full; read only, for ever", fill=GREEN)
+    p.box(930, 60, 220, 70, "sealed", "full and read-only", fill=GREEN)
     p.arrow((250, 82), (478, 82))
     p.label(364, 72, "begin, reserve, resume, load", anchor="middle")
     p.arrow((480, 112), (252, 112))
@@ -245,15 +245,15 @@ def block_life():
     p.label(
         590,
         22,
-        "the last reference goes, or it leaves a window; nothing is cached of it",
+        "the last reference is released, and the index has none",
         anchor="middle",
     )
 
-    p.box(480, 216, 240, 70, "shared and part-filled", "nobody writes into it", fill=BLUE)
+    p.box(480, 216, 240, 70, "shared and part-filled", "no session writes into it", fill=BLUE)
     p.arrow((550, 130), (550, 214))
     p.label(540, 166, "fork,", "snapshot", anchor="end")
     p.arrow((650, 216), (650, 132))
-    p.label(660, 160, "the others went;", "or begin made a copy:", "an open block of its own")
+    p.label(660, 160, "the others are closed,", "or begin gives the writer", "a copy of its own")
 
     p.arrow((1110, 130), (1110, 172), (1168, 172), (1168, 95), (1152, 95))
     p.label(1168, 190, "fork, match:", "one more reference", anchor="end")
@@ -286,7 +286,7 @@ def block_life():
     p.arrow((722, 405), (980, 132))
     p.label(850, 312, "match")
     p.arrow((910, 425), (722, 425))
-    p.label(815, 444, "it is stored; or memory", "is short: given up", anchor="middle")
+    p.label(815, 444, "written; or given up,", "if memory is short", anchor="middle")
     p.arrow((480, 414), (140, 414), (140, 132))
     p.label(300, 404, "evicted: memory is needed", anchor="middle")
 
@@ -336,7 +336,7 @@ def sharing():
     )
     for x, name, fill in [
         (10, "1. B is a fork of A: no copies", BLUE),
-        (400, "2. B goes on: one block is copied", GREEN),
+        (400, "2. B continues: one block is copied", GREEN),
         (790, "3. C begins like A: it matches two", ORANGE),
     ]:
         p.rect(x, 10, 380, 380, fill, None, 10)
@@ -349,9 +349,9 @@ def sharing():
     p.label(
         x,
         312,
-        "The table is copied, 4 bytes per block. Full blocks",
+        "The table is copied, 12 bytes per block. Full blocks",
         "are never written again. Block 2 is part-filled:",
-        "whoever writes to it first gets a copy.",
+        "the first session to write to it gets a copy.",
     )
 
     x = 416
@@ -400,11 +400,11 @@ def store():
         290,
         88,
         "prefix index",
-        "what is used by nobody can be",
-        "evicted: it is in the store",
+        "unused blocks can be evicted:",
+        "they are in the store",
     )
     p.arrow((515, 138), (515, 194))
-    p.label(525, 162, "written, or given up:", "memory is short")
+    p.label(525, 162, "written; or given up,", "if memory is short")
     p.box(30, 196, 290, 70, "match_prefix, resume", "find what is in memory now")
     p.arrow((368, 231), (322, 231))
     p.box(
@@ -415,12 +415,12 @@ def store():
         342,
         290,
         88,
-        "up to 64 texts to read",
+        "up to 64 prompts to read",
         "takes free or evictable blocks,",
         "never those in use",
     )
     p.arrow((320, 386), (368, 386))
-    p.box(705, 342, 220, 88, "reader", "gets, and checks: key,", "tokens, tag; or a miss")
+    p.box(705, 342, 220, 88, "reader", "gets and checks key,", "tokens and tag")
     p.arrow((660, 386), (703, 386))
     p.box(970, 342, 180, 88, "get, probe, drop", "directory, Redis,", "one of yours")
     p.arrow((925, 386), (968, 386), both=True)
@@ -429,9 +429,9 @@ def store():
     p.label(
         705,
         172,
-        "A store that is slow, full or",
-        "gone is left alone for a while:",
-        "hits are lost, no step waits.",
+        "A store that fails is not called",
+        "for a while: this costs hits,",
+        "but no step waits.",
     )
     return p
 
