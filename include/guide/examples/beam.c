@@ -52,7 +52,7 @@ static int extend(pkv_cache cache, beam* beams, int n) {
     next[i].text.tokens[next[i].text.length++] = best[i].token;
     next[i].score = best[i].score;
     check(pkv_session_fork(beams[best[i].parent].session,
-                           &next[i].session)); /* no block is copied before somebody writes */
+                           &next[i].session)); /* no block is copied before a session writes */
   }
   for (int i = 0; i < n; i++)
     check(pkv_session_close(beams[i].session)); /* what no child holds is free again */

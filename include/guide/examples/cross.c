@@ -49,13 +49,13 @@ int main(void) {
 
   /* [write] */
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
-  check(pkv_session_append(image, 0, PATCHES, &keys, &values)); /* of each layer */
+  check(pkv_session_append(image, 0, PATCHES, &keys, &values)); /* once for each layer */
   /* [write end] */
 
   /* [attend] */
   pkv_kv_view view = {.struct_size = sizeof view};
   check(pkv_cache_get_kv_view(cache, 0, &view));
-  uint32_t table[ANSWERS][BLOCKS]; /* each answer's is that of the image */
+  uint32_t table[ANSWERS][BLOCKS]; /* the image's table, for each answer */
   size_t count;
   for (int i = 0; i < ANSWERS; i++)
     check(pkv_session_get_block_table(image, 0, BLOCKS, table[i], &count));

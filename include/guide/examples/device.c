@@ -67,14 +67,14 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
   for (size_t i = 0; i < n; i++) {
     row += new_tokens[i];
     attend(q + (row - 1) * DIM, indices + indptr[i], indptr[i + 1] - indptr[i],
-           out[i]); /* of each session, its last new token */
+           out[i]); /* the last new token of the session */
   }
   check(pkv_batch_commit(batch, NULL));
 }
 /* [step end] */
 
 /* [stateless] */
-/* The same by this library's kernels, over memory and block tables that it knows nothing of. */
+/* The same, computed by the library's kernels over the engine's memory and a block table. */
 static void attend_here(pkv_session session, const float* q, float* out) {
   const pkv_kv_view view = {.struct_size = sizeof view,
                             .dtype = PKV_F32,

@@ -2,7 +2,7 @@
 #include "toy.h"
 
 /* [hear] */
-/* Comes from any thread, several at once; it must not call the library. */
+/* Any thread may call it, several at once. It must not call the library. */
 static void hear(void* user, pkv_log_level level, const char* line) {
   (void)user;
   printf("%s: %s\n", level == PKV_LOG_WARNING ? "warning" : "info", line);

@@ -38,7 +38,7 @@ int main(void) {
       if (r->session != NULL) running[n] = r, sessions[n] = r->session, texts[n++] = &r->text;
     }
     check(toy_forward(cache, n, sessions, texts,
-                      p)); /* whole prompts of those that begin, one token of the others */
+                      p)); /* whole prompts of new requests, one token of the others */
     for (size_t i = 0; i < n; i++) {
       text* t = &running[i]->text;
       t->tokens[t->length++] = most_likely(p[i]);

@@ -51,13 +51,13 @@ int main(void) {
     before = held;
     t.tokens[t.length++] = most_likely(p[0]);
   }
-  /* Always possible: back to where the last step began, though a block may have left the window
-   * with it. */
+  /* A trim to where the last step began is always possible, even if a block left the window in that
+   * step. */
   uint64_t length;
   check(pkv_session_get_length(session, &length));
   check(pkv_session_trim(session, length - 1));
   printf("trim to 20: %s\n",
-         pkv_status_name(pkv_session_trim(session, 20))); /* what that would see is gone */
+         pkv_status_name(pkv_session_trim(session, 20))); /* tokens in its window are gone */
   /* [steps end] */
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;

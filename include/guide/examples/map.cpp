@@ -29,7 +29,7 @@ static int64_t put(void* user, size_t n, const pkv_store_item* items) {
       stored++;
     } catch (const std::bad_alloc&) {
     }
-  return stored;  // a negative errno would say: leave me alone for a while
+  return stored;  // a negative errno would mean: make no calls for a while
 }
 
 static int64_t look(void* user, size_t n, pkv_store_item* items, bool copy) {

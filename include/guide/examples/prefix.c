@@ -30,13 +30,13 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
     check(toy_forward(cache, 1, &session, texts, p));
     t.tokens[t.length++] = most_likely(p[0]);
   }
-  check(pkv_session_set_return_hint(session, 30)); /* she reads for half a minute, say */
+  check(pkv_session_set_return_hint(session, 30)); /* the user will read for half a minute, say */
   check(pkv_session_close(session)); /* its blocks stay cached until their memory is needed */
 }
 /* [request end] */
 
 /* [pin] */
-/* Computes the system prompt for a tenant once and keeps it, whoever needs memory. */
+/* Computes the system prompt for a tenant once and keeps it, even if memory is needed. */
 static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   text t = {0};
   add(&t, SYSTEM);
@@ -57,9 +57,9 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 /* [pin end] */
 
 /* [events] */
-/* How many leading tokens of a text a cache has, as a router knows from its events: `known` are
- * hashes stored and not gone since. The last one of the text counts. With sliding windows, those
- * before it may have gone.
+/* Returns how many leading tokens of a text a cache has, as far as a router knows. `known` has the
+ * hashes of blocks that were stored and not removed since, according to the events of the cache. A
+ * match can end after the last known block of the text, even if blocks before it are not known.
  */
 static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant,
                             uint32_t block_size, const text* t) {

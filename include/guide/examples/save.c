@@ -17,7 +17,7 @@ static void go_on(pkv_cache cache, pkv_session session, text* t, size_t letters)
 static void save(pkv_cache cache, pkv_session chat, pkv_snapshot prompt, const char* path) {
   const pkv_file_item items[] = {{.session = chat, .label = CHAT},
                                  {.snapshot = prompt, .label = PROMPT}};
-  /* A hash of the weights, so that no other model takes the file for its own. */
+  /* Stands for a hash of the weights, so that another model refuses the file. */
   const pkv_file_config config = {
       .struct_size = sizeof config, .fingerprint = "toy model 1", .fingerprint_size = 11};
   const pkv_stream file = {.struct_size = sizeof file, .kind = PKV_STREAM_PATH, .path = path};

@@ -43,14 +43,14 @@ static int32_t token_above(const text* t, const draft* tree, int node, int up) {
 }
 
 /* [verify] */
-/* One step: the whole tree through the model, then the path on which each letter is what the model
- * says. The text grows by it and by one letter more. */
+/* One step computes the whole tree. Then it follows the path on which each letter is the model's
+ * own choice. The text grows by this path and one more letter. */
 static void verify(pkv_cache cache, pkv_session session, text* t, const draft* tree) {
   static float q[NODES][KEY_DIM], k[NODES][KEY_DIM], v[NODES][LETTERS], out[NODES][LETTERS];
   const pkv_tensor queries = {.data = q, .dtype = PKV_F32}, keys = {.data = k, .dtype = PKV_F32};
   const pkv_tensor values = {.data = v, .dtype = PKV_F32},
                    outputs = {.data = out, .dtype = PKV_F32};
-  /* Each node sees itself and what stands above it. */
+  /* Each node sees itself and its ancestors. */
   const pkv_mask mask = {
       .struct_size = sizeof mask, .kind = PKV_MASK_PARENTS, .data = tree->parent};
   const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8, .mask = &mask};
@@ -80,7 +80,7 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   t->tokens[t->length++] = says;
   check(pkv_batch_accept(
       batch, 0, length,
-      path)); /* the session is longer by just these, wherever they stood in the tree */
+      path)); /* the session gets just these tokens, wherever they were in the tree */
   check(pkv_batch_commit(batch, tree->token));
 }
 /* [verify end] */

@@ -29,8 +29,8 @@ static void* help(void* argument) {
   }
 }
 
-/* Every task once, on any worker, and all done at the return. An engine has a pool of threads;
- * starting some each time keeps this short. */
+/* Runs every task once, on any worker, and returns when all are done. An engine would keep its
+ * threads; this example starts some in each call, to be short. */
 static void run(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker),
                 void* context) {
   job j = {n, 0, task, context, PTHREAD_MUTEX_INITIALIZER};
@@ -52,8 +52,8 @@ typedef struct driver {
 } driver;
 
 /* [driver] */
-/* Sessions of one cache may be used by different threads at once; each session is one thread's at a
- * time. */
+/* Different threads may use different sessions of one cache at once, but one session only in turns.
+ */
 static void* drive(void* argument) {
   driver* d = argument;
   const text* texts[] = {&d->text};

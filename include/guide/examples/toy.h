@@ -38,7 +38,7 @@ static inline void print(const char* before, const text* t, size_t from) {
   putchar('\n');
 }
 
-/* The letter that is most likely; of equal ones the first, whatever the last bits are. */
+/* The most likely letter; the first one if several are equal up to rounding. */
 static inline int32_t most_likely(const float* p) {
   int32_t best = 0;
   for (int32_t i = 1; i < LETTERS; i++)
@@ -68,7 +68,7 @@ static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t
   if (layer > 0) q[LETTERS + last] = k[LETTERS + before] = 1;
 }
 
-/* Before the text, at -1 and -2, is the token that begins a text. */
+/* Returns the token at a position. Before the text, at -1 and -2, is the token that begins it. */
 static inline int32_t token_at(const text* t, size_t i) {
   return i < t->length ? t->tokens[i] : LETTERS - 1;
 }
@@ -96,7 +96,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
   pkv_status status = pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch);
   if (status != PKV_OK) return status; /* not enough blocks: nothing has changed */
 
-  /* Sharp: a match counts e^8 times as much as any other token. */
+  /* With this scale, a letter that matches gets e^8 times the weight of one that does not. */
   const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8};
   memset(p, 0, n * sizeof *p);
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -110,7 +110,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
       row += new_tokens[i];
       if (new_tokens[i] == 0) continue;
       for (int j = 0; j < LETTERS; j++)
-        p[i][j] += out[row - 1][j] / (float)LAYERS; /* of each session, its last row */
+        p[i][j] += out[row - 1][j] / (float)LAYERS; /* the last row of the session */
     }
   }
   check(pkv_batch_commit(batch, tokens));

@@ -27,8 +27,8 @@ uint64_t QueuedStore::give_way() noexcept {
   const Logger& logger = format_.cache().logger();
   if (any && logger.listens() && dropped_interval_.begin())
     logger.log(PKV_LOG_WARNING,
-               "blocks are so short that some left before they were written to the store; "
-               "%llu block positions were dropped so far",
+               "blocks are short: some were given up before they were written to the store; %llu "
+               "block positions were dropped so far",
                llu(queue_.dropped()));
   return taken;
 }
