@@ -177,7 +177,7 @@ pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_
 
 pkv_status pkv_session_read(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
                             const pkv_tensor* k, const pkv_tensor* v) {
-  return guarded([&] { SessionLease(handle)->materialize(layer, first, n, k, v); });
+  return guarded([&] { SessionLease(handle)->read(layer, first, n, k, v); });
 }
 
 pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,

@@ -3,10 +3,10 @@
 // both products lie in panels of 16 columns: the columns of scores are tokens, those of outputs are
 // dims.
 //
-// If the instruction set has a bf16 dot product, bf16 K is multiplied as it is stored with those
-// rows that are bf16 times the scale. Weights for bf16 V are rounded to bf16 if results become
-// bf16, as GPU kernels do (Dao et al. 2022); the sums of weights are those of the unrounded
-// weights.
+// A row of queries is called whole if it is the scale times a row of bf16 numbers, as with bf16
+// queries. If the instruction set has a bf16 dot product, whole rows are multiplied with bf16 K as
+// it is stored. Weights for bf16 V are rounded to bf16 if results become bf16, as GPU kernels do
+// (Dao et al. 2022); the sums of weights are those of the unrounded weights.
 #pragma once
 
 #include "kernels/matmul.hpp"
@@ -352,7 +352,7 @@ class AttendMatmul {
   unsigned char* const k_tiles_;  // K of a step as it is stored, for whole rows
   unsigned char* const v_pairs_;  // V for weights of bf16, [16 dims][pair of tokens][16][2]
   float* const sums_;
-  // By row: true if the row is bf16 times the scale. Then its place in q_ has pairs of bf16.
+  // By row: true if it is whole. Then its place in q_ has pairs of bf16.
   bool* const whole_rows_;
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;

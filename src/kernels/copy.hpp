@@ -111,9 +111,9 @@ class Copy {
     return buffer;
   }
 
-  // Calls visit(row, tokens, before) for each run of positions [first, first + count): a part of a
-  // tile in the packed layout, a token in the plain one. `row` is what row_of() returns, `tokens`
-  // the range in the tile, `before` the number of positions in earlier runs.
+  // Calls visit(at, tokens, before) for each run of positions [first, first + count): a part of a
+  // tile in the packed layout, a token in the plain one. `at` is what row_of() returns for the run,
+  // `tokens` is its range in the tile, and `before` the number of positions in earlier runs.
   template <class Visit>
   void for_each_run(uint64_t first, uint64_t count, const Visit& visit) const {
     for (uint64_t done = 0; done < count;) {

@@ -2,7 +2,7 @@
 // all rows. Each token has a lane of its own, so no sum goes across lanes.
 //
 //   KeyTile<Isa, dtype>
-//     max_tiles                     tiles that are worth to be taken in one step
+//     max_tiles                     how many tiles are worth taking in one step
 //     linear                        true if one row is best multiplied in the order of memory
 //     query_bytes(dim)              of a prepared row; 0: rows are taken as they are, in fp32
 //     prepare(row, dim, scale, to)  writes a prepared row
@@ -11,7 +11,8 @@
 //                                   at[i]
 //     unpack(tile, dim, to)         fp32 to to[dim][16 tokens]
 //
-// This file has the floating-point dtypes, integer_keys.hpp the others.
+// This file has the floating-point dtypes, integer_keys.hpp the others. fp8.hpp explains
+// through_f16 and unit<>.
 #pragma once
 
 #include "kernels/quantise.hpp"

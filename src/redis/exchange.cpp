@@ -64,7 +64,7 @@ void receive(Exchange& from, const HandleReply& handle) {
     from.reply_bytes -= bytes;
     handle_replies(from, handle);
     if (!from.failed && has_all_replies(from) && from.connection.has_more())
-      abandon(from, EPROTO, "an answer that nobody asked for");
+      abandon(from, EPROTO, "an answer without a command");
   }
 }
 

@@ -47,8 +47,8 @@ Address parse_address(std::string_view text, size_t number) {
   if (bracketed && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (!is_host(host) || bracketed != (host.find(':') != std::string_view::npos))
     fail(PKV_INVALID_ARGUMENT,
-         "servers: address %zu, of %zu bytes, is not host:port (it is not shown: a password may "
-         "stand in it)",
+         "servers: address %zu, of %zu bytes, is not host:port (it is not shown, since it may "
+         "contain a password)",
          number, text.size());
   if (colon == std::string_view::npos) return {std::string(host), default_port};
   const auto port = parse_number<int>(text.substr(colon + 1), 1, 65535);

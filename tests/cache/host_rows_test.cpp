@@ -228,7 +228,7 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
         << pkv_last_error();
   }
   REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, choice));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "positions of queries")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "query_positions")) << pkv_last_error();
   sequences.query_positions = nullptr;
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
 }

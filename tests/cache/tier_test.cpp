@@ -685,7 +685,7 @@ TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
   const auto config = made<pkv_directory_config>({.path = deep.c_str()});
   pkv_store store;
   REFUSED(PKV_IO, pkv_store_open_directory(&config, &store));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "those above are missing")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "does not exist")) << pkv_last_error();
   EXPECT_FALSE(std::filesystem::exists(path_ / "volume"));
   std::filesystem::create_directory(path_ / "volume");
   CHECK(pkv_store_open_directory(&config, &store));

@@ -203,7 +203,8 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
   AttendCall call{};
   call.params = check_params(params, kv.kv_heads, kv.key_dim, {});
   if (call.params.top_blocks != 0)
-    fail(PKV_UNSUPPORTED, "top_blocks is %u, but only a cache has bounds of keys; use block_lists",
+    fail(PKV_UNSUPPORTED,
+         "chosen_blocks: top is %u, but only a cache has bounds of keys; give lists instead",
          call.params.top_blocks);
   const rows::Sequences checked(kv, view, given, call.params.window.window,
                                 call.params.window.sinks);

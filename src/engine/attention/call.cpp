@@ -26,7 +26,8 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
   switch (mask.kind) {
     case PKV_MASK_BITS:
       if (mask.row_stride < 0)
-        fail(PKV_OUT_OF_RANGE, "mask: row_stride is %lld words", (long long)mask.row_stride);
+        fail(PKV_OUT_OF_RANGE, "mask: row_stride is %lld words; it must not be negative",
+             (long long)mask.row_stride);
       result.mask = static_cast<const uint64_t*>(mask.data);
       result.mask_words = static_cast<uint64_t>(mask.row_stride);
       return;
@@ -126,7 +127,7 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
     fail(PKV_INVALID_ARGUMENT, "scale is %g; it must be finite", static_cast<double>(params.scale));
   check_flag(params.bidirectional, "bidirectional");
   if (!std::isfinite(params.softcap) || params.softcap < 0)
-    fail(PKV_INVALID_ARGUMENT, "softcap is %g; it must be finite, 0 for none",
+    fail(PKV_INVALID_ARGUMENT, "softcap is %g; it must be finite and at least 0",
          static_cast<double>(params.softcap));
   AttendParams result{};
   result.scale = params.scale != 0 ? params.scale : 1 / std::sqrt(static_cast<float>(key_dim));
@@ -167,31 +168,31 @@ void check_new_tokens(const AttendCall& call) {
            llu(sequence.index), sequence.queries, llu(sequence.length));
 }
 
-// Throws if a query with a mask of new tokens lies so far back that causal hides positions before
-// the step from it. The view of a query has only one end, which is that of its new tokens.
+// Throws if the causal rule would hide positions before the step from a query. With a mask of new
+// tokens the kernels cannot do that: a query has one end, and it is that of the new tokens.
 void check_positions_of_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     for (uint32_t i = 0; i < sequence.queries && sequence.positions != nullptr; i++)
       if (sequence.position(i) + 1 < sequence.start())
         fail(PKV_INVALID_ARGUMENT,
-             "query_positions: %lld in sequence %llu; with causal and a mask of new tokens it must "
-             "be at least %llu, the last position before them",
+             "query_positions: %lld in sequence %llu; with a mask of new tokens, unless attention "
+             "is bidirectional, it must be at least %llu, the last position before these tokens",
              (long long)sequence.positions[i], llu(sequence.index), llu(sequence.start() - 1));
 }
 
 // Checks the arrays of lists of chosen blocks. ChosenBlocks checks the contents of the lists.
 void check_block_lists(const AttendCall& call, uint64_t rows) {
   const AttendParams& params = call.params;
-  const uint64_t lists = checked_mul(rows, call.shape.kv_heads, "block_lists");
-  checked_bytes(checked_mul(lists, params.block_list_size, "block_lists"), sizeof(uint32_t),
-                "block_lists");
+  const uint64_t lists = checked_mul(rows, call.shape.kv_heads, "chosen_blocks: lists");
+  checked_bytes(checked_mul(lists, params.block_list_size, "chosen_blocks: lists"),
+                sizeof(uint32_t), "chosen_blocks: lists");
   if (params.chosen_blocks != nullptr)
-    checked_bytes(checked_mul(lists, params.top_blocks, "chosen_blocks"), sizeof(uint32_t),
-                  "chosen_blocks");
+    checked_bytes(checked_mul(lists, params.top_blocks, "chosen_blocks: chosen"), sizeof(uint32_t),
+                  "chosen_blocks: chosen");
   for (const rows::Sequence& sequence : call.sequences) {
-    if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen blocks need storage PAGED");
+    if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen_blocks needs storage PAGED");
     if (sequence.positions != nullptr)
-      fail(PKV_INVALID_ARGUMENT, "chosen blocks and positions of queries cannot be combined");
+      fail(PKV_INVALID_ARGUMENT, "chosen_blocks and query_positions cannot be combined");
   }
 }
 
@@ -201,8 +202,8 @@ void check_parents(const AttendCall& call) {
       const int32_t parent = call.params.parents[sequence.first_query + i];
       if (parent < -1 || parent >= static_cast<int64_t>(i))
         fail(PKV_INVALID_ARGUMENT,
-             "mask: new token %u of sequence %llu has parent %d; -1, or one before it, is "
-             "needed",
+             "mask: new token %u of sequence %llu has parent %d; it must be -1, or a new token "
+             "before it",
              i, llu(sequence.index), parent);
     }
 }
@@ -262,7 +263,7 @@ void check_call(const AttendCall& call) {
   }
   if (call.params.mask != nullptr) check_words(call, rows);
   if (call.params.parents != nullptr) {
-    checked_bytes(rows, sizeof(int32_t), "parents");
+    checked_bytes(rows, sizeof(int32_t), "mask");
     check_parents(call);
   }
   if (call.params.bool_mask.data != nullptr) check_bool_mask(call);

@@ -44,13 +44,14 @@ void ChosenBlocks::check_lists() const {
         for (size_t i = 0; i < list.size(); i++) {
           if (list[i] >= blocks)
             fail(PKV_OUT_OF_RANGE,
-                 "block_lists: query %llu names block %u for KV head %u; its sequence has %llu",
-                 row, list[i], head, llu(blocks));
+                 "chosen_blocks: the list of query %llu and KV head %u has block %u; the sequence "
+                 "has %llu",
+                 row, head, list[i], llu(blocks));
           if (i > 0 && list[i] <= list[i - 1])
             fail(PKV_INVALID_ARGUMENT,
-                 "block_lists: block indices must be in ascending order: for query %llu and KV "
-                 "head %u index %zu is %u, after %u",
-                 row, head, i, list[i], list[i - 1]);
+                 "chosen_blocks: lists must be in ascending order: that of query %llu and KV head "
+                 "%u has block %u after %u",
+                 row, head, list[i], list[i - 1]);
         }
       }
   }

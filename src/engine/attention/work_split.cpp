@@ -160,8 +160,8 @@ void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
     begin = std::min(begin, chunk.views()[query].begin);
     end = std::max(end, chunk.views()[query].end);
   }
-  // If all visible positions lie behind the end of the sequence, one position is read nevertheless,
-  // so that there is a result.
+  // If the chunk sees no position of the sequence, one is read nevertheless, so that there is a
+  // result.
   if (begin >= end) begin = end - 1;
   const uint64_t sinks = std::min<uint64_t>(chunk.reading->sinks, begin);
   if (sinks > 0) add_splits(std::span(&i, 1), 0, sinks);

@@ -63,8 +63,8 @@ void check_salts(const Tables& tables, bool with_index) {
   const auto check = [&](uint32_t salt) {
     if (salt != none && !tables.salts[salt].empty())
       fail(PKV_MISMATCH,
-           "the file has texts under a salt, and no key that would show who wrote it; save it with "
-           "a key, or set trust_salts");
+           "the file has sequences under a salt but was saved without a key, so anyone may have "
+           "written it; save it with a key, or set trust_salts");
   };
   for (const SavedSession& session : tables.sessions)
     if ((session.flags & saved_matches) != 0) check(session.salt);

@@ -1,7 +1,7 @@
-// What a layer group needs of a text, so that the token after it can be computed: every block, or
-// the blocks of the window before that token and of the sinks, or the state at the end. Everything
-// that asks this question asks it here: matches and events of the prefix index, reads of the store,
-// loads of files, and trims of sessions.
+// What a layer group needs of a text (a sequence of tokens), so that the token after it can be
+// computed: every block, or the blocks of the window before that token and of the sinks, or the
+// state at the end. Everything that asks this question asks it here: matches and events of the
+// prefix index, reads of the store, loads of files, and trims of sessions.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,8 @@ uint64_t longest_usable(std::span<const std::unique_ptr<Group>> groups, uint64_t
   }
 }
 
-// Decides for one end of a text after another whether a group can use it, each in constant time.
+// Decides for consecutive ends of a text whether a group can use the text up to there. Each takes
+// constant time.
 class UsableEnds {
  public:
   // Begins with the end after `end` blocks. present(position) returns whether a block is there; it
@@ -89,7 +90,7 @@ class UsableEnds {
  private:
   Coverage coverage_;
   uint64_t end_;
-  uint64_t gap_ = 0;  // where the last block that is missing ends; 0: a text needs none of them
+  uint64_t gap_ = 0;  // the end of the last missing block; 0: none is missing where it is needed
   bool lacks_sinks_ = false;
 };
 

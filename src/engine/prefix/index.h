@@ -42,8 +42,8 @@ class Index {
   class Hold {
    public:
     Hold() = default;
-    // Uses the beginning of every text of a salt. retention: of the blocks it leaves behind.
-    // Throws bad_alloc.
+    // Begins at the root of a salt, before any token. `retention` is that of the blocks that it
+    // leaves behind. Throws bad_alloc.
     Hold(Index& index, std::string_view salt, uint8_t retention);
     Hold(Hold&& other) noexcept { swap(other); }
     Hold& operator=(Hold&& other) noexcept { return swap(other), *this; }
@@ -59,7 +59,7 @@ class Index {
     void set_hint(uint8_t hint) { use_.hint = hint; }
     // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
-    // Does the same, and removes from the index what no other hold uses of the path beyond.
+    // Does the same, and removes those blocks from the index that no other hold uses.
     void withdraw(uint32_t blocks) noexcept;
 
    private:

@@ -108,7 +108,7 @@ void LearnedPolicy::validate() const {
   for (const Shortlist::Entry& entry : shortlist_.entries()) {
     const auto place = std::find(nodes.begin(), nodes.end(), entry.node) - nodes.begin();
     if (static_cast<size_t>(place) == nodes.size() || facts[place] != entry.facts)
-      fail(PKV_INTERNAL, "eviction: a node of the shortlist is no candidate like that");
+      fail(PKV_INTERNAL, "eviction: a node of the shortlist is not a candidate with these facts");
   }
   times_.validate(now_);
 }
@@ -135,8 +135,8 @@ void LearnedPolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) n
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
     if (node->history.uses == 0) known = node->parent;
   const uint32_t length = end.end(), old = known->end();
-  // A conversation goes on from its last turn: this is the turn of this text, and how much of it is
-  // new.
+  // A text continues the conversation of its known part: `turn` is the next turn, and `fresh` the
+  // class of how much of the text is new.
   const uint8_t turn = static_cast<uint8_t>(std::min(known->history.turn + 1u, max_uses));
   const unsigned fresh = std::min(max_fresh, width((length - old) * uint64_t{8} / length));
   for (Node* node = &end; node->end() > from; node = node->parent) {
@@ -144,7 +144,7 @@ void LearnedPolicy::used(Node& end, uint32_t from, uint8_t hint, uint64_t now) n
     node->history.uses = static_cast<uint8_t>(std::min(node->history.uses + 1u, max_uses));
     const unsigned often = std::min<unsigned>(
         ReturnTimes::max_often, width(std::max<unsigned>(node->history.uses, turn - 1u)));
-    // A hint is of this conversation, and says nothing of blocks that others use as well.
+    // A hint is about this conversation. It does not apply to blocks that others use as well.
     const bool own = node->history.uses <= turn;
     node->kind =
         static_cast<uint8_t>(hint != 0 && own ? ReturnTimes::unhinted_kinds + hint - 1

@@ -10,11 +10,11 @@ namespace pkv::prefix {
 
 namespace {
 
-// Times are counted in blocks that were given up. These are in capacities: one is the time in which
-// as many blocks are given up as the cache has.
+// Times are counted in blocks that sessions released. These constants are in capacities: one is the
+// time in which sessions release as many blocks as the cache has.
 constexpr double horizon_capacities = 32;     // a block that stays away for longer counts as gone
 constexpr double memory_capacities = 64;      // what was learned loses half its weight in this time
-constexpr double interval_capacities = 0.25;  // between two times of learning
+constexpr double interval_capacities = 0.25;  // from one learning to the next
 // In blocks: a small cache does not learn more often, and does not forget faster.
 constexpr double min_interval = 1024;
 constexpr double min_memory = 1024;
@@ -27,8 +27,8 @@ constexpr size_t watched_ways = 8, watched_count = 8192;
 constexpr double prior = 200;
 constexpr double lindy_weight = 100, lindy = 0.1;
 
-// Blocks that were used once return half as often as all, and with each doubling of their uses
-// twice as often. What was hinted is unlike what was not, so nothing is assumed of it.
+// Blocks that were used once return half as often as the average, and each doubling of their uses
+// doubles that. Nothing is assumed about kinds of hints, since they can be unlike all others.
 double assumed_factor(size_t kind) {
   if (kind >= ReturnTimes::unhinted_kinds) return 1;
   const size_t often = kind / ReturnTimes::fresh_classes;
@@ -112,7 +112,7 @@ void ReturnTimes::validate(uint64_t now) const {
         set_of(each.hash) != first ||
         std::count_if(watched_.begin() + static_cast<std::ptrdiff_t>(first),
                       watched_.begin() + static_cast<std::ptrdiff_t>(i), is_same) > 0)
-      fail(PKV_INTERNAL, "eviction: watch %zu of kind %d is twice there or none that is made", i,
+      fail(PKV_INTERNAL, "eviction: watch %zu, of kind %d, is a duplicate or cannot exist", i,
            static_cast<int>(each.kind));
   }
 }

@@ -1,20 +1,21 @@
 // The learned order evicts the block that will probably be used again last, as learned from similar
 // blocks. It has no options, and its only clock is the number of blocks that sessions released.
 //
-//   kinds    a kind of blocks is how often they were used, with how much was new in the last text
-//            that used them; or the engine's hint of when their text continues
-//   returns  a sample of the blocks is watched until each is used again, cached or not. From that
-//            follows, for each kind and age, the probability that a block returns at that age: hits
-//            over those still waiting (the estimator of Kaplan and Meier)
+//   kinds    blocks are of the same kind if they were used about equally often and about the same
+//            share of the last text that used them was new; or if the engine gave the same hint of
+//            when their text continues
+//   returns  a sample of the blocks is watched until each is used again, cached or not. For each
+//            kind and age this gives the probability that a block returns at that age: returns over
+//            blocks that are still away (the estimator of Kaplan and Meier)
 //   index    the expected hits of a block per time that it is held, for the best time to hold it
 //            (the Gittins index): the lowest is evicted first
 //   ghosts   a table remembers how often evicted blocks were used, so that a block that is cached
 //            again gets the right kind
 //
 // Until there is enough data, kinds that were used more often are assumed to return more often, and
-// all kinds the less the longer they were away (Lindy's law). Classes and ages as the unit of
-// statistics, and a few random candidates in the place of a queue, are as in LHD (Beckmann, Chen
-// and Cidon, NSDI 2018).
+// blocks are assumed to return the less, the longer they are away (Lindy's law). Statistics by
+// class and age, and a few random candidates in place of a queue, are as in LHD (Beckmann, Chen and
+// Cidon, NSDI 2018).
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ namespace pkv::prefix {
 // Learns when blocks of each kind return.
 class ReturnTimes {
  public:
-  // Kinds are numbered by how often their blocks were used (powers of two, up to max_often) and, in
-  // each of these, by how much was new; those of hints come last.
+  // Kinds are numbered by how often their blocks were used (in powers of two, up to max_often), and
+  // within that by how much was new. The kinds of hints come last.
   static constexpr uint8_t max_often = 5, fresh_classes = 5;
   static constexpr uint8_t unhinted_kinds = (max_often + 1) * fresh_classes, kinds = 47;
   // capacity: blocks of the cache, the measure of all times. Throws bad_alloc.
@@ -70,7 +71,7 @@ class ReturnTimes {
   const double capacity_;
   std::pmr::vector<Watched> watched_;  // by hash, in sets
   uint64_t sampled_ = 0;               // the bits of a hash that are 0 where a block is watched
-  double early_ = 0;                   // watches given up for others before the horizon
+  double early_ = 0;                   // watches that made room for others before the horizon
   uint64_t next_ = 0;                  // when it learns again
   // Watches by the age at their end: those that a return ended, and all. Old ones fade.
   Table<double> returned_, ended_;

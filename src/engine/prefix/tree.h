@@ -1,9 +1,10 @@
 // A radix tree over tokens, in whole blocks: it maps cached prefixes to blocks. It is not
-// thread-safe; the lock of the index protects it.
+// thread-safe; the lock of the index protects it. A text is a sequence of token ids. A use (uses.h)
+// keeps the path of a text from being evicted, for a session, a snapshot or a pin for example.
 //
-// A node is a run of blocks that were always used together and, as far as the index remembers,
-// equally often before that. If a text leaves a node in its middle, the node is split, so that a
-// use always ends where a node ends, and a node is either used as a whole or not at all:
+// A node is a run of blocks that were always used together and that have the same history from
+// before they were cached. If a text leaves a node in its middle, the node is split, so that a use
+// always ends where a node ends, and a node is either used as a whole or not at all:
 //   users(node) = uses that end at it or below it
 // Children begin with different first blocks and are ordered by them, so that the child with the
 // longest common beginning is a neighbour of the place where a text would stand.
@@ -33,7 +34,7 @@ struct ByFirstBlock {
   bool operator()(Tokens a, const Node* b) const;
 };
 
-// How often a block was used, and in which turn of its conversation it came, as far as is known.
+// How often a block was used, and in which turn of its conversation it was new, as far as is known.
 struct History {
   uint8_t uses = 0, turn = 0;
   bool operator==(const History&) const = default;
@@ -63,17 +64,17 @@ struct Node {
   std::pmr::vector<uint8_t> announced;
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
-  uint32_t pins = 0;      // uses by pins that end here
-  uint32_t pinned = 0;    // by pins that end here or below
+  uint32_t pins = 0;      // how many of its users are pins that end here
+  uint32_t pinned = 0;    // how many are pins that end here or below
   uint32_t shared = 0;    // positions with shared blocks, if unused: see cached_blocks.h
   void* owner = nullptr;  // the Space, the same for all nodes below a root
 
   // For the eviction policy: the history of its blocks.
-  uint64_t last_use = 0;  // in blocks released before
+  uint64_t last_use = 0;  // the time, in blocks that sessions had released (see return_time.h)
   uint32_t matches = 0;
   uint32_t place = no_place;      // among the candidates
   uint32_t own_place = no_place;  // among those of its salt, where that has a quota
-  // The highest retention of those who used it; nodes of a lower retention are evicted first.
+  // The highest retention of its users so far; nodes of a lower retention are evicted first.
   uint8_t retention = 0;
   History history;
   uint8_t kind = 0;  // see return_time.h

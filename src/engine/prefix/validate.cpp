@@ -92,7 +92,7 @@ void check_blocks(const IndexData& data, const Node& node,
     const uint32_t id = memory::block_id(block);
     const memory::BlockState state = data.groups[g]->pool.state(id);
     if (state.generation != memory::block_generation(block) || state.filled != data.block_size())
-      fail(PKV_INTERNAL, "index: block %u is of another life or not full", id);
+      fail(PKV_INTERNAL, "index: block %u was freed since, or is not full", id);
     check_block(data, node, g, position, block, state.references);
     references[g][id]++;
     counts.spare_by_group[g] += is_spare(data, node, g, position, block, state.references);

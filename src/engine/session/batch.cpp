@@ -104,7 +104,8 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   has_accepted_ = true;
 }
 
-// Throws UNSUPPORTED if the last kept token has no state, which would be that of the session.
+// Throws UNSUPPORTED if the step keeps no state after the last kept token: it would be the state of
+// the session.
 void Batch::check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const {
   if (kept.empty()) return;
   for (const memory::Sequence& sequence : entry.session->content().sequences()) {
@@ -195,7 +196,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call, choosing);
 }
 
-// Returns what the blocks of a layer are chosen by.
+// Returns the layer and the block tables by which blocks are chosen.
 attention::ChoosingLayer Batch::choosing_layer(const attention::AttendCall& call, LayerPlace place,
                                                memory::Group& group) const {
   attention::ChoosingLayer layer{&group, place.layer, {}};
@@ -251,9 +252,9 @@ void Batch::commit(const int32_t* tokens) {
   cache_.counters().committed_tokens.fetch_add(committed, std::memory_order_relaxed);
 }
 
-// Computes the bounds of the keys of the blocks that the step filled, where K and V are in a file:
+// Computes the key bounds of the blocks that the step filled. Called where K and V are in a file:
 // the keys are still in memory now, and would have to be read when blocks are chosen. Bounds that
-// cannot be computed here are computed then.
+// fail here are computed at that time.
 void Batch::compute_bounds() noexcept {
   try {
     for (size_t g = 0; g < cache_.groups().size(); g++) {

@@ -91,8 +91,8 @@ class Batch : public Step {
   struct Entry {
     Session* session;
     uint64_t start;    // the session's length before the step
-    uint32_t count;    // of its new tokens
-    size_t first_row;  // of its new tokens among those of all sessions
+    uint32_t count;    // how many new tokens it has
+    size_t first_row;  // the row of the first of them, among the rows of all sessions
     std::optional<Accepted> accepted = std::nullopt;
     uint64_t end() const { return start + count; }
     uint64_t kept_count() const { return accepted ? accepted->indices.size() : count; }
@@ -128,7 +128,7 @@ class Batch : public Step {
   // The sessions with new tokens, and their K and V in the layer that sequences() returned last.
   std::vector<rows::Sequence> sequences_;
   std::optional<uint32_t> viewed_layer_;
-  bool has_accepted_ = false;  // accept() was called
+  bool has_accepted_ = false;  // accept() was called for some session
   size_t rows_ = 0;
   bool open_ = false;  // begun, and neither committed nor aborted
 };

@@ -67,7 +67,8 @@ void validate_sequence(const memory::Sequence& sequence, const Content& content,
     const uint64_t begin = i * uint64_t{group.block_size};
     const uint64_t held = length > begin ? std::min<uint64_t>(length - begin, group.block_size) : 0;
     if (state.generation != blocks[i] >> 32)
-      fail(PKV_INTERNAL, "entry %zu: block %u is of another life", i, PKV_BLOCK_ID(blocks[i]));
+      fail(PKV_INTERNAL, "entry %zu: block %u was freed and allocated again", i,
+           PKV_BLOCK_ID(blocks[i]));
     if (state.filled < held)
       fail(PKV_INTERNAL, "entry %zu: block %u is filled to %u, the sequence holds %llu", i,
            PKV_BLOCK_ID(blocks[i]), state.filled, llu(held));

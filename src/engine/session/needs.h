@@ -18,7 +18,7 @@ class Needs {
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
-  // Subtracts what the i-th add() added. Its session must write to nothing that sessions share.
+  // Subtracts what the i-th add() added. Not for a session that writes to a shared block.
   void remove(size_t i);
   // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
   // session by itself would fit.

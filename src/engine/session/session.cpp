@@ -77,7 +77,8 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
 void Session::check_idle(const char* who) const {
   if (step_ == nullptr) return;
   if (own_step_ == nullptr) fail(PKV_BUSY, "%s: the session is in a batch", who);
-  fail(PKV_BUSY, "%s: an append is under way; give it its other layers, or end it by a trim", who);
+  fail(PKV_BUSY, "%s: an append is in progress; append its other layers, or drop it by a trim",
+       who);
 }
 
 void Session::check_ready(const char* who) const {
@@ -474,14 +475,14 @@ const memory::Sequence& Session::table(uint32_t group) const {
   return content_.sequences()[group];
 }
 
-void Session::materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
-                          const pkv_tensor* v) const {
+void Session::read(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
+                   const pkv_tensor* v) const {
   const LayerPlace place = cache().place(layer);
   const memory::Sequence& sequence = content_.sequences()[place.group];
   const memory::Group& group = sequence.group();
-  check_has_rows(group, "materialize");
+  check_has_rows(group, "read");
   if (group.storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "materialize: storage NONE keeps no keys and values");
+    fail(PKV_UNSUPPORTED, "read: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");
   if (n > 0 && !sequence.holds(first, first + n) && sequence.dropped() > 0)
     fail(PKV_OUT_OF_RANGE,

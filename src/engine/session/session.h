@@ -136,8 +136,8 @@ class Session {
   const memory::Sequence& table(uint32_t group) const;
   // Copies K and V of positions [first, first + n) of one layer to the caller's rows; k or v may be
   // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
-  void materialize(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
-                   const pkv_tensor* v) const;
+  void read(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
+            const pkv_tensor* v) const;
   // Copies the state of one layer after `tokens` tokens. Throws OUT_OF_RANGE if it is not held,
   // UNSUPPORTED, INVALID_ARGUMENT if it has another size.
   void read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const;

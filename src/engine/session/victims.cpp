@@ -34,8 +34,9 @@ class Forecast {
     if (cache.prefix() != nullptr) cache.prefix()->free_evictable(*pages_);
   }
 
-  // Counts the blocks that left the window of a session of the step, its last full states and
-  // spare blocks that it does not need as free: begin() takes them if blocks are short.
+  // Counts as free what begin() would take from a session of the step if blocks are short: blocks
+  // that left the window, the state after its last full block, and spare blocks that it does not
+  // need.
   void expire(const Session& session, uint32_t new_tokens) {
     const std::vector<memory::Sequence::Entries> expired = expired_entries(session);
     if (sparse_)
@@ -101,7 +102,7 @@ class Forecast {
            of.pool.state(id).filled == of.block_size;
   }
 
-  // A suspended session gives up a block, and nobody gets it in its place.
+  // Notes that a suspended session gives up a reference to a block, and that nothing takes it over.
   void give_up(size_t group, uint32_t id) {
     const auto watchers = watchers_.find({group, id});
     if (watchers == watchers_.end()) return;
@@ -126,7 +127,8 @@ class Forecast {
       watchers_[{group, sequence.ids()[i]}].push_back(watcher);
   }
 
-  // Where a step copies its tail, that is shared, so the spare block for the copy has not expired.
+  // A step that copies its tail has a spare block for the copy. This one has not expired, since the
+  // tail is still shared.
   void expire_spares(size_t group, const Watcher& watcher) {
     const memory::Sequence& sequence = watcher.session->content().sequences()[group];
     const uint64_t start = watcher.session->length(),
@@ -159,10 +161,12 @@ class Forecast {
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   bool sparse_ = false;                        // whether blocks can expire at all
   DroppedReferences suspended_, expired_;
-  DroppedReferences given_up_;  // those of suspended_ that nobody gets, of blocks in watchers_
-  // How many spare blocks of a session in a group count as free, the last ones of them.
+  // The references of suspended_ that nothing takes over, for the blocks in watchers_.
+  DroppedReferences given_up_;
+  // By session and group: how many of its spare blocks count as free, from the last one back.
   std::map<std::pair<const Session*, size_t>, size_t> expired_spares_;
-  // By group and block id: whose spare blocks may expire with references to the block.
+  // By group and block id: the sessions whose spare blocks may expire when references to the block
+  // are dropped.
   std::map<std::pair<size_t, uint32_t>, std::vector<Watcher>> watchers_;
 };
 

@@ -78,7 +78,7 @@ void check_root(const struct stat& status, uid_t owner, const std::string& path)
   }
   if (others_write(status)) {
     std::snprintf(sentence, sizeof sentence,
-                  "others may write to what should be a store (mode %04o):",
+                  "other users may write to the directory of a store (mode %04o):",
                   unsigned{status.st_mode & 07777});
     fail_io(sentence, path, EPERM);
   }
@@ -102,8 +102,7 @@ os::File DirectoryStore::open_root(const char* path) const {
   const bool is_new = mkdir(name.c_str(), private_mode) == 0;
   // The levels above are not made: where a volume is not mounted, the store would go elsewhere.
   if (!is_new && errno == ENOENT)
-    fail_io("the last level of a store's directory is made, and those above are missing:", name,
-            ENOENT);
+    fail_io("the parent of a store's directory does not exist:", name, ENOENT);
   if (!is_new && errno != EEXIST) fail_io("cannot make the directory", name, errno);
   struct stat status;
   const int descriptor = retry_on_eintr([&] { return open(name.c_str(), directory_flags); });

@@ -113,8 +113,8 @@ void Reader::read(const Request& request) {
   }
 }
 
-// Asks the store which items of a text it has. Asks in steps, since the store has only a short
-// beginning of most texts.
+// Asks the store which items of a text it has. Asks in steps, since of most texts the store has
+// only a short beginning.
 Reader::LookupResult Reader::look_up(const Request& request, uint64_t from) {
   const uint64_t total = request.text.size() / block_size();
   LookupResult lookup{from, from, format_.keys(request.salt, request.text, from, total), {}};
@@ -170,8 +170,8 @@ uint64_t Reader::match_in_memory(const Request& request) {
   return depth;
 }
 
-// Reads and checks the items of `count` positions. Lowers count to those before the first position
-// of which an item is missing or corrupt.
+// Reads and checks the items of `count` positions. If an item is missing or corrupt, lowers `count`
+// to the positions before it.
 Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                                  uint64_t& count) {
   Items items;
@@ -218,7 +218,7 @@ bool Reader::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint
 // Adds one slice, beginning with items[item], and advances item.
 bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                         uint64_t count, const Items& items, size_t& item) {
-  const DelayedLines lines;  // Blocks are evicted here, and the logger is told.
+  const DelayedLines lines;  // evictions are logged after the lock below is released
   const auto step = worker_.lock();
   std::optional<Content>& content = worker_.content();
   if (!content) return false;

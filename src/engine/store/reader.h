@@ -32,8 +32,8 @@ class Reader {
   // Cancels all requests, and ends the thread.
   void stop() noexcept;
 
-  // Releases the content in work, unless the reader itself lacks blocks for it. Returns whether
-  // there was one.
+  // Releases the content that the reader works on, unless the caller is the reader's own thread,
+  // which needs blocks for it. Returns whether there was one.
   bool release() noexcept { return !worker_.is_caller() && worker_.release(); }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);

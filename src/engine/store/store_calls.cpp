@@ -63,7 +63,7 @@ uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
   if (pause_.exchange(pause, std::memory_order_relaxed) == 0) {
     const int error = static_cast<int>(-std::max<int64_t>(result, -INT_MAX));
     logger_.log(PKV_LOG_WARNING,
-                "the store failed: %s (errno %d); it is left alone for 0.1 s, and up to 10 s while "
+                "the store failed: %s (errno %d); it gets no calls for 0.1 s, and up to 10 s while "
                 "it fails",
                 errno_text(error), error);
   }
