@@ -37,7 +37,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
 
 Cache::~Cache() = default;
 
-// Warns of what works, but worse than the caller may believe.
+// Logs a warning about each thing that works, but not as well as the caller may expect.
 void Cache::log_shortcomings() const {
   if (!logger_.listens()) return;
   const uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).memory_bytes,

@@ -139,8 +139,7 @@ void check_layers(const std::vector<GroupConfig>& groups, uint32_t layers) {
 }
 
 // Returns the number of blocks for each group whose own number is 0: the config's number, or as
-// many as memory_bytes has room for beside the other groups. Returns 0 if
-// neither is given.
+// many as memory_bytes has room for beside the other groups. Returns 0 if neither is given.
 uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_layer_group>& given,
                        const std::vector<GroupConfig>& groups, uint32_t block_size) {
   if (config.blocks != 0 && config.memory_bytes != 0)

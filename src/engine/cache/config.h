@@ -43,10 +43,9 @@ struct CacheConfig {
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.
 void check_block_size(uint32_t block_size);
 
-// Checks a caller's config, of which the structs it points to are not read yet, and fills in
-// defaults. Throws INVALID_ARGUMENT,
-// OUT_OF_RANGE, UNSUPPORTED, TOO_LARGE, OVERFLOW with a sentence about the first thing that is
-// wrong.
+// Checks a caller's config and the structs that it points to, and fills in defaults. Throws
+// INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, TOO_LARGE, OVERFLOW with a sentence about the first
+// thing that is wrong.
 CacheConfig check_config(pkv_cache_config config);
 
 // Computes the sizes of one group, or of the whole cache for PKV_ALL_GROUPS. Throws OUT_OF_RANGE,

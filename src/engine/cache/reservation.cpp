@@ -107,10 +107,10 @@ void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t wate
          who, llu(pages), cut.pages);
 }
 
-// Takes free blocks, then cached ones, and at last what the store has yet to write: that is in no
-// store and would have to be computed again. This is a loop because other threads may take what was
-// made free here, or pass what is evictable to the store and back while this looks elsewhere. It
-// ends when the store held nothing during a whole look that found too little.
+// Takes free blocks, then cached ones, and last those that the store has yet to write, because they
+// would have to be computed again. This is a loop because other threads may take what was made free
+// here, or move blocks from the index to the store and back while this looks elsewhere. It ends
+// when the store took over nothing during a whole round that found too few blocks.
 size_t Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark) {
   std::optional<uint64_t> taken_before;
   for (;;) {

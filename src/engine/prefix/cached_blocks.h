@@ -55,8 +55,8 @@ class CachedBlocks {
     return !coverage(group).needs(position, node.end());
   }
 
-  // Records that the index took a reference to a block for a position of a used node. passing: the
-  // block came by itself, as blocks do while a text is generated.
+  // Records that the index took a reference to a block for a position of a used node. passing: no
+  // other block came with it, as while a text is generated.
   void add(size_t group, memory::Block block, Node& node, uint32_t position, bool passing) noexcept;
   // Records that the index is about to release its reference to a block. If it is of a full group,
   // its node is unused.

@@ -7,7 +7,7 @@ namespace pkv::prefix {
 
 namespace {
 
-// The retention of a node that is still in use: those who use it have not set one yet.
+// The retention of a node until a use of it ends and sets its own.
 constexpr uint8_t normal_retention = 1;
 
 }  // namespace
@@ -153,7 +153,7 @@ std::vector<std::vector<bool>> Index::gives_up(std::span<const memory::Sequence>
   return result;
 }
 
-// ---- What goes, and what stays ------------------------------------------------------------------
+// ---- Eviction, pins and quotas ------------------------------------------------------------------
 
 bool Index::make_free(size_t group, uint64_t blocks) noexcept {
   const std::lock_guard lock(mutex_);
@@ -197,7 +197,7 @@ void Index::clear(const std::string_view* salt) noexcept {
   if (Space* const space = data_.spaces.find(*salt)) eviction_.clear(*space);
 }
 
-// ---- What others see ----------------------------------------------------------------------------
+// ---- Events, statistics and images --------------------------------------------------------------
 
 size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
                           uint64_t& lost) const noexcept {

@@ -83,7 +83,7 @@ void Publisher::store_run(Use& use, Tree::NewBlocks run, std::span<memory::Seque
   Node& node = *use.node;
   try {
     retain_run(use, sequences);
-    // A node that nobody else ever used grows; another gets a child.
+    // A node that only this use ever had is extended; any other node gets a child.
     if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
         node.history == run.history) {
       data_.tree.extend(node, run);
@@ -111,8 +111,8 @@ void Publisher::store_run(Use& use, Tree::NewBlocks run, std::span<memory::Seque
   data_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVENT_EVICTED);
 }
 
-// Fills blocks_ with the blocks of the sequences beyond the use, with a reference each. Throws
-// bad_alloc, too, for a block that cannot be stored now. blocks_ then has those that were retained.
+// Fills blocks_ with the blocks of the sequences beyond the use, and retains each. Throws bad_alloc
+// if one cannot be stored now; blocks_ then has those that were retained.
 void Publisher::retain_run(Use& use, std::span<memory::Sequence> sequences) {
   uint32_t position = use.depth;
   for (auto to = blocks_.begin(); to != blocks_.end(); position++)

@@ -26,7 +26,7 @@ class Shortlist {
     Node* node;
     Facts facts;
     float worth;
-    // The lowest worth goes first, and of equals the one that was not used for longest.
+    // The lowest worth goes first, and among equals the least recently used.
     bool before(const Entry& other) const {
       return worth != other.worth ? worth < other.worth : facts.last_use < other.facts.last_use;
     }

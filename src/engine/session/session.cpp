@@ -36,7 +36,7 @@ Session::~Session() {
   own_step_.reset();
   release_spares();
   publish(true);
-  write_to_tier();
+  write_to_store();
   forget_tokens();
   cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
 }
@@ -122,7 +122,8 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
     content_.sequences()[g].add_reserved(length(), totals[g], reservation.take(g, counts[g]));
 }
 
-// Releases the spare blocks. What could not be shared while they had to suffice can be now.
+// Releases the spare blocks. While they are kept, some blocks cannot be shared, so that steps can
+// reuse them (Sequence::length_to_share()); publish() shares these now.
 void Session::release_spares() noexcept {
   for (memory::Sequence& sequence : content_.sequences()) sequence.release_spares();
 }
@@ -131,7 +132,7 @@ void Session::suspend() noexcept {
   own_step_.reset();
   release_spares();
   publish(true);
-  write_to_tier();
+  write_to_store();
   auto& own = content_.tokens();
   // If tokens of the last suspension are still missing, their ids must not be lost.
   if (remembered_tokens_.size() > own.size())
@@ -166,7 +167,7 @@ void Session::resume(uint64_t* short_by) {
       reserve(true);
     } catch (const Error& error) {
       if (error.status != PKV_TOO_LARGE) throw;
-      reserve(false);  // what ran here had no room for every cut
+      reserve(false);  // the pool is too small for every cut, but may have room for one step
     }
   } catch (...) {
     clear();
@@ -191,7 +192,7 @@ void Session::start_publishing() noexcept {
 
 // Passes all blocks to the store, if there is one, which writes those that the prefix index has.
 // The session keeps a copy of the token ids. Without memory for that copy nothing is passed on.
-void Session::write_to_tier() noexcept {
+void Session::write_to_store() noexcept {
   if (cache().store() == nullptr || !attributes_.publishes || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
@@ -216,18 +217,20 @@ void Session::clear() noexcept {
   retreat(0);
 }
 
-// Lets go of what the session has of the prefix index and has forgotten beyond a length.
+// Releases the path in the prefix index beyond a length. If no block before that was dropped, later
+// tokens can enter the index again.
 void Session::retreat(uint64_t new_length) noexcept {
   if (new_length <= content_.forgotten_from()) content_.set_forgotten_from(UINT64_MAX);
   content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
 }
 
-// Forgets the ids of before a suspension once all of their tokens are there again.
+// Forgets the ids from before a suspension once all of their tokens were computed again.
 void Session::forget_computed() noexcept {
   if (!remembered_tokens_.empty() && length() >= remembered_tokens_.size()) forget_tokens();
 }
 
-// Forgets the ids of before a suspension and frees their memory; the session is not suspended then.
+// Forgets the ids from before a suspension and frees their memory. The session is then no longer
+// suspended.
 void Session::forget_tokens() noexcept {
   NumberVector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
   if (suspended_) cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);

@@ -156,7 +156,7 @@ class Session {
   void release_spares() noexcept;
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
-  void write_to_tier() noexcept;
+  void write_to_store() noexcept;
   uint64_t take_prefix(prefix::Tokens text);
   bool copy_tail(const prefix::Index::Tail& tail);
 

@@ -18,7 +18,7 @@ class Writer {
 
   // Queues the blocks of a content that the prefix index has, and gives the others back.
   void write(Content content) noexcept;
-  // Releases the content in work. Returns whether there was one.
+  // Releases the content that the writer works on. Returns whether there was one.
   bool release() noexcept { return worker_.release(); }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);

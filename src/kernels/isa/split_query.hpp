@@ -1,7 +1,7 @@
 // Scores of bf16 K by an instruction that multiplies bf16 numbers, so that K needs no conversion.
 //
-// A query row is prepared once per task. If it is bf16 times the scale, it is multiplied as bf16,
-// and its scores are multiplied by the scale. Otherwise each dim is split into two bf16 numbers,
+// A query row is prepared once per task. If it is whole, which means the scale times a row of bf16
+// numbers, these are multiplied and the scores scaled. Otherwise each dim is split into two bf16,
 // with q = high + low within 2^-16. The instruction treats denormals as 0, so infinity times a
 // denormal would become NaN; therefore a row that is not finite is multiplied as fp32.
 #pragma once
