@@ -67,7 +67,7 @@ class Error : public std::runtime_error {
   /** Returns the status of the call. */
   pkv_status status() const noexcept { return status_; }
 
-  /** Returns the name of the status, "PKV_OUT_OF_BLOCKS". */
+  /** Returns the name of the status, such as "PKV_OUT_OF_BLOCKS". */
   const char* name() const noexcept { return pkv_status_name(status_); }
 
  private:

@@ -39,8 +39,8 @@ typedef struct pkv_store_item {
 } pkv_store_item;
 
 /**
- * A store: functions that a cache calls, put from its writer thread and get, probe and drop from
- * both of its threads. They are hooks: see common.h.
+ * A store: functions that a cache calls, put from its writer thread, and get, probe and drop from
+ * either of its two threads. They are hooks: see common.h.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
  * negative errno if the store cannot be reached; the cache then makes no calls for a while.
