@@ -77,7 +77,7 @@ typedef struct pkv_mask {
 
 /**
  * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). For each KV head, each
- * query reads the blocks that it chooses, `first` and `last` blocks, and those with tokens of the
+ * query reads the blocks that it chooses, the first and last ones, and those with tokens of the
  * step. Windows, sinks and masks still apply. Not with ALiBi or query_positions.
  */
 typedef struct pkv_chosen_blocks {
@@ -92,9 +92,9 @@ typedef struct pkv_chosen_blocks {
   uint32_t first_blocks; /**< How many blocks at the start are also read; 1 suits most models. */
   uint32_t last_blocks;  /**< How many right before those of the step are also read; usually 1. */
   /**
-   * With top_blocks. 1: the new tokens of a session choose the same blocks and read them together, for
-   * example in trees of speculative tokens. These are the blocks whose bounds have the highest sums
-   * over the tokens. 0 (default): each token chooses its own.
+   * With top_blocks. 1: the new tokens of a session choose the same blocks and read them together,
+   * for example in trees of speculative tokens. These are the blocks whose bounds have the highest
+   * sums over the tokens. 0 (default): each token chooses its own.
    */
   uint32_t together;
   uint32_t reserved; /**< Must be 0. */

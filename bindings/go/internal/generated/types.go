@@ -35,7 +35,7 @@ const NoSinks = 0xFFFFFFFF
 // (INVALID_ARGUMENT, TOO_LARGE).
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// The `blocks` of pkv_prefix_set_quota for quota_blocks of the config.
+// As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config.
 const DefaultQuota = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.

@@ -45,7 +45,7 @@ ALL_SALTS = 0xFFFFFFFFFFFFFFFF
 (INVALID_ARGUMENT, TOO_LARGE).
 """
 DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""The `blocks` of pkv_prefix_set_quota for quota_blocks of the config."""
+"""As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config."""
 
 
 class Status(enum.IntEnum):

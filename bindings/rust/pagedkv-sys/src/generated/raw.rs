@@ -86,7 +86,7 @@ pub const PKV_NO_SINKS: u32 = u32::MAX;
 /// As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
 /// (INVALID_ARGUMENT, TOO_LARGE).
 pub const PKV_ALL_SALTS: usize = usize::MAX;
-/// The `blocks` of pkv_prefix_set_quota for quota_blocks of the config.
+/// As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config.
 pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
