@@ -33,10 +33,11 @@ FrozenSequence freeze(const Content& content, const Attributes& attributes, uint
 class Salts {
  public:
   explicit Salts(std::vector<std::string>& salts) : salts_(salts) {}
-  uint32_t number(const std::string& salt) {
+  uint32_t number(std::string_view salt) {
     if (salt.empty()) return none;
-    const auto [entry, added] = numbers_.try_emplace(salt, static_cast<uint32_t>(salts_.size()));
-    if (added) salts_.push_back(salt);
+    const auto [entry, added] =
+        numbers_.try_emplace(std::string(salt), static_cast<uint32_t>(salts_.size()));
+    if (added) salts_.push_back(entry->first);
     return entry->second;
   }
 

@@ -52,12 +52,6 @@ Index::Hold Index::Hold::copy() const {
   return other;
 }
 
-std::string Index::Hold::salt() const {
-  if (index_ == nullptr) return {};
-  const std::lock_guard lock(index_->mutex_);
-  return std::string(use_.space->salt);
-}
-
 void Index::Hold::swap(Hold& other) noexcept {
   std::swap(index_, other.index_);
   std::swap(use_, other.use_);
@@ -77,55 +71,59 @@ void Index::Hold::withdraw(uint32_t blocks) noexcept {
   index_->eviction_.withdraw(end, *use_.node);
 }
 
-// ---- Matching and publishing --------------------------------------------------------------------
-
-uint32_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail) {
-  Match found = [&] {
-    const std::shared_lock lock(mutex_);
-    return matcher_.find(*hold.use_.space, text);
-  }();
-  if (found.depth == 0 && (tail == nullptr || found.match.common == 0)) return 0;
-  for (size_t g = 0; g < sequences.size(); g++) sequences[g].make_room(found.depth, 0);
-  {
-    const std::lock_guard lock(mutex_);
-    if (found.removals != data_.removals) {
-      found = matcher_.find(*hold.use_.space, text);
-      for (size_t g = 0; g < sequences.size(); g++) sequences[g].make_room(found.depth, 0);
-    }
-    matcher_.take(found, hold.use_, tail);
-  }
-  try {
-    matcher_.retain(found);
-  } catch (...) {
-    if (tail != nullptr && !tail->blocks.empty()) release(*tail);
-    hold.retreat(0);
-    throw;
-  }
-  for (size_t g = 0; g < sequences.size(); g++) sequences[g].append(found.paths[g]);
-  return found.depth;
+// Needs no lock: the hold keeps the space, and several threads may add to a figure.
+void Index::Hold::count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept {
+  const auto count = [&](SharedCount Figures::* figure, uint64_t more) {
+    index_->data_.spaces.count(*use_.space, figure, more);
+  };
+  count(&Figures::matches, 1);
+  count(&Figures::asked_tokens, asked_tokens);
+  count(&Figures::matched_tokens, matched_tokens);
+  count(&Figures::matched_blocks, matched_tokens / index_->data_.block_size());
 }
 
-void Index::release(Tail& tail) noexcept {
-  const std::lock_guard lock(mutex_);
-  matcher_.release(tail);
+// ---- Matching and publishing --------------------------------------------------------------------
+
+// The lock is taken for writing only where nodes change, and not while bytes are copied.
+uint64_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
+                      const CopyTail& copy_tail) {
+  Use& use = hold.use_;
+  const auto find = [&] {
+    Match match = matcher_.find(*use.space, text, copy_tail != nullptr);
+    for (memory::Sequence& sequence : sequences) sequence.make_room(match.depth, 0);
+    return match;
+  };
+  std::shared_lock reading(mutex_);
+  Match match = find();
+  reading.unlock();
+  if (match.depth == 0 && match.tail.node == nullptr) return 0;
+  Tail tail;
+  try {
+    std::unique_lock changing(mutex_);
+    if (match.removals != data_.removals) match = find();
+    tail = matcher_.take(match, use, sequences);
+    changing.unlock();
+    matcher_.retain(match, false, sequences);
+  } catch (...) {
+    for (memory::Sequence& sequence : sequences) sequence.clear();
+    const std::lock_guard lock(mutex_);
+    uses_.shorten(use, 0);
+    matcher_.release(tail);
+    throw;
+  }
+  uint64_t matched = uint64_t{match.depth} * data_.block_size();
+  if (tail.node != nullptr) {
+    if (copy_tail(tail)) matched += tail.tokens;
+    const std::lock_guard lock(mutex_);
+    matcher_.release(tail);
+  }
+  return matched;
 }
 
 uint32_t Index::cached(std::string_view salt, Tokens text) const {
   const std::shared_lock lock(mutex_);
   const Space* const space = data_.spaces.find(salt);
   return space != nullptr ? matcher_.usable(data_.tree.find(space->root, text)) : 0;
-}
-
-void Index::count_matched(const Hold& hold, uint64_t asked_tokens,
-                          uint64_t matched_tokens) noexcept {
-  const std::shared_lock lock(mutex_);
-  const auto count = [&](SharedCount Figures::* figure, uint64_t more) {
-    data_.spaces.count(*hold.use_.space, figure, more);
-  };
-  count(&Figures::matches, 1);
-  count(&Figures::asked_tokens, asked_tokens);
-  count(&Figures::matched_tokens, matched_tokens);
-  count(&Figures::matched_blocks, matched_tokens / data_.block_size());
 }
 
 void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,

@@ -14,10 +14,10 @@
 
 #include <pagedkv/prefix.h>
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
-#include <string>
 #include <string_view>
 
 #include "base/read_write_lock.h"
@@ -52,11 +52,14 @@ class Index {
 
     explicit operator bool() const { return index_ != nullptr; }
     uint32_t depth() const { return use_.depth; }  // blocks of the path
-    std::string salt() const;
+    // Valid while the hold is.
+    std::string_view salt() const { return index_ == nullptr ? "" : use_.space->salt; }
     uint8_t retention() const { return use_.retention; }
     // When the text is expected to continue after this use: see hint_of.
     uint8_t hint() const { return use_.hint; }
     void set_hint(uint8_t hint) { use_.hint = hint; }
+    // Adds a match to the statistics of the salt.
+    void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
     // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
     // Does the same, and removes those blocks from the index that no other hold uses.
@@ -69,18 +72,17 @@ class Index {
     Index* index_ = nullptr;
     Use use_;
   };
-  using Tail = prefix::Tail;
 
+  // Copies the equal rows of a tail to the sequences; returns false if it could not.
+  using CopyTail = std::function<bool(const Tail&)>;
   // Puts the blocks of the longest cached beginning of a text into the sequences, which are empty,
-  // one per group. Returns how many blocks. tail: gets the block after them if it begins like the
-  // rest of the text; the caller copies its rows and releases it. nullptr: the caller does not
-  // copy. Throws bad_alloc and REF_LIMIT; nothing has changed then.
-  uint32_t match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, Tail* tail);
-  void release(Tail& tail) noexcept;
+  // one per group, and calls copy_tail, if given, for the block after them if that begins like the
+  // rest of the text. Returns how many tokens the sequences have then. Throws bad_alloc and
+  // REF_LIMIT; nothing has changed then.
+  uint64_t match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
+                 const CopyTail& copy_tail);
   // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
-  // Adds a match to the statistics of a salt.
-  void count_matched(const Hold& hold, uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
 
   // Caches the blocks of a text beyond the hold. If another session has cached the same text, the
   // sequences take over its blocks. wait: if false, does nothing while another thread has the lock.

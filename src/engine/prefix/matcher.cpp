@@ -8,42 +8,45 @@
 
 namespace pkv::prefix {
 
-Match Matcher::find(const Space& space, Tokens text) const {
-  const Tree::Found match = data_.tree.find(space.root, text);
-  Match found{match, data_.removals, 0, window_paths(*match.node)};
-  found.depth = usable_beginning(found.paths, match.whole);
-  for (size_t g = 0; g < found.paths.size(); g++) {
-    if (!data_.blocks.sparse(g)) read_path(*match.node, g, found.paths[g]);
-    found.paths[g].resize(found.depth);
-    hide_before_window(found.paths[g], g);
+Match Matcher::find(const Space& space, Tokens text, bool with_tail) const {
+  const Tree::Found found = data_.tree.find(space.root, text);
+  Match match{found, data_.removals, 0, window_paths(*found.node)};
+  match.depth = usable_beginning(match.paths, found.whole);
+  for (size_t g = 0; g < match.paths.size(); g++) {
+    if (!data_.blocks.sparse(g)) read_path(*found.node, g, match.paths[g]);
+    match.paths[g].resize(match.depth);
+    hide_before_window(match.paths[g], g);
   }
-  return found;
+  if (with_tail && match.depth == found.whole) match.tail = find_tail(found);
+  return match;
 }
 
-void Matcher::take(const Match& found, Use& use, Tail* tail) {
-  Tail part;
-  if (tail != nullptr && found.depth == found.match.whole)
-    find_tail(found.match, part);  // before a split moves it
-  Node& end = uses_.end_after(found.match, found.depth);
-  retain_paths(found, true);
-  for (size_t g = 0; g < found.paths.size(); g++) {
-    if (!data_.blocks.sparse(g)) continue;
-    for (const memory::Block block : found.paths[g])
-      if (block != memory::no_block) data_.blocks.share(g, block);
-  }
+// If the node of the tail is split here, it begins with the tail afterwards.
+Tail Matcher::take(Match& match, Use& use, std::span<memory::Sequence> sequences) {
+  Tail tail = std::move(match.tail);
+  Node& end = uses_.end_after(match.found, match.depth);
+  retain(match, true, sequences);
   uses_.move(use, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent)
     node->matches += node->matches < UINT32_MAX;
-  retain(part);
-  if (tail != nullptr) *tail = std::move(part);
+  if (!retain(tail)) tail = {};
+  return tail;
 }
 
-void Matcher::retain(const Match& found) const {
-  try {
-    retain_paths(found, false);
-  } catch (...) {
-    release_paths(found, true, found.paths.size());
-    throw;
+void Matcher::retain(const Match& match, bool sparse, std::span<memory::Sequence> sequences) const {
+  for (size_t g = 0; g < sequences.size(); g++) {
+    if (data_.blocks.sparse(g) != sparse) continue;
+    const Path& path = match.paths[g];
+    memory::Pool& pool = data_.groups[g]->pool;
+    size_t failed;
+    if (pool.retain_table(path, &failed) != PKV_OK) {
+      const uint32_t id = memory::block_id(path[failed]);
+      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
+           pool.references(id));
+    }
+    sequences[g].append(path);
+    for (const memory::Block block : path)
+      if (sparse && block != memory::no_block) data_.blocks.share(g, block);
   }
 }
 
@@ -78,54 +81,32 @@ void Matcher::hide_before_window(Path& path, size_t group) const {
     path[i] = memory::no_block;
 }
 
-// Retains the blocks of window groups, or of all others.
-void Matcher::retain_paths(const Match& found, bool of_windows) const {
-  for (size_t g = 0; g < found.paths.size(); g++) {
-    if (data_.blocks.sparse(g) != of_windows) continue;
-    memory::Pool& pool = data_.groups[g]->pool;
-    size_t failed;
-    if (pool.retain_table(found.paths[g], &failed) == PKV_OK) continue;
-    release_paths(found, of_windows, g);
-    const uint32_t id = memory::block_id(found.paths[g][failed]);
-    fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id, pool.references(id));
-  }
-}
-
-// Takes back what retain_paths() did in the first `groups` groups.
-void Matcher::release_paths(const Match& found, bool of_windows, size_t groups) const noexcept {
-  for (size_t g = 0; g < groups; g++)
-    if (data_.blocks.sparse(g) == of_windows) data_.groups[g]->pool.release_table(found.paths[g]);
-}
-
-void Matcher::find_tail(const Tree::Found& found, Tail& tail) const {
-  if (found.common == 0) return;
+Tail Matcher::find_tail(const Tree::Found& found) const {
+  if (found.common == 0) return {};
   const auto has_states = [](const auto& group) { return group->has_states(); };
-  if (std::any_of(data_.groups.begin(), data_.groups.end(), has_states)) return;
+  if (std::any_of(data_.groups.begin(), data_.groups.end(), has_states)) return {};
   const uint32_t inside = found.next == found.node ? found.inside : 0;
   const std::span<const memory::Block> blocks = found.next->blocks_at(found.next->start + inside);
-  if (std::find(blocks.begin(), blocks.end(), memory::no_block) != blocks.end()) return;
-  tail.blocks.assign(blocks.begin(), blocks.end());
-  tail.tokens = found.common;
-  tail.node = found.next;
+  if (std::find(blocks.begin(), blocks.end(), memory::no_block) != blocks.end()) return {};
+  return {{blocks.begin(), blocks.end()}, found.common, found.next};
 }
 
-// Holds the tail until it is copied. If its node was split since, the node begins with the tail
-// now.
-void Matcher::retain(Tail& tail) noexcept {
+// Returns false if there is no tail, or if one of its blocks has too many references.
+bool Matcher::retain(const Tail& tail) noexcept {
+  if (tail.node == nullptr) return false;
   for (size_t g = 0; g < tail.blocks.size(); g++) {
     if (data_.groups[g]->pool.retain(tail.blocks[g]) == PKV_OK) continue;
     while (g-- > 0) data_.groups[g]->pool.release(tail.blocks[g]);
-    tail = {};
-    return;
+    return false;
   }
   for (size_t g = 0; g < tail.blocks.size(); g++) data_.blocks.share(g, tail.blocks[g]);
-  if (tail.node != nullptr) uses_.attach(*tail.node);
+  uses_.attach(*tail.node);
+  return true;
 }
 
-void Matcher::release(Tail& tail) noexcept {
+void Matcher::release(const Tail& tail) noexcept {
   for (size_t g = 0; g < tail.blocks.size(); g++) data_.groups[g]->pool.release(tail.blocks[g]);
-  uses_.detach(*tail.node, false);
-  tail = {};
+  if (tail.node != nullptr) uses_.detach(*tail.node, false);
 }
 
 }  // namespace pkv::prefix

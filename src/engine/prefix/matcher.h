@@ -1,4 +1,4 @@
-// Gives a session the longest cached beginning of its text.
+// Finds the longest cached beginning of a text, and lets a session take it over.
 #pragma once
 
 #include <vector>
@@ -8,21 +8,21 @@
 
 namespace pkv::prefix {
 
-// The block after a match, if it begins like the rest of the text. The caller copies the equal rows
-// and releases it.
+// The block after a match, if it begins like the rest of the text.
 struct Tail {
-  std::vector<memory::Block> blocks;  // by group, each with a reference; empty: there is no tail
+  std::vector<memory::Block> blocks;  // by group
   uint32_t tokens = 0;                // how many of its tokens are equal
-  Node* node = nullptr;               // used, so that the block is not evicted for its own copy
+  Node* node = nullptr;               // the node that has it; nullptr: there is no tail
 };
 
 // The part of a text that is cached and that a session can use.
 struct Match {
-  Tree::Found match;
-  uint64_t removals;  // of the tree when it was searched
-  uint32_t depth;     // blocks that every group can use
+  Tree::Found found;
+  uint64_t removals;   // of the tree when it was searched
+  uint32_t depth = 0;  // blocks that every group can use
   // By group, the blocks of these positions; no_block where the next token sees none.
   std::pmr::vector<std::pmr::vector<memory::Block>> paths;
+  Tail tail = {};
 };
 
 class Matcher {
@@ -30,18 +30,18 @@ class Matcher {
   Matcher(IndexData& data, Uses& uses, std::pmr::memory_resource& memory)
       : data_(data), uses_(uses), memory_(memory) {}
 
-  // A match takes three steps, so that little of it needs the exclusive lock.
-  // 1. Finds what is cached of a text. Changes nothing. Throws bad_alloc.
-  Match find(const Space& space, Tokens text) const;
-  // 2. Moves a use from the beginning of the text to the end of what was found, and retains the
-  //    blocks of window groups, which a use does not keep. Nothing may have been removed since
-  //    the text was found. tail: nullptr if the caller does not copy. Throws bad_alloc and
-  //    REF_LIMIT; nothing has changed then.
-  void take(const Match& found, Use& use, Tail* tail);
-  // 3. Retains the other blocks, which the use keeps. Needs no lock. Throws REF_LIMIT; it has
-  //    then released the blocks of window groups as well.
-  void retain(const Match& found) const;
-  void release(Tail& tail) noexcept;
+  // Finds what is cached of a text. Changes nothing. Throws bad_alloc.
+  Match find(const Space& space, Tokens text, bool with_tail) const;
+  // Moves a use from the beginning of the text to the end of a match, and gives the sequences the
+  // blocks of sparse groups, which a use does not keep. Nothing may have been removed since the
+  // match was found. Returns its tail; until release() the index uses and references that, so that
+  // it is not evicted for its own copy. Throws bad_alloc and REF_LIMIT; the use is where it was
+  // then, and the sequences of some groups may have their blocks.
+  Tail take(Match& match, Use& use, std::span<memory::Sequence> sequences);
+  // Gives the sequences, which have room, a reference to each block of sparse groups or of all
+  // others. Those that the use keeps need no lock. Throws as take() does.
+  void retain(const Match& match, bool sparse, std::span<memory::Sequence> sequences) const;
+  void release(const Tail& tail) noexcept;
 
   // Returns how many of the found blocks a session can use.
   uint32_t usable(const Tree::Found& found) const;
@@ -54,10 +54,8 @@ class Matcher {
   Paths window_paths(const Node& end) const;
   uint32_t usable_beginning(const Paths& paths, uint32_t depth) const;
   void hide_before_window(Path& path, size_t group) const;
-  void retain_paths(const Match& found, bool of_windows) const;
-  void release_paths(const Match& found, bool of_windows, size_t groups) const noexcept;
-  void find_tail(const Tree::Found& found, Tail& tail) const;
-  void retain(Tail& tail) noexcept;
+  Tail find_tail(const Tree::Found& found) const;
+  bool retain(const Tail& tail) noexcept;
 
   IndexData& data_;
   Uses& uses_;

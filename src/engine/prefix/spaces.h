@@ -66,8 +66,8 @@ class Spaces {
   void drop_if_empty(Space& space) noexcept;
 
   uint64_t default_quota() const { return default_quota_; }
-  // Adds to a figure of a space and of all of them; threads that share the index's lock may do so
-  // at once. A negative number is given modulo 2^64.
+  // Adds to a figure of a space and of all of them; several threads may do so at once. A negative
+  // number is given modulo 2^64.
   void count(Space& space, SharedCount Figures::* figure, uint64_t more) noexcept;
   // Returns the figures of all spaces, including those that were dropped.
   const Figures& total() const { return total_; }

@@ -275,27 +275,22 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
 // PKV_NO_TOKEN. Throws TOO_LARGE, REF_LIMIT, bad_alloc; then the session is still empty.
 uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
-  prefix::Index& index = *cache().prefix();
   if (cache().store() != nullptr) cache().store()->fetch(content_.hold().salt(), text);
-  prefix::Index::Tail tail;
   reserve_ids(text.size());
-  const uint32_t blocks =
-      index.match(content_.hold(), text, content_.sequences(),
-                  cache().config().storage == PKV_STORAGE_PAGED ? &tail : nullptr);
-  uint64_t matched = uint64_t{blocks} * cache().config().block_size;
-  if (!tail.blocks.empty()) {
-    if (copy_tail(tail)) matched += tail.tokens;
-    index.release(tail);
-  }
+  prefix::Index::CopyTail copy;
+  if (cache().config().storage == PKV_STORAGE_PAGED)
+    copy = [this](const prefix::Tail& tail) { return copy_tail(tail); };
+  const uint64_t matched =
+      cache().prefix()->match(content_.hold(), text, content_.sequences(), copy);
   content_.tokens().assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(matched));
   update_token_count();
-  index.count_matched(content_.hold(), text.size(), matched);
+  content_.hold().count_match(text.size(), matched);
   return matched;
 }
 
 // Copies the rows of a block that matches in part to a block of the session. Returns false if there
 // is no block or no memory for that; the match is then shorter.
-bool Session::copy_tail(const prefix::Index::Tail& tail) {
+bool Session::copy_tail(const prefix::Tail& tail) {
   try {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
     Reservation reservation(cache(), ones, watermark(), nullptr, "match_prefix");

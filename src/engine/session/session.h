@@ -158,7 +158,7 @@ class Session {
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;
   uint64_t take_prefix(prefix::Tokens text);
-  bool copy_tail(const prefix::Index::Tail& tail);
+  bool copy_tail(const prefix::Tail& tail);
 
   Content content_;
   NumberVector<int32_t> remembered_tokens_;

@@ -161,13 +161,12 @@ uint64_t Reader::match_in_memory(const Request& request) {
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, default_retention);
-  const uint32_t depth =
+  const uint64_t matched =
       cache().prefix()->match(content.hold(), request.text, content.sequences(), nullptr);
   content.tokens().reserve(request.text.size());
-  content.tokens().assign(
-      request.text.begin(),
-      request.text.begin() + static_cast<std::ptrdiff_t>(depth * uint64_t{block_size()}));
-  return depth;
+  content.tokens().assign(request.text.begin(),
+                          request.text.begin() + static_cast<std::ptrdiff_t>(matched));
+  return matched / block_size();
 }
 
 // Reads and checks the items of `count` positions. If an item is missing or corrupt, lowers `count`
