@@ -147,7 +147,7 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
     image = cache.prefix()->freeze();
     for (const FrozenSequence& item : items)
       for (size_t g = 0; g < cache.groups().size(); g++)
-        image->hold(g, item.content().sequences()[g].ids());
+        image->mark_referenced(g, item.content().sequences()[g].ids());
     add_entries(*image, builder, salts, tables, entry_ends);
   }
   const std::vector<uint32_t> ends = add_items(items, builder);

@@ -12,22 +12,16 @@ class Eviction {
  public:
   Eviction(IndexData& data, Uses& uses) : data_(data), uses_(uses) {}
 
-  // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
-  // not enough evictable ones.
+  // See the functions of Index with these names.
   bool make_free(size_t group, uint64_t blocks) noexcept;
-  // Evicts until pages have `wanted` blocks of each group. Returns false, and evicts nothing, if
-  // there are not enough evictable ones.
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
-  // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
+  void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
+  void clear(Space& space) noexcept;
+  void clear() noexcept;
   // Evicts unused blocks of a space, least recently used first, to fit `wanted` blocks into its
   // quota. Returns how many of them fit.
   uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
-  // See Index::set_quota.
-  void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
-  // Drops all unused blocks of one space, or of all.
-  void clear(Space& space) noexcept;
-  void clear() noexcept;
   // Drops the path from a node up to `above`, as far as it is unused and no other path shares
   // it.
   void withdraw(Node& node, const Node& above) noexcept;

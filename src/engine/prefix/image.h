@@ -17,6 +17,7 @@
 namespace pkv::prefix {
 
 class Image;
+struct IndexData;
 
 // The images that are being read.
 class Images {
@@ -25,7 +26,7 @@ class Images {
   void add(Image& image);
   void remove(Image& image) noexcept;
   // Marks blocks of a group as gone in all images, before the index releases them.
-  void lose(size_t group, std::span<const memory::Block> blocks) noexcept;
+  void mark_gone(size_t group, std::span<const memory::Block> blocks) noexcept;
 
  private:
   std::mutex mutex_;
@@ -48,8 +49,8 @@ class Image {
                                         // has evicted the block
   };
 
-  // Makes an empty image, which the index fills. pool_sizes: blocks by group. Throws bad_alloc.
-  Image(Images& images, std::span<const uint32_t> pool_sizes);
+  // Makes an image of all that an index has, under the lock of the index. Throws bad_alloc.
+  explicit Image(IndexData& data);
   ~Image() { images_.remove(*this); }
   Image(const Image&) = delete;
   Image& operator=(const Image&) = delete;
@@ -57,28 +58,29 @@ class Image {
   std::vector<Part> parts;
   std::vector<std::string> salts;
 
-  // Notes that the caller holds these blocks of a group while the image lives, so they cannot go.
-  void hold(size_t group, std::span<const uint32_t> ids);
+  // Notes that the caller references these blocks of a group while the image lives, so that their
+  // bytes stay even if the index releases them.
+  void mark_referenced(size_t group, std::span<const uint32_t> ids);
   // Calls visit() while the block cannot go, and returns true; returns false if it is gone. Several
   // threads may read at once.
   template <class Visit>
   bool read(size_t group, uint32_t id, const Visit& visit) {
-    while (losing_.load(std::memory_order_relaxed) > 0)
-      std::this_thread::yield();  // otherwise readers would keep lose() waiting
+    while (marking_.load(std::memory_order_relaxed) > 0)
+      std::this_thread::yield();  // otherwise readers would keep mark_gone() waiting
     const std::shared_lock lock(mutex_);
     if (marks_[group][id] == Mark::gone) return false;
     visit();
     return true;
   }
-  // Marks blocks of a group as gone, before the index releases them.
-  void lose(size_t group, std::span<const memory::Block> blocks) noexcept;
+  // See Images::mark_gone.
+  void mark_gone(size_t group, std::span<const memory::Block> blocks) noexcept;
 
  private:
-  enum class Mark : unsigned char { there, held, gone };
+  enum class Mark : unsigned char { cached, referenced, gone };
 
   Images& images_;
   std::shared_mutex mutex_;
-  std::atomic<unsigned> losing_{0};       // threads in lose(), which go before readers
+  std::atomic<unsigned> marking_{0};      // threads in mark_gone(), which go before readers
   std::vector<std::vector<Mark>> marks_;  // by group and block id
 };
 

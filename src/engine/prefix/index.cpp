@@ -5,13 +5,6 @@
 
 namespace pkv::prefix {
 
-namespace {
-
-// The retention of a node until a use of it ends and sets its own.
-constexpr uint8_t normal_retention = 1;
-
-}  // namespace
-
 Index::Index(const pkv_prefix_config& config, uint32_t block_size,
              std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory)
     : data_(config, block_size, groups, memory),
@@ -218,34 +211,7 @@ Figures Index::figures() {
 
 std::unique_ptr<Image> Index::freeze() {
   const std::lock_guard lock(mutex_);
-  std::vector<uint32_t> pool_sizes;
-  for (const auto& group : data_.groups) pool_sizes.push_back(group->pool.blocks());
-  auto image = std::make_unique<Image>(data_.images, pool_sizes);
-  std::vector<std::pair<const Node*, size_t>> rest;  // with the part above
-  for (const auto& [salt, space] : data_.spaces.all()) {
-    for (const Node* child : space.root.children) rest.emplace_back(child, Image::no_parent);
-    while (!rest.empty()) {
-      const auto [node, above] = rest.back();
-      rest.pop_back();
-      const bool in_use = node->users > 0;
-      Image::Part& part = image->parts.emplace_back();
-      part.parent = above;
-      part.salt = image->salts.size();
-      part.leaf = node->children.empty();
-      part.last_use = in_use ? data_.clock : node->last_use;
-      part.retention = in_use ? std::max(node->retention, normal_retention) : node->retention;
-      part.tokens.assign(node->tokens.begin(), node->tokens.end());
-      // Inner blocks are the first to go, and most files are smaller without them.
-      part.blocks.reserve(node->blocks.size());
-      node->for_each_block([&](uint32_t position, size_t g, memory::Block block) {
-        const bool inner = data_.blocks.sparse(g) && data_.blocks.is_inner(g, *node, position);
-        part.blocks.push_back(inner ? memory::no_block : block);
-      });
-      for (const Node* child : node->children) rest.emplace_back(child, image->parts.size() - 1);
-    }
-    image->salts.emplace_back(salt);
-  }
-  return image;
+  return std::make_unique<Image>(data_);
 }
 
 void Index::validate(std::span<std::vector<uint64_t>> references) {

@@ -92,8 +92,7 @@ class Index {
   // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
   bool make_free(size_t group, uint64_t blocks) noexcept;
-  // Evicts until pages have `wanted` blocks of each group. Returns false, and evicts nothing, if
-  // there are not enough evictable ones.
+  // Does the same until pages have `wanted` blocks of each group.
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);

@@ -44,7 +44,7 @@ void IndexData::remove_candidate(Node& node) noexcept {
 
 void IndexData::release(size_t group, std::span<const memory::Block> released) noexcept {
   removals++;
-  images.lose(group, released);
+  images.mark_gone(group, released);
   for (const memory::Block block : released) blocks.remove(group, block);
   groups[group]->pool.release_held(released.size(), released.data());
 }

@@ -14,7 +14,7 @@ class Pins {
   // range, and memory limits sessions and snapshots to far less than the other half.
   static constexpr uint32_t max_pins = uint32_t{1} << 31;
 
-  // See Index::pin and Index::unpin.
+  // See the functions of Index with these names.
   uint32_t pin(std::string_view salt, Tokens text);
   uint32_t unpin(std::string_view salt, Tokens text);
   uint64_t blocks() const { return blocks_; }

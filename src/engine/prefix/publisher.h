@@ -16,9 +16,8 @@ class Publisher {
         hashes_(&memory),
         histories_(&memory) {}
 
-  // Caches the blocks of a text beyond a use, and moves the use to their end. If another
-  // session has cached the same text, the sequences take over its blocks. Throws bad_alloc; the
-  // use then ends after the last block that was cached.
+  // See Index::publish. Moves the use to the end of what is cached then. Throws bad_alloc, after
+  // some blocks, too.
   void publish(Use& use, Tokens text, std::span<memory::Sequence> sequences);
 
  private:
