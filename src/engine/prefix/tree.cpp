@@ -138,19 +138,24 @@ void Tree::find_common(Node& node, uint32_t inside, Tokens rest, Found& found) c
   if (after != node.children.begin()) consider(**std::prev(after), 0);
 }
 
+// Calls visit(list, its elements per block) for each list of a node, given as a member pointer.
+template <class Visit>
+void Tree::for_each_list(const Visit& visit) const {
+  visit(&Node::tokens, block_size_);
+  visit(&Node::blocks, groups_);
+  visit(&Node::hashes, 1);
+  visit(&Node::announced, 1);
+}
+
 Node& Tree::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
   // The new node is the upper one, so that uses of the end of this one stay where they are.
   Node& upper = make(node.parent, node.start);
   try {
-    const auto tokens = Tokens(node.tokens).first(size_t{inside} * block_size_);
-    const auto blocks = std::span(node.blocks).first(size_t{inside} * groups_);
-    const auto hashes = std::span(node.hashes).first(inside);
-    const auto announced = std::span(node.announced).first(inside);
-    upper.tokens.assign(tokens.begin(), tokens.end());
-    upper.blocks.assign(blocks.begin(), blocks.end());
-    upper.hashes.assign(hashes.begin(), hashes.end());
-    upper.announced.assign(announced.begin(), announced.end());
+    for_each_list([&](auto list, size_t per_block) {
+      const auto first = (node.*list).begin();
+      (upper.*list).assign(first, first + static_cast<std::ptrdiff_t>(inside * per_block));
+    });
     upper.children.insert(&node);
   } catch (...) {
     free(&upper);
@@ -168,12 +173,10 @@ Node& Tree::split(Node& node, uint32_t inside) {
   auto entry = node.parent->children.extract(&node);
   entry.value() = &upper;
   node.parent->children.insert(std::move(entry));
-  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + static_cast<std::ptrdiff_t>(
-                                                                   size_t{inside} * block_size_));
-  node.blocks.erase(node.blocks.begin(),
-                    node.blocks.begin() + static_cast<std::ptrdiff_t>(size_t{inside} * groups_));
-  node.hashes.erase(node.hashes.begin(), node.hashes.begin() + inside);
-  node.announced.erase(node.announced.begin(), node.announced.begin() + inside);
+  for_each_list([&](auto list, size_t per_block) {
+    const auto first = (node.*list).begin();
+    (node.*list).erase(first, first + static_cast<std::ptrdiff_t>(inside * per_block));
+  });
   node.parent = &upper;
   node.start += inside;
   node.size -= inside;
@@ -195,24 +198,19 @@ Node& Tree::add_child(Node& node, const NewBlocks& more) {
 }
 
 void Tree::extend(Node& node, const NewBlocks& more) {
-  reserve_more(node.tokens, more.text.size());
-  reserve_more(node.blocks, more.blocks.size());
-  reserve_more(node.hashes, more.hashes.size());
-  reserve_more(node.announced, more.hashes.size());
+  const size_t count = more.hashes.size();
+  for_each_list([&](auto list, size_t per_block) { reserve_more(node.*list, count * per_block); });
   node.tokens.insert(node.tokens.end(), more.text.begin(), more.text.end());
   node.blocks.insert(node.blocks.end(), more.blocks.begin(), more.blocks.end());
   node.hashes.insert(node.hashes.end(), more.hashes.begin(), more.hashes.end());
-  node.size += static_cast<uint32_t>(more.hashes.size());
+  node.size += static_cast<uint32_t>(count);
   node.announced.resize(node.size);
 }
 
 Node& Tree::drop_last(Node& node, uint32_t count) noexcept {
   if (node.size > count) {
     node.size -= count;
-    node.tokens.resize(size_t{node.size} * block_size_);
-    node.blocks.resize(size_t{node.size} * groups_);
-    node.hashes.resize(node.size);
-    node.announced.resize(node.size);
+    for_each_list([&](auto list, size_t per_block) { (node.*list).resize(node.size * per_block); });
     return node;
   }
   Node& parent = *node.parent;

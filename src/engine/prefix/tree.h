@@ -162,6 +162,8 @@ class Tree {
   // The order of for_each_below(), which needs no memory.
   static Node& first_below(Node& node) noexcept;
   static Node& next_upwards(const Node& node) noexcept;
+  template <class Visit>
+  void for_each_list(const Visit& visit) const;
   void find_common(Node& node, uint32_t inside, Tokens rest, Found& found) const;
   Node& make(Node* parent, uint32_t start);
   void free(Node* node) noexcept;
