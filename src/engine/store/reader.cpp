@@ -117,35 +117,34 @@ void Reader::read(const Request& request) {
 // only a short beginning.
 Reader::LookupResult Reader::look_up(const Request& request, uint64_t from) {
   const uint64_t total = request.text.size() / block_size();
-  LookupResult lookup{from, from, format_.keys(request.salt, request.text, from, total), {}};
+  LookupResult lookup{
+      groups(), from, from, format_.keys(request.salt, request.text, from, total), {}};
+  const auto present = [&](uint64_t position, size_t g) {
+    return position < from || lookup.present[lookup.index(position, g)] != 0;
+  };
+  const auto complete = [&](uint64_t position) {
+    for (size_t g = 0; g < groups(); g++)
+      if (!group(g).sparse() && !present(position, g)) return false;
+    return true;
+  };
   Items items;
-  // All groups without a window are complete up to here.
-  uint64_t limit = from;
-  while (limit < total) {
-    const uint64_t step = std::min<uint64_t>(positions_per_probe, total - limit);
+  uint64_t limit = from;  // all groups that are not sparse are complete up to here
+  for (uint64_t asked = from; limit == asked && asked < total;) {
+    const size_t first = lookup.index(asked, 0);
+    asked = std::min<uint64_t>(asked + positions_per_probe, total);
     items.clear();
-    for (uint64_t i = (limit - from) * groups(); i < (limit - from + step) * groups(); i++)
+    for (size_t i = first; i < lookup.index(asked, 0); i++)
       items.push_back(item_of(lookup.keys[i]));
     store_.probe(items);
     asked_items_.fetch_add(items.size(), std::memory_order_relaxed);
     for (size_t i = 0; i < items.size(); i++) {
       lookup.present.push_back(items[i].size == format_.value_bytes(i % groups()));
       // The block of a key that the store has lost is written again.
-      if (lookup.present.back() == 0) store_.forget(lookup.keys[lookup.present.size() - 1]);
+      if (lookup.present.back() == 0) store_.forget(lookup.keys[first + i]);
     }
-    const uint64_t before = limit;
-    const auto complete = [&](uint64_t position) {
-      for (size_t g = 0; g < groups(); g++)
-        if (!group(g).sparse() && lookup.present[(position - from) * groups() + g] == 0)
-          return false;
-      return true;
-    };
-    while (limit < before + step && complete(limit)) limit++;
-    if (limit < before + step) break;
+    while (limit < asked && complete(limit)) limit++;
   }
-  lookup.to = memory::longest_usable(cache().groups(), limit, [&](uint64_t position, size_t g) {
-    return position < from || lookup.present[(position - from) * groups() + g] != 0;
-  });
+  lookup.to = memory::longest_usable(cache().groups(), limit, present);
   return lookup;
 }
 
@@ -174,21 +173,19 @@ uint64_t Reader::match_in_memory(const Request& request) {
 Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                                  uint64_t& count) {
   Items items;
-  std::vector<size_t> key_indices;  // of the items, in lookup.keys
+  std::vector<std::pair<uint64_t, size_t>> places;  // of the items: position and group
   unsigned char* at = worker_.buffer();
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) {
       if (!is_needed(lookup, position, g)) continue;
-      const size_t key_index = (position - lookup.from) * groups() + g;
-      items.push_back(item_of(lookup.keys[key_index], at, format_.value_bytes(g)));
-      key_indices.push_back(key_index);
+      items.push_back(item_of(lookup.keys[lookup.index(position, g)], at, format_.value_bytes(g)));
+      places.emplace_back(position, g);
       at += format_.value_bytes(g);
     }
   store_.get(items);
   for (size_t i = 0; i < items.size(); i++) {
-    const uint64_t position = lookup.from + key_indices[i] / groups();
-    const size_t g = key_indices[i] % groups();
-    const ContentKey& key = lookup.keys[key_indices[i]];
+    const auto [position, g] = places[i];
+    const ContentKey& key = lookup.keys[lookup.index(position, g)];
     const std::span<unsigned char> value(static_cast<unsigned char*>(items[i].data),
                                          static_cast<size_t>(items[i].size));
     if (format_.open(g, text, position, key, value)) continue;

@@ -52,9 +52,12 @@ class Reader {
   };
   // Which items of a text the store has, from block position `from` on.
   struct LookupResult {
-    uint64_t from = 0, to = 0;           // `to` is where the usable part ends
+    size_t groups;
+    uint64_t from, to;                   // `to` is where the usable part ends
     std::vector<ContentKey> keys;        // by position, then group
     std::vector<unsigned char> present;  // by position, then group: 1 if the store has the item
+    // Returns where the item of a position and group is in these.
+    size_t index(uint64_t position, size_t g) const { return (position - from) * groups + g; }
   };
   using Items = std::vector<pkv_store_item>;
 
