@@ -136,22 +136,18 @@ Content Loader::make_content(const Text& text) {
                             tokens.begin() + static_cast<std::ptrdiff_t>(count));
   }
   if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
-  const LoadPlan::BlockTables blocks = plan_.block_tables(text);
+  LoadPlan::BlockTables blocks = plan_.block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
     memory::Sequence& sequence = content.sequences()[g];
     sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
-    for (size_t i = 0; i < blocks[g].size(); i++) {
-      memory::Block block = blocks[g][i];
-      if (memory::is_block(block) && contiguous_) {
-        block = reservation_->take(g, 1)[0];
-        group(g).pool.set_filled(
-            block, static_cast<uint32_t>(std::min(block_size_, text.length - i * block_size_)));
-      } else if (memory::is_block(block) && group(g).pool.retain(block) != PKV_OK) {
-        fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit",
-             memory::block_id(block), group(g).pool.references(memory::block_id(block)));
-      }
-      sequence.append(std::span(&block, 1));
+    if (!contiguous_) memory::retain_table(group(g), blocks[g]);
+    for (size_t i = 0; contiguous_ && i < blocks[g].size(); i++) {
+      if (!memory::is_block(blocks[g][i])) continue;
+      blocks[g][i] = reservation_->take(g, 1)[0];
+      group(g).pool.set_filled(blocks[g][i], static_cast<uint32_t>(std::min(
+                                                 block_size_, text.length - i * block_size_)));
     }
+    sequence.append(blocks[g]);
   }
   return content;
 }

@@ -4,6 +4,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+
 namespace pkv::memory {
 
 KeyBounds& Group::make_bounds() {
@@ -43,6 +45,14 @@ void Group::compute_bounds(Workers& workers, const kernels::Table& kernels, uint
       else
         std::this_thread::yield();
     }
+}
+
+void retain_table(Group& group, std::span<const Block> table) {
+  size_t failed;
+  if (group.pool.retain_table(table, &failed) == PKV_OK) return;
+  const uint32_t id = block_id(table[failed]);
+  fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
+       group.pool.references(id));
 }
 
 }  // namespace pkv::memory

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status.h"
 #include "engine/memory/coverage.h"
 
 namespace pkv::prefix {
@@ -37,13 +36,7 @@ void Matcher::retain(const Match& match, bool sparse, std::span<memory::Sequence
   for (size_t g = 0; g < sequences.size(); g++) {
     if (data_.blocks.sparse(g) != sparse) continue;
     const Path& path = match.paths[g];
-    memory::Pool& pool = data_.groups[g]->pool;
-    size_t failed;
-    if (pool.retain_table(path, &failed) != PKV_OK) {
-      const uint32_t id = memory::block_id(path[failed]);
-      fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
-           pool.references(id));
-    }
+    memory::retain_table(*data_.groups[g], path);
     sequences[g].append(path);
     for (const memory::Block block : path)
       if (sparse && block != memory::no_block) data_.blocks.share(g, block);

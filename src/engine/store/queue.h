@@ -1,7 +1,5 @@
 // The contents that wait to be written to a store. The queue references their blocks, so that
 // blocks that were not written yet are evicted last.
-//
-// Lock order: while it is locked, it releases contents, which locks the index and pools.
 #pragma once
 
 #include <atomic>

@@ -4,7 +4,10 @@
 // for the store. If the cache runs out of blocks nevertheless, give_way() releases all that the
 // three hold.
 //
-// Lock order: reader, writer, queue. Each locks only itself, and calls only those after it.
+// Lock order: reader, writer, queue, index and pools. Each locks only itself, and calls only those
+// after it; but the reader allocates blocks while its content is locked, which may call give_way().
+// That locks the others, and never the reader that called it. While requests are locked, nothing
+// else is.
 #pragma once
 
 #include "engine/store/queue.h"

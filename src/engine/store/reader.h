@@ -1,9 +1,5 @@
 // The thread that looks up which blocks of a text the store has, and puts them into the cache and
 // the prefix index.
-//
-// Lock order: while its content is locked, the reader allocates blocks, which may call give_way()
-// of the store. That locks the queue and the writer, but never the reader that called it. While the
-// requests are locked, nothing else is.
 #pragma once
 
 #include <condition_variable>

@@ -1,7 +1,5 @@
 // The thread that writes contents to a store. It works at a low priority: steps are more urgent
 // than what is written, which is of use later, if at all.
-//
-// Lock order: the writer takes a content from the queue while its own is locked.
 #pragma once
 
 #include "engine/store/item_format.h"
