@@ -204,17 +204,17 @@ std::vector<uint32_t> LoadPlan::path(const Text& text) const {
 // Decides which segments get which blocks, without allocating them yet.
 void LoadPlan::plan_segments() {
   const std::vector<Chain>& chains = tables_.chains;
-  segments_.resize(chains.size() * groups_);
+  segments_.assign(chains.size(), std::vector<Segment>(groups_));
   for (uint32_t c = 0; c < chains.size(); c++) {
     saved_tokens_.push_back(chains[c].tokens.size());
     if (!needed_[c]) continue;
     const Chain& chain = chains[c];
     for (size_t g = 0; g < groups_; g++) {
-      std::vector<memory::Block>& blocks = segments_[c * groups_ + g].blocks;
+      std::vector<memory::Block>& blocks = segments_[c][g].blocks;
       blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
                     chain.has_kv[g] != 0 ? planned_block : memory::no_block);
       if (chain.start % block_size_ != 0 &&
-          segments_[chain.parent * groups_ + g].blocks.back() == memory::no_block)
+          segments_[chain.parent][g].blocks.back() == memory::no_block)
         blocks.front() = memory::no_block;
     }
   }
@@ -228,7 +228,7 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
     std::vector<memory::Block>& blocks = table[g];
     for (const uint32_t c : path) {
       blocks.resize(first_block(tables_.chains[c]));
-      const Segment& own = segments_[c * groups_ + g];
+      const Segment& own = segments_[c][g];
       blocks.insert(blocks.end(), own.blocks.begin(), own.blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
@@ -340,9 +340,9 @@ std::vector<uint64_t> LoadPlan::count_blocks() const {
 }
 
 void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
-  for (size_t i = 0; i < segments_.size(); i++)
-    for (const memory::Block block : segments_[i].blocks)
-      counts[i % groups_] += block != memory::no_block;
+  for (const std::vector<Segment>& chain : segments_)
+    for (size_t g = 0; g < groups_; g++)
+      for (const memory::Block block : chain[g].blocks) counts[g] += block != memory::no_block;
 }
 
 // Counts the blocks of contiguous storage, where each text has tensors of its own. Stops as soon as

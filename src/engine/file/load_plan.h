@@ -48,7 +48,7 @@ class LoadPlan {
   std::span<const Text> sessions() const { return sessions_; }
   // Returns the texts of the index, cut to what there is of them, the least recently used first.
   std::vector<Text> entries() const;
-  Segment& segment(uint32_t chain, size_t g) { return segments_[chain * groups_ + g]; }
+  Segment& segment(uint32_t chain, size_t g) { return segments_[chain][g]; }
   // Sets how many tokens of each chain were saved, as the end of the file says: fewer than it has
   // where the index lost a block. Throws CORRUPT if a chain has fewer tokens.
   void set_saved_tokens(std::span<const uint64_t> lengths);
@@ -88,9 +88,9 @@ class LoadPlan {
   const uint64_t block_size_;
   const bool contiguous_;
   std::vector<Text> sessions_, entries_;
-  std::vector<bool> needed_;            // by chain
-  std::vector<Segment> segments_;       // by chain, then group
-  std::vector<uint64_t> saved_tokens_;  // by chain
+  std::vector<bool> needed_;                    // by chain
+  std::vector<std::vector<Segment>> segments_;  // by chain and group
+  std::vector<uint64_t> saved_tokens_;          // by chain
 };
 
 }  // namespace pkv::file
