@@ -132,8 +132,7 @@ Content Loader::make_content(const Text& text) {
   for (const uint32_t c : plan_.path(text)) {
     const prefix::Tokens tokens = tables().chains[c].tokens;
     const auto count = std::min<uint64_t>(tokens.size(), text.length - tables().chains[c].start);
-    content.tokens().insert(content.tokens().end(), tokens.begin(),
-                            tokens.begin() + static_cast<std::ptrdiff_t>(count));
+    append(content.tokens(), tokens.first(count));
   }
   if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
   LoadPlan::BlockTables blocks = plan_.block_tables(text);

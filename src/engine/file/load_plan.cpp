@@ -234,9 +234,8 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
     blocks.resize(ceil_div(text.length, block_size_));
     if (text.session != nullptr)
       for (const DroppedRun& run : text.session->dropped[g])
-        std::fill(blocks.begin() + static_cast<std::ptrdiff_t>(run.begin / block_size_),
-                  blocks.begin() + static_cast<std::ptrdiff_t>(run.end / block_size_),
-                  memory::dropped_block);
+        for (uint64_t i = run.begin / block_size_; i < run.end / block_size_; i++)
+          blocks[i] = memory::dropped_block;
     // A group of states keeps every state of the file.
     if (group(g).has_states() && text.session != nullptr) drop_unsaved(text, blocks);
     if (shape.window == 0) continue;

@@ -38,8 +38,9 @@ void Matcher::retain(const Match& match, bool sparse, std::span<memory::Sequence
     const Path& path = match.paths[g];
     memory::retain_table(*data_.groups[g], path);
     sequences[g].append(path);
+    if (!sparse) continue;  // a used node of a full group counts nothing block by block
     for (const memory::Block block : path)
-      if (sparse && block != memory::no_block) data_.blocks.share(g, block);
+      if (block != memory::no_block) data_.blocks.share(g, block);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "engine/prefix/publisher.h"
 
-#include <algorithm>
-#include <utility>
+#include <new>
 
 namespace pkv::prefix {
 
@@ -59,18 +58,14 @@ void Publisher::store(Use& use, Tokens text, std::span<memory::Sequence> sequenc
   const Node& end = *use.node;
   data_.hasher.blocks(text, end.parent != nullptr ? end.hashes.back() : use.space->hash, hashes_);
   data_.policy->inserted(hashes_, histories_);
-  const std::span<const History> histories = histories_;
   for (size_t first = 0, last = 0; first < count; first = last) {
-    const auto differs = [&](const History& history) { return history != histories[first]; };
-    last = static_cast<size_t>(std::find_if(histories.begin() + static_cast<std::ptrdiff_t>(first),
-                                            histories.end(), differs) -
-                               histories.begin());
+    while (last < count && histories_[last] == histories_[first]) last++;
     uses_.reserve_node(*use.space);
     store_run(use,
               {text.subspan(first * block_size, (last - first) * block_size),
                {},
                std::span(hashes_).subspan(first, last - first),
-               histories[first]},
+               histories_[first]},
               sequences);
   }
 }

@@ -282,7 +282,7 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
     copy = [this](const prefix::Tail& tail) { return copy_tail(tail); };
   const uint64_t matched =
       cache().prefix()->match(content_.hold(), text, content_.sequences(), copy);
-  content_.tokens().assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(matched));
+  append(content_.tokens(), text.first(matched));
   update_token_count();
   content_.hold().count_match(text.size(), matched);
   return matched;

@@ -163,8 +163,7 @@ uint64_t Reader::match_in_memory(const Request& request) {
   const uint64_t matched =
       cache().prefix()->match(content.hold(), request.text, content.sequences(), nullptr);
   content.tokens().reserve(request.text.size());
-  content.tokens().assign(request.text.begin(),
-                          request.text.begin() + static_cast<std::ptrdiff_t>(matched));
+  append(content.tokens(), prefix::Tokens(request.text).first(matched));
   return matched / block_size();
 }
 
@@ -238,10 +237,7 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
       read_bytes_.fetch_add(items[item++].size, std::memory_order_relaxed);
     }
   read_items_.fetch_add(item - before, std::memory_order_relaxed);
-  const auto end = static_cast<std::ptrdiff_t>((first + count) * block_size());
-  content->tokens().insert(content->tokens().end(),
-                           text.begin() + static_cast<std::ptrdiff_t>(first * block_size()),
-                           text.begin() + end);
+  append(content->tokens(), text.subspan(first * block_size(), count * block_size()));
   cache().prefix()->publish(content->hold(), content->tokens(), content->sequences(), true);
   return true;
 }
