@@ -126,23 +126,22 @@ pkv_cache_stats Cache::stats() const {
     if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
   }
   for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();
-  for (size_t g = 0; prefix_ && g < groups_.size(); g++)
-    stats.evictable_blocks += prefix_->evictable(g);
+  for (size_t g = 0; g < groups_.size(); g++) stats.evictable_blocks += evictable(g);
   if (pages_) {
     stats.page_bytes = pages_->cut().page_bytes;
     stats.pages = pages_->cut().pages;
     stats.free_pages = pages_->free_pages();
   }
-  stats.sessions = counters_.sessions.load(std::memory_order_relaxed);
-  stats.snapshots = counters_.snapshots.load(std::memory_order_relaxed);
-  stats.batches = counters_.batches.load(std::memory_order_relaxed);
-  stats.tokens = counters_.tokens.load(std::memory_order_relaxed);
-  stats.copied_blocks = counters_.copied_blocks.load(std::memory_order_relaxed);
-  stats.commits = counters_.commits.load(std::memory_order_relaxed);
-  stats.aborts = counters_.aborts.load(std::memory_order_relaxed);
-  stats.committed_tokens = counters_.committed_tokens.load(std::memory_order_relaxed);
-  stats.suspended_sessions = counters_.suspended_sessions.load(std::memory_order_relaxed);
-  stats.suspensions = counters_.suspensions.load(std::memory_order_relaxed);
+  stats.sessions = static_cast<uint32_t>(counters_.sessions);
+  stats.snapshots = static_cast<uint32_t>(counters_.snapshots);
+  stats.batches = static_cast<uint32_t>(counters_.batches);
+  stats.tokens = counters_.tokens;
+  stats.copied_blocks = counters_.copied_blocks;
+  stats.commits = counters_.commits;
+  stats.aborts = counters_.aborts;
+  stats.committed_tokens = counters_.committed_tokens;
+  stats.suspended_sessions = counters_.suspended_sessions;
+  stats.suspensions = counters_.suspensions;
   return stats;
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/count.h"
 #include "base/logger.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -30,29 +31,23 @@ struct LayerPlace {
 
 // What sessions and batches count for the statistics of their cache.
 struct Counters {
-  std::atomic<uint64_t> tokens{0};  // committed ones of the sessions that are open now
-  std::atomic<uint64_t> copied_blocks{0};
-  std::atomic<uint64_t> commits{0};
-  std::atomic<uint64_t> aborts{0};
-  std::atomic<uint64_t> committed_tokens{0};  // over all time
-  std::atomic<uint64_t> opened_sessions{0};
-  std::atomic<uint64_t> suspended_sessions{0};  // at the moment
-  std::atomic<uint64_t> suspensions{0};
-  std::atomic<uint32_t> sessions{0}, snapshots{0}, batches{0};  // that exist now
+  Count tokens;  // committed ones of the sessions that are open now
+  Count copied_blocks, commits, aborts;
+  Count committed_tokens;  // over all time
+  Count opened_sessions, suspensions;
+  Count suspended_sessions, sessions, snapshots, batches;  // at the moment
 };
 
 // Counts an object as long as it lives.
 class Counted {
  public:
-  explicit Counted(std::atomic<uint32_t>& count) noexcept : count_(count) {
-    count_.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~Counted() { count_.fetch_sub(1, std::memory_order_relaxed); }
+  explicit Counted(Count& count) noexcept : count_(count) { count_ += 1; }
+  ~Counted() { count_ -= 1; }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
  private:
-  std::atomic<uint32_t>& count_;
+  Count& count_;
 };
 
 class Cache {
@@ -77,6 +72,8 @@ class Cache {
   const Logger& logger() const { return logger_; }
   Counters& counters() { return counters_; }
   prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
+  // Returns how many blocks of a group the index would give up.
+  uint64_t evictable(size_t group) const { return prefix_ ? prefix_->evictable(group) : 0; }
   void set_store(std::unique_ptr<Store> store) { store_ = std::move(store); }
   Store* store() const { return store_.get(); }  // NULL without a store
 

@@ -46,7 +46,7 @@ void add_blocks(const Cache& cache, Metrics& metrics) {
       "Blocks by layer group and state; evictable ones are used by the prefix index alone.");
   for (size_t g = 0; g < cache.groups().size(); g++) {
     const memory::PoolStats pool = cache.groups()[g]->pool.stats();
-    const uint64_t evictable = cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0;
+    const uint64_t evictable = cache.evictable(g);
     metrics.value(g, "free", pool.free);
     metrics.value(g, "evictable", evictable);
     metrics.value(g, "used", pool.used - std::min(evictable, pool.used));

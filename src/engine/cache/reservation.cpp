@@ -17,10 +17,6 @@ struct Availability {
   char text[192];
 };
 
-uint64_t evictable(const Cache& cache, size_t group) {
-  return cache.prefix() != nullptr ? cache.prefix()->evictable(group) : 0;
-}
-
 Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
   const memory::Pool& pool = cache.groups()[group]->pool;
   Availability result{};
@@ -30,7 +26,7 @@ Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
     length += std::snprintf(result.text + length, sizeof result.text - static_cast<size_t>(length),
                             format, number);
   };
-  if (cache.prefix() != nullptr) add(", %llu evictable", evictable(cache, group));
+  if (cache.prefix() != nullptr) add(", %llu evictable", cache.evictable(group));
   if (cache.pages() != nullptr) add(", %llu shared pages are free", cache.pages()->free_pages());
   if (watermark > 0) add(", %llu stay free (watermark)", watermark);
   return result;
@@ -40,7 +36,7 @@ Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
 uint64_t count_missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark) {
   uint64_t total = 0;
   for (size_t g = 0; g < counts.size(); g++) {
-    const uint64_t have = cache.groups()[g]->pool.free_count() + evictable(cache, g),
+    const uint64_t have = cache.groups()[g]->pool.free_count() + cache.evictable(g),
                    needed = counts[g] == 0 ? 0 : counts[g] + watermark;
     total += needed > have ? needed - have : 0;
   }

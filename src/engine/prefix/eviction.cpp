@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t tokens_per_choice = 512;
 static_assert(tokens_per_choice >= memory::max_block_size);
 
-SharedCount Figures::* count_of(pkv_prefix_event_kind why) {
+Count Figures::* count_of(pkv_prefix_event_kind why) {
   return why == PKV_PREFIX_EVENT_EVICTED    ? &Figures::evicted
          : why == PKV_PREFIX_EVENT_EXPELLED ? &Figures::expelled
                                             : &Figures::cleared;
@@ -96,7 +96,7 @@ bool Eviction::evict_window_block(size_t group, CachedBlocks::List list) noexcep
 
 uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
   if (space.quota == 0) return wanted;
-  const SharedCount& cached = space.figures.cached;
+  const Count& cached = space.figures.cached;
   while (cached + wanted > space.quota) {
     Node* const victim = space.own.victim();
     if (victim == nullptr) break;

@@ -66,7 +66,7 @@ void Index::Hold::withdraw(uint32_t blocks) noexcept {
 
 // Needs no lock: the hold keeps the space, and several threads may add to a figure.
 void Index::Hold::count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept {
-  const auto count = [&](SharedCount Figures::* figure, uint64_t more) {
+  const auto count = [&](Count Figures::* figure, uint64_t more) {
     index_->data_.spaces.count(*use_.space, figure, more);
   };
   count(&Figures::matches, 1);

@@ -44,7 +44,7 @@ void Spaces::drop_if_empty(Space& space) noexcept {
   by_salt_.erase(by_salt_.find(space.salt));
 }
 
-void Spaces::count(Space& space, SharedCount Figures::* figure, uint64_t more) noexcept {
+void Spaces::count(Space& space, Count Figures::* figure, uint64_t more) noexcept {
   for (Figures* const figures : {&space.figures, &total_}) figures->*figure += more;
 }
 

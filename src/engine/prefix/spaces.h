@@ -1,34 +1,18 @@
 // The part of the index of each salt: its own tree, its statistics and its quota.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "base/count.h"
 #include "engine/prefix/node_heap.h"
 
 namespace pkv::prefix {
 
-// A count that several threads may add to at the same time. It orders nothing else in memory. A
-// copy is a count of its own. (std::atomic_ref would need no type, but libc++ has it only from
-// version 19 on.)
-class SharedCount {
- public:
-  SharedCount() = default;
-  SharedCount(const SharedCount& other) noexcept : value_(other) {}
-  SharedCount& operator=(const SharedCount&) = delete;
-
-  operator uint64_t() const noexcept { return value_.load(std::memory_order_relaxed); }
-  void operator+=(uint64_t more) noexcept { value_.fetch_add(more, std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint64_t> value_ = 0;
-};
-
 struct Figures {
-  SharedCount matches, asked_tokens, matched_tokens, matched_blocks;
-  SharedCount published, evicted, expelled, cleared, cached, evictable, pinned;
+  Count matches, asked_tokens, matched_tokens, matched_blocks;
+  Count published, evicted, expelled, cleared, cached, evictable, pinned;
 };
 
 struct Space {
@@ -68,7 +52,7 @@ class Spaces {
   uint64_t default_quota() const { return default_quota_; }
   // Adds to a figure of a space and of all of them; several threads may do so at once. A negative
   // number is given modulo 2^64.
-  void count(Space& space, SharedCount Figures::* figure, uint64_t more) noexcept;
+  void count(Space& space, Count Figures::* figure, uint64_t more) noexcept;
   // Returns the figures of all spaces, including those that were dropped.
   const Figures& total() const { return total_; }
   const auto& all() const { return by_salt_; }

@@ -52,7 +52,7 @@ void Batch::reserve(uint64_t* short_by) {
     entries_[i].session->prepare_step(entries_[i].count, needs.of(i));
   for (size_t i = 0; i < entries_.size(); i++)
     entries_[i].session->begin(*this, entries_[i].count, needs.of(i), reservation);
-  cache_.counters().copied_blocks.fetch_add(needs.copies(), std::memory_order_relaxed);
+  cache_.counters().copied_blocks += needs.copies();
 }
 
 Batch::~Batch() {
@@ -62,7 +62,7 @@ Batch::~Batch() {
 void Batch::abort() noexcept {
   for (const Entry& entry : entries_) entry.session->abort();
   open_ = false;
-  cache_.counters().aborts.fetch_add(1, std::memory_order_relaxed);
+  cache_.counters().aborts += 1;
 }
 
 void Batch::check_none_accepted(const char* who) const {
@@ -246,10 +246,10 @@ void Batch::commit(const int32_t* tokens) {
     committed += entry.kept_count();
   }
   open_ = false;
-  cache_.counters().tokens.fetch_add(committed, std::memory_order_relaxed);
+  cache_.counters().tokens += committed;
   if (!cache_.config().memory_directory.empty()) compute_bounds();
-  cache_.counters().commits.fetch_add(1, std::memory_order_relaxed);
-  cache_.counters().committed_tokens.fetch_add(committed, std::memory_order_relaxed);
+  cache_.counters().commits += 1;
+  cache_.counters().committed_tokens += committed;
 }
 
 // Computes the key bounds of the blocks that the step filled. Called where K and V are in a file:

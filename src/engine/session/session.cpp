@@ -28,7 +28,7 @@ Session::Session(Content content, const Attributes& attributes)
     : content_(std::move(content)),
       remembered_tokens_(&cache().memory()),
       attributes_(attributes),
-      open_order_(cache().counters().opened_sessions.fetch_add(1, std::memory_order_relaxed)) {
+      open_order_(cache().counters().opened_sessions++) {
   update_token_count();
 }
 
@@ -38,12 +38,12 @@ Session::~Session() {
   publish(true);
   write_to_store();
   forget_tokens();
-  cache().counters().tokens.fetch_sub(counted_tokens_, std::memory_order_relaxed);
+  cache().counters().tokens -= counted_tokens_;
 }
 
 // Adds the change of length() since the last call to the cache's statistics.
 void Session::update_token_count() {
-  cache().counters().tokens.fetch_add(length() - counted_tokens_, std::memory_order_relaxed);
+  cache().counters().tokens += length() - counted_tokens_;
   counted_tokens_ = length();
 }
 
@@ -142,10 +142,9 @@ void Session::suspend() noexcept {
   clear();
   if (suspended_) return;
   suspended_ = true;
-  cache().log_suspension(commits_at_resume_ ==
-                         cache().counters().commits.load(std::memory_order_relaxed));
-  cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
-  cache().counters().suspensions.fetch_add(1, std::memory_order_relaxed);
+  cache().log_suspension(commits_at_resume_ == cache().counters().commits);
+  cache().counters().suspended_sessions += 1;
+  cache().counters().suspensions += 1;
 }
 
 void Session::resume(uint64_t* short_by) {
@@ -174,15 +173,15 @@ void Session::resume(uint64_t* short_by) {
     throw;
   }
   suspended_ = false;
-  commits_at_resume_ = cache().counters().commits.load(std::memory_order_relaxed);
-  cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+  commits_at_resume_ = cache().counters().commits;
+  cache().counters().suspended_sessions -= 1;
   forget_computed();
 }
 
 void Session::remember(std::span<const int32_t> tokens, bool suspended) {
   remembered_tokens_.assign(tokens.begin(), tokens.end());
   suspended_ = suspended;
-  if (suspended) cache().counters().suspended_sessions.fetch_add(1, std::memory_order_relaxed);
+  if (suspended) cache().counters().suspended_sessions += 1;
 }
 
 void Session::start_publishing() noexcept {
@@ -233,7 +232,7 @@ void Session::forget_computed() noexcept {
 // suspended.
 void Session::forget_tokens() noexcept {
   NumberVector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
-  if (suspended_) cache().counters().suspended_sessions.fetch_sub(1, std::memory_order_relaxed);
+  if (suspended_) cache().counters().suspended_sessions -= 1;
   suspended_ = false;
 }
 

@@ -25,8 +25,7 @@ class Forecast {
         given_up_(cache.groups().size()) {
     for (const auto& group : cache.groups()) {
       const size_t g = free_.size();
-      free_.push_back(group->pool.free_count() +
-                      (cache.prefix() != nullptr ? cache.prefix()->evictable(g) : 0));
+      free_.push_back(group->pool.free_count() + cache.evictable(g));
       sparse_ = sparse_ || group->sparse();
     }
     if (cache.pages() == nullptr) return;

@@ -18,9 +18,7 @@ void Queue::push(Content content) {
   changed_.notify_all();
 }
 
-void Queue::count_dropped(uint64_t blocks) noexcept {
-  dropped_.fetch_add(blocks, std::memory_order_relaxed);
-}
+void Queue::count_dropped(uint64_t blocks) noexcept { dropped_ += blocks; }
 
 uint64_t Queue::flush(std::chrono::steady_clock::time_point until) noexcept {
   std::unique_lock lock(mutex_);

@@ -40,7 +40,7 @@ class Queue {
   void pause(std::chrono::nanoseconds time) noexcept;
 
   uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
-  uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
+  uint64_t dropped() const noexcept { return dropped_; }
   uint64_t unwritten() const noexcept;
   // Locks the queue for inspect() and appends its contents.
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents);
@@ -53,7 +53,8 @@ class Queue {
   uint64_t queued_ = 0, writing_ = 0;  // block positions
   unsigned flushing_ = 0;              // the number of threads in flush()
   bool stopping_ = false;
-  std::atomic<uint64_t> taken_{0}, dropped_{0};
+  std::atomic<uint64_t> taken_{0};
+  Count dropped_;
 };
 
 }  // namespace pkv::store

@@ -64,10 +64,10 @@ void Reader::stop() noexcept {
 }
 
 void Reader::report(pkv_store_stats& stats) const noexcept {
-  stats.asked_items = asked_items_.load(std::memory_order_relaxed);
-  stats.read_items = read_items_.load(std::memory_order_relaxed);
-  stats.read_bytes = read_bytes_.load(std::memory_order_relaxed);
-  stats.corrupt_items = corrupt_items_.load(std::memory_order_relaxed);
+  stats.asked_items = asked_items_;
+  stats.read_items = read_items_;
+  stats.read_bytes = read_bytes_;
+  stats.corrupt_items = corrupt_items_;
 }
 
 void Reader::run() noexcept {
@@ -136,7 +136,7 @@ Reader::LookupResult Reader::look_up(const Request& request, uint64_t from) {
     for (size_t i = first; i < lookup.index(asked, 0); i++)
       items.push_back(item_of(lookup.keys[i]));
     store_.probe(items);
-    asked_items_.fetch_add(items.size(), std::memory_order_relaxed);
+    asked_items_ += items.size();
     for (size_t i = 0; i < items.size(); i++) {
       lookup.present.push_back(items[i].size == format_.value_bytes(i % groups()));
       // The block of a key that the store has lost is written again.
@@ -189,7 +189,7 @@ Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text
                                          static_cast<size_t>(items[i].size));
     if (format_.open(g, text, position, key, value)) continue;
     if (items[i].size != 0) {
-      corrupt_items_.fetch_add(1, std::memory_order_relaxed);
+      corrupt_items_ += 1;
       store_.drop(items[i]);
     }
     store_.forget(key);
@@ -234,9 +234,9 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
       sequence.append(std::span(&block, 1));
       if (block == memory::no_block) continue;
       format_.load(g, sequence, position, static_cast<const unsigned char*>(items[item].data));
-      read_bytes_.fetch_add(items[item++].size, std::memory_order_relaxed);
+      read_bytes_ += items[item++].size;
     }
-  read_items_.fetch_add(item - before, std::memory_order_relaxed);
+  read_items_ += item - before;
   append(content->tokens(), text.subspan(first * block_size(), count * block_size()));
   cache().prefix()->publish(content->hold(), content->tokens(), content->sequences(), true);
   return true;

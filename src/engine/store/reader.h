@@ -82,8 +82,8 @@ class Reader {
   std::condition_variable requested_, ended_;
   std::list<Request> requests_;  // the thread works on the first one
   bool stopping_ = false;
-  std::atomic<uint64_t> taken_{0}, asked_items_{0}, read_items_{0}, read_bytes_{0},
-      corrupt_items_{0};
+  std::atomic<uint64_t> taken_{0};
+  Count asked_items_, read_items_, read_bytes_, corrupt_items_;
   Worker worker_;  // comes last, so that its thread ends first
 };
 

@@ -56,7 +56,7 @@ uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
                   llu(failures()));
     return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
   }
-  failures_.fetch_add(1, std::memory_order_relaxed);
+  failures_ += 1;
   const int64_t pause =
       std::clamp(2 * pause_.load(std::memory_order_relaxed), min_pause, max_pause);
   down_until_.store(now() + pause, std::memory_order_relaxed);

@@ -9,6 +9,7 @@
 #include <span>
 #include <unordered_set>
 
+#include "base/count.h"
 #include "base/logger.h"
 #include "engine/store/block_keys.h"
 
@@ -33,7 +34,7 @@ class StoreCalls {
   uint64_t probe(std::span<pkv_store_item> items) noexcept;
   void drop(const pkv_store_item& item) noexcept;
   bool down() const noexcept;
-  uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
+  uint64_t failures() const { return failures_; }
 
   // The keys that are remembered. Any key may be forgotten: that costs a question to the store.
   bool knows(const ContentKey& key) const;
@@ -49,7 +50,7 @@ class StoreCalls {
   const pkv_store store_;
   const Logger& logger_;
   bool owned_ = false;
-  std::atomic<uint64_t> failures_{0};
+  Count failures_;
   std::atomic<int64_t> down_until_{0}, pause_{0};  // nanoseconds
   mutable std::mutex keys_mutex_;                  // while it is locked, nothing else is
   std::unordered_set<uint64_t> keys_;              // the first bytes of each

@@ -101,7 +101,7 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
       const auto step = worker_.lock();
       if (!worker_.content()) return false;
       const memory::Sequence& sequence = worker_.content()->sequences()[g];
-      known_items_.fetch_add(stored[i], std::memory_order_relaxed);
+      known_items_ += stored[i];
       if (stored[i] != 0 || sequence.blocks()[position] == memory::no_block) continue;
       format_.pack(g, sequence, text, position, keys[i], at);
     }
@@ -111,9 +111,8 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
     stored[i] = 1;  // if put() succeeds
   }
   const uint64_t written = store_.put(items);
-  written_items_.fetch_add(written, std::memory_order_relaxed);
-  for (size_t i = 0; i < written; i++)
-    written_bytes_.fetch_add(items[i].size, std::memory_order_relaxed);
+  written_items_ += written;
+  for (size_t i = 0; i < written; i++) written_bytes_ += items[i].size;
   if (written < items.size()) return false;
   for (size_t i = 0; i < keys.size(); i++)
     if (stored[i] != 0) store_.remember(keys[i]);
@@ -121,9 +120,9 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
 }
 
 void Writer::report(pkv_store_stats& stats) const noexcept {
-  stats.written_items = written_items_.load(std::memory_order_relaxed);
-  stats.written_bytes = written_bytes_.load(std::memory_order_relaxed);
-  stats.known_items = known_items_.load(std::memory_order_relaxed);
+  stats.written_items = written_items_;
+  stats.written_bytes = written_bytes_;
+  stats.known_items = known_items_;
 }
 
 }  // namespace pkv::store

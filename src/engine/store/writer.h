@@ -36,7 +36,7 @@ class Writer {
   // How many steps had ended when the writer looked last, and when it last saw this number change.
   uint64_t steps_seen_ = 0;
   std::chrono::steady_clock::time_point last_step_{};
-  std::atomic<uint64_t> written_items_{0}, written_bytes_{0}, known_items_{0};
+  Count written_items_, written_bytes_, known_items_;
   Worker worker_;  // comes last, so that its thread ends first
 };
 
