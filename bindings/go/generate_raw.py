@@ -57,10 +57,10 @@ LAYOUT_TEST = """func TestLayoutsAreThoseOfC(t *testing.T) {
 	for _, s := range layouts {
 		here := []uintptr{s.here.Size()}
 		for i := 0; i < s.here.NumField(); i++ {
-			here = append(here, s.here.Field(i).Offset, s.here.Field(i).Type.Size())
+			here = append(here, s.here.Field(i).Offset)
 		}
 		if !reflect.DeepEqual(here, s.c) {
-			t.Errorf("%s: size; offset, size of each field are %v, in C %v", s.here, here, s.c)
+			t.Errorf("%s: size and offsets are %v, in C %v", s.here, here, s.c)
 		}
 	}
 }"""
@@ -204,6 +204,17 @@ def go_field(api, field):
     return "uintptr" if field["name"] == "user" else api.go(field["type"])
 
 
+def joined(fields):
+    """Fields of one type that follow each other, together."""
+    rows = []
+    for name, kind in fields:
+        if rows and rows[-1][1] == kind and len(f"{rows[-1][0]}, {name}") <= 80:
+            rows[-1][0] += f", {name}"
+        else:
+            rows.append([name, kind])
+    return rows
+
+
 def types_file(api):
     lines = [
         NOTE,
@@ -225,7 +236,8 @@ def types_file(api):
     lines += [f"\t{camel(name['name'])} uintptr" for name in api.data["handles"]] + [")"]
     for struct in api.data["structs"]:
         lines += ["", f"type {camel(struct['name'])} struct {{"]
-        lines += [f"\t{camel(f['name'])} {go_field(api, f)}" for f in struct["fields"]] + ["}"]
+        fields = [[camel(f["name"]), go_field(api, f)] for f in struct["fields"]]
+        lines += [f"\t{names} {kind}" for names, kind in joined(fields)] + ["}"]
     return [*lines, TEXT_OF_C]
 
 
@@ -255,16 +267,14 @@ def layout_file(api):
         "",
         LAYOUT_TEST,
         "",
-        "// size, then offset and size of every field.",
+        "// The size, then the offset of every field.",
         "var layouts = []struct {",
         "\there reflect.Type",
         "\tc    []uintptr",
         "}{",
     ]
     for struct in api.data["structs"]:
-        sizes = [str(struct["size"])] + [
-            f"{field['offset']}, {field['size']}" for field in struct["fields"]
-        ]
+        sizes = [str(struct["size"]), *(str(field["offset"]) for field in struct["fields"])]
         row = f"{{reflect.TypeOf({camel(struct['name'])}{{}}), []uintptr{{{', '.join(sizes)}}}}},"
         lines += wrapped(row, "\t", "\t\t")
     return [*lines, "}"]
@@ -281,18 +291,40 @@ def result_of(api, function):
     )
 
 
-def signature(api, function):
-    parameters = [f"{argument(p['name'])} {api.go(p['type'])}" for p in function["parameters"]]
-    head = f"func {camel(function['name'])}"
-    return bracketed(head, parameters, f" {result_of(api, function)} {{")
-
-
 def argument_of(api, parameter):
     """A parameter as the number that a call passes on."""
     name, kind = argument(parameter["name"]), api.go(parameter["type"])
     if kind == "uintptr":
         return name
-    return f"uintptr(unsafe.Pointer({name}))" if kind.startswith("*") else f"uintptr({name})"
+    return f"u(p({name}))" if kind.startswith("*") else f"u({name})"
+
+
+def function_lines(api):
+    """The functions, short ones on one line each, whose bodies gofmt aligns."""
+    lines, short = [], []
+
+    def width(row):
+        return max(len(head) for head, _ in [*short, row]) + max(len(b) for _, b in [*short, row])
+
+    def flush():
+        column = max((len(head) for head, _ in short), default=0)
+        lines.extend(f"{head.ljust(column)} {{ {body} }}" for head, body in short)
+        short.clear()
+
+    for number, function in enumerate(api.data["functions"]):
+        parameters = [f"{argument(p['name'])} {api.go(p['type'])}" for p in function["parameters"]]
+        arguments = [str(number), *(argument_of(api, p) for p in function["parameters"])]
+        result = result_of(api, function)
+        name = f"func {camel(function['name'])}"
+        head = f"{name}({', '.join(parameters)}) {result}"
+        body = f"return {'text' if result == 'string' else result}(call({', '.join(arguments)}))"
+        if width((head, body)) + 5 <= WIDTH:
+            short.append((head, body))
+            continue
+        flush()
+        lines += [*bracketed(name, parameters, f" {result} {{"), *wrapped(body, "\t", "\t\t"), "}"]
+    flush()
+    return lines
 
 
 def functions_file(api):
@@ -303,17 +335,18 @@ def functions_file(api):
         "",
         'import "unsafe"',
         "",
+        "// Short, so that more functions fit on a line.",
+        "type (",
+        "\tu = uintptr",
+        "\tp = unsafe.Pointer",
+        ")",
+        "",
         "// Names of the functions, whose numbers are those of call.",
         "var Names = [...]string{",
         *wrapped(", ".join(f'"{function["name"]}"' for function in functions) + ",", "\t", "\t"),
         "}",
     ]
-    for number, function in enumerate(functions):
-        arguments = [str(number), *(argument_of(api, p) for p in function["parameters"])]
-        result = result_of(api, function)
-        head = f"return {'text' if result == 'string' else result}(call"
-        lines += ["", *signature(api, function), *bracketed(head, arguments, ")", "\t"), "}"]
-    return lines
+    return [*lines, "", *function_lines(api)]
 
 
 def purego_file(api):
@@ -331,9 +364,10 @@ def cgo_file(api):
         "#include <pagedkv/pagedkv.h>",
         "",
         "typedef void (*go_function)(void);",
+        "#define F(name) (go_function)pkv_##name",
         "static const go_function go_functions[] = {",
         *textwrap.wrap(
-            ", ".join(f"(go_function){function['name']}" for function in api.data["functions"]),
+            ", ".join(f"F({function['name'][4:]})" for function in api.data["functions"]),
             WIDTH,
             initial_indent="    ",
             subsequent_indent="    ",
@@ -373,12 +407,9 @@ def enum_lines(enum):
 
 
 def status_names(enum):
-    lines = ["", "var statusNames = map[Status]string{"]
-    return (
-        lines
-        + [f'\t{constant["value"]}: "{constant["name"]}",' for constant in enum["constants"]]
-        + ["}"]
-    )
+    names = [f'{constant["value"]}:\0"{constant["name"]}",' for constant in enum["constants"]]
+    rows = [row.replace("\0", " ") for row in wrapped(" ".join(names), "\t", "\t")]
+    return ["", "var statusNames = map[Status]string{", *rows, "}"]
 
 
 def figure_lines(api, struct):
@@ -450,7 +481,7 @@ def gofmt(lines):
         row = (
             re.fullmatch(r"\t(\w+) (\w+) (= -?\d+)", line)
             or re.fullmatch(r"\t(\d+:) (\S+)", line)
-            or re.fullmatch(r"\t(\w+) ([\w.*\[\]]+)", line)
+            or re.fullmatch(r"\t([\w, ]+) ([\w.*\[\]]+)", line)
         )
         if (
             row

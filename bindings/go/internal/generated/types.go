@@ -59,328 +59,215 @@ type (
 )
 
 type Tensor struct {
-	Data       unsafe.Pointer
-	DType      int32
-	BatchRows  uint32
-	RowStride  int64
-	HeadStride int64
+	Data                  unsafe.Pointer
+	DType                 int32
+	BatchRows             uint32
+	RowStride, HeadStride int64
 }
 
 type Allocator struct {
-	Alloc uintptr
-	Free  uintptr
-	User  uintptr
+	Alloc, Free, User uintptr
 }
 
 type Logger struct {
-	Log  uintptr
-	User uintptr
+	Log, User uintptr
 }
 
 type Runner struct {
-	Run      uintptr
-	User     uintptr
-	Threads  uint32
-	Reserved uint32
+	Run, User         uintptr
+	Threads, Reserved uint32
 }
 
 type PoolStats struct {
-	StructSize     uint32
-	BlockSize      uint32
-	Blocks         uint64
-	FreeBlocks     uint64
-	UsedBlocks     uint64
-	UsedBlocksPeak uint64
-	SharedBlocks   uint64
-	RetiredBlocks  uint64
-	References     uint64
-	FilledSlots    uint64
+	StructSize, BlockSize                                                       uint32
+	Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak, SharedBlocks, RetiredBlocks uint64
+	References, FilledSlots                                                     uint64
 }
 
 type CacheStats struct {
-	StructSize        uint32
-	Sessions          uint32
-	Snapshots         uint32
-	Batches           uint32
-	SuspendedSessions uint64
-	Blocks            uint64
-	FreeBlocks        uint64
-	UsedBlocks        uint64
-	UsedBlocksPeak    uint64
-	EvictableBlocks   uint64
-	Tokens            uint64
-	FilledSlots       uint64
-	UsedSlots         uint64
-	MemoryBytes       uint64
-	CopiedBlocks      uint64
-	Commits           uint64
-	Aborts            uint64
-	CommittedTokens   uint64
-	Suspensions       uint64
-	PageBytes         uint64
-	Pages             uint64
-	FreePages         uint64
+	StructSize, Sessions, Snapshots, Batches                                   uint32
+	SuspendedSessions, Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak          uint64
+	EvictableBlocks, Tokens, FilledSlots, UsedSlots, MemoryBytes, CopiedBlocks uint64
+	Commits, Aborts, CommittedTokens, Suspensions, PageBytes, Pages, FreePages uint64
 }
 
 type LayerGroup struct {
-	StructSize       uint32
-	Layers           uint32
-	LayerIndices     *uint32
-	QueryHeads       uint32
-	KVHeads          uint32
-	KeyDim           uint32
-	ValueDim         uint32
-	DType            int32
-	ValueDType       int32
-	Window           uint32
-	Sinks            uint32
-	Latent           uint32
-	Rotation         int32
-	KeyRotation      *float32
-	ValueRotation    *float32
-	StateBytes       uint64
-	CheckpointTokens uint32
-	DraftTokens      uint32
-	Blocks           uint64
+	StructSize, Layers                    uint32
+	LayerIndices                          *uint32
+	QueryHeads, KVHeads, KeyDim, ValueDim uint32
+	DType, ValueDType                     int32
+	Window, Sinks, Latent                 uint32
+	Rotation                              int32
+	KeyRotation, ValueRotation            *float32
+	StateBytes                            uint64
+	CheckpointTokens, DraftTokens         uint32
+	Blocks                                uint64
 }
 
 type PrefixConfig struct {
-	StructSize      uint32
-	Eviction        int32
-	MaxPinnedBlocks uint64
-	QuotaBlocks     uint64
-	KeptEvents      uint32
-	DoublingDepth   uint32
+	StructSize                   uint32
+	Eviction                     int32
+	MaxPinnedBlocks, QuotaBlocks uint64
+	KeptEvents, DoublingDepth    uint32
 }
 
 type CacheConfig struct {
-	StructSize        uint32
-	GroupCount        uint32
-	Groups            *LayerGroup
-	Storage           int32
-	Layout            int32
-	BlockSize         uint32
-	GroupsShareMemory uint32
-	Blocks            uint64
-	MemoryBytes       uint64
-	WatermarkBlocks   uint32
-	HugePages         int32
-	Prefault          uint32
-	Reserved          uint32
-	MemoryDirectory   *byte
-	Threads           uint32
-	ISA               int32
-	Prefix            *PrefixConfig
-	Store             *StoreConfig
-	Allocator         *Allocator
-	Runner            *Runner
-	Logger            *Logger
+	StructSize, GroupCount       uint32
+	Groups                       *LayerGroup
+	Storage, Layout              int32
+	BlockSize, GroupsShareMemory uint32
+	Blocks, MemoryBytes          uint64
+	WatermarkBlocks              uint32
+	HugePages                    int32
+	Prefault, Reserved           uint32
+	MemoryDirectory              *byte
+	Threads                      uint32
+	ISA                          int32
+	Prefix                       *PrefixConfig
+	Store                        *StoreConfig
+	Allocator                    *Allocator
+	Runner                       *Runner
+	Logger                       *Logger
 }
 
 type CachePlan struct {
-	StructSize       uint32
-	Groups           uint32
-	BytesPerToken    uint64
-	BytesPerBlock    uint64
-	Blocks           uint64
-	Tokens           uint64
-	MemoryBytes      uint64
-	BookkeepingBytes uint64
+	StructSize, Groups                                                          uint32
+	BytesPerToken, BytesPerBlock, Blocks, Tokens, MemoryBytes, BookkeepingBytes uint64
 }
 
 type CacheInfo struct {
-	StructSize uint32
-	Storage    int32
-	Layout     int32
-	BlockSize  uint32
-	Groups     uint32
-	Layers     uint32
-	Threads    uint32
-	ISA        int32
+	StructSize                         uint32
+	Storage, Layout                    int32
+	BlockSize, Groups, Layers, Threads uint32
+	ISA                                int32
 }
 
 type PoolConfig struct {
-	StructSize uint32
-	Blocks     uint32
-	BlockSize  uint32
-	Reserved   uint32
-	Allocator  *Allocator
+	StructSize, Blocks, BlockSize, Reserved uint32
+	Allocator                               *Allocator
 }
 
 type BlockInfo struct {
-	StructSize  uint32
-	ID          uint32
-	Generation  uint32
-	References  uint32
-	FilledSlots uint32
-	Sealed      uint32
+	StructSize, ID, Generation, References, FilledSlots, Sealed uint32
 }
 
 type SessionConfig struct {
-	StructSize uint32
-	Priority   int32
-	PrefixUse  int32
-	Retention  int32
-	Salt       unsafe.Pointer
-	SaltSize   uint64
+	StructSize                     uint32
+	Priority, PrefixUse, Retention int32
+	Salt                           unsafe.Pointer
+	SaltSize                       uint64
 }
 
 type SessionInfo struct {
-	StructSize      uint32
-	Priority        int32
-	Suspended       uint32
-	Reserved        uint32
-	Length          uint64
-	Total           uint64
-	Blocks          uint64
-	ExclusiveBlocks uint64
+	StructSize                             uint32
+	Priority                               int32
+	Suspended, Reserved                    uint32
+	Length, Total, Blocks, ExclusiveBlocks uint64
 }
 
 type ComputeConfig struct {
-	StructSize uint32
-	Threads    uint32
-	ISA        int32
-	Reserved   uint32
-	Allocator  *Allocator
-	Runner     *Runner
+	StructSize, Threads uint32
+	ISA                 int32
+	Reserved            uint32
+	Allocator           *Allocator
+	Runner              *Runner
 }
 
 type ComputeInfo struct {
-	StructSize uint32
-	Threads    uint32
-	ISA        int32
-	Reserved   uint32
+	StructSize, Threads uint32
+	ISA                 int32
+	Reserved            uint32
 }
 
 type KVView struct {
-	StructSize    uint32
-	Layout        int32
-	BlockSize     uint32
-	KVHeads       uint32
-	KeyDim        uint32
-	ValueDim      uint32
-	DType         int32
-	ValueDType    int32
-	Blocks        uint64
-	K             unsafe.Pointer
-	V             unsafe.Pointer
-	KBlockStride  int64
-	KRowStride    int64
-	KHeadStride   int64
-	VBlockStride  int64
-	VRowStride    int64
-	VHeadStride   int64
-	Rotation      int32
-	Reserved      uint32
-	KeyRotation   *float32
-	ValueRotation *float32
+	StructSize                                                                   uint32
+	Layout                                                                       int32
+	BlockSize, KVHeads, KeyDim, ValueDim                                         uint32
+	DType, ValueDType                                                            int32
+	Blocks                                                                       uint64
+	K, V                                                                         unsafe.Pointer
+	KBlockStride, KRowStride, KHeadStride, VBlockStride, VRowStride, VHeadStride int64
+	Rotation                                                                     int32
+	Reserved                                                                     uint32
+	KeyRotation, ValueRotation                                                   *float32
 }
 
 type KVSequences struct {
-	StructSize       uint32
-	QueryHeads       uint32
-	Count            uint64
-	QueryLengths     *uint32
-	KVLengths        *uint64
-	BlockTables      *uint32
-	BlockTableStride uint64
-	FirstRows        *uint32
-	QueryPositions   *int64
+	StructSize, QueryHeads uint32
+	Count                  uint64
+	QueryLengths           *uint32
+	KVLengths              *uint64
+	BlockTables            *uint32
+	BlockTableStride       uint64
+	FirstRows              *uint32
+	QueryPositions         *int64
 }
 
 type Mask struct {
-	StructSize     uint32
-	Kind           int32
-	Data           unsafe.Pointer
-	RowStride      int64
-	BatchStride    int64
-	Columns        uint64
-	FirstPositions *int64
+	StructSize             uint32
+	Kind                   int32
+	Data                   unsafe.Pointer
+	RowStride, BatchStride int64
+	Columns                uint64
+	FirstPositions         *int64
 }
 
 type ChosenBlocks struct {
-	StructSize  uint32
-	TopBlocks   uint32
-	FirstBlocks uint32
-	LastBlocks  uint32
-	Together    uint32
-	Reserved    uint32
-	Lists       *uint32
-	ListBlocks  uint64
-	Chosen      *uint32
+	StructSize, TopBlocks, FirstBlocks, LastBlocks, Together, Reserved uint32
+	Lists                                                              *uint32
+	ListBlocks                                                         uint64
+	Chosen                                                             *uint32
 }
 
 type BlockMass struct {
-	StructSize uint32
-	Queries    uint32
-	Masses     *float32
-	Blocks     uint64
+	StructSize, Queries uint32
+	Masses              *float32
+	Blocks              uint64
 }
 
 type AttentionParams struct {
-	StructSize    uint32
-	Scale         float32
-	Bidirectional uint32
-	Window        uint32
-	Sinks         uint32
-	Softcap       float32
-	HeadWindows   *uint32
-	HeadSinks     *uint32
-	ALiBiSlopes   *float32
-	SinkLogits    *float32
-	Mask          *Mask
-	ChosenBlocks  *ChosenBlocks
-	BlockMass     *BlockMass
-	LSE           *float32
+	StructSize                   uint32
+	Scale                        float32
+	Bidirectional, Window, Sinks uint32
+	Softcap                      float32
+	HeadWindows, HeadSinks       *uint32
+	ALiBiSlopes, SinkLogits      *float32
+	Mask                         *Mask
+	ChosenBlocks                 *ChosenBlocks
+	BlockMass                    *BlockMass
+	LSE                          *float32
 }
 
 type PrefixStats struct {
-	StructSize      uint32
-	Reserved        uint32
-	Matches         uint64
-	AskedTokens     uint64
-	MatchedTokens   uint64
-	MatchedBlocks   uint64
-	PublishedBlocks uint64
-	EvictedBlocks   uint64
-	ExpelledBlocks  uint64
-	ClearedBlocks   uint64
-	CachedBlocks    uint64
-	EvictableBlocks uint64
-	PinnedBlocks    uint64
+	StructSize, Reserved                                                        uint32
+	Matches, AskedTokens, MatchedTokens, MatchedBlocks, PublishedBlocks         uint64
+	EvictedBlocks, ExpelledBlocks, ClearedBlocks, CachedBlocks, EvictableBlocks uint64
+	PinnedBlocks                                                                uint64
 }
 
 type PrefixEvent struct {
-	Number   uint64
-	Hash     uint64
-	Parent   uint64
-	Position uint64
-	Kind     int32
-	Reserved uint32
+	Number, Hash, Parent, Position uint64
+	Kind                           int32
+	Reserved                       uint32
 }
 
 type Stream struct {
-	StructSize uint32
-	Kind       int32
-	Path       *byte
-	Descriptor int32
-	Reserved   uint32
-	Data       unsafe.Pointer
-	Size       uint64
-	Read       uintptr
-	Write      uintptr
-	User       uintptr
+	StructSize        uint32
+	Kind              int32
+	Path              *byte
+	Descriptor        int32
+	Reserved          uint32
+	Data              unsafe.Pointer
+	Size              uint64
+	Read, Write, User uintptr
 }
 
 type FileConfig struct {
-	StructSize      uint32
-	PrefixIndex     uint32
-	TrustSalts      uint32
-	SkipFsync       uint32
-	Fingerprint     unsafe.Pointer
-	FingerprintSize uint64
-	SecretKey       unsafe.Pointer
-	SecretKeySize   uint64
+	StructSize, PrefixIndex, TrustSalts, SkipFsync uint32
+	Fingerprint                                    unsafe.Pointer
+	FingerprintSize                                uint64
+	SecretKey                                      unsafe.Pointer
+	SecretKeySize                                  uint64
 }
 
 type FileItem struct {
@@ -390,21 +277,10 @@ type FileItem struct {
 }
 
 type FileInfo struct {
-	StructSize      uint32
-	Version         uint32
-	Bytes           uint64
-	KVBytes         uint64
-	Sessions        uint64
-	Tokens          uint64
-	StoredTokens    uint64
-	PrefixEntries   uint64
-	BlockSize       uint32
-	Groups          uint32
-	Layers          uint32
-	HasKV           uint32
-	Authenticated   uint32
-	FingerprintSize uint32
-	Fingerprint     [64]byte
+	StructSize, Version                                              uint32
+	Bytes, KVBytes, Sessions, Tokens, StoredTokens, PrefixEntries    uint64
+	BlockSize, Groups, Layers, HasKV, Authenticated, FingerprintSize uint32
+	Fingerprint                                                      [64]byte
 }
 
 type StoreItem struct {
@@ -414,48 +290,29 @@ type StoreItem struct {
 }
 
 type Store struct {
-	StructSize uint32
-	Reserved   uint32
-	User       uintptr
-	Put        uintptr
-	Get        uintptr
-	Probe      uintptr
-	Drop       uintptr
-	Close      uintptr
+	StructSize, Reserved               uint32
+	User, Put, Get, Probe, Drop, Close uintptr
 }
 
 type StoreConfig struct {
-	StructSize      uint32
-	WaitMs          uint32
-	Store           *Store
-	Fingerprint     unsafe.Pointer
-	FingerprintSize uint64
-	SecretKey       unsafe.Pointer
-	SecretKeySize   uint64
-	BufferBytes     uint64
-	QueueBlocks     uint64
+	StructSize, WaitMs                      uint32
+	Store                                   *Store
+	Fingerprint                             unsafe.Pointer
+	FingerprintSize                         uint64
+	SecretKey                               unsafe.Pointer
+	SecretKeySize, BufferBytes, QueueBlocks uint64
 }
 
 type StoreStats struct {
-	StructSize    uint32
-	Down          uint32
-	QueuedBlocks  uint64
-	DroppedBlocks uint64
-	WrittenItems  uint64
-	WrittenBytes  uint64
-	KnownItems    uint64
-	AskedItems    uint64
-	ReadItems     uint64
-	ReadBytes     uint64
-	CorruptItems  uint64
-	Failures      uint64
+	StructSize, Down                                                                uint32
+	QueuedBlocks, DroppedBlocks, WrittenItems, WrittenBytes, KnownItems, AskedItems uint64
+	ReadItems, ReadBytes, CorruptItems, Failures                                    uint64
 }
 
 type DirectoryConfig struct {
-	StructSize    uint32
-	Durable       uint32
-	Path          *byte
-	CapacityBytes uint64
+	StructSize, Durable uint32
+	Path                *byte
+	CapacityBytes       uint64
 }
 
 func text(address uintptr) string {
