@@ -1,7 +1,5 @@
 package pagedkv_test
 
-import "math"
-
 // The rows of bindings/scenarios/README.md: all of them follow from the text.
 
 const golden = 0x9E3779B97F4A7C15
@@ -51,31 +49,4 @@ func rowsOf(histories []uint64, kind, layer, heads, dim int) []float32 {
 		}
 	}
 	return rows
-}
-
-// naiveAttention is causal attention by definition, in float64: q [n][heads][dim] over all of k and
-// v, of which its rows are the last.
-func naiveAttention(q, k, v []float32, queryHeads, kvHeads, dim int) []float64 {
-	total, n := len(k)/(kvHeads*dim), len(q)/(queryHeads*dim)
-	out := make([]float64, n*queryHeads*dim)
-	scale := 1 / math.Sqrt(float64(dim))
-	for i := 0; i < n; i++ {
-		for h := 0; h < queryHeads; h++ {
-			at, from := (i*queryHeads+h)*dim, h/(queryHeads/kvHeads)*dim
-			weights, sum := make([]float64, total-n+i+1), 0.0
-			for j := range weights {
-				for d := 0; d < dim; d++ {
-					weights[j] += scale * float64(q[at+d]) * float64(k[j*kvHeads*dim+from+d])
-				}
-				weights[j] = math.Exp(weights[j])
-				sum += weights[j]
-			}
-			for j, w := range weights {
-				for d := 0; d < dim; d++ {
-					out[at+d] += w / sum * float64(v[j*kvHeads*dim+from+d])
-				}
-			}
-		}
-	}
-	return out
 }
