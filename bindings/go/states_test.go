@@ -2,8 +2,6 @@ package pagedkv_test
 
 import (
 	"bytes"
-	"errors"
-	"hash/fnv"
 	"reflect"
 	"testing"
 	"unsafe"
@@ -11,8 +9,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// A toy of a hybrid model: layer 0 has keys and values, layers 1 and 2 keep a running hash of all
-// tokens each.
+// A toy of a hybrid model: layer 0 has keys and values, layers 1 and 2 keep a state each.
 const (
 	stateBytes = 100 // no multiple of the alignment of a state
 	stateGroup = 1
@@ -30,146 +27,90 @@ func newHybrid(t *testing.T, storage pagedkv.Storage) *pagedkv.Cache {
 	})
 }
 
-// nextState is a hash of all bytes of the state before, the layer and the token.
-func nextState(before []byte, layer int, token int32) []byte {
-	hash := fnv.New64a()
-	hash.Write(before)
-	hash.Write([]byte{byte(layer), byte(token), byte(token >> 8)})
-	state := make([]byte, 0, stateBytes+8)
-	for len(state) < stateBytes {
-		state = hash.Sum(state)
-		hash.Write(state)
-	}
-	return state[:stateBytes]
+func stateOf(layer int, mark byte) []byte {
+	return bytes.Repeat([]byte{byte(layer)<<7 + mark}, stateBytes)
 }
 
-func stateOf(text []int32, layer int) []byte {
-	var state []byte
-	for _, token := range text {
-		state = nextState(state, layer, token)
-	}
-	return state
-}
-
-// newTokens are those of one session; token i follows the new token parents[i], or the last one of
-// the session if that is -1.
-type newTokens struct {
-	tokens  []int32
-	parents []int
-}
-
-func chain(tokens []int32) newTokens {
-	parents := make([]int, len(tokens))
-	for i := range parents {
-		parents[i] = i - 1
-	}
-	return newTokens{tokens, parents}
-}
-
-func writeHybrid(t *testing.T, batch *pagedkv.Batch, news ...newTokens) {
+// writeHybrid writes all layers of a step. The state after new token i of session s has the mark
+// marks[s] + i; that before the step has before[s], 0 for none.
+func writeHybrid(t *testing.T, batch *pagedkv.Batch, before, marks []byte) {
 	t.Helper()
 	rows := f32(make([]float32, batch.Rows()*16))
 	must(t, batch.Write(0, rows, rows))
 	for layer := 1; layer <= 2; layer++ {
 		states, err := batch.States(layer)
 		must(t, err)
-		if len(states) != len(news) {
-			t.Fatalf("states of %d sessions, expected %d", len(states), len(news))
+		if len(states) != len(marks) {
+			t.Fatalf("states of %d sessions, expected %d", len(states), len(marks))
 		}
-		for i, session := range states {
-			computed := make([][]byte, len(news[i].tokens))
-			for j, token := range news[i].tokens {
-				before := session.Before
-				if parent := news[i].parents[j]; parent >= 0 {
-					before = computed[parent]
-				}
-				computed[j] = nextState(before, layer, token)
+		for s, session := range states {
+			if before[s] != 0 && !bytes.Equal(session.Before, stateOf(layer, before[s])) ||
+				before[s] == 0 && session.Before != nil {
+				t.Errorf("session %d begins with %v", s, session.Before)
 			}
 			for j, token := range session.Tokens {
 				state := session.After[j]
 				if len(state) != stateBytes || uintptr(unsafe.Pointer(&state[0]))%64 != 0 {
 					t.Errorf("%d bytes at %p", len(state), state)
 				}
-				copy(state, computed[token])
+				copy(state, stateOf(layer, marks[s]+byte(token)))
 			}
 		}
 	}
 }
 
-func stepHybrid(t *testing.T, session *pagedkv.Session, tokens []int32) {
+func stepHybrid(t *testing.T, session *pagedkv.Session, n int, before, mark byte) {
 	t.Helper()
-	batch := begin(t, session.Cache(), step(session, len(tokens)))
-	writeHybrid(t, batch, chain(tokens))
-	must(t, batch.Commit(tokens))
+	batch := begin(t, session.Cache(), step(session, n))
+	writeHybrid(t, batch, []byte{before}, []byte{mark})
+	must(t, batch.Commit(nil))
 }
 
-// holds checks the tokens and states of a session, and after how many tokens it has a state.
-func holds(t *testing.T, session *pagedkv.Session, text []int32, wanted ...int) {
+// holds checks after how many tokens a session has a state, and the marks of these.
+func holds(t *testing.T, session *pagedkv.Session, wanted map[int]byte) {
 	t.Helper()
 	length, err := session.Length()
 	must(t, err)
-	found := make([]int32, len(text))
-	must(t, session.Tokens(0, found))
-	if length != len(text) || !reflect.DeepEqual(found, text) {
-		t.Fatalf("%d tokens: %v, expected %v", length, found, text)
-	}
-	for layer := 1; layer <= 2; layer++ {
-		var held []int
-		for tokens := 1; tokens <= length; tokens++ {
+	for tokens := 1; tokens <= length; tokens++ {
+		for layer := 1; layer <= 2; layer++ {
 			state := make([]byte, stateBytes)
-			if err := session.ReadState(layer, tokens, state); err == nil {
-				held = append(held, tokens)
-				if !bytes.Equal(state, stateOf(text[:tokens], layer)) {
-					t.Errorf("layer %d has another state after %d tokens", layer, tokens)
-				}
-			} else if !errors.Is(err, pagedkv.ErrOutOfRange) {
-				t.Fatal(err)
+			err := session.ReadState(layer, tokens, state)
+			if mark := wanted[tokens]; mark == 0 {
+				refused(t, err, pagedkv.ErrOutOfRange)
+			} else if err != nil || !bytes.Equal(state, stateOf(layer, mark)) {
+				t.Errorf("layer %d has %v after %d tokens: %v", layer, state[0], tokens, err)
 			}
 		}
-		if !reflect.DeepEqual(held, wanted) {
-			t.Errorf("layer %d has states after %v, expected %v", layer, held, wanted)
-		}
 	}
-}
-
-func joined(parts ...[]int32) []int32 {
-	var all []int32
-	for _, part := range parts {
-		all = append(all, part...)
+	if wanted[length] == 0 {
+		t.Errorf("the session has %d tokens", length)
 	}
-	return all
 }
 
 func TestStatesOfStepsForksAndTrims(t *testing.T) {
-	cache, whole, other := newHybrid(t, pagedkv.StoragePaged), numbered(0, 100), numbered(500, 3)
+	cache := newHybrid(t, pagedkv.StoragePaged)
 	session := open(t, cache)
-	stepHybrid(t, session, whole[:70])
-	holds(t, session, whole[:70], 32, 64, 70)
+	stepHybrid(t, session, 70, 0, 1)
+	holds(t, session, map[int]byte{32: 32, 64: 64, 70: 70})
 	fork, err := session.Fork()
 	must(t, err)
 	idle, err := session.Fork()
 	must(t, err)
 
-	// Two sessions with new tokens and one without in one step, which the first time is aborted.
-	for _, commits := range []bool{false, true} {
-		batch := begin(t, cache, step(session, 30), pagedkv.Step{Session: idle}, step(fork, 3))
-		blocks, err := batch.StateBlocks(stateGroup)
-		must(t, err)
-		for i, wanted := range [][]uint32{{25, 29}, {}, {0, 1, 2}} {
-			if !reflect.DeepEqual(blocks[i].Tokens, wanted) || len(blocks[i].After) != len(wanted) {
-				t.Errorf("session %d keeps states at %v", i, blocks[i].Tokens)
-			}
-		}
-		writeHybrid(t, batch, chain(whole[70:]), chain(nil), chain(other))
-		if commits {
-			must(t, batch.Commit(joined(whole[70:], other)))
-		} else {
-			must(t, batch.Abort())
+	// Two sessions with new tokens and one without in one step.
+	batch := begin(t, cache, step(session, 30), step(idle, 0), step(fork, 3))
+	blocks, err := batch.StateBlocks(stateGroup)
+	must(t, err)
+	for i, wanted := range [][]uint32{{25, 29}, {}, {0, 1, 2}} {
+		if !reflect.DeepEqual(blocks[i].Tokens, wanted) || len(blocks[i].After) != len(wanted) {
+			t.Errorf("session %d keeps states at %v", i, blocks[i].Tokens)
 		}
 	}
-	holds(t, session, whole, 32, 64, 96, 100)
-	holds(t, idle, whole[:70], 32, 64, 70)
-	holds(t, fork, joined(whole[:70], other), 32, 64, 73)
+	writeHybrid(t, batch, []byte{70, 70, 70}, []byte{71, 0, 101})
+	must(t, batch.Commit(nil))
+	holds(t, session, map[int]byte{32: 32, 64: 64, 96: 96, 100: 100})
+	holds(t, idle, map[int]byte{32: 32, 64: 64, 70: 70})
+	holds(t, fork, map[int]byte{32: 32, 64: 64, 73: 103})
 
 	for limit, want := range map[int]int{1000: 100, 95: 64, 31: 0} {
 		if length, err := session.TrimPoint(limit); err != nil || length != want {
@@ -177,69 +118,38 @@ func TestStatesOfStepsForksAndTrims(t *testing.T) {
 		}
 	}
 	refused(t, session.Trim(95), pagedkv.ErrOutOfRange, "64")
-	must(t, session.Trim(64))
-	last := numbered(800, 40)
-	stepHybrid(t, session, last)
-	holds(t, session, joined(whole[:64], last), 32, 64, 96, 104)
 	must(t, cache.Validate())
 }
 
-func TestAnyPathOfADraftIsAccepted(t *testing.T) {
-	cache, text := newHybrid(t, pagedkv.StoragePaged), numbered(0, 15)
-	// 10 is followed by 11 and by 12, 12 by 13.
-	draft := newTokens{[]int32{10, 11, 12, 13}, []int{-1, 0, 0, 2}}
-	paths := []struct {
-		kept []uint32
-		held []int
-	}{
-		{nil, []int{15}}, {[]uint32{0}, []int{16}}, {[]uint32{0, 1}, []int{16, 17}},
-		{[]uint32{0, 2}, []int{16, 17}}, {[]uint32{0, 2, 3}, []int{16, 18}},
-	}
-	for _, path := range paths {
-		session := open(t, cache)
-		stepHybrid(t, session, text)
-		batch := begin(t, cache, step(session, 4))
-		writeHybrid(t, batch, draft)
-		must(t, batch.Accept(0, path.kept))
-		refused(t, errorOf(batch.States(1)), pagedkv.ErrInvalidArgument)
-		must(t, batch.Commit(draft.tokens))
-		expected := joined(text)
-		for _, i := range path.kept {
-			expected = append(expected, draft.tokens[i])
-		}
-		holds(t, session, expected, path.held...)
-	}
+func TestAPathOfADraftIsAccepted(t *testing.T) {
+	session := open(t, newHybrid(t, pagedkv.StoragePaged))
+	stepHybrid(t, session, 15, 0, 1)
+	batch := begin(t, session.Cache(), step(session, 4))
+	writeHybrid(t, batch, []byte{15}, []byte{50})
+	must(t, batch.Accept(0, []uint32{0, 2}))
+	refused(t, errorOf(batch.States(1)), pagedkv.ErrInvalidArgument)
+	must(t, batch.Commit(nil))
+	holds(t, session, map[int]byte{16: 50, 17: 52})
 }
 
 func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
-	cache, whole := newHybrid(t, pagedkv.StorageNone), numbered(0, 40)
-	session := open(t, cache)
-	var slab [64][]byte
-	for at := 0; at < len(whole); at += 8 {
-		batch := begin(t, cache, step(session, 8))
+	session := open(t, newHybrid(t, pagedkv.StorageNone))
+	last := pagedkv.NoBlock
+	for at := 0; at < 40; at += 8 {
+		batch := begin(t, session.Cache(), step(session, 8))
 		refused(t, errorOf(batch.States(1)), pagedkv.ErrUnsupported)
 		blocks, err := batch.StateBlocks(stateGroup)
 		must(t, err)
-		if len(blocks) != 1 || (blocks[0].Before == pagedkv.NoBlock) != (at == 0) {
-			t.Fatalf("the states of the step at %d are in %v", at, blocks)
+		if len(blocks) != 1 || blocks[0].Before != last {
+			t.Fatalf("the states of the step at %d are in %v, not in %d", at, blocks, last)
 		}
-		var state []byte
-		if at > 0 {
-			state = slab[blocks[0].Before]
-		}
-		for i, next := 0, 0; i < 8; i++ {
-			state = nextState(state, 1, whole[at+i])
-			if next < len(blocks[0].Tokens) && blocks[0].Tokens[next] == uint32(i) {
-				slab[blocks[0].After[next]] = state
-				next++
-			}
-		}
-		must(t, batch.Commit(whole[at:at+8]))
+		last = blocks[0].After[len(blocks[0].After)-1]
+		must(t, batch.Commit(nil))
 	}
 	table, err := session.BlockTable(stateGroup)
 	must(t, err)
-	if !bytes.Equal(slab[table[len(table)-1]], stateOf(whole, 1)) {
-		t.Error("the last block of the table has another state")
+	if table[len(table)-1] != last {
+		t.Errorf("the last block of %v is not %d", table, last)
 	}
 	refused(t, session.ReadState(1, 40, make([]byte, stateBytes)), pagedkv.ErrUnsupported)
 }
@@ -247,7 +157,7 @@ func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
 func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	cache := newHybrid(t, pagedkv.StoragePaged)
 	session := open(t, cache)
-	stepHybrid(t, session, numbered(0, 20))
+	stepHybrid(t, session, 20, 0, 1)
 	state := make([]byte, stateBytes+1)
 	must(t, session.ReadState(1, 20, state[:stateBytes]))
 	for _, wrong := range []struct {

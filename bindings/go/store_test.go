@@ -44,7 +44,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	near(t, "the next token", extend(t, again, []int32{99}), extend(t, plain, []int32{99}))
 	must(t, second.Store().Cancel("", text))
 	must(t, again.Suspend())
-	must(t, second.Store().Prefetch("", joined(text, []int32{99})))
+	must(t, second.Store().Prefetch("", append(text, 99)))
 
 	refused(t, errorOf(newCache(t, pagedkv.CacheConfig{}).Store().Stats()), pagedkv.ErrUnsupported)
 	config.Storage = pagedkv.StorageContiguous // has no store: the directory is closed again
