@@ -8,7 +8,7 @@ import (
 
 // A head with a window gives what all heads give in a layer with that window.
 func TestHeadWindows(t *testing.T) {
-	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
+	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{})
 	attend := func(params pagedkv.AttentionParams) []float32 {
 		out := make([]float32, chosenNew*4*32)
 		must(t, batch.Attend(0, f32(q), f32(out), &params))
@@ -39,7 +39,7 @@ func TestHeadWindows(t *testing.T) {
 }
 
 func TestATreeChoosesTogether(t *testing.T) {
-	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{})
+	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{})
 	chosen := make([]uint32, chosenNew*2*chosenTop)
 	out := f32(make([]float32, chosenNew*4*32))
 	must(t, batch.Attend(0, f32(q), out, &pagedkv.AttentionParams{
@@ -54,7 +54,7 @@ func TestATreeChoosesTogether(t *testing.T) {
 }
 
 func TestNoSinksInALayerWithSinks(t *testing.T) {
-	batch, q, _, _ := stepOverBlocks(t, pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
+	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
 		{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Window: 30, Sinks: 5},
 	}})
 	defer batch.Close()
