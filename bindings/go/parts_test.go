@@ -217,3 +217,17 @@ func TestFiguresOfACache(t *testing.T) {
 		t.Errorf("a cache of nothing: %v", err)
 	}
 }
+
+func TestReturnHints(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{})
+	session := open(t, cache)
+	for _, hint := range []uint32{0, 1, pagedkv.ReturnHintNever - 1, pagedkv.ReturnHintNever} {
+		must(t, session.SetReturnHint(hint))
+	}
+	batch := begin(t, cache, step(session, 1))
+	refused(t, session.SetReturnHint(30), pagedkv.ErrBusy)
+	must(t, batch.Close())
+	must(t, session.Close())
+	refused(t, session.SetReturnHint(30), pagedkv.ErrStaleHandle)
+	refused(t, new(pagedkv.Session).SetReturnHint(30), pagedkv.ErrInvalidArgument)
+}
