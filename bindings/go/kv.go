@@ -80,9 +80,7 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 		return KVView{}, err
 	}
 	r := sized(&raw.KVView{})
-	err = call(op, c, func() raw.Status {
-		return raw.CacheGetKVView(c.handle, number, r)
-	})
+	err = call(op, c, func() raw.Status { return raw.CacheGetKVView(c.handle, number, r) })
 	if err != nil {
 		return KVView{}, err
 	}

@@ -43,9 +43,7 @@ func NewPool(config PoolConfig) (*Pool, error) {
 		return nil, err
 	}
 	p := &Pool{}
-	err = call(op, nil, func() raw.Status {
-		return raw.PoolCreate(given, &p.handle)
-	})
+	err = call(op, nil, func() raw.Status { return raw.PoolCreate(given, &p.handle) })
 	if err != nil {
 		return nil, err
 	}

@@ -195,9 +195,7 @@ func (s *Session) DropBlocks(group int, blocks []uint32) error {
 // them.
 func (s *Session) Fork() (*Session, error) {
 	var handle raw.Session
-	err := call("fork", s, func() raw.Status {
-		return raw.SessionFork(s.handle, &handle)
-	})
+	err := call("fork", s, func() raw.Status { return raw.SessionFork(s.handle, &handle) })
 	if err != nil {
 		return nil, err
 	}
