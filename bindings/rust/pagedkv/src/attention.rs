@@ -3,7 +3,7 @@ use crate::compute::{handle_of, Compute};
 use crate::error::{call, ensure_library, Error, Result, Status};
 use crate::kv::{KvView, Sequences};
 use crate::rows::{BatchRows, Rows, RowsMut};
-use crate::structs::{address, setters};
+use crate::structs::{address, setters, Numbers};
 use crate::sys;
 use std::ptr::{null, null_mut};
 
@@ -121,17 +121,20 @@ impl ByteMask<'_> {
 /// [`last_blocks`](Self::last_blocks) say otherwise), and those with tokens of the step.
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenBlocks<'a> {
-    top_blocks: u32,
+    c: Numbers<sys::pkv_chosen_blocks>,
     lists: Option<(&'a [u32], usize)>,
-    first_blocks: u32,
-    last_blocks: u32,
-    together: bool,
 }
 
 impl<'a> ChosenBlocks<'a> {
     /// The `count` blocks whose keys may score highest. In a cache only.
     pub fn top_blocks(count: u32) -> Self {
-        Self { top_blocks: count, lists: None, first_blocks: 1, last_blocks: 1, together: false }
+        let numbers = sys::pkv_chosen_blocks {
+            top_blocks: count,
+            first_blocks: 1,
+            last_blocks: 1,
+            ..Default::default()
+        };
+        Self { c: Numbers(numbers), lists: None }
     }
 
     /// Those listed, `[rows][kv_heads][blocks_per_head]`: indices in the block table, rising,
@@ -142,12 +145,12 @@ impl<'a> ChosenBlocks<'a> {
 
     setters! {
         /// How many first blocks are read as well.
-        first_blocks(count: u32) = count;
+        c first_blocks(count: u32) = count;
         /// How many blocks before those of the step are read as well.
-        last_blocks(count: u32) = count;
+        c last_blocks(count: u32) = count;
         /// The new tokens of a session choose the same [`top_blocks`](Self::top_blocks), by the
         /// sums of their bounds, and read them together: for trees, say.
-        together() = true;
+        c together() = 1;
     }
 
     fn raw(
@@ -156,16 +159,12 @@ impl<'a> ChosenBlocks<'a> {
         chosen: Option<&mut [u32]>,
     ) -> Result<sys::pkv_chosen_blocks> {
         let (lists, size) = self.lists.map_or((None, 0), |(lists, size)| (Some(lists), size));
-        let top = [rows, kv_heads, self.top_blocks as usize];
+        let top = [rows, kv_heads, self.c.0.top_blocks as usize];
         Ok(sys::pkv_chosen_blocks {
-            top_blocks: self.top_blocks,
-            first_blocks: self.first_blocks,
-            last_blocks: self.last_blocks,
-            together: self.together.into(),
             lists: array("lists [rows][KV heads][blocks]", lists, &[rows, kv_heads, size])?,
             list_blocks: size as u64,
             chosen: array_mut("chosen [rows][KV heads][blocks]", chosen, &top)?,
-            ..Default::default()
+            ..self.c.0
         })
     }
 }
@@ -216,11 +215,7 @@ impl<'a> Told<'a> {
 /// Variants of attention. They combine freely.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionParams<'a> {
-    scale: f32,
-    bidirectional: bool,
-    window: u32,
-    sinks: u32,
-    softcap: f32,
+    c: Numbers<sys::pkv_attention_params>,
     head_windows: Option<&'a [u32]>,
     head_sinks: Option<&'a [u32]>,
     alibi_slopes: Option<&'a [f32]>,
@@ -237,21 +232,21 @@ impl<'a> AttentionParams<'a> {
 
     setters! {
         /// Factor of the scores.
-        scale(scale: f32) = scale;
+        c scale(scale: f32) = scale;
         /// A query sees all of its sequence, not only the positions before it.
-        bidirectional() = true;
+        c bidirectional() = 1;
         /// A query sees its own position and `tokens - 1` before it; 0: as far as the layer's
         /// window.
-        window(tokens: u32) = tokens;
+        c window(tokens: u32) = tokens;
         /// First positions that are seen regardless of the window. 0: those of the layer;
         /// [`NO_SINKS`](crate::NO_SINKS): none.
-        sinks(tokens: u32) = tokens;
+        c sinks(tokens: u32) = tokens;
         /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
         head_windows(tokens: &'a [u32]) = Some(tokens);
         /// Sinks for each KV head, in place of [`sinks`](Self::sinks).
         head_sinks(tokens: &'a [u32]) = Some(tokens);
         /// Scores become softcap * tanh(score / softcap).
-        softcap(softcap: f32) = softcap;
+        c softcap(softcap: f32) = softcap;
         /// A slope per query head (ALiBi).
         alibi_slopes(slopes: &'a [f32]) = Some(slopes);
         /// A logit per query head that takes part in the softmax without a value.
@@ -283,11 +278,6 @@ impl<'a> AttentionParams<'a> {
         let block_mass = told.block_mass.map(|mass| mass.raw([batch.lengths.len(), heads]));
         let block_mass = block_mass.transpose()?;
         use_it(&sys::pkv_attention_params {
-            scale: self.scale,
-            bidirectional: self.bidirectional.into(),
-            window: self.window,
-            sinks: self.sinks,
-            softcap: self.softcap,
             head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
             head_sinks: array("head_sinks [KV heads]", self.head_sinks, &[kv_heads])?,
             alibi_slopes: array("alibi_slopes [query heads]", self.alibi_slopes, &[heads])?,
@@ -296,7 +286,7 @@ impl<'a> AttentionParams<'a> {
             chosen_blocks: address(&chosen_blocks),
             block_mass: address(&block_mass),
             lse: array_mut("lse [rows][query heads]", told.lse, &[rows, heads])?,
-            ..Default::default()
+            ..self.c.0
         })
     }
 }

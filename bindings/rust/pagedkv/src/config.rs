@@ -4,7 +4,7 @@ use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
-use crate::structs::{address, filled, setters};
+use crate::structs::{address, filled, setters, Numbers};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::ffi::CString;
@@ -21,58 +21,28 @@ pub use crate::sys::{
 /// Layers of the same shape.
 #[derive(Clone, Debug)]
 pub struct LayerGroup {
-    layers: u32,
+    c: Numbers<sys::pkv_layer_group>,
     indices: Option<Vec<u32>>,
-    query_heads: u32,
-    kv_heads: u32,
-    key_dim: u32,
-    value_dim: u32,
-    dtype: Dtype,
-    value_dtype: Dtype,
-    window: u32,
-    sinks: u32,
-    blocks: u64,
-    latent: bool,
-    rotation: Rotation,
     key_rotation: Option<Vec<f32>>,
     value_rotation: Option<Vec<f32>>,
-    state_bytes: u64,
-    checkpoint_tokens: u32,
-    draft_tokens: u32,
 }
 
 impl LayerGroup {
     /// Layers with full attention, stored as `f32`, with values as wide as keys. `query_heads` must
     /// be a multiple of `kv_heads`, and `key_dim` a multiple of 16 from 16 to 576.
     pub fn new(layers: u32, query_heads: u32, kv_heads: u32, key_dim: u32) -> Self {
-        let none = Dtype(0);
-        Self {
-            layers,
-            indices: None,
-            query_heads,
-            kv_heads,
-            key_dim,
-            value_dim: 0,
-            dtype: none,
-            value_dtype: none,
-            window: 0,
-            sinks: 0,
-            blocks: 0,
-            latent: false,
-            rotation: Rotation::NONE,
-            key_rotation: None,
-            value_rotation: None,
-            state_bytes: 0,
-            checkpoint_tokens: 0,
-            draft_tokens: 0,
-        }
+        let numbers =
+            sys::pkv_layer_group { layers, query_heads, kv_heads, key_dim, ..Default::default() };
+        Self { c: Numbers(numbers), indices: None, key_rotation: None, value_rotation: None }
     }
 
     /// Layers that keep a state of this many bytes each, instead of keys and values (linear
     /// attention, state spaces, short convolutions): see [`Batch::states`](crate::Batch::states).
     /// They have no heads, dims, types, window or sinks. Not with storage `CONTIGUOUS`.
     pub fn states(layers: u32, state_bytes: u64) -> Self {
-        Self { state_bytes, ..Self::new(layers, 0, 0, 0) }
+        let mut group = Self::new(layers, 0, 0, 0);
+        group.c.0.state_bytes = state_bytes;
+        group
     }
 
     /// The numbers of these layers in the model. Default: those after the previous groups' layers.
@@ -83,30 +53,30 @@ impl LayerGroup {
 
     setters! {
         /// Head dim of values and outputs, if it differs from that of keys.
-        value_dim(dim: u32) = dim;
+        c value_dim(dim: u32) = dim;
         /// Type of stored keys and values.
-        dtype(dtype: Dtype) = dtype;
+        c dtype(dtype: Dtype) = dtype;
         /// Type of stored values, if it differs from that of keys.
-        value_dtype(dtype: Dtype) = dtype;
+        c value_dtype(dtype: Dtype) = dtype;
         /// A token sees itself and `tokens - 1` before it. Blocks that leave the window are freed.
-        window(tokens: u32) = tokens;
+        c window(tokens: u32) = tokens;
         /// With a window: the first tokens, which stay visible and in memory.
-        sinks(tokens: u32) = tokens;
+        c sinks(tokens: u32) = tokens;
         /// Blocks of this group, instead of those of the config.
-        blocks(blocks: u64) = blocks;
+        c blocks(blocks: u64) = blocks;
         /// V is the first `value_dim` dims of K and is stored once, with it: see
         /// [`Batch::write_latent`](crate::Batch::write_latent).
-        latent() = true;
+        c latent() = 1;
         /// With states: a step that reaches past a multiple of this many tokens keeps the state
         /// there, for as long as the session has that token. A multiple of the block size. Default:
         /// no such checkpoints.
-        checkpoint_tokens(tokens: u32) = tokens;
+        c checkpoint_tokens(tokens: u32) = tokens;
         /// With states: a step of at most this many new tokens of a session keeps the state after
         /// each of them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end
         /// at any; up to 256. Default: none.
-        draft_tokens(tokens: u32) = tokens;
+        c draft_tokens(tokens: u32) = tokens;
         /// How rows of K and V are rotated before they are stored.
-        rotation(rotation: Rotation) = rotation;
+        c rotation(rotation: Rotation) = rotation;
         /// With `Rotation::MATRIX`: the orthogonal matrix of K, `[key_dim][key_dim]`. Without, K is
         /// not rotated.
         key_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
@@ -117,42 +87,27 @@ impl LayerGroup {
 
     /// The struct of C, which points to the indices and the matrices.
     pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
+        let numbers = self.c.0;
         let given = self.indices.as_ref().map(Vec::len);
-        if let Some(given) = given.filter(|&given| given != self.layers as usize) {
+        if let Some(given) = given.filter(|&given| given != numbers.layers as usize) {
             return Err(Error::misuse(format!(
                 "{given} layer_indices are given for {} layers",
-                self.layers
+                numbers.layers
             )));
         }
         Ok(sys::pkv_layer_group {
-            layers: self.layers,
             layer_indices: self.indices.as_ref().map_or(std::ptr::null(), |list| list.as_ptr()),
-            query_heads: self.query_heads,
-            kv_heads: self.kv_heads,
-            key_dim: self.key_dim,
-            value_dim: self.value_dim,
-            dtype: self.dtype,
-            value_dtype: self.value_dtype,
-            window: self.window,
-            sinks: self.sinks,
-            latent: self.latent.into(),
-            rotation: self.rotation,
-            key_rotation: matrix(&self.key_rotation, self.key_dim, "key_rotation")?,
+            key_rotation: matrix(&self.key_rotation, numbers.key_dim, "key_rotation")?,
             value_rotation: matrix(&self.value_rotation, self.values_dim(), "value_rotation")?,
-            state_bytes: self.state_bytes,
-            checkpoint_tokens: self.checkpoint_tokens,
-            draft_tokens: self.draft_tokens,
-            blocks: self.blocks,
-            ..Default::default()
+            ..numbers
         })
     }
 
     /// Head dim of values: that of keys by default.
     fn values_dim(&self) -> u32 {
-        if self.value_dim == 0 {
-            self.key_dim
-        } else {
-            self.value_dim
+        match self.c.0.value_dim {
+            0 => self.c.0.key_dim,
+            dim => dim,
         }
     }
 }
@@ -179,11 +134,7 @@ fn path_of_c(directory: &Path) -> Result<CString> {
 /// The prefix index of a cache: see [`Prefix`](crate::Prefix).
 #[derive(Clone, Debug, Default)]
 pub struct PrefixConfig {
-    eviction: Eviction,
-    max_pinned_blocks: u64,
-    quota_blocks: u64,
-    kept_events: u32,
-    doubling_depth: u32,
+    c: Numbers<sys::pkv_prefix_config>,
 }
 
 impl PrefixConfig {
@@ -194,30 +145,19 @@ impl PrefixConfig {
 
     setters! {
         /// Which unused cached blocks are evicted first.
-        eviction(eviction: Eviction) = eviction;
+        c eviction(eviction: Eviction) = eviction;
         /// At most this many block positions are pinned at once. Default: a quarter of the blocks
         /// of the largest group.
-        max_pinned_blocks(blocks: u64) = blocks;
+        c max_pinned_blocks(blocks: u64) = blocks;
         /// At most this many are cached of one salt, unless
         /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
-        quota_blocks(blocks: u64) = blocks;
+        c quota_blocks(blocks: u64) = blocks;
         /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events).
         /// Default: none.
-        kept_events(events: u32) = events;
+        c kept_events(events: u32) = events;
         /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
         /// text: blocks are weighed by the time that they save. Default: all weigh the same.
-        doubling_depth(tokens: u32) = tokens;
-    }
-
-    pub(crate) fn raw(&self) -> sys::pkv_prefix_config {
-        sys::pkv_prefix_config {
-            eviction: self.eviction,
-            max_pinned_blocks: self.max_pinned_blocks,
-            quota_blocks: self.quota_blocks,
-            kept_events: self.kept_events,
-            doubling_depth: self.doubling_depth,
-            ..Default::default()
-        }
+        c doubling_depth(tokens: u32) = tokens;
     }
 }
 
@@ -236,19 +176,9 @@ impl PrefixConfig {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
+    c: Numbers<sys::pkv_cache_config>,
     groups: Vec<LayerGroup>,
-    storage: Storage,
-    layout: Layout,
-    block_size: u32,
-    blocks: u64,
-    memory_bytes: u64,
-    groups_share_memory: bool,
     memory_directory: Option<PathBuf>,
-    threads: u32,
-    isa: Isa,
-    huge_pages: HugePages,
-    prefault: bool,
-    watermark_blocks: u32,
     prefix: Option<PrefixConfig>,
     store: Option<StoreConfig>,
     pub(crate) hooks: Hooks,
@@ -263,19 +193,9 @@ impl CacheConfig {
     /// A hybrid model: for example one group of full and one of sliding-window layers.
     pub fn with_groups(groups: impl IntoIterator<Item = LayerGroup>) -> Self {
         Self {
+            c: Numbers::default(),
             groups: groups.into_iter().collect(),
-            storage: Storage::PAGED,
-            layout: Layout::PACKED,
-            block_size: 0,
-            blocks: 0,
-            memory_bytes: 0,
-            groups_share_memory: false,
             memory_directory: None,
-            threads: 0,
-            isa: Isa::AUTO,
-            huge_pages: HugePages::ADVISE,
-            prefault: false,
-            watermark_blocks: 0,
             prefix: None,
             store: None,
             hooks: Hooks::default(),
@@ -284,33 +204,33 @@ impl CacheConfig {
 
     setters! {
         /// Where keys and values are stored. Default: `PAGED`.
-        storage(storage: Storage) = storage;
+        c storage(storage: Storage) = storage;
         /// How the bytes of a paged cache are arranged. Default: `PACKED`.
-        layout(layout: Layout) = layout;
+        c layout(layout: Layout) = layout;
         /// Tokens per block, a multiple of 16. Default: 16.
-        block_size(tokens: u32) = tokens;
+        c block_size(tokens: u32) = tokens;
         /// Capacity in blocks per group.
-        blocks(blocks: u64) = blocks;
+        c blocks(blocks: u64) = blocks;
         /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as
         /// fit.
-        memory_bytes(bytes: u64) = bytes;
+        c memory_bytes(bytes: u64) = bytes;
         /// The groups share `memory_bytes`: one group can use what another does not need. Set no
         /// numbers of blocks then.
-        groups_share_memory() = true;
+        c groups_share_memory() = 1;
         /// Keys and values, and states, are in an unnamed file in this directory, of which the
         /// system keeps in memory what fits: for texts that are larger than memory and read by
         /// chosen blocks. Only with storage `PAGED`. Default: memory.
         memory_directory(directory: impl Into<PathBuf>) = Some(directory.into());
         /// Threads that compute attention, including the caller's. Default: one per CPU.
-        threads(threads: u32) = threads;
+        c threads(threads: u32) = threads;
         /// The instruction set of the kernels. Default: the best one of this CPU.
-        isa(isa: Isa) = isa;
+        c isa(isa: Isa) = isa;
         /// Huge pages for the memory of K and V.
-        huge_pages(pages: HugePages) = pages;
+        c huge_pages(pages: HugePages) = pages;
         /// Touches all memory when the cache is created, so that later calls cause no page faults.
-        prefault() = true;
+        c prefault() = 1;
         /// Blocks of each group reserved for sessions that already have tokens. Default: 0.
-        watermark_blocks(blocks: u32) = blocks;
+        c watermark_blocks(blocks: u32) = blocks;
         /// Keeps the blocks of ended sessions for new ones that begin with the same tokens. Not
         /// with storage `CONTIGUOUS`.
         prefix(prefix: PrefixConfig) = Some(prefix);
@@ -398,7 +318,7 @@ impl CacheConfig {
     ) -> Result<T> {
         ensure_library()?;
         let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
-        let prefix = self.prefix.as_ref().map(PrefixConfig::raw);
+        let prefix = self.prefix.as_ref().map(|prefix| prefix.c.0);
         let directory = self.memory_directory.as_deref().map(path_of_c).transpose()?;
         let allocator = self.hooks.allocator.as_ref().map(Allocator::raw);
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
@@ -407,45 +327,35 @@ impl CacheConfig {
             group_count: u32::try_from(groups.len())
                 .map_err(|_| Error::misuse("too many layer groups"))?,
             groups: groups.as_ptr(),
-            storage: self.storage,
-            layout: self.layout,
-            block_size: self.block_size,
-            groups_share_memory: self.groups_share_memory.into(),
-            blocks: self.blocks,
-            memory_bytes: self.memory_bytes,
-            watermark_blocks: self.watermark_blocks,
-            huge_pages: self.huge_pages,
-            prefault: self.prefault.into(),
             memory_directory: directory.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
-            threads: self.threads,
-            isa: self.isa,
             prefix: address(&prefix),
             allocator: address(&allocator),
             runner: address(&runner),
             logger: address(&logger),
-            ..Default::default()
+            ..self.c.0
         })
     }
 
     /// The shape of every layer of the model. The library must have accepted the config.
     pub(crate) fn shapes(&self) -> Vec<Shape> {
         let mut shapes =
-            vec![Shape::default(); self.groups.iter().map(|group| group.layers as usize).sum()];
+            vec![Shape::default(); self.groups.iter().map(|group| group.c.0.layers as usize).sum()];
         let mut next = 0;
         for (number, group) in (0..).zip(&self.groups) {
+            let numbers = group.c.0;
             let shape = Shape {
-                query_heads: group.query_heads,
-                kv_heads: group.kv_heads,
-                key_dim: group.key_dim,
+                query_heads: numbers.query_heads,
+                kv_heads: numbers.kv_heads,
+                key_dim: numbers.key_dim,
                 value_dim: group.values_dim(),
                 group: number,
-                state_bytes: group.state_bytes as usize, // the library took it
+                state_bytes: numbers.state_bytes as usize, // the library took it
             };
-            let following: Vec<u32> = (next..next + group.layers).collect();
+            let following: Vec<u32> = (next..next + numbers.layers).collect();
             for &layer in group.indices.as_ref().unwrap_or(&following) {
                 shapes[layer as usize] = shape;
             }
-            next += group.layers;
+            next += numbers.layers;
         }
         shapes
     }

@@ -5,7 +5,7 @@ use crate::hooks::contained;
 use crate::secret::Secret;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
-use crate::structs::{bytes, filled, setters};
+use crate::structs::{bytes, filled, setters, Numbers};
 use crate::sys;
 use std::ffi::CString;
 use std::fmt;
@@ -23,11 +23,9 @@ pub use crate::sys::pkv_file_info as FileInfo;
 /// Options for saving and loading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileConfig<'a> {
-    prefix_index: bool,
+    c: Numbers<sys::pkv_file_config>,
     fingerprint: &'a [u8],
     secret_key: Option<Secret<&'a [u8]>>,
-    skip_fsync: bool,
-    trust_salts: bool,
 }
 
 impl<'a> FileConfig<'a> {
@@ -38,17 +36,17 @@ impl<'a> FileConfig<'a> {
 
     setters! {
         /// Includes the prefix index, if the cache has one.
-        prefix_index() = true;
+        c prefix_index() = 1;
         /// Identifies the model (for example a hash of its weights), in up to 64 bytes. Loading a
         /// file with another one fails with `MISMATCH`.
         fingerprint(fingerprint: &'a [u8]) = fingerprint;
         /// A secret of 16 to 64 bytes that encrypts and authenticates the file.
         secret_key(key: &'a [u8]) = Some(Secret(key));
         /// Does not wait for the disk: a power cut may lose both the old file and the new one.
-        skip_fsync() = true;
+        c skip_fsync() = 1;
         /// Accepts the salts of a file without a key, which anyone who can write the file chooses.
         /// Without this, such a file is a `MISMATCH` if the cache has a prefix index.
-        trust_salts() = true;
+        c trust_salts() = 1;
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_file_config {
@@ -56,14 +54,11 @@ impl<'a> FileConfig<'a> {
         let (fingerprint, fingerprint_size) = bytes(fingerprint);
         let (secret_key, secret_key_size) = bytes(self.secret_key.map(|Secret(key)| key));
         sys::pkv_file_config {
-            prefix_index: self.prefix_index.into(),
-            trust_salts: self.trust_salts.into(),
-            skip_fsync: self.skip_fsync.into(),
             fingerprint,
             fingerprint_size,
             secret_key,
             secret_key_size,
-            ..Default::default()
+            ..self.c.0
         }
     }
 }

@@ -2,7 +2,7 @@ use crate::closing::{close, Handle};
 use crate::error::{call, ensure_library, Result};
 use crate::hooks::{Allocator, Hooks};
 use crate::stats::{BlockInfo, PoolStats};
-use crate::structs::{address, filled};
+use crate::structs::{address, filled, setters, Numbers};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::fmt;
@@ -28,21 +28,20 @@ impl Block {
 /// The configuration of a [`Pool`].
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    blocks: u32,
-    block_size: u32,
+    c: Numbers<sys::pkv_pool_config>,
     hooks: Hooks,
 }
 
 impl PoolConfig {
     /// A pool of this many blocks of 16 slots.
     pub fn new(blocks: u32) -> Self {
-        Self { blocks, block_size: 0, hooks: Hooks::default() }
+        let numbers = sys::pkv_pool_config { blocks, ..Default::default() };
+        Self { c: Numbers(numbers), hooks: Hooks::default() }
     }
 
-    /// Slots (tokens) per block, 1 to 256.
-    pub fn block_size(mut self, slots: u32) -> Self {
-        self.block_size = slots;
-        self
+    setters! {
+        /// Slots (tokens) per block, 1 to 256.
+        c block_size(slots: u32) = slots;
     }
 
     /// Allocates the pool's own tables.
@@ -53,12 +52,7 @@ impl PoolConfig {
 
     /// The config of C; it points to the allocator.
     pub(crate) fn raw(&self, allocator: &Option<sys::pkv_allocator>) -> sys::pkv_pool_config {
-        sys::pkv_pool_config {
-            blocks: self.blocks,
-            block_size: self.block_size,
-            allocator: address(allocator),
-            ..Default::default()
-        }
+        sys::pkv_pool_config { allocator: address(allocator), ..self.c.0 }
     }
 }
 
@@ -94,7 +88,7 @@ impl Pool {
         let raw = config.raw(&allocator);
         let mut handle = std::ptr::null_mut();
         call(|| unsafe { sys::pkv_pool_create(&raw, &mut handle) })?;
-        Ok(Self { handle, blocks: config.blocks, hooks: config.hooks.clone() })
+        Ok(Self { handle, blocks: raw.blocks, hooks: config.hooks.clone() })
     }
 
     /// The handle of C, for functions of `pagedkv-sys`. It stays this pool's.

@@ -4,7 +4,7 @@ use crate::error::{call, fill, Error, Result, Status};
 use crate::hooks::Hooks;
 use crate::rows::{Rows, RowsMut};
 use crate::stats::SessionInfo;
-use crate::structs::{address, bytes, filled, setters};
+use crate::structs::{address, bytes, filled, setters, Numbers};
 use crate::sys;
 use std::fmt;
 use std::ops::Range;
@@ -17,9 +17,7 @@ pub use crate::sys::{pkv_prefix_use as PrefixUse, pkv_retention as Retention};
 /// Options for [`Cache::open_session_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SessionConfig<'a> {
-    priority: i32,
-    prefix_use: PrefixUse,
-    retention: Retention,
+    c: Numbers<sys::pkv_session_config>,
     salt: Option<&'a [u8]>,
 }
 
@@ -32,25 +30,18 @@ impl<'a> SessionConfig<'a> {
     setters! {
         /// Sessions of a higher priority are chosen last by
         /// [`Cache::choose_victims`](crate::Cache::choose_victims).
-        priority(priority: i32) = priority;
+        c priority(priority: i32) = priority;
         /// How the session uses the prefix index.
-        prefix_use(prefix_use: PrefixUse) = prefix_use;
+        c prefix_use(prefix_use: PrefixUse) = prefix_use;
         /// How long the prefix index keeps what the session uses and stores.
-        retention(retention: Retention) = retention;
+        c retention(retention: Retention) = retention;
         /// Sessions share prefixes only with those of the same salt; up to 256 bytes.
         salt(salt: &'a (impl AsRef<[u8]> + ?Sized)) = Some(salt.as_ref());
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_session_config {
         let (salt, salt_size) = bytes(self.salt);
-        sys::pkv_session_config {
-            priority: self.priority,
-            prefix_use: self.prefix_use,
-            retention: self.retention,
-            salt,
-            salt_size,
-            ..Default::default()
-        }
+        sys::pkv_session_config { salt, salt_size, ..self.c.0 }
     }
 }
 

@@ -20,16 +20,39 @@ pub(crate) fn filled<T: Default>(get: impl FnOnce(*mut T) -> Status) -> Result<T
     Ok(out)
 }
 
-/// Methods that set the field of their name, by `name(argument: type) = value;`.
+/// A struct of C with the numbers of a config. Its addresses are null: they are set for a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbers<T>(pub T);
+
+// Without addresses, it is plain numbers.
+unsafe impl<T> Send for Numbers<T> {}
+unsafe impl<T> Sync for Numbers<T> {}
+
+/// Methods that set the field of their name, by `name(argument: type) = value;`. After `c` it is a
+/// field of the struct of C.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident($($given:ident: $type:ty),*) = $value:expr;)*) => {
-        $(
-            $(#[$doc])*
-            pub fn $field(mut self, $($given: $type),*) -> Self {
-                self.$field = $value;
-                self
-            }
-        )*
+    () => {};
+    (
+        $(#[$doc:meta])* c $field:ident($($given:ident: $type:ty),*) = $value:expr;
+        $($others:tt)*
+    ) => {
+        $(#[$doc])*
+        pub fn $field(mut self, $($given: $type),*) -> Self {
+            self.c.0.$field = $value;
+            self
+        }
+        setters! { $($others)* }
+    };
+    (
+        $(#[$doc:meta])* $field:ident($($given:ident: $type:ty),*) = $value:expr;
+        $($others:tt)*
+    ) => {
+        $(#[$doc])*
+        pub fn $field(mut self, $($given: $type),*) -> Self {
+            self.$field = $value;
+            self
+        }
+        setters! { $($others)* }
     };
 }
 pub(crate) use setters;
