@@ -1,7 +1,6 @@
 //! Configs and parameters of scenarios, whose fields have the names of C.
 use pagedkv::{
-    AttentionParams, CacheConfig, Dtype, Eviction, LayerGroup, Layout, PrefixConfig, PrefixUse,
-    Status, Storage,
+    AttentionParams, CacheConfig, Dtype, Eviction, LayerGroup, Layout, PrefixConfig, Storage,
 };
 use serde_json::Value;
 
@@ -9,48 +8,15 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-macro_rules! named {
-    ($function:ident, $enum:ident { $($c:literal => $constant:ident),* $(,)? }) => {
-        pub fn $function(value: &Value) -> $enum {
-            match value.as_str() {
-                $(Some($c) => $enum::$constant,)*
-                _ => panic!("{value} is no name of this enum"),
-            }
-        }
-    };
+/// The value of an enum whose name in C is this one. `make` makes it from a number.
+pub fn named<T: std::fmt::Debug>(value: &Value, make: fn(i32) -> T) -> T {
+    let name = value.as_str().expect("a name of C");
+    (-1..600)
+        .map(make)
+        .filter(|constant| name.ends_with(&format!("_{constant:?}")))
+        .max_by_key(|constant| format!("{constant:?}").len())
+        .unwrap_or_else(|| panic!("{value} is no name of this enum"))
 }
-named!(storage, Storage {
-    "PKV_STORAGE_PAGED" => PAGED,
-    "PKV_STORAGE_CONTIGUOUS" => CONTIGUOUS,
-    "PKV_STORAGE_NONE" => NONE
-});
-named!(layout, Layout { "PKV_LAYOUT_PACKED" => PACKED, "PKV_LAYOUT_PLAIN" => PLAIN });
-named!(dtype, Dtype {
-    "PKV_F32" => F32,
-    "PKV_F16" => F16,
-    "PKV_BF16" => BF16,
-    "PKV_INT8" => INT8,
-    "PKV_INT4" => INT4
-});
-named!(eviction, Eviction { "PKV_EVICTION_LRU" => LRU, "PKV_EVICTION_LFU" => LFU });
-named!(prefix_use, PrefixUse {
-    "PKV_PREFIX_SHARE" => SHARE,
-    "PKV_PREFIX_MATCH" => MATCH,
-    "PKV_PREFIX_OFF" => OFF
-});
-named!(status, Status {
-    "PKV_INVALID_ARGUMENT" => INVALID_ARGUMENT,
-    "PKV_OUT_OF_RANGE" => OUT_OF_RANGE,
-    "PKV_STALE_HANDLE" => STALE_HANDLE,
-    "PKV_BUSY" => BUSY,
-    "PKV_UNSUPPORTED" => UNSUPPORTED,
-    "PKV_SUSPENDED" => SUSPENDED,
-    "PKV_OUT_OF_BLOCKS" => OUT_OF_BLOCKS,
-    "PKV_TOO_LARGE" => TOO_LARGE,
-    "PKV_BATCH_TOO_LARGE" => BATCH_TOO_LARGE,
-    "PKV_INCOMPLETE" => INCOMPLETE,
-    "PKV_WRONG_CACHE" => WRONG_CACHE,
-});
 
 /// A layer's shape, for rows.
 #[derive(Clone, Copy)]
@@ -105,8 +71,8 @@ fn layer_group(fields: &Value) -> LayerGroup {
                 layers_of(fields).into_iter().map(|layer| layer as u32).collect::<Vec<_>>(),
             ),
             "value_dim" => group.value_dim(number(value) as u32),
-            "dtype" => group.dtype(dtype(value)),
-            "value_dtype" => group.value_dtype(dtype(value)),
+            "dtype" => group.dtype(named(value, Dtype)),
+            "value_dtype" => group.value_dtype(named(value, Dtype)),
             "window" => group.window(number(value) as u32),
             "sinks" => group.sinks(number(value) as u32),
             "blocks" => group.blocks(number(value)),
@@ -120,7 +86,7 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
     fields.as_object().expect("a prefix config").iter().fold(
         PrefixConfig::new(),
         |config, (name, value)| match name.as_str() {
-            "eviction" => config.eviction(eviction(value)),
+            "eviction" => config.eviction(named(value, Eviction)),
             "max_pinned_blocks" => config.max_pinned_blocks(number(value)),
             "quota_blocks" => config.quota_blocks(number(value)),
             _ => panic!("{name} of a prefix config"),
@@ -133,8 +99,8 @@ pub fn cache_config(fields: &Value) -> CacheConfig {
     for (name, value) in fields.as_object().expect("a config") {
         config = match name.as_str() {
             "groups" => config,
-            "storage" => config.storage(storage(value)),
-            "layout" => config.layout(layout(value)),
+            "storage" => config.storage(named(value, Storage)),
+            "layout" => config.layout(named(value, Layout)),
             "block_size" => config.block_size(number(value) as u32),
             "blocks" => config.blocks(number(value)),
             "watermark_blocks" => config.watermark_blocks(number(value) as u32),

@@ -3,8 +3,11 @@ mod config;
 mod raw;
 pub mod rows;
 
-use config::{attention_params, floats, number, Shape};
-use pagedkv::{Batch, Cache, Error, Salt, Session, SessionConfig, Snapshot, Storage, NO_BLOCK};
+use config::{attention_params, floats, named, number, Shape};
+use pagedkv::{
+    Batch, Cache, Error, PrefixUse, Salt, Session, SessionConfig, Snapshot, Status, Storage,
+    NO_BLOCK,
+};
 use rows::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -97,7 +100,7 @@ impl Player {
             (Err(Trouble::Status(error)), None) => Err(format!("{error:?}, expected PKV_OK")),
             (Err(Trouble::Status(error)), Some(status)) => {
                 let blocks = step.get("blocks_short").map(number);
-                if error.status() != config::status(status) || error.message().is_empty() {
+                if error.status() != named(status, Status) || error.message().is_empty() {
                     Err(format!("{error:?}, expected {status}"))
                 } else if blocks.is_some() && error.blocks_short() != blocks {
                     Err(format!("blocks_short is {:?}, expected {blocks:?}", error.blocks_short()))
@@ -205,7 +208,7 @@ impl Player {
                     config = config.priority(priority.as_i64().expect("a priority") as i32);
                 }
                 if let Some(prefix_use) = step.get("prefix_use") {
-                    config = config.prefix_use(config::prefix_use(prefix_use));
+                    config = config.prefix_use(named(prefix_use, PrefixUse));
                 }
                 let session = self.cache.open_session_with(&config)?;
                 self.opened(text(step, "session"), session)

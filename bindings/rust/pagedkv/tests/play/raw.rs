@@ -1,6 +1,6 @@
 //! Steps that the types of Rust have no words for (a session that was closed, or that is twice in a
 //! batch), at the functions of C.
-use super::{text, Player};
+use super::{named, text, Player};
 use pagedkv::{sys, Session, Snapshot, Status};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub fn play(player: &Player, step: &Value) -> Result<(), String> {
         of_snapshot(player, player.closed.snapshots[text(step, "snapshot")], step)
     };
     let sentence = unsafe { std::ffi::CStr::from_ptr(sys::pkv_last_error()) }.to_string_lossy();
-    if status == super::config::status(&step["status"]) && !sentence.is_empty() {
+    if status == named(&step["status"], Status) && !sentence.is_empty() {
         return Ok(());
     }
     Err(format!("{status:?} ({sentence}), expected {}", step["status"]))
