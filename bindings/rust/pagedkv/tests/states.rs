@@ -1,5 +1,5 @@
 //! Layers that keep a state instead of keys and values, in a toy of a hybrid model: layer 0 has
-//! keys and values, layers 1 and 2 a running hash of all tokens each.
+//! keys and values, layers 1 and 2 a state each.
 use pagedkv::*;
 
 const BYTES: usize = 100; // no multiple of the alignment of a state
@@ -19,182 +19,109 @@ fn cache() -> Cache {
     Cache::new(&config()).unwrap()
 }
 
-/// A hash of all bytes of the state before, the layer and the token.
-fn next_state(before: Option<&[u8]>, layer: u32, token: i32) -> State {
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x100000001B3).rotate_left(23);
-    let bytes = before.unwrap_or(&[]).iter().map(|&byte| u64::from(byte));
-    let mut hash = bytes.chain([u64::from(layer), token as u64]).fold(0xCBF29CE484222325, mix);
-    [0; BYTES].map(|_: u8| {
-        hash = mix(hash, 1);
-        hash as u8
-    })
+fn state_of(layer: u32, mark: u8) -> State {
+    [128 * (layer as u8 - 1) + mark; BYTES]
 }
 
-fn state_of(text: &[i32], layer: u32) -> State {
-    let next = |state: Option<State>, &token: &i32| {
-        Some(next_state(state.as_ref().map(|state| &state[..]), layer, token))
-    };
-    text.iter().fold(None, next).unwrap()
-}
-
-/// New tokens of one session, and which of them each one follows; -1: the last one of the session.
-type NewTokens = (Vec<i32>, Vec<i32>);
-
-fn chain(tokens: &[i32]) -> NewTokens {
-    (tokens.to_vec(), (-1..tokens.len() as i32 - 1).collect())
-}
-
-fn write(batch: &mut Batch<'_>, news: &[NewTokens]) {
+/// Writes all layers of a step, on a thread for each session. The state after new token i of
+/// session s has the mark `sessions[s].1` + i; the one before the step has `sessions[s].0`, 0 for
+/// none.
+fn write(batch: &mut Batch<'_>, sessions: &[(u8, u8)]) {
     let rows = vec![0f32; batch.rows() * 16];
     batch.write(0, &rows, &rows).unwrap();
     for layer in STATE_LAYERS {
         let states = batch.states(layer).unwrap();
-        assert_eq!(states.len(), news.len());
-        for (SessionStates { before, after }, (tokens, parents)) in states.into_iter().zip(news) {
-            let mut computed: Vec<State> = Vec::new();
-            for (&token, &parent) in tokens.iter().zip(parents) {
-                let parent = computed.get(parent as usize).map(|state| &state[..]);
-                computed.push(next_state(parent.or(before), layer, token));
-            }
-            for (token, state) in after {
-                assert_eq!(state.as_ptr() as usize % 64, 0);
-                state.copy_from_slice(&computed[token as usize]);
-            }
-        }
-    }
-}
-
-fn step(cache: &Cache, session: &mut Session, tokens: &[i32]) {
-    let mut batch = cache.begin([(session, tokens.len() as u32)]).unwrap();
-    write(&mut batch, &[chain(tokens)]);
-    batch.commit(tokens).unwrap();
-}
-
-/// After how many tokens the session holds a state; all of them are those of the text.
-fn held(session: &Session, text: &[i32]) -> Vec<u64> {
-    assert_eq!(session.tokens(0..text.len() as u64).unwrap(), text);
-    assert_eq!(session.length().unwrap(), text.len() as u64);
-    let mut state = [0; BYTES];
-    let mut is_held = |tokens: &u64| {
-        STATE_LAYERS.iter().all(|&layer| match session.read_state(layer, *tokens, &mut state) {
-            Ok(()) => {
-                assert_eq!(state, state_of(&text[..*tokens as usize], layer));
-                true
-            }
-            Err(error) => {
-                assert_eq!(error.status(), Status::OUT_OF_RANGE);
-                false
-            }
-        })
-    };
-    (1..=text.len() as u64).filter(|tokens| is_held(tokens)).collect()
-}
-
-fn text(n: usize) -> Vec<i32> {
-    (0..n as i32).collect()
-}
-
-#[test]
-fn steps_forks_and_trims() {
-    let (cache, whole) = (cache(), text(100));
-    let mut session = cache.open_session().unwrap();
-    step(&cache, &mut session, &whole[..70]);
-    assert_eq!(held(&session, &whole[..70]), [32, 64, 70]);
-    let mut fork = session.fork().unwrap();
-
-    // Two sessions with new tokens and one without in one step, which the first time is aborted.
-    let mut idle = session.fork().unwrap();
-    let news = [chain(&whole[70..]), chain(&[]), chain(&[7; 3])];
-    for commits in [false, true] {
-        let sessions = [(&mut session, 30), (&mut idle, 0), (&mut fork, 3)];
-        let mut batch = cache.begin(sessions).unwrap();
-        let kept = batch.state_blocks(STATE_GROUP).unwrap();
-        assert_eq!((kept.indptr, kept.tokens), (vec![0, 2, 2, 5], vec![25, 29, 0, 1, 2]));
-        write(&mut batch, &news);
-        if commits {
-            batch.commit(&[&whole[70..], &[7; 3]].concat()).unwrap();
-        } else {
-            batch.abort().unwrap();
-        }
-    }
-    assert_eq!(held(&session, &whole), [32, 64, 96, 100]);
-    assert_eq!(held(&idle, &whole[..70]), [32, 64, 70]);
-    assert_eq!(held(&fork, &[&whole[..70], &[7; 3]].concat()), [32, 64, 73]);
-
-    assert_eq!(session.trim_point(1000).unwrap(), 100);
-    assert_eq!(session.trim_point(95).unwrap(), 64);
-    assert_eq!(session.trim_point(31).unwrap(), 0);
-    assert_eq!(session.trim(95).unwrap_err().status(), Status::OUT_OF_RANGE);
-    session.trim(64).unwrap();
-    step(&cache, &mut session, &[8; 40]);
-    assert_eq!(held(&session, &[&whole[..64], &[8; 40]].concat()), [32, 64, 96, 104]);
-    cache.validate().unwrap();
-}
-
-#[test]
-fn any_path_of_a_draft_is_accepted() {
-    let cache = cache();
-    // 10 is followed by 11 and by 12, 12 by 13.
-    let draft = (vec![10, 11, 12, 13], vec![-1, 0, 0, 2]);
-    for path in [&[][..], &[0], &[0, 1], &[0, 2], &[0, 2, 3]] {
-        let mut session = cache.open_session().unwrap();
-        step(&cache, &mut session, &text(15));
-        let mut batch = cache.begin([(&mut session, 4)]).unwrap();
-        write(&mut batch, std::slice::from_ref(&draft));
-        batch.accept(0, path).unwrap();
-        assert_eq!(batch.states(1).unwrap_err().status(), Status::INVALID_ARGUMENT);
-        batch.commit(&draft.0).unwrap();
-        let mut expected = text(15);
-        expected.extend(path.iter().map(|&i| draft.0[i as usize]));
-        assert_eq!(held(&session, &expected).last(), Some(&(expected.len() as u64)));
-    }
-}
-
-#[test]
-fn threads_write_the_states_of_a_step() {
-    let cache = cache();
-    let mut sessions: Vec<_> = (0..4).map(|_| cache.open_session().unwrap()).collect();
-    let mut batch = cache.begin(sessions.iter_mut().map(|session| (session, 1))).unwrap();
-    batch.write(0, &[0f32; 4 * 16], &[0f32; 4 * 16]).unwrap();
-    for layer in STATE_LAYERS {
-        let states = batch.states(layer).unwrap();
+        assert_eq!(states.len(), sessions.len());
         std::thread::scope(|scope| {
-            for (SessionStates { before, after }, token) in states.into_iter().zip(0..) {
+            for (SessionStates { before, after }, &(old, mark)) in states.into_iter().zip(sessions)
+            {
+                let wanted = state_of(layer, old);
+                assert_eq!(before, Some(&wanted[..]).filter(|_| old > 0));
                 scope.spawn(move || {
-                    for (_, state) in after {
-                        state.copy_from_slice(&next_state(before, layer, token));
+                    for (token, state) in after {
+                        assert_eq!(state.as_ptr() as usize % 64, 0);
+                        state.copy_from_slice(&state_of(layer, mark + token as u8));
                     }
                 });
             }
         });
     }
-    batch.commit(&[0, 1, 2, 3]).unwrap();
-    for (session, token) in sessions.iter().zip(0..) {
-        assert_eq!(held(session, &[token]), [1]);
+}
+
+fn step(cache: &Cache, session: &mut Session, tokens: u32, marks: (u8, u8)) {
+    let mut batch = cache.begin([(session, tokens)]).unwrap();
+    write(&mut batch, &[marks]);
+    batch.commit(None).unwrap();
+}
+
+/// After how many tokens the session has a state, and the marks of these.
+fn held(session: &Session) -> Vec<(u64, u8)> {
+    let mut found = Vec::new();
+    for tokens in 1..=session.length().unwrap() {
+        for layer in STATE_LAYERS {
+            let mut state = [0; BYTES];
+            match session.read_state(layer, tokens, &mut state) {
+                Ok(()) => {
+                    assert_eq!(state, state_of(layer, state[0] % 128));
+                    found.push((tokens, state[0] % 128));
+                }
+                Err(error) => assert_eq!(error.status(), Status::OUT_OF_RANGE),
+            }
+        }
     }
+    assert!(found.chunks(2).all(|layers| layers[0] == layers[1]), "{found:?}");
+    found.into_iter().step_by(2).collect()
+}
+
+#[test]
+fn steps_forks_and_trims() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    step(&cache, &mut session, 70, (0, 1));
+    assert_eq!(held(&session), [(32, 32), (64, 64), (70, 70)]);
+    let (mut fork, mut idle) = (session.fork().unwrap(), session.fork().unwrap());
+
+    // Two sessions with new tokens and one without in one step.
+    let mut batch = cache.begin([(&mut session, 30), (&mut idle, 0), (&mut fork, 3)]).unwrap();
+    let kept = batch.state_blocks(STATE_GROUP).unwrap();
+    assert_eq!((kept.indptr, kept.tokens), (vec![0, 2, 2, 5], vec![25, 29, 0, 1, 2]));
+    write(&mut batch, &[(70, 71), (70, 0), (70, 101)]);
+    batch.commit(None).unwrap();
+    assert_eq!(held(&session), [(32, 32), (64, 64), (96, 96), (100, 100)]);
+    assert_eq!(held(&idle), [(32, 32), (64, 64), (70, 70)]);
+    assert_eq!(held(&fork), [(32, 32), (64, 64), (73, 103)]);
+
+    assert_eq!([1000, 95, 31].map(|limit| session.trim_point(limit).unwrap()), [100, 64, 0]);
+    assert_eq!(session.trim(95).unwrap_err().status(), Status::OUT_OF_RANGE);
+    cache.validate().unwrap();
+}
+
+#[test]
+fn a_path_of_a_draft_is_accepted() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    step(&cache, &mut session, 15, (0, 1));
+    let mut batch = cache.begin([(&mut session, 4)]).unwrap();
+    write(&mut batch, &[(15, 50)]);
+    batch.accept(0, &[0, 2]).unwrap();
+    assert_eq!(batch.states(1).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    batch.commit(None).unwrap();
+    assert_eq!(held(&session), [(16, 50), (17, 52)]);
 }
 
 #[test]
 fn engines_with_states_of_their_own() {
     let cache = Cache::new(&config().storage(Storage::NONE)).unwrap();
-    let (mut session, whole) = (cache.open_session().unwrap(), text(40));
-    let mut slab = [[0; BYTES]; 64];
-    for chunk in whole.chunks(8) {
+    let (mut session, mut last) = (cache.open_session().unwrap(), NO_BLOCK);
+    for _ in 0..5 {
         let mut batch = cache.begin([(&mut session, 8)]).unwrap();
         assert_eq!(batch.states(1).unwrap_err().status(), Status::UNSUPPORTED);
-        let StateBlocks { before, tokens, after, .. } = batch.state_blocks(STATE_GROUP).unwrap();
-        assert_eq!(before[0] == NO_BLOCK, chunk[0] == 0);
-        let mut state = (before[0] != NO_BLOCK).then(|| slab[before[0] as usize]);
-        for (i, &token) in (0..).zip(chunk) {
-            state = Some(next_state(state.as_ref().map(|state| &state[..]), 1, token));
-            if let Some(at) = tokens.iter().position(|&token| token == i) {
-                slab[after[at] as usize] = state.unwrap();
-            }
-        }
-        batch.commit(chunk).unwrap();
+        let blocks = batch.state_blocks(STATE_GROUP).unwrap();
+        assert_eq!(blocks.before, [last]);
+        last = *blocks.after.last().unwrap();
+        batch.commit(None).unwrap();
     }
-    let last = *session.block_table(STATE_GROUP).unwrap().last().unwrap();
-    assert_eq!(slab[last as usize], state_of(&whole, 1));
+    assert_eq!(session.block_table(STATE_GROUP).unwrap().last(), Some(&last));
     let error = session.read_state(1, 40, &mut [0; BYTES]).unwrap_err();
     assert_eq!(error.status(), Status::UNSUPPORTED);
 }
@@ -206,7 +133,7 @@ fn wrong_calls_are_refused() {
     }
     let cache = cache();
     let mut session = cache.open_session().unwrap();
-    step(&cache, &mut session, &text(20));
+    step(&cache, &mut session, 20, (0, 1));
     let (mut k, mut v) = ([0f32; 16], [0f32; 16]);
     let mut state = [0; BYTES + 1];
     let mut read = |layer, tokens, size| session.read_state(layer, tokens, &mut state[..size]);
