@@ -424,6 +424,17 @@ fn victims_are_named_by_id() {
 }
 
 #[test]
+fn return_hints_are_not_taken_within_a_batch() {
+    let cache = cache();
+    let mut session = cache.open_session().unwrap();
+    for hint in [0, 1, u32::MAX - 1, RETURN_HINT_NEVER] {
+        session.set_return_hint(hint).unwrap();
+    }
+    std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
+    refused(session.set_return_hint(30), Status::BUSY);
+}
+
+#[test]
 fn the_prefix_index_tells_what_it_does() {
     let cache = Cache::new(
         &config().prefix(PrefixConfig::new().kept_events(16).quota_blocks(2).max_pinned_blocks(1)),
