@@ -1,5 +1,5 @@
-"""One process computes prompts and another one decodes, in Python and in C: the tokens are those of
-one process, whoever dies and whatever a stranger sends.
+"""One process computes prompts and another one decodes: the tokens are those of one process, whoever
+dies and whatever a stranger sends.
 """
 
 from __future__ import annotations
@@ -25,18 +25,12 @@ from helpers import connect, free_port
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 SMALL = ["--requests", "3", "--length", "100", "--tokens", "12", "--chunk", "48"]
-C = os.environ.get("PAGEDKV_HANDOVER", "")
-in_c = pytest.mark.skipif(not C, reason="PAGEDKV_HANDOVER names no program: C was NOT tried")
 
 Command = list[str]
 
 
 def python(role: str, *arguments: str) -> Command:
     return [sys.executable, str(EXAMPLES / "prefill_decode.py"), role, *SMALL, *arguments]
-
-
-def c(role: str, *arguments: str) -> Command:
-    return [C, role, "--library", os.environ["PAGEDKV_LIBRARY"], *arguments]
 
 
 def run(command: Command, prefix: Command | None = None) -> str:
@@ -211,11 +205,10 @@ BAD_REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("make", [python, pytest.param(c, marks=in_c)])
-def test_strangers_ask_for_prompts(make: Any) -> None:
+def test_strangers_ask_for_prompts() -> None:
     """Each gets a refusal or an end, and the next one is served."""
     port = free_port()
-    with prefill(make("prefill", "--listen", f"127.0.0.1:{port}")):
+    with prefill(python("prefill", "--listen", f"127.0.0.1:{port}")):
         hello = hello_of(port)
         others = [hello[:-1] + bytes([hello[-1] ^ 1]), hello[:16] + bytes(24), b""]
         for sent in [*(hello + bad for bad in BAD_REQUESTS), *others]:
@@ -233,21 +226,6 @@ def test_strangers_ask_for_prompts(make: Any) -> None:
                 part = connection.recv(1 << 16)
                 assert part, received[-100:]
                 received += part
-
-
-@in_c
-@pytest.mark.parametrize("more", [b"", b"pkv"])
-def test_a_silent_connection_keeps_nobody_from_being_served(
-    more: bytes, tmp_path: pathlib.Path
-) -> None:
-    """One that asks for nothing, and one that stops within a frame."""
-    port = free_port()
-    with prefill(c("prefill", "--listen", f"127.0.0.1:{port}", "--patience", "500")):
-        hello = hello_of(port)
-        with connect(port) as silent:
-            silent.sendall(hello + more)
-            shown = run(c("decode", "--connect", f"127.0.0.1:{port}", "--max-tokens", "8"))
-            assert "alone" not in shown
 
 
 def lie(server: socket.socket, hello: bytes, said: bytes) -> None:
@@ -288,34 +266,22 @@ def bad_rows(one: int) -> list[bytes]:
     ]
 
 
-@in_c
-@pytest.mark.parametrize("language", ["python", "c"])
-def test_strangers_answer(language: str, alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
+def test_strangers_answer(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
     """What they sent is as if it had never come."""
-    expected = tmp_path / "alone"
-    run(c("alone", "--max-tokens", "8", "--tokens-out", str(expected)))
-    with prefill(c("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")):
+    with prefill(python("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")):
         hello = hello_of(port)
     _, heads, dim = struct.unpack("<3I", hello[16:28])
-    answers = bad_rows(2 * heads * dim)
-    for index, said in enumerate(answers if language == "c" else answers[::3]):
+    for index, said in enumerate(bad_rows(2 * heads * dim)):
         with socket.create_server(("127.0.0.1", 0)) as server:
             at = f"127.0.0.1:{server.getsockname()[1]}"
-            if language == "c":
-                command = c("decode", "--max-tokens", "8", "--patience", "2000")
-                command += ["--tokens-out", str(tmp_path / "x")]
-            else:
-                command = python("decode", "--timeout", "2", "--json", str(tmp_path / "x"))
+            command = python("decode", "--timeout", "2", "--json", str(tmp_path / "x"))
             with started([*command, "--connect", at], stderr=subprocess.STDOUT) as decode:
                 lie(server, hello, said)
                 shown, _ = decode.communicate(timeout=60)
                 assert decode.returncode == 0, (index, shown)
                 assert "alone" in shown, index
                 assert "\x1b" not in shown
-        if language == "c":
-            assert (tmp_path / "x").read_text() == expected.read_text(), index
-        else:
-            assert tokens_in(tmp_path / "x") == alone["f32"]
+        assert tokens_in(tmp_path / "x") == alone["f32"], index
 
 
 def relay_until_a_token(server: socket.socket, port: int) -> None:
@@ -342,58 +308,12 @@ def relay_until_a_token(server: socket.socket, port: int) -> None:
             pass
 
 
-@pytest.mark.parametrize("make", [python, pytest.param(c, marks=in_c)])
-def test_all_rows_come_but_no_token(make: Any, tmp_path: pathlib.Path) -> None:
-    files = [tmp_path / "alone", tmp_path / "x"]
-    out = "--json" if make is python else "--tokens-out"
-    run(make("alone", out, str(files[0])))
+def test_all_rows_come_but_no_token(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
     with (
-        prefill(make("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")),
+        prefill(python("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")),
         socket.create_server(("127.0.0.1", 0)) as server,
     ):
         threading.Thread(target=relay_until_a_token, args=(server, port)).start()
         at = f"127.0.0.1:{server.getsockname()[1]}"
-        assert "alone" in run(make("decode", "--connect", at, out, str(files[1])))
-    one, other = (tokens_in(file) if make is python else file.read_text() for file in files)
-    assert one == other
-
-
-@in_c
-def test_c_and_python_speak_the_same(tmp_path: pathlib.Path, alone: dict[str, Any]) -> None:
-    files = [tmp_path / name for name in ("alone", "c", "python", "x")]
-    run(c("alone", "--tokens-out", str(files[0])))
-    for file, server in ((files[1], c), (files[2], python)):
-        at = f"127.0.0.1:{free_port()}"
-        with prefill(server("prefill", "--listen", at)):
-            shown = run(c("decode", "--connect", at, "--tokens-out", str(file)))
-            assert "alone" not in shown
-            if server is c:
-                run(python("decode", "--connect", at, "--json", str(files[3])))
-        assert file.read_text() == files[0].read_text()
-    assert tokens_in(files[3]) == alone["f32"]
-
-
-@in_c
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ((), "prefill, decode or alone"),
-        (("sing",), "prefill, decode or alone"),
-        (("decode",), "needs --connect"),
-        (("prefill",), "needs --listen"),
-        (("decode", "--connect", "nowhere"), "HOST:PORT"),
-        (("decode", "--connect", "127.0.0.1:1"), "refused"),
-        (("prefill", "--listen", "1.2.3.4:5"), "--listen"),
-        (("alone", "--max-tokens", "0"), "nothing to do"),
-        (("alone", "--max-tokens", "-1"), "a number"),
-        (("alone", "--group"), "a value is missing"),
-        (("alone", "--colour", "red"), "no option"),
-        (("alone", "--prompt", "x" * 4000), "context"),
-        (("alone", "--model", "/dev/null"), "/dev/null"),
-    ],
-)
-def test_c_refuses_in_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
-    done = helpers.run(C, *arguments, timeout=30)
-    assert done.returncode in (1, 2)
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
+        assert "alone" in run(python("decode", "--connect", at, "--json", str(tmp_path / "x")))
+    assert tokens_in(tmp_path / "x") == alone["f32"]
