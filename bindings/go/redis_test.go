@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,8 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-func serverProgram(t *testing.T) string {
+// server starts one with a password, which listens on a loopback port and ends with the test.
+func server(t *testing.T) int {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -34,14 +34,11 @@ func serverProgram(t *testing.T) string {
 	if err != nil {
 		t.Skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
 	}
-	return program
-}
-
-// startServer starts one that listens on a loopback port, and ends with the test.
-func startServer(t *testing.T, port int, options ...string) {
-	t.Helper()
-	options = append(options, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
-	command := exec.Command(serverProgram(t), options...)
+	port := freePort(t)
+	command := exec.Command(
+		program, "--port", fmt.Sprint(port), "--requirepass", "secret", "--bind", "127.0.0.1",
+		"--save", "", "--dir", t.TempDir(),
+	)
 	must(t, command.Start())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
@@ -51,20 +48,12 @@ func startServer(t *testing.T, port int, options ...string) {
 		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			_ = connection.Close()
-			return
+			return port
 		}
 		if time.Since(begin) > 30*time.Second {
 			t.Fatal(err)
 		}
 	}
-}
-
-// server starts one with a password.
-func server(t *testing.T) int {
-	t.Helper()
-	port := freePort(t)
-	startServer(t, port, "--port", fmt.Sprint(port), "--requirepass", "secret")
-	return port
 }
 
 func needPlugin(t *testing.T) {
@@ -135,74 +124,6 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 	}
 }
 
-// tlsServer starts one with TLS, which asks for a certificate; its own will do.
-func tlsServer(t *testing.T) (port int, certificate, key string) {
-	t.Helper()
-	serverProgram(t)
-	openssl, err := exec.LookPath("openssl")
-	if err != nil {
-		t.Skip("there is no openssl here: bash tests/install-deps test")
-	}
-	directory := t.TempDir()
-	certificate = filepath.Join(directory, "server.crt")
-	key = filepath.Join(directory, "server.key")
-	made := exec.Command(
-		openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-		"-days", "1", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example",
-		"-keyout", key, "-out", certificate,
-	)
-	if said, err := made.CombinedOutput(); err != nil {
-		t.Fatal(err, string(said))
-	}
-	port = freePort(t)
-	startServer(
-		t, port, "--port", "0", "--tls-port", fmt.Sprint(port), "--tls-cert-file", certificate,
-		"--tls-key-file", key, "--tls-ca-cert-file", certificate,
-	)
-	return port, certificate, key
-}
-
-func TestTLSChecksWhoIsThere(t *testing.T) {
-	needPlugin(t)
-	port, certificate, key := tlsServer(t)
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	right := pagedkv.TLSConfig{CAFile: certificate, CertificateFile: certificate, KeyFile: key}
-	named, insecure := right, right
-	named.ServerName = "kv.example"
-	insecure.CAFile, insecure.InsecureNoVerify = "", true
-	for _, believed := range []pagedkv.TLSConfig{right, named, insecure} {
-		tls := believed
-		must(t, newCache(t, withRedis(pagedkv.RedisConfig{Servers: hidden(address), TLS: &tls})).Close())
-	}
-	other, system, missing, nobody := right, right, right, right
-	other.ServerName = "other.example"
-	system.CAFile = ""
-	missing.CAFile = certificate + ".gone"
-	nobody.CertificateFile, nobody.KeyFile = "", ""
-	for sentence, refusedOne := range map[string]pagedkv.TLSConfig{
-		"ostname mismatch": other, "certificate is refused": system, "errno 2": missing,
-		"TLS: ": nobody} {
-		tls := refusedOne
-		_, err := pagedkv.NewCache(
-			withRedis(pagedkv.RedisConfig{Servers: hidden("rediss://" + address), TLS: &tls}),
-		)
-		refused(t, err, pagedkv.ErrIO)
-		if !strings.Contains(err.Error(), sentence) {
-			t.Errorf("%q is not in %v", sentence, err)
-		}
-	}
-	_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: hidden("rediss://" + address)}))
-	refused(t, err, pagedkv.ErrIO)
-	for _, bad := range []pagedkv.TLSConfig{
-		{KeyFile: key}, {CertificateFile: certificate}, {ServerName: "a b"},
-		{ServerName: "a\x00b"}, {CAFile: "a\x00b"}, {CAFile: certificate, InsecureNoVerify: true},
-	} {
-		tls := bad
-		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: hidden(address), TLS: &tls}))
-		refused(t, err, pagedkv.ErrInvalidArgument)
-	}
-}
-
 func TestRedisThatCannotBe(t *testing.T) {
 	needPlugin(t)
 	address := fmt.Sprintf("127.0.0.1:%d", freePort(t))
@@ -221,6 +142,14 @@ func TestRedisThatCannotBe(t *testing.T) {
 		{ConnectTimeout: 2 * time.Hour},
 	} {
 		_, err = pagedkv.NewCache(withRedis(bad))
+		refused(t, err, pagedkv.ErrInvalidArgument)
+	}
+	for _, bad := range []pagedkv.TLSConfig{
+		{KeyFile: "a"}, {CertificateFile: "a"}, {ServerName: "a b"}, {ServerName: "a\x00b"},
+		{CAFile: "a\x00b"}, {CAFile: "a", InsecureNoVerify: true},
+	} {
+		tls := bad
+		_, err := pagedkv.NewCache(withRedis(pagedkv.RedisConfig{Servers: hidden(address), TLS: &tls}))
 		refused(t, err, pagedkv.ErrInvalidArgument)
 	}
 	both := withRedis(pagedkv.RedisConfig{})

@@ -4,7 +4,6 @@ use pagedkv::{
     Cache, CacheConfig, LayerGroup, PrefixConfig, RedisConfig, Salt, Status, StoreConfig, TlsConfig,
 };
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -110,130 +109,6 @@ fn a_text_comes_back_from_a_server() {
     assert!(refused.status() == Status::IO && refused.message().contains("WRONGPASS"), "{refused}");
 }
 
-/// A server with TLS that asks for a certificate, for which its own will do.
-struct TlsServer {
-    server: Server,
-    directory: PathBuf,
-}
-
-impl TlsServer {
-    fn start() -> Option<Self> {
-        let directory = std::env::temp_dir().join(format!("pagedkv-tls-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let (certificate, key) = (directory.join("server.crt"), directory.join("server.key"));
-        let options = [
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "1",
-        ];
-        let names = [
-            "-subj",
-            "/CN=test",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1,DNS:kv.example",
-            "-keyout",
-        ];
-        let mut made = Command::new("openssl");
-        let made = made
-            .args(options)
-            .args(names)
-            .arg(&key)
-            .arg("-out")
-            .arg(&certificate)
-            .stderr(Stdio::null())
-            .status();
-        if made.is_err() {
-            eprintln!("SKIPPED: there is no openssl here: bash tests/install-deps test");
-            return None;
-        }
-        let port = free_port();
-        let start = |program| {
-            let mut command = Command::new(program);
-            command
-                .args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--dir"])
-                .arg(&directory);
-            command.args(["--tls-port", &port.to_string(), "--tls-cert-file"]).arg(&certificate);
-            command.arg("--tls-key-file").arg(&key).arg("--tls-ca-cert-file").arg(&certificate);
-            command.stdout(Stdio::null()).spawn().ok()
-        };
-        let started = start("redis-server").or_else(|| start("valkey-server"));
-        if started.is_none() {
-            eprintln!("SKIPPED: no redis-server or valkey-server: bash tests/install-deps test");
-        }
-        let server = Server(started?, port);
-        let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begin.elapsed() < LONG, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Some(Self { server, directory })
-    }
-
-    fn certificate(&self) -> PathBuf {
-        self.directory.join("server.crt")
-    }
-
-    fn identified(&self) -> TlsConfig {
-        TlsConfig::new().identity(self.certificate(), self.directory.join("server.key"))
-    }
-}
-
-impl Drop for TlsServer {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.directory).unwrap();
-    }
-}
-
-#[test]
-fn tls_checks_who_is_there() {
-    if !have_plugin() {
-        return;
-    }
-    let running = match TlsServer::start() {
-        Some(running) => running,
-        None => return,
-    };
-    let address = format!("127.0.0.1:{}", running.server.1);
-    let right = || running.identified().ca_file(running.certificate());
-    for believed in
-        [right(), right().server_name("kv.example"), running.identified().insecure_no_verify()]
-    {
-        with(RedisConfig::new(&address).tls(believed)).unwrap();
-    }
-    for (refused, sentence) in [
-        (right().server_name("other.example"), "ostname mismatch"),
-        (running.identified(), "certificate is refused"),
-        (running.identified().ca_directory(&running.directory), "certificate is refused"),
-        (running.identified().ca_file(running.directory.join("gone")), "errno 2"),
-        (TlsConfig::new().ca_file(running.certificate()), "TLS: "),
-    ] {
-        let refused =
-            with(RedisConfig::new(format!("rediss://{address}")).tls(refused)).unwrap_err();
-        assert!(
-            refused.status() == Status::IO && refused.message().contains(sentence),
-            "{sentence}: {refused}"
-        );
-    }
-    let refused = with(RedisConfig::new(format!("rediss://{address}"))).unwrap_err();
-    assert!(refused.message().contains("certificate is refused"), "{refused}");
-    for bad in [
-        TlsConfig::new().server_name("a b"),
-        TlsConfig::new().server_name("a\0b"),
-        TlsConfig::new().ca_file("a\0b"),
-        TlsConfig::new().ca_file(""),
-        right().insecure_no_verify(),
-    ] {
-        let refused = with(RedisConfig::new(&address).tls(bad)).unwrap_err();
-        assert_eq!(refused.status(), Status::INVALID_ARGUMENT, "{refused}");
-    }
-}
-
 #[test]
 fn what_cannot_be_is_a_sentence_of_the_plugin() {
     if !have_plugin() {
@@ -244,8 +119,17 @@ fn what_cannot_be_is_a_sentence_of_the_plugin() {
     assert!(refused.status() == Status::IO && refused.message().contains(&nobody), "{refused}");
     with(RedisConfig::new(&nobody).connect_later()).unwrap();
     let addressed = || RedisConfig::new(&nobody);
-    for bad in [RedisConfig::new("a\0b"), addressed().pipeline_bytes(1), addressed().user("nobody")]
-    {
+    let tls = TlsConfig::new;
+    let of_tls = [
+        tls().server_name("a b"),
+        tls().server_name("a\0b"),
+        tls().ca_file("a\0b"),
+        tls().ca_file(""),
+        tls().ca_file("a").insecure_no_verify(),
+    ];
+    let others =
+        [RedisConfig::new("a\0b"), addressed().pipeline_bytes(1), addressed().user("nobody")];
+    for bad in of_tls.map(|tls| addressed().tls(tls)).into_iter().chain(others) {
         let refused = with(bad).unwrap_err();
         assert_eq!(refused.status(), Status::INVALID_ARGUMENT, "{refused}");
     }
