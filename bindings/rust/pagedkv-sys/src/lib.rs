@@ -36,6 +36,9 @@
 #![allow(non_camel_case_types)]
 #![warn(missing_debug_implementations)]
 
+#[macro_use]
+mod macros;
+
 mod generated {
     #[cfg(test)]
     mod layout;

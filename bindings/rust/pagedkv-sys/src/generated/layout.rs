@@ -3,23 +3,6 @@
 //! Made by generate_raw.py from the headers of C: do not edit.
 #![cfg_attr(rustfmt, rustfmt_skip)]
 use super::raw::*;
-use std::mem::{align_of, size_of, MaybeUninit};
-
-macro_rules! layout {
-    ($($name:ident $size:literal $alignment:literal: $($field:ident $offset:literal),*;)*) => {$(
-        #[test]
-        fn $name() {
-            assert_eq!((size_of::<$name>(), align_of::<$name>()), ($size, $alignment));
-            let place = MaybeUninit::<$name>::uninit();
-            let base = place.as_ptr();
-            $({
-                // Nothing is read: these are addresses of fields only.
-                let field = unsafe { std::ptr::addr_of!((*base).$field) };
-                assert_eq!(field as usize - base as usize, $offset, stringify!($field));
-            })*
-        }
-    )*};
-}
 
 layout! {
     pkv_tensor 32 8: data 0, dtype 8, batch_rows 12, row_stride 16, head_stride 24;

@@ -5,64 +5,6 @@
 
 use std::os::raw::{c_char, c_int, c_void};
 
-/// An enum of C: an integer that may have values which this version does not know.
-macro_rules! c_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $constant:ident = $value:literal,)* }) => {
-        $(#[$meta])*
-        #[repr(transparent)]
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub c_int);
-        impl $name {
-            $($(#[$doc])* pub const $constant: Self = Self($value);)*
-        }
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                match self.0 {
-                    $($value => f.write_str(stringify!($constant)),)*
-                    unknown => write!(f, "{}({})", stringify!($name), unknown),
-                }
-            }
-        }
-    };
-}
-
-/// A handle of C: never an address, and never looked into.
-macro_rules! handle {
-    ($object:ident, $handle:ident) => {
-        #[doc(hidden)]
-        #[repr(C)]
-        #[derive(Debug)]
-        pub struct $object {
-            _opaque: [u8; 0],
-        }
-        pub type $handle = *mut $object;
-    };
-}
-
-/// A struct of C. One that begins with its size has defaults.
-macro_rules! c_struct {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $kind:ty,)* }) => {
-        $(#[$meta])*
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name {
-            $($(#[$doc])* pub $field: $kind,)*
-        }
-        c_struct!(default $name $($field)*);
-    };
-    (default $name:ident struct_size $($field:ident)*) => {
-        impl Default for $name {
-            /// The size of the struct; 0 in every other field.
-            fn default() -> Self {
-                // Numbers, addresses, and functions that may be missing: 0 is a value of each.
-                let zeros: Self = unsafe { std::mem::zeroed() };
-                Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeros }
-            }
-        }
-    };
-    (default $name:ident $($field:ident)*) => {};
-}
-
 /// The version of the headers that this was made from.
 pub const VERSION: &str = "0.1.0";
 /// Version of these headers. While the major version is 0, the interface may change.
