@@ -175,13 +175,13 @@ def numbers(description):
     return found
 
 
-def test_numbers(tree, compiler):
+def test_numbers(tree, compiler, name="pagedkv.h"):
     """Compiles an assertion of each number."""
     assertions = [
         f'_Static_assert({expression} == {value}{"u" * (value > 2**63)}, "{expression}");'
-        for expression, value in numbers(describe.describe(tree)).items()
+        for expression, value in numbers(describe.describe(tree, name)).items()
     ]
-    source = "\n".join(["#include <pagedkv/pagedkv.h>", "#include <stddef.h>", *assertions])
+    source = "\n".join([f"#include <pagedkv/{name}>", "#include <stddef.h>", *assertions])
     command = [*compiler, "-std=c11", "-w", "-fsyntax-only", f"-I{tree}/include", "-xc", "-"]
     subprocess.run(command, input=source, text=True, check=True)
     wrong = subprocess.run(
@@ -210,4 +210,5 @@ if __name__ == "__main__":
         test_check(sample)
         test_numbers(sample, sys.argv[1:])
     count = test_numbers(describe.TREE, sys.argv[1:])
+    count += test_numbers(describe.TREE, sys.argv[1:], "redis.h")
     print(f"describe.py describes the sample as it is, and {count} numbers are those of C")

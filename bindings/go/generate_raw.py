@@ -29,7 +29,7 @@ SCALARS = {
     "uint8_t": "byte",
     "unsigned char": "byte",
 }
-CAPITALS = "AVX2 AVX512 BF16 E4M3 E5M2 F16 F32 FP8 ID ISA KV LFU LRU NEON NONE SSE2 VNNI IO OK LSE"
+CAPITALS = "AVX2 AVX512 BF16 E4M3 E5M2 F16 F32 FP8 ID ISA KV LFU LRU NEON NONE SSE2 VNNI IO OK LSE TLS TTL CA"
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}
 FIGURES = [
@@ -201,7 +201,8 @@ class Api:
 
 def go_field(api, field):
     """What a hook gets as `user` is a number here: C may not keep pointers into Go's memory."""
-    return "uintptr" if field["name"] == "user" else api.go(field["type"])
+    kind = api.go(field["type"])
+    return "uintptr" if (field["name"], kind) == ("user", "unsafe.Pointer") else kind
 
 
 def joined(fields):

@@ -81,14 +81,14 @@ func (c *RedisConfig) open(op string) (*raw.Store, error) {
 }
 
 // place returns the config of C and the texts that it points to, also with an error.
-func (c *RedisConfig) place(op string) (*library.RedisConfig, [][]byte, error) {
+func (c *RedisConfig) place(op string) (*raw.RedisConfig, [][]byte, error) {
 	if c.ConnectTimeout < 0 || c.CommandTimeout < 0 {
 		return nil, nil, misuse(
 			op, ErrInvalidArgument, "a negative timeout: ConnectTimeout %v, CommandTimeout %v",
 			c.ConnectTimeout, c.CommandTimeout,
 		)
 	}
-	given := sized(&library.RedisConfig{})
+	given := sized(&raw.RedisConfig{})
 	var copies [][]byte
 	texts := []struct {
 		out   **byte

@@ -146,6 +146,8 @@ def wrapped(head, items, tail, indent):
 
 def struct_lines(struct, api):
     fields = [f'("{field["name"]}", {ctype(field["type"], api)})' for field in struct["fields"]]
+    if struct["name"] == generator.REDIS:  # all its addresses are texts, which it keeps
+        fields = [field.replace("_p)", "_text)") for field in fields]
     head = f"class {camel(struct['name'])}(ctypes.Structure):"
     return ["", "", head, *wrapped("_fields_ = [", fields, "]", 4)]
 

@@ -11,8 +11,7 @@ import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "api"))
-import describe  # noqa: E402  (found through the line above)
-import generator  # noqa: E402
+import generator  # noqa: E402  (found through the line above)
 
 WIDTH = 100
 
@@ -106,10 +105,16 @@ def enum_lines(enum):
     return [*lines, "    }", "}"]
 
 
+def feature(struct):
+    """The attribute of a struct that is there only with a feature."""
+    return ['#[cfg(feature = "redis")]'] if struct["name"] == generator.REDIS else []
+
+
 def struct_lines(struct, api):
     documented = documentation if generator.reported(struct, api) else lambda *text: []
     lines = [
         "",
+        *feature(struct),
         "c_struct! {",
         *documented(struct["doc"], 4),
         f"    {struct['name']} {{",
@@ -182,11 +187,8 @@ layout! {"""
 
 def layout(api):
     lines = [LAYOUT]
-    redis = describe.describe(name="redis.h")["structs"]
-    for struct in [*api["structs"], next(s for s in redis if s["name"] == "pkv_redis_config")]:
-        if struct["name"] == "pkv_redis_config":
-            lines += ["}", '#[cfg(feature = "redis")]', "use crate::redis::pkv_redis_config;"]
-            lines += ['#[cfg(feature = "redis")]', "layout! {"]
+    for struct in api["structs"]:
+        lines += ["}", *feature(struct), "layout! {"] if feature(struct) else []
         fields = [f"{safe(field['name'])}\0{field['offset']}" for field in struct["fields"]]
         head = f"{struct['name']} {struct['size']} {struct['alignment']}: "
         rows = wrapped(head + ", ".join(fields) + ";", " " * 4, " " * 8)

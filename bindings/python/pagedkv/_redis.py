@@ -14,44 +14,19 @@ from .generated import raw as _raw
 SONAME = "libpagedkv-redis.so.0"
 
 
-class RedisConfig(ctypes.Structure):
-    """pkv_redis_config."""
-
-    _fields_ = [
-        ("struct_size", ctypes.c_uint32),
-        ("ttl_seconds", ctypes.c_uint32),
-        ("servers", ctypes.c_char_p),
-        ("user", ctypes.c_char_p),
-        ("password", ctypes.c_char_p),
-        ("key_prefix", ctypes.c_char_p),
-        ("pipeline_bytes", ctypes.c_uint64),
-        ("connect_timeout_ms", ctypes.c_uint32),
-        ("command_timeout_ms", ctypes.c_uint32),
-        ("connect_later", ctypes.c_uint32),
-        ("tls", ctypes.c_uint32),
-        ("tls_ca_file", ctypes.c_char_p),
-        ("tls_ca_directory", ctypes.c_char_p),
-        ("tls_certificate_file", ctypes.c_char_p),
-        ("tls_key_file", ctypes.c_char_p),
-        ("tls_server_name", ctypes.c_char_p),
-        ("tls_insecure_no_verify", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-    ]
-
-
 class RedisLibrary:
     """The functions of libpagedkv-redis, which has its own error sentences."""
 
     def __init__(self, opened: ctypes.CDLL) -> None:
         self._open, self._last_error = opened.pkv_redis_open, opened.pkv_redis_last_error
-        self._open.argtypes = [ctypes.POINTER(RedisConfig), ctypes.POINTER(_raw.Store)]
+        self._open.argtypes = [ctypes.POINTER(_raw.RedisConfig), ctypes.POINTER(_raw.Store)]
         self._last_error.restype = ctypes.c_char_p
 
     def _check(self, status: int) -> None:
         if status:
             raise error_of(status, self._last_error().decode(errors="replace"))
 
-    def open(self, config: RedisConfig) -> _raw.Store:
+    def open(self, config: _raw.RedisConfig) -> _raw.Store:
         store = _raw.Store()
         self._check(self._open(ctypes.byref(config), ctypes.byref(store)))
         return store

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ._handle import call, sized
 from ._library import library
 from ._python_store import CLOSE, Store
-from ._redis import RedisConfig, redis_library
+from ._redis import redis_library
 from ._repr import Shown
 from ._structs import fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
@@ -73,7 +73,7 @@ class RedisStore(Shown):
     tls_insecure_no_verify: bool = False
 
     def _open(self) -> _raw.Store:
-        config = sized(RedisConfig)
+        config = sized(_raw.RedisConfig)
         fill(config, self)
         for name in ("servers", "user", "password", "key_prefix", "tls_server_name"):
             setattr(config, name, text_for_c(getattr(self, name), name))

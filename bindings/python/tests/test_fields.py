@@ -16,7 +16,6 @@ from test_files import make
 from test_package import STRUCTS, camel
 
 import pagedkv
-from pagedkv._redis import RedisConfig
 from pagedkv.generated import raw as _raw
 from pagedkv.generated import records
 
@@ -93,7 +92,7 @@ def directory(patch: Patch, **given: Any) -> Fields:
 
 def redis(patch: Patch, **given: Any) -> Fields:
     class Plugin:
-        def open(self, config: RedisConfig) -> None:
+        def open(self, config: _raw.RedisConfig) -> None:
             raise SeenError(plain(config))
 
     with patch.context() as patched:
@@ -298,7 +297,7 @@ def test_groups_and_fields_of_one_are_not_given_both() -> None:
 
 
 def test_every_field_of_redis_arrives(monkeypatch: Patch) -> None:
-    kinds = {name: kind for name, kind, *_ in RedisConfig._fields_ if name not in SIZES}
+    kinds = {name: kind for name, kind, *_ in _raw.RedisConfig._fields_ if name not in SIZES}
     texts = {name: f"text {name}" for name, kind in kinds.items() if kind is ctypes.c_char_p}
     names = [name for name in kinds if name not in texts]
     given: Fields = {name: 3 + i for i, name in enumerate(names)}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import time
@@ -16,13 +14,11 @@ from typing import Any
 
 import pytest
 from helpers import connect, free_port, listens, output, until
-from test_package import ROOT, run
+from test_package import run
 from test_store import TEXT, check_text, leave, with_store
 
 import pagedkv
-from pagedkv._redis import RedisConfig
 
-HEADER = ROOT.parents[1] / "include/pagedkv/redis.h"
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 pytestmark = pytest.mark.skipif(
     "PAGEDKV_REDIS_LIBRARY" not in os.environ, reason="PAGEDKV_REDIS_LIBRARY names no library"
@@ -165,17 +161,6 @@ def test_a_server_may_come_later() -> None:
     with with_store(pagedkv.RedisStore(f"127.0.0.1:{free_port()}", connect_later=True)) as cache:
         cache.prefetch(TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=60000) == 0
-
-
-@pytest.mark.skipif(not HEADER.exists(), reason="not in a clone")
-def test_the_fields_are_those_of_the_header() -> None:
-    pattern = r"typedef struct pkv_redis_config \{(.*?)\n\}"
-    (body,) = re.findall(pattern, HEADER.read_text(), re.S)
-    kinds = {"uint32_t ": ctypes.c_uint32, "uint64_t ": ctypes.c_uint64}
-    assert RedisConfig._fields_ == [
-        (name, kinds.get(kind, ctypes.c_char_p))
-        for kind, name in re.findall(r"^  (uint32_t |uint64_t |const char\* )(\w+);", body, re.M)
-    ]
 
 
 def test_a_plugin_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> None:

@@ -68,4 +68,6 @@ var layouts = []struct {
 	{reflect.TypeOf(StoreConfig{}), []uintptr{64, 0, 4, 8, 16, 24, 32, 40, 48, 56}},
 	{reflect.TypeOf(StoreStats{}), []uintptr{88, 0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80}},
 	{reflect.TypeOf(DirectoryConfig{}), []uintptr{24, 0, 4, 8, 16}},
+	{reflect.TypeOf(RedisConfig{}), []uintptr{112, 0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 60, 64,
+		72, 80, 88, 96, 104, 108}},
 }

@@ -315,6 +315,15 @@ type DirectoryConfig struct {
 	CapacityBytes       uint64
 }
 
+type RedisConfig struct {
+	StructSize, TTLSeconds                                                   uint32
+	Servers, User, Password, KeyPrefix                                       *byte
+	PipelineBytes                                                            uint64
+	ConnectTimeoutMs, CommandTimeoutMs, ConnectLater, TLS                    uint32
+	TLSCAFile, TLSCADirectory, TLSCertificateFile, TLSKeyFile, TLSServerName *byte
+	TLSInsecureNoVerify, Reserved                                            uint32
+}
+
 func text(address uintptr) string {
 	// The address is C's: going through its own address is how vet is told that no object of Go's
 	// moves here.

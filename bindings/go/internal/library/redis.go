@@ -12,30 +12,6 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// RedisConfig is pkv_redis_config of pagedkv/redis.h: of libpagedkv-redis, a library of its own,
-// which is always opened at run time.
-type RedisConfig struct {
-	StructSize       uint32
-	TTLSeconds       uint32
-	Servers          *byte
-	User             *byte
-	Password         *byte
-	KeyPrefix        *byte
-	PipelineBytes    uint64
-	ConnectTimeoutMs uint32
-	CommandTimeoutMs uint32
-	ConnectLater     uint32
-	TLS              uint32
-
-	TLSCAFile           *byte
-	TLSCADirectory      *byte
-	TLSCertificateFile  *byte
-	TLSKeyFile          *byte
-	TLSServerName       *byte
-	TLSInsecureNoVerify uint32
-	Reserved            uint32
-}
-
 const redisSoname = "libpagedkv-redis.so.0"
 
 var redis struct {
@@ -87,7 +63,7 @@ func exists(path string) bool {
 }
 
 // RedisOpen is pkv_redis_open. As of the other, only after LoadRedis.
-func RedisOpen(config *RedisConfig, out *raw.Store) raw.Status {
+func RedisOpen(config *raw.RedisConfig, out *raw.Store) raw.Status {
 	result, _, _ := purego.SyscallN(
 		redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),
 	)

@@ -548,6 +548,15 @@ class DirectoryConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("durable", _u32), ("path", _p), ("capacity_bytes", _u64)]
 
 
+class RedisConfig(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("ttl_seconds", _u32), ("servers", _text), ("user", _text),
+        ("password", _text), ("key_prefix", _text), ("pipeline_bytes", _u64),
+        ("connect_timeout_ms", _u32), ("command_timeout_ms", _u32), ("connect_later", _u32),
+        ("tls", _u32), ("tls_ca_file", _text), ("tls_ca_directory", _text),
+        ("tls_certificate_file", _text), ("tls_key_file", _text), ("tls_server_name", _text),
+        ("tls_insecure_no_verify", _u32), ("reserved", _u32)]
+
+
 _Call = Callable[..., int]
 _Text = Callable[..., bytes]
 

@@ -1,41 +1,9 @@
 //! libpagedkv-redis, a library of its own, which is opened at run time whether libpagedkv is linked
-//! or not: `pagedkv/redis.h`, written by hand.
+//! or not.
+pub use crate::raw::pkv_redis_config;
 use crate::raw::{pkv_status, pkv_store};
 use std::os::raw::c_char;
 use std::sync::Mutex;
-
-/// A Redis or Valkey server, or a cluster: see `pagedkv/redis.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct pkv_redis_config {
-    pub struct_size: u32,
-    pub ttl_seconds: u32,
-    pub servers: *const c_char,
-    pub user: *const c_char,
-    pub password: *const c_char,
-    pub key_prefix: *const c_char,
-    pub pipeline_bytes: u64,
-    pub connect_timeout_ms: u32,
-    pub command_timeout_ms: u32,
-    pub connect_later: u32,
-    pub tls: u32,
-    pub tls_ca_file: *const c_char,
-    pub tls_ca_directory: *const c_char,
-    pub tls_certificate_file: *const c_char,
-    pub tls_key_file: *const c_char,
-    pub tls_server_name: *const c_char,
-    pub tls_insecure_no_verify: u32,
-    pub reserved: u32,
-}
-
-impl Default for pkv_redis_config {
-    /// The size of the struct; 0 in every other field.
-    fn default() -> Self {
-        // Numbers and addresses: 0 is a value of each.
-        let zeros: Self = unsafe { std::mem::zeroed() };
-        Self { struct_size: std::mem::size_of::<Self>() as u32, ..zeros }
-    }
-}
 
 /// The functions of the opened library.
 #[allow(clippy::type_complexity)]

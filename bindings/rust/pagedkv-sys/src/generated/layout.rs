@@ -75,8 +75,6 @@ layout! {
     pkv_directory_config 24 8: struct_size 0, durable 4, path 8, capacity_bytes 16;
 }
 #[cfg(feature = "redis")]
-use crate::redis::pkv_redis_config;
-#[cfg(feature = "redis")]
 layout! {
     pkv_redis_config 112 8: struct_size 0, ttl_seconds 4, servers 8, user 16, password 24,
         key_prefix 32, pipeline_bytes 40, connect_timeout_ms 48, command_timeout_ms 52,

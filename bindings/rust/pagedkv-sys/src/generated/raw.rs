@@ -832,6 +832,18 @@ c_struct! {
     }
 }
 
+#[cfg(feature = "redis")]
+c_struct! {
+    pkv_redis_config {
+        struct_size: u32, ttl_seconds: u32, servers: *const c_char, user: *const c_char,
+        password: *const c_char, key_prefix: *const c_char, pipeline_bytes: u64,
+        connect_timeout_ms: u32, command_timeout_ms: u32, connect_later: u32, tls: u32,
+        tls_ca_file: *const c_char, tls_ca_directory: *const c_char,
+        tls_certificate_file: *const c_char, tls_key_file: *const c_char,
+        tls_server_name: *const c_char, tls_insecure_no_verify: u32, reserved: u32,
+    }
+}
+
 /// Hands the list of all functions to a macro: linked and opened at run time they are
 /// the same ones.
 macro_rules! for_each_function {
