@@ -29,7 +29,8 @@ SCALARS = {
     "uint8_t": "byte",
     "unsigned char": "byte",
 }
-CAPITALS = "AVX2 AVX512 BF16 E4M3 E5M2 F16 F32 FP8 ID ISA KV LFU LRU NEON NONE SSE2 VNNI IO OK LSE TLS TTL CA"
+CAPITALS = "AVX2 AVX512 BF16 CA E4M3 E5M2 F16 F32 FP8 ID IO ISA KV LFU LRU LSE NEON NONE OK SSE2 "
+CAPITALS += "TLS TTL VNNI"
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}
 FIGURES = [

@@ -42,6 +42,7 @@ USES = """
 use std::os::raw::{c_char, c_int, c_void};
 """
 
+
 def safe(name):
     return f"r#{name}" if name in KEYWORDS else name
 

@@ -1,5 +1,5 @@
-"""One process computes prompts and another one decodes: the tokens are those of one process, whoever
-dies and whatever a stranger sends.
+"""One process computes prompts and another one decodes: the tokens are those of one process,
+whoever dies and whatever a stranger sends.
 """
 
 from __future__ import annotations
