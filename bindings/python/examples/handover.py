@@ -134,8 +134,8 @@ def unpack_prompt(body: bytearray, vocabulary: int, context: int) -> tuple[int, 
     request, count, cached, _ = PROMPT.unpack_from(body)
     if not 0 < count <= context or len(body) != PROMPT.size + 4 * count or cached >= count:
         raise HandoverError(
-            f"a prompt of {count} tokens in {len(body)} bytes, {cached} of them cached; "
-            f"1 to {context} are possible"
+            f"a prompt of {count} tokens in {len(body)} bytes, {cached} of them cached: "
+            f"it must have 1 to {context}"
         )
     tokens = np.frombuffer(body, np.int32, count, PROMPT.size)
     if tokens.min() < 0 or tokens.max() >= vocabulary:

@@ -1,5 +1,5 @@
-"""Arrays of the caller as pkv_tensor: nothing is copied, and an array that does not fit is refused
-with its numbers.
+"""Passes the caller's arrays to C as pkv_tensor, without a copy. An array that does not fit is
+refused, and the error gives its numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .generated.raw import Dtype, Status, Tensor
 
 
 class SupportsDLPack(Protocol):
-    """PyTorch, JAX, CuPy and others: anything in the CPU's memory."""
+    """An array of PyTorch, JAX, CuPy or others, in the CPU's memory."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -40,22 +40,22 @@ DENSE = {"<f4": Dtype.F32, "<f2": Dtype.F16}
 def _memory_of(array: Any, what: str) -> _dlpack.Memory:
     if not isinstance(array, np.ndarray):
         if type(array).__module__ == "torch" and array.is_cpu and not array.requires_grad:
-            return _memory_of_torch(array)  # what DLPack says, in a quarter of the time
+            return _memory_of_torch(array)  # the same as through DLPack, in a quarter of the time
         if hasattr(array, "__dlpack__"):
             return _dlpack.memory_of(array)
         try:
             array = np.asarray(memoryview(array))
         except (TypeError, ValueError):
             raise TypeError(
-                f"{what}: a {type(array).__name__} is no array: NumPy, DLPack or a buffer is needed"
+                f"{what}: a {type(array).__name__} is not an array: give NumPy, DLPack or a buffer"
             ) from None
     dtype = array.dtype
     size = dtype.itemsize
     strides = tuple(stride // size for stride in array.strides)
     if not dtype.isnative or any(stride % size for stride in array.strides):
         raise misuse(
-            f"{what}: bytes are swapped or elements lie between others ({dtype}, byte strides "
-            f"{array.strides})"
+            f"{what}: bytes are swapped, or strides are not multiples of the element size "
+            f"({dtype}, byte strides {array.strides})"
         )
     address = array.__array_interface__["data"][0]
     return _dlpack.Memory(address, dtype.name, array.shape, strides, array.flags.writeable, array)
@@ -73,8 +73,8 @@ def _shown(shape: Sequence[int]) -> str:
 
 
 def _strides(memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str) -> tuple[int, int]:
-    """The strides of rows and heads. If an extent is 1, its stride may be anything: it is never
-    used.
+    """The strides of rows and heads. If an extent is 1, its stride is never used and may be
+    anything.
     """
     shape, strides = memory.shape, memory.strides
     if shape == (rows, heads * dim):
@@ -133,8 +133,8 @@ def _tensor_of(
 
 @dataclasses.dataclass(frozen=True)
 class BatchRows:
-    """The rows of each sequence of a batch, and where the first of them is: in its entry of a
-    padded batch, or counted over all rows.
+    """The number of rows of each sequence, and the index of its first row: within its entry of a
+    padded batch, or over all rows.
     """
 
     lengths: Sequence[int]
@@ -147,7 +147,7 @@ class BatchRows:
 
     @functools.cached_property
     def reach(self) -> int:
-        """Rows up to the last one of any sequence, in its entry or (placed) of all."""
+        """The number of rows that an array needs: per entry of a padded batch, or in all."""
         first = self.first_rows or [0] * len(self.lengths)
         ends = [at + n for at, n in zip(first, self.lengths, strict=True) if n]
         return max(ends, default=0)
@@ -156,7 +156,8 @@ class BatchRows:
 def place_rows(
     lengths: Sequence[int], first_rows: Sequence[int] | None
 ) -> tuple[BatchRows, ctypes.Array[Any] | None]:
-    """The rows of a batch, and where they begin for C; None: one sequence after the other."""
+    """The rows of a batch, and their first rows for C. None: sequences follow each other without
+    gaps."""
     if first_rows is None:
         return BatchRows(lengths), None
     numbers = number_array(first_rows, "first_rows")
@@ -168,7 +169,7 @@ def place_rows(
 def batch_tensor(
     array: Any, rows: BatchRows, heads: int, dim: int, what: str, out: bool = False
 ) -> Tensor:
-    """As tensor(), for rows of several sequences: an array of four dimensions is a padded batch,
+    """Like tensor(), for rows of several sequences. An array of four dimensions is a padded batch,
     [sequences][n][heads][dim].
     """
     if getattr(array, "ndim", 0) != 4:
@@ -208,7 +209,7 @@ def batch_tensor(
 
 
 def token_ids(tokens: TokenIds, what: str = "tokens") -> npt.NDArray[np.int32]:
-    """Token ids as the C side takes them; an array of int32 is taken as it is."""
+    """Token ids as C takes them. An array of int32 is not copied."""
     array = np.asarray(tokens)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise misuse(
@@ -224,7 +225,8 @@ def token_ids(tokens: TokenIds, what: str = "tokens") -> npt.NDArray[np.int32]:
 
 
 def floats(array: Any, shape: tuple[int, ...], what: str, out: bool = False) -> Floats:
-    """float32 of this shape, dense: copied where it is not (out: refused)."""
+    """A dense float32 array of this shape. Other arrays are copied, or refused if they are
+    outputs."""
     if out:
         usable = (
             isinstance(array, np.ndarray)
@@ -241,7 +243,7 @@ def floats(array: Any, shape: tuple[int, ...], what: str, out: bool = False) -> 
 
 
 def counts(numbers: Sequence[int], limit: int, what: str) -> None:
-    """Refuses numbers that do not fit, which ctypes would cut off."""
+    """Refuses numbers that are too large, because ctypes would truncate them."""
     if len(numbers) and not 0 <= min(numbers) <= max(numbers) < limit:
         raise misuse(f"{what}: {min(numbers)} to {max(numbers)} is not between 0 and {limit - 1}")
 
@@ -249,8 +251,8 @@ def counts(numbers: Sequence[int], limit: int, what: str) -> None:
 def block_ids(
     array: Any, shape: tuple[int, int, int | None], what: str, out: bool = False
 ) -> npt.NDArray[np.uint32]:
-    """uint32 of this shape, whose last extent may be any (None), dense: copied where it is not
-    (out: refused).
+    """A dense uint32 array of this shape; a last extent of None may be any. Other arrays are
+    copied, or refused if they are outputs.
     """
     if out:
         usable = isinstance(array, np.ndarray) and array.flags.c_contiguous
@@ -310,7 +312,8 @@ def pointer_array(handles: Sequence[int | None]) -> ctypes.Array[ctypes.c_void_p
 def growing(
     dtype: Any, function: Any, *arguments: Any, arrays: int = 1
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Arrays from a function that says by BUFFER_TOO_SMALL how long they have to be."""
+    """Arrays from a function that returns BUFFER_TOO_SMALL and their length if they are too
+    short."""
     count = ctypes.c_size_t(64)
     while True:
         capacity = count.value

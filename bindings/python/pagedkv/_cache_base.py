@@ -52,7 +52,7 @@ class PrefixEvents(NamedTuple):
     events: list[PrefixEvent]
     next: int
     lost: int
-    """Requested events that had already been overwritten."""
+    """The requested events that were overwritten before this call."""
 
 
 class RawEvents(NamedTuple):
@@ -69,14 +69,14 @@ class CacheBase(Handle):
 
     def __init__(self, config: CacheConfig) -> None:
         struct = config.build()
-        self._owners = struct.owners  # the logger is called as long as the cache lives
+        self._owners = struct.owners  # the cache calls the logger until it is closed
         self._memory = Memory()
         self._calls_python = config.store is not None and isinstance(
             config.store.store, Store | MooncakeStore
         )
         with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
             struct.store = None if store is None else ctypes.addressof(store)
-            self._store = store  # its functions are called until the cache is closed
+            self._store = store  # the cache calls it until it is closed
             super().__init__(library().cache_create, ctypes.byref(struct))
         if self._calls_python or config.logger is not None:
             close_at_exit(self)
@@ -99,7 +99,7 @@ class CacheBase(Handle):
         )
 
     def hold_memory(self) -> Hold:
-        """Keeps the memory of the cache for arrays that show it."""
+        """Keeps the cache's memory alive for arrays that refer to it."""
         return self._memory.hold()
 
     def _shown(self) -> str:
@@ -134,7 +134,7 @@ class CacheBase(Handle):
         self.layer_shape(layer)
         return self._groups[layer]
 
-    # ---- What there is
+    # ---- Information
 
     def info(self) -> CacheInfo:
         return report(CacheInfo, library().cache_get_info, self._handle)
@@ -158,7 +158,7 @@ class CacheBase(Handle):
     # ---- The prefix index
 
     def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
-        """Statistics of the index for one salt (None: sessions without a salt), or for all."""
+        """Statistics of the index for one salt (None: sessions without a salt) or for all salts."""
         which = _salt(salt, all_salts)
         return report(PrefixStats, library().prefix_get_stats, self._handle, *which)
 
@@ -173,13 +173,13 @@ class CacheBase(Handle):
         return self._pin(library().prefix_probe, tokens, salt)
 
     def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Pins the cached whole blocks of a text until they are unpinned as often. Returns how many
-        tokens they hold.
+        """Pins the cached whole blocks of a text. They stay until each pin is removed. Returns how
+        many tokens they hold.
         """
         return self._pin(library().prefix_pin, tokens, salt)
 
     def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Removes the longest pin of a beginning of the text. Returns how many tokens it had."""
+        """Removes the longest pin that is a prefix of the text. Returns how many tokens it had."""
         return self._pin(library().prefix_unpin, tokens, salt)
 
     def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
@@ -201,7 +201,7 @@ class CacheBase(Handle):
         return PrefixEvents(events, read.next, read.lost)
 
     def read_events(self, first: int, n: int) -> RawEvents:
-        """The same events as structs of C, for a reader that needs many."""
+        """The same events as C structs, for a reader of many events."""
         room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
         following = ctypes.c_uint64(unsigned(first, 64, "first"))
         count, lost = ctypes.c_size_t(), ctypes.c_uint64()
@@ -212,8 +212,8 @@ class CacheBase(Handle):
     # ---- The store
 
     def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Starts to read a text from the store and returns at once. Call it when a request starts
-        to wait for its turn.
+        """Starts to read a text from the store and returns at once. Call it when a request is
+        queued.
         """
         call(library().store_prefetch, self._handle, *_text(tokens, salt))
 
@@ -269,7 +269,7 @@ class CacheMember(Handle):
 
     @classmethod
     def _of(cls: type[Member], cache: CacheBase, handle: int | None) -> Member:
-        """The object of a handle that is there already."""
+        """Makes the Python object for an existing handle."""
         made = cls.__new__(cls)
         made.cache, made._made, made._closed = cache, ctypes.c_void_p(handle), False
         return made
@@ -291,7 +291,7 @@ def prefix_hash_blocks(
 
 
 def _text(tokens: TokenIds, salt: bytes | None) -> tuple[Any, ...]:
-    """The salt and the token ids of a text for C, which the ids keep alive."""
+    """The salt and the token ids of a text for C; keep the ids alive during the call."""
     ids = token_ids(tokens)
     return *_salt(salt), len(ids), ids.ctypes
 

@@ -1,10 +1,10 @@
-"""Continuous batching of Hugging Face transformers with our kernels: attention that reads the pages
-of its PagedAttentionCache where they are. See install_continuous().
+"""Continuous batching of Hugging Face transformers with our kernels, which read the pages of its
+PagedAttentionCache in place. See install_continuous().
 
-The pages of a layer are rows of one tensor, numbered by slots. A group of full attention has a page
-for every tokens_per_page positions. A group of sliding windows has a ring: the row of a position is
-in slot `position % window` of the sequence's pages, so a new row takes the place of the one that
-just left the window.
+The pages of a layer are rows of one tensor, and a slot is the index of a row. With full attention
+each page holds `tokens_per_page` positions. With a sliding window, a sequence's pages are a ring: a
+position's row is in slot `position % window`, so a new row replaces the one that just left the
+window.
 """
 
 from __future__ import annotations
@@ -38,28 +38,29 @@ _has_allocators = importlib.util.find_spec(
 )
 
 NAME = "pagedkv_flash"
-"""The attention implementation that models are set to. generate_batch() takes only names with
-"flash" in them besides its own, and builds no masks for these."""
+"""The attention implementation that models are set to. generate_batch() accepts only its own names
+and names that contain "flash"; it builds no masks for the latter."""
 
 
 def install_continuous(model: PreTrainedModel) -> None:
-    """Makes model.generate_batch() and its kin attend by pagedkv, in the pages of transformers.
+    """Makes model.generate_batch() and related methods attend by pagedkv, in transformers' own
+    pages.
 
-    Anything else that the model computes attends by PyTorch's sdpa; a PagedCache sets the model to
-    its own attention, and generate_batch() needs this call again then.
+    Other calls of the model use PyTorch's sdpa. A PagedCache sets the model to another attention;
+    after that, call this again before generate_batch().
     """
     check_model(model)
     if not _has_allocators:
         raise RuntimeError(
-            f"transformers {transformers.__version__} keeps its pages in another way than 5.23 and "
-            "5.24, for which this is made"
+            f"transformers {transformers.__version__} does not lay out its pages as 5.23 and 5.24 "
+            "do: use one of these"
         )
     if not model._can_set_attn_implementation():
         raise NotImplementedError(
             f"{type(model).__name__} does not attend through transformers' AttentionInterface"
         )
     _leave_rows_to_attention()
-    # set_attn_implementation() would look on the hub for what has "flash" in its name.
+    # set_attn_implementation() would search the hub for a name that contains "flash".
     model.config._attn_implementation = NAME
 
 
@@ -98,7 +99,7 @@ def _identity(key: torch.Tensor, value: torch.Tensor) -> tuple[object, ...]:
 
 
 class _Layer:
-    """The memory of one layer as C takes it: in pages, and as single rows."""
+    """Views of one layer's memory for C: one in pages, one in single rows."""
 
     def __init__(self, allocator: Any, layer: int) -> None:
         page = allocator.tokens_per_page
@@ -112,7 +113,7 @@ class _Layer:
 def _view(
     keys: torch.Tensor, values: torch.Tensor, block_size: int, rows_apart: int
 ) -> _raw.KVView:
-    """Rows of [rows][heads][dim] as blocks, of which one begins every `rows_apart` rows."""
+    """A view of [rows][heads][dim] in blocks; one begins every `rows_apart` rows."""
     return sized(
         _raw.KVView,
         layout=Layout.PLAIN,
@@ -141,7 +142,7 @@ def _tensor(rows: torch.Tensor) -> _raw.Tensor:
 
 @dataclasses.dataclass
 class _Call:
-    """What one layer asks for: rows of [rows][heads][dim] and the rules of its attention."""
+    """One layer's call: rows of [rows][heads][dim] and the params of its attention."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -158,7 +159,7 @@ class _Call:
 
 
 class _Part:
-    """Sequences that are attended over the same memory by the same rules."""
+    """Sequences that attend to the same memory with the same params."""
 
     def __init__(
         self,
@@ -210,8 +211,8 @@ class _Batch:
     first_rows: Numbers  # of queries, new keys and new values
     queries: Numbers
     first_slots: Numbers  # in slots
-    lengths: Numbers  # how many slots
-    slots: Numbers  # of all that is seen; those of new rows may be missing in rings
+    lengths: Numbers  # in slots
+    slots: Numbers  # of all keys that are seen; rings may lack those of new rows
     new_slots: Numbers  # where the new rows go
 
     def of(self, chosen: Numbers) -> _Batch:
@@ -224,7 +225,7 @@ class _Batch:
         )
 
     def tables(self, step: int) -> Numbers:
-        """Each step-th slot of every sequence."""
+        """Every `step`-th slot of each sequence, divided by `step`."""
         columns = np.arange(0, self.lengths.max(), step)
         places = self.first_slots[:, None] + columns
         slots: Numbers = self.slots[np.minimum(places, len(self.slots) - 1)]
@@ -245,8 +246,9 @@ class _Pages:
 
 
 class _Rings:
-    """Layers with a window. A new row takes the place of one that only earlier queries see: single
-    queries are attended in the ring after it was written, others over the new rows as they are."""
+    """Layers with a window. A new row replaces one that only earlier queries see. A single query
+    therefore reads the ring after the write; several queries read the new rows from the caller's
+    tensors."""
 
     def __init__(self, allocator: Any, batch: _Batch) -> None:
         self._new_slots, self._window = batch.new_slots, allocator.sliding_window
@@ -274,7 +276,7 @@ class _Rings:
             self._single.attend(layer.rows, asked, asked.query, asked.out)
         if self._fresh is None and not self._chunks:
             return
-        # A block begins at each new row, so that any sequence of them is one block.
+        # A block begins at each new row, so the new rows of any sequence are one block.
         new = _view(asked.key, asked.value, self._longest, 1)
         if self._fresh is not None:
             self._fresh.attend(new, asked, asked.query, asked.out)
@@ -283,8 +285,8 @@ class _Rings:
 
 
 class _Chunk:
-    """Several new rows of a sequence with a window, whose first queries see old rows that these
-    take the places of: the old rows are attended first, and the results merged."""
+    """Several new rows of a sequence with a window. They replace old rows that their first queries
+    still see, so those queries read the old rows before the write, and the results are merged."""
 
     def __init__(self, one: _Batch, window: int) -> None:
         first, n, begin = int(one.first_rows[0]), int(one.queries[0]), int(one.first_slots[0])
@@ -315,8 +317,8 @@ class _Step:
     """A forward pass."""
 
     def __init__(self, rows: int) -> None:
-        self.cache: Any = None  # the PagedAttentionCache, where a layer gave its rows to it
-        self.rows = rows  # those after them are padding
+        self.cache: Any = None  # the PagedAttentionCache, if a layer gave its rows to it
+        self.rows = rows  # the rows after these are padding
         self.left: set[tuple[object, ...]] = set()  # the rows that layers gave, by _identity()
         self._groups: dict[int, _Pages | _Rings] = {}
 
@@ -381,7 +383,7 @@ def _attention(
     cache: Any = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What models call as their attention. They hand the cache on up to transformers 5.23."""
+    """The attention function of models. Up to transformers 5.23 they pass the cache on."""
     if cache is None and "cu_seq_lens_q" in kwargs:
         cache = _step_of(kwargs).cache
     if cache is None:
@@ -421,7 +423,7 @@ def _attention(
 
 
 def _mask(**arguments: Any) -> torch.Tensor:
-    """Tells _attention() what mask a pass without continuous batching needs. None is made here."""
+    """Returns no mask: _attention() makes the mask of a pass without continuous batching."""
     mask = torch.empty(0, dtype=torch.bool)
     mask.pagedkv = arguments
     return mask

@@ -1,5 +1,5 @@
-"""Reads an object's memory through DLPack (dmlc.github.io/dlpack). It has bfloat16, which NumPy
-lacks."""
+"""Reads an object's memory through DLPack (dmlc.github.io/dlpack), which has bfloat16; NumPy has
+not."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Memory(NamedTuple):
 def _export(array: Any) -> Any:
     try:
         return array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # from before DLPack 1.0: it cannot say that it is read only
+    except TypeError:  # before DLPack 1.0, which has no read-only flag
         return array.__dlpack__()
 
 

@@ -1,5 +1,5 @@
-"""Enums of the library, which a caller may give by name; stored types also as types of NumPy,
-ml_dtypes and PyTorch.
+"""Enums of the library. A caller may give a member or its name; stored types also as types of
+NumPy, ml_dtypes and PyTorch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, Rotation, St
 Member = TypeVar("Member", bound=enum.IntEnum)
 
 DtypeLike: TypeAlias = "Dtype | str | Any"
-"""What stands for a Dtype: a member, its name ("bf16"), or a type or its name in NumPy, ml_dtypes
+"""A Dtype: a member, its name ("bf16"), or a type or its name in NumPy, ml_dtypes
 or PyTorch (np.float16, ml_dtypes.bfloat16, torch.float8_e5m2, "bfloat16")."""
 
 _OF_CONFIGS: dict[str, type[enum.IntEnum]] = {
@@ -29,9 +29,9 @@ _OF_CONFIGS: dict[str, type[enum.IntEnum]] = {
     "eviction": Eviction,
     "rotation": Rotation,
 }
-# Types of others that mean exactly what we store. INT8 and INT4 have scales of their own, so that
-# these names mean the width alone; unsigned bytes and the variants of fp8 that end in "uz" are none
-# of ours.
+# Other libraries' types that mean exactly what we store. INT8 and INT4 have scales of their own, so
+# these names give only the width. Unsigned bytes and the fp8 variants that end in "uz" are not
+# stored.
 TYPES = {
     "float32": Dtype.F32,
     "float16": Dtype.F16,
@@ -44,7 +44,7 @@ TYPES = {
 
 
 def take_names(config: Any) -> None:
-    """Replaces names and types in the fields of a frozen dataclass by members."""
+    """Replaces names and types in the fields of a frozen dataclass with members."""
     for name, kind in _OF_CONFIGS.items():
         if hasattr(config, name):
             object.__setattr__(config, name, member(getattr(config, name), kind, name))
@@ -56,7 +56,7 @@ def enum_number(value: Any, kind: type[enum.IntEnum], what: str) -> int:
 
 
 def member(value: Any, kind: type[Member], what: str) -> Member | Any:
-    """The member that a name or a type stands for; integers and None are returned as they are."""
+    """The member for a name or a type; integers and None are returned unchanged."""
     name = value if isinstance(value, str) else _type_name(value) if kind is Dtype else None
     if name is None and (value is None or hasattr(value, "__index__")):
         return value
@@ -71,7 +71,7 @@ def member(value: Any, kind: type[Member], what: str) -> Member | Any:
 
 
 def _type_name(value: Any) -> str | None:
-    """The name of a type of NumPy, of those that ml_dtypes adds to it, or of PyTorch."""
+    """The name of a type of NumPy, ml_dtypes or PyTorch."""
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return str(value).removeprefix("torch.")
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):

@@ -1,5 +1,5 @@
-"""The two ends of a stream of numbered batches: a publisher's sockets, and a subscriber that sees
-each batch once and in order, or is told to forget all that it knows.
+"""The two ends of a stream of numbered batches. The publisher sends them; the subscriber gets each
+batch once and in order, or a message to forget all that it knows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _open(
 ) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     socket.set_hwm(high_water_mark)
-    # Before it is bound or connected. A later one is not known to a connection that its peer closes
-    # at the same moment: that one would keep its messages, and context.term() would wait forever.
+    # Set before bind and connect: if the peer closes a connection at the moment of a later change,
+    # the connection would keep its messages, and context.term() would wait forever.
     socket.setsockopt(zmq.LINGER, linger_ms)
     return socket
 
@@ -63,7 +63,7 @@ def _set_up(socket: zmq.Socket[bytes], bind: bool, endpoint: str, what: str) -> 
 
 
 def _check_port(endpoint: str) -> None:
-    """Refuses ports that are too large, whose upper bits ZeroMQ would drop."""
+    """Refuses ports above 65535: ZeroMQ would drop their upper bits."""
     port = str(endpoint).rpartition(":")[2]
     if str(endpoint).startswith("tcp://") and port.isdigit() and int(port) > 65535:
         raise zmq.ZMQError(zmq.EINVAL, f"port {port} of 65535")
@@ -72,13 +72,13 @@ def _check_port(endpoint: str) -> None:
 def _topic(topic: str) -> bytes:
     encoded = topic.encode()
     if len(encoded) > LONGEST_TOPIC:
-        raise misuse(f"topic: {len(encoded)} bytes, and at most {LONGEST_TOPIC} are possible")
+        raise misuse(f"topic has {len(encoded)} bytes; at most {LONGEST_TOPIC} are allowed")
     return encoded
 
 
 class Sender(Uncopied):
     """Numbers batches, keeps the last ones, and sends them in its own thread. The thread does not
-    refer to the publisher, so that a forgotten publisher can be collected.
+    refer to the publisher, so a forgotten publisher can be collected.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Sender(Uncopied):
         self.followed: list[Any] = []
         self._topic = _topic(topic)
         if unsigned(replay_batches, 31, "replay_batches") == 0:
-            raise misuse("replay_batches: at least 1 is kept")
+            raise misuse("replay_batches is 0; it must be 1 or more")
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=replay_batches)
-        self._lock = threading.RLock()  # the collector may call stop() in a thread that has it
+        self._lock = threading.RLock()  # the collector may call stop() in a thread that holds it
         self._ended = False
         self._first = self._next = int(time.time() * 1000) << 16
         self._sent = self._next
@@ -116,7 +116,7 @@ class Sender(Uncopied):
             self._events.setsockopt(zmq.MAXMSGSIZE, LONGEST_REQUEST)
             self.endpoint = _set_up(self._events, True, endpoint, "endpoint")
             if replay_endpoint is not None:
-                # A whole replay fits; a reader that asks for more and does not read loses it.
+                # A whole replay fits. A reader that asks for more without reading loses messages.
                 self._replay = _open(self._context, zmq.ROUTER, replay_batches + 64, LINGER_MS)
                 self._replay.setsockopt(zmq.MAXMSGSIZE, LONGEST_REQUEST)
                 self.replay_endpoint = _set_up(
@@ -144,14 +144,15 @@ class Sender(Uncopied):
             raise MisuseError(Status.STALE_HANDLE, "this EventPublisher is closed")
 
     def send(self, payload: bytes) -> None:
-        """Never waits: batches that the thread comes too late for are gaps that replays fill."""
+        """Never waits. If the thread is too slow for a batch, subscribers see a gap and ask for a
+        replay."""
         with self._lock:
             self._kept.append((self._next, payload))
             self._next += 1
         self._wake()
 
     def stop(self, wait: bool = True) -> None:
-        """The collector may call it, without waiting, in any thread."""
+        """The collector may call this in any thread, then without waiting."""
         self.stopped = True
         self._wake()
         if wait:
@@ -209,15 +210,15 @@ class Sender(Uncopied):
             except zmq.Again:
                 return
             if len(frames) != 3 or frames[1] or len(frames[2]) != 8:
-                continue  # not what a subscriber says: nobody is owed an answer
+                continue  # not a subscriber's request: no answer
             self._replay_from(socket, frames[0], int.from_bytes(frames[2], "big"))
 
     def _replay_from(self, socket: zmq.Socket[bytes], client: bytes, first: int) -> None:
         with self._lock:
             following, batches = self._next, list(self._kept)
         if first < following - len(batches) or first == 0:
-            # What is cached now, under the numbers of the last batches before now. Those that come
-            # after may be in it already: applied in their order they end at the same.
+            # All that is cached now, under the number of the last batch. Later batches may repeat a
+            # part of it; applied in order, they give the same result.
             states = [followed.encoded_snapshot() for followed in self.followed]
             batches = list(enumerate(states, following - len(states)))
         for number, payload in batches:
@@ -227,15 +228,15 @@ class Sender(Uncopied):
 
 
 class EventSubscriber(Closable):
-    """Receives what an engine publishes, vLLM's or this library's, each batch once and in order.
+    """Receives the events of an engine (vLLM's or this library's), each batch once and in order.
 
-    Asks for lost batches again at `replay_endpoint`. If that fails within `replay_timeout_ms`, or
-    there is no endpoint, a batch with AllBlocksCleared replaces the lost ones: what a router knew
-    of this engine may then be wrong. The same happens when an engine was restarted. A wrong route
-    costs a miss, never a wrong answer, since engines look themselves.
+    It asks `replay_endpoint` for lost batches. If there is no endpoint, or no answer within
+    `replay_timeout_ms`, a batch with AllBlocksCleared replaces the lost ones, because a router's
+    knowledge of this engine may now be wrong. The same happens after a restart of the engine. A
+    wrong route costs a miss, never a wrong answer: engines check their own cache.
 
-    A subscriber that starts late asks for all that is cached. One thread at a time may use it;
-    close it when done.
+    A subscriber that starts late asks for all that is cached. Only one thread at a time may use it.
+    Close it when done.
     """
 
     def __init__(
@@ -255,13 +256,13 @@ class EventSubscriber(Closable):
         self._ready: deque[EventBatch] = deque()
         self._held: deque[tuple[int, bytes]] = deque(maxlen=max(high_water_mark, 1))
         self._expected: int | None = None
-        self._newest: int | None = None  # what was published last: these numbers only rise
-        self._wanted: int | None = None  # the first number of the replay that is under way
+        self._newest: int | None = None  # the last number published; numbers only rise
+        self._wanted: int | None = None  # the first number of the replay in progress
         self._deadline = 0.0
         self.lost_batches = 0
-        """How many batches neither came nor were replayed."""
+        """The number of batches that neither arrived nor were replayed."""
         self.bad_messages = 0
-        """How many messages were none of this protocol."""
+        """The number of messages that did not follow the protocol."""
         self._heard = time.monotonic()
         try:
             self._events = _open(
@@ -278,7 +279,8 @@ class EventSubscriber(Closable):
         self._closed = False
 
     def receive(self, timeout_ms: int = 0) -> list[EventBatch]:
-        """Returns the batches that are here, or that arrive within the time; [] if none does."""
+        """Returns the batches that have arrived or arrive within the timeout; [] if there are
+        none."""
         if self._owner != os.getpid():
             raise MisuseError(Status.FORKED, f"this EventSubscriber belongs to {self._owner}")
         if self._closed:
@@ -298,8 +300,8 @@ class EventSubscriber(Closable):
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago anything was received. An EventPublisher sends something every
-        `heartbeat_ms`; if it is silent for longer than a few of them, it has ended or cannot be
+        """The time since the last message. An EventPublisher sends one at least every
+        `heartbeat_ms`; if it is silent for several times that long, it has ended or cannot be
         reached.
         """
         return time.monotonic() - self._heard
@@ -359,8 +361,7 @@ class EventSubscriber(Closable):
                 self._take(number, frames[2])
 
     def _take(self, number: int, payload: bytes) -> None:
-        """Handles a batch that was published now; a replay that was asked for later may have had
-        it."""
+        """Handles a batch that was just published; a replay may have brought it already."""
         if self._expected is not None and number < self._expected:
             return
         if number == self._expected or (self._expected is None and self._replay_endpoint is None):
@@ -373,7 +374,7 @@ class EventSubscriber(Closable):
             self._ask(self._expected or 0)
 
     def _ask(self, first: int) -> None:
-        """Opens a new socket, so that answers to an earlier question are dropped."""
+        """Opens a new socket, so that answers to an earlier request are dropped."""
         assert self._replay_endpoint is not None
         if self._replay is not None:
             self._replay.close()
@@ -408,7 +409,7 @@ class EventSubscriber(Closable):
                 self._take(number, payload)
 
     def _give_up(self) -> None:
-        """Nobody answers: goes on with the batches that arrived meanwhile."""
+        """No answer: continues with the batches that arrived meanwhile."""
         if self._held:
             self._lose(self._held[0][0])
         self._end_replay()
@@ -423,7 +424,7 @@ class EventSubscriber(Closable):
         self._expected = number + 1
         try:
             batch = decode_batch(payload)
-            if batch.events:  # none: a heartbeat
+            if batch.events:  # a heartbeat has none
                 self._ready.append(batch)
         except CorruptError:
             self.bad_messages += 1

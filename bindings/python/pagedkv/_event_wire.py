@@ -1,4 +1,4 @@
-"""Batches of events as bytes: KVEventBatch as vLLM's engines send it and Dynamo's routers read it.
+"""Encodes and decodes KVEventBatch, which vLLM's engines send and Dynamo's routers read.
 
 A batch is the array [time, events, rank]. Since 2026 vLLM sends each event as a map of its `type`
 and its named fields; before, as an array of the type and the fields in order. Both are read here,
@@ -30,15 +30,16 @@ class BlockStored(msgspec.Struct, tag=True):
 
     block_hashes: list[BlockHash]
     parent_block_hash: BlockHash | None
-    """Of the block before them; None: they begin the text."""
+    """The hash of the block before them; None: they begin the text."""
     token_ids: list[int]
-    """Those of all the blocks."""
+    """The token ids of all the blocks."""
     block_size: int
     lora_id: int | None = None
     medium: str | None = None
     lora_name: str | None = None
     extra_keys: list[list[Any] | None] | None = None
-    """For each block what its hash depends on beside the tokens: the salt, at the first one."""
+    """For each block, what its hash depends on besides the tokens: the salt, for the first
+    block."""
 
 
 class BlockRemoved(msgspec.Struct, tag=True):
@@ -62,7 +63,7 @@ class EventBatch(msgspec.Struct, array_like=True):
     """Seconds since 1970."""
     events: list[KVEvent]
     data_parallel_rank: int | None = None
-    """Which of the publisher's caches; None: any."""
+    """The rank of the cache among the publisher's caches; None: any."""
 
 
 class _RawBatch(msgspec.Struct, array_like=True):
@@ -83,7 +84,7 @@ def encode_batch(
     form: EventForm = "map",
     ts: float | None = None,
 ) -> bytes:
-    """All fields are written, None included: older readers count them."""
+    """Writes all fields, None included, because older readers count them."""
     told: list[Any] = list(events)
     if form == "array":
         told = [[type(event).__name__, *msgspec.structs.astuple(event)] for event in events]

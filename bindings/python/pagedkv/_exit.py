@@ -1,4 +1,4 @@
-"""The end of Python: objects that would call into it are closed before."""
+"""Closes objects that call Python before the interpreter ends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import weakref
 from . import _waiting
 from ._handle import Handle
 
-# How long a cache that a daemon thread uses is waited for.
+# How long to wait for a daemon thread that uses a cache.
 PATIENCE = 5.0
 
 _caches: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 def close_at_exit(cache: Handle) -> None:
-    """Closes caches before Python ends: it ends threads that call into it while it shuts down, so a
-    cache's threads must be gone by then."""
+    """Closes caches before Python shuts down, because Python then ends every thread that calls into
+    it, and a cache's threads are among them."""
     _caches.add(cache)
 
 

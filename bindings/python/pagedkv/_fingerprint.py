@@ -9,12 +9,12 @@ from transformers import PreTrainedModel
 
 from ._weights import Bytes, contents_digest, digest
 
-# These name where a model comes from and what wrote it, not what it computes.
+# These fields say where a model comes from, not what it computes.
 _ORIGIN = ("_name_or_path", "transformers_version")
 
 
 def model_fingerprint(model: PreTrainedModel, more: str = "") -> bytes:
-    """32 bytes that differ for another config, other weights or another `more`."""
+    """32 bytes that differ if the config, the weights or `more` differ."""
     config = {key: value for key, value in model.config.to_dict().items() if key not in _ORIGIN}
     weights = contents_digest((name, _bytes(name, t)) for name, t in model.state_dict().items())
     described = json.dumps(config, sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""Shared by all objects of the library: a handle, an end, and reports."""
+"""The parts that all objects of the library share: a handle, closing, and reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Self = TypeVar("Self", bound="Closable")
 
 
 class Uncopied:
-    """An object that a copy would close as well: `copy`, `deepcopy` and `pickle` are refused."""
+    """An object that cannot be copied, because the copy would close what the original uses: `copy`,
+    `deepcopy` and `pickle` are refused."""
 
     _instead = ""
-    """What the sentence says of another way to a second object."""
+    """The part of the error sentence that names another way to a second object."""
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         raise TypeError(
@@ -43,11 +44,11 @@ class Closable(Uncopied):
         raise NotImplementedError
 
     def _shown(self) -> str:
-        """What repr() says of an open object."""
+        """The part of repr() about an open object."""
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        """An object is true, also one whose length is 0."""
+        """An object is true, even if its length is 0."""
         return True
 
     def __repr__(self) -> str:
@@ -82,8 +83,8 @@ class Handle(Closable):
     def __init__(
         self, function: Any, *arguments: Any, check: Callable[[int], None] | None = None
     ) -> None:
-        """Calls the function that makes the object. C writes the handle into this object, so that
-        no exception between two lines, such as Ctrl-C, loses it."""
+        """Calls the function that makes the object. C writes the handle into this object, so an
+        exception between two lines, such as Ctrl-C, cannot lose it."""
         self._made = ctypes.c_void_p()
         self._closed = False
         (check or opened().check)(function(*arguments, ctypes.byref(self._made)))
@@ -113,7 +114,7 @@ class Handle(Closable):
         return f"handle {self._handle:#x}"
 
     def _lives(self) -> bool:
-        """Whether there is something to close: objects of a closed cache were closed with it."""
+        """Whether the object is open; closing a cache also closes its objects."""
         return not self._closed and self._made.value is not None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -134,14 +135,15 @@ class Handle(Closable):
             self._closed = True
 
     def _closer(self) -> Callable[[], None]:
-        """A call that closes the object, or raises. It does not keep this Python object alive."""
+        """Returns a function that closes the object or raises. The function does not keep this
+        Python object alive."""
         return functools.partial(_close, self._close_function, self._handle)
 
     def _ending(self) -> _waiting.Ending:
         return _waiting.Ending(self._closer())
 
     def _abandon(self) -> None:
-        """Closes what nobody uses any more, now or at a later call of the library."""
+        """Closes a forgotten object, now or at a later call of the library."""
         if self._lives():
             self._closed = True
             _waiting.close(self._handle, self._ending())
@@ -163,7 +165,7 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 def reference(struct: ctypes.Structure | None) -> Any:
-    """The struct for an argument of C that may be NULL."""
+    """A pointer to the struct, or NULL for None."""
     return None if struct is None else ctypes.byref(struct)
 
 
@@ -175,7 +177,7 @@ def number(function: Any, *arguments: Any, kind: Any = ctypes.c_uint64) -> int:
 
 
 def sized(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
-    """A struct for C that gives its size; fields that are not given are 0, their default."""
+    """A struct for C with its size filled in. Fields that are not given are 0, their default."""
     return kind(ctypes.sizeof(kind), *values, **fields)
 
 
@@ -187,7 +189,7 @@ def report(record: type[Record], function: Any, *arguments: Any) -> Record:
 
 
 def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
-    """Numbers stay, arrays of bytes become bytes, and enums what they are."""
+    """Converts a field: arrays of bytes become bytes, numbers of enums become members."""
     values = {}
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         kind = {"int": int, "builtins.bytes": bytes}.get(str(field.type)) or getattr(
@@ -198,7 +200,7 @@ def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
 
 
 def integer(value: SupportsIndex, what: str) -> int:
-    """An int; NumPy's integers are accepted as well."""
+    """Returns an int; also accepts NumPy's integers."""
     try:
         return operator.index(value)
     except TypeError:
@@ -206,7 +208,7 @@ def integer(value: SupportsIndex, what: str) -> int:
 
 
 def unsigned(value: SupportsIndex, bits: int, what: str) -> int:
-    """Refuses numbers that do not fit, which ctypes would cut off."""
+    """Refuses numbers that are too large, because ctypes would truncate them."""
     number = integer(value, what)
     if not 0 <= number < 1 << bits:
         raise misuse(f"{what}: {number} is not between 0 and 2^{bits} - 1")

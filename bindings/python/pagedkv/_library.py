@@ -20,8 +20,8 @@ class LibraryNotFoundError(ImportError):
 
 
 class Library(Functions):
-    """The opened library: its functions without `pkv_`, for what the classes of this package do not
-    offer. `check` turns their statuses into exceptions."""
+    """The opened library: its functions without `pkv_`. Use them for what the classes of this
+    package do not offer. `check` turns their statuses into exceptions."""
 
     def __init__(self, path: str, file: ctypes.CDLL) -> None:
         super().__init__(file)
@@ -36,8 +36,9 @@ class Library(Functions):
 
 
 def _beside_package() -> str | None:
-    """Finds the library in a wheel that contains it. The other libraries there (oneTBB) are opened
-    first, so that no other library of the same soname is looked for."""
+    """Finds the library in a wheel that contains it. Opens the other libraries of the wheel
+    (oneTBB) first, so that the linker does not search for libraries of the same soname
+    elsewhere."""
     folder = pathlib.Path(__file__).parent
     if not (folder / SONAME).exists():
         return None
@@ -81,7 +82,7 @@ def _open_first() -> tuple[str, ctypes.CDLL]:
 
 
 def _check_version(path: str, text: str) -> None:
-    """Before 1.0 a minor version may change anything; from then on, later ones only add."""
+    """Before 1.0 a minor version may change anything; from 1.0 on, minor versions only add."""
     found, needed = ([int(part) for part in version.split(".")[:2]] for version in (text, VERSION))
     if found != needed and (needed[0] == 0 or found[0] != needed[0] or found[1] < needed[1]):
         later = f" or a later {needed[0]}.x" if needed[0] > 0 else ""
@@ -104,8 +105,8 @@ def library() -> Library:
 
 @functools.cache
 def opened() -> Library:
-    """The library, without closing anything: for code between a call and reading its error
-    sentence, and for code that runs while Python collects."""
+    """The library, without closing waiting objects first. It is for code between a call and reading
+    its error sentence, and for code that runs during garbage collection."""
     path, file = _open_first()
     try:
         file.pkv_version_string.restype = ctypes.c_char_p

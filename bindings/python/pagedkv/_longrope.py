@@ -1,5 +1,5 @@
-"""LongRoPE (https://arxiv.org/abs/2402.13753): transformers chooses its factors for a whole forward
-pass, by the last position in it. Here one pass holds pieces of many texts, so the choice is fixed.
+"""LongRoPE (https://arxiv.org/abs/2402.13753). transformers chooses the factors for a whole forward
+pass by its last position. Here one pass contains pieces of many texts, so the choice is fixed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 
 class LongRope:
-    """The rotary embeddings of a model that have short and long factors: none, for most models.
-    Texts of more than `switch` tokens are rotated by the long ones."""
+    """The rotary embeddings of a model that have short and long factors; most models have none.
+    Texts of more than `switch` tokens are rotated by the long factors."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._modules, switches = [], set()
@@ -30,8 +30,8 @@ class LongRope:
 
     @contextlib.contextmanager
     def fixed(self, length: int) -> Iterator[None]:
-        """Meanwhile, passes are rotated like a text of this length: its last position is added for
-        the choice, and removed afterwards."""
+        """Inside `with`, passes use the factors of a text of this length: its last position is
+        added before the choice and removed after it."""
         with contextlib.ExitStack() as hooks:
             for module in dict.fromkeys(self._modules):
                 before = module.register_forward_pre_hook(

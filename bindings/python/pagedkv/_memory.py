@@ -1,4 +1,4 @@
-"""A cache's memory, for calls that get its address and not the handle of the cache."""
+"""Guards a cache's memory for calls that get its address instead of the handle of the cache."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Memory(Uncopied):
     the memory of a closed cache.
 
     Readers and closers announce themselves before they look for each other, so at least one sees
-    the other; if both do, both are refused. There is no lock that a fork() could leave locked
-    forever. Each is recorded with its process, since the threads of a parent do not exist in its
-    child.
+    the other; if both do, both are refused. There is no lock, because fork() could leave a lock
+    locked forever. Each entry records its process, because a child does not have the threads of its
+    parent.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Memory(Uncopied):
 
 
 class Hold(Uncopied):
-    """Keeps a cache's memory for as long as it lives; arrays that show the memory refer to it."""
+    """Keeps a cache's memory alive; arrays over the memory refer to it."""
 
     def __init__(self, memory: Memory) -> None:
         self._reading = contextlib.ExitStack()

@@ -1,5 +1,5 @@
-"""The attention and the masks that transformers models are set to, and the tensors that models pass
-on to them without computing with them.
+"""The attention function and the mask function that transformers models are set to, and the tensors
+that models must pass on to them unchanged.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ NAME = "pagedkv"
 """The attention implementation that models are set to."""
 
 
-# ---- What a model is given, and may only hand on ----
+# ---- Tensors that a model may only pass on ----
 
 
 class Owner(Protocol):
-    """The cache that a model was given: a WatchedCache."""
+    """The model's cache: a WatchedCache."""
 
     packed: bool
 
@@ -33,7 +33,7 @@ class Owner(Protocol):
 
 
 class Mark(NamedTuple):
-    """Rows of a layer, as they are written in a pass."""
+    """Rows of a layer that a pass writes."""
 
     owner: Owner
     layer: int
@@ -45,13 +45,13 @@ class Mark(NamedTuple):
 
 
 class MaskMark(NamedTuple):
-    """A mask that is causal and has a window, and hides padding beside."""
+    """A causal mask with a window that also hides padding."""
 
     owner: Owner
     window: int
-    """0: none; negative: it is another mask, which cannot be made of packed texts."""
+    """0: no window; negative: another kind of mask, which does not work with packed texts."""
     padded: bool
-    """Whether it hides anything."""
+    """Whether it hides any padding."""
 
     @property
     def what(self) -> str:
@@ -59,8 +59,8 @@ class MaskMark(NamedTuple):
 
 
 class Marked(torch.Tensor):
-    """A tensor that stands for more than its elements. What is computed from it would be wrong, so
-    that nothing is."""
+    """A tensor that stands for more than its elements. Results computed from it would be wrong, so
+    its operations raise."""
 
     pagedkv: Mark | MaskMark
     _harmless = frozenset(
@@ -97,7 +97,7 @@ def marked(tensor: torch.Tensor, mark: Mark | MaskMark) -> Marked:
 
 
 class Columns(int):
-    """How many columns a mask for this cache has."""
+    """The number of columns that a mask for this cache has."""
 
     owner: Owner
 
@@ -111,7 +111,7 @@ class Columns(int):
 
 
 def bools(mask: torch.Tensor) -> torch.Tensor:
-    """A mask of bool, also for one that is added to scores."""
+    """Returns a bool mask, also for a mask that is added to scores."""
     if mask.dtype == torch.bool:
         return mask
     seen = mask == 0
@@ -126,8 +126,8 @@ _SEEN = torch.ones(1, 1, 1, 1, dtype=torch.bool)
 
 
 def _mask(**arguments: Any) -> torch.Tensor | None:
-    """The mask of a pass. With a PagedCache it says what hides padding, [batch][1][1][columns]:
-    causality and windows are pagedkv's. A mask that is more than that has all rows."""
+    """The mask of a pass. With a PagedCache it only hides padding, [batch][1][1][columns]; pagedkv
+    applies causality and windows itself. Any other mask has all rows."""
     columns = arguments["kv_length"]
     if not isinstance(columns, Columns):
         return sdpa_mask(**arguments)
@@ -149,8 +149,8 @@ def _mask(**arguments: Any) -> torch.Tensor | None:
 
 
 def _is_causal(function: Any, window: int) -> bool:
-    """Whether a function of masks is causal with a window (0: none), and not for example in
-    chunks."""
+    """Whether a mask function is causal with this window (0: none), and not chunked, for
+    example."""
     if not window:
         return function is causal_mask_function
     zero, columns = torch.tensor(0), torch.tensor([0, 1, window, window + 1])
@@ -158,7 +158,7 @@ def _is_causal(function: Any, window: int) -> bool:
     return bool(seen.tolist() == [False, True, True, False])
 
 
-# What attention functions are given that changes nothing without training, or that masks say, too.
+# Arguments of attention functions that have no effect outside of training, or repeat the mask.
 _HARMLESS = frozenset(
     "sliding_window position_ids cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k "
     "output_attentions output_hidden_states output_router_logits use_cache return_dict "
@@ -177,7 +177,7 @@ def _attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What models call as their attention."""
+    """The attention function of models."""
     rows = getattr(key, "pagedkv", None)
     if not isinstance(rows, Mark) and not isinstance(value, Marked):  # no cache, or another one
         if isinstance(attention_mask, Marked):

@@ -1,4 +1,4 @@
-"""Whether the input of a pass goes on where the cache ends."""
+"""Checks that the input of a pass continues where the cache ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import misuse
 
 
 def check_input(cached: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses input that does not follow what the cache holds. If a text is no longer than the
+    """Refuses input that does not continue the text in the cache. If a text is not longer than the
     cache, generate() passes nothing, or tokens that the cache already has."""
     new_tokens = _new_tokens(args, kwargs)
     if new_tokens is None:
@@ -34,8 +34,8 @@ def _new_tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
 
 
 def _text_length(kwargs: dict[str, Any], cached: int, new_tokens: int) -> int:
-    """How long the text is by its attention mask. generate() makes none where it would hide
-    nothing: then by its positions, if the cache has all of them."""
+    """The length of the text by its attention mask. generate() makes no mask if nothing is hidden;
+    then the length follows from the positions, if the cache has all of them."""
     mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
     if isinstance(mask, torch.Tensor) and mask.ndim == 2:
         return mask.shape[1]

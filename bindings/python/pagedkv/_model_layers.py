@@ -1,4 +1,4 @@
-"""What the config of a transformers model says about its layers, and how a model is refused."""
+"""Reads the layers of a transformers model from its config, and refuses unsupported models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .generated.raw import Rotation
 
 
 class UnsupportedModelError(NotImplementedError):
-    """A model for which pagedkv would give wrong answers; the sentence names it and says why."""
+    """The model would give wrong answers with pagedkv; the error names it and says why."""
 
 
 def unsupported(name: str, reason: str, what: str = "pagedkv") -> UnsupportedModelError:
@@ -46,19 +46,19 @@ def check_device(tensor: torch.Tensor) -> None:
 
 
 class LayerKind(NamedTuple):
-    """A layer that has keys. Those of one kind are a group of the cache."""
+    """The kind of a layer that has keys. Layers of one kind are a group of the cache."""
 
     window: int
     """0: none."""
     query_heads: int
     kv_heads: int
     key_dim: int
-    """Of values as well."""
+    """Values have the same dim."""
 
 
 def layer_kinds(config: Any, model: str = "") -> list[LayerKind]:
-    """One for each layer that has keys. Layers behind them (of Gemma 3n) attend to the keys of
-    these. `model` is the name that it is refused by."""
+    """The kind of each layer that has keys. In Gemma 3n the layers after them attend to the keys of
+    these. `model` is the name for errors."""
     name = model or config.model_type
     count = getattr(config, "num_hidden_layers", None)
     if not isinstance(count, int):
@@ -103,7 +103,8 @@ def _layer_kind(name: str, config: Any, windowed: bool) -> LayerKind:
 
 
 def top_blocks_by_layer(windows: Sequence[int], top_blocks: int) -> list[int]:
-    """How many blocks each layer chooses: one with a window reads all that it sees."""
+    """The number of chosen blocks per layer; 0 for a layer with a window, which reads all that it
+    sees."""
     return [0 if window else top_blocks for window in windows]
 
 
@@ -117,9 +118,9 @@ def cache_config(
     threads: int = 0,
     **options: Any,
 ) -> CacheConfig:
-    """The cache of a model with this text config that computes in a type, and may store another
-    one: a group for each kind of layer. `threads` is as for PagedCache; `options` are other
-    fields of CacheConfig."""
+    """The cache config of a model with this text config: a group for each kind of layer. The stored
+    type may differ from the type that the model computes in. `threads` is as for PagedCache;
+    `options` are other fields of CacheConfig."""
     kinds = layer_kinds(config)
     groups = []
     for kind in dict.fromkeys(kinds):

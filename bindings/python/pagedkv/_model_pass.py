@@ -1,9 +1,8 @@
 """A forward pass of a transformers model whose layers keep their rows in pagedkv and attend there.
 
 There is no silent fallback. Each forward pass is checked: every layer must write its rows once, and
-must pass the tensors that it gets back to attention unchanged. These keys, values and masks are
-tensors with which the model cannot compute. A model that does anything else gets an
-UnsupportedModelError with its name.
+must pass the returned tensors to attention unchanged. The model cannot compute with these keys,
+values and masks. For any other model an UnsupportedModelError with its name is raised.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def text_config(model: PreTrainedModel) -> Any:
 
 
 def cache_argument(model: PreTrainedModel) -> str:
-    """What the model calls its cache."""
+    """The name of the model's argument for its cache."""
     names = inspect.signature(model.forward).parameters
     for name in ("cache", "past_key_values"):  # before transformers 5.24
         if name in names:
@@ -100,7 +99,7 @@ def _cache_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> WatchedCache | N
 
 
 class WatchedCache(TransformersCache):
-    """The cache that a model sees. It knows where a pass begins and ends."""
+    """The cache that a model sees. It tracks where a pass begins and ends."""
 
     packed = False
     """Whether the rows of many texts are packed into one."""
@@ -111,10 +110,10 @@ class WatchedCache(TransformersCache):
         self._kinds = layer_kinds(self._text_config, self._name)
         install(model)
         self.windows = [kind.window for kind in self._kinds]
-        self._model: Any = None  # of the pass under way
+        self._model: Any = None  # the model of the pass in progress
         self._step: ForwardPass | None = None
         self._attended: set[tuple[int, int]] = set()  # modules by id, and layers
-        # With the masks that the model gave, so that no other one gets their ids.
+        # Keeps the model's masks alive, so that no other mask gets their ids.
         self._masks: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
         super().__init__(layers=[PagedLayer(self, i) for i in range(len(self.windows))])
 
@@ -136,10 +135,10 @@ class WatchedCache(TransformersCache):
     # ---- The pass
 
     def begin_pass(self, model: PreTrainedModel) -> None:
-        """A model is called with this cache, or a model inside of it."""
+        """Called before the forward() of a model with this cache, or of a model inside it."""
         if self._model is not None and self._model is not model and _contains(self._model, model):
             return
-        self.abort_pass()  # of one that Ctrl-C ended
+        self.abort_pass()  # of a pass that Ctrl-C ended
         self._check_model(model)
         self._model, self._attended, self._masks = model, set(), {}
 
@@ -163,9 +162,9 @@ class WatchedCache(TransformersCache):
         if step is None:
             raise self.unsupported("it did not use the cache that it was given")
         if silent := [i for i in layers if i not in step.written]:
-            raise self.unsupported(f"layers {silent} gave the cache no keys")
+            raise self.unsupported(f"layers {silent} wrote no keys to the cache")
         if silent := [i for i in layers if i not in step.attended]:
-            raise self.unsupported(f"the keys of layers {silent} did not come to attention")
+            raise self.unsupported(f"the keys of layers {silent} did not reach attention")
         return step
 
     def _check_model(self, model: PreTrainedModel) -> None:
@@ -208,7 +207,7 @@ class WatchedCache(TransformersCache):
         self, rows: Mark, module: torch.nn.Module, query: torch.Tensor, variant: Variant
     ) -> torch.Tensor:
         """Attention over the rows of a layer: [batch][n][query_heads][value_dim]. The module is a
-        layer of the model, which may attend to the rows of another one. The mask of the variant is
+        layer of the model; it may attend to the rows of another layer. The mask of the variant is
         the model's."""
         step = self._step
         if step is None or rows.step is not step:
@@ -239,8 +238,7 @@ class WatchedCache(TransformersCache):
         return {"mask": mask.as_subclass(torch.Tensor), "window": asked}
 
     def _whole_mask(self, mask: torch.Tensor, layer: int, queries: int) -> torch.Tensor:
-        """A mask of the caller's or the model's own, which hides what causality hides, too: as one
-        of bool."""
+        """The caller's or the model's own mask as bool; it also hides what causality hides."""
         window = self.windows[layer]
         known = self._masks.get((id(mask), window))
         if known is not None:
@@ -264,7 +262,7 @@ class WatchedCache(TransformersCache):
         self._masks[(id(mask), window)] = mask, made
         return made
 
-    # ---- What else a model calls
+    # ---- Other methods that a model calls
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
@@ -294,7 +292,7 @@ def _shown(kinds: Sequence[Any]) -> str:
 
 
 def check_rows(rows: torch.Tensor) -> None:
-    """Refuses rows that pagedkv cannot keep."""
+    """Refuses rows of types that pagedkv cannot store."""
     check_device(rows)
     if rows.dtype not in ROWS:
         raise TypeError(f"keys of float32, float16 or bfloat16 are needed, not {rows.dtype}")
@@ -304,7 +302,7 @@ class PackedCache(WatchedCache):
     """The cache that a model sees in passes over packed rows of many texts."""
 
     packed = True
-    length = 0  # of no use: the positions of the rows are given
+    length = 0  # unused: the positions of the rows are given
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
@@ -316,8 +314,8 @@ class PackedCache(WatchedCache):
         return unsupported(self._name, reason, "pagedkv.serving")
 
     def pack(self, step: ForwardPass) -> None:
-        """Says what the next pass writes to."""
-        install(self._packed_model)  # another attention may be set
+        """Sets the step that the next pass writes to."""
+        install(self._packed_model)  # the model may be set to another attention
         self._next = step
 
     def _make_step(self, _key: torch.Tensor) -> ForwardPass:
@@ -328,7 +326,7 @@ class PackedCache(WatchedCache):
 
 
 class UnknownLength:
-    """The length of a packed cache, with which nothing is computed."""
+    """The length of a packed cache. The model must not compute with it."""
 
     def __init__(self, owner: PackedCache) -> None:
         self._owner = owner
@@ -347,7 +345,7 @@ class PagedLayer(CacheLayerMixin):
     """One layer of a PagedCache."""
 
     supports_early_init = False
-    is_croppable = True  # back to where the last pass began
+    is_croppable = True  # back to the beginning of the last pass
 
     def __init__(self, owner: WatchedCache, layer: int) -> None:
         self._owner, self._layer = owner, layer
@@ -367,12 +365,12 @@ class PagedLayer(CacheLayerMixin):
         return self._owner.windows[self._layer] != 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes the rows. Returns them for the attention function, and for nothing else."""
+        """Writes the rows. Returns tensors that only the attention function may use."""
         mark = self._owner.write(self._layer, key_states, value_states)
         return marked(key_states, mark), marked(value_states, mark)
 

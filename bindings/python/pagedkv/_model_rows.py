@@ -17,19 +17,19 @@ from .generated import raw as _raw
 
 
 class Variant(NamedTuple):
-    """Which attention a layer asks for."""
+    """The attention that a layer needs."""
 
     scale: float
     softcap: float
     sinks: torch.Tensor | None
     mask: torch.Tensor | None
-    """Of bool, [batch or 1][1][n or 1][columns]."""
+    """bool, [batch or 1][1][n or 1][columns]."""
     causal: bool = True
     window: int = 0
 
 
 class ForwardPass:
-    """A forward pass over sessions: what its layers write and attend, and how far they are.
+    """A forward pass over sessions: writes and attends the rows of its layers.
 
     Tensors of layers are [batch][heads][n][dim]: a padded batch, an entry for each session, or (in
     a packed pass) one entry with the rows of all sessions. `top_blocks`, if given, is for each
@@ -65,8 +65,8 @@ class ForwardPass:
         return out
 
     def _operand(self, what: str, states: torch.Tensor, heads: int, dim: int) -> Any:
-        """The tensor for C. Layers bring tensors of one shape and the same strides: what was
-        checked of the first holds for all, and only the address changes."""
+        """The tensor for C. All layers bring tensors of the same shape and strides, so only the
+        first is checked; for the others only the address changes."""
         layout = (states.shape, states.stride(), states.dtype, heads, dim)
         found = self._operands.get(what)
         if found is None or found.layout != layout:
@@ -100,12 +100,12 @@ class ForwardPass:
             )
             rows = self.batch.batch_rows
             found = variant, params.build(rows.total, shape.query_heads, shape.kv_heads, batch=rows)
-            self._params[key] = found  # with the variant, so that no other tensor gets its ids
+            self._params[key] = found  # keeps the variant and its ids alive
         return found[1]
 
 
 class _Operand(NamedTuple):
-    """A tensor for C, and what it was made for."""
+    """A tensor for C, and the tensor that it was made for."""
 
     layout: tuple[Any, ...]
     struct: _raw.Tensor

@@ -1,4 +1,4 @@
-"""A store in Python, and the table of functions by which C calls it."""
+"""A store in Python, and the function table through which C calls it."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ CLOSE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class Store(abc.ABC):
     """A store in Python: bytes under keys of 32 bytes.
 
-    A cache calls it from two threads of its own, `put` from one and the other methods from both; no
-    step waits for it. An OSError says that the store cannot be reached: the cache does not call it
-    for a while. No method may call the library. A cache that is still open when Python ends is
-    closed then.
+    A cache calls it from two threads of its own: `put` from one, the other methods from both. No
+    step waits for it. An OSError means that the store cannot be reached; the cache then does not
+    call it for a while. No method may call the library. A cache that is still open when Python ends
+    is closed then.
     """
 
     @abc.abstractmethod
     def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Stores values under keys; a value that is there already may be left as it is. Stored
-        values may be lost at any time.
+        """Stores values under keys; an existing value may be kept. Stored values may be lost at any
+        time.
         """
 
     @abc.abstractmethod
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The value of each key; None if there is none."""
+        """Returns the value of each key; None for a missing one."""
 
     @abc.abstractmethod
     def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        """The size of each key's value; 0 if there is none."""
+        """Returns the size of each key's value; 0 for a missing one."""
 
     @abc.abstractmethod
     def drop(self, keys: Sequence[bytes]) -> None:
-        """Removes keys whose values were not what had been put."""
+        """Removes keys whose values were found to be corrupt."""
 
     def close(self) -> None:  # noqa: B027  (most stores have nothing to do)
-        """The last call of a cache."""
+        """The cache calls this last."""
 
     def _open(self) -> _raw.Store:
         return hooks_of(self)

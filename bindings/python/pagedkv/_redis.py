@@ -1,4 +1,4 @@
-"""libpagedkv-redis, a library of its own, for ctypes: include/pagedkv/redis.h."""
+"""Opens libpagedkv-redis, a separate library, by ctypes: include/pagedkv/redis.h."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import numpy as np
 
 
 class Shown:
-    """A dataclass that shows the call that makes an equal object: the fields that are not as by
-    default. Of arrays, which may be long, the shape and the type.
+    """A dataclass whose repr is a call that makes an equal object, with the fields that differ from
+    their defaults. Arrays are shown by their shape and type, because they may be long.
     """
 
     def __repr__(self) -> str:

@@ -23,8 +23,8 @@ from .session import Session
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen: the likeliest one (temperature 0), or at random. The same seed
-    draws the same tokens."""
+    """How the next token is chosen: the most likely one (temperature 0), or at random. The same
+    seed gives the same tokens."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -38,7 +38,7 @@ class Sampling:
                 "a temperature of 0 or more and a top_p above 0 and up to 1 are needed, "
                 f"not {temperature} and {top_p}"
             )
-        # As types of Python, whatever was given: other libraries take no others.
+        # Converted to Python's types, because other libraries accept no others.
         object.__setattr__(self, "temperature", temperature)
         object.__setattr__(self, "top_p", top_p)
         object.__setattr__(self, "top_k", unsigned(self.top_k, 32, "top_k"))
@@ -55,13 +55,13 @@ class Finish(enum.Enum):
 
 
 class RequestFailedError(RuntimeError):
-    """A request that ended without its answer; the others go on."""
+    """The request ended without its answer; the other requests continue."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A new token of a request. `text` is what it adds to the text, where there is a tokenizer: ""
-    while the token is a part of a character. `finish` is set with the last token. `time` is that of
+    """A new token of a request. With a tokenizer, `text` is the text that it adds, "" while the
+    token is a part of a character. The last token has `finish`. `time` is by
     time.perf_counter()."""
 
     request: Request
@@ -102,7 +102,8 @@ class Request:
     _state: _State = _State.WAITING
     _session: Session | None = None
     _held: int = 0  # tokens whose keys and values are in the session
-    # How long it waits for the store, by time.monotonic(). 0: not at all; None: not known yet.
+    # When it stops waiting for the store, by time.monotonic(). 0: it does not wait; None: not known
+    # yet.
     _read_until: float | None = None
     _text: TextStream | None = None  # before the answer
     _events: list[Event] = dataclasses.field(default_factory=list, repr=False)
@@ -111,7 +112,7 @@ class Request:
         self._prompt = np.array(self.tokens, np.int32)
 
     def _take(self, event: Event) -> None:
-        """One assignment decides whether the token was taken; the rest follows from it."""
+        """Takes a token. One assignment decides whether it was taken; the rest follows from it."""
         self._events.append(event)
         self._follow_events()
 
@@ -139,7 +140,7 @@ class Request:
 
     @property
     def first_token(self) -> float | None:
-        """When it came, by time.perf_counter()."""
+        """When it was added, by time.perf_counter()."""
         return self._events[0].time if self._events else None
 
     @property
@@ -152,7 +153,7 @@ class Request:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of the answer, after its first token."""
+        """The rate of the answer after its first token."""
         count = len(self.tokens) - self.prompt_length - 1
         if count < 1 or self.first_token is None or self.last_token is None:
             return None
@@ -161,7 +162,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a request contributes to a step."""
+    """The rows of one request in a step."""
 
     request: Request
     session: Session
@@ -179,13 +180,13 @@ class Scheduler:
         self._block_bytes = plan.bytes_per_block  # in all groups
         windows = [group.window for group in cache.config.layer_groups()]
         self._window = 0 if 0 in windows else max(windows)
-        # Not done yet: higher priorities first, then as they came.
+        # Requests that are not done: higher priorities first, then in order of arrival.
         self.requests: list[Request] = []
         self.preemptions = self.prompt_tokens = self.cached_tokens = self.finished = 0
         self._batch: Batch | None = None
         self._ended_well = True  # the last step
         self._began = 0.0
-        # Of steps with prompts; a guess until there were some.
+        # Of steps with prompts; a guess until there was one.
         self._prompt_rows, self._prompt_seconds = 100, 1.0
 
     def check_fits(self, tokens: int) -> None:
@@ -204,7 +205,7 @@ class Scheduler:
             )
 
     def add(self, request: Request) -> None:
-        # What no session can have is refused here.
+        # This refuses what no session can have.
         self._cache.open_session(priority=request.priority, salt=request.salt).close()
         self.requests = sorted([*self.requests, request], key=lambda r: (-r.priority, r.number))
 
@@ -256,8 +257,8 @@ class Scheduler:
         self._batch, self._ended_well = None, True
 
     def _recover(self) -> None:
-        """After an exception, such as Ctrl-C, between any two lines of a step: what the library
-        holds and which events exist show how far it got."""
+        """Recovers from an exception, such as Ctrl-C, between any two lines of a step. The
+        library's sessions and the existing events show how far the step got."""
         if self._batch is not None:
             self._batch._end()
             self._batch = None
@@ -268,7 +269,7 @@ class Scheduler:
             elif (session := request._session) is not None:
                 info = _info(session)
                 lost = info is None or info.length >= len(request.tokens)
-                if lost:  # its last token was not taken: that is computed again
+                if lost:  # its last token was not taken and is computed again
                     session._end()
                     request._session = None
                 waits = lost or info is None or info.suspended
@@ -278,9 +279,9 @@ class Scheduler:
     # ---- Admission ----
 
     def _admit(self) -> None:
-        """Lets waiting requests begin, in their order; one that finds no room holds up those behind
-        it, so that none starves. One whose beginning is being computed waits to share it, and one
-        whose text is being read from the store waits for that."""
+        """Starts waiting requests in their order. A request that finds no room holds up those
+        behind it, so that none starves. A request also waits while another one computes its prefix,
+        to share it, and while its text is read from the store."""
         running = self._running()
         for request in self.requests:
             if len(running) == self._max_running:
@@ -315,8 +316,8 @@ class Scheduler:
         request._state, request._read_until = _State.RUNNING, None
 
     def _reads(self, request: Request) -> bool:
-        """Whether the store is being read for a request that could begin. The read may take as long
-        as computing would."""
+        """Whether a request that could begin still waits for its read from the store. It waits at
+        most as long as computing would take."""
         if self._cache.config.store is None:
             return False
         text, salt, now = request.tokens[:-1], request.salt, time.monotonic()
@@ -336,8 +337,7 @@ class Scheduler:
         return True
 
     def _wait_for_store(self) -> bool:
-        """Waits a while for the first request for which the store is being read. False: there is
-        none."""
+        """Waits a while for the first request that waits for the store. False: there is none."""
         for request in self.requests:
             if request._state is _State.WAITING and request._read_until:
                 text, salt = request.tokens[:-1], request.salt
@@ -359,8 +359,9 @@ class Scheduler:
         return False
 
     def _has_room(self, candidate: Request, running: list[Request]) -> bool:
-        """Whether the cache can take it in beside what the running ones are still going to take for
-        what they know and their next token. What the candidate finds cached is not known yet."""
+        """Whether the cache has room for the request beside the blocks that running requests still
+        need for their known tokens and their next one. How much of its text is cached is not known
+        yet."""
         needed = self._blocks_of(len(candidate.tokens) + 1)
         for request in running:
             needed += self._blocks_of(len(request.tokens) + 1) - self._blocks_of(request._held)
@@ -370,8 +371,8 @@ class Scheduler:
     # ---- A step ----
 
     def _plan(self) -> list[Part]:
-        """The next token of each request that decodes, and up to `chunk` tokens of those in
-        prefill, first come first served."""
+        """The next token of each request that decodes, and up to `chunk` prompt tokens of requests
+        in prefill, first come first served."""
         parts, chunk = [], self._chunk
         for request in self._running():
             held, pending = request._held, len(request.tokens) - request._held
@@ -383,8 +384,8 @@ class Scheduler:
         return parts
 
     def _preempt(self, handles: list[int]) -> bool:
-        """Suspends the sessions that libpagedkv chose: the lowest priorities first, and among equal
-        ones those that began last. False: none of them belongs to a request."""
+        """Suspends the sessions that libpagedkv chose: the lowest priority first, and among equal
+        ones the latest. False: none of them belongs to a request."""
         chosen = [request for request in self._running() if request.session.handle in handles]
         for request in chosen:
             request.session.suspend()
@@ -401,7 +402,8 @@ class Scheduler:
 
 
 def _info(session: Session) -> SessionInfo | None:
-    """None if it is closed, even if an exception came before the object recorded that."""
+    """The session, or None if it is closed, even if an exception came before the object recorded
+    that."""
     try:
         return None if session.closed else session.info()
     except MisuseError as error:

@@ -17,9 +17,7 @@ BITS: dict[Any, int] = {ctypes.c_uint32: 32, ctypes.c_uint64: 64, ctypes.c_int: 
 
 
 def fill(struct: ctypes.Structure, described: Any) -> None:
-    """Copies the fields of a dataclass to the numbers of the same names; None leaves
-    the default.
-    """
+    """Copies the fields of a dataclass to the C fields of these names; None keeps the default."""
     for name, bits in _numbers(type(struct), described.__class__):
         value = getattr(described, name)
         if value is not None:
@@ -28,7 +26,7 @@ def fill(struct: ctypes.Structure, described: Any) -> None:
 
 @functools.cache
 def _numbers(struct: Any, described: Any) -> list[tuple[str, int]]:
-    """The numbers that both have, and how many bits C has for them."""
+    """The numeric fields that both have, and their width in C in bits."""
     given = {field.name for field in dataclasses.fields(described)}
     return [
         (name, BITS[kind]) for name, kind, *_ in struct._fields_ if name in given and kind in BITS
@@ -54,7 +52,7 @@ def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> Non
         try:
             matrix = np.ascontiguousarray(given, np.float32)
         except (TypeError, ValueError) as wrong:
-            raise misuse(f"{name}: no matrix of numbers: {wrong}") from None
+            raise misuse(f"{name} is not a matrix of numbers: {wrong}") from None
         if matrix.shape != (side, side):
             raise misuse(f"{name}: [{side}][{side}] is needed, the matrix is {matrix.shape}")
         keep.append(matrix)
@@ -62,27 +60,27 @@ def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> Non
 
 
 def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array[ctypes.c_char]:
-    """The bytes of a path with a NUL at the end; a path that contains a NUL is refused."""
+    """The bytes of a path, with a NUL at the end. Refuses a path that contains a NUL."""
     text = path.__fspath__() if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise misuse(f"{name}: a str or an os.PathLike of one is needed, not {path!r}")
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError as wrong:
-        raise misuse(f"{name}: {path!r} has no bytes in {wrong.encoding}") from None
+        raise misuse(f"{name}: {path!r} cannot be encoded in {wrong.encoding}") from None
     if b"\0" in encoded:
         raise misuse(f"{name}: there is a NUL in {path!r}")
     return ctypes.create_string_buffer(encoded)
 
 
 def text_for_c(text: str | None, name: str) -> bytes | None:
-    """None becomes NULL. A NUL in a text is refused, because C would end there. No error repeats
+    """None becomes NULL. Refuses a text that contains a NUL, where C would end it. No error repeats
     the text, because it may be a password.
     """
     if text is not None and "\0" in text:
-        raise misuse(f"{name}: there is a NUL in it")
+        raise misuse(f"{name}: it contains a NUL")
     try:
         return None if text is None else text.encode()
     except UnicodeEncodeError as wrong:
         place = wrong.start
-    raise misuse(f"{name}: character {place} has no bytes in UTF-8")
+    raise misuse(f"{name}: character {place} cannot be encoded in UTF-8")

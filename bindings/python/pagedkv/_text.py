@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 _CONTEXT = 6  # tokens before a new one that its text may depend on
-_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no character yet
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # stands for bytes that are not a whole character yet
 
 
 @dataclasses.dataclass(frozen=True)
 class TextStream:
-    """The place in a text up to which it was given out.
+    """A text that is given out piece by piece.
 
-    Text is no sum of tokens: some tokenizers drop the first space of what they decode, and a
-    character may be several tokens. So a piece is the difference of two texts, from some tokens
-    before it on: without the new tokens and with them, as in vLLM and text-generation-inference.
+    A text is not the sum of its tokens' texts: some tokenizers drop the first space of what they
+    decode, and a character may be several tokens. So some earlier tokens are decoded without and
+    with the new tokens, and the piece is the difference, as in vLLM and text-generation-inference.
     """
 
     tokenizer: Any
     tokens: tuple[int, ...]
     """The last ones."""
     given: int
-    """How many of these are in what was given out; the others are held back."""
+    """The number of tokens whose text was given out; the others are held back."""
 
     @classmethod
     def behind(cls, tokenizer: Any, prompt: Sequence[int]) -> TextStream:

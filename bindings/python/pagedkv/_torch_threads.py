@@ -1,6 +1,5 @@
-"""The threads on which attention runs inside a host: PyTorch's. Threads of our own beside them
-would compete with threads that only wait for work, or share a CPU that the host has bound its
-thread to.
+"""Runs attention on PyTorch's threads. Threads of our own would compete with these while they spin
+for work, or share a CPU that the host has bound its thread to.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from .generated import raw as _raw
 from .generated.raw import Dtype, Status
 
 ROWS = {torch.float32: Dtype.F32, torch.float16: Dtype.F16, torch.bfloat16: Dtype.BF16}
-"""What rows may be: queries, results, new keys and values."""
+"""The types of rows: queries, results, new keys and values."""
 
 
 def torch_runner() -> _raw.Runner | None:
-    """As many threads as PyTorch has now; None if it was built without OpenMP."""
+    """A runner with PyTorch's current number of threads; None if PyTorch was built without
+    OpenMP."""
     try:
         return openmp_runner()
     except PagedKVError as error:
@@ -40,4 +40,4 @@ def _compute(threads: int) -> Compute:
     return Compute(threads) if runner is None else Compute(runner=runner)
 
 
-os.register_at_fork(after_in_child=_compute.cache_clear)  # the parent's are of no use there
+os.register_at_fork(after_in_child=_compute.cache_clear)  # a child has no threads

@@ -1,5 +1,5 @@
-"""Digests of a model's weights, by which stores tell models apart. Every byte counts: a tuned model
-may differ from the one that it comes from in a few layers, or in a few rows of one tensor.
+"""Digests of a model's weights, by which stores tell models apart. Every byte is hashed: a tuned
+model may differ from its base in a few layers, or in a few rows of one tensor.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ PIECE = 4 << 20  # bytes that a thread hashes at once
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 READ_WITH_THEM = ("*.index.json", "*quant*.json", "*.py")
-"""What says which weights are read, how they are quantised, and what a model of its own code
-computes with them."""
+"""Files that say which weights are read and how they are quantised, and the code of models that
+bring their own."""
 
 
 def digest(parts: Iterable[bytes]) -> bytes:
-    """Of 32 bytes; parts are told apart by their lengths."""
+    """A digest of 32 bytes; the length of each part is hashed, too."""
     state = hashlib.blake2b(digest_size=32)
     for part in parts:
         state.update(len(part).to_bytes(8, "little"))
@@ -33,8 +33,8 @@ def digest(parts: Iterable[bytes]) -> bytes:
 
 
 def contents_digest(named: Iterable[tuple[str, pathlib.Path | Bytes]]) -> bytes:
-    """Of names, lengths and all bytes of files, or of tensors in memory. As many threads hash as
-    this one may use CPUs.
+    """A digest of names, lengths and all bytes of files, or of tensors in memory. There is one
+    hashing thread per CPU that this thread may use.
     """
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashed = [
@@ -49,7 +49,7 @@ def contents_digest(named: Iterable[tuple[str, pathlib.Path | Bytes]]) -> bytes:
 
 
 def weights_files(place: pathlib.Path) -> list[pathlib.Path]:
-    """The files of a model in a folder, or the one that has it all. Empty where there are none."""
+    """The files of a model in a folder, or its single file; empty if there are none."""
     if place.is_file():
         return [place]
     weights, others = (

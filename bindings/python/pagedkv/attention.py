@@ -1,4 +1,4 @@
-"""Variants of attention, and attention over memory of the caller."""
+"""Variants of attention, and attention over the caller's memory."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from .kv import KVView, Sequences
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class BitMask(Shown):
-    """Which new tokens each row sees: `data` is [rows][words] of uint64. Bit j of a row says that
-    it sees new token j of its session.
+    """The new tokens that each row sees: `data` is [rows][words] of uint64. If bit j of a row is
+    set, the row sees new token j of its session.
     """
 
     data: npt.NDArray[np.uint64]
@@ -74,7 +74,7 @@ class TreeMask(Shown):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class BoolMask(Shown):
-    """Which positions each query sees: `data` is [sequences][n][columns] of bool, an extent of 1
+    """The positions that each query sees: `data` is [sequences][n][columns] of bool; an extent of 1
     stands for all sequences or all queries. Column c is position first_positions[sequence] + c
     (negative: padding on the left), 0 by default.
     """
@@ -115,8 +115,8 @@ Mask: TypeAlias = BitMask | TreeMask | BoolMask
 class ChosenBlocks(Shown):
     """The blocks that queries read instead of all blocks: the `top_blocks` ones with the highest
     bounds, or those in `lists`; the first and last blocks are always read. `lists` is
-    [rows][kv_heads][n] of uint32: rising indices of blocks, NO_BLOCK after the last. `chosen`,
-    [rows][kv_heads][top_blocks] of uint32, receives the chosen lists.
+    [rows][kv_heads][n] of uint32: block indices in ascending order, NO_BLOCK after the last.
+    `chosen`, [rows][kv_heads][top_blocks] of uint32, receives the chosen lists.
     """
 
     top_blocks: int = 0
@@ -164,7 +164,7 @@ class BlockMass(Shown):
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionParams(Shown):
     """The fields of pkv_attention_params. `window` and `sinks`: 0 means those of the layer's group,
-    NO_SINKS none. `head_windows` and `head_sinks` have a number for each KV head and replace
+    NO_SINKS none. `head_windows` and `head_sinks` have one number for each KV head and replace
     `window` and `sinks`.
     """
 
@@ -189,8 +189,8 @@ class AttentionParams(Shown):
         lse: Floats | None = None,
         batch: BatchRows | None = None,
     ) -> _raw.AttentionParams:
-        """The struct for C, which keeps alive what it points to. `batch`: the sequences of the
-        rows; they are one by default.
+        """The struct for C, which keeps alive what it points to. `batch` divides the rows among
+        sequences; the default is one sequence.
         """
         struct = sized(_raw.AttentionParams)
         keep: list[Any] = []
@@ -222,7 +222,7 @@ class AttentionParams(Shown):
 
 
 def _kept(struct: ctypes.Structure, keep: list[Any]) -> int:
-    """The address of a struct, which `keep` keeps alive."""
+    """The address of a struct; `keep` keeps it alive."""
     keep.append(struct)
     return ctypes.addressof(struct)
 

@@ -56,8 +56,8 @@ class StateBlocks(NamedTuple):
 
 
 class Batch(CacheMember):
-    """A step in progress, made by Cache.begin. Rows are stacked in the order of the sessions, new
-    tokens of a session in order.
+    """A step in progress, made by Cache.begin. Rows are in the order of the sessions, and a
+    session's rows in the order of its new tokens.
 
     Write and attend layer by layer, then commit. Until then no other call sees the new tokens;
     leaving `with` without a commit aborts.
@@ -87,8 +87,8 @@ class Batch(CacheMember):
             super().__exit__(kind)
 
     def set_first_rows(self, first_rows: Sequence[int] | None) -> None:
-        """Sets where the rows of each session begin in the arrays of write and attend, for padding
-        on the left or gaps. None: without gaps.
+        """Sets the first row of each session in the arrays of write and attend, for padding on the
+        left or gaps. None: no gaps.
         """
         rows, numbers = place_rows(self.batch_rows.lengths, first_rows)
         call(library().batch_set_first_rows, self._handle, numbers)
@@ -128,7 +128,7 @@ class Batch(CacheMember):
 
     def states(self, layer: int) -> list[SessionStates]:
         """The states of a layer, by session: read `before`, and write all of `after` before the
-        commit. From this call on the layer counts as written.
+        commit. This call counts as the write of the layer.
         """
         size = self.cache.layer_shape(layer).state_bytes
         _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(layer))
@@ -146,7 +146,7 @@ class Batch(CacheMember):
         ]
 
     def state_blocks(self, group: int) -> StateBlocks:
-        """Which states of a group the step keeps, and in which blocks they are."""
+        """The states of a group that the step keeps, and their blocks."""
         before = np.empty(len(self.sessions), np.uint32)
         indptr = np.empty(len(self.sessions) + 1, np.uintp)
         given = unsigned(group, 32, "group"), address(before), address(indptr)
@@ -178,13 +178,13 @@ class Batch(CacheMember):
         self.close()
 
     def slot_mapping(self, group: int = 0) -> npt.NDArray[np.int64]:
-        """Slots of all new tokens in one group, for an engine that keeps the bytes itself."""
+        """Slots of all new tokens in one group, for an engine that stores K and V itself."""
         number = unsigned(group, 32, "group")
         return growing(np.int64, library().batch_get_slot_mapping, self._handle, number)[0]
 
     def block_copies(self, group: int = 0) -> npt.NDArray[np.uint32]:
-        """[n][2], from and to: blocks that begin replaced because they were shared and
-        part-filled.
+        """[n][2], from and to: begin replaced these blocks because they were shared and
+        part-filled. Copy their contents.
         """
         number = unsigned(group, 32, "group")
         copies = library().batch_get_block_copies

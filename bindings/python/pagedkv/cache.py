@@ -41,7 +41,7 @@ class Cache(CacheBase):
         retention: Retention | str = Retention.NORMAL,
         salt: bytes | None = None,
     ) -> Session:
-        """An empty session. Sessions share prefixes with those of the same salt only."""
+        """Opens an empty session. Only sessions of the same salt share prefixes."""
         struct = sized(_raw.SessionConfig)
         struct.priority = signed32(priority, "priority")
         struct.prefix_use = enum_number(prefix_use, PrefixUse, "prefix_use")
@@ -78,7 +78,7 @@ class Cache(CacheBase):
 
 
 def _step(sessions: Sequence[Session], new_tokens: Sequence[int]) -> tuple[Any, ...]:
-    """How many sessions, their handles and their new tokens for C."""
+    """The number of sessions, their handles and their new tokens for C."""
     if len(sessions) != len(new_tokens):
         raise misuse(
             f"new_tokens has {counted(len(new_tokens), 'number')} for "

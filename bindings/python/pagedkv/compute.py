@@ -14,7 +14,7 @@ from .generated.records import ComputeInfo
 
 
 class Compute(Handle):
-    """Threads, kernels and working memory that calls over your own arrays share. Without one these
+    """Threads, kernels and working memory for calls over your own arrays. Without a Compute these
     calls run on all CPUs. Any thread may use it at any time.
 
     `runner` is a result of `openmp_runner`; leave `threads` at 0 then.

@@ -26,7 +26,7 @@ _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class PrefixConfig(Shown):
-    """Keeps the blocks of closed sessions for new sessions whose texts begin the same."""
+    """Keeps the blocks of closed sessions for new sessions with the same prefix."""
 
     eviction: Eviction | str = Eviction.LEARNED
     max_pinned_blocks: int = 0
@@ -103,15 +103,15 @@ class LayerGroup(_Layers):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class CacheConfig(_Layers):
-    """The fields of pkv_cache_config, by name; for 0 and None the library chooses. Give `groups`,
-    or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums can be
-    members or names ("bf16", "contiguous"), stored types also types of NumPy, ml_dtypes, PyTorch
-    or JAX; the config keeps members.
+    """The fields of pkv_cache_config, by name; 0 and None are the library's defaults. Give
+    `groups`, or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums
+    can be members or names ("bf16", "contiguous"), stored types also types of NumPy, ml_dtypes,
+    PyTorch or JAX; the config keeps members.
 
     The logger is called with (level, line) on any thread. It must not raise and must not call the
     library. `runner` is a result of `openmp_runner`; leave `threads` at 0 then. Other hooks for
     memory and threads are only for C. With `memory_directory` keys and values are in an unnamed
-    file there, and the system keeps in memory as much of it as fits.
+    file there, and the OS keeps as much of it in memory as fits.
     """
 
     groups: Sequence[LayerGroup] = ()
@@ -151,8 +151,8 @@ class CacheConfig(_Layers):
         return report(CachePlan, library().cache_compute_plan, ctypes.byref(struct), number)
 
     def build(self) -> _raw.CacheConfig:
-        """The struct for C, which keeps alive what it points to. Without the store:
-        Cache opens it.
+        """The struct for C, which keeps alive what it points to. It has no store, because Cache
+        opens that.
         """
         struct = sized(_raw.CacheConfig)
         keep: list[Any] = []

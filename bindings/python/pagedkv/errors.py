@@ -8,8 +8,8 @@ from .generated.raw import Status
 
 
 class PagedKVError(Exception):
-    """A call failed and has changed nothing. `status` is why; the text is the library's sentence
-    with its numbers.
+    """A call failed and has changed nothing. `status` is the reason; the text is the library's
+    sentence with its numbers.
     """
 
     def __init__(self, status: Status | int, sentence: str) -> None:
@@ -26,18 +26,18 @@ class MisuseError(PagedKVError, ValueError):
 
 
 class ExhaustedError(PagedKVError):
-    """2xx: free something, then try again; that cannot help a request that is TOO_LARGE."""
+    """2xx: free something and try again, except after TOO_LARGE, which freeing cannot help."""
 
 
 class OutOfBlocksError(ExhaustedError):
     """Not enough free blocks."""
 
     blocks_short: int | None = None
-    """How many must be freed before the same call can work, where the call tells."""
+    """The number of blocks that the call lacks, if the call reports it."""
 
 
 class BatchTooLargeError(ExhaustedError):
-    """Each session of the batch fits, but never all at once: begin fewer of them at a time."""
+    """Each session of the batch fits, but they never fit together: begin fewer at a time."""
 
 
 class CorruptError(PagedKVError):
@@ -45,7 +45,7 @@ class CorruptError(PagedKVError):
 
 
 class SystemCallError(PagedKVError):
-    """4xx: the operating system said no."""
+    """4xx: the operating system refused."""
 
 
 class InternalError(PagedKVError):
@@ -62,7 +62,7 @@ FAMILIES: dict[int, type[PagedKVError]] = {
 
 
 def error_of(status: int, sentence: str) -> PagedKVError:
-    """The exception for a status; one of a newer library keeps its number."""
+    """The exception for a status; an unknown status of a newer library stays a number."""
     known = Status(status) if status in Status._value2member_map_ else status
     if status == Status.OUT_OF_BLOCKS:
         return OutOfBlocksError(known, sentence)
@@ -72,5 +72,5 @@ def error_of(status: int, sentence: str) -> PagedKVError:
 
 
 def misuse(sentence: str) -> MisuseError:
-    """What this package refuses before the library sees it."""
+    """An error that this package finds before it calls the library."""
     return MisuseError(Status.INVALID_ARGUMENT, sentence)

@@ -3,13 +3,13 @@ KVEventBatch messages in msgpack over ZeroMQ, and a socket that replays lost one
 such as vLLM's production stack and Dynamo send a request to the engine that has most of its prefix.
 
     with EventPublisher(replay_endpoint="tcp://127.0.0.1:5558") as publisher:
-        told = publisher.follow(cache)  # its PrefixConfig keeps `kept_events`
+        told = publisher.follow(cache)  # a cache whose PrefixConfig has `kept_events`
         ...
-        told.add_text(prompt)  # when a request comes, and again with its answer when it ends
+        told.add_text(prompt)  # when a request arrives, and again with its answer when it ends
         told.poll()  # after each step
 
-Events of the library contain only hashes, and routers need token ids, so the engine adds the
-texts. Routers do not learn of blocks whose text was not added; that only costs hits.
+The library's events contain only hashes, and routers need token ids, so the engine adds the texts.
+Blocks whose text was not added are not published; that only costs hits.
 
 Everything is sent unencrypted, prompts included, so use the sockets only in a network that you
 trust.
@@ -58,7 +58,7 @@ _EVENTS_A_STEP, _EVENTS_A_READ = 64, 4096
 
 
 class _Block(NamedTuple):
-    """A block of a text that was told."""
+    """A block of an added text."""
 
     parent: int | None
     """The hash of the block before it."""
@@ -78,9 +78,9 @@ class FollowedCache(Uncopied):
         self._lock = threading.RLock()
         self._next = 0
         self._blocks: dict[int, _Block] = {}
-        # Blocks of texts that were told and are not cached, the one told longest ago first.
+        # Blocks of added texts that are not cached, the least recently added first.
         self._idle: OrderedDict[int, None] = OrderedDict()
-        # Hashes that a match can end after, and of these what routers know.
+        # Hashes of blocks that a match can end with, and those of them that routers know.
         self._stored: set[int] = set()
         self._published: set[int] = set()
         self._lost_events = 0
@@ -89,14 +89,14 @@ class FollowedCache(Uncopied):
 
     @property
     def lost_events(self) -> int:
-        """Events that the cache overwrote before they were read. If it grows, poll more often, or
-        give PrefixConfig more `kept_events`. Routers were corrected each time.
+        """The number of events that the cache overwrote before they were read. If it grows, poll
+        more often, or give PrefixConfig more `kept_events`. Routers were corrected each time.
         """
         return self._lost_events
 
     @property
     def published_blocks(self) -> int:
-        """How many blocks routers know."""
+        """The number of blocks that routers know."""
         return len(self._published)
 
     def add_text(self, tokens: TokenIds, salt: bytes | None = None) -> None:
@@ -148,7 +148,7 @@ class FollowedCache(Uncopied):
             return self._send()
 
     def close(self) -> None:
-        """Publishes that nothing is cached here any more. The cache does not change."""
+        """Publishes that this cache has no blocks any more. The cache itself does not change."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -167,7 +167,7 @@ class FollowedCache(Uncopied):
     def _check_open(self) -> None:
         self._sender.check_usable()
         if self._closed:
-            raise MisuseError(Status.STALE_HANDLE, "this cache is followed no longer")
+            raise MisuseError(Status.STALE_HANDLE, "this cache is no longer followed")
 
     def _send(self) -> int:
         events, self._pending = self._pending, []
@@ -204,7 +204,7 @@ class FollowedCache(Uncopied):
             hashes.clear()
 
     def _publish(self, found: int) -> None:
-        """Blocks that follow each other become one event."""
+        """Merges consecutive blocks into one event."""
         if found in self._published:
             return
         self._published.add(found)
@@ -226,12 +226,13 @@ class FollowedCache(Uncopied):
             token_ids=block.tokens.copy(),
             block_size=self._block_size,
             medium=self._sender.medium,
-            # As vLLM: the first block of a text has the salt, the others follow from it.
+            # As in vLLM: the first block of a text has the salt, on which the hashes of the others
+            # depend.
             extra_keys=[[_shown_salt(block.salt)]] if salted and block.salt else None,
         )
 
     def _chains(self, hashes: Iterable[int]) -> list[KVEvent]:
-        """Beginnings of texts before what follows them."""
+        """Blocks in an order in which each parent comes before its children."""
         kept, self._pending, published = self._pending, [], self._published
         self._published = set()
         children: dict[int | None, list[int]] = {}
@@ -253,7 +254,7 @@ class FollowedCache(Uncopied):
         self._published.clear()
 
     def _look_at_all(self) -> None:
-        """After events were lost: asks the cache what it has of the known texts."""
+        """Recovers from lost events: asks the cache which blocks of the known texts it has."""
         self._forget()
         self._idle.update(dict.fromkeys(self._blocks))
         inner = {block.parent for block in self._blocks.values()}
@@ -279,29 +280,28 @@ class FollowedCache(Uncopied):
 class EventPublisher(Closable):
     """Publishes the prefix events of one or several caches of this process.
 
-    `endpoint` is where routers subscribe; `replay_endpoint` where they ask for what they lost, with
-    the number of the first batch they want as 8 bytes, big endian. Both are bound; a port `*` takes
-    a free one, and the properties of these names tell which. Three frames are sent: the topic, the
-    number of the batch and the batch. Numbers begin with the time, so that those of a process that
-    was started again are higher than before.
+    Routers subscribe at `endpoint`. At `replay_endpoint` they ask for lost batches, by the number
+    of the first one as 8 bytes, big endian. Both are bound; a port `*` takes a free port, which the
+    properties of these names return. Three frames are sent: the topic, the number of the batch and
+    the batch. Numbers begin at the current time, so they are higher after a restart of the process.
 
-    `form` is how events are encoded: "map" as vLLM has it since 2026, "array" as before; Dynamo
-    reads both. `medium` is the name of the tier that routers know: the memory in which the engine
-    computes is "GPU" to them, on CPUs, too.
+    `form` is the encoding of events: "map" as in vLLM since 2026, "array" as before; Dynamo reads
+    both. `medium` is the routers' name for the memory: they call the memory in which an engine
+    computes "GPU", even on CPUs.
 
     The last `replay_batches` batches are kept for replay. A reader that asks for older ones gets
-    AllBlocksCleared and all that is cached now. `high_water_mark` batches wait for a subscriber
-    that is slow; it loses later ones, and asks for them. Both numbers count batches, not bytes. A
-    batch has what changed between two polls: up to 5 bytes for each token that was stored, and 9
-    for each block. 100,000 batches of 1,000 tokens are half a gigabyte for each slow subscriber, so
-    lower the number where prompts are long.
+    AllBlocksCleared and all that is cached now. Up to `high_water_mark` batches wait for a slow
+    subscriber; it loses later ones and asks for them again. Both numbers count batches, not bytes.
+    A batch contains the changes between two polls: up to 5 bytes for each stored token and 9 for
+    each block. 100,000 batches of 1,000 tokens are half a gigabyte for each slow subscriber, so use
+    smaller numbers for long prompts.
 
-    After `heartbeat_ms` without a batch (0: never) an empty one is sent, so that a reader notices
-    if it lost the last one. `idle_blocks` limits how many blocks of texts are remembered that are
-    not cached (yet).
+    After `heartbeat_ms` without a batch (0: never) an empty one is sent, so that a reader that lost
+    the last batch notices. `idle_blocks` limits how many blocks of added texts are remembered while
+    they are not cached.
 
-    Its own thread serves the sockets. Close it; a forgotten one is closed when Python collects
-    it, with a ResourceWarning. After fork() only the parent can use it.
+    A thread of its own serves the sockets. Close it when done; a forgotten one is closed when
+    Python collects it, with a ResourceWarning. After fork() only the parent can use it.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class EventPublisher(Closable):
 
     @property
     def batches(self) -> int:
-        """How many batches were published."""
+        """The number of published batches."""
         return self._sender.batches
 
     def follow(self, cache: CacheBase, rank: int = 0) -> FollowedCache:
@@ -366,8 +366,8 @@ class EventPublisher(Closable):
         return followed
 
     def close(self) -> None:
-        """Tells routers that nothing is cached here any more, and closes the sockets when that is
-        sent, within a second. A forked child only drops what it inherited.
+        """Tells routers that nothing is cached here any more, and closes the sockets after at most
+        a second. A forked child only drops what it inherited.
         """
         if self._closed:
             return
@@ -388,5 +388,5 @@ class EventPublisher(Closable):
 
 
 def _shown_salt(salt: bytes) -> str:
-    """Salts are bytes here and text there."""
+    """Salts are bytes here and text in vLLM's events."""
     return salt.decode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Sessions in files: saved in one process, loaded in another, into a cache of the same model."""
+"""Saves sessions to files, which caches of the same model can load, in other processes, too."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ def load(
     secret_key: bytes | None = None,
     trust_salts: bool = False,
 ) -> list[Session]:
-    """Opens every sequence of a file as a session, in the order of `save`: all of them, or an error
-    and a cache as before.
+    """Opens every sequence of a file as a session, in the order of `save`. After an error the cache
+    is unchanged.
 
     A file with salted texts needs a key, or trust_salts: without a key, anyone who can write the
     file can choose its salts."""
     config = _config(fingerprint, secret_key, prefix_index, trust_salts=trust_salts)
     stream = _stream(source)
-    count = ctypes.c_size_t(4096)  # a descriptor cannot be read a second time
+    count = ctypes.c_size_t(4096)  # large, because a descriptor cannot be read twice
     while True:
         capacity = count.value
         sessions = (ctypes.c_void_p * max(capacity, 1))()

@@ -1,4 +1,4 @@
-"""K and V of one layer in paged memory, of a cache's or of your own, and rows written to it."""
+"""K and V of one layer in paged memory, a cache's or your own, and calls that write rows to it."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class KVView:
 
     @classmethod
     def of_arrays(cls, k: Rows, v: Rows | None, block_size: int) -> KVView:
-        """Over arrays [blocks * block_size][kv_heads][dim] of your own; v None: V is in the first
-        dims of K, all of them.
+        """A view of your own arrays [blocks * block_size][kv_heads][dim]. v None: V is the same as
+        K.
         """
         given = [array for array in (k, v) if array is not None]
         shapes = [tuple(int(n) for n in getattr(array, "shape", ())) for array in given]
@@ -103,7 +103,7 @@ class KVView:
         key_rotation: npt.ArrayLike | None = None,
         value_rotation: npt.ArrayLike | None = None,
     ) -> KVView:
-        """Over new memory of zeros, laid out as a cache does, in any stored type. With rotation
+        """A view of new memory of zeros, laid out like a cache's, in any stored type. With rotation
         MATRIX, the matrices are [key_dim][key_dim] and [value_dim][value_dim], and orthogonal.
         """
         struct = sized(_raw.KVView)
@@ -147,13 +147,13 @@ class KVView:
         return Dtype(self.struct.dtype)
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
-        """The memory stays where it is meanwhile."""
+        """Keeps the memory in place inside `with`."""
         return contextlib.nullcontext() if self._memory is None else self._memory.read()
 
 
 def plan_view(view: _raw.KVView, latent: bool = False, begin: int | None = None) -> int:
-    """Fills in strides, and addresses in memory that begins there. Returns how many bytes the view
-    takes.
+    """Fills in strides, and addresses in memory that begins at this address. Returns the size of
+    the view in bytes.
     """
     view.k = begin
     return number(library().kv_view_plan, ctypes.byref(view), int(latent))
@@ -205,8 +205,8 @@ def kv_write(
     query_positions: Sequence[int] | None = None,
     compute: Compute | None = None,
 ) -> None:
-    """Stores the rows of the last positions of each sequence (or of `query_positions`) in memory
-    of your own. Arguments as for kv_attend(); v None: values are in the dims of k.
+    """Stores the rows of the last positions of each sequence (or of `query_positions`) in your own
+    memory. The arguments are those of kv_attend(). v None: values are in the dims of k.
     """
     sequences = Sequences(query_lengths, kv_lengths, block_tables, 1, first_rows, query_positions)
     view, rows = kv.struct, sequences.rows

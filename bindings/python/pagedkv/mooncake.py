@@ -1,4 +1,5 @@
-"""Mooncake Store behind a cache's memory: a distributed store in memory that its clients lend.
+"""Mooncake Store behind a cache's memory. It is a distributed store in memory that its clients
+lend.
 
 It is in the Python packages mooncake-transfer-engine and mooncake-transfer-engine-non-cuda, which
 also have its server, `mooncake_master`.
@@ -28,7 +29,7 @@ from .errors import error_of, misuse
 from .generated import raw as _raw
 from .generated.raw import Status
 
-# Mooncake's error codes, of which its Python functions return the numbers.
+# Mooncake's error codes, which its Python functions return as numbers.
 CODES = {
     -101: "SEGMENT_NOT_FOUND",
     -200: "NO_AVAILABLE_HANDLE",
@@ -44,12 +45,12 @@ CODES = {
     -901: "RPC_TIMEOUT",
 }
 INVALID_PARAMS, TRANSFER_FAIL = -600, -800
-# The errno of a store whose master or whose memory cannot be reached.
+# The errno if the master or the memory of the store cannot be reached.
 UNREACHABLE = {-101: errno.EHOSTUNREACH, -800: errno.EHOSTUNREACH, -900: errno.ECONNREFUSED}
 UNREACHABLE[-901] = errno.ETIMEDOUT
 
-# Mooncake gives a transfer up after 60 s, and such a one may still write into its memory. One that
-# fails earlier has ended.
+# Mooncake gives up a transfer after 60 s, and the transfer may still write into its memory. A
+# transfer that fails earlier has ended.
 GIVEN_UP_SECONDS = 30.0
 
 PROTOCOLS = ("tcp", "rdma")
@@ -92,12 +93,13 @@ class MooncakeStore(Shown):
 
 
 def _check(config: MooncakeStore) -> None:
-    """Mooncake takes some wrong values for a minute, and crashes with others."""
+    """Refuses wrong values here, because Mooncake retries some for a minute and crashes with
+    others."""
     names = ("master", "local_hostname", "metadata_server", "protocol", "rdma_devices")
     for name in (*names, "key_prefix"):
         value = getattr(config, name)
         if not isinstance(value, str):
-            raise misuse(f"{name}: {value!r} is no str")
+            raise misuse(f"{name}: {value!r} is not a str")
         text_for_c(value, name)
         if not value and name not in ("rdma_devices", "key_prefix"):
             raise misuse(f"{name} is empty")
@@ -105,7 +107,7 @@ def _check(config: MooncakeStore) -> None:
     if config.protocol not in PROTOCOLS:
         raise misuse(f"protocol: {config.protocol!r} is none of {', '.join(PROTOCOLS)}")
     if unsigned(config.segment_bytes, 64, "segment_bytes") % (16 << 20):
-        raise misuse(f"segment_bytes: {config.segment_bytes} is no multiple of 16 MiB")
+        raise misuse(f"segment_bytes: {config.segment_bytes} is not a multiple of 16 MiB")
     if not 1 <= unsigned(config.replicas, 32, "replicas") <= 1024:
         raise misuse(f"replicas: {config.replicas} is not between 1 and 1024")
     if unsigned(config.connect_timeout_ms, 32, "connect_timeout_ms") == 0:
@@ -133,10 +135,11 @@ def _named(code: int) -> str:
 
 
 class _Staging:
-    """Memory that Mooncake knows, for the bytes of one call. One call uses it at a time.
+    """Memory that is registered with Mooncake, for the bytes of one call at a time.
 
-    Bytes are copied between it and the cache's buffers, which are not registered themselves: a
-    transfer that was given up may write when the cache uses its buffer for something else.
+    Bytes are copied between it and the cache's buffers. These are not registered themselves,
+    because a transfer that was given up may write while the cache uses its buffer for something
+    else.
     """
 
     def __init__(self) -> None:
@@ -165,7 +168,7 @@ class _Staging:
         return addresses
 
     def abandon(self) -> None:
-        """Leaves the memory to a transfer that may still use it."""
+        """Abandons the memory to a transfer that may still use it."""
         keep(self._memory)
         self._memory = None
 
@@ -182,8 +185,8 @@ class _Client(Uncopied):
         self._writing, self._reading = _Staging(), _Staging()
 
     def connect(self) -> Any:
-        """The client of Mooncake. Its setup would try for a minute and a half where there is no
-        master, so this first looks whether there is one.
+        """The client of Mooncake. Without a master its setup would try for a minute and a half, so
+        this first checks that there is one.
         """
         # The threads of a client are not in a forked child.
         if os.getpid() != self._process:
@@ -206,7 +209,7 @@ class _Client(Uncopied):
             config.local_hostname,
             config.metadata_server,
             int(config.segment_bytes),
-            0,  # of Mooncake's own buffers, which only its functions with bytes need
+            0,  # the size of Mooncake's own buffers, which only its functions with bytes need
             config.protocol,
             config.rdma_devices,
             config.master,
@@ -249,7 +252,7 @@ class _Client(Uncopied):
                 ctypes.memmove(item.data, address, min(item.size, room))
             self._release(self._reading, found, begin)
         for i, size in enumerate(found):
-            if size == INVALID_PARAMS:  # It is larger than its room.
+            if size == INVALID_PARAMS:  # The item is larger than its room.
                 items[i].size = max(client.get_size(names[i]), 0)
         return self._count(found, sum(item.size > 0 for item in items))
 
@@ -268,14 +271,14 @@ class _Client(Uncopied):
         client = self.connect()
         if not items:
             return 0
-        # An item that somebody has just read has a lease, and would stay without force.
+        # A reader has a lease for a short time on what it read; without force, the item would stay.
         codes = client.batch_remove(self._names(items), True)
         return self._count(codes, sum(code == 0 for code in codes))
 
     def close(self) -> None:
         client, self._client = self._client, None
         if os.getpid() != self._process:
-            keep(client)  # What it would end is the parent's.
+            keep(client)  # Its destructor would end what the parent uses.
         elif client is not None:
             client.close()
 
@@ -286,8 +289,8 @@ class _Client(Uncopied):
 
     @staticmethod
     def _count(codes: Sequence[int], done: int) -> int:
-        """What a function returns that has done something of what it was asked. Where nothing was
-        possible, the cache leaves the store alone for a while.
+        """The result of a function that did a part of its work. If it did nothing because the store
+        cannot be reached, the cache does not call the store for a while.
         """
         for code in codes:
             if done == 0 and code in UNREACHABLE:
@@ -296,7 +299,7 @@ class _Client(Uncopied):
 
 
 def _bytes(copy: Any) -> int:
-    """The size of an item, by one of its copies."""
+    """The size of an item, from one of its copies."""
     return (
         int(copy.get_memory_descriptor().buffer_descriptor.size) if copy.is_memory_replica() else 0
     )

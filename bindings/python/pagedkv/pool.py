@@ -76,7 +76,7 @@ class Pool(Handle):
         return report(PoolStats, library().pool_get_stats, self._handle)
 
     def validate(self) -> None:
-        """Checks every invariant of the pool, at rest."""
+        """Checks every invariant of the pool, while no other thread uses it."""
         call(library().pool_validate, self._handle)
 
 

@@ -7,9 +7,9 @@
             print(event.text, end="")
 
 Every step is one forward pass over packed rows: the next token of each decoding request, and chunks
-of prompts (continuous batching). A prompt that begins like an earlier one reuses its blocks and
-computes the rest. If blocks run out, some requests are preempted and continue later. It has no
-server: call it from one thread, which any front end may use.
+of prompts (continuous batching). A prompt with the same prefix as an earlier one reuses its blocks
+and computes the rest. If blocks run out, some requests are preempted and continue later. The engine
+has no server; all calls must come from one thread.
 
 Works with most models that PagedCache works with, and refuses others by name. Needs torch and
 transformers 5.
@@ -59,11 +59,11 @@ class EngineStats:
     """In steps."""
     finished: int = 0
     prompt_tokens: int = 0
-    """Of requests that were begun."""
+    """Prompt tokens of the requests that were begun."""
     cached_tokens: int = 0
-    """Of these, found in the prefix index."""
+    """Those of them that were found in the prefix index."""
     computed_tokens: int = 0
-    """Rows of forward passes: prompts, answers, and what was preempted and computed again."""
+    """Rows of forward passes: prompts, answers, and tokens computed again after preemption."""
     generated_tokens: int = 0
     preemptions: int = 0
     time_to_first_token: float = 0.0
@@ -74,16 +74,16 @@ class Engine(Uncopied):
     """Generates text for many requests at once.
 
     `blocks` (or `memory_bytes`, by default 1 GiB) is the memory for keys and values; `dtype` and
-    `value_dtype` are their stored types, `rotation` is applied before. `prefix` and `store` say
-    what is kept of finished requests, and where. A store without a fingerprint gets one of the
-    model's config and weights. While the store is read for a request, the request waits at most as
-    long as computing would take; others continue. A step takes up to `chunk` tokens of prompts, and
-    up to `max_running` requests run at once. With `top_blocks`, a step without prompts reads only
-    this many chosen blocks for each KV head in layers without a window, besides the first one and
-    the last two. With `memory_directory` keys and values are in a file there, whose disk space is
-    taken at once; the system keeps in memory as much of it as fits.
+    `value_dtype` are their stored types, and `rotation` is applied before they are stored. `prefix`
+    and `store` say what is kept of finished requests, and where. A store without a fingerprint gets
+    one of the model's config and weights. While the store is read for a request, the request waits
+    at most as long as computing would take; others continue. A step takes up to `chunk` tokens of
+    prompts, and up to `max_running` requests run at once. With `top_blocks`, a step without prompts
+    reads only this many chosen blocks for each KV head in layers without a window, besides the
+    first one and the last two. With `memory_directory` keys and values are in a file there, which
+    takes its disk space at once; the OS keeps as much of it in memory as fits.
 
-    `max_length` is the most tokens of a request and its answer, by default the model's
+    `max_length` limits the tokens of a request and its answer together; the default is the model's
     max_position_embeddings. A model with LongRoPE needs it: up to the model's original length all
     requests use the short factors, else all use the long ones.
 
@@ -226,8 +226,8 @@ class Engine(Uncopied):
         return self.events(self.add(prompt, **options))
 
     def events(self, request: Request) -> Generator[Event, None, None]:
-        """As stream(), for a request that was added: yields its tokens from the first on. After the
-        last token of a failed request it raises a RequestFailedError."""
+        """Like stream(), for a request that was added: yields its tokens from the first on. After
+        the last token of a failed request it raises a RequestFailedError."""
         try:
             for at in itertools.count():
                 while at == len(request._events) and request.finish is None:
@@ -241,7 +241,8 @@ class Engine(Uncopied):
             raise RequestFailedError(f"request {request.number} failed: {request.error}")
 
     def run(self) -> None:
-        """Steps until every request is done; one that cannot go on is FAILED and says why."""
+        """Steps until every request is done. A request that cannot continue is FAILED and says
+        why."""
         while self._scheduler.requests:
             self.step()
 
@@ -289,7 +290,7 @@ class Engine(Uncopied):
             time_to_first_token=mean,
         )
 
-    # ---- Inside ----
+    # ---- Internal ----
 
     def _token_ids(self, prompt: str | Sequence[SupportsIndex]) -> list[int]:
         if isinstance(prompt, str):
@@ -317,7 +318,7 @@ class Engine(Uncopied):
         self._ttft_count += len(first)
 
     def _tell(self, request: Request) -> None:
-        """Gives routers the token ids of what is cached."""
+        """Publishes the token ids of what is cached."""
         if self._told is not None:
             self._told.add_text(request.tokens, request.salt)
 
@@ -340,7 +341,7 @@ class _Runner:
 
     @torch.inference_mode()
     def forward(self, batch: Batch, parts: Sequence[Part]) -> torch.Tensor:
-        """Computes the rows of all parts, and the logits [parts that want them][vocabulary]."""
+        """Computes the rows of all parts; returns logits [parts that want them][vocabulary]."""
         tokens = itertools.chain.from_iterable(part.tokens for part in parts)
         positions = [torch.arange(p.position, p.position + len(p.tokens)) for p in parts]
         ends = itertools.accumulate(len(part.tokens) for part in parts)
@@ -352,7 +353,8 @@ class _Runner:
             logits: torch.Tensor = self._model(
                 input_ids=torch.tensor([list(tokens)]),
                 position_ids=torch.cat(positions)[None],
-                attention_mask=torch.ones(1, batch.rows),  # some would ask the cache's length
+                # Without a mask some models ask for the cache's length.
+                attention_mask=torch.ones(1, batch.rows),
                 use_cache=True,
                 logits_to_keep=torch.tensor(rows, dtype=torch.long),
                 **{self._cache_name: self._cache},
@@ -364,7 +366,7 @@ class _Runner:
 
 
 def _answers(requests: Sequence[Request], logits: torch.Tensor) -> list[Event | Exception]:
-    """The next token of each request, or why it has none."""
+    """The next token of each request, or the reason why it has none."""
     if not requests:
         return []
     answers: list[Event | Exception] = []
@@ -398,10 +400,10 @@ def _draw(request: Request, logits: torch.Tensor) -> int:
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
         warpers.append(TopPLogitsWarper(sampling.top_p))
-    # With the largest at 0, no temperature is too small.
+    # With the largest logit at 0, no temperature is too small.
     scores = (logits - logits.max()).double() / sampling.temperature
     scores = warpers(torch.tensor([request.tokens]), scores[None])
-    # A generator of the position's own: a step that is repeated draws the same.
+    # Each position has its own generator, so a repeated step draws the same token.
     seed = (sampling.seed + len(request.tokens) * 0x9E3779B97F4A7C15) % (1 << 64)
     generator = torch.Generator().manual_seed(seed)
     return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
@@ -418,7 +420,7 @@ def _max_length(config: Any, rope: LongRope, asked: int | None) -> int:
         return most
     asked = integer(asked, "max_length")
     if not 1 <= asked <= most:
-        raise ValueError(f"max_length is {asked}; 1 to the model's {most} are possible")
+        raise ValueError(f"max_length is {asked}; it must be 1 to the model's {most}")
     return asked
 
 

@@ -59,8 +59,8 @@ class Session(CacheMember):
         return number(library().session_get_length, self._handle)
 
     def layer_length(self, layer: int) -> int:
-        """Tokens whose K and V this layer holds: more than the length while a step is in flight and
-        the layer was written.
+        """The number of tokens whose K and V this layer holds. It exceeds the length while a step
+        is in flight and has written the layer.
         """
         index = unsigned(layer, 32, "layer")
         return number(library().session_get_layer_length, self._handle, index)
@@ -96,8 +96,8 @@ class Session(CacheMember):
         call(library().session_trim, self._handle, unsigned(length, 64, "length"))
 
     def set_return_hint(self, delay: int) -> None:
-        """Says after about how long, in any unit, another session will continue this text; 0:
-        unknown, RETURN_HINT_NEVER: it ends here. The default eviction policy learns from it what to
+        """Estimates after how long, in any unit, another session will continue this text; 0:
+        unknown, RETURN_HINT_NEVER: never. The default eviction policy uses it to choose what to
         keep.
         """
         call(library().session_set_return_hint, self._handle, unsigned(delay, 32, "delay"))
@@ -110,8 +110,8 @@ class Session(CacheMember):
         return number(library().session_get_trim_point, self._handle, most)
 
     def drop_blocks(self, blocks: Sequence[int], group: int = 0) -> None:
-        """Gives back blocks in the middle, by their rising indices in the block table of a group.
-        Later tokens do not see the tokens of these blocks.
+        """Gives back blocks in the middle, by their indices in the block table of a group, in
+        ascending order. Later tokens do not see the tokens of these blocks.
         """
         numbers, index = number_array(blocks, "blocks"), unsigned(group, 32, "group")
         call(library().session_drop_blocks, self._handle, index, len(blocks), numbers)
@@ -210,8 +210,8 @@ class Snapshot(CacheMember):
 def kv_tensors(
     cache: CacheBase, layer: int, k: Rows, v: Rows | None, rows: BatchRows | int
 ) -> tuple[Any, Any]:
-    """References to keys and to values (None: they are in the keys). With an int for `rows` they
-    are those of one session, which have no padding.
+    """Tensors of keys and of values (None: they are in the keys), by reference. An int for `rows`
+    is a number of rows of one session, without padding.
     """
     shape = cache.rows_shape(layer)
 
@@ -224,7 +224,7 @@ def kv_tensors(
 
 
 def check_blocks(status: int, short: ctypes.c_uint64) -> None:
-    """As Library.check; an OutOfBlocksError gets the number of missing blocks."""
+    """Like Library.check; an OutOfBlocksError gets the number of missing blocks."""
     try:
         opened().check(status)
     except OutOfBlocksError as error:

@@ -1,4 +1,4 @@
-"""The states of layers that keep one in place of keys and values."""
+"""The states of layers that keep a state instead of keys and values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ StateBytes = npt.NDArray[np.uint8]
 
 
 class SessionStates(NamedTuple):
-    """The states of one session of a batch in one layer, as bytes in the memory of the cache: take
-    them by `.view(numpy.float32)`. Good until the batch ends; the cache cannot be closed before
-    they are collected.
+    """The states of one session of a batch in one layer, as bytes in the cache's memory; use
+    `.view(numpy.float32)`, for example. Valid until the batch ends. The cache cannot be closed
+    before they are collected.
     """
 
     before: StateBytes | None
-    """The state that the session has, to be read; None: it has no token yet."""
+    """The session's current state, to read; None: it has no token yet."""
     tokens: list[int]
-    """Indices among the session's new tokens: after each of these a state is kept."""
+    """Indices of the session's new tokens after which a state is kept."""
     after: list[StateBytes]
     """Where to write these states, before the commit."""
 
 
 class _Shown:
-    """Bytes at an address, in the form that NumPy takes."""
+    """Bytes at an address, as NumPy's array interface."""
 
     def __init__(self, at: int, size: int, writable: bool, hold: Hold) -> None:
         self._hold = hold

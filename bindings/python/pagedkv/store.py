@@ -1,5 +1,5 @@
-"""The tier behind a cache's memory. It keeps the blocks of the prefix index, and gives them back to
-a text with the same beginning.
+"""The store behind a cache's memory. It keeps blocks of the prefix index for later texts with the
+same prefix.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .mooncake import MooncakeStore
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class DirectoryStore(Shown):
-    """A directory of files, made if it is not there. Several caches and processes may use it at
-    once.
+    """A directory of files, created if it does not exist. Several caches and processes may use it
+    at once.
     """
 
     path: str | os.PathLike[str]
@@ -98,8 +98,8 @@ class StoreConfig(Shown):
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:
-        """The struct for C, with an open store. A cache created meanwhile closes the store; if the
-        library refuses, this does.
+        """The struct for C, with an open store. A cache that is created inside `with` closes the
+        store; if creating fails, this closes it.
         """
         struct = sized(_raw.StoreConfig)
         fill(struct, self)

@@ -1,4 +1,4 @@
-"""Our kernels as operators of PyTorch, over tensors of your own and without a copy.
+"""Our kernels as PyTorch operators over your own tensors, without a copy.
 
     k_cache, v_cache = pagedkv.torch.new_cache(blocks, block_size, kv_heads, head_dim)
     pagedkv.torch.write_slots(k_cache, v_cache, key, value, slots)
@@ -46,7 +46,7 @@ _TILE = 16
 
 @functools.cache
 def _formats(dim: int) -> dict[tuple[torch.dtype, int], tuple[Dtype, Layout]]:
-    """What a cache of this head dim is by its type and its last extent."""
+    """How a cache of this head dim is stored, from its type and its last extent."""
     found = {}
     for dtype, stored in _STORED.items():
         found[dtype, dim] = stored, Layout.PLAIN
@@ -101,7 +101,7 @@ def _view(
     strides: tuple[tuple[int, ...], tuple[int, ...]],
     places: tuple[int, int],
 ) -> _raw.KVView:
-    """A pkv_kv_view of two caches; sentences say what does not fit."""
+    """A pkv_kv_view of two caches. Raises if they do not fit together."""
     formats = []
     for name, dim, dtype, shape, stride in zip(
         ("k_cache", "v_cache"), dims, dtypes, shapes, strides, strict=True
@@ -109,11 +109,11 @@ def _view(
         found = _formats(dim).get((dtype, shape[-1])) if len(shape) == 4 else None
         if found is None:
             raise misuse(
-                f"{name}: {dtype} {list(shape)} is no cache of head dim {dim}: new_cache() makes "
-                "one"
+                f"{name}: {dtype} {list(shape)} is not a cache of head dim {dim}: "
+                "new_cache() makes one"
             )
         if stride[-1] != 1:
-            raise misuse(f"{name}: strides {list(stride)}; the last one has to be 1")
+            raise misuse(f"{name}: strides {list(stride)}; the last one must be 1")
         formats.append(found)
     (key, layout), (value, other) = formats
     if shapes[0][:3] != shapes[1][:3] or layout != other:
@@ -137,7 +137,8 @@ def _view_of(
 
 
 def _value_dim(query: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor) -> int:
-    """The dim of results. Tiles of quantised values do not tell it: theirs is that of the keys."""
+    """The dim of results. It does not follow from the shape of quantised values; they have the dim
+    of the keys."""
     dim: int = query.shape[-1]
     if v_cache.dtype == torch.uint8:
         return dim
@@ -165,13 +166,13 @@ def write_slots(
 
 
 class AttentionRules(TypedDict, total=False):
-    """What attention() takes besides its tensors."""
+    """The arguments of attention() besides its tensors."""
 
     query_starts: torch.Tensor
-    """The first row of each sequence, where there are others between them. It may have one entry
-    more, as cumulative lengths do. Results of the rows between are left as they are."""
+    """The first row of each sequence, if there are gaps between sequences. It may have one entry
+    more, as cumulative lengths do. Results of rows in gaps are not written."""
     query_positions: torch.Tensor
-    """The position of each query, where these are not the last ones of their sequence."""
+    """The position of each query, if they are not the last ones of their sequence."""
     scale: float
     """Factor of the scores; 0 (default): 1 / sqrt(head_dim)."""
     softcap: float
@@ -181,11 +182,11 @@ class AttentionRules(TypedDict, total=False):
     window: int
     """A query sees its position and window - 1 before it; 0 (default): all."""
     sinks: int
-    """First positions that are seen whatever the window."""
+    """The number of first positions that queries see besides the window."""
     alibi_slopes: torch.Tensor
     """One for each query head."""
     sink_logits: torch.Tensor
-    """One for each query head: it takes part in the softmax without a value."""
+    """One for each query head: a logit that takes part in the softmax without a value."""
     lse: torch.Tensor
     """Receives the log of each sum of exp(score), [rows][query_heads] of float32."""
 
@@ -205,8 +206,8 @@ def attention(
 
     `query` is [rows][query_heads][head_dim]: the last `query_lengths[i]` of the `kv_lengths[i]`
     positions of each sequence, one sequence after the other. Position p of sequence i is in block
-    `block_tables[i, p // block_size]`. All three are int32 or int64, best kv_lengths int64 and the
-    others int32, since these are what is not converted.
+    `block_tables[i, p // block_size]`. All three are int32 or int64; kv_lengths as int64 and the
+    others as int32 need no conversion.
 
     The result is `out`, or a new tensor of the type of the queries.
     """
@@ -255,13 +256,13 @@ def _rows(rows: torch.Tensor, name: str) -> _raw.Tensor:
     row, head, last = rows.stride()
     if last != 1 or (row == 0 and rows.shape[0] > 1) or (head == 0 and rows.shape[1] > 1):
         raise misuse(
-            f"{name}: strides {[row, head, last]}; dims have to be side by side, and rows apart"
+            f"{name}: strides {[row, head, last]}; dims must be side by side, and rows apart"
         )
     return _raw.Tensor(rows.data_ptr(), dtype, 0, row, head)
 
 
 def _numbers(given: torch.Tensor, dtype: torch.dtype, dims: int, name: str) -> torch.Tensor:
-    """int32 or int64 as C takes them; what is of that type already is not copied."""
+    """Converts int32 or int64 to the type that C takes; a tensor of that type is not copied."""
     if given.dtype is dtype and given.dim() == dims and given.is_cpu and given.is_contiguous():
         return given
     if given.dtype not in (torch.int32, torch.int64) or given.dim() != dims or not given.is_cpu:
@@ -292,7 +293,7 @@ def _place(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-# ---- What the operators do on CPUs ----
+# ---- The operators on CPUs ----
 
 
 def _write_slots(
@@ -456,7 +457,7 @@ def _attention_merge(
     return merged, merged_lse
 
 
-# ---- What torch.compile sees: shapes and types ----
+# ---- Shapes and types for torch.compile ----
 
 
 def _fake_nothing(*_args: Any, **_kwargs: Any) -> None:

@@ -44,24 +44,24 @@ from .errors import BatchTooLargeError, OutOfBlocksError, misuse
 from .generated.raw import Rotation, Status
 from .session import Session
 
-# Of each sequence: it ends in a block that is not full, and a fork of it copies that one.
+# Spare blocks of each sequence: its last block is not full, and a fork copies that block.
 _SPARE_BLOCKS = 2
 _crops_by_length = "max_length" in inspect.signature(TransformersCache.crop).parameters
 
 
 class PagedCache(Uncopied, WatchedCache):
-    """Keys and values of a batch of sequences in blocks of a pagedkv cache.
+    """The keys and values of a batch of sequences, in blocks of a pagedkv cache.
 
-    `tokens` is the most tokens of a sequence, padding included, by default the model's
+    `tokens` limits the tokens of a sequence, padding included; the default is the model's
     max_position_embeddings. The cache has room for this many tokens of each sequence in the first
     batch, or in a larger one after reset(). Memory is taken as it is used. `dtype` is the stored
-    type of keys and values, by default that of the model; `rotation` is applied before.
-    With `top_blocks`, a pass over one new token of each sequence reads only this many blocks of
+    type of keys and values, by default that of the model; `rotation` is applied before. With
+    `top_blocks`, a pass over one new token of each sequence reads only this many blocks of
     `block_size` tokens for each KV head in layers without a window: those whose keys may matter
-    most, besides the first one and the last two. Passes over more tokens read all blocks.
-    With `memory_directory` keys and values are in a file there, whose disk space is taken at once;
-    the system keeps in memory as much of it as fits.
-    Attention runs on PyTorch's threads, or on `threads` threads of the library.
+    most, besides the first one and the last two. Passes over more tokens read all blocks. With
+    `memory_directory` keys and values are in a file there, which takes its disk space at once; the
+    OS keeps as much of it in memory as fits. Attention runs on PyTorch's threads, or on `threads`
+    threads of the library.
 
     `copy.deepcopy` forks: the copy has the same sequences and shares their blocks until either
     writes. Both take new blocks from the same memory.
@@ -93,13 +93,13 @@ class PagedCache(Uncopied, WatchedCache):
         self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
         self.block_size = unsigned(block_size, 32, "block_size") or 16
         if memory_directory is not None:
-            path_for_c(memory_directory, "memory_directory")  # refuses what is none
+            path_for_c(memory_directory, "memory_directory")  # refuses anything but a path
         self._memory_directory = memory_directory
-        self._config(1, torch.float32).plan()  # refuses what makes no cache
+        self._config(1, torch.float32).plan()  # refuses what no cache can have
         self._cache: Cache | None = None
         self._sharers: weakref.WeakSet[PagedCache] = weakref.WeakSet()
         self._sessions: list[Session] = []
-        self._room = 0  # sequences that the cache was made for
+        self._room = 0  # the number of sequences that the cache has room for
         self._length = self._new_tokens = 0
 
     def close(self) -> None:
@@ -146,14 +146,15 @@ class PagedCache(Uncopied, WatchedCache):
         """One for each sequence of the batch."""
         return tuple(self._sessions)
 
-    # ---- What layers and the attention function call ----
+    # ---- For layers and the attention function ----
 
     @property
     def length(self) -> int:
-        """Tokens of the passes that ended. One that is under way, or failed, does not count."""
+        """The number of tokens of finished passes. A pass in progress, or one that failed, does not
+        count."""
         return self._length
 
-    # ---- What generate() calls ----
+    # ---- For generate() ----
 
     def reset(self) -> None:
         self.abort_pass()
@@ -187,7 +188,7 @@ class PagedCache(Uncopied, WatchedCache):
     def batch_size(self) -> int:
         return len(self._sessions) or -1
 
-    # ---- Inside ----
+    # ---- Internal ----
 
     def _make_step(self, key: torch.Tensor) -> ForwardPass:
         count, new_tokens = key.shape[0], key.shape[2]
@@ -222,8 +223,8 @@ class PagedCache(Uncopied, WatchedCache):
             ) from None
 
     def _tokens_for(self, total: int) -> int:
-        """A number of tokens with which all sequences fit, those of copies among them, even if they
-        share no blocks. Those of this cache have `total` tokens."""
+        """A value of `tokens` with which all sequences fit, those of copies included, even if they
+        share no blocks. The sequences of this cache have `total` tokens."""
         blocks = 0
         for cache in self._sharers:
             length = total if cache is self else cache._length
@@ -257,7 +258,8 @@ class PagedCache(Uncopied, WatchedCache):
         )
 
     def _select(self, indices: Sequence[int]) -> None:
-        """Makes the batch out of some of its sequences; one that comes several times is forked."""
+        """Replaces the batch with some of its sequences; a sequence that is listed several times is
+        forked."""
         self.abort_pass()
         chosen = [self._sessions[i] for i in indices]
         taken: set[int] = set()

@@ -157,7 +157,7 @@ def test_wrong_arrays_are_refused_with_numbers(
 
 @pytest.mark.parametrize("wrong", [[1.0], "text", 3, object(), array.array("f", [1.0]).tolist()])
 def test_what_is_no_array_is_refused(batch: pagedkv.Batch, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"k: a \w+ is no array"):
+    with pytest.raises(TypeError, match=r"k: a \w+ is not an array"):
         batch.write(0, wrong, V)
 
 

@@ -383,7 +383,7 @@ def test_a_closed_cache_is_forgotten(told: Any) -> None:
     with pytest.raises(pagedkv.MisuseError, match="STALE_HANDLE"):
         followed.poll()
     view.until(lambda: view.known() == {})
-    with pytest.raises(pagedkv.MisuseError, match="followed no longer"):
+    with pytest.raises(pagedkv.MisuseError, match="no longer followed"):
         followed.poll()
     followed.close()
 

@@ -82,7 +82,9 @@ def test_the_choice_is_asked_for() -> None:
     with pytest.raises(ValueError, match=f"phi3 has LongRoPE: give max_length, up to {SWITCH}"):
         Engine(model_of("Phi3"))
     for length in (0, -1, MOST + 1):
-        with pytest.raises(ValueError, match=f"max_length is {length}; 1 to the model's {MOST}"):
+        with pytest.raises(
+            ValueError, match=f"max_length is {length}; it must be 1 to the model's {MOST}"
+        ):
             Engine(model_of("Phi3"), max_length=length)
 
 

@@ -85,7 +85,7 @@ def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
             with_store(store)
     with pytest.raises(pagedkv.MisuseError, match="pipeline_bytes"):
         with_store(pagedkv.RedisStore(pipeline_bytes=1))
-    with pytest.raises(pagedkv.MisuseError, match="password: there is a NUL in it"):
+    with pytest.raises(pagedkv.MisuseError, match="password: it contains a NUL"):
         with_store(pagedkv.RedisStore(password="a\0b"))
 
 
@@ -143,7 +143,7 @@ def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) ->
         ({"tls": -1}, "tls"),
         ({"tls": True, "tls_key_file": "a"}, "given together"),
         ({"tls": True, "tls_server_name": "a b"}, "tls_server_name"),
-        ({"tls": True, "tls_server_name": "a\0b"}, "tls_server_name: there is a NUL in it"),
+        ({"tls": True, "tls_server_name": "a\0b"}, "tls_server_name: it contains a NUL"),
         ({"tls": True, "tls_ca_file": "a\0b"}, "tls_ca_file: there is a NUL in"),
         ({"tls": True, "tls_ca_directory": ""}, "tls_ca_directory is empty"),
         (

@@ -180,8 +180,8 @@ def test_a_layer_that_goes_astray(change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("does not write", r"layers \[2\] gave the cache no keys"),
-        ("drops what it wrote", r"the keys of layers \[2\] did not come to attention"),
+        ("does not write", r"layers \[2\] wrote no keys to the cache"),
+        ("drops what it wrote", r"the keys of layers \[2\] did not reach attention"),
     ],
 )
 def test_a_layer_goes_astray_with_a_mask_of_the_caller(change: str, sentence: str) -> None:

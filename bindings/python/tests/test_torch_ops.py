@@ -182,8 +182,8 @@ def test_wrong_arguments_get_sentences() -> None:
     for sentence, changed in {
         "float32, float16 or bfloat16 are needed, this is torch.int64": {"query": torch.arange(3)},
         r"query: \[rows\]\[heads\]\[dim\]": {"query": case.query[0]},
-        r"no cache of head dim 32": {"query": case.query[..., :32]},
-        "dims have to be side by side": {"query": case.query.transpose(1, 2)},
+        r"not a cache of head dim 32": {"query": case.query[..., :32]},
+        "dims must be side by side": {"query": case.query.transpose(1, 2)},
         "rows apart": {"query": case.query[:1].expand(105, -1, -1)},
         r"7 query heads": {"query": case.query[:, :7]},
         r"query: 104 rows; query_lengths \[1, 4, 100\] need 105": {"query": case.query[1:]},

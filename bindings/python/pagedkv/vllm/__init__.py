@@ -3,7 +3,7 @@
     VLLM_PLUGINS=pagedkv vllm serve ...
 
 vLLM then attends by libpagedkv, in its own blocks (backend.py). The store is a KV connector, which
-is asked for by `--kv-transfer-config` (connector.py). include/guide/vllm.md has both.
+`--kv-transfer-config` turns on (connector.py). include/guide/vllm.md explains both.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ BACKEND = "pagedkv.vllm.backend.PagedKVBackend"
 
 
 def register() -> None:
-    """What vLLM calls as it starts, in each of its processes. Where no plugins are named vLLM loads
-    all that are installed: it then keeps its own attention, and a server's engine says so.
+    """vLLM calls this when it starts, in each of its processes. If no plugins are named, vLLM loads
+    all that are installed; it then keeps its own attention, and a server's engine logs that.
     """
     if "pagedkv" in os.environ.get("VLLM_PLUGINS", "").split(","):
         install()

@@ -1,5 +1,5 @@
-"""The attention of vLLM's CPU engine, by libpagedkv: vLLM has the blocks and the schedule, rows are
-written and read in place. What is the same for all layers of a step is prepared once.
+"""The attention of vLLM's CPU engine, by libpagedkv. vLLM manages the blocks and the schedule; rows
+are written and read in place. What all layers of a step share is prepared once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STORED = {
     "int8_per_token_head": Dtype.INT8,
     "int4_per_token_head": Dtype.INT4,
 }
-"""vLLM's names of what keys and values are stored as; "auto" is the model's type."""
+"""vLLM's names for stored types; "auto" is the model's type."""
 
 QUANTISED = {
     KVQuantMode.INT8_PER_TOKEN_HEAD: Dtype.INT8,
@@ -50,7 +50,7 @@ QUANTISED = {
 
 
 class PagedKVBackend(AttentionBackend):
-    """What vLLM asks before it makes layers and memory."""
+    """What vLLM needs to know before it makes layers and memory."""
 
     forward_includes_kv_cache_update: bool = True
     supported_dtypes: ClassVar[list[torch.dtype]] = list(ROWS)
@@ -58,7 +58,7 @@ class PagedKVBackend(AttentionBackend):
 
     @staticmethod
     def get_name() -> str:
-        return "CPU_ATTN"  # the one whose place it takes: vLLM knows backends by a list of names
+        return "CPU_ATTN"  # the backend that it replaces: vLLM accepts only a fixed list of names
 
     @staticmethod
     def get_impl_cls() -> type[PagedKVImpl]:
@@ -78,7 +78,7 @@ class PagedKVBackend(AttentionBackend):
 
     @classmethod
     def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
-        return (KVCacheLayout.LBHNC, KVCacheLayout.BLHNC)  # all of a block side by side
+        return (KVCacheLayout.LBHNC, KVCacheLayout.BLHNC)  # a block is contiguous
 
     @classmethod
     def customize_spec(cls, spec: AttentionSpec) -> AttentionSpec:
@@ -104,7 +104,7 @@ class PagedKVBackend(AttentionBackend):
 
 @dataclasses.dataclass
 class PagedKVMetadata:
-    """A step as the C functions take it; `keep` owns what it points to."""
+    """A step's arguments for C; `keep` owns what they point to."""
 
     num_actual_tokens: int
     causal: bool
@@ -248,8 +248,8 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         return output
 
     def _bind(self, layer: Any, kv_cache: torch.Tensor, rows: torch.dtype) -> None:
-        """Describes vLLM's memory, [blocks][KV heads][tokens][bytes of K and V], which is filled
-        with tiles. The weights are loaded by now, and with them sinks and scales.
+        """Describes vLLM's memory, [blocks][KV heads][tokens][bytes of K and V], which holds tiles.
+        By now the weights are loaded, and with them sinks and scales.
         """
         blocks, kv_heads, tokens, _ = kv_cache.shape
         dtype = STORED.get(self.kv_cache_dtype, ROWS[rows])
@@ -260,7 +260,7 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         if page_bytes(view) != block.numel() * block.element_size() or not block.is_contiguous():
             raise ValueError(
                 f"a block of {tuple(block.shape)} {block.dtype} with strides {block.stride()} is "
-                f"no run of {page_bytes(view)} bytes, which {dtype.name} needs"
+                f"not a run of {page_bytes(view)} bytes, which {dtype.name} needs"
             )
         stride = kv_cache.stride(0) * kv_cache.element_size()
         view.k_block_stride = view.v_block_stride = stride // unit(dtype)
@@ -268,14 +268,14 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         if self.sinks is not None:
             self._sink_logits = self.sinks.detach().to(torch.float32).contiguous()
             self._params.sink_logits = self._sink_logits.data_ptr()
-        # Scales of a checkpoint, which fp8 keys and values are divided by.
+        # The scales of a checkpoint; fp8 keys and values are divided by them.
         fp8 = dtype in (Dtype.FP8_E4M3, Dtype.FP8_E5M2)
         self._scaled = fp8 and (layer._k_scale_float, layer._v_scale_float) != (1.0, 1.0)
         self._params.scale = self.scale * (layer._k_scale_float if self._scaled else 1.0)
 
 
 def _fill(tensor: _raw.Tensor, rows: torch.Tensor) -> None:
-    """[tokens][heads][dim]: a part of a wider tensor, or all of it."""
+    """[tokens][heads][dim], possibly a part of a wider tensor."""
     if rows.stride(2) != 1:
         raise ValueError(f"dims of a head are {rows.stride(2)} elements apart, not side by side")
     tensor.data, tensor.dtype = rows.data_ptr(), ROWS[rows.dtype]
@@ -292,10 +292,10 @@ def planned_view(
 
 
 def page_bytes(view: _raw.KVView) -> int:
-    """Of a block, all heads, K and V."""
+    """The bytes of a block with all heads, K and V."""
     return int(view.k_block_stride) * unit(Dtype(view.dtype))
 
 
 def unit(dtype: Dtype) -> int:
-    """The bytes that strides count."""
+    """The bytes of one element of the strides."""
     return {Dtype.F32: 4, Dtype.F16: 2, Dtype.BF16: 2}.get(dtype, 1)

@@ -1,5 +1,5 @@
-"""Blocks of keys and values by name, in a directory or in Redis. A name stands for everything that
-the keys and values follow from.
+"""Blocks of keys and values by name, in a directory or in Redis. A name is a hash of everything
+that the keys and values depend on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..store import DirectoryStore, RedisStore
 
 Bytes = npt.NDArray[np.uint8]
 
-CHECK = 32  # bytes in front of a block: a hash of its name and of what follows
+CHECK = 32  # bytes in front of a block: a hash of its name and its contents
 MAX_CALL_BYTES = 64 << 20  # of one call of a store
 
 _CALL = ctypes.CFUNCTYPE(
@@ -32,8 +32,8 @@ _CALL = ctypes.CFUNCTYPE(
 
 
 class BlockStore(Uncopied):
-    """Blocks of `size` bytes under names of 32 bytes. What is not as it was put is dropped and not
-    found. A store that cannot be reached has nothing and takes nothing.
+    """Blocks of `size` bytes under names of 32 bytes. Corrupt blocks are dropped and not found. A
+    store that cannot be reached finds and takes nothing.
 
     One thread may put while another one gets.
     """
@@ -52,18 +52,18 @@ class BlockStore(Uncopied):
         self._table = None
 
     def new_block(self) -> Bytes:
-        """Room for one block and its check; the block is what block_of tells."""
+        """Room for one block and its check; block_of() returns the block."""
         return np.empty(CHECK + self.size, np.uint8)
 
     def missing(self, names: Sequence[bytes]) -> list[int]:
-        """Which of these are not there, in whole. All, where the store cannot be reached."""
+        """The blocks that the store does not have in full: all, if it cannot be reached."""
         items = _items(names)
         if self._call(self._probe, items) < 0:
             return list(range(len(names)))
         return [i for i, item in enumerate(items) if item.size != CHECK + self.size]
 
     def put(self, name: bytes, block: Bytes) -> bool:
-        """Stores what new_block made room for, unless it is there."""
+        """Stores what new_block() made room for, unless the store has it."""
         if not self.missing([name]):
             self.stats["known"] += 1
             return True
@@ -73,7 +73,7 @@ class BlockStore(Uncopied):
         return stored
 
     def get(self, names: Sequence[bytes]) -> list[Bytes]:
-        """The leading blocks that are there and as they were put."""
+        """Reads the leading blocks that the store has and that are not corrupt."""
         found: list[Bytes] = []
         step = max(1, MAX_CALL_BYTES // self.size)
         for first in range(0, len(names), step):
@@ -117,8 +117,8 @@ class BlockStore(Uncopied):
 def block_names(
     root: bytes, tokens: Sequence[int], block_size: int, count: int, known: list[bytes]
 ) -> list[bytes]:
-    """Of the first `count` blocks; `known` has some of the first of them, and gets the others. A
-    name stands for all tokens up to the end of its block.
+    """The names of the first `count` blocks; `known` has some of the first, and gets the others. A
+    name depends on all tokens up to the end of its block.
     """
     while len(known) < count:
         first = len(known) * block_size

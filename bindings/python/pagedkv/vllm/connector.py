@@ -1,12 +1,12 @@
-"""A KV connector: what vLLM computed goes to a store, block by block, and comes back when a later
-prompt begins alike, after a restart or in another process.
+"""A KV connector. It writes the blocks that vLLM computed to a store, and reads them when a later
+prompt has the same prefix, also after a restart or in another process.
 
     --kv-transfer-config '{"kv_connector": "PagedKVConnector", "kv_role": "kv_both",
       "kv_connector_module_path": "pagedkv.vllm.connector",
       "kv_connector_extra_config": {"directory": "/var/cache/kv"}}'
 
-The scheduler's part tells which blocks of a request the store has and which are to be stored; the
-worker's part copies them. A step waits for what it reads, and never for what is written.
+The scheduler's part finds which blocks of a request to load and which to store; the worker's part
+copies them. A step waits for its reads, never for writes.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ OPTIONS = ("directory", "redis", "fingerprint", "queue_bytes")
 QUEUE_BYTES = 512 << 20
 
 Transfer = list[tuple[bytes, int]]
-"""Names of blocks, and where they are in vLLM's memory."""
+"""Names of blocks, and their places in vLLM's memory."""
 
 
 @dataclasses.dataclass
 class Transfers(KVConnectorMetadata):
-    """What a worker does in a step; loads by request."""
+    """The work of a worker in a step; loads are listed by request."""
 
     loads: list[Transfer] = dataclasses.field(default_factory=list)
     saves: Transfer = dataclasses.field(default_factory=list)
@@ -58,14 +58,14 @@ class Transfers(KVConnectorMetadata):
 
 @dataclasses.dataclass
 class Tracked:
-    """A request that the scheduler has begun to look at."""
+    """A request that the scheduler has seen."""
 
     request: Any
     root: bytes
     names: list[bytes] = dataclasses.field(default_factory=list)
     blocks: list[int] = dataclasses.field(default_factory=list)
     cached: int = 0  # blocks that vLLM itself has
-    found: int = 0  # blocks after these that are to be loaded
+    found: int = 0  # blocks after these to load
     stored: int = 0  # blocks that are in the store, or on their way
 
 
@@ -74,7 +74,7 @@ class PagedKVConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         options = dict(vllm_config.kv_transfer_config.kv_connector_extra_config)
         _check(options, kv_cache_config)
-        # A block that is gone is computed again; vLLM would fail the request.
+        # A block that was lost is computed again; by default vLLM would fail the request.
         vllm_config.kv_transfer_config.kv_load_failure_policy = "recompute"
         spec = kv_cache_config.kv_cache_groups[0].kv_cache_spec
         self._block_size = spec.block_size
@@ -104,7 +104,7 @@ class PagedKVConnector(KVConnectorBase_V1):
         if tracked is None or request.skip_reading_prefix_cache:
             return 0, False
         tracked.cached, tracked.found = num_computed_tokens // self._block_size, 0
-        # The last token is computed in any case: its results are wanted.
+        # The last token is always computed, because its output is needed.
         names = self._names(tracked, (request.num_tokens - 1) // self._block_size)[tracked.cached :]
         missing = self._store.missing(names) if names else []
         tracked.found = missing[0] if missing else len(names)
@@ -135,7 +135,7 @@ class PagedKVConnector(KVConnectorBase_V1):
     def _schedule(
         self, transfers: Transfers, output: Any, request_id: str, computed: int, blocks: Any
     ) -> None:
-        """What the step reads and completes of a request."""
+        """The blocks of a request that the step loads and completes."""
         tracked = self._tracked.get(request_id)
         if tracked is None:
             return
@@ -146,7 +146,7 @@ class PagedKVConnector(KVConnectorBase_V1):
                 list(zip(tracked.names[first:end], tracked.blocks[first:end], strict=True))
             )
             tracked.found = 0
-        # Speculative tokens that are computed too are not the request's yet.
+        # Speculative tokens in the step are not the request's yet.
         known = min(computed + output.num_scheduled_tokens[request_id], tracked.request.num_tokens)
         complete = known // self._block_size
         if complete > tracked.stored:
@@ -157,7 +157,7 @@ class PagedKVConnector(KVConnectorBase_V1):
             tracked.stored = complete
 
     def _track(self, request: Any) -> Tracked | None:
-        """None for a request whose keys and values follow from more than its tokens."""
+        """None for a request whose keys and values depend on more than its tokens."""
         if request.lora_request or request.mm_features or request.prompt_embeds is not None:
             return None
         if request.request_id not in self._tracked:
@@ -172,7 +172,7 @@ class PagedKVConnector(KVConnectorBase_V1):
     # ---- The worker's part ----
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        # Layers that share their memory are one.
+        # Layers that share their memory count as one.
         tensors = {cache.data_ptr(): cache for cache in kv_caches.values()}
         self._pages = [_pages_of(cache) for cache in tensors.values()]
         size = sum(pages.shape[1] for pages in self._pages)
@@ -191,7 +191,7 @@ class PagedKVConnector(KVConnectorBase_V1):
             lost = [block for _, block in load[len(found) :]]
             if lost:
                 logger.warning(
-                    "%d of %d blocks are not in the store as they were put: computed again",
+                    "%d of %d blocks are missing or corrupt in the store and are computed again",
                     len(lost),
                     len(load),
                 )
@@ -212,15 +212,15 @@ class PagedKVConnector(KVConnectorBase_V1):
         return errors
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """All layers are there when start_load_kv returns."""
+        """Does nothing: all layers are loaded when start_load_kv returns."""
 
     def save_kv_layer(
         self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any
     ) -> None:
-        """All layers are saved at the end of the step."""
+        """Does nothing: all layers are saved at the end of the step."""
 
     def shutdown(self) -> None:
-        """Ends when all is written."""
+        """Returns when all is written."""
         if self._role == KVConnectorRole.WORKER:
             self._queue.close()
         if self._store.stats:
@@ -233,13 +233,13 @@ class PagedKVConnector(KVConnectorBase_V1):
         return metadata
 
     def _parts(self, memory: Bytes) -> Iterable[Bytes]:
-        """Of a block of the store: those of the layers."""
+        """The bytes of a block of the store: the sum over the layers."""
         ends = np.cumsum([pages.shape[1] for pages in self._pages])
         return np.split(block_of(memory), ends[:-1])
 
 
 class _Queue(Uncopied):
-    """A thread of low priority that writes, and how many bytes wait for it."""
+    """A thread of low priority that writes, and the number of bytes that wait for it."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._bytes, self._lock = limit, 0, threading.Lock()
@@ -268,7 +268,8 @@ def _lower_priority() -> None:
 
 def _check(options: dict[str, Any], kv_cache_config: Any) -> None:
     if unknown := set(options) - set(OPTIONS):
-        raise ValueError(f"PagedKVConnector knows {', '.join(OPTIONS)}, not {', '.join(unknown)}")
+        known = ", ".join(OPTIONS)
+        raise ValueError(f"PagedKVConnector has the options {known}, not {', '.join(unknown)}")
     if ("directory" in options) == ("redis" in options):
         raise ValueError('PagedKVConnector needs "directory" or "redis", one of the two')
     if AttentionBackendEnum.CPU_ATTN.get_path() != BACKEND:
@@ -283,15 +284,15 @@ def _check(options: dict[str, Any], kv_cache_config: Any) -> None:
 
 
 def _store_of(options: dict[str, Any]) -> DirectoryStore | RedisStore:
-    """From a path or an address, or the fields of DirectoryStore or RedisStore."""
+    """A store from a path or an address, or from the fields of DirectoryStore or RedisStore."""
     kind, name = (DirectoryStore, "directory") if "directory" in options else (RedisStore, "redis")
     given = options[name]
     return kind(**given) if isinstance(given, dict) else kind(given)
 
 
 def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") -> bytes:
-    """What keys and values follow from besides the tokens: the weights and everything that says
-    how they are read and computed with.
+    """What keys and values depend on besides the tokens: the weights, and everything that says how
+    they are read and used.
     """
     if (workers := vllm_config.parallel_config.world_size) != 1:
         raise ValueError(
@@ -312,14 +313,14 @@ def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") 
     models: list[Any] = [vllm_config.model_config]
     drafter = getattr(vllm_config.speculative_config, "draft_model_config", None)
     if drafter is not None and drafter is not vllm_config.model_config:
-        models.append(drafter)  # its layers are in the blocks, too
+        models.append(drafter)  # the blocks contain its layers, too
     for model in models:
         described += [
             b"" if fingerprint else _weights_of(model),
             model.dtype,
             model.quantization,
             model.quantization_config,
-            model.max_model_len,  # LongRoPE's factors follow from it
+            model.max_model_len,  # LongRoPE's factors depend on it
             model.model_impl,
             model.hf_config.to_json_string(),
         ]
@@ -327,7 +328,7 @@ def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") 
 
 
 def _weights_of(model: Any) -> bytes:
-    """Of the files, wherever they are; the revision of a model that vLLM gets from a hub."""
+    """A digest of the files, wherever they are, or the revision of a model from a hub."""
     if files := weights_files(pathlib.Path(model.model)):
         begin, size = time.monotonic(), sum(file.stat().st_size for file in files)
         found = contents_digest((file.name, file) for file in files)
@@ -335,9 +336,7 @@ def _weights_of(model: Any) -> bytes:
         return found
     commit = getattr(model.hf_config, "_commit_hash", None)
     if commit is None:
-        raise ValueError(
-            f'nothing tells which weights {model.model} has: give a "fingerprint" of them'
-        )
+        raise ValueError(f'the weights of {model.model} are unknown: give a "fingerprint" of them')
     return digest([model.model.encode(), commit.encode()])
 
 
@@ -345,7 +344,7 @@ def _pages_of(cache: torch.Tensor) -> Bytes:
     """vLLM's memory of a layer as [blocks][bytes]."""
     block = cache[0]
     if not block.is_contiguous():
-        raise ValueError(f"a block has strides {block.stride()}, it is no run of bytes")
+        raise ValueError(f"a block has strides {block.stride()}, so its bytes are not contiguous")
     size = block.numel() * block.element_size()
     flat = cache.view(torch.uint8)
     return torch.as_strided(flat, (cache.shape[0], size), (flat.stride(0), 1)).numpy()
