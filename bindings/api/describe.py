@@ -1,12 +1,12 @@
-"""Describes the C interface of libpagedkv as data: what a generator of bindings has to know of the
+"""Describes the C interface of libpagedkv as data: all that a generator of bindings needs from the
 headers.
 
-usage: describe.py            renews what every bindings/*/generate_raw.py makes of the description
-       describe.py --check    prints a diff where a file is not what the headers say, and fails
+usage: describe.py            updates what every bindings/*/generate_raw.py makes of the description
+       describe.py --check    prints a diff for each outdated file, and fails
        describe.py OUTPUT     writes the description, api.json: see README.md
 
-The headers are regular enough for regular expressions; a line that these leave over is an error.
-describe_test.py compares sizes, offsets and values with those of a C compiler.
+The headers are regular enough for regular expressions; a line that no expression matches is an
+error. describe_test.py compares sizes, offsets and values with those of a C compiler.
 """
 
 import difflib
@@ -22,7 +22,7 @@ NOT_CONSTANTS = {"PKV_API", "PKV_ENUM", "PKV_REDIS_API"}
 
 # ---- Types
 
-# Bytes, to which they are also aligned; those of 64 bit.
+# Sizes in bytes on 64-bit machines, which are also the alignments.
 BYTES = {"char": 1, "unsigned char": 1, "float": 4, "int": 4, "size_t": 8}
 BYTES |= {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
@@ -77,7 +77,7 @@ def spelled(kind):
 
 
 def measure(kind, known):
-    """(size, alignment) of a type. known: those of structs and other named types."""
+    """(size, alignment) of a type. `known` has those of structs and other named types."""
     if "array" in kind:
         size, alignment = measure(kind["array"], known)
         return size * kind["length"], alignment
@@ -85,7 +85,7 @@ def measure(kind, known):
 
 
 def lay_out(struct, known):
-    """Gives a struct and its fields the sizes and offsets that compilers give them."""
+    """Adds the sizes and offsets that compilers use to a struct and its fields."""
     end, widest = 0, 1
     for field in struct["fields"]:
         size, alignment = measure(field["type"], known)
@@ -128,7 +128,7 @@ DECLARATIONS = {
     "structs": rf"{BEFORE}typedef struct (\w+) \{{(.*?)^\}} \w+;",
     "functions": rf"{BEFORE}PKV_(?:REDIS_)?API ([^;(]*[ *])(\w+)\(([^;]*)\);",
 }
-# What a header may have besides.
+# Lines that a header may also have.
 REST = r"/\*.*?\*/|#(?:include|ifndef|endif|if|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
 
 
@@ -193,7 +193,7 @@ MAKERS = dict(zip(DECLARATIONS, (constant, enum, handle, alias, struct, function
 
 
 def headers(tree, name):
-    """The headers that one includes, and itself, in the order in which a compiler reads them."""
+    """A header and those that it includes, in the order in which a compiler reads them."""
     found, text = {}, (tree / "include/pagedkv" / name).read_text()
     for other in re.findall(r"^#include <pagedkv/(.*)>", text, re.M):
         found |= headers(tree, other)
@@ -201,7 +201,7 @@ def headers(tree, name):
 
 
 def describe(tree=TREE, name="pagedkv.h"):
-    """The description of a header and of those that it includes."""
+    """The description of a header and the headers that it includes."""
     found = {kind: [] for kind in DECLARATIONS}
     for header, text in headers(tree, name).items():
         text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.M | re.S)
@@ -212,7 +212,7 @@ def describe(tree=TREE, name="pagedkv.h"):
                     found[kind].append({"name": made.pop("name"), "header": header} | made)
             text = re.sub(pattern, "", text, flags=re.M | re.S if "{" in pattern else re.M)
         if rest := re.sub(REST, "", text, flags=re.M | re.S).split():
-            sys.exit(f"describe.py: what is this in {header}? {' '.join(rest)}")
+            sys.exit(f"describe.py: cannot read this in {header}: {' '.join(rest)}")
     known = {name: (size, size) for name, size in BYTES.items()}
     known |= {enum["name"]: (4, 4) for enum in found["enums"]}
     known |= {handle["name"]: (8, 8) for handle in found["handles"]}
@@ -226,12 +226,12 @@ def describe(tree=TREE, name="pagedkv.h"):
         if macro["name"].startswith("PKV_VERSION_")
     )
     about = "The C interface, as bindings/api/describe.py reads it from include/pagedkv. "
-    about += "Sizes and offsets are those of 64 bit."
+    about += "Sizes and offsets are those of 64-bit machines."
     return {"about": about, "version": version, **found}
 
 
 def undocumented(description):
-    """The names in a description that no comment of the headers says anything of."""
+    """The names in a description that have no comment in the headers."""
     named = [
         (thing["name"], thing)
         for kind in ("enums", "handles", "aliases", "structs", "functions")
@@ -249,8 +249,8 @@ def undocumented(description):
 
 
 def renew_or_check(path, text, check):
-    """Writes the file, or says how it differs from what it has to be; True where there was nothing
-    to say.
+    """Writes the file, or prints how it differs from what it must be. Returns True if nothing was
+    printed.
     """
     old = path.read_text() if path.exists() else ""
     if not check:
@@ -292,7 +292,7 @@ def main():
         sys.exit("usage: describe.py [--check | OUTPUT]")
     elif not run_generators(*arguments):
         sys.exit(
-            "not what the headers say: python3 bindings/api/describe.py renews it"
+            "outdated: python3 bindings/api/describe.py updates it"
             if arguments
             else "a generator failed"
         )

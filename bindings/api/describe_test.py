@@ -1,5 +1,5 @@
-"""describe.py on headers whose description is known, and on a file that is not what they say. A C
-compiler has the sizes, offsets and values that are computed here.
+"""Runs describe.py on headers whose description is known, and on an outdated file. A C compiler
+confirms the computed sizes, offsets and values.
 
 usage: describe_test.py CC..."""
 
@@ -155,9 +155,9 @@ def test_leftovers(tree):
     try:
         describe.describe(tree)
     except SystemExit as error:
-        same("what is left over", "pkv_odd" in str(error), True)
+        same("an unknown line", "pkv_odd" in str(error), True)
     else:
-        sys.exit("a declaration of another form was left out")
+        sys.exit("a declaration of another form was ignored")
     header.write_text(HEADER)
 
 
@@ -187,7 +187,7 @@ def test_numbers(tree, compiler, name="pagedkv.h"):
     wrong = subprocess.run(
         command, input=source.replace(" == ", " == 1 + ", 1), text=True, stderr=subprocess.DEVNULL
     )
-    same("a number that is off is noticed", wrong.returncode != 0, True)
+    same("a wrong number is noticed", wrong.returncode != 0, True)
     return len(assertions)
 
 
@@ -196,7 +196,7 @@ def test_check(tree):
     path.write_text("{}\n")
     same("a stale file", describe.renew_or_check(path, "{1}\n", check=True), False)
     same("nothing written", path.read_text(), "{}\n")
-    same("a file that is right", describe.renew_or_check(path, "{}\n", check=True), True)
+    same("a current file", describe.renew_or_check(path, "{}\n", check=True), True)
 
 
 if __name__ == "__main__":
@@ -211,4 +211,4 @@ if __name__ == "__main__":
         test_numbers(sample, sys.argv[1:])
     count = test_numbers(describe.TREE, sys.argv[1:])
     count += test_numbers(describe.TREE, sys.argv[1:], "redis.h")
-    print(f"describe.py describes the sample as it is, and {count} numbers are those of C")
+    print(f"describe.py describes the sample correctly, and {count} numbers are those of C")

@@ -1,4 +1,4 @@
-"""What the generators of all languages have in common."""
+"""What the generators of all languages share."""
 
 import os
 import re
@@ -8,16 +8,16 @@ from describe import describe, renew_or_check
 
 NOTE = "do not edit."
 REDIS = "pkv_redis_config"
-LONG = 800  # tests/lint/files.py wants a reason from there on
+LONG = 800  # from here on tests/lint/files.py needs a reason
 
 
 def one_line(text):
-    """A comment of C without its line breaks."""
+    """A C comment without its line breaks."""
     return re.sub(r"\s*\n\s*", " ", text).strip()
 
 
 def constants(api):
-    """The constants, without those of the version."""
+    """All constants except those of the version."""
     return [
         constant for constant in api["constants"] if not constant["name"].startswith("PKV_VERSION")
     ]
@@ -28,13 +28,13 @@ def numeral(value):
 
 
 def enum_prefix(enum):
-    """What the names of an enum's constants begin with, to be left out: "PKV_STORAGE_"."""
+    """The prefix of an enum's constants that bindings drop, such as "PKV_STORAGE_"."""
     names = [constant["name"] for constant in enum["constants"]]
     return re.sub(r"[^_]*$", "", os.path.commonprefix(names)) or "PKV_"
 
 
 def is_text(function):
-    """Returns a string of C."""
+    """Whether the function returns a C string."""
     return function["returns"] == {"pointer": {"name": "char"}, "const": True}
 
 
@@ -43,7 +43,7 @@ def plain(kind):
 
 
 def reported(struct, api):
-    """A struct that the library fills with plain numbers: stats, plans and the like."""
+    """Whether the library fills the struct with plain numbers, such as stats or a plan."""
     out = {"pointer": {"name": struct["name"]}, "const": False}
     parameters = (p for function in api["functions"] for p in function["parameters"])
     return all(plain(field["type"]) for field in struct["fields"]) and any(
@@ -58,7 +58,7 @@ def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):
 
 
 def main(folder, generate):
-    """generate: from the description to {path in folder: text}. With --check, says what differs."""
+    """`generate` makes {path in folder: text} from the description. --check prints what differs."""
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit("usage: generate_raw.py [--check]")
     api = describe()
@@ -68,4 +68,4 @@ def main(folder, generate):
     check = bool(sys.argv[1:])
     same = [renew_or_check(folder / name, text, check) for name, text in files.items()]
     if not all(same):
-        sys.exit("not what the headers give: python3 bindings/api/describe.py renews it")
+        sys.exit("outdated: python3 bindings/api/describe.py updates it")

@@ -1,5 +1,5 @@
-"""The headers are plain C: pycparser, which knows no extension of any compiler, reads what the C
-preprocessor makes of them, and finds the functions that describe.py finds, with as many parameters.
+"""The headers are plain C: pycparser, which reads no compiler extensions, parses them after the C
+preprocessor and finds the same functions and parameter counts as describe.py.
 
 usage: parse_test.py CC..."""
 
@@ -12,17 +12,17 @@ import describe
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(
     "/usr/lib/python3/dist-packages"
-)  # where Debian's python3-pycparser is, if this is another Python
+)  # the place of Debian's python3-pycparser, for another Python
 try:
     from pycparser import c_ast, c_parser
 except ImportError:
-    print("SKIPPED: there is no pycparser here: bash tests/install-deps test")
+    print("SKIPPED: pycparser is missing: bash tests/install-deps test")
     sys.exit(77)
 
 
 def functions(source, compiler):
-    """Parameters of every function that C source declares. Attributes are for compilers only, ours
-    and those of the system's headers.
+    """The number of parameters of every function that C source declares. Attributes are removed
+    first, ours and those of the system's headers.
     """
     text = subprocess.run(
         [

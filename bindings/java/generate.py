@@ -33,7 +33,7 @@ class Types:
             self.names[alias["name"]] = self.field(alias["type"])
 
     def field(self, kind):
-        """The type of a field or a result. Whatever is pointed to is an address."""
+        """The type of a field or a result. All pointers are addresses."""
         if "name" in kind:
             return self.names.get(kind["name"], kind["name"])
         if "array" in kind:
@@ -42,7 +42,7 @@ class Types:
         return "String" if text else "Pointer"
 
     def parameter(self, kind):
-        """The type of a parameter: JNA copies arrays to the call and back."""
+        """The type of a parameter. JNA copies arrays into the call and back."""
         target = kind.get("pointer", {})
         if target.get("name") in self.structs:
             return target["name"]

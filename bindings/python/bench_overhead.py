@@ -1,11 +1,11 @@
-"""What a decode step costs through Python more than from C, beside what the step itself costs.
+"""Measures how much more a decode step costs from Python than from C, and its share of a step.
 
 usage: bench_overhead.py PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step
 
 The same step in both: begin, write, attend and commit of one new token for each of 8 sessions. With
-16 tokens in each session and one thread, the difference in CPU time is what Python adds:
-other programs hardly disturb it. It is set against the shortest time on the clock of a step of 4096
-tokens, from C on all CPUs. C and Python take turns.
+16 tokens in each session and one thread, Python's overhead is the difference in CPU time, which
+other programs hardly disturb. It is compared with the shortest wall time of a step of 4096 tokens,
+from C on all CPUs. C and Python take turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHORT, LONG = 16, 4096
 
 
 def steps_in_c(program: str, tokens: int, steps: int, threads: int) -> tuple[float, float]:
-    """In microseconds: the median of CPU time, and the shortest time on the clock."""
+    """In microseconds: the median CPU time and the shortest wall time."""
     environment = os.environ | {"PAGEDKV_LIBRARY": pagedkv.library().path}
     command = [program, str(tokens), str(steps), str(threads)]
     median, shortest = subprocess.run(

@@ -1,6 +1,6 @@
-"""Puts libpagedkv, and what else $PAGEDKV_BUNDLE names (paths separated by colons), into the
-wheel: libraries, and texts such as licences. $PAGEDKV_MACHINE is the machine that they are for, if
-it is not this one.
+"""Puts the files of $PAGEDKV_BUNDLE (paths separated by colons) into the wheel: libpagedkv, other
+libraries, and texts such as licences. $PAGEDKV_MACHINE is the target machine, if it is not this
+one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ class Bundle(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def soname(file: str) -> str:
-    """The name that others ask for: libpagedkv.so.0.1.0 is opened as libpagedkv.so.0."""
+    """The name by which the library is opened: libpagedkv.so.0 for libpagedkv.so.0.1.0."""
     name = ".".join(file.split(".")[:3])
     return name if name.rsplit(".", 1)[1].isdigit() else f"{name}.0"

@@ -1,5 +1,5 @@
-"""Makes pagedkv/generated from the headers of C: raw.py, the C interface for ctypes, and
-records.py, what its functions report.
+"""Makes pagedkv/generated from the C headers: raw.py, the C interface for ctypes, and records.py,
+the reports of its functions.
 
 usage: generate_raw.py [--check]
 """
@@ -29,7 +29,7 @@ HEAD = '''"""The C interface of libpagedkv for ctypes.
 
 Made by generate_raw.py from the headers of C: do not edit.
 
-Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
+Handles and pointers are c_void_p, which accept integers, byref(...) and arrays. Fields and
 arguments that are enums are c_int.
 """
 # fmt: off
@@ -104,7 +104,7 @@ def wrap(text, indent):
     if indent + len(text) + 6 <= WIDTH:
         return [f"{margin}{quote}{text}{quote}"]
     lines = textwrap.wrap(quote + text, WIDTH - indent, break_on_hyphens=False)
-    if len(lines) == 1:  # the formatter would put the quotes behind it, beyond the width
+    if len(lines) == 1:  # the formatter would append the quotes and exceed the width
         lines = textwrap.wrap(quote + text, WIDTH - indent - 3, break_on_hyphens=False)
     return [*(margin + line for line in lines), f"{margin}{quote}"]
 
@@ -138,7 +138,7 @@ def enum_lines(enum):
 
 
 def wrapped(head, items, tail, indent):
-    """head, items and tail in full lines; an item is never broken."""
+    """head, items and tail, wrapped between items."""
     text = head + ", ".join(item.replace(" ", "\0") for item in items) + tail
     margins = {"initial_indent": " " * indent, "subsequent_indent": " " * (indent + 4)}
     return [line.replace("\0", " ") for line in textwrap.wrap(text, WIDTH, **margins)]

@@ -1,8 +1,8 @@
-"""Compares how the build script of pagedkv-sys compiles the library with how meson does it.
+"""Checks that the build script of pagedkv-sys compiles the library as meson does.
 
 usage: compare_flags.py LOG_OF_COMPILER COMPILE_COMMANDS
 
-Both have to compile the same files, with the same instruction sets, language and definitions.
+Both must compile the same files, with the same instruction sets, language and definitions.
 """
 
 import json
@@ -11,17 +11,17 @@ import re
 import shlex
 import sys
 
-# What is not about the code that comes out, or differs on purpose.
+# Flags that do not change the code, or differ on purpose.
 IGNORED = re.compile(
     r"-D_GLIBCXX_|-D_FILE_OFFSET_BITS|-DNDEBUG|-DPKV_WITH|-f(diagnostics|PIC|sanitize)"
     r"|-m64$|-f\w+-sections$"
 )
-# How threads are run is a choice: see sources.rs.
+# The thread runner is a choice: see sources.rs.
 THREADS = re.compile(r"base/parallel_(pool|tbb)\.cpp$")
 
 
 def read(words):
-    """The file that a command compiles, by its name below src, and the flags that count."""
+    """The file that a command compiles, by its name below src, and the flags to compare."""
     file = next(word for word in words if word.endswith(".cpp"))
     name = re.split(r"(?:^|/)src/", file)[-1]
     flags = {w for w in words if re.match(r"-std=|-m|-f|-D", w) and not IGNORED.match(w)}
@@ -29,7 +29,7 @@ def read(words):
 
 
 def files_of(file):
-    """Both make files that include several of them."""
+    """Both generate files that include several source files."""
     if not re.search(r"-unity\d+|joined\d+", file.name):
         return [str(file)]
     return re.findall(r'^#include\s*[<"](.*)[>"]', file.read_text(encoding="utf-8"), re.MULTILINE)
@@ -45,7 +45,7 @@ def read_all(words, directory="."):
 
 
 def of_meson(commands):
-    """Only what goes into libpagedkv."""
+    """Only the files of libpagedkv."""
     part = re.compile(r"src/(kernels/)?libpagedkv(\.so|_)")
     flags = {}
     for entry in commands:

@@ -1,4 +1,4 @@
-"""Makes pagedkv-sys/src/generated from the headers of C: raw.rs, the C interface for Rust, and
+"""Makes pagedkv-sys/src/generated from the C headers: raw.rs, the C interface for Rust, and
 layout.rs, a test of sizes and offsets.
 
 usage: generate_raw.py [--check]
@@ -48,9 +48,7 @@ def safe(name):
 
 
 def documentation(text, indent=0):
-    """Lines of a Rust comment that say what the C comment says, with nothing that Markdown would
-    take for its own.
-    """
+    """The C comment as lines of a Rust comment, with Markdown's special characters escaped."""
     text = re.sub(r"([\[\]<>*\\])", r"\\\1", generator.one_line(text))
     return wrapped(text, " " * indent + "/// ")
 

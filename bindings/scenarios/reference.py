@@ -1,9 +1,9 @@
-"""Writes scenarios.json: the steps of scenarios.py with what attention has to give, computed here
-in float64, from the definitions in README.md and include/pagedkv/attention.h alone. Nothing here
+"""Writes scenarios.json: the steps of scenarios.py with the expected results of attention. They are
+computed in float64 from the definitions in README.md and include/pagedkv/attention.h. Nothing here
 calls the library.
 
-usage: reference.py            renews scenarios.json
-       reference.py --check    says with a diff where it is not what this gives
+usage: reference.py            updates scenarios.json
+       reference.py --check    prints a diff if it is outdated
 """
 
 import json
@@ -27,7 +27,7 @@ WIDTH = 130  # of lines in scenarios.json
 
 
 def mix(x):
-    """The finaliser of splitmix64, of integers or of arrays of uint64."""
+    """The finaliser of splitmix64, for integers or arrays of uint64."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
@@ -50,7 +50,7 @@ def histories(tokens):
 
 
 def rows(tokens, kind, layer, heads, dim):
-    """[len(tokens)][heads][dim], the values a float32 holds exactly."""
+    """[len(tokens)][heads][dim]; float32 holds the values exactly."""
     index = np.array(
         [
             [((layer * 4 + kind) * 64 + head) * 1024 + d for d in range(dim)]
@@ -64,7 +64,7 @@ def rows(tokens, kind, layer, heads, dim):
 
 
 def stored(values, dtype):
-    """What is left of rows once they are stored."""
+    """Rows after the rounding of the stored type."""
     if dtype == "PKV_F16":
         return values.astype(np.float16).astype(np.float64)
     if dtype == "PKV_BF16":
@@ -99,7 +99,7 @@ def layers_of(config):
 
 
 def seen(position, length, group, params):
-    """Which positions a query sees."""
+    """The positions that a query sees."""
     window, sinks = params.get("window", group["window"]), params.get("sinks", group["sinks"])
     j = np.arange(length)
     visible = j >= 0 if params.get("bidirectional") else j <= position
@@ -139,8 +139,8 @@ def rounded(value):
 
 
 def outputs(config, texts, step):
-    """[row of the step, layer, query head, dim, value]: of each session its last row in every head,
-    its first one in one.
+    """[row of the step, layer, query head, dim, value]: for each session its last row in every
+    head, and its first row in one head.
     """
     found, first = [], 0
     params = step.get("params", {})
@@ -160,7 +160,7 @@ def outputs(config, texts, step):
 
 
 def read(config, text, step):
-    """["k" or "v", position, KV head, dim, value] of the first and the last row that is read."""
+    """["k" or "v", position, KV head, dim, value] of the first and the last row read."""
     layer = step["layer"]
     group = group_of(config, layer)
     found = []
@@ -176,7 +176,7 @@ def read(config, text, step):
 
 
 def play(scenario):
-    """The scenario with its outputs. All that has to be known of a session is its text."""
+    """The scenario with its outputs. They depend only on the texts of the sessions."""
     config, texts = scenario["config"], {}
     keeps_bytes = config.get("storage") != "PKV_STORAGE_NONE"
     steps = []
@@ -241,10 +241,7 @@ def main():
         "scenarios": [play(scenario) for scenario in scenarios.SCENARIOS],
     }
     if not renew_or_check(HERE / "scenarios.json", pretty(document) + "\n", bool(sys.argv[1:])):
-        sys.exit(
-            "scenarios.json is not what the reference gives: python3 "
-            "bindings/scenarios/reference.py renews it"
-        )
+        sys.exit("scenarios.json is outdated: python3 " "bindings/scenarios/reference.py renews it")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What is played and what has to come out, except for the outputs of attention: those are
-reference.py's. The numbers here follow from the documentation of the C interface; README.md says
+"""The steps of the scenarios and their expected results, except for the outputs of attention, which
+reference.py computes. The numbers follow from the documentation of the C interface; README.md says
 what each step means."""
 
 

@@ -1,8 +1,8 @@
-"""Text from a small Llama model for several sessions at once, with all keys, values and attention
-in libpagedkv.
+"""Generates text with a small Llama model for several sessions at once, with all keys, values and
+attention in libpagedkv.
 
-A session whose prompt begins as an earlier one did takes over what that computed; with few blocks,
-some stand back for a while. Neither changes a token.
+A session whose prompt has the same prefix as an earlier one reuses its blocks. If blocks run out,
+some sessions are suspended for a while. Neither changes a token.
 """
 
 from __future__ import annotations
@@ -55,13 +55,11 @@ class Generator:
         return Text(self.cache.open_session(), prompt, limit, len(prompt))
 
     def run(self, texts: list[Text]) -> None:
-        """Computes steps of the first unfinished texts until all are done. Greedy: the best token
-        is always taken.
-        """
+        """Computes steps of the first unfinished texts until all are done. Decoding is greedy."""
         while running := [text for text in texts if not text.done][: self.running]:
             for text in running:
                 if text.held == 0 and not text.suspended:
-                    # Not the last token: its output is needed.
+                    # The last token is not matched, because its output is needed.
                     text.held = text.session.match_prefix(text.tokens[:-1])
             self.step([text for text in running if not text.suspended or self.resume(text)])
             for text in texts:
@@ -77,8 +75,8 @@ class Generator:
         return True
 
     def begin(self, texts: list[Text]) -> tuple[pagedkv.Batch, list[Text]]:
-        """Begins a step. If blocks are short, suspends the sessions that the library names, and the
-        others go on.
+        """Begins a step. If blocks are short, suspends the sessions that the library names; the
+        others continue.
         """
         while True:
             sessions = [text.session for text in texts]

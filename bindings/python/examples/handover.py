@@ -1,10 +1,10 @@
-"""Keys and values of prompts on their way from the process that computes them to the one that
-decodes: a stream of frames on a socket.
+"""Sends keys and values of prompts from the process that computes them to the one that decodes: a
+stream of frames on a socket.
 
-A frame is a head (magic, version, kind, bytes that follow) and a body. The receiver checks all of
-it before it takes memory: the other end may be a stranger, another version or another model.
-Nothing is encrypted, and anyone who can connect can ask for prompts to be computed, so use it only
-in a network that you trust, or in a tunnel.
+A frame is a head (magic, version, kind, size of the body) and a body. The receiver checks all of it
+before it allocates memory, because the other end may be a stranger, another version or another
+model. Nothing is encrypted, and anyone who can connect can ask for prompts to be computed, so use
+it only in a network that you trust, or in a tunnel.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import numpy as np
 
 HEAD = struct.Struct("<4sHHQ")
 MAGIC, VERSION = b"pkvH", 1
-PROMPT = struct.Struct("<IIQQ")  # request, tokens, how many of them the asking cache has, reserved
+PROMPT = struct.Struct("<IIQQ")  # request, tokens, tokens that the asking cache has, reserved
 ROWS = struct.Struct("<IIQII")  # request, rows, first position, first layer, layers
 LONGEST_FRAME = 1 << 30
 LONGEST_TEXT = 1 << 20
-QUEUE_FRAMES = 4  # a slow link holds up computing, so memory stays bounded
+QUEUE_FRAMES = 4  # a slow link delays computing, so memory stays bounded
 
 
 class Kind(enum.IntEnum):
-    HELLO = 1  # what the sender's rows are of: Shape
+    HELLO = 1  # the Shape of the sender's rows
     PROMPT = 2  # to the process that computes
     ROWS = 3  # of some layers of some positions: all keys of a layer, then its values
     TOKEN = 4  # the first token after the prompt; all rows were sent
@@ -37,7 +37,7 @@ class Kind(enum.IntEnum):
 
 
 class HandoverError(Exception):
-    """The stream is broken or malformed: nothing more comes from it."""
+    """The stream is broken or malformed and has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Shape:
     layers: int
     kv_heads: int
     key_dim: int
-    row_bytes: int  # of an element of a row on the wire
+    row_bytes: int  # bytes of an element of a row on the wire
     fingerprint: int  # a hash of the model's weights
 
     FORMAT: ClassVar[struct.Struct] = struct.Struct("<IIIIQ")
@@ -57,12 +57,12 @@ class Shape:
 
     @property
     def layer_bytes(self) -> int:
-        """Keys and values of one position in one layer."""
+        """The bytes of keys and values of one position in one layer."""
         return 2 * self.kv_heads * self.key_dim * self.row_bytes
 
 
 class Channel:
-    """Frames on a connected socket, whose first one in each direction is a HELLO."""
+    """Frames on a connected socket. The first frame in each direction is a HELLO."""
 
     def __init__(self, connection: socket.socket, shape: Shape) -> None:
         self.connection, self.shape = connection, shape
@@ -74,14 +74,14 @@ class Channel:
         self.send(Kind.HELLO, shape.pack())
         kind, body = self.receive()
         if kind != Kind.HELLO or len(body) != Shape.FORMAT.size:
-            raise HandoverError(f"the other end does not say what its rows are, but {kind.name}")
+            raise HandoverError(f"the first frame is not HELLO but {kind.name}")
         other = Shape(*Shape.FORMAT.unpack(body))
         if other != shape:
             raise HandoverError(f"the other end has {other}, this one {shape}")
 
     def send(self, kind: Kind, *parts: Any) -> None:
-        """Queues a frame; waits while QUEUE_FRAMES of them are on their way. The arrays of its
-        parts must not change any more.
+        """Queues a frame; waits while QUEUE_FRAMES of them are queued. The arrays of its parts must
+        not change any more.
         """
         if self._failed is not None:
             raise HandoverError(f"cannot send: {self._failed}") from self._failed
@@ -93,7 +93,7 @@ class Channel:
             try:
                 for part in parts if self._failed is None else ():
                     self.connection.sendall(memoryview(part).cast("B"))
-            except OSError as error:  # told by the next send
+            except OSError as error:  # the next send raises it
                 self._failed = error
 
     def receive(self) -> tuple[Kind, bytearray]:
@@ -105,7 +105,7 @@ class Channel:
         return Kind(kind), self._read(size)
 
     def _read(self, size: int) -> bytearray:
-        """Memory grows with the bytes that arrived, not with those that were promised."""
+        """Memory grows with the bytes that arrived, not with the size that the head claims."""
         data = bytearray()
         while len(data) < size:
             try:
@@ -118,7 +118,7 @@ class Channel:
         return data
 
     def close(self) -> None:
-        """Sends what is queued first."""
+        """Closes the stream after the queued frames are sent."""
         self._waiting.put(None)
         self._thread.join(10)
         self.connection.close()
@@ -145,7 +145,7 @@ def unpack_prompt(body: bytearray, vocabulary: int, context: int) -> tuple[int, 
 
 @dataclasses.dataclass
 class Rows:
-    """Of `count` positions from `first` on, in `layers` layers from `first_layer` on."""
+    """Rows of `count` positions from `first` on, in `layers` layers from `first_layer` on."""
 
     request: int
     count: int

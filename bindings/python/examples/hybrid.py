@@ -1,9 +1,9 @@
-"""Text from a hybrid toy model with libpagedkv and without it: the same bytes, through forks,
-trims, drafts, a file and a store.
+"""Generates text with a hybrid toy model, with libpagedkv and without it. The bytes are the same,
+through forks, trims, drafts, a file and a store.
 
 Of every three layers two are gated delta rules (Yang, Kautz and Hatamizadeh 2025, "Gated Delta
-Networks"), which keep a matrix per head, whatever the length of the text; the third attends, to a
-window or to everything. Weights are random, so the text means nothing, and only a right cache gives
+Networks"), which keep one matrix per head for a text of any length; the third attends, to a window
+or to everything. Weights are random, so the text means nothing, but only a correct cache reproduces
 it.
 """
 
@@ -27,15 +27,15 @@ DRAFT = 4
 
 
 class Memory(Protocol):
-    """What a model remembers of one text, in the current step."""
+    """A model's memory of one text, in the current step."""
 
     def attend(self, layer: int, q: Floats, k: Floats, v: Floats) -> Floats: ...
     def states(self, layer: int) -> tuple[Floats, dict[int, Floats]]:
-        """The state before the step, and where to write the one after new token i."""
+        """The state before the step, and the place for the state after new token i."""
 
 
 class Arrays:
-    """All of it in NumPy arrays, copied whenever something is added: slow and simple."""
+    """The memory in NumPy arrays, copied whenever something is added: slow and simple."""
 
     def __init__(self) -> None:
         self.rows: dict[int, tuple[Floats, Floats]] = {}
@@ -161,8 +161,8 @@ class Engine:
         return best
 
     def prefill(self, session: pagedkv.Session, prompt: list[int]) -> int:
-        """Computes what the session lacks of a prompt; the best byte after it. The first step ends
-        at the last full block, so that the state there is cached for others.
+        """Computes the rest of a prompt; returns the best byte after it. The first step ends at the
+        last full block, so that the state there is cached for others.
         """
         for end in (len(prompt) // BLOCK * BLOCK, len(prompt)):
             if end > len(session):
@@ -179,7 +179,8 @@ class Engine:
     def generate_from_drafts(
         self, session: pagedkv.Session, prompt: list[int], draft: list[int], count: int
     ) -> tuple[list[int], int]:
-        """As generate(), but several bytes at once: those of the draft that the model confirms."""
+        """Like generate(), but takes several bytes at once: those of the draft that the model
+        confirms."""
         text: list[int] = []
         steps, best = 0, self.prefill(session, prompt)
         while len(text) < count:

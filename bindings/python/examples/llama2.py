@@ -1,5 +1,5 @@
-"""A Llama model and its tokenizer from files of llama2.c, in NumPy. The model knows of no caches:
-attention is a callback.
+"""A Llama model and its tokenizer from files of llama2.c, in NumPy. The model has no cache of its
+own; attention is a callback.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Attend = Callable[[int, Floats, Floats, Floats], Floats]
-"""(layer, q, k, v) to outputs, all [rows][heads][dim]; keys and queries carry their position
-already.
+"""(layer, q, k, v) to outputs, all [rows][heads][dim]; rotary positions are already applied to keys
+and queries.
 """
 
 BEGIN, END = 1, 2
@@ -56,7 +56,7 @@ class Llama:
             for shape in ((self.hidden, self.dim), (self.dim, self.hidden), (self.hidden, self.dim))
         )
         self.final_norm = take(self.dim)
-        take(2, self.context, self.head_dim // 2)  # rotary tables, which are computed here
+        take(2, self.context, self.head_dim // 2)  # skips rotary tables, which are computed here
         self.classifier = self.embedding if vocabulary > 0 else take(self.vocabulary, self.dim)
         if at != len(weights):
             raise ValueError(
@@ -92,7 +92,7 @@ class Llama:
         return x
 
     def logits(self, x: Floats) -> Floats:
-        """Scores of the token that follows each row."""
+        """Logits of the token that follows each row."""
         scores: Floats = rms_norm(x, self.final_norm) @ self.classifier.T
         return scores
 
@@ -107,8 +107,8 @@ def rotate(rows: Floats, rotation: npt.NDArray[np.complex64]) -> Floats:
 
 
 class Tokenizer:
-    """Byte pair encoding: of the neighbours that together are a token, those with the best score
-    are joined first.
+    """Byte pair encoding: among neighbours that form a token together, the pair with the best score
+    is joined first.
     """
 
     def __init__(self, path: pathlib.Path, vocabulary: int) -> None:

@@ -1,4 +1,4 @@
-"""A cache before a Mooncake store. usage: mooncake_store.py MASTER:PORT [MIB_TO_LEND]"""
+"""A cache with a Mooncake store behind it. usage: mooncake_store.py MASTER:PORT [MIB_TO_LEND]"""
 
 import sys
 
@@ -19,7 +19,7 @@ config = pagedkv.CacheConfig(
 )
 text = list(range(1000))
 with pagedkv.Cache(config) as cache:
-    cache.prefetch(text)  # when a request begins to wait for its turn
+    cache.prefetch(text)  # when a request is queued
     cache.wait_prefetched(text, timeout_ms=10_000)
     with cache.open_session() as session:
         found = session.match_prefix(text)
@@ -32,4 +32,4 @@ with pagedkv.Cache(config) as cache:
     cache.flush_store(timeout_ms=10_000)
     print(f"{found} of {len(text)} tokens were there")
     if lent:
-        input("Enter takes back the memory that this process lends. ")
+        input("Press Enter to take back the memory that this process lends. ")

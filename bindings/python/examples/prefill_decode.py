@@ -1,14 +1,14 @@
-"""One process computes prompts, another one decodes. Keys and values go through a socket while
-later layers are still being computed.
+"""One process computes prompts, another one decodes. Keys and values are sent through a socket
+while later layers are still being computed.
 
 usage: prefill_decode.py [both]                     starts both, and compares with one process
        prefill_decode.py prefill --listen HOST:PORT
        prefill_decode.py decode --connect HOST:PORT
        prefill_decode.py alone
 
-The process that decodes asks for a prompt, opens a step of its own cache for the tokens that it has
-not got, writes each layer as it comes, and commits. If the other end dies, the step is aborted, and
-it computes what is missing itself: the tokens are the same.
+The process that decodes asks for a prompt, begins a step of its own cache for the missing tokens,
+writes each layer as it arrives, and commits. If the other end dies, it aborts the step and computes
+the rest itself; the tokens are the same.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Engine:
         given: dict[str, Any] = {"dtype": options.dtype, "blocks": options.blocks, "threads": 1}
         config = pagedkv.CacheConfig(**self.model.shape, **given, prefix=pagedkv.PrefixConfig())
         self.cache = pagedkv.Cache(config)
-        self.lock = threading.Lock()  # the model's own computing; batches may run at once
-        # Rows travel as they are stored where that is a type of rows, else as they are computed:
-        # then both ends store the same bits.
+        self.lock = threading.Lock()  # for the model's own computing; batches may run at once
+        # Rows are sent in the stored type if rows can have it, else in the type in which they are
+        # computed. Both ends then store the same bits.
         self.row_type = np.dtype(np.float16 if options.dtype == "f16" else np.float32)
         weights = np.fromfile(options.model, np.int32)
         fingerprint = int(pagedkv.prefix_hash_blocks(weights, 256)[-1])
@@ -77,7 +77,7 @@ class Engine:
         self.shape = Shape(*dims, self.row_type.itemsize, fingerprint)
 
     def step(self, parts: list[tuple[pagedkv.Session, list[int]]], sender: Any = None) -> list[int]:
-        """Computes tokens of several sessions: the best next token of each."""
+        """Computes tokens of several sessions; returns the best next token of each."""
         tokens = [token for _, part in parts for token in part]
         first = [len(session) for session, _ in parts]
         positions = [first[i] + j for i, (_, part) in enumerate(parts) for j in range(len(part))]
@@ -98,7 +98,7 @@ class Engine:
 
 
 class RowSender:
-    """Sends rows of a request: layers as they are computed, a few to a frame, or all at the end."""
+    """Sends rows of a request: a few layers per frame as they are computed, or all at the end."""
 
     def __init__(self, channel: Channel, request: int, first: int, engine: Engine, group: int):
         self.channel, self.request, self.first, self.engine = channel, request, first, engine
@@ -107,7 +107,7 @@ class RowSender:
         self._pending: list[Any] = []
 
     def layer(self, position: int, layer: int, k: Floats, v: Floats) -> None:
-        skip = max(self.first - position, 0)  # what the other end has already
+        skip = max(self.first - position, 0)  # rows that the other end has
         if skip >= len(k):
             return
         rows = [np.ascontiguousarray(a[skip:], self.engine.row_type) for a in (k, v)]
@@ -144,7 +144,7 @@ def compute_prompt(
 
 
 def send_cached(engine: Engine, session: pagedkv.Session, sender: RowSender) -> None:
-    """Rows that this side did not have to compute."""
+    """Sends rows that this side did not need to compute."""
     first, end, model = sender.first, len(session), engine.model
     if first < end:
         for layer in range(model.layers):
@@ -169,7 +169,7 @@ def serve_one(engine: Engine, connection: socket.socket, group: int) -> None:
             sender = RowSender(channel, request, cached, engine, group)
             with engine.cache.open_session() as session:
                 if engine.cache.config.dtype in (pagedkv.Dtype.F32, pagedkv.Dtype.F16):
-                    session.match_prefix(prompt[:-1])  # quantised rows cannot be read back as bits
+                    session.match_prefix(prompt[:-1])  # quantised rows cannot be read back exactly
                 send_cached(engine, session, sender)
                 first_token = compute_prompt(engine, session, prompt, sender)
             sender.flush()
@@ -200,7 +200,7 @@ def serve(options: Options, ready: Any = None) -> None:
 
 @dataclasses.dataclass
 class Text:
-    """A request, and the times of its tokens."""
+    """A request and the times of its tokens."""
 
     prompt: list[int]
     session: pagedkv.Session
@@ -214,7 +214,7 @@ class Text:
 
 
 class Receiver(threading.Thread):
-    """Takes rows into the cache of the process that decodes, beside its steps."""
+    """Writes received rows to the decoding process's cache, in parallel with its steps."""
 
     def __init__(self, engine: Engine, channel: Channel, ready: queue.Queue[tuple[Text, int]]):
         super().__init__(daemon=True)
@@ -253,14 +253,14 @@ class Receiver(threading.Thread):
                     raise HandoverError(f"{kind.name} of {len(body)} bytes does not belong here")
         except (HandoverError, pagedkv.PagedKVError) as error:
             if batch is not None:
-                batch.abort()  # as if these rows had never come
+                batch.abort()  # as if these rows had never arrived
             self.error = error
 
     def _write(self, batch: pagedkv.Batch | None, rows: Rows) -> pagedkv.Batch | None:
-        """The rows of a chunk come layer after layer, beginning with the first."""
+        """The rows of a chunk arrive layer by layer, beginning with the first."""
         text = self.texts.get(rows.request)
         if text is None:
-            raise HandoverError(f"rows of request {rows.request}, which nobody asked for")
+            raise HandoverError(f"rows of request {rows.request}, which does not exist")
         end = rows.first + rows.count
         if rows.first_layer == 0 and batch is None:
             if rows.first != len(text.session) or end > len(text.prompt):
@@ -299,7 +299,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
             print(f"decode: continues alone: {error}", flush=True)
     asked = 0
     while any(len(text.tokens) < options.tokens for text in texts):
-        # A request comes every `every` seconds; without another process it waits for its turn.
+        # A request arrives every `every` seconds; without another process it waits for its turn.
         while asked < len(texts) and time.perf_counter() - begun >= asked * options.every:
             texts[asked].asked = time.perf_counter()
             if receiver:
@@ -320,7 +320,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
         for text in late:
             if len(text.session) == 0:
                 text.session.match_prefix(text.prompt[:-1])
-            # If all rows came but no token, the last row is computed again.
+            # If all rows arrived but no token, the last row is computed again.
             done = min(len(text.session), len(text.prompt) - 1)
             text.session.trim(done)
             parts.append((text.session, text.prompt[done : done + engine.chunk]))
@@ -369,7 +369,7 @@ def run(options: Options, name: str) -> dict[str, Any]:
 
 
 def both(options: Options) -> list[dict[str, Any]]:
-    """One process, then two: handed over at the end, and by layers."""
+    """Runs one process, then two: rows sent at the end, and by layers."""
     options.connect = None
     results = [run(options, "one process")]
     for name, group in (("two, at the end", 0), ("two, by layers", options.group)):

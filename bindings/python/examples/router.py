@@ -1,11 +1,12 @@
-"""Sends each request where its prefix is: four worker processes with a cache each, and a router
-that knows from their events what they have, against one that takes them in turn.
+"""Routes each request to the worker that has its prefix. There are four worker processes, each with
+a cache. The router learns from their events what they have; it is compared with a round-robin
+router.
 
 usage: router.py [TRACE] [--requests N] [--workers N] [--blocks N] [--speed X]
 
-TRACE has JSON lines as of Mooncake; without one, chats are made up. Hits are those of real caches
-(ids only). Times come from a model: a worker computes one prompt after the other, 8 ms and 0.02 ms
-for each token that was not cached; with --speed X requests come X times as fast.
+TRACE has JSON lines in Mooncake's format; without it, chats are made up. Hits are those of real
+caches (ids only). Times are modelled: a worker computes one prompt at a time, in 8 ms plus 0.02 ms
+for each token that was not cached. With --speed X requests arrive X times as fast.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Request(NamedTuple):
 
 
 def text(hash_ids: list[int], length: int, number: int) -> Any:
-    """512 tokens for each id, and a tail that no other text has."""
+    """512 tokens for each id, and a unique tail."""
     ids = np.repeat(np.array(hash_ids, np.int64), 512)[:length] * 512
     ids[:] += np.arange(len(ids)) % 512
     tail = 2**30 + number * 8192 + np.arange(max(length - len(ids), 0))
@@ -60,7 +61,7 @@ def make_up(count: int) -> list[Request]:
 
 
 def work(pipe: Connection, blocks: int) -> None:
-    """An engine without a model: it answers how many tokens of each prompt were cached."""
+    """An engine without a model: it returns how many tokens of each prompt were cached."""
     prefix = pagedkv.PrefixConfig(kept_events=1 << 16)
     config = pagedkv.CacheConfig(
         layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=blocks, block_size=BLOCK,
@@ -80,7 +81,7 @@ def work(pipe: Connection, blocks: int) -> None:
 
 
 class Worker:
-    """A process, what the router knows of its cache, and when it is free in the model's time."""
+    """A process, the router's view of its cache, and the modelled time at which it is free."""
 
     def __init__(self, blocks: int) -> None:
         self.pipe, other = multiprocessing.Pipe()
@@ -112,7 +113,7 @@ def seconds(computed: int) -> float:
 
 
 def choose(workers: list[Worker], request: Request, now: float) -> Worker:
-    """The worker that would have the first token soonest: waiting and computing both count."""
+    """The worker that would have the first token soonest, after waiting and computing."""
     hashes = pagedkv.prefix_hash_blocks(request.tokens, BLOCK).tolist()
 
     def expected(worker: Worker) -> float:

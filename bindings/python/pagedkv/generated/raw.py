@@ -2,7 +2,7 @@
 
 Made by generate_raw.py from the headers of C: do not edit.
 
-Handles and pointers are c_void_p: integers, byref(...) and arrays pass for them. Fields and
+Handles and pointers are c_void_p, which accept integers, byref(...) and arrays. Fields and
 arguments that are enums are c_int.
 """
 # fmt: off
