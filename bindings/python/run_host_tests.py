@@ -1,9 +1,9 @@
-"""Installs an engine that the Python package works in, and runs the tests that need it.
+"""Installs a host, an engine that the Python package works in, and runs the tests that need it.
 
 usage: run_host_tests.py HOST DIRECTORY LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
 
-The environment variable PAGEDKV_HOSTS names the engines that may be installed, by default
-transformers and mooncake. Where one is not named or cannot be installed, its tests are skipped.
+The environment variable PAGEDKV_HOSTS names the hosts that may be installed, by default
+transformers and mooncake. The tests of a host that is not named or cannot be installed are skipped.
 """
 
 import ctypes
@@ -40,8 +40,8 @@ def install(host, directory):
 
 
 def leave_the_network():
-    """Moves this process to a network of its own, with a loopback alone. Clients of Mooncake listen
-    on all addresses; where the system does not allow this, those of the machine are among them.
+    """Moves this process to a network of its own that has only a loopback device, because clients
+    of Mooncake listen on all addresses. If the OS does not allow it, they listen on the machine's.
     """
     new_user, new_network = 0x10000000, 0x40000000
     libc = ctypes.CDLL(None)
@@ -72,7 +72,7 @@ def main():
     command += ["-m", "not checks"]
     if host == "mooncake":
         leave_the_network()
-    # Warnings of the hosts are theirs.
+    # The hosts' own warnings are ignored.
     tests = [f"tests/test_{name}.py" for name in TESTS[host].split()]
     command += ["-W", "ignore", *tests, *arguments]
     sys.exit(subprocess.run(command, check=False, cwd=HERE, env=variables).returncode)

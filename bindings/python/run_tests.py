@@ -1,10 +1,10 @@
-"""Installs what the tests need into a virtual environment of their own, and runs them.
+"""Installs what the tests need into a virtual environment, and runs them.
 
 usage: run_tests.py [--checks] ENVIRONMENT LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
 
-Without --checks it leaves out the tests that are marked as checks: linters, the wheel and pictures,
-whose packages are three times as large as those of all other tests. With it, it runs these alone.
---gtest_output is meson's way to ask for results case by case.
+With --checks it runs only the tests that are marked as checks: linters, the wheel and pictures,
+whose packages are three times as large as those of all other tests. Without it, it runs the others.
+meson asks for the results of single cases by --gtest_output.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ OF_CHECKS = HERE / "tests/requirements-checks.txt"
 
 
 def install(environment, requirements):
-    """Once per list of requirements: the mark tells which one is there."""
+    """Installs each list of requirements once; a mark file records which list is installed."""
     lists = b"".join(file.read_bytes() for file in requirements)
     wanted = hashlib.sha256(lists + sys.version.encode()).hexdigest()
     mark, python = environment / "installed", environment / "bin/python"
@@ -28,7 +28,7 @@ def install(environment, requirements):
         return python
     venv.create(environment, clear=True, with_pip=True)
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-compile"]  # Python compiles what it imports
+    command += ["--no-compile"]  # Python compiles modules when it imports them
     command += [word for file in requirements for word in ("-r", str(file))]
     if subprocess.run(command, check=False).returncode != 0:
         sys.exit(
@@ -55,10 +55,12 @@ def main():
     variables = os.environ | {
         "PAGEDKV_LIBRARY": str(library),
         "PYTHONPATH": str(HERE),
-        # A hundred processes would compile the package again, or write into the source tree.
+        # Otherwise a hundred processes would compile the package again, or write into the source
+        # tree.
         "PYTHONPYCACHEPREFIX": str(environment / "bytecode"),
         "HYPOTHESIS_STORAGE_DIRECTORY": str(environment / "hypothesis"),
-        # NumPy's threads would spin while they wait for each other, half of the time of all tests.
+        # NumPy's threads would spin for half of the time of all tests while they wait for each
+        # other.
         "OPENBLAS_NUM_THREADS": "1",
     }
     variables.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,5 +1,5 @@
-"""Installs a wheel into a fresh environment, and runs the tests of the package with it in a folder
-that has the tests and nothing else of the clone.
+"""Installs a wheel into a fresh environment, and runs the tests of the package with it, in a folder
+that has nothing of the clone but the tests.
 
 usage: run_wheel_tests.py WHEEL [pytest arguments]
 """
@@ -12,7 +12,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What they read: the description of the interface, the scenarios, and this folder's README.
+# The files that the tests read: the description of the interface, the scenarios, and this folder's
+# README.
 READ = ("api", "scenarios", "python/tests", "python/examples", "python/README.md")
 TESTS = (
     "test_arrays.py",

@@ -1,4 +1,4 @@
-"""Threads that forget objects of every kind while others use them and hooks collect. In the end
+"""Threads forget objects of every kind while other threads use them and hooks collect. In the end
 nothing is left.
 
 usage: collectors.py ROUNDS    with PAGEDKV_LIBRARY and PYTHONPATH=bindings/python
@@ -49,7 +49,7 @@ def fill(cache: pagedkv.Cache, session: pagedkv.Session, n: int) -> None:
 
 
 def forget(cache: pagedkv.Cache, stores: list[Collecting], draw: random.Random) -> None:
-    """Makes some objects that know each other, and lets go of them."""
+    """Makes some objects that refer to each other, and forgets them."""
     session = cache.open_session()
     fill(cache, session, draw.randrange(1, 40))
     knot: list[Any] = [session]
@@ -74,7 +74,7 @@ def forget(cache: pagedkv.Cache, stores: list[Collecting], draw: random.Random) 
 
 
 def look(cache: pagedkv.Cache) -> None:
-    """Every session of the cache is busy for a moment."""
+    """Makes every session of the cache busy for a moment."""
     with cache.open_session() as session:
         cache.choose_victims([session], [10])
 
@@ -86,7 +86,7 @@ def step(cache: pagedkv.Cache, stores: list[Collecting], draw: random.Random) ->
         else:
             look(cache)
     except pagedkv.MisuseError as error:
-        if error.status != pagedkv.Status.BUSY:  # another thread looks into the session or batch
+        if error.status != pagedkv.Status.BUSY:  # another thread uses the session or batch
             raise
 
 
@@ -97,7 +97,7 @@ def work(cache: pagedkv.Cache, stores: list[Collecting], seed: int) -> None:
 
 
 def settle(cache: pagedkv.Cache, others: list[Collecting], number: int) -> None:
-    """Waits until all is closed: a collection does nothing while another one runs, in some hook."""
+    """Waits until all is closed. A collection does nothing while another one runs in a hook."""
     deadline = time.monotonic() + 60
     while True:
         gc.collect()
@@ -124,7 +124,7 @@ def one_round(number: int) -> None:
 
 def storm(rounds: int) -> None:
     before = gc.get_threshold()
-    gc.set_threshold(100, 5, 5)  # so that the collector runs in the middle of everything
+    gc.set_threshold(100, 5, 5)  # so that the collector runs everywhere
     try:
         for number in range(rounds):
             one_round(number)

@@ -1,5 +1,5 @@
-"""What tests of several files need: programs and their ports, threads, a store, small caches, and
-attention to compare with.
+"""Shared by several tests: programs and their ports, threads, a store, small caches, and reference
+attention.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import pagedkv
 
 
 def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a program and keeps what it prints."""
+    """Runs a program and captures its output."""
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, check=False, **options)
 
 
 def output(*command: object, **options: Any) -> str:
-    """Runs a program that must succeed. Returns what it printed."""
+    """Runs a program that must succeed. Returns its output."""
     done = run(*command, **options)
     assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
     return done.stdout
 
 
 def free_port() -> int:
-    """A port below those that the system gives to others while the server starts."""
+    """A port below those that the OS gives to other programs while the server starts."""
     while True:
         port = random.randrange(20000, 32000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def together(works: Sequence[Callable[[], object]]) -> None:
-    """Runs functions in a thread each, all at once; none may raise."""
+    """Runs each function in its own thread, all at once; none may raise."""
     start, failures = threading.Barrier(len(works)), list[BaseException]()
 
     def run(work: Callable[[], object]) -> None:
@@ -78,7 +78,7 @@ def together(works: Sequence[Callable[[], object]]) -> None:
 
 
 class MemoryStore(pagedkv.Store):
-    """A store in memory, which may have a problem."""
+    """A store in memory that can fail on demand."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -108,7 +108,7 @@ class MemoryStore(pagedkv.Store):
 
 
 class SlowStore(MemoryStore):
-    """Answers nobody until `answer` is set."""
+    """Does not answer until `answer` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,8 @@ def small(**changed: Any) -> pagedkv.CacheConfig:
 def written_step(
     config: pagedkv.CacheConfig, k: Any, v: Any, committed: int
 ) -> Iterator[pagedkv.Batch]:
-    """A step of one session whose rows are written, after the committed ones before them."""
+    """A step of one session whose rows are written; `k` and `v` also have the committed rows before
+    them."""
     with pagedkv.Cache(config) as cache, cache.open_session() as session:
         with cache.begin([session], [committed]) as before:
             before.write(0, k[:committed], v[:committed])
@@ -141,7 +142,7 @@ def written_step(
 
 
 def weights_of(q: Any, k: Any, seen: Any) -> Any:
-    """Plain softmax, [row][query head][position]; `seen` says what a row and a head see."""
+    """Plain softmax, [row][query head][position]; `seen` marks what a row and a head see."""
     keys = np.repeat(k.astype(np.float64), q.shape[1] // k.shape[1], axis=1)
     scores = np.einsum("ihd,thd->iht", q, keys) / np.sqrt(q.shape[2])
     scores = np.where(seen, scores, -np.inf)

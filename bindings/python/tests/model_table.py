@@ -1,11 +1,11 @@
-"""Which causal language models of the installed transformers work with pagedkv: all are tried.
+"""Tries which causal language models of the installed transformers work with pagedkv.
 
 usage: python tests/model_table.py [--write] [MODEL_TYPE...]
 
-Each type is built tiny, with random weights. Its logits in a PagedCache (a prompt in chunks, single
-tokens, and a padded batch by generate()) and in the Engine (two packed prompts in chunks) are
-compared with those in transformers' own cache. Prints a line for each type; --write puts the table
-into the guide, and test_model_table.py compares it.
+For each type it builds a tiny model with random weights. It compares the logits in a PagedCache (a
+prompt in chunks, single tokens, and a padded batch by generate()) and in the Engine (two packed
+prompts in chunks) with those in transformers' own cache. It prints a line for each type; --write
+puts the table into the guide, and test_model_table.py compares it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPES = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 PROMPT, NEW = 20, 4
 CLOSE = 5e-4
-"""How far logits may be apart, as a share of the largest."""
+"""The largest accepted difference of logits, relative to the largest logit."""
 
 
 # ---- Tiny models ----
@@ -40,7 +40,7 @@ def _named(names: str, value: Any) -> dict[str, Any]:
     return dict.fromkeys(names.split(), value)
 
 
-# What configs call their sizes.
+# The names of sizes in configs.
 TINY = {
     **_named("vocab_size", 97),
     **_named("hidden_size d_model n_embd dim emb_dim embedding_size word_embed_proj_dim", 64),
@@ -64,7 +64,7 @@ TINY = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-# Of latent attention.
+# For latent attention.
 LATENT = {
     "num_key_value_heads": 4,
     "qk_nope_head_dim": 16,
@@ -74,7 +74,7 @@ LATENT = {
     "kv_lora_rank": 32,
     "head_dim": 16,
 }
-# What sizes by name leave open. Fields of a part of a config are under the part's name.
+# Fields besides the sizes. Fields of a part of a config are under the part's name.
 FULL, SLIDING = "full_attention", "sliding_attention"
 SHARED_KEYS = {
     "layer_types": [SLIDING, FULL] * 2,
@@ -164,7 +164,7 @@ def tiny_model(model_type: str) -> Any:
 
 
 def greedy(model: Any, ids: Any, cache: Any, chunks: list[int], forced: Any = None) -> Any:
-    """Logits [NEW][vocabulary] of what follows a text that is given in chunks."""
+    """Logits [NEW][vocabulary] after a text that is given in chunks."""
     logits, name = [], cache_argument(model)
     for part in ids.split(chunks, dim=1):
         out = model(input_ids=part, use_cache=True, **{name: cache})
@@ -195,7 +195,7 @@ def generated(model: Any, ids: Any, mask: Any, cache: Any = None) -> Any:
 
 
 def served(model: Any, prompts: list[list[int]]) -> list[Any]:
-    """Logits [NEW][vocabulary] of each prompt by an Engine that takes in both at once."""
+    """Logits [NEW][vocabulary] of each prompt by an Engine that runs both at once."""
     passes: list[Any] = []
     hook = model.register_forward_hook(lambda _model, _given, out: passes.append(out.logits[0]))
     try:
@@ -211,7 +211,7 @@ def served(model: Any, prompts: list[list[int]]) -> list[Any]:
 
 
 def distance(got: Any, wanted: Any) -> float:
-    """Infinite for NaN as well."""
+    """Infinite also for NaN."""
     apart = float((got - wanted).abs().max() / wanted.abs().max())
     return apart if apart == apart else float("inf")
 
@@ -221,17 +221,17 @@ def distance(got: Any, wanted: Any) -> float:
 
 @dataclasses.dataclass
 class Outcome:
-    """What came of a model type: nothing is bad but faults."""
+    """The outcome for a model type. Only `faults` are bad."""
 
     model_type: str
     missing: str = ""
-    """Why it could not be built, or what its own cache could not do."""
+    """Why the model could not be built, or what its own cache cannot do."""
     right: list[str] = dataclasses.field(default_factory=list)
     """Hosts."""
     refused: dict[str, str] = dataclasses.field(default_factory=dict)
     """By host, why."""
     faults: dict[str, str] = dataclasses.field(default_factory=dict)
-    """By host: wrong logits, or an error that is no refusal."""
+    """By host: wrong logits, or an error that is not a refusal."""
 
     def __str__(self) -> str:
         said = [f"{host}: right" for host in self.right]
@@ -241,7 +241,7 @@ class Outcome:
 
     @property
     def group(self) -> tuple[int, str]:
-        """The place of its line in the guide's list, and what the line begins with."""
+        """The position of its line in the guide's list, and the beginning of the line."""
         if self.faults:
             return 0, "**Wrong**"
         if self.right:
@@ -255,7 +255,7 @@ class Outcome:
 
 
 def _shortened(reason: str) -> str:
-    """The kind of a reason, without what is one model's alone."""
+    """A reason without the details of one model."""
     for whole, kind in (
         (r"^there is no .* layers of .*", "there is no paged cache for layers of its kinds"),
         (r" \(\w+\)$", ""),
@@ -267,7 +267,7 @@ def _shortened(reason: str) -> str:
 
 
 def _reason(error: UnsupportedModelError) -> str:
-    """Why, without the name of the model and what to do."""
+    """The reason without the model's name and the advice."""
     return str(error).split(": ", 1)[1].rsplit(". Use generate()", 1)[0]
 
 
@@ -276,7 +276,7 @@ def _in_a_line(error: BaseException) -> str:
 
 
 class Trial:
-    """A tiny model and what its own cache makes of two texts."""
+    """A tiny model, and its logits for two texts in its own cache."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -346,7 +346,7 @@ def tried(model_type: str) -> Outcome:
 
 
 def version() -> str:
-    """Of transformers, as far as models depend on it."""
+    """The part of transformers' version that models depend on."""
     return ".".join(transformers.__version__.split(".")[:2])
 
 
@@ -382,7 +382,7 @@ def _place(line: tuple[tuple[int, str], list[str]]) -> tuple[int, int, str]:
 
 
 def in_guide() -> str:
-    """The list that is there: from its heading up to the next one."""
+    """The current list: from its heading up to the next one."""
     heading = r"^### The \d+ causal language models .*?(?=^#|\Z)"
     found = re.search(heading, GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     return found[0] if found else ""

@@ -1,5 +1,5 @@
-"""Plays bindings/scenarios/scenarios.json through the package. What each step means is written in
-README.md beside that file.
+"""Plays bindings/scenarios/scenarios.json through the package. README.md beside that file says what
+each step means.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENUMS: dict[str, tuple[str, Any]] = {
 
 
 def enums(fields: dict[str, Any]) -> dict[str, Any]:
-    """The names of C in the place of text, as enums of the package."""
+    """Replaces C names in text by enum members of the package."""
     found = dict(fields)
     for key, value in fields.items():
         if isinstance(value, str):
@@ -103,7 +103,7 @@ class Player:
         self.snapshots: dict[str, pagedkv.Snapshot] = {}
 
     def play(self, step: dict[str, Any]) -> None:
-        """Does a step and compares its status first."""
+        """Plays a step; compares its status first."""
         status, short = "PKV_OK", None
         expected = step.get("status", "PKV_OK")
         try:
@@ -243,7 +243,7 @@ class Player:
         self.close(self.session(step), pagedkv.library().session_close)
 
     def close(self, thing: pagedkv.Session | pagedkv.Snapshot, function: _raw._Call) -> None:
-        """Closing twice is fine in Python: the second time is done as C does it."""
+        """Closing twice is allowed in Python, so the second close calls C directly."""
         if thing.closed:
             pagedkv.library().check(function(thing.handle))
         thing.close()
@@ -253,7 +253,7 @@ class Player:
 
 
 def play(scenario: dict[str, Any]) -> None:
-    """All steps; an AssertionError says which one differs, and by how much."""
+    """Plays all steps; an AssertionError names the one that differs, and by how much."""
     player = Player(scenario)
     with player.cache:
         for number, step in enumerate(scenario["steps"], 1):

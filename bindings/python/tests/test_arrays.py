@@ -1,4 +1,4 @@
-"""What goes in and out without a copy, and what is refused."""
+"""Arrays that are passed in and out without a copy, and arrays that are refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def spread(rows: Any) -> Any:
 
 
 class OnlyDLPack:
-    """An array of another library: all it has is DLPack. Of 1.0 or of the time before."""
+    """An array of another library that has only DLPack, of version 1.0 or older."""
 
     def __init__(self, rows: Any, versioned: bool = True) -> None:
         self.rows, self.versioned = rows, versioned
@@ -208,7 +208,7 @@ def test_numbers_are_not_cut_off(cache: pagedkv.Cache) -> None:
 
 
 def test_stateless_attention_over_own_arrays() -> None:
-    """Two sequences over blocks of 4 in any order, against a plain softmax."""
+    """Compares two sequences over blocks of 4 in any order with a plain softmax."""
     k, v = (np.random.default_rng(1).standard_normal((24, 2, 16), np.float32) for _ in range(2))
     q = np.random.default_rng(2).standard_normal((3, 4, 16), np.float32)
     tables = np.array([[5, 0, 3], [1, 4, 0]], np.uint32)
@@ -260,7 +260,8 @@ def dense(rows: Any, lengths: list[int], left: bool = False) -> Any:
 @pytest.mark.parametrize("dtype", [pagedkv.Dtype.F32, pagedkv.Dtype.INT8])
 @pytest.mark.parametrize("layout", list(pagedkv.Layout))
 def test_memory_of_ones_own(dtype: pagedkv.Dtype, layout: pagedkv.Layout) -> None:
-    """Written and attended over as in a cache, packed and padded, by slots and by sequences."""
+    """Writes rows and attends to them as in a cache, packed and padded, by slots and by
+    sequences."""
     lengths, tables = [5, 1], np.array([[3], [0]], np.uint32)
     k, v, q = numbers(6, 2, 16), numbers(6, 2, 16)[::-1].copy(), numbers(6, 4, 16)
     with pagedkv.Cache(small(query_heads=4, kv_heads=2, dtype=dtype, layout=layout)) as cache:
@@ -307,7 +308,8 @@ def test_memory_of_ones_own(dtype: pagedkv.Dtype, layout: pagedkv.Layout) -> Non
 
 
 def test_masks_and_positions() -> None:
-    """Keys of zeros: outputs are means of the values that are seen, which are row numbers."""
+    """Keys are zeros and values are row numbers, so outputs are means of the numbers of the rows
+    seen."""
     view = pagedkv.KVView.allocate(2, 16, 1, 16)
     zeros = np.zeros((4, 1, 16), np.float32)
     values = zeros + np.arange(4, dtype=np.float32)[:, None, None]

@@ -1,5 +1,5 @@
-"""Rules of attention beside the mask: the attention mass of blocks, blocks that a session dropped,
-windows and sinks of single KV heads.
+"""Attention besides masks: the attention mass of blocks, dropped blocks, windows and sinks of
+single KV heads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_the_mass_is_the_sum_of_the_weights(batch: pagedkv.Batch) -> None:
     weights = weights_of(Q, K, causal(NEW, TOKENS + NEW))
     expected = np.add.reduceat(weights, np.arange(0, TOKENS + NEW, BLOCK), axis=2)
     np.testing.assert_allclose(mass[0, :, :BLOCKS], expected.sum(axis=0), atol=1e-5)
-    assert (mass[0, :, BLOCKS] == 9).all()  # behind the last block
+    assert (mass[0, :, BLOCKS] == 9).all()  # after the last block
     np.testing.assert_allclose(last[0], expected[-1], atol=1e-5)
     short = mass[:, :, : BLOCKS - 1].copy()
     wrongs: list[Any] = [mass[:, :1], mass[0], mass.astype(float), short]

@@ -55,7 +55,7 @@ def test_what_is_not_as_it_was_put_is_a_miss(tmp_path: pathlib.Path) -> None:
     assert store.missing(names(3)) == [1], "it was dropped"
     store.put(names(3)[1], filled(store, 1))
     assert len(store.get(names(3))) == 3
-    # Another size is another model's.
+    # A block of another size belongs to another model.
     assert BlockStore(DirectoryStore(tmp_path), SIZE + 1).missing(names(3)) == [0, 1, 2]
     store.close()
 

@@ -1,4 +1,4 @@
-"""Attention that reads chosen blocks only: what it chooses, what it computes, what it refuses."""
+"""Attention to chosen blocks only: what it chooses, what it computes, what it refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pagedkv import NO_BLOCK, AttentionParams, ChosenBlocks
 
 QUERY_HEADS, KV_HEADS, DIM, BLOCK = 4, 2, 16, 16
 TOKENS, NEW, TOP = 200, 2, 3
-# The step begins inside of block 12, which counts as one of the step; block 11 is the last before.
+# The step begins inside block 12, which counts as one of the step; block 11 is the last before it.
 BLOCKS, STEP = 13, 12
 K, V = np.random.default_rng(3).standard_normal((2, TOKENS + NEW, KV_HEADS, DIM), np.float32)
 Q = np.random.default_rng(4).standard_normal((NEW, QUERY_HEADS, DIM), np.float32)
@@ -37,7 +37,7 @@ def attended(batch: pagedkv.Batch, **given: Any) -> Any:
 
 
 def over_blocks(lists: Any, first: int = 1, last: int = 1) -> Any:
-    """A plain softmax over the listed blocks and those that are read in any case."""
+    """A plain softmax over the listed blocks and those that are always read."""
     always, block = [*range(first), *range(STEP - last, BLOCKS)], np.arange(TOKENS + NEW) // BLOCK
     read = [[np.isin(block, [*always, *each]) for each in row] for row in lists.tolist()]
     seen = np.repeat(read, QUERY_HEADS // KV_HEADS, axis=1) & causal(NEW, TOKENS + NEW)
@@ -45,14 +45,14 @@ def over_blocks(lists: Any, first: int = 1, last: int = 1) -> Any:
 
 
 def rounded(bounds: Any, sign: int) -> Any:
-    """Up (1) or down (-1) to bfloat16, as bounds are kept."""
+    """Rounds up (1) or down (-1) to bfloat16, the type of bounds."""
     bits = bounds.astype(np.float32).view(np.uint32)
     outwards = bits + np.where(bounds * sign > 0, 0xFFFF, 0).astype(np.uint32)
     return (outwards & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
 
 
 def highest(top: int, first: int, last: int) -> Any:
-    """The blocks whose bounds are the highest, in rising order."""
+    """The blocks with the highest bounds, in ascending order."""
     found = np.full((NEW, KV_HEADS, top), NO_BLOCK, np.uint32)
     keys = K[: STEP * BLOCK].reshape(STEP, BLOCK, KV_HEADS, DIM)
     low, high = rounded(keys.min(axis=1), -1), rounded(keys.max(axis=1), 1)
@@ -82,7 +82,7 @@ def test_the_blocks_of_the_highest_bounds_are_read(
 
 
 def test_lists_end_before_their_arrays(batch: pagedkv.Batch) -> None:
-    """More than there are to choose from, and none."""
+    """`top` may exceed the number of blocks, or be 0."""
     chosen = blocks(77, 12)
     out = attended(batch, top_blocks=12, chosen=chosen)
     assert (chosen == [*range(1, 11), NO_BLOCK, NO_BLOCK]).all()

@@ -1,6 +1,5 @@
-"""Objects that Python collects where they cannot be closed: in hooks, while other threads use them,
-at the end of Python, in forked children. The library's next call closes them, and nothing is
-lost.
+"""Objects that Python collects when they cannot be closed: in hooks, while other threads use them,
+at the end of Python, in forked children. The library's next call closes them, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _only_we_collect() -> Iterator[None]:
 
 
 class Collecting(MemoryStore):
-    """A store that throws its rubbish away and collects it in one of its methods."""
+    """A store that drops its garbage and collects it in one of its methods."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -57,7 +56,7 @@ class Collecting(MemoryStore):
 
 
 def cycle(thing: Any) -> list[Any]:
-    """Only the collector ends it."""
+    """Makes a reference cycle, which only the collector frees."""
     knot = [thing]
     knot.append(knot)
     return knot
@@ -76,9 +75,7 @@ def empty(cache: pagedkv.Cache) -> None:
 
 
 def rubbish_of_each_kind(cache: pagedkv.Cache) -> tuple[list[Any], list[Any]]:
-    """Cycles with one object of each kind, and questions that are answered by true once it is
-    closed.
-    """
+    """Cycles with one object of each kind, and functions that return true once it is closed."""
     session, batched = cache.open_session(), cache.open_session()
     extend(cache, session, TEXT)
     pool, other, store = pagedkv.Pool(8), make(), MemoryStore()
@@ -153,7 +150,8 @@ def test_a_session_that_is_collected_before_its_batch() -> None:
 
 @contextlib.contextmanager
 def used_by_another_thread() -> Iterator[list[Any]]:
-    """A cache and a session that another thread uses, by their handles, until the block ends."""
+    """A cache and a session that another thread uses by their handles until the `with` block
+    ends."""
     store = SlowStore()
     cache = with_store(store, wait_ms=LONG)
     leave(cache)
@@ -180,7 +178,7 @@ def test_what_another_thread_uses_is_closed_by_a_later_call() -> None:
             things[1].close()
         assert not things[1].closed
         things.clear()
-        gc.collect()  # the error knew the session
+        gc.collect()  # the error referred to the session
         assert cache.stats().sessions == 1
         assert len(_waiting.waiting) == 1
     assert cache.stats().sessions == 0
@@ -200,8 +198,8 @@ def test_a_cache_that_another_thread_uses_is_closed_by_a_later_call() -> None:
 
 
 def test_a_sentence_is_that_of_the_call_that_failed() -> None:
-    """Closing what waits comes before a call, never between the call and the look at
-    its sentence.
+    """Waiting objects are closed before a call, never between the call and reading its error
+    sentence.
     """
     with used_by_another_thread() as things:
         cache = things[0]
@@ -272,7 +270,7 @@ def test_views_race_with_close() -> None:
         assert set(refusals) <= {pagedkv.Status.STALE_HANDLE, pagedkv.Status.BUSY}
 
 
-# ---- Processes: what goes wrong here would end Python
+# ---- Processes: a failure here would end Python
 
 
 def run(code: str) -> str:
@@ -284,7 +282,7 @@ def run(code: str) -> str:
 
 
 def test_a_cache_that_is_collected_in_a_hook_of_its_own_store() -> None:
-    """The functions that C calls at that moment, and later, are there until the cache is closed."""
+    """The functions that C calls then, and later, exist until the cache is closed."""
     assert run(
         """
 gc.disable()
@@ -347,7 +345,8 @@ print("end")
 
 
 def test_a_cache_that_a_daemon_thread_uses_when_python_ends() -> None:
-    """It cannot be closed. Python ends all the same, and what C might call is not freed before."""
+    """A cache that a daemon thread uses cannot be closed. Python still ends, and what C might call
+    is not freed before."""
     run(
         """
 import pagedkv._exit

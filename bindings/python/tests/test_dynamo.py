@@ -1,6 +1,6 @@
-"""Dynamo's own router index reads the events of a publisher, and knows what the cache has. Runs
-where ai-dynamo-runtime is installed (tests/install-hosts), in a network namespace of its own, since
-the index listens on all addresses.
+"""Dynamo's own router index reads the events of a publisher and learns what the cache has. Needs
+ai-dynamo-runtime (tests/install-hosts). Runs in a network namespace of its own, because the index
+listens on all addresses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ask(path: str, body: Any = None) -> Any:
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Also where the index does not listen yet."""
+    """Waits, also while the index does not listen yet."""
 
     def holds() -> bool:
         with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ def play(form: Any) -> None:
                 return int(next(iter(found["scores"].get("1", {"0": 0}).values()), 0))
 
             followed = publisher.follow(cache)
-            tell(cache, followed, text)  # before the index subscribes: it gets this by a replay
+            tell(cache, followed, text)  # before the index subscribes, so it gets this by a replay
             worker = {
                 "instance_id": 1, "endpoint": ends[0], "replay_endpoint": ends[1],
                 "model_name": "default", "block_size": 16,
@@ -95,7 +95,7 @@ def play(form: Any) -> None:
             followed.poll()
             until(lambda: cached(other) == 80)
             publisher.close()
-            # Started again at the same addresses, with another text in its cache.
+            # Restarted at the same addresses, with another text in its cache.
             publisher = EventPublisher(ends[0], replay_endpoint=ends[1], form=form, heartbeat_ms=50)
             with ids_only() as again:
                 followed = publisher.follow(again)

@@ -1,4 +1,4 @@
-"""Batches of prefix events as bytes: damaged ones, and those of older and newer engines."""
+"""Encoded batches of prefix events: corrupt ones, and those of older and newer engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefix events as routers read them: over sockets on loopback, with losses, restarts and
+"""Prefix events over sockets on loopback, as routers read them, with losses, restarts and
 strangers.
 """
 
@@ -41,7 +41,7 @@ from pagedkv.events import (  # noqa: E402
 )
 
 FREE = "tcp://127.0.0.1:*"
-SOON = 30_000  # ms: no test waits so long unless it fails
+SOON = 30_000  # ms: no test waits this long unless it fails
 
 
 def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cache:
@@ -50,7 +50,7 @@ def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cac
 
 
 def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) -> int:
-    """Computes a text in a session and ends it: how many tokens were cached."""
+    """Computes a text in a session and closes it. Returns how many tokens were cached."""
     with cache.open_session(salt=salt) as session:
         matched = session.match_prefix(text)
         if matched < len(text):
@@ -62,7 +62,7 @@ def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) ->
 def tell(
     cache: pagedkv.Cache, followed: FollowedCache, text: list[int], salt: bytes | None = None
 ) -> int:
-    """Adds a text, computes it, and publishes what changed. Returns how many events that were."""
+    """Adds a text, computes it, and publishes the changes. Returns the number of events."""
     followed.add_text(text, salt)
     compute(cache, text, salt)
     return followed.poll()
@@ -77,8 +77,8 @@ def subscriber(to: EventPublisher, **options: Any) -> EventSubscriber:
 
 
 class Lossy:
-    """A publisher's socket on a network that loses the next `lose` batches, heartbeats among them:
-    a test that counts what is lost publishes none, and lets the subscription arrive before."""
+    """A publisher's socket on a network that loses the next `lose` batches, heartbeats included. A
+    test that counts losses must turn off heartbeats, and first wait for the subscription."""
 
     def __init__(self, made: EventPublisher) -> None:
         self.socket: Any = made._sender._events
@@ -96,7 +96,7 @@ class Lossy:
 
 
 class View:
-    """What a router knows of one engine: for each rank, hashes and their tokens."""
+    """A router's view of one engine: for each rank, hashes and their tokens."""
 
     def __init__(self, source: EventSubscriber) -> None:
         self.source = source
@@ -122,8 +122,8 @@ class View:
                     known[one] = event.token_ids[index * size : (index + 1) * size]
 
     def subscribe(self, to: EventPublisher) -> None:
-        """Publishes empty batches until one arrives, and waits for the last of them: from then on
-        none is lost on the way."""
+        """Publishes empty batches until one arrives, and waits for the last of them. From then on
+        none is lost."""
         sender = to._sender
 
         def arrived() -> bool:
@@ -151,7 +151,7 @@ def blocks_of(text: list[int], salt: bytes | None = None) -> dict[int, list[int]
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """A cache, who follows it, and what a router knows."""
+    """A cache, its follower, and a router's view."""
     with ids_only() as cache, publisher() as made, subscriber(made) as source:
         yield cache, made.follow(cache), View(source)
 
@@ -161,7 +161,7 @@ def test_a_router_knows_what_is_cached(told: Any) -> None:
     text = list(range(100))
     followed.add_text(text)
     compute(cache, text)
-    assert followed.poll() == 1  # blocks that follow each other are one event
+    assert followed.poll() == 1  # consecutive blocks are one event
     view.until(lambda: view.known() == blocks_of(text))
     longer = text[:50] + list(range(1000, 1040))
     followed.add_text(longer)
@@ -182,7 +182,7 @@ def test_texts_may_be_told_later(told: Any) -> None:
     text, gone = list(range(64)), list(range(500, 532))
     compute(cache, text)
     compute(cache, gone)
-    assert followed.poll() == 0  # nobody knows of which tokens they are
+    assert followed.poll() == 0  # their tokens are unknown
     followed.add_text(text)
     assert followed.poll() == 1
     view.until(lambda: view.known() == blocks_of(text))
@@ -230,7 +230,7 @@ def test_several_caches_have_a_rank_each() -> None:
         for cache, one in zip((first, second), followed, strict=True):
             tell(cache, one, list(range(32)))
         compute(second, list(range(100)))
-        with subscriber(made) as source:  # late: it gets all that is cached
+        with subscriber(made) as source:  # late, so it gets all that is cached
             view = View(source)
             both = blocks_of(list(range(32)))
             view.until(lambda: view.ranks == {0: both, 1: both})
@@ -298,7 +298,7 @@ def test_without_a_replay_a_router_forgets() -> None:
 
 
 def test_events_that_the_cache_overwrote() -> None:
-    """The publisher asks the cache about the texts that it knows."""
+    """After lost events the publisher asks the cache about the added texts."""
     with ids_only(events=4) as cache, publisher() as made, subscriber(made) as source:
         followed, view = made.follow(cache), View(source)
         text, branch = list(range(160)), list(range(80)) + list(range(500, 580))
@@ -319,7 +319,7 @@ def test_events_that_the_cache_overwrote() -> None:
 
 
 def tell_one_text(endpoint: str, replay_endpoint: str, first: int) -> None:
-    """What a worker process does: one text in its cache, told until it is killed."""
+    """A worker process: caches one text and publishes it until it is killed."""
     cache = ids_only()
     publisher = EventPublisher(endpoint, replay_endpoint=replay_endpoint, heartbeat_ms=50)
     followed = publisher.follow(cache)
@@ -329,8 +329,8 @@ def tell_one_text(endpoint: str, replay_endpoint: str, first: int) -> None:
 
 
 def test_a_worker_is_killed_and_comes_back() -> None:
-    """At the same addresses, with another text: the router hears no word of the end, and forgets
-    what was when the other one speaks.
+    """A worker is killed and another one, with another text, starts at the same addresses. The
+    router gets no message of the end, but forgets the old text when the new worker publishes.
     """
     context = multiprocessing.get_context("spawn")
     ends = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
@@ -340,17 +340,17 @@ def test_a_worker_is_killed_and_comes_back() -> None:
             worker = context.Process(target=tell_one_text, args=(*ends, first), daemon=True)
             worker.start()
             expected = blocks_of(list(range(first, first + 64)))
-            # The end of the worker would cut a replay that is not over, and what it told with it.
+            # Killing the worker during a replay would cut the replay off.
             view.until(lambda e=expected: view.known() == e and source._wanted is None)
             worker.kill()
             worker.join()
             view.until(lambda: source.silent_seconds > 0.2)
-            assert view.known() == expected  # a stale route: it costs a miss
+            assert view.known() == expected  # a stale route, which costs a miss
 
 
 def test_numbers_that_begin_again() -> None:
-    """Those of an engine that counts from 0 each time, as vLLM's do; and batches that a replay had
-    already.
+    """Numbers of an engine that counts from 0 after each start, like vLLM's, and of batches that a
+    replay already brought.
     """
     with zmq.Context() as context, context.socket(zmq.PUB) as engine:
         port = engine.bind_to_random_port("tcp://127.0.0.1")
@@ -396,7 +396,7 @@ def test_a_router_hears_of_the_end() -> None:
             followed = made.follow(cache)
             tell(cache, followed, list(range(32)))
             view.until(view.known)
-            followed.add_text(range(100, 116))  # told to who has subscribed by now
+            followed.add_text(range(100, 116))  # published to subscribers of now
             compute(cache, list(range(100, 116)))
             followed.poll()
             view.until(lambda: len(view.known()) == 3)
@@ -465,7 +465,7 @@ def test_topics() -> None:
 
 
 def test_a_long_message_ends_its_connection(told: Any) -> None:
-    """It takes no memory of the publisher, and no answer comes."""
+    """It takes no memory of the publisher and gets no answer."""
     made = told[1]._sender
     with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
         stranger.setsockopt(zmq.LINGER, 0)
@@ -478,7 +478,7 @@ def test_a_long_message_ends_its_connection(told: Any) -> None:
 
 
 def test_strangers_at_the_sockets(told: Any) -> None:
-    """What a replay is asked for by is checked; who subscribes checks what comes."""
+    """The publisher checks requests for a replay; the subscriber checks what it receives."""
     cache, followed, view = told
     made = followed._sender
     context: zmq.Context[Any] = zmq.Context()
@@ -488,7 +488,7 @@ def test_strangers_at_the_sockets(told: Any) -> None:
             stranger.send_multipart(frames)
         stranger.send_multipart([b"", (2**64 - 1).to_bytes(8, "big")])
         assert stranger.poll(SOON)
-        assert stranger.recv_multipart() == [b"", b"\xff" * 8, b""]  # nothing, and its end
+        assert stranger.recv_multipart() == [b"", b"\xff" * 8, b""]  # an empty replay: only its end
         assert not stranger.poll(20)
     text = list(range(32))
     tell(cache, followed, text)
@@ -550,7 +550,7 @@ class _VllmCleared(msgspec.Struct, omit_defaults=True, gc=False, tag="AllBlocksC
 
 
 def batch_type_of_vllm() -> Any:
-    """vLLM's own where it is installed, else the definition above."""
+    """vLLM's own if it is installed, else the definition above."""
     if importlib.util.find_spec("vllm") is not None:
         from vllm.distributed.kv_events import KVEventBatch
 
@@ -588,7 +588,8 @@ def test_vllm_reads_what_is_sent(told: Any) -> None:
 
 
 def test_a_slow_subscriber_and_one_that_never_reads() -> None:
-    """Nobody waits for them, what is kept for them is bounded, and the slow one ends up right."""
+    """The publisher does not wait for slow subscribers, keeps a bounded number of batches for them,
+    and they end up with the right view."""
     with (
         ids_only(blocks=256) as cache,
         publisher(high_water_mark=10, replay_batches=20) as made,
@@ -616,7 +617,7 @@ def test_a_forked_child_cannot_use_it(told: Any) -> None:
     read, write = os.pipe()
     held, let_go = threading.Event(), threading.Event()
 
-    def hold() -> None:  # as a replay does: the child inherits the lock as it is
+    def hold() -> None:  # like a replay, so the child inherits a locked lock
         with followed._lock:
             held.set()
             let_go.wait()
@@ -626,7 +627,7 @@ def test_a_forked_child_cannot_use_it(told: Any) -> None:
     held.wait()
     child = os.fork()
     if child == 0:
-        signal.alarm(SOON // 1000)  # ends it where it waits
+        signal.alarm(SOON // 1000)  # ends it if it waits
         said = []
         for call in (followed.poll, lambda: followed.add_text([1]), lambda: view.source.receive()):
             try:
@@ -662,7 +663,7 @@ input()
 
 
 def test_a_crowd_is_killed_as_it_closes() -> None:
-    """What was on its way to subscribers that are gone holds nothing up."""
+    """Batches that were on their way to dead subscribers delay nothing."""
     for _ in range(6):
         with ids_only() as cache, publisher(heartbeat_ms=5) as made:
             followed = made.follow(cache)
@@ -705,7 +706,7 @@ def test_python_ends_with_a_publisher_open() -> None:
 
 
 def test_threads_tell_and_poll_at_once() -> None:
-    """Each engine has its cache; a router in another thread ends up with what is cached."""
+    """Each engine has its own cache; a router in another thread ends up with the right view."""
     with publisher() as made, subscriber(made) as source:
         caches = [ids_only(blocks=32) for _ in range(3)]
         followed = [made.follow(cache, rank) for rank, cache in enumerate(caches)]

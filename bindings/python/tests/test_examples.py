@@ -1,4 +1,4 @@
-"""The other examples run, and give what they promise."""
+"""The other examples run and print what they promise."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_requests_go_where_their_prefix_is() -> None:
 
 @needs_sockets
 def test_the_router_reads_a_recorded_trace(tmp_path: pathlib.Path) -> None:
-    """As Mooncake's is: equal hash ids are equal text, which workers in turn have not seen yet."""
+    """A trace in Mooncake's format. Equal hash ids are equal text; in turn, each request goes to a
+    worker that has not seen it."""
     trace = tmp_path / "conversation_trace.jsonl"
     lines = [
         {"timestamp": 900 * i, "input_length": 1100, "output_length": 5, "hash_ids": [0, i % 2]}

@@ -1,5 +1,5 @@
-"""Every field of every struct that the caller describes arrives in C, on every way there; a value
-that is none is refused and never ignored.
+"""Every field of every struct that the caller fills reaches C, by every way. A wrong value is
+refused, never ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SeenError(Exception):
 
 
 def plain(struct: Any) -> Fields:
-    """All fields as numbers, and what they point to where that has a size or an end."""
+    """All fields as numbers, and the memory that they point to if it has a size or an end."""
     found = {name: getattr(struct, name) for name, *_ in struct._fields_}
     for name in ("salt", "fingerprint", "secret_key"):
         if found.get(name) and f"{name}_size" in found:
@@ -54,7 +54,7 @@ def sent(
     return found
 
 
-# Each way from a caller's words to a struct of C: the words go in as fields by their C names.
+# Each way from a caller's fields to a C struct; fields are given by their C names.
 Patch = pytest.MonkeyPatch
 
 
@@ -142,7 +142,7 @@ def mass(_: Patch, **given: Any) -> Fields:
     return plain(pagedkv.BlockMass(np.zeros((1, 5, 2), np.float32), **given).build(1, 5, []))
 
 
-# The struct, the way, the bytes and texts that it takes, and the fields that no caller gives there.
+# The struct, the way, the bytes and texts that it takes, and the fields that callers cannot give.
 SIZES = {"struct_size", "reserved"}
 MATRICES = {"key_rotation", "value_rotation"}
 OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
@@ -180,7 +180,7 @@ def numbers(struct: str, more: Fields, left_out: set[str]) -> list[str]:
 def test_every_field_arrives(
     monkeypatch: Patch, struct: str, way: Any, more: Fields, left_out: set[str]
 ) -> None:
-    """Each by itself, with the others as they are by default, and all at once."""
+    """Each field alone, with defaults for the others, and all at once."""
     names = numbers(struct, more, left_out)
     given = {name: 3 + i for i, name in enumerate(names)} | more
     for name, value in given.items():
@@ -232,7 +232,7 @@ def test_dtypes_are_given_by_name_and_by_type(given: Any, name: str) -> None:
 
 
 def test_dtypes_are_given_as_types_of_pytorch_and_jax() -> None:
-    """These are told by their names alone, so that neither has to be installed."""
+    """Types of these libraries are recognised by name, so neither library is needed."""
     of_torch = type("dtype", (), {"__module__": "torch", "__repr__": lambda _: "torch.bfloat16"})()
     of_jax = type("bfloat16", (), {"dtype": np.dtype(ml_dtypes.bfloat16)})
     for given in (of_torch, of_jax):
@@ -267,7 +267,7 @@ def test_enums_are_given_by_name() -> None:
 
 
 def test_every_struct_of_the_caller_is_asked_for() -> None:
-    """A new one needs a way above; the others are made of arrays, or are the library's own."""
+    """A new struct needs a way above; the others are made from arrays or by the library."""
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
     others = "pkv_kv_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"

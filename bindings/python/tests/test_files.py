@@ -1,4 +1,4 @@
-"""Files, and what keeps cached texts."""
+"""Files with sessions and cached texts."""
 
 from __future__ import annotations
 

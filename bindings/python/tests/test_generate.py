@@ -1,5 +1,5 @@
-"""The text demo: the tokens that the model gives in float64, and those of the C program, however
-the work is cut up.
+"""The text demo gives the tokens that the model gives in float64, and those of the C program,
+however the work is divided.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Models with LongRoPE: transformers chooses factors by the longest text of a forward pass, which
-here is a piece of many. Runs where torch and transformers are installed.
+"""Models with LongRoPE. transformers chooses the factors by the longest text of a forward pass, but
+here a pass has pieces of many texts. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pagedkv.transformers import PagedCache  # noqa: E402
 
 SWITCH, MOST, NEW = 64, 256, 8
 LONG, SHORT = [2.0 + 1.5 * i for i in range(8)], [1.0 + 0.02 * i for i in range(8)]
-# Beside one another in a pass, in chunks: below, across and beyond the switch.
+# Together in passes, in chunks: below, across and beyond the switch.
 LENGTHS = (20, 70, 60, 150, 40)
 
 
@@ -35,7 +35,7 @@ def model_of(family: str, always_long: bool = False) -> Any:
         "long_factor": LONG,
         **({"short_mscale": 1.1, "long_mscale": 1.3} if family == "Phimoe" else {}),
     }
-    if always_long:  # transformers rotates PhiMoE by the short ones, and scales it otherwise
+    if always_long:  # transformers uses PhiMoE's short factors with another scale
         name = "mscale" if family == "Phimoe" else "factor"
         rope[f"short_{name}"] = rope[f"long_{name}"]
     config = getattr(transformers, f"{family}Config")(
@@ -58,7 +58,7 @@ def prompts() -> list[list[int]]:
 def test_all_requests_are_rotated_alike(family: str, length: int) -> None:
     model = model_of(family)
     texts = [prompt for prompt in prompts() if len(prompt) + NEW <= length]
-    # transformers rotates short texts by the long factors where both are those.
+    # transformers rotates short texts by the long factors if both lists are the long one.
     same = model if length == SWITCH else model_of(family, always_long=True)
     expected = [answer(model if len(text) > SWITCH else same, text, NEW) for text in texts]
     before = answer(model, texts[0], NEW)

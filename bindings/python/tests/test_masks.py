@@ -1,5 +1,5 @@
-"""Masks in a PagedCache: of the caller, of padding in several turns, and of images. Runs where
-torch and transformers are installed.
+"""Masks in a PagedCache: the caller's, of padding in several turns, and of images. Needs torch and
+transformers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WINDOWS = {"Llama": PAST + NEW, "Mistral": 12, "Gemma3Text": 8}
 
 
 def tree(window: int) -> Any:
-    """[1][1][new][all]: new tokens see the past as far as the window, and their ancestors."""
+    """[1][1][new][all]: new tokens see their ancestors, and the past within the window."""
     mask = torch.ones(1, 1, NEW, PAST + NEW, dtype=torch.bool)
     for row, ancestors in enumerate(([], [0], [0], [0, 1], [0, 1], [0, 2])):
         mask[0, 0, row, : PAST + row - window + 1] = False
@@ -41,7 +41,7 @@ def logits(model: Any, cache: Any, mask: Any) -> Any:
 
 @pytest.mark.parametrize("family", WINDOWS)
 def test_a_mask_of_the_caller(family: str) -> None:
-    """Of bool, and as it is added to scores."""
+    """A bool mask, and one that is added to scores."""
     model, mask = model_of(family), tree(WINDOWS[family])
     added = torch.where(mask, 0.0, torch.finfo(torch.float32).min)
     expected = logits(model, transformers.DynamicCache(), added)

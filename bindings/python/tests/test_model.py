@@ -1,5 +1,5 @@
-"""Random use against a naive model: a session is the list of its tokens, and everything it holds
-follows from that.
+"""Compares random use with a naive model, in which a session is the list of its tokens, and
+everything it holds follows from that.
 """
 
 from __future__ import annotations

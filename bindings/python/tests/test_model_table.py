@@ -1,5 +1,5 @@
 """Every causal language model of transformers is right in pagedkv or refused by name, and the guide
-lists them. Runs where torch and transformers are installed.
+lists them. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_the_guide_has_the_list() -> None:
         pytest.skip(f"transformers is {model_table.version()}: the guide's list was NOT compared")
     assert (
         listed.strip() == model_table.section(outcomes()).strip()
-    ), "the list is another one now: python tests/model_table.py --write"
+    ), "the list is outdated: python tests/model_table.py --write"
 
 
 def test_a_model_that_is_a_little_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

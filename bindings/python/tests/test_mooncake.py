@@ -78,7 +78,7 @@ def master(tmp_path: pathlib.Path) -> Iterator[Master]:
 
 @contextlib.contextmanager
 def process(code: str) -> Iterator[subprocess.Popen[str]]:
-    """Another Python that runs the code, after which it has printed a line, and then waits."""
+    """Another Python process that runs the code, prints a line, and then waits."""
     begin = "import pagedkv, test_store\n"
     words = [sys.executable, "-c", begin + code + "\nprint('done', flush=True)\ninput()"]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -116,7 +116,7 @@ def until_it_stores(cache: pagedkv.Cache) -> None:
 @needs_mooncake
 @pytest.mark.parametrize("lender", ["reader", "writer"])
 def test_what_one_process_computed_another_finds(master: Master, lender: str) -> None:
-    """Bytes go over the network to or from the memory of the one that lends some."""
+    """Bytes go over the network to or from the memory of the process that lends it."""
     lends, borrows = master.store(segment_bytes=SEGMENT), master.store()
     here, there = (lends, borrows) if lender == "reader" else (borrows, lends)
     with with_store(here) as cache, compute_elsewhere(there):
@@ -147,7 +147,7 @@ def test_a_text_comes_back_after_its_memory_was_cleared(
 
 @needs_mooncake
 def test_an_item_that_is_larger_than_its_room_tells_its_size(master: Master) -> None:
-    """No cache asks like that, but a store has to answer."""
+    """No cache asks like this, but a store must answer."""
     memory = ctypes.create_string_buffer(b"0123456789" * 4, 40)
     items: Any = (_raw.StoreItem * 2)()
     for item, letter in zip(items, (b"a", b"b"), strict=True):
@@ -164,7 +164,7 @@ def test_an_item_that_is_larger_than_its_room_tells_its_size(master: Master) -> 
 
 
 class Liar:
-    """A client of Mooncake that says that more came than there was room for."""
+    """A Mooncake client that reports more bytes than there was room for."""
 
     def register_buffer(self, _address: int, _size: int) -> int:
         return 0
@@ -204,7 +204,7 @@ def test_memory_that_is_lost_costs_hits_only(master: Master) -> None:
             assert session.match_prefix(TEXT) == 0
             extend(plain, computed, TEXT)
             extend(cache, session, TEXT)
-        # When the master has noticed, what others lend is enough.
+        # After the master has noticed, the memory of other clients is enough.
         with compute_elsewhere_later(master.store(segment_bytes=SEGMENT)):
             until(lambda: found(cache) == WHOLE_BLOCKS)
             check_text(cache)
@@ -243,7 +243,7 @@ def test_a_master_that_dies_costs_hits_and_no_step_waits(master: Master) -> None
 
         master.start()
 
-        until_it_stores(cache)  # it knows nothing of what it had before
+        until_it_stores(cache)  # it has lost its items
         check_text(cache)
         assert cache.store_stats().down == 0
         cache.validate()

@@ -1,4 +1,4 @@
-"""Lifetimes, errors, threads, and everything else an object can do."""
+"""Lifetimes, errors, threads, and the other abilities of objects."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_an_error_has_the_librarys_sentence(cache: pagedkv.Cache) -> None:
 
 
 def test_the_gil_is_released() -> None:
-    """A thread counts on while another is in one long call."""
+    """A thread continues to count while another one is in a long call."""
     config = small(query_heads=8, kv_heads=8, key_dim=128, blocks=256, threads=1)
     with pagedkv.Cache(config) as cache:
         session = cache.open_session()
@@ -153,7 +153,7 @@ def test_the_gil_is_released() -> None:
         stop.set()
         counter.join()
         batch.abort()
-    # A call that held the interpreter would let nobody count between its first and its last moment.
+    # If a call held the interpreter, no thread could count during the call.
     seconds = end - begin
     inside = [stamp for stamp in stamps if 0.1 < (stamp - begin) / seconds < 0.9]
     assert len(inside) > 3, f"{len(inside)} of {len(stamps)} stamps in a call of {seconds:.3f} s"
@@ -171,7 +171,8 @@ def test_sessions_of_many_threads(cache: pagedkv.Cache) -> None:
 
 
 def test_the_logger_gets_levels_and_text() -> None:
-    """What a system gives cause to log is not known: the hook is called as the library calls it."""
+    """Whether the library logs anything depends on the system, so the test calls the hook
+    itself."""
     lines: list[tuple[pagedkv.LogLevel, str]] = []
     config = pagedkv.CacheConfig(**MODEL, logger=lambda level, line: lines.append((level, line)))
     with pagedkv.Cache(config) as cache:

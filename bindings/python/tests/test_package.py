@@ -1,5 +1,5 @@
-"""The package against the description of the C interface, how it finds the library, and what its
-wheel contains.
+"""Compares the package with the description of the C interface, and tests how it finds the library
+and what its wheel contains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import describe  # noqa: E402  (found through the line above)
 
 API = describe.describe()
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
-# For a hook that only C can serve, and for what the package fills in itself.
+# Hooks that only C can have, and fields that the package fills in itself.
 OF_C = {"allocator"}
 NOT_FIELDS = OF_C | {
     "struct_size",
@@ -62,8 +62,8 @@ def test_every_function_is_used() -> None:
     unused = [name for name in names if not re.search(rf"{called}{name}\b", source)]
     ends = "cache_destroy session_close snapshot_close batch_abort pool_destroy compute_destroy"
     in_strings = set(ends.split())
-    # Versions are compared as text; statuses and instruction sets are enums; errors are known where
-    # they are asked for.
+    # Versions are compared as text; statuses and instruction sets are enums; the package compares
+    # only some errors.
     assert set(unused) - in_strings == {"version", "status_name", "last_error", "isa_name"}
 
 
@@ -86,7 +86,7 @@ def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> Non
         expected -= {"blocks"}  # the last dim of its masses
     if isinstance(described, pagedkv.AttentionParams):
         expected = expected - {"bidirectional"} | {"causal"}
-    if isinstance(described, pagedkv.CacheConfig):  # it has those of a group as well
+    if isinstance(described, pagedkv.CacheConfig):  # it also has the fields of a group
         expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)}
         expected -= {"layer_indices", "state_bytes", "checkpoint_tokens", "draft_tokens"}
     assert {field.name for field in dataclasses.fields(described)} == expected
@@ -123,7 +123,7 @@ def test_a_library_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> N
 def test_versions(version: str, good: bool) -> None:
     from pagedkv._library import LibraryNotFoundError, _check_version
 
-    assert _raw.VERSION == "0.1.0", "a new version: renew this list"
+    assert _raw.VERSION == "0.1.0", "a new version: update this list"
     if good:
         _check_version("lib", version)
     else:
@@ -138,7 +138,7 @@ def test_versions(version: str, good: bool) -> None:
     reason="PAGEDKV_LIBRARY names no library to put into a wheel",
 )
 def test_a_wheel_with_the_library(tmp_path: pathlib.Path) -> None:
-    """Built as README.md says, and used where no other library is found."""
+    """Builds the wheel as README.md says, and uses it where no other library is found."""
     library = pathlib.Path(os.environ["PAGEDKV_LIBRARY"]).resolve()
     source = shutil.copytree(
         ROOT, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", ".*")

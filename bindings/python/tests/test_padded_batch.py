@@ -1,5 +1,5 @@
-"""generate() of a padded batch, in each environment whose PyTorch has empty CUDA libraries: the
-transformers there asks whether a CUDA graph is captured.
+"""Runs generate() on a padded batch in each environment whose PyTorch has empty CUDA libraries,
+because transformers asks PyTorch whether a CUDA graph is captured.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ model.generate(ids, **options)  # which looks for padding itself
 
 
 def test_generate_of_a_padded_batch() -> None:
-    """In a process of its own, which a fault would end."""
+    """Runs in a process of its own, which a crash would end."""
     output(sys.executable, "-W", "ignore", "-c", BATCH)

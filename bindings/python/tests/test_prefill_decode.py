@@ -1,5 +1,5 @@
-"""One process computes prompts and another one decodes: the tokens are those of one process,
-whoever dies and whatever a stranger sends.
+"""One process computes prompts and another one decodes: the tokens are those of a single process,
+even if one of them dies or a stranger sends anything.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def started(command: Command, **options: Any) -> subprocess.Popen[str]:
 
 @contextlib.contextmanager
 def prefill(command: Command, prefix: Command | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process that computes prompts, when it listens."""
+    """A process that computes prompts, once it listens."""
     server = started([*(prefix or []), *command])
     try:
         assert server.stdout is not None
@@ -81,7 +81,7 @@ def test_the_tokens_are_those_of_one_process(
     at = f"127.0.0.1:{free_port()}"
     options = ["--dtype", dtype, "--group", str(group)]
     with prefill(python("prefill", "--listen", at, *options)):
-        for _ in range(2):  # the second time its prompts are cached there
+        for _ in range(2):  # the second time its prompts are cached
             more = ["--connect", at, "--dtype", dtype, "--json", str(tmp_path / "x")]
             assert "alone" not in run(python("decode", *more))
             assert tokens_in(tmp_path / "x") == alone[dtype]
@@ -113,7 +113,7 @@ def remove(names: tuple[str, str]) -> None:
 
 
 def test_two_machines(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    """Addresses of their own, and a slow link between them."""
+    """Runs the two processes at separate addresses with a slow link between them."""
     try:
         names = namespaces("50mbit")
     except FileNotFoundError as error:
@@ -129,7 +129,7 @@ def test_two_machines(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
 
 
 def test_nobody_computes_prompts(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    """Nobody listens, or who listens says no hello."""
+    """No process listens, or the listener sends no HELLO."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         for port in (free_port(), server.getsockname()[1]):
             more = ["--connect", f"127.0.0.1:{port}", "--json", str(tmp_path / "x")]
@@ -146,7 +146,8 @@ def test_nobody_computes_prompts(alone: dict[str, Any], tmp_path: pathlib.Path) 
 def test_the_process_that_computes_prompts_dies(
     how: int, alone: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    """In the middle of prompts, or it falls silent: the other one computes the rest itself."""
+    """Prefill dies in the middle of prompts or falls silent, and decode computes the rest
+    itself."""
     at = f"127.0.0.1:{free_port()}"
     more = ["--connect", at, "--timeout", "3", "--json", str(tmp_path / "x")]
     with (
@@ -157,7 +158,7 @@ def test_the_process_that_computes_prompts_dies(
             assert decode.poll() is None
             time.sleep(0.001)
         server.send_signal(how)
-        decode.communicate(timeout=100)  # it may have been quick enough
+        decode.communicate(timeout=100)  # it may have ended already
     assert decode.returncode == 0
     assert tokens_in(tmp_path / "x") == alone["f32"]
 
@@ -206,14 +207,14 @@ BAD_REQUESTS = [
 
 
 def test_strangers_ask_for_prompts() -> None:
-    """Each gets a refusal or an end, and the next one is served."""
+    """Each stranger gets a refusal or a closed connection, and the next client is served."""
     port = free_port()
     with prefill(python("prefill", "--listen", f"127.0.0.1:{port}")):
         hello = hello_of(port)
         others = [hello[:-1] + bytes([hello[-1] ^ 1]), hello[:16] + bytes(24), b""]
         for sent in [*(hello + bad for bad in BAD_REQUESTS), *others]:
             with connect(port) as connection:
-                with contextlib.suppress(OSError):  # it may have seen enough
+                with contextlib.suppress(OSError):  # it may have closed the connection
                     connection.sendall(sent)
                     connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(OSError):
@@ -229,7 +230,7 @@ def test_strangers_ask_for_prompts() -> None:
 
 
 def lie(server: socket.socket, hello: bytes, said: bytes) -> None:
-    """Says hello and what it was told to, to whoever connects."""
+    """Sends HELLO and the given frames to each client."""
     connection, _ = server.accept()
     with connection, contextlib.suppress(OSError):
         connection.sendall(hello + said)
@@ -267,7 +268,7 @@ def bad_rows(one: int) -> list[bytes]:
 
 
 def test_strangers_answer(alone: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    """What they sent is as if it had never come."""
+    """Rows of a broken transfer leave no trace."""
     with prefill(python("prefill", "--listen", f"127.0.0.1:{(port := free_port())}")):
         hello = hello_of(port)
     _, heads, dim = struct.unpack("<3I", hello[16:28])
@@ -285,7 +286,7 @@ def test_strangers_answer(alone: dict[str, Any], tmp_path: pathlib.Path) -> None
 
 
 def relay_until_a_token(server: socket.socket, port: int) -> None:
-    """Passes on what two processes say, up to the frame of the first token."""
+    """Forwards what two processes send, up to the frame of the first token."""
     token = head(4, 8)
     client, _ = server.accept()
     with client, socket.create_connection(("127.0.0.1", port), timeout=100) as behind:

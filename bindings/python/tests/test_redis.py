@@ -44,7 +44,7 @@ def served(port: int, folder: pathlib.Path, options: dict[str, object]) -> Itera
 @pytest.fixture
 def port(tmp_path: pathlib.Path) -> Iterator[int]:
     if SERVER is None:
-        pytest.skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
+        pytest.skip("redis-server and valkey-server are missing: bash tests/install-deps test")
     port = free_port()
     with served(port, tmp_path, {"port": port, "requirepass": "secret"}):
         yield port
@@ -91,7 +91,7 @@ def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
 
 @pytest.fixture
 def tls(tmp_path: pathlib.Path) -> Iterator[tuple[int, pathlib.Path, pathlib.Path]]:
-    """A port with TLS, and the certificate and the key of its server, which is its own CA."""
+    """A port with TLS, and the self-signed certificate and key of its server."""
     if SERVER is None or shutil.which("openssl") is None:
         pytest.skip("redis-server or openssl is missing here: bash tests/install-deps test")
     certificate, key, port = tmp_path / "server.crt", tmp_path / "server.key", free_port()
@@ -106,7 +106,7 @@ def tls(tmp_path: pathlib.Path) -> Iterator[tuple[int, pathlib.Path, pathlib.Pat
 def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) -> None:
     port, certificate, key = tls
     url = f"rediss://127.0.0.1:{port}"
-    # The server asks for a certificate, and takes its own.
+    # The server requires a client certificate, and accepts its own.
     right = pagedkv.RedisStore(
         url, tls_ca_file=certificate, tls_certificate_file=certificate, tls_key_file=str(key)
     )

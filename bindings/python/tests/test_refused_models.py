@@ -1,5 +1,5 @@
-"""Models that pagedkv would answer wrongly for are refused by name. test_model_table.py tries all
-of them; these show each way to be wrong. Runs where torch and transformers are installed.
+"""Models for which pagedkv would give wrong answers are refused by name. test_model_table.py tries
+all models; these tests show each kind of error. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def with_paged_cache(model: Any) -> list[int]:
 
 @pytest.mark.parametrize("taker", [PagedCache, Engine, install, install_continuous])
 def test_what_is_no_model_on_the_cpu(taker: Any) -> None:
-    """Is refused before anything is computed."""
+    """The model is refused before anything is computed."""
     others: list[Any] = ["HuggingFaceTB/SmolLM2-135M", None, torch.nn.Linear(2, 2)]
     for other in others:
         with pytest.raises(TypeError, match="a loaded model is needed, .* not "):
@@ -66,7 +66,7 @@ def test_what_is_no_model_on_the_cpu(taker: Any) -> None:
 
 @pytest.mark.parametrize("model_type", MODELS)
 def test_a_model_is_refused_by_name(model_type: str) -> None:
-    """And answers without pagedkv as before."""
+    """A refused model answers without pagedkv as before."""
     model = tiny_model(model_type)
     expected = usual(model)
     for host in (with_paged_cache, served):
@@ -99,11 +99,11 @@ def test_models_that_cannot_be_packed(model_type: str, sentence: str) -> None:
     assert with_paged_cache(model) == expected
 
 
-# ---- Layers of a Llama that go astray in one way each ----
+# ---- Layers of a Llama, each of which breaks one rule ----
 
 
 def astray(change: Any) -> Any:
-    """A Llama, one of whose layers hands something else to its cache or to attention."""
+    """A Llama one of whose layers passes something else to its cache or to attention."""
     model = model_of("Llama")
     attention = model.model.layers[2].self_attn
     forward = attention.forward
@@ -152,7 +152,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
         lambda cache, key, value, layer: (cache.update(key, value, layer)[0].mul_(2), value),
         r"before attention \(mul_\)",
     ),
-    "writes to a layer that is none": (
+    "writes to a layer that does not exist": (
         lambda cache, key, value, layer: cache.update(key, value, 4),
         "it has a layer 4, where its config says that layers 0 to 3 have keys",
     ),
@@ -185,7 +185,7 @@ def test_a_layer_that_goes_astray(change: str) -> None:
     ],
 )
 def test_a_layer_goes_astray_with_a_mask_of_the_caller(change: str, sentence: str) -> None:
-    """Which nothing says of that it belongs to a cache."""
+    """The layer's tensors carry no mark of a cache."""
     model, mask = astray(CHANGES[change][0]), torch.ones(1, 1, len(PROMPT), len(PROMPT)).bool()
     with pytest.raises(UnsupportedModelError, match=sentence):
         model(torch.tensor([PROMPT]), attention_mask=mask, past_key_values=PagedCache(model))

@@ -1,4 +1,4 @@
-"""Hints of when a text goes on: what the default policy makes of them, and what is refused."""
+"""Hints of when a text continues: how the default policy uses them, and what is refused."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def serve(cache: pagedkv.Cache, text: int, hint: int) -> bool:
 
 
 def serve_many(cache: pagedkv.Cache, soon: int, never: int) -> int:
-    """One in nine texts goes on, after 72 others; the cache has room for 16. Nothing but the hints
-    tells them apart. Returns how many of 292 were still cached.
+    """One in nine texts continues after 72 others; the cache has room for 16. Only the hints tell
+    them apart. Returns how many of 292 were still cached.
     """
     found, text = 0, 0
     coming: deque[int] = deque()

@@ -1,4 +1,4 @@
-"""Rotations change what is stored and nothing that callers see."""
+"""Rotations change stored rows, but not what callers read."""
 
 from __future__ import annotations
 

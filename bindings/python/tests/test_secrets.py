@@ -1,4 +1,4 @@
-"""No config shows a key or a password, and no error's sentence does."""
+"""No config and no error sentence shows a key or a password."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "StoreConfig": {"store": pagedkv.DirectoryStore("/d")},
 }
 
-# The last one is where there is no libpagedkv-redis.
+# The last error is raised without libpagedkv-redis.
 REFUSALS = (pagedkv.PagedKVError, TypeError, AttributeError, pagedkv.LibraryNotFoundError)
 
 
 def configs() -> Iterator[type[Any]]:
-    """All dataclasses that a caller makes, which are those that show themselves."""
+    """All dataclasses that a caller makes: those with their own repr."""
     for found in pkgutil.iter_modules(pagedkv.__path__, "pagedkv."):
         if found.name.rpartition(".")[2] in ("config", "store", "mooncake", "attention"):
             module = importlib.import_module(found.name)
@@ -60,7 +60,7 @@ def configs() -> Iterator[type[Any]]:
 
 
 def shown(config: Any) -> str:
-    """In every way that does not ask for a field by its name."""
+    """Every way to print an object without naming a field."""
     ways: list[Callable[[Any], str]] = [
         repr,
         str,
@@ -83,7 +83,7 @@ def test_all_configs_are_found() -> None:
 
 @pytest.mark.parametrize("kind", configs(), ids=lambda kind: kind.__name__)
 def test_no_config_shows_a_secret(kind: type[Any]) -> None:
-    """A new field of a text or of bytes is hidden, or stands above."""
+    """A new field of text or bytes must be hidden or listed above."""
     for field in dataclasses.fields(kind):
         values: list[Any] = []
         if "bytes" in str(field.type):
@@ -100,7 +100,7 @@ def test_no_config_shows_a_secret(kind: type[Any]) -> None:
 
 
 def wrong_secrets() -> list[Callable[[], Any]]:
-    """Calls that fail by their secret."""
+    """Calls that fail because of their secret."""
     model: dict[str, Any] = {"layers": 1, "query_heads": 2, "kv_heads": 1, "key_dim": 16}
 
     def cache(store: Any, **options: Any) -> Any:

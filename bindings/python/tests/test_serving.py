@@ -1,5 +1,5 @@
-"""pagedkv.serving gives the tokens of generate(), whatever else it computes at the same time. Runs
-where torch and transformers are installed.
+"""pagedkv.serving gives the tokens of generate(), whatever else it computes at the same time. Needs
+torch and transformers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SHARED = 40
 
 
 def prompts() -> list[list[int]]:
-    """16 prompts of 5 to 60 tokens; every second one begins like the others of these."""
+    """16 prompts of 5 to 60 tokens. Every second one has the same prefix."""
     torch.manual_seed(3)
     common = torch.randint(2, 97, (SHARED,)).tolist()
     return [(common if i % 2 else []) + torch.randint(2, 97, (5 + i,)).tolist() for i in range(16)]
 
 
 def generated(model: Any, new: int = NEW) -> list[list[int]]:
-    """What generate() makes of each prompt alone."""
+    """The answers of generate() to each prompt alone."""
     return [prompt + answer(model, prompt, new) for prompt in prompts()]
 
 
@@ -66,7 +66,7 @@ def test_answers_read_chosen_blocks(family: str) -> None:
             engine.run()
             answers.append(tokens_of(requests))
             reserved.append(engine.cache.stats().memory_bytes)
-    assert answers[0] == answers[1]  # there are less than 100
+    assert answers[0] == answers[1]  # the prompt has fewer than 100 blocks
     assert reserved[0] == reserved[1] < reserved[2]  # bounds were made
     with pytest.raises(pagedkv.MisuseError, match="top_blocks: -1"):
         Engine(model, top_blocks=-1)
@@ -271,7 +271,7 @@ def test_routers_know_what_is_cached() -> None:
                 expected.update(hashes[:cached].tolist())
             assert len(expected) > 20
             engine.add([1, 2, 3], max_new_tokens=1)
-            engine.run()  # tells what the cancelled one left
+            engine.run()  # publishes what the cancelled request left
             while set(known) != expected:
                 received = source.receive(10_000)
                 assert received, len(known)

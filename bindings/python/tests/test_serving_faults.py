@@ -1,5 +1,5 @@
-"""One request of pagedkv.serving hurts no other one, whatever fails where. Runs where torch and
-transformers are installed.
+"""A failed request of pagedkv.serving does not affect the others, whatever fails where. Needs torch
+and transformers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROMPTS = [[5, 9, 60], list(range(10, 50)), [3, 4]]
 
 
 def add_three(engine: Engine) -> list[Request]:
-    """One that draws, one with a prompt of several chunks, and one that ends early."""
+    """A request that samples, one with a prompt of several chunks, and one that ends early."""
     return [
         engine.add(PROMPTS[0], max_new_tokens=9, sampling=SAMPLED),
         engine.add(PROMPTS[1], max_new_tokens=9),
@@ -52,11 +52,12 @@ def expected(model: Any, blocks: int) -> list[list[int]]:
 
 
 class InjectedError(BaseException):
-    """As Ctrl-C: nothing may catch it."""
+    """Like Ctrl-C: nothing may catch it."""
 
 
 class Injection:
-    """Raises at the n-th call that code of this package makes, or at its n-th entry."""
+    """Raises at the n-th call from this package's code, or at the n-th entry of one of its
+    functions."""
 
     def __init__(self, n: int) -> None:
         self.left = n
@@ -168,7 +169,7 @@ def test_logits_that_are_nan_end_their_request(sampling: Sampling) -> None:
 
 
 def test_types_of_numbers() -> None:
-    """As JSON, NumPy and C give them."""
+    """Numbers as JSON, NumPy and C give them."""
     model = model_of("Llama")
     with Engine(model, blocks=64) as engine:
 
@@ -221,8 +222,8 @@ def test_what_no_session_can_have_is_refused_when_it_is_given() -> None:
 
 
 def tokenizer_of(*words: str, strips: bool) -> tuple[Any, dict[str, int]]:
-    """Bytes and some words, as Llama 2, Mistral and Gemma have them. `strips`: the first space of
-    what is decoded is left out."""
+    """A tokenizer of bytes and some words, like those of Llama 2, Mistral and Gemma. With `strips`
+    it drops the first space of decoded text."""
     vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2}
     vocabulary |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
     for word in words:
@@ -244,7 +245,7 @@ def tokenizer_of(*words: str, strips: bool) -> tuple[Any, dict[str, int]]:
 
 
 def text_of(tokenizer: Any, prompt: list[int], answer: list[int]) -> list[str]:
-    """The pieces that a request gives out for an answer."""
+    """The pieces of text that a request returns for an answer."""
     stream, pieces = TextStream.behind(tokenizer, prompt), []
     for i, token in enumerate(answer):
         piece, stream = stream.add(token, last=i + 1 == len(answer))
@@ -270,7 +271,7 @@ def test_text_has_its_spaces_and_its_end(strips: bool) -> None:
 
 
 def test_text_that_does_not_grow_with_its_tokens() -> None:
-    """A lone byte behind a newline makes both no character."""
+    """A lone byte after a newline turns both into a replacement character."""
     tokenizer, ids = tokenizer_of("▁hello", "»", "a", strips=False)
     answer = [ids["<0x0A>"], ids["<0xF0>"], ids["»"], ids["a"]]
     assert text_of(tokenizer, [ids["▁hello"]], answer) == ["\n", "", "�»", "a"]

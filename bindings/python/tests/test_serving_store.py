@@ -1,5 +1,5 @@
-"""pagedkv.serving with a store: what it finds after a restart, how long it waits for it, and that
-another model finds nothing. Runs where torch and transformers are installed.
+"""pagedkv.serving with a store: what it finds after a restart, how long it waits, and that another
+model finds nothing. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def serve(model: Any, store: Any, **options: Any) -> Request:
 
 @pytest.fixture
 def held() -> SlowStore:
-    """Has the prompt, of the model that `model_of("Llama")` makes."""
+    """A store that has the prompt, computed by the model that `model_of("Llama")` makes."""
     store = SlowStore()
     serve(model_of("Llama"), pagedkv.StoreConfig(store))
     return store
@@ -49,7 +49,7 @@ def engine_with(held: SlowStore, *, seconds_per_token: float) -> Iterator[Engine
         try:
             yield engine
         finally:
-            held.answer.set()  # the end of a cache waits for its store
+            held.answer.set()  # closing a cache waits for its store
 
 
 def test_a_restart_finds_what_was_computed(tmp_path: pathlib.Path) -> None:
@@ -98,7 +98,7 @@ def test_the_store_is_read_again_after_a_preemption(tmp_path: pathlib.Path) -> N
     assert request.answer[:6] == serve(model, None).answer
 
 
-# ---- Which model it is ----
+# ---- The model's fingerprint ----
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -108,7 +108,7 @@ def test_another_weight_is_another_model(family: str) -> None:
     assert model_fingerprint(copy.deepcopy(model)) in names
     tensors = model.state_dict().values()
     for at, tensor in enumerate(tensors):
-        flat = tensor.view(-1)  # tied ones twice
+        flat = tensor.view(-1)  # tied tensors come twice
         one = flat[at * 31 % len(flat)]
         one.copy_(torch.nextafter(one, one + 1))
         names.add(model_fingerprint(model))
@@ -134,7 +134,7 @@ def test_a_store_keeps_models_apart() -> None:
     assert serve(model, pagedkv.StoreConfig(store)).cached_tokens == WHOLE_BLOCKS
     named = pagedkv.StoreConfig(store, fingerprint=b"both")
     serve(model, named)
-    assert serve(tuned, named).cached_tokens == WHOLE_BLOCKS, "one's own name is believed"
+    assert serve(tuned, named).cached_tokens == WHOLE_BLOCKS, "the caller's fingerprint is used"
 
 
 def test_a_store_is_configured() -> None:

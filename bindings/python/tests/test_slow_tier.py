@@ -1,4 +1,4 @@
-"""Caches whose keys and values are in a file: where that is, and what is refused."""
+"""Caches whose keys and values are in a file: where the file is, and what is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def config(directory: Any, **given: Any) -> pagedkv.CacheConfig:
 
 
 def mapped(directory: os.PathLike[str]) -> bool:
-    """Whether this process has a file in the directory mapped."""
+    """Whether this process maps a file in the directory."""
     return str(directory) in pathlib.Path("/proc/self/maps").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Layers that keep a state in place of keys and values."""
+"""Layers that keep a state instead of keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tier behind a cache's memory: in a directory, and in Python."""
+"""The store behind a cache's memory: in a directory, and in Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def with_store(
 
 
 def leave(cache: pagedkv.Cache, salt: bytes | None = None) -> None:
-    """What a session that computed the text leaves is written, and in memory no more."""
+    """Writes the blocks of a session that computed the text to the store, and drops them from
+    memory."""
     with cache.open_session(salt=salt) as session:
         extend(cache, session, TEXT)
     assert cache.flush_store(timeout_ms=LONG) == 0
@@ -44,8 +45,8 @@ def leave(cache: pagedkv.Cache, salt: bytes | None = None) -> None:
 
 
 def check_text(cache: pagedkv.Cache) -> None:
-    """What a new session finds of the text, and computes of the rest, is what one computes without
-    a store.
+    """A new session matches a part of the text and computes the rest; outputs are the same as
+    without a store.
     """
     with make() as plain, plain.open_session() as computed, cache.open_session() as found:
         extend(plain, computed, TEXT)
@@ -222,7 +223,7 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_cache_that_is_open_when_python_ends() -> None:
-    """Its store is slow, so that there is a lot to write at that moment."""
+    """The store is slow, so that many blocks still wait when Python ends."""
     code = """
 import time
 import test_store

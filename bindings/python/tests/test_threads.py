@@ -1,5 +1,5 @@
-"""Objects that many threads share, which meet without a lock on a free-threaded Python
-(tests/free-threaded). Each call works, or says that another thread was in the way.
+"""Many threads share objects. On a free-threaded Python (tests/free-threaded) no lock separates
+them. Each call works or reports that another thread uses the object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def repeated(work: Callable[[int], None], times: int = 30) -> None:
 
 
 def may_be_in_the_way(call: Callable[[], Any]) -> Any:
-    """The call's result, or None where another thread was faster."""
+    """The call's result, or None if another thread was faster."""
     try:
         return call()
     except pagedkv.MisuseError as error:
@@ -44,7 +44,7 @@ def may_be_in_the_way(call: Callable[[], Any]) -> Any:
 
 
 def test_the_first_call_of_many_threads() -> None:
-    """The library is looked for and opened by the first call, which may be many at once."""
+    """The first call finds and opens the library; many threads may make it at once."""
     code = (
         "import helpers, pagedkv\n"
         "found = []\n"
@@ -102,7 +102,7 @@ def test_one_object_that_many_threads_close() -> None:
 
 
 def test_objects_that_are_forgotten_in_other_threads() -> None:
-    """What one thread made is let go of in another one, and in cycles."""
+    """Objects made in one thread are dropped in another one, and in cycles."""
     with pagedkv.Cache(pagedkv.CacheConfig(**MODEL)) as cache:
         shelf: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""The operators of pagedkv.torch beside PyTorch's own attention. Runs where torch is installed."""
+"""Compares the operators of pagedkv.torch with PyTorch's own attention. Needs torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pagedkv import Dtype  # noqa: E402
 OPS = torch.ops.pagedkv
 BLOCK, KV_HEADS, HEADS, DIM = 16, 2, 8, 64
 LENGTHS, QUERIES = (5, 37, 100), (1, 4, 100)
-# How far results may be from those of the tensors that were stored, by what they are stored as.
+# The accepted difference from results over the exact tensors, by stored type.
 STORED: dict[Any, float] = {
     torch.float32: 1e-5,
     torch.float16: 3e-3,
@@ -125,7 +125,7 @@ def test_rules() -> None:
 
 
 def test_merged_states() -> None:
-    """The first 32 positions of a sequence and the others, merged."""
+    """Merges results over the first 32 positions of a sequence and over the others."""
     case = Case()
     query, tables = case.query[37:], case.tables[2:]  # at positions 32 to 99
     n, length = torch.tensor([68], dtype=torch.int32), torch.tensor([100])

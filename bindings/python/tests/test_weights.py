@@ -1,4 +1,4 @@
-"""Weights are told apart by every byte, whatever their shapes."""
+"""The digest of weights depends on every byte, whatever their shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_A_LAYER = {
 
 
 def shapes(layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
-    """By name, in the order that save_pretrained() writes."""
+    """Tensors by name, in the order in which save_pretrained() writes them."""
     found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN)}
     for layer in range(layers):
         for name, shape in OF_A_LAYER.items():
@@ -34,9 +34,7 @@ def shapes(layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
 
 
 def save_empty(file: pathlib.Path, tensors: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """A safetensors file of zeros in bfloat16, which takes no room on a disk. Returns where each
-    tensor begins.
-    """
+    """Writes a sparse safetensors file of bfloat16 zeros. Returns the offset of each tensor."""
     header: dict[str, object] = {}
     end = 0
     for name, shape in tensors.items():

@@ -1,5 +1,5 @@
-"""One engine of vLLM in a process of its own, on pagedkv's attention: reads {"model", "prompts",
-"new", "engine"} as JSON, prints {"tokens", "cached", "stats"}. For test_vllm.py.
+"""Runs one vLLM engine in its own process with pagedkv's attention, for test_vllm.py. Reads
+{"model", "prompts", "new", "engine"} as JSON, prints {"tokens", "cached", "stats"}.
 """
 
 from __future__ import annotations
