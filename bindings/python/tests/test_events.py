@@ -431,7 +431,7 @@ def test_refusals_are_sentences() -> None:
         ({"endpoint": "nonsense"}, "endpoint: cannot bind 'nonsense'"),
         ({"endpoint": "tcp://127.0.0.1:99999"}, "cannot bind"),
         ({"endpoint": FREE, "replay_endpoint": "x://y"}, "replay_endpoint: cannot bind"),
-        ({"endpoint": FREE, "topic": "x" * 256}, "topic: 256 bytes"),
+        ({"endpoint": FREE, "topic": "x" * 256}, "topic has 256 bytes"),
         ({"endpoint": FREE, "form": "xml"}, "form"),
         ({"endpoint": FREE, "replay_batches": 0}, "replay_batches"),
         ({"endpoint": FREE, "replay_batches": -1}, "replay_batches"),

@@ -1,4 +1,4 @@
-"""pagedkv.transformers gives the tokens of transformers' own caches. Needs torch and transformers."""
+"""pagedkv.transformers gives the same tokens as transformers' own caches. Needs both and torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-//! The tests and examples of this package find the library where they were linked to it, also if no
-//! loader looks there. A package that depends on this one reads DEP_PAGEDKV_RUST_LIBDIR for the
-//! same purpose: cargo hands link arguments to nobody else.
+//! Adds a run path, so that the tests and examples of this package find the library where they were
+//! linked to it. A package that depends on this one reads DEP_PAGEDKV_RUST_LIBDIR for the same
+//! purpose, because cargo does not pass link arguments on.
 use std::env;
 
 fn main() {

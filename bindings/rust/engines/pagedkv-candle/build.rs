@@ -1,5 +1,5 @@
-//! The programs and tests of this package find the library where they were linked to it, also if no
-//! loader looks there.
+//! Adds a run path, so that the programs and tests of this package find the library where they were
+//! linked to it.
 use std::env;
 
 fn main() {

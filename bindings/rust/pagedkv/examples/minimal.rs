@@ -13,7 +13,7 @@ fn main() -> Result<()> {
     let mut session = cache.open_session()?;
 
     let (k, q) = (vec![0f32; TOKENS * KV_HEADS * DIM], vec![0f32; TOKENS * QUERY_HEADS * DIM]);
-    // All keys alike: attention gives the mean of the values so far.
+    // All keys are equal, so attention gives the mean of the values so far.
     let v: Vec<f32> = (0..TOKENS).flat_map(|token| [token as f32; KV_HEADS * DIM]).collect();
     let mut out = vec![0f32; q.len()];
 

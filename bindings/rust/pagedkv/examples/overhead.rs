@@ -1,6 +1,6 @@
-//! What the safe layer adds to a decode step of 8 sessions with 4096 tokens each: begin, write,
-//! attend and commit through it and through the functions of C, in turn, on the same cache. Also
-//! what the calls cost by themselves, on rows so small that nothing else is left.
+//! Measures what the safe layer adds to a decode step of 8 sessions with 4096 tokens each: begin,
+//! write, attend and commit through it and through the C functions, in turn, on the same cache.
+//! Also measures the calls alone, on rows so small that nothing else counts.
 use pagedkv::{sys, Cache, CacheConfig, LayerGroup, Result, Session};
 use std::ptr::{null, null_mut};
 use std::time::Instant;
@@ -48,7 +48,7 @@ impl Run {
         batch.commit(&[1; SESSIONS])
     }
 
-    /// The same as a program in C has it.
+    /// The same step as a C program does it.
     fn raw(&mut self, handles: &[sys::pkv_session]) {
         let check = |status| assert_eq!(status, sys::pkv_status::OK);
         let tensor = |data: *const f32| sys::pkv_tensor {

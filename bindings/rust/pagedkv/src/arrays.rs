@@ -2,8 +2,8 @@
 use crate::rows::{Element, Extent, Rows, RowsMut};
 use ndarray::{ArrayBase, ArrayView, ArrayViewMut, Data, DataMut, Ix2, Ix3};
 
-/// Row and head stride where C knows such ones: dims side by side, heads within their row. Strides
-/// of an axis that has one entry say nothing.
+/// Returns the row and head stride if C supports them: dims side by side, heads within their row.
+/// The stride of an axis with one entry does not matter.
 fn strides(shape: [usize; 3], strides: [isize; 3]) -> Option<[usize; 2]> {
     let [rows, heads, dim] = shape;
     let positive = |stride: isize| usize::try_from(stride).ok();

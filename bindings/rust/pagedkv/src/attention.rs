@@ -126,7 +126,7 @@ pub struct ChosenBlocks<'a> {
 }
 
 impl<'a> ChosenBlocks<'a> {
-    /// The `count` blocks whose keys may score highest. In a cache only.
+    /// The `count` blocks whose keys may score highest. Only in a cache.
     pub fn top_blocks(count: u32) -> Self {
         let numbers = sys::pkv_chosen_blocks {
             top_blocks: count,
@@ -137,16 +137,16 @@ impl<'a> ChosenBlocks<'a> {
         Self { c: Numbers(numbers), lists: None }
     }
 
-    /// Those listed, `[rows][kv_heads][blocks_per_head]`: indices in the block table, rising,
-    /// [`NO_BLOCK`](crate::NO_BLOCK) after the last.
+    /// The listed blocks, `[rows][kv_heads][blocks_per_head]`: indices in the block table in
+    /// ascending order, [`NO_BLOCK`](crate::NO_BLOCK) after the last.
     pub fn lists(blocks: &'a [u32], blocks_per_head: usize) -> Self {
         Self { lists: Some((blocks, blocks_per_head)), ..Self::top_blocks(0) }
     }
 
     setters! {
-        /// How many first blocks are read as well.
+        /// The number of first blocks that are also read.
         c first_blocks(count: u32) = count;
-        /// How many blocks before those of the step are read as well.
+        /// The number of blocks before those of the step that are also read.
         c last_blocks(count: u32) = count;
         /// The new tokens of a session choose the same [`top_blocks`](Self::top_blocks), by the
         /// sums of their bounds, and read them together: for trees, say.
@@ -291,15 +291,15 @@ impl<'a> AttentionParams<'a> {
     }
 }
 
-/// Attention without a cache, over a view and block tables of the caller's: queries
+/// Attention without a cache, over the caller's view and block tables: queries
 /// `[rows][query_heads][key_dim]` to outputs `[rows][query_heads][value_dim]`, and to `lse`
-/// `[rows][query_heads]` where wanted. Without `compute` it runs on all CPUs.
+/// `[rows][query_heads]` if given. Without `compute` it runs on all CPUs.
 ///
 /// ```
 /// use pagedkv::{kv_attend, AttentionParams, KvView, Sequences};
 ///
-/// // Two blocks of 16 tokens; the sequence has the second one first. All keys are alike: attention
-/// // gives the mean of the values.
+/// // Two blocks of 16 tokens; the sequence has the second one first. All keys are equal, so
+/// // attention gives the mean of the values.
 /// let (k, mut v) = ([1.0f32; 2 * 16 * 16], [0.0f32; 2 * 16 * 16]);
 /// v[16 * 16..].fill(3.0);
 /// let view = KvView::new(&k, &v, 16, 1, 16, 16)?;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 #[doc(inline)]
 pub use crate::sys::pkv_index_unit as IndexUnit;
 
-/// One forward pass over many sessions: see [`Cache::begin`](crate::Cache::begin). Rows are stacked
-/// in the order of the sessions, the new tokens of a session in order.
+/// One forward pass over many sessions: see [`Cache::begin`](crate::Cache::begin). Rows are in the
+/// order of the sessions, and within a session in the order of its new tokens.
 ///
 /// It borrows its sessions until it is committed or dropped; dropping it leaves all of them as they
 /// were. A batch may be sent to another thread, but only one thread may use it at a time:
@@ -34,7 +34,7 @@ pub struct Batch<'s> {
     first_rows: Option<Box<[u32]>>,
 }
 
-// "Driven by one thread at a time", whichever that is. The handle keeps it from being Sync.
+// "Driven by one thread at a time", which may be any thread. The handle keeps it from being Sync.
 unsafe impl Send for Batch<'_> {}
 
 /// The blocks or slots that each session reads, in compressed rows: see [`Batch::kv_indices`].
@@ -65,7 +65,7 @@ pub struct StateBlocks {
     pub before: Vec<u32>,
     /// Session `i` keeps the states after its new tokens `tokens[indptr[i]..indptr[i + 1]]`.
     pub indptr: Vec<usize>,
-    /// Indices among the new tokens of each session, 0 the first, rising.
+    /// Indices of new tokens of each session in ascending order; 0 is the first.
     pub tokens: Vec<u32>,
     /// The blocks to write, one for each of `tokens`.
     pub after: Vec<u32>,
@@ -100,8 +100,7 @@ impl Cache {
     /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
     /// let mut session = cache.open_session()?;
     /// let batch = cache.begin([(&mut session, 1)])?;
-    /// session.length()?; // in use by the batch: batch.session(0).length() is what works
-    /// batch.abort()?;
+    /// session.length()?; // in use by the batch; use batch.session(0).length() batch.abort()?;
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
     ///
@@ -301,7 +300,7 @@ impl<'s> Batch<'s> {
         })
     }
 
-    /// Keeps only some of the new tokens of session number `i`, given by rising indices: the
+    /// Keeps only some of the new tokens of session number `i`, by indices in ascending order: the
     /// accepted path of a tree of speculative tokens. [`commit`](Self::commit) still takes one id
     /// per row.
     pub fn accept(&mut self, i: usize, kept: &[u32]) -> Result<()> {
@@ -382,8 +381,8 @@ impl<'s> Batch<'s> {
         Ok(from.into_iter().zip(to).collect())
     }
 
-    /// What each session reads in one group, the new tokens included, what left the window left
-    /// out.
+    /// Returns the blocks or slots that each session reads in one group: with the new tokens,
+    /// without those that left the window.
     pub fn kv_indices(&self, group: u32, unit: IndexUnit) -> Result<KvIndices> {
         let (mut indptr, mut last_block_length) =
             (vec![0; self.sessions.len() + 1], vec![0; self.sessions.len()]);
@@ -434,7 +433,7 @@ impl<'s> Batch<'s> {
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
     ///
-    /// States are of this step alone:
+    /// States are valid only in this step:
     ///
     /// ```compile_fail,E0505
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -443,11 +442,11 @@ impl<'s> Batch<'s> {
     /// let mut batch = cache.begin([(&mut session, 1)])?;
     /// let mut states = batch.states(0)?;
     /// batch.commit(&[1])?;
-    /// states[0].after[0].1.fill(1); // the session's now, and of those who fork it
+    /// states[0].after[0].1.fill(1); // it belongs to the session and its forks now
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
     ///
-    /// Nobody has a second way to write them:
+    /// They cannot be borrowed twice:
     ///
     /// ```compile_fail,E0499
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
@@ -470,7 +469,7 @@ impl<'s> Batch<'s> {
             (token, unsafe { from_raw_parts_mut(state.cast(), shape.state_bytes) })
         });
         let of_session = |(state, ends): (*const c_void, &[usize])| SessionStates {
-            // What a session has does not change in its step.
+            // The current state of a session does not change during its step.
             before: (!state.is_null())
                 .then(|| unsafe { from_raw_parts(state.cast(), shape.state_bytes) }),
             after: after.by_ref().take(ends[1] - ends[0]).collect(),
@@ -478,8 +477,8 @@ impl<'s> Batch<'s> {
         Ok(before.into_iter().zip(indptr.windows(2)).map(of_session).collect())
     }
 
-    /// After which new tokens a group with states keeps a state, and in which blocks these are: for
-    /// engines with bytes of their own (storage `NONE`) or with kernels that take ids.
+    /// Returns the new tokens after which a group keeps a state, and the blocks of these states:
+    /// for engines with their own memory (storage `NONE`) or kernels that take ids.
     pub fn state_blocks(&self, group: u32) -> Result<StateBlocks> {
         let sessions = self.sessions.len();
         let (mut before, mut indptr, mut after) =

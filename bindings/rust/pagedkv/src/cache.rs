@@ -40,8 +40,8 @@ pub(crate) struct Owned {
     hooks: Hooks,
 }
 
-// "Any function may be called from any thread"; destroy is called when no other call can be under
-// way.
+// "Any function may be called from any thread"; destroy is called when no other call can be in
+// progress.
 unsafe impl Send for Owned {}
 unsafe impl Sync for Owned {}
 
@@ -129,7 +129,7 @@ impl Cache {
                 )
             };
             if status == Status::BUFFER_TOO_SMALL {
-                text.resize(size + 256, 0); // counts move while others use the cache
+                text.resize(size + 256, 0); // counts change while other threads use the cache
                 continue;
             }
             check(status)?;

@@ -218,7 +218,7 @@ impl CacheConfig {
         /// numbers of blocks then.
         c groups_share_memory() = 1;
         /// Keys and values, and states, are in an unnamed file in this directory, of which the
-        /// system keeps in memory what fits: for texts that are larger than memory and read by
+        /// OS keeps as much in memory as fits: for texts that are larger than memory and read by
         /// chosen blocks. Only with storage `PAGED`. Default: memory.
         memory_directory(directory: impl Into<PathBuf>) = Some(directory.into());
         /// Threads that compute attention, including the caller's. Default: one per CPU.

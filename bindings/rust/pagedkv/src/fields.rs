@@ -1,5 +1,5 @@
-//! Every field that a caller describes arrives in C. Structs are compared as text, so that a field
-//! that is new in C fails here until a config has it.
+//! Every field that a caller sets reaches C. Structs are compared as text, so a new C field fails
+//! here until a config has it.
 use crate::attention::Told;
 use crate::rows::BatchRows;
 use crate::*;
@@ -179,8 +179,7 @@ fn of_a_store() {
 
 const BATCH: BatchRows<'_> = BatchRows { lengths: &[1, 2], first_rows: None };
 
-/// Looks at parameters of a batch of two sequences with three rows, two query heads and two KV
-/// heads.
+/// Checks parameters of a batch of two sequences with three rows, two query heads and two KV heads.
 fn look_at(
     params: &AttentionParams<'_>,
     told: Told<'_>,

@@ -98,15 +98,15 @@ pub enum Sink<'a> {
 pub enum Source<'a> {
     /// A regular file that ends where the sessions end.
     Path(&'a Path),
-    /// An open, blocking descriptor, from its current position. Bytes behind the data stay unread.
+    /// An open, blocking descriptor, from its current position. Bytes after the data are not read.
     Descriptor(BorrowedFd<'a>),
     /// The bytes of a file.
     Bytes(&'a [u8]),
-    /// Anything else. Bytes behind the data are not read.
+    /// Anything else. Bytes after the data are not read.
     Reader(&'a mut dyn Read),
 }
 
-/// A stream of C with what it points to.
+/// A C stream with what it points to.
 struct Stream<'a> {
     raw: sys::pkv_stream,
     _path: Option<Pointee<CString>>,
@@ -125,7 +125,7 @@ impl<T> Pointee<T> {
 
 impl<T> Drop for Pointee<T> {
     fn drop(&mut self) {
-        // It was a box, and C has forgotten the address.
+        // It was a box, and C does not use the address any more.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -216,7 +216,7 @@ fn moved(mut call: impl FnMut() -> std::io::Result<usize>) -> i64 {
 unsafe extern "C" fn read(user: *mut c_void, to: *mut c_void, n: u64) -> i64 {
     match &mut *(user as *mut Callbacks<'_>) {
         Callbacks::Read(reader) => {
-            // A reader may look at what it is to fill.
+            // A reader may read the buffer that it fills.
             std::ptr::write_bytes(to.cast::<u8>(), 0, n as usize);
             let to = std::slice::from_raw_parts_mut(to.cast::<u8>(), n as usize);
             moved(|| reader.read(to).map(|bytes| bytes.min(n as usize)))
@@ -289,8 +289,8 @@ impl Cache {
     /// Opens every sequence of a file as a session, with its label, in the order of
     /// [`save`](Self::save). If it fails, the cache is unchanged.
     pub fn load(&self, config: &FileConfig<'_>, from: Source<'_>) -> Result<Vec<(Session, u64)>> {
-        // Room for the most there can be, since a stream is read once. Memory that nothing is
-        // written to is only an address.
+        // Room for the maximum, because a stream is read only once. Memory that is never written
+        // takes only addresses.
         let (mut handles, mut labels, mut count) =
             (vec![null_mut(); MAX_SESSIONS], vec![0; MAX_SESSIONS], 0);
         let (config, from) = (config.raw(), Stream::from(from)?);

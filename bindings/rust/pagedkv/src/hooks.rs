@@ -123,7 +123,8 @@ pub struct Tasks<'a> {
     workers: &'a [AtomicBool],
 }
 
-// The library's function may be called from any thread; `run` checks what must not happen at once.
+// The library's function may be called from any thread; `run` checks that no worker is used twice
+// at once.
 unsafe impl Sync for Tasks<'_> {}
 
 impl Tasks<'_> {
@@ -141,7 +142,7 @@ impl Tasks<'_> {
         let begun = &self.begun[i];
         let _at_work = AtWork::begin(&self.workers[worker as usize], worker);
         assert!(!begun.swap(true, Ordering::Relaxed), "task {i} was begun before");
-        // Once for this task, and alone with this worker number.
+        // This task runs once, and no other thread uses this worker number.
         unsafe { (self.function)(self.context, i, worker) };
     }
 

@@ -120,8 +120,8 @@ pub struct Sequences<'a> {
     pub block_tables: &'a [u32],
     /// Entries per sequence.
     pub block_table_stride: usize,
-    /// The first row of each sequence: behind the padding of a padded batch, or counted from the
-    /// beginning of other rows. `None`: rows follow each other, or have no padding before them.
+    /// The first row of each sequence: after the padding of a padded batch, or counted over all
+    /// rows. `None`: rows follow each other, or have no padding before them.
     pub first_rows: Option<&'a [u32]>,
     /// The position of each query, if they are not the last ones.
     pub query_positions: Option<&'a [i64]>,

@@ -13,12 +13,12 @@ impl Drop for OpenStore {
     }
 }
 
-/// Milliseconds as C counts them, rounded up: 0 would stand for something else.
+/// Milliseconds for C, rounded up, because 0 has another meaning.
 pub(crate) fn milliseconds(time: Duration) -> u32 {
     u32::try_from((time.as_nanos() + 999_999) / 1_000_000).unwrap_or(u32::MAX)
 }
 
-/// Seconds as C counts them, rounded up.
+/// Seconds for C, rounded up.
 #[cfg(any(feature = "redis", test))]
 pub(crate) fn seconds(time: Duration) -> u32 {
     u32::try_from((time.as_nanos() + 999_999_999) / 1_000_000_000).unwrap_or(u32::MAX)

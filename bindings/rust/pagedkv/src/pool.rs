@@ -98,7 +98,7 @@ impl Pool {
 
     /// Allocates `n` blocks, all or none, each with one reference.
     pub fn alloc(&self, n: usize) -> Result<Vec<Block>> {
-        // More than there are is refused, and asks for no memory.
+        // A number above the pool's size is refused without allocating memory.
         let room = n.min(self.blocks as usize + 1);
         let mut blocks = vec![Block::default(); room];
         call(|| unsafe { sys::pkv_pool_alloc(self.handle, room, blocks.as_mut_ptr().cast()) })?;

@@ -13,7 +13,7 @@ pub use crate::sys::pkv_store_stats as StoreStats;
 
 /// These need a store ([`CacheConfig::store`](crate::CacheConfig::store)), else `UNSUPPORTED`.
 impl Cache {
-    /// Starts to read what the store has of a text and returns at once: for a request in a queue.
+    /// Starts to read a text from the store and returns at once. Call it when a request is queued.
     pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let (salt, size) = salt.raw();
         call(|| unsafe {

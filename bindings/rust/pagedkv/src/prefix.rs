@@ -122,8 +122,8 @@ impl Prefix<'_> {
         Ok(cached)
     }
 
-    /// Pins the cached whole blocks of a text until they are unpinned as often. Returns how many
-    /// tokens they hold.
+    /// Pins the cached whole blocks of a text. They stay until each pin is removed. Returns how
+    /// many tokens they hold.
     pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut pinned) = (salt.raw(), 0);
         call(|| unsafe {

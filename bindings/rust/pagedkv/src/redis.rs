@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A Redis or Valkey server, or a cluster of them, for
 /// [`StoreConfig::redis`](crate::StoreConfig::redis). It is reached by libpagedkv-redis, which is
 /// opened when a cache has one: the file that `PAGEDKV_REDIS_LIBRARY` names, else
-/// `libpagedkv-redis.so.0`. What goes wrong later costs hits.
+/// `libpagedkv-redis.so.0`. Later failures only cost hits.
 ///
 /// ```no_run
 /// use pagedkv::{RedisConfig, StoreConfig};
@@ -95,7 +95,8 @@ impl Text {
 impl Drop for Text {
     fn drop(&mut self) {
         for byte in &mut std::mem::take(&mut self.0).into_bytes() {
-            // Without "volatile" it may be left out, since nothing reads it again.
+            // Without "volatile" the compiler may remove the write, because nothing reads the
+            // memory again.
             unsafe { std::ptr::write_volatile(byte, 0) };
         }
     }
@@ -216,7 +217,7 @@ mod tests {
             .server_name("name");
         let config = config.tls(tls.insecure_no_verify());
         let check = |raw: &pkv_redis_config| {
-            // Without `..`, so that a new field has to be looked at here.
+            // Without `..`, so that a new field must be handled here.
             let pkv_redis_config {
                 struct_size,
                 connect_timeout_ms,

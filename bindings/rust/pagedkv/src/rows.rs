@@ -7,12 +7,12 @@ use std::marker::PhantomData;
 #[doc(inline)]
 pub use crate::sys::pkv_dtype as Dtype;
 
-/// A number of IEEE binary16, bit by bit. With the feature `half`, `half::f16` is taken as well.
+/// A number of IEEE binary16, bit by bit. With the feature `half`, `half::f16` is also accepted.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct F16(pub u16);
 
-/// The upper half of an `f32`, bit by bit. With the feature `half`, `half::bf16` is taken as well.
+/// The upper half of an `f32`, bit by bit. With the feature `half`, `half::bf16` is also accepted.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bf16(pub u16);
@@ -138,7 +138,7 @@ impl Extent {
     }
 }
 
-/// The rows of each sequence of a batch, and where the first of them is: see
+/// The number of rows of each sequence of a batch, and its first row: see
 /// [`Sequences::first_rows`](crate::Sequences::first_rows).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchRows<'a> {
@@ -152,7 +152,7 @@ impl BatchRows<'_> {
         self.lengths.iter().try_fold(0usize, |rows, &n| rows.checked_add(n as usize))
     }
 
-    /// Rows up to the last one of any sequence, in its entry of a padded batch or (placed) of all.
+    /// The number of rows that memory needs: per entry of a padded batch, or in all.
     pub(crate) fn reach(&self) -> usize {
         let first = |i: usize| self.first_rows.map_or(0, |first| first[i]) as usize;
         let ends = self.lengths.iter().enumerate().filter(|(_, &n)| n > 0);
@@ -182,7 +182,7 @@ fn strided_extent(
 }
 
 fn tensor<E: Element>(data: *const E, row_stride: usize, head_stride: usize) -> sys::pkv_tensor {
-    // A stride beyond i64 cannot be that of a slice; as i64::MAX it is refused with its extent.
+    // No slice has a stride beyond i64; as i64::MAX its extent is refused.
     let stride = |stride: usize| i64::try_from(stride).unwrap_or(i64::MAX);
     let (row_stride, head_stride) = (stride(row_stride), stride(head_stride));
     sys::pkv_tensor {
@@ -233,8 +233,8 @@ macro_rules! rows {
                 Ok(self.tensor)
             }
 
-            /// The rows of a padded batch: those of each sequence begin `batch_rows` rows after
-            /// those of the one before it. `[batch][n][heads][dim]` is padded by `n`, and
+            /// The rows of a padded batch: each sequence begins `batch_rows` rows after the
+            /// previous one. `[batch][n][heads][dim]` is padded by `n`, and
             /// `[batch][heads][n][dim]` by `heads * n`, with strides of `dim` and `n * dim`.
             pub fn padded(mut self, batch_rows: u32) -> Self {
                 self.tensor.batch_rows = batch_rows;

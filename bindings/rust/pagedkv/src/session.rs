@@ -204,8 +204,8 @@ impl Session {
         Ok(length)
     }
 
-    /// Frees blocks in the middle, given by their rising indices in the block table of a group.
-    /// Later tokens do not see the tokens of these blocks.
+    /// Frees blocks in the middle, by their indices in the block table of a group, in ascending
+    /// order. Later tokens do not see the tokens of these blocks.
     pub fn drop_blocks(&mut self, group: u32, blocks: &[u32]) -> Result<()> {
         call(|| unsafe {
             sys::pkv_session_drop_blocks(self.handle, group, blocks.len(), blocks.as_ptr())

@@ -1,4 +1,4 @@
-//! The tier behind a cache's memory: see [`StoreConfig`].
+//! The store behind a cache's memory: see [`StoreConfig`].
 use crate::error::{Error, Result};
 use crate::open_store::{milliseconds, OpenStore};
 use crate::secret::Secret;

@@ -11,7 +11,7 @@ const BLOCK: usize = 16;
 const TOKENS: usize = 200;
 const NEW: usize = 2;
 const TOP: usize = 3;
-/// The step begins inside of this block, which counts as one of the step.
+/// The step begins inside this block, which counts as one of the step.
 const STEP: usize = TOKENS / BLOCK;
 const BLOCKS: usize = STEP + 1;
 
@@ -29,7 +29,7 @@ impl Text {
     }
 }
 
-/// Gives a step whose keys and values are written.
+/// Passes a step whose keys and values are written.
 fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
     let (text, before) = (Text::new(), TOKENS * KV_HEADS * DIM);
     let group = LayerGroup::new(1, QUERY_HEADS as u32, KV_HEADS as u32, DIM as u32);
@@ -41,7 +41,7 @@ fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
     test(&mut batch, &text);
 }
 
-/// Blocks with the numbers of first and last ones that are read as well.
+/// Chosen blocks with the numbers of first and last blocks that are also read.
 fn read_with(blocks: ChosenBlocks<'_>, always: Option<(usize, usize)>) -> ChosenBlocks<'_> {
     always
         .map_or(blocks, |(first, last)| blocks.first_blocks(first as u32).last_blocks(last as u32))
@@ -75,7 +75,7 @@ fn chosen_blocks_are_read_and_told() {
             let lists = read_with(ChosenBlocks::lists(&chosen, TOP), always);
             assert_eq!(attend(AttentionParams::new().chosen_blocks(lists), None), out);
         }
-        // More than there are to choose from, and none.
+        // `top` may exceed the number of blocks, or be 0.
         let mut all = [77; NEW * KV_HEADS * 12];
         let params = AttentionParams::new();
         let out = attend(params.chosen_blocks(ChosenBlocks::top_blocks(12)), Some(&mut all));

@@ -1,4 +1,4 @@
-//! Objects that are dropped where they cannot be closed: in hooks, while other threads use them, in
+//! Objects that are dropped when they cannot be closed: in hooks, while other threads use them, in
 //! forked children. The library's next call closes them, and nothing is lost.
 use pagedkv::*;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
@@ -20,7 +20,7 @@ fn filled(cache: &Cache, tokens: usize) -> Session {
     session
 }
 
-/// One test at a time: each looks at what waits, and what waits is the same for all.
+/// Tests run one at a time, because all of them look at the same list of waiting objects.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -32,7 +32,7 @@ fn empty(cache: &Cache) {
     cache.validate().unwrap();
 }
 
-/// The system's memory, counted.
+/// The system allocator with a count of bytes.
 struct Counted(Arc<AtomicIsize>);
 
 unsafe impl GlobalAlloc for Counted {
@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// A batch with the session that it has for itself. The session is dropped after it.
+/// A batch and its only session, which is dropped after it.
 struct Step {
     batch: Option<Batch<'static>>,
     session: *mut Session,
@@ -91,7 +91,7 @@ fn one_of_each(watched: &Cache, bytes: &Arc<AtomicIsize>) -> Rubbish {
     ]
 }
 
-/// What a hook drops when it is called next.
+/// Objects that a hook drops at its next call.
 #[derive(Clone, Default)]
 struct Bin {
     rubbish: Arc<Mutex<Rubbish>>,
@@ -104,8 +104,8 @@ impl Bin {
         self.dropped.fetch_add(rubbish.len(), Ordering::Relaxed);
     }
 
-    /// Calls the library with rubbish of each kind in the bin. A hook has to empty it, and all of
-    /// it has to be closed then.
+    /// Calls the library with objects of each kind in the bin. A hook must empty the bin, and all
+    /// of them must be closed then.
     fn check(&self, call: impl FnOnce()) {
         let (watched, bytes) = (Cache::new(&config()).unwrap(), Arc::new(AtomicIsize::new(0)));
         *self.rubbish.lock().unwrap() = one_of_each(&watched, &bytes);
@@ -177,7 +177,7 @@ fn drops_in_an_allocator() {
     let emptying = config().allocator(Emptying(bin.clone()));
     let mut cache = None;
     bin.check(|| cache = Some(Cache::new(&emptying).unwrap()));
-    bin.check(|| cache = None); // what is freed now is freed in a hook, too
+    bin.check(|| cache = None); // memory that is freed now is also freed in a hook
     let mut pool = None;
     bin.check(|| {
         pool = Some(Pool::new(&PoolConfig::new(8).allocator(Emptying(bin.clone()))).unwrap())
@@ -221,7 +221,7 @@ fn drops_in_the_drop_of_a_hook() {
     let dying = Dying(bin.clone());
     let logger = move |_: LogLevel, _: &str| dying.0.empty();
     let cache = Cache::new(&config().logger(logger)).unwrap();
-    // The cache is dropped in a hook, so that its own hooks go when another call closes it.
+    // The cache is dropped in a hook, so its own hooks are dropped when another call closes it.
     let outer = Bin::default();
     outer.rubbish.lock().unwrap().push(Box::new(cache));
     bin.check(|| {
@@ -326,8 +326,8 @@ fn children_drop_what_they_inherit() {
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
 }
 
-/// Threads that drop objects of every kind while others look into all sessions, which are busy
-/// meanwhile. PAGEDKV_ROUNDS says how often; README.md has the command.
+/// Threads drop objects of every kind while others read all sessions and thereby make them busy.
+/// PAGEDKV_ROUNDS is the number of rounds; README.md has the command.
 #[test]
 fn many_threads_that_drop_everything() {
     let _alone = alone();
@@ -346,8 +346,7 @@ fn many_threads_that_drop_everything() {
     }
 }
 
-/// Another thread that looks into all sessions makes calls of this one BUSY. What came of them is
-/// dropped.
+/// Another thread that reads all sessions makes calls of this one BUSY. Their results are dropped.
 fn work(cache: &Cache, bytes: &Arc<AtomicIsize>, kind: usize) {
     let busy = |error: Error| assert_eq!(error.status(), Status::BUSY, "{error}");
     let mut session = cache.open_session().unwrap();

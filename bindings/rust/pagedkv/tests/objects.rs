@@ -1,5 +1,5 @@
-//! What the types promise: lifetimes, errors, hooks, arrays, and every function that the scenarios
-//! do not reach.
+//! The promises of the types: lifetimes, errors, hooks, arrays, and every function that the
+//! scenarios do not reach.
 use pagedkv::*;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -174,7 +174,7 @@ fn attention_says_how_much_it_saw_and_states_merge() {
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     batch.write(0, &[0f32; DIM], &[5f32; DIM]).unwrap();
     let (mut out, mut lse) = ([0f32; 2 * DIM], [0f32; 2]);
-    // Queries of zeros: all scores are 0, the outputs means.
+    // Queries are zeros, so all scores are 0 and outputs are means.
     batch
         .attend_with(0, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, Some(&mut lse))
         .unwrap();
@@ -234,7 +234,8 @@ fn memory_of_ones_own_is_written_and_attended() {
     let compute = Compute::new(1, Isa::AUTO).unwrap();
     assert_eq!(compute.info().unwrap().threads, 1);
     let mut memory = KvMemory::new(Layout::PACKED, Dtype::F32, [4, 16, 2, 16]).unwrap();
-    // Two sequences, of 3 new rows and of 1: keys are alike, values the number of their row.
+    // Two sequences, of 3 new rows and of 1. Keys are equal, and values are the numbers of their
+    // rows.
     let (keys, mut values) = ([0f32; 4 * 32], [0f32; 4 * 32]);
     for (i, value) in values.iter_mut().enumerate() {
         *value = (i / 32) as f32;
@@ -297,7 +298,7 @@ fn batches_take_padded_rows() {
     let cache = cache();
     let (mut one, mut other) = (filled(&cache, &[]), filled(&cache, &[]));
     let mut batch = cache.begin([(&mut one, 2), (&mut other, 1)]).unwrap();
-    // [2][2][DIM], the second session behind a row of padding.
+    // [2][2][DIM], the second session after a row of padding.
     let mut values = [0f32; 4 * DIM];
     values[DIM..2 * DIM].fill(1.0);
     values[2 * DIM..3 * DIM].fill(f32::NAN);
@@ -331,7 +332,7 @@ fn values_inside_keys() {
     batch.commit(&[1]).unwrap();
 }
 
-// A turn by 90 degrees in each pair of dims.
+// A rotation by 90 degrees in each pair of dims.
 fn turns(dim: usize) -> Vec<f32> {
     let mut matrix = vec![0.0; dim * dim];
     for d in (0..dim).step_by(2) {
@@ -560,7 +561,7 @@ fn stores_outlive_their_cache() {
     other.prefetch(Salt::None, &text).unwrap();
     other.cancel_prefetch(Salt::None, &text).unwrap();
     assert_eq!(other.wait_for_store(Salt::None, &text, Duration::from_secs(10)).unwrap(), 0);
-    // Without a prefix index there is no store; the one that was opened is closed again.
+    // Without a prefix index the cache refuses a store; the opened store is closed again.
     assert!(Cache::new(&config().store(StoreConfig::directory(&directory))).is_err());
     let no_key = config().prefix(PrefixConfig::new());
     let no_key =
@@ -571,7 +572,7 @@ fn stores_outlive_their_cache() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// Fails, or panics, in the middle.
+/// A reader or writer that fails or panics in the middle.
 struct Broken(bool);
 
 impl std::io::Write for Broken {
@@ -603,7 +604,7 @@ fn writers_that_break_are_errors() {
 // ---- Hooks
 // -------------------------------------------------------------------------------------------------
 
-/// The system's memory, counted; refuses beyond a limit.
+/// The system allocator with a count of bytes and a limit.
 struct Counted {
     bytes: Arc<AtomicIsize>,
     limit: isize,
@@ -660,7 +661,8 @@ fn a_logger_that_panics_does_no_harm() {
         .all(|(_, line)| !line.is_empty() && !line.ends_with('\n')));
 }
 
-/// The same outputs, whatever a runner does with its tasks; how often it was called.
+/// Checks that outputs do not depend on what a runner does with its tasks. Returns the number of
+/// its calls.
 fn with_runner(run: impl Fn(&Tasks<'_>) + Send + Sync + 'static) -> (Vec<f32>, usize) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = {
@@ -697,7 +699,7 @@ fn threads_of_the_caller() {
         });
     };
     assert_eq!(with_runner(halves).0, alone);
-    // What is left undone, or done twice, or panics: the outputs are the same.
+    // Tasks that are not done, done twice, or panic do not change the outputs.
     assert_eq!(with_runner(|_| {}).0, alone);
     let twice = |tasks: &Tasks<'_>| {
         tasks.run(0, 0);
@@ -711,7 +713,7 @@ fn threads_of_the_caller() {
 #[test]
 fn a_runner_that_panics_does_no_harm() {
     let (alone, _) = with_runner(|tasks| (0..tasks.count()).for_each(|i| tasks.run(i, 0)));
-    // A task that is none: its worker is free again.
+    // A task number out of range panics, and its worker is free again.
     assert_eq!(with_runner(|tasks| tasks.run(tasks.count(), 0)).0, alone);
     assert_eq!(with_runner(|tasks| tasks.run(0, 2)).0, alone);
     // A task for the second time by the same worker, and a panic that panics again when it is

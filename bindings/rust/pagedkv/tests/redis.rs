@@ -25,7 +25,7 @@ fn free_port() -> u16 {
 struct Server(Child, u16);
 
 impl Server {
-    /// With a password; none where no server is installed.
+    /// Starts a server with a password; `None` if no server is installed.
     fn start() -> Option<Self> {
         let port = free_port();
         let directory = std::env::temp_dir();

@@ -22,7 +22,7 @@ fn scenarios() {
     }
 }
 
-/// The numbers that bindings/scenarios/README.md gives to check rows with.
+/// The numbers in bindings/scenarios/README.md for checking rows.
 #[test]
 fn rows() {
     let text = play::rows::tokens(&serde_json::json!([[1, 0, 1]]));

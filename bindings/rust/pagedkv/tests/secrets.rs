@@ -4,15 +4,15 @@ use std::fmt::Debug;
 
 const MARK: &str = "NOBODY-SEES-THIS";
 
-/// A setter of a config that takes a text, bytes or a path, and how a config shows that was given
-/// the mark by it.
+/// A setter of a config that takes a text, bytes or a path, and the output of a config whose value
+/// was set to the mark by it.
 struct Shown {
     setter: &'static str,
     secret: bool,
     text: String,
 }
 
-/// In every way, without spaces.
+/// Prints a config in every way, without spaces.
 fn shown(config: impl Debug) -> String {
     let mut text = format!("{config:?} {config:#?} {config:x?} {config:#X?} {:?}", Some([&config]));
     text.retain(|letter| !letter.is_whitespace());
@@ -79,7 +79,7 @@ fn no_config_shows_a_secret() {
     }
 }
 
-/// A new setter fails here until it stands above, as secret or as public.
+/// A new setter fails here until it is listed above, as secret or as public.
 #[test]
 fn every_setter_is_looked_at() {
     let known: Vec<_> = all_shown().iter().map(|shown| shown.setter).collect();

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A directory that ends with its test.
+/// A directory that is removed after its test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -15,7 +15,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Whether this process has a file in it mapped.
+    /// Whether this process maps a file in the directory.
     fn is_mapped(&self) -> bool {
         std::fs::read_to_string("/proc/self/maps").unwrap().contains(self.0.to_str().unwrap())
     }

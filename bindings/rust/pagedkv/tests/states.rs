@@ -1,8 +1,8 @@
-//! Layers that keep a state instead of keys and values, in a toy of a hybrid model: layer 0 has
-//! keys and values, layers 1 and 2 a state each.
+//! Layers that keep a state instead of keys and values, in a toy hybrid model: layer 0 has keys and
+//! values; layers 1 and 2 each have a state.
 use pagedkv::*;
 
-const BYTES: usize = 100; // no multiple of the alignment of a state
+const BYTES: usize = 100; // not a multiple of a state's alignment
 const STATE_LAYERS: [u32; 2] = [1, 2];
 const STATE_GROUP: u32 = 1;
 

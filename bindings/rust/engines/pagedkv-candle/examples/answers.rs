@@ -25,11 +25,11 @@ fn main() -> Result<()> {
         let (stops, sampler) = (template.stops.clone(), Sampler::greedy());
         engine.add(Request { prompt, max_tokens: 100, stops, sampler })?;
     }
-    while !engine.step().is_empty() {} // one forward pass for both, and a token of each
+    while !engine.step().is_empty() {} // one forward pass for both: a token of each
     for answer in engine.answers() {
         println!("{}\n", tokenizer.decode(answer.tokens(), true).map_err(Error::wrap)?);
         if let Some(error) = &answer.error {
-            println!("This answer failed: {error}"); // and the other one went on
+            println!("This answer failed: {error}"); // and the other one continued
         }
     }
     // [answers end]

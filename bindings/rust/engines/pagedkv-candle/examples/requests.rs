@@ -1,5 +1,5 @@
-//! Answers requests of token ids on standard input, for bench/engines: bench/hosts/engine.py says
-//! what they are.
+//! Answers requests of token ids on standard input, for bench/engines. bench/hosts/engine.py
+//! defines the requests.
 //!
 //! usage: requests basic|paged --model DIRECTORY --dtype f32|bf16 --threads N
 use candle_core::{Error, Result};
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     };
     std::env::set_var("RAYON_NUM_THREADS", threads);
     let mut file = Gguf::open(format!("{directory}/{dtype}.gguf"))?;
-    // candle multiplies matrices of 32 bits fastest, which bf16 weights fit in.
+    // candle multiplies 32-bit matrices fastest, and they hold bf16 weights exactly.
     let model = Model::load(&mut file, Weights::F32)?;
     let dtype = if dtype == "bf16" { Dtype::BF16 } else { Dtype::F32 };
     if way == "basic" {
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     serve(&model, || Paged::new(model.config(), &config))
 }
 
-/// Requests until the input ends. After a reset they get new keys and values.
+/// Answers requests until the input ends. After a reset they get new keys and values.
 fn serve<K: Kv>(model: &Model, make: impl Fn() -> Result<K>) -> Result<()> {
     let mut lines = std::io::stdin().lines();
     send(json!({}));
@@ -51,7 +51,7 @@ fn serve<K: Kv>(model: &Model, make: impl Fn() -> Result<K>) -> Result<()> {
     }
 }
 
-/// `earlier`: the answers of a conversation's turn before, one for each prompt.
+/// `earlier`: the answers of the conversation's previous turn, one for each prompt.
 fn answer<K: Kv>(
     model: &Model,
     kv: &K,

@@ -52,7 +52,8 @@ pub struct Answer<S> {
     pub(crate) begun: Instant,
     /// Tokens of the prompt that were cached.
     pub cached: usize,
-    /// How often it lost its keys and values because memory was short, and started again.
+    /// How often it was preempted: it lost its keys and values because memory was short, and
+    /// started again.
     pub preemptions: usize,
     /// The time from the request to the first token.
     pub first: Option<Duration>,

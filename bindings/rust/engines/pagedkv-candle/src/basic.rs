@@ -26,7 +26,7 @@ struct Memory {
 }
 
 impl Basic {
-    /// For a model.
+    /// Creates the storage for a model.
     pub fn new(model: &ModelConfig) -> Self {
         Self { model: model.clone(), memory: Arc::default() }
     }
@@ -36,7 +36,7 @@ impl Basic {
 #[derive(Debug)]
 pub struct BasicSequence {
     layers: Vec<KvCache>,
-    /// Committed rows. Layers have more of them after a pass that was not committed.
+    /// Committed rows. Layers have more rows after a pass that was not committed.
     length: usize,
     bytes: u64,
     memory: Arc<Memory>,
@@ -177,7 +177,7 @@ impl Attention<'_> {
         let mut outputs = Vec::new();
         for first in (0..rows).step_by(CHUNK) {
             let n = CHUNK.min(rows - first);
-            let end = tokens - rows + first + n; // of what the last of these rows sees
+            let end = tokens - rows + first + n; // of the tokens that the last of these rows sees
             let begin = if window > 0 { (end + 1).saturating_sub(n + window) } else { 0 };
             let seen = |t: &Tensor| t.narrow(1, begin, end - begin);
             outputs.push(self.masked(window, &q.narrow(1, first, n)?, &seen(k)?, &seen(v)?)?);

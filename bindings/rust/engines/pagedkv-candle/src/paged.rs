@@ -88,8 +88,8 @@ fn groups(model: &ModelConfig, dtype: Dtype) -> Vec<LayerGroup> {
     windows.into_iter().map(group).collect()
 }
 
-/// Runs attention on the threads of candle's matmuls. Other threads would wait for these, which
-/// spin for a while after each product.
+/// Runs attention on the threads of candle's matmuls. They spin for a while after each product, and
+/// other threads would have to wait for them.
 fn run(tasks: &Tasks<'_>) {
     let next = AtomicUsize::new(0);
     barrier_pool().execute(|worker| loop {
@@ -116,7 +116,7 @@ impl Kv for Paged {
     }
 
     fn trim(&self, session: &mut Session, length: usize) -> Result<usize> {
-        // Blocks that left the window of a layer are freed: such a sequence starts again.
+        // Blocks that left the window of a layer are freed, so such a sequence starts again.
         if session.trim(length as u64).is_ok() {
             return Ok(length);
         }

@@ -1,4 +1,4 @@
-//! From logits to a token: see [`Sampler`].
+//! Chooses a token from logits: see [`Sampler`].
 use candle_core::{bail, Result, Tensor};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -51,7 +51,7 @@ fn byte_level(file: &Gguf, tokens: &[String]) -> Result<Tokenizer> {
     let merges = merges.into_iter().map(pair).collect::<Result<Merges>>()?;
     let pre = file.text("tokenizer.ggml.pre")?.unwrap_or("gpt-2");
     let splits = splits(pre)?;
-    let whole_words = matches!(pre, "llama-bpe" | "llama3"); // that are tokens need no merges
+    let whole_words = matches!(pre, "llama-bpe" | "llama3"); // words that are tokens need no merges
     let bpe = BPE::builder().vocab_and_merges(ids(tokens), merges).ignore_merges(whole_words);
     let mut tokenizer = Tokenizer::new(bpe.build().map_err(Error::wrap)?);
     if pre == "qwen2" {
@@ -72,7 +72,7 @@ fn splits(pre: &str) -> Result<Vec<PreTokenizerWrapper>> {
         let pattern = SplitPattern::Regex(pattern);
         Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(Error::wrap)
     };
-    // Its own pattern of GPT-2, or no more than bytes as letters.
+    // GPT-2 has its own pattern; without one, bytes only become letters.
     let bytes = |own_pattern| ByteLevel::new(false, true, own_pattern).into();
     Ok(match pre {
         "gpt-2" => vec![bytes(true)],
@@ -135,7 +135,7 @@ fn merges_of_scores(tokens: &[String], scores: &[f32]) -> Merges {
     by_score.iter().flat_map(pairs).collect()
 }
 
-// ---- Tokens that are no text
+// ---- Special tokens
 // -------------------------------------------------------------------------------------------------
 
 /// Kinds of tokens in `tokenizer.ggml.token_type`.

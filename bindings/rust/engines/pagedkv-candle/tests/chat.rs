@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What the program wrote to its two outputs, and whether it was content.
+/// What the program wrote to its two outputs, and whether it succeeded.
 fn run(arguments: &[&str], input: &str) -> (String, String, bool) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_pagedkv-chat"))
         .args(arguments)
@@ -28,7 +28,7 @@ fn answer(arguments: &[&str], input: &str) -> String {
     out
 }
 
-/// Checks that the program ends with one sentence that has these words.
+/// Checks that the program ends with one sentence that contains these words.
 fn refused(arguments: &[&str], words: &str) {
     let (out, error, succeeded) = run(arguments, "");
     assert!(!succeeded && error.contains(words) && out.is_empty(), "{arguments:?}: {error}{out}");
@@ -92,7 +92,7 @@ fn many_sessions_answer_at_once() {
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(figures[0]["answers"], figures[1]["answers"]);
     assert_eq!(figures[1]["answers"].as_array().unwrap().len(), 20);
-    // The memory of the process is that of both.
+    // The process's memory is not shown, because both kinds use it.
     assert!(figures[0]["process_bytes"].is_null() && figures[0]["kv_bytes"].is_u64());
     for run in [&figures[0], &figures[1]] {
         let first = run["first_seconds"].as_array().unwrap();
@@ -108,7 +108,7 @@ fn many_sessions_answer_at_once() {
     }
 }
 
-/// A tokenizer of bytes: an answer can end within a character.
+/// A tokenizer of bytes, so an answer can end within a character.
 #[test]
 fn an_answer_has_all_of_its_text() {
     let folder = tiny::Folder::new("chat-text");
@@ -125,7 +125,7 @@ fn an_answer_has_all_of_its_text() {
     assert!(cut > 0);
 }
 
-/// Of three, the second one has a letter behind which all logits are NaN.
+/// The second of three prompts has a letter after which all logits are NaN.
 #[test]
 fn a_session_that_fails_stops_no_other() {
     let folder = tiny::Folder::new("chat-fault");
@@ -154,7 +154,7 @@ fn a_session_that_fails_stops_no_other() {
         out.lines().partition(|line| line.starts_with("[no answer: "));
     assert!(reason.len() == 1 && reason[0].contains("NaN"), "{out}");
     let without = answer(&["--quiet", model, "24"], &talk.replace("Z\n", ""));
-    // What fails ends its line, too.
+    // A failed answer ends its line, too.
     assert_eq!(rest.join("\n").replace("\n\n", "\n"), without.trim_end().replace("\n\n", "\n"));
 }
 

@@ -1,5 +1,5 @@
-//! Small models with random weights of every family: tokens do not depend on where keys and values
-//! are, nor on what is computed beside them, and with exact weights they are those of transformers.
+//! Small random models of every family. Tokens do not depend on where keys and values are stored,
+//! nor on other requests in the pass; with exact weights they are those of transformers.
 mod tiny;
 
 use candle_core::quantized::GgmlDType;
@@ -58,7 +58,7 @@ fn tokens_are_the_same_wherever_keys_and_values_are() {
     }
 }
 
-/// Of candle's quantised products the last bits depend on more, so that texts part at some word.
+/// The last bits of candle's quantised products depend on more, so texts diverge at some word.
 #[test]
 fn quantised_weights_give_almost_the_same() {
     let folder = tiny::Folder::new("quantised");
@@ -140,7 +140,7 @@ fn a_cache_that_is_too_small_says_so() {
     assert!(error.contains("90 tokens; there is room for 32"), "{error}");
 }
 
-/// Of tests/families.py.
+/// Tokens from tests/families.py.
 #[test]
 fn tokens_are_those_of_transformers() {
     let expected: serde_json::Value = serde_json::from_str(include_str!("families.json")).unwrap();

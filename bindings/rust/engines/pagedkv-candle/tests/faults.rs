@@ -1,4 +1,5 @@
-//! One request hurts no other one, whatever fails where. PAGEDKV_EVERY=1 lets each call fail.
+//! A failed request does not affect the others, whatever fails where. PAGEDKV_EVERY=1 lets each
+//! call fail.
 mod tiny;
 
 use candle_core::quantized::GgmlDType;
@@ -18,13 +19,13 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 enum Fault {
     /// An error of one call.
     Once,
-    /// From that call on, an error of each call that has to do with the first request.
+    /// From that call on, an error of each call for the first request.
     Always,
     /// A panic of one call.
     Panic,
 }
 
-/// What a panic carries.
+/// The payload of a panic.
 struct Injected;
 
 /// Which call fails next, and how.
@@ -53,13 +54,13 @@ impl Faults {
         }
         self.fired.set(true);
         match self.fault {
-            Fault::Panic => resume_unwind(Box::new(Injected)), // as a panic, without its message
+            Fault::Panic => resume_unwind(Box::new(Injected)), // a panic without its message
             _ => bail!("the moon is full"),
         }
     }
 }
 
-/// Keys and values whose calls can fail, before and after they have done something.
+/// A `Kv` whose calls can fail, before and after they did something.
 struct Faulty<'k, K> {
     kv: &'k K,
     faults: Faults,
@@ -145,12 +146,13 @@ impl<S: Step> Step for FaultyStep<'_, S> {
 // ---- Three requests
 // -------------------------------------------------------------------------------------------------
 
-/// The last one begins as the second one, and waits for it where keys and values can be shared.
+/// The last one has the same prefix as the second one, and waits for it if keys and values can be
+/// shared.
 fn prompts() -> [Vec<u32>; 3] {
     [vec![5, 9, 60], (10..50).collect(), (10..44).chain([3]).collect()]
 }
 
-/// Two that draw, one of them with a prompt of several passes, and one that ends early.
+/// Two requests that sample, one of them with a prompt of several passes, and one that ends early.
 fn requests() -> Vec<Request> {
     let sampled = |seed| Sampler::new(0.8, 0.95, seed).unwrap();
     let [first, second, third] = prompts();
@@ -177,7 +179,7 @@ fn paged(model: &Model, tokens: usize) -> Paged {
     Paged::new(model.config(), &config).unwrap()
 }
 
-/// Room for all, and for so few that steps preempt.
+/// Room for all, and room for so few that steps preempt.
 const ROOMS: [usize; 2] = [1024, 64];
 
 fn texts<S>(answers: &[Answer<S>]) -> Vec<Vec<u32>> {
@@ -197,7 +199,7 @@ fn wanted(model: &Model) -> Vec<Vec<u32>> {
     texts(engine.answers())
 }
 
-/// Steps until all is done, through panics; every token comes from a step once.
+/// Steps until all is done, in spite of panics. Steps must return every token once.
 fn run<K: Kv>(engine: &mut Engine<'_, K>) {
     let mut streamed = vec![Vec::new(); engine.answers().len()];
     loop {
@@ -211,8 +213,8 @@ fn run<K: Kv>(engine: &mut Engine<'_, K>) {
     assert_eq!(streamed, texts(engine.answers()));
 }
 
-/// Fails at calls that steps make, each time of a new run: at every fourth one, which meets each
-/// kind of call sooner or later, since a pass has nine.
+/// Fails at one call of each new run: at every fourth one, which reaches each kind of call, because
+/// a pass has nine calls.
 fn inject<K: Kv>(model: &Model, fault: Fault, make: impl Fn() -> K, check: impl Fn(&K)) {
     let wanted = wanted(model);
     let every = std::env::var("PAGEDKV_EVERY").map_or(4, |n| n.parse().unwrap());
@@ -258,7 +260,7 @@ fn inject_everywhere(fault: Fault) {
     }
 }
 
-/// Nothing is lost, and nothing is left open.
+/// Checks that nothing is lost and nothing is left open.
 fn validate(kv: &Paged) {
     kv.cache().validate().unwrap();
     assert_eq!(kv.cache().stats().unwrap().sessions, 0);
@@ -297,7 +299,7 @@ fn answers_without_room_wait_and_begin_anew() {
     assert!(figures.cached_tokens < figures.prompt_tokens);
 }
 
-/// The one that holds room elsewhere is an answer of another engine.
+/// An answer of another engine holds the room.
 #[test]
 fn what_has_no_room_even_alone_fails() {
     let folder = tiny::Folder::new("faults-alone");

@@ -1,5 +1,5 @@
-//! SmolLM2 with exact weights gives the tokens of transformers (tests/smollm2.py), wherever keys
-//! and values are. PAGEDKV_SMOLLM2 names the model's file.
+//! SmolLM2 with exact weights gives the tokens of transformers (tests/smollm2.py), with both kinds
+//! of memory. PAGEDKV_SMOLLM2 names the model's file.
 
 use candle_core::Result;
 use pagedkv::Dtype;

@@ -1,6 +1,6 @@
 //! Numbers for keys, values and queries.
 
-/// Numbers from -2 to 2, which follow from the seed.
+/// Numbers from -2 to 2, determined by the seed.
 pub fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {

@@ -12,7 +12,7 @@ use rows::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Why a step went another way than it should.
+/// Why a step did not go as expected.
 pub enum Trouble {
     Status(Error),
     Difference(String),
@@ -88,7 +88,7 @@ impl Player {
         }
     }
 
-    /// Does a step, and says what is not as the scenario has it.
+    /// Plays a step, and returns what differs from the scenario.
     pub fn play(&mut self, step: &Value) -> Result<(), String> {
         if self.uses_closed(step) {
             return raw::play(self, step);
@@ -111,8 +111,8 @@ impl Player {
         }
     }
 
-    /// Whether a step needs a session or a snapshot that was dropped, or a session twice: the types
-    /// of Rust have no such thing.
+    /// Whether a step needs a dropped session or snapshot, or a session twice. Rust's types rule
+    /// that out.
     fn uses_closed(&self, step: &Value) -> bool {
         let entries = step["sessions"].as_array().map_or(&[][..], Vec::as_slice);
         let listed: Vec<_> = entries.iter().filter_map(|entry| entry["session"].as_str()).collect();
@@ -267,7 +267,7 @@ impl Player {
     fn read(&mut self, step: &Value) -> Played {
         let (layer, first, count) =
             (number(&step["layer"]), number(&step["first"]), number(&step["count"]));
-        // A layer that is not there has no shape: any will do to be refused.
+        // A layer that does not exist has no shape; it is refused with any shape.
         let shape = *self.shapes.get(layer as usize).unwrap_or(&self.shapes[0]);
         let tolerance = self.tolerance;
         let mut k = vec![0f32; (count * shape.kv_heads * shape.key_dim) as usize];
@@ -304,8 +304,8 @@ impl Player {
         same("victims", victims.into_iter().map(name).collect::<Vec<_>>(), expected)
     }
 
-    /// A batch: its sessions leave the map meanwhile, since they are borrowed in the order of the
-    /// step.
+    /// Runs a batch. Its sessions leave the map meanwhile, because they are borrowed in the order
+    /// of the step.
     fn forward(&mut self, step: &Value) -> Played {
         let mut taken: Vec<(String, Session, Vec<i32>)> = Vec::new();
         for entry in step["sessions"].as_array().expect("sessions") {

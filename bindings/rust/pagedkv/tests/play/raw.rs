@@ -1,12 +1,12 @@
-//! Steps that the types of Rust have no words for (a session that was closed, or that is twice in a
-//! batch), at the functions of C.
+//! Steps that Rust's types rule out (a closed session, or a session twice in a batch), by the C
+//! functions.
 use super::{named, text, Player};
 use pagedkv::{sys, Session, Snapshot, Status};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
 
-/// Handles of what was dropped.
+/// Handles of dropped objects.
 #[derive(Default)]
 pub struct Closed {
     sessions: BTreeMap<String, sys::pkv_session>,

@@ -1,4 +1,4 @@
-//! Tokens and rows that follow from a text, as bindings/scenarios/README.md defines them.
+//! The tokens and rows of a text, as bindings/scenarios/README.md defines them.
 use serde_json::Value;
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

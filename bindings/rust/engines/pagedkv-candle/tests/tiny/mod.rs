@@ -20,7 +20,7 @@ const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 pub const WINDOW: u32 = 20;
 
-/// The head dim, which transformers reads from the file of some families only.
+/// The head dim, which transformers reads only from the files of some families.
 fn dim(family: &str) -> usize {
     match family {
         "qwen3" | "gemma3" => 32,
@@ -28,7 +28,7 @@ fn dim(family: &str) -> usize {
     }
 }
 
-/// Threads that spin take much longer than products of this size where others use the CPU.
+/// If other programs use the CPU, spinning threads take much longer than products of this size.
 /// candle reads these when its threads begin.
 pub fn use_one_thread() {
     for name in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
@@ -36,7 +36,7 @@ pub fn use_one_thread() {
     }
 }
 
-/// Numbers between -1 and 1 that are the same everywhere.
+/// Numbers between -1 and 1, the same on all machines.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// A folder that is gone with it.
+/// A folder that is removed when this is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -179,7 +179,7 @@ pub fn write(path: &Path, family: &str, dtype: GgmlDType) {
     write_parts(path, &metadata, &tensors);
 }
 
-/// Writes a model of exact weights whose logits behind one token are NaN.
+/// Writes a model of exact weights whose logits after one token are NaN.
 pub fn write_poisoned(path: &Path, token: u32) {
     let (metadata, mut tensors) = parts("llama", GgmlDType::F32);
     let embedding = &mut tensors[0].1;
@@ -201,7 +201,7 @@ pub fn write_with(path: &Path, key: &str, value: Value) {
 type Parts = (Vec<(String, Value)>, Vec<(String, QTensor)>);
 
 fn parts(family: &str, dtype: GgmlDType) -> Parts {
-    // Of Gemma 3 every sixth layer has no window.
+    // Every sixth layer of Gemma 3 has no window.
     let layers = if family == "gemma3" { 7 } else { 3 };
     let seed = FAMILIES.iter().position(|known| *known == family).unwrap_or(9) as u64;
     let mut tensors = Tensors { random: Random(seed), dtype, all: Vec::new() };
@@ -223,7 +223,7 @@ pub fn write_parts(path: &Path, metadata: &[(String, Value)], tensors: &[(String
     gguf_file::write(&mut file, &metadata, &tensors).unwrap();
 }
 
-/// Prompts of different lengths; the last two begin alike.
+/// Prompts of different lengths; the last two share a prefix.
 pub fn prompts() -> Vec<Vec<u32>> {
     let prompt = |seed: u64, length: usize| {
         let mut random = Random(seed + 100);

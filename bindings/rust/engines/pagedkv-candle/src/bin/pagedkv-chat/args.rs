@@ -34,7 +34,7 @@ pub struct Args {
     /// How pagedkv stores keys and values
     #[arg(long, value_parser = dtype, default_value = "f32", value_name = "TYPE")]
     pub kv_dtype: (&'static str, Dtype),
-    /// Weights as the file has them, exact in 32 bits, or quantised anew to 8 bits; auto: f32 for
+    /// Weights as the file has them, exact in 32 bits, or quantised again to 8 bits; auto: f32 for
     /// models of up to a billion weights, else file
     #[arg(long, value_enum, default_value = "auto")]
     weights: WeightsKind,
@@ -47,26 +47,26 @@ pub struct Args {
     /// The lines of --prompts are token ids: no tokenizer and no template are used
     #[arg(long, requires = "prompts")]
     pub ids: bool,
-    /// Answers end after MAX_TOKENS and not before
+    /// Answers never end before MAX_TOKENS
     #[arg(long)]
     pub ignore_end: bool,
-    /// What the model is told before the conversation
+    /// The system prompt
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Tokens of a conversation (default: those the model was trained for, at most 8192)
+    /// Tokens of a conversation (default: the model's training length, at most 8192)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..))]
     pub context: Option<u32>,
-    /// Keeps the beginnings of texts in a directory, or a Redis or Valkey server
-    /// (redis://HOST:PORT, rediss:// with TLS), where the next run finds them
+    /// Stores prefixes in a directory, or a Redis or Valkey server (redis://HOST:PORT, rediss://
+    /// with TLS), for the next run
     #[arg(long, value_name = "DIR|URL")]
     pub prefix_store: Option<String>,
-    /// 0: always the likeliest token; 1: by the model's probabilities
+    /// 0: always the most likely token; 1: by the model's probabilities
     #[arg(long, value_name = "T", default_value_t = 0.0)]
     temperature: f32,
-    /// With a temperature: only the likeliest tokens that have this probability together
+    /// With a temperature: only the most likely tokens of this total probability
     #[arg(long, value_name = "P", default_value_t = 0.95)]
     top_p: f32,
-    /// With a temperature: other numbers give other answers
+    /// With a temperature: the seed; other numbers give other answers
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Threads (default: one per core)
@@ -79,7 +79,7 @@ pub struct Args {
     /// Writes token ids and figures of --sessions as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// The answer alone
+    /// Prints only the answer
     #[arg(long)]
     pub quiet: bool,
 }

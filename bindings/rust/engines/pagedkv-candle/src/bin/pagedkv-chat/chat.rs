@@ -55,8 +55,8 @@ impl<'a, K: Kv> Chat<'a, K> {
                 Some(command) if command.starts_with('/') => {
                     println!("[commands: /reset forgets the conversation, /quit ends]");
                 }
-                // It may be the question's own fault. Where nothing can be written any more, that
-                // ends the conversation.
+                // The question may have caused it, so the conversation continues, unless the
+                // message cannot be written.
                 Some(line) => match self.ask(line) {
                     Err(error) if !matches!(bare(&error), Error::Io(_)) => {
                         println!("[no answer: {}]", sentence(&error));

@@ -15,7 +15,7 @@ use talker::Talker;
 fn main() -> ExitCode {
     let args = Args::read();
     if let Some(threads) = args.threads {
-        // candle reads them when its threads begin, which none has yet.
+        // candle reads these when its threads begin; none has begun yet.
         for name in ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"] {
             std::env::set_var(name, threads.to_string());
         }
@@ -90,7 +90,7 @@ fn store(args: &Args, file: &Gguf, place: &str) -> Result<StoreConfig> {
         true => StoreConfig::redis(RedisConfig::new(place)),
         false => StoreConfig::directory(place),
     };
-    // Keys and values of other weights are other numbers.
+    // Other weights give other keys and values.
     let fingerprint = format!("{:016x} {:?}", file.fingerprint()?, args.weights());
     if fingerprint.len() > 64 {
         return Err(Error::msg("the fingerprint of the model is too long"));

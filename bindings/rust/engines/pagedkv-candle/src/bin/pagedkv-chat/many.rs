@@ -35,7 +35,7 @@ struct Outcome {
     answers: Vec<Vec<u32>>,
     /// The errors of answers that failed.
     errors: Vec<Option<String>>,
-    /// The times to first tokens, without the time of the other kind of memory.
+    /// The times to first tokens, without the time that the other kind of memory took.
     first: Vec<Duration>,
     seconds: f64,
     figures: Figures,
@@ -255,7 +255,7 @@ fn peak() -> u64 {
     line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-// ---- What is printed
+// ---- Output
 // -------------------------------------------------------------------------------------------------
 
 fn print_answers(talker: &Talker, texts: &[String], outcome: &Outcome) {
