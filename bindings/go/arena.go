@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// arena is memory outside of Go's heap, for structs that point to structs: cgo's rules do not allow
-// those in Go's memory.
+// arena is memory outside of Go's heap, for structs that point to structs, which cgo's rules do not
+// allow in Go's memory.
 type arena struct {
 	memory []byte
 	used   int
@@ -28,7 +28,7 @@ func (a *arena) free() {
 	_ = syscall.Munmap(a.memory)
 }
 
-// sized sets the first field of a struct of C to the struct's size.
+// sized sets the first field of a C struct to the struct's size.
 func sized[T any](out *T) *T {
 	*(*uint32)(unsafe.Pointer(out)) = uint32(unsafe.Sizeof(*out))
 	return out

@@ -82,7 +82,7 @@ func (c *Compute) MergeAttention(
 		}
 		if len(part.LSE) != rows*heads && n.err == nil {
 			n.err = misuse(
-				op, ErrInvalidArgument, "LSE has %d entries: %d rows of %d are needed",
+				op, ErrInvalidArgument, "LSE has %d entries: it needs %d rows of %d",
 				len(part.LSE), rows, heads,
 			)
 		}

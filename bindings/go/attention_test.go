@@ -134,8 +134,8 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 	}
 }
 
-// The same attention four ways: by the batch, stateless over the cache's own memory, over a copy of
-// it in Go's memory, and merged from two parts.
+// The same attention in four ways: by the batch, stateless over the cache's own memory, over a copy
+// of it in Go's memory, and merged from two parts.
 func TestStatelessAttention(t *testing.T) {
 	for _, layout := range []pagedkv.Layout{pagedkv.LayoutPacked, pagedkv.LayoutPlain} {
 		cache := newCache(t, pagedkv.CacheConfig{Layout: layout})
@@ -252,7 +252,7 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 	)
 }
 
-// near: both are within 1.2e-4 of exact attention over up to 100 tokens of 32 dims
+// near compares two results, each within 1.2e-4 of exact attention over up to 100 tokens of 32 dims
 // (bindings/scenarios/README.md).
 func near(t *testing.T, what string, got, want []float32) {
 	t.Helper()

@@ -14,13 +14,13 @@ type Step struct {
 	NewTokens int // May be 0.
 }
 
-// Batch is one forward pass over many sessions. Rows are stacked in the order of the steps. Until
-// Commit only the batch sees its tokens.
+// Batch is one forward pass over many sessions. Rows are in the order of the steps. Until Commit
+// only the batch sees its tokens.
 type Batch struct {
 	_        noCopy
 	handle   raw.Batch
 	cache    *Cache
-	sessions []*Session // not collected before the batch
+	sessions []*Session // kept alive until the batch ends
 	rows     int
 	batch    batchRows
 }
@@ -134,8 +134,8 @@ func (b *Batch) Write(layer int, k, v Tensor) error {
 	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
 }
 
-// keysAndValues checks rows against a layer's shape. Without such a layer it passes nothing on, and
-// the library refuses.
+// keysAndValues checks rows against a layer's shape. If there is no such layer it passes no rows,
+// and the library reports that.
 func (b *Batch) keysAndValues(
 	op string, layer int, k, v Tensor,
 ) (keys, values *raw.Tensor, err error) {
@@ -176,8 +176,8 @@ func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error 
 	})
 }
 
-// Accept keeps only some of the new tokens of step number i, given by rising indices. Commit still
-// takes one id per row.
+// Accept keeps only some of the new tokens of step number i, by indices in ascending order. Commit
+// still takes one id per row.
 func (b *Batch) Accept(i int, kept []uint32) error {
 	n := numbers{op: "accept"}
 	number := n.u64("i", i)
@@ -314,7 +314,7 @@ func (b *Batch) States(layer int) ([]SessionStates, error) {
 
 // SessionStateBlocks are the blocks with the states of one session in one group.
 type SessionStateBlocks struct {
-	Before uint32   // That of the state before the new tokens; NoBlock: there is no token yet.
+	Before uint32   // The block of the state before the new tokens; NoBlock: there is no token yet.
 	Tokens []uint32 // The new tokens after which a state is kept, 0 the first; rising.
 	After  []uint32 // The block to write the state after each of these tokens to.
 }

@@ -34,7 +34,7 @@ func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	plan := sized(&raw.CachePlan{})
 	var ends hooks
 	defer ends.forget()
-	config.Store = nil // needs no memory that a plan counts
+	config.Store = nil // the plan does not count its memory
 	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status {
 		return raw.CacheComputePlan(c, which, plan)
 	})
@@ -59,7 +59,7 @@ func NewCache(config CacheConfig) (*Cache, error) {
 	c.shapes = config.shapes()
 	handle, ends := c.handle, c.hooks
 	e := ending{func() raw.Status { return raw.CacheDestroy(handle) }, ends.forget}
-	// It may wait for a store, and must not delay other finalizers.
+	// Closing may wait for a store, which must not delay other finalizers.
 	runtime.SetFinalizer(c, func(*Cache) { go abandon(e) })
 	return c, nil
 }
@@ -136,7 +136,7 @@ func (c *Cache) Metrics() (string, error) {
 	text, err := list(n, c, func(capacity uint64, text *byte, size *uint64) raw.Status {
 		status := raw.CacheFormatMetrics(c.handle, capacity, text, size)
 		if status == raw.BufferTooSmall {
-			*size += *size / 8 // counts move while others use the cache
+			*size += *size / 8 // counts change while others use the cache
 		}
 		return status
 	})
@@ -159,8 +159,8 @@ func (c *Cache) shape(layer int) (shape, bool) {
 	return c.shapes[layer], true
 }
 
-// keysAndValues checks rows against a layer's shape. If there is no such layer it passes nothing
-// on, and the library refuses.
+// keysAndValues checks rows against a layer's shape. If there is no such layer it passes no rows,
+// and the library reports that.
 func (c *Cache) keysAndValues(
 	op string, layer, rows int, k, v Tensor,
 ) (keys, values *raw.Tensor, err error) {

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	chosenTokens = 202 // of which the last two are the step
+	chosenTokens = 202 // the last two are the step
 	chosenNew    = 2
 	chosenTop    = 3
-	stepBlock    = 12 // The first block with a token of the step, which begins inside of it.
+	stepBlock    = 12 // the block in which the step begins
 )
 
-// stepOverBlocks is a step of a cache of the default model whose keys and values are written, and
-// queries of its first layer.
+// stepOverBlocks makes a step of a cache of the default model with its keys and values written. It
+// returns queries of its first layer.
 func stepOverBlocks(
 	t *testing.T, config pagedkv.CacheConfig,
 ) (batch *pagedkv.Batch, q []float32) {
@@ -55,7 +55,7 @@ func TestChosenBlocks(t *testing.T) {
 		listed.Lists, listed.ListBlocks = chosen, chosenTop
 		same(t, attend(&listed), out...)
 	}
-	// More than there are to choose from, and none.
+	// Top may exceed the number of blocks, or be 0.
 	all := make([]uint32, chosenNew*2*12)
 	out := attend(&pagedkv.ChosenBlocks{TopBlocks: 12, Chosen: all})
 	same(t, out, attend(nil)...)

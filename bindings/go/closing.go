@@ -16,7 +16,7 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// ending is an object of the library that is no longer used.
+// ending is an object that is no longer used.
 type ending struct {
 	close   func() raw.Status
 	release func() // Frees what C may call until the object is closed; nil: nothing.

@@ -42,7 +42,7 @@ type LayerGroup struct {
 // PrefixConfig makes a cache keep the blocks of ended sessions, for new ones that begin with the
 // same tokens: see Prefix.
 type PrefixConfig struct {
-	Eviction Eviction // What goes first when memory is needed.
+	Eviction Eviction // Which unused cached blocks are evicted first.
 	// At most this many block positions are pinned at once; 0: a quarter of the largest group.
 	MaxPinnedBlocks uint64
 	// At most this many are cached of one salt, unless Prefix.SetQuota sets another limit; 0: none.
@@ -64,9 +64,9 @@ type CacheConfig struct {
 	// or, with GroupsShareMemory, as many as it needs at the time.
 	MemoryBytes       uint64
 	GroupsShareMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
-	// Keys and values, and states, are in an unnamed file in this directory, of which the system
-	// keeps in memory what fits: for texts that are larger than memory and read by chosen blocks.
-	// Needs StoragePaged. "": memory.
+	// Keys and values, and states, are in an unnamed file in this directory, and the OS keeps as much
+	// of it in memory as fits: for texts that are larger than memory and read by chosen blocks. Needs
+	// StoragePaged. "": memory.
 	MemoryDirectory string
 	// Threads that compute attention, including the caller's; 0: one per CPU.
 	Threads   int

@@ -11,7 +11,7 @@
 //	defer cache.Close()
 //	session, err := cache.OpenSession(nil)
 //	batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: 20})
-//	defer batch.Close() // takes the step back if it was not committed
+//	defer batch.Close() // aborts the step if it was not committed
 //	for layer := 0; layer < 2; layer++ {
 //		err = batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v))
 //		err = batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil)
@@ -23,7 +23,7 @@
 // By default no C compiler is needed: libpagedkv.so.0 is opened at the first call. It is the first
 // of these: the file that PAGEDKV_LIBRARY names; the copy in a program that was built with the tag
 // pagedkv_embed; beside the program or in ../lib; where the dynamic linker finds it; in /usr/local;
-// in an installed package of Python. If there is none, the error says why for each place. Load
+// in an installed Python package. If there is none, the error says why for each place. Load
 // opens another one, and LoadBytes one that is embedded in the program. With the build tag
 // pagedkv_cgo the program is linked to the library by cgo and pkg-config; everything else is the
 // same.

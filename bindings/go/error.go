@@ -64,7 +64,7 @@ type Error struct {
 	// With ErrOutOfBlocks from Begin and Resume: how many blocks must be freed before the same call
 	// can succeed.
 	BlocksShort uint64
-	Cause       error // What the caller's own io.Reader or io.Writer said; nil otherwise.
+	Cause       error // The error of the caller's io.Reader or io.Writer; nil otherwise.
 }
 
 func (e *Error) Error() string {
@@ -141,7 +141,7 @@ func first[T any](slice []T) *T {
 	return &slice[0]
 }
 
-// list returns all entries that a function of C lists.
+// list returns all entries that a C function lists.
 func list[T any](
 	n numbers, owner any, fill func(capacity uint64, entries *T, count *uint64) raw.Status,
 ) ([]T, error) {

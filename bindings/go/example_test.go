@@ -14,7 +14,7 @@ func check(err error) {
 	}
 }
 
-// A model of one layer with one head of 16 dims: small enough to see what happens.
+// A model of one layer with one head of 16 dims, small enough to follow.
 func smallCache(blocks uint64, prefix *pagedkv.PrefixConfig) *pagedkv.Cache {
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16}},
@@ -25,7 +25,7 @@ func smallCache(blocks uint64, prefix *pagedkv.PrefixConfig) *pagedkv.Cache {
 	return cache
 }
 
-// compute is a step of one session: it writes rows of zeros for the tokens.
+// compute runs a step of one session that writes rows of zeros for the tokens.
 func compute(cache *pagedkv.Cache, session *pagedkv.Session, tokens []int32) error {
 	batch, err := cache.Begin(step(session, len(tokens)))
 	if err != nil {
@@ -47,7 +47,7 @@ func Example() {
 
 	k, v := make([]float32, 2*16), make([]float32, 2*16)
 	q, out := make([]float32, 2*16), make([]float32, 2*16)
-	v[0], v[16] = 1, 3 // all keys alike: attention gives the mean of the values so far
+	v[0], v[16] = 1, 3 // all keys are equal, so attention gives the mean of the values so far
 
 	batch, err := cache.Begin(step(session, 2))
 	check(err)

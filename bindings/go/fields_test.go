@@ -11,10 +11,9 @@ import (
 	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
-// Every field that a caller gives arrives in C. A field that is new in C fails here until a config
-// has it.
+// Every field that a caller sets reaches C. A new C field fails here until a config has it.
 
-// numbered gives each plain field a number or a text of its own; flags are true.
+// numbered sets each plain field to its own number or text, and flags to true.
 func numbered(t *testing.T, config any) {
 	t.Helper()
 	value := reflect.ValueOf(config).Elem()
@@ -41,7 +40,7 @@ func numbered(t *testing.T, config any) {
 	}
 }
 
-// arrived checks that no field of what is placed for C is zero, but those left out.
+// arrived checks that no field of a struct for C is zero, except those that are left out.
 func arrived(t *testing.T, placed any, leftOut string) {
 	t.Helper()
 	out := reflect.ValueOf(placed).Elem()
@@ -123,7 +122,7 @@ func TestFieldsOfSessionsPoolsAndFiles(t *testing.T) {
 	arrived(t, session.place(), "")
 	placed, err := pool.place("test")
 	check(t, err)
-	arrived(t, placed, "Allocator") // which Go has none of
+	arrived(t, placed, "Allocator") // which Go does not have
 	compute := ComputeConfig{}
 	numbered(t, &compute)
 	placedCompute, err := compute.place("test")

@@ -27,7 +27,7 @@ type FileConfig struct {
 type FileItem struct {
 	Session  *Session
 	Snapshot *Snapshot
-	Label    uint64 // The caller's name for it, which comes back with Loaded.
+	Label    uint64 // The caller's label, which Loaded returns.
 }
 
 // Loaded is a session from a file.
@@ -109,7 +109,7 @@ type stream struct {
 	path   []byte // with C's final zero; nil: none
 	reader io.Reader
 	writer io.Writer
-	err    error // what reader or writer said
+	err    error // the error of the reader or writer
 }
 
 func pathStream(path string) *stream { return &stream{path: append([]byte(path), 0)} }

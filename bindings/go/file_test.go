@@ -28,8 +28,7 @@ func saved(t *testing.T) (*pagedkv.Cache, []pagedkv.FileItem) {
 	return cache, []pagedkv.FileItem{{Session: session, Label: 7}, {Snapshot: frozen, Label: 8}}
 }
 
-// checkLoaded compares what came back with what was saved: tokens, labels, and what attention makes
-// of it.
+// checkLoaded compares the loaded sessions with the saved ones: tokens, labels and attention.
 func checkLoaded(t *testing.T, loaded []pagedkv.Loaded, err error) {
 	t.Helper()
 	must(t, err)
@@ -131,7 +130,7 @@ func TestReadersAndWriters(t *testing.T) {
 	if err != nil || info.Sessions != 2 {
 		t.Errorf("%+v, %v", info, err)
 	}
-	// Byte by byte, as a slow connection gives it.
+	// Byte by byte, like a slow connection.
 	loaded, err = newCache(t, pagedkv.CacheConfig{}).LoadFrom(oneByte{bytes.NewReader(whole)}, nil)
 	checkLoaded(t, loaded, err)
 

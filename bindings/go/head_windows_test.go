@@ -6,7 +6,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// A head with a window gives what all heads give in a layer with that window.
+// A head with a window gives the same results as all heads in a layer with that window.
 func TestHeadWindows(t *testing.T) {
 	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{})
 	attend := func(params pagedkv.AttentionParams) []float32 {

@@ -58,7 +58,7 @@ var registry struct {
 	log, run, read, write uintptr
 }
 
-// Numbers stand where C has a pointer, and Go's runtime objects to pointers into the first page.
+// These numbers are passed as C pointers, but Go's runtime rejects pointers into the first page.
 const firstEntry = 1 << 16
 
 // hooks are the entries of one cache.

@@ -7,8 +7,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// What the library logs depends on the system it runs on: so the hook is called here as the library
-// would.
+// Whether the library logs anything depends on the system, so the test calls the hook itself.
 func TestLoggerHearsWhatCSays(t *testing.T) {
 	var ends hooks
 	heard := ""

@@ -8,11 +8,11 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Memory is the memory of K or V in a KVView: a slice of the caller, or that of a cache.
+// Memory is the memory of K or V in a KVView: a slice of the caller or a cache's memory.
 type Memory struct {
 	data  unsafe.Pointer
 	bytes uint64
-	cache *Cache // whose memory it is
+	cache *Cache // the owner of the memory, or nil
 }
 
 // MemoryOf returns the memory of a slice of float32 (F32), uint16 (F16, BF16) or bytes (the other
@@ -64,8 +64,8 @@ type Sequences struct {
 	KVLengths        []uint64 // Positions of each, the queries' own included.
 	BlockTables      []uint32 // [sequences][BlockTableStride] block ids.
 	BlockTableStride int
-	// The first row of each sequence: behind the padding of a padded batch, or counted from the
-	// beginning of other rows. nil: rows follow each other, or have no padding before them.
+	// The first row of each sequence: after the padding of a padded batch, or counted over all rows.
+	// nil: rows follow each other, or have no padding before them.
 	FirstRows []uint32
 	// The position of each query, if they are not the last ones.
 	QueryPositions []int64
@@ -264,7 +264,7 @@ func (v *KVView) reading(use func() error) error {
 			memory.cache.memory.RLock()
 			defer memory.cache.memory.RUnlock()
 			if _, err := memory.cache.Info(); err != nil {
-				return err // its cache is closed, and the memory gone
+				return err // its cache is closed, and the memory is freed
 			}
 		}
 	}
@@ -294,8 +294,8 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	defer a.free()
 	out.KeyRotation = first(placed(a, v.KeyRotation.floats()))
 	out.ValueRotation = first(placed(a, v.ValueRotation.floats()))
-	// C is asked for sizes alone, and computes no address in memory of Go's. V lies behind K by the
-	// difference to an address that is never used.
+	// C computes only sizes here, and no address in Go's memory. The offset of V is its distance from
+	// an address that is never used.
 	var bytes uint64
 	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, &bytes) })
 	out.KeyRotation, out.ValueRotation = nil, nil

@@ -25,7 +25,7 @@ func same(t *testing.T, found []float32, wanted ...float32) {
 	}
 }
 
-// Keys are alike, so that attention gives means of the values, which are numbers of rows.
+// Keys are equal, so attention gives means of the values, which are row numbers.
 func TestMemoryOfOnesOwn(t *testing.T) {
 	compute, err := pagedkv.NewCompute(pagedkv.ComputeConfig{Threads: 1})
 	must(t, err)
@@ -104,7 +104,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 			t, pagedkv.Write(view, left, zeros, zeros), pagedkv.ErrInvalidArgument, "1 FirstRows",
 		)
 
-		// Queries at positions of one's own, and rows read back.
+		// Queries at given positions, and rows that are read back.
 		first := sequences
 		first.QueryPositions = []int64{1, 1, 0, 0}
 		must(t, pagedkv.Attend(view, first, k, to, nil))
@@ -119,7 +119,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 	refused(t, errorOf(empty.Plan(nil)), pagedkv.ErrInvalidArgument)
 }
 
-// A rotation is in what is stored, and in nothing that is read.
+// A rotation changes stored rows, but not what is read.
 func TestRotations(t *testing.T) {
 	exchange := make([]float32, 256)
 	for i := 0; i < 16; i++ {

@@ -50,7 +50,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// errorOf leaves out what a call that fails returns beside its error.
+// errorOf drops the other result of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
 var f32 = pagedkv.Float32
@@ -92,7 +92,7 @@ func numbered(seed int32, n int) []int32 {
 	return ids
 }
 
-// extend commits tokens to one session of the default cache and gives the outputs of both layers.
+// extend commits tokens to one session of the default cache and returns the outputs of both layers.
 func extend(t testing.TB, session *pagedkv.Session, tokens []int32) []float32 {
 	t.Helper()
 	length, err := session.Length()
@@ -230,7 +230,7 @@ func TestManyGoroutines(t *testing.T) {
 						return
 					}
 				}
-				// One session that all want at once: whoever comes second is told.
+				// All goroutines use one session at once; each second caller gets an error.
 				if err := shared.Reserve(32); errors.Is(err, pagedkv.ErrBusy) {
 					atomic.AddInt64(&busy, 1)
 				} else if err != nil {

@@ -67,7 +67,7 @@ func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
 	}
 	if given != 1 && n.err == nil {
 		n.err = misuse(
-			n.op, ErrInvalidArgument, "a Mask has Bits, Parents or Bytes: %d of them are given",
+			n.op, ErrInvalidArgument, "a Mask has one of Bits, Parents and Bytes: %d of them are given",
 			given,
 		)
 	}
@@ -110,12 +110,12 @@ type ChosenBlocks struct {
 	FirstBlocks int  // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
 	LastBlocks  int  // How many blocks before those of the step, as well; 0: one; NoLastBlocks: none.
 	Together    bool // The new tokens of a session choose the same, and read them together.
-	// In place of TopBlocks, ListBlocks indices in the block table for each row and KV head,
-	// rising, NoBlock after the last.
+	// Instead of TopBlocks, ListBlocks indices in the block table for each row and KV head in
+	// ascending order, NoBlock after the last.
 	Lists      []uint32
 	ListBlocks int
-	// Gets what TopBlocks chose, as Lists has it, TopBlocks entries per row and KV head; nil: not
-	// wanted.
+	// Receives the blocks that TopBlocks chose, in the form of Lists, TopBlocks entries per row and
+	// KV head; nil: not needed.
 	Chosen []uint32
 }
 
@@ -133,12 +133,12 @@ func (c *ChosenBlocks) place(n *numbers, rows, kvHeads int) *raw.ChosenBlocks {
 	return out
 }
 
-// BlockMass gets the attention mass of each block of the block table: the weights that the new
+// BlockMass receives the attention mass of each block of the block table: the weights that the new
 // tokens of a session give to its tokens. Not with ChosenBlocks.
 type BlockMass struct {
 	Queries int       // Only this many last new tokens of each session count; 0: all.
 	Masses  []float32 // Blocks entries per session and query head.
-	Blocks  int       // Those of the longest session, or more.
+	Blocks  int       // The number of blocks of the longest session, or more.
 }
 
 func (m *BlockMass) place(n *numbers, sessions, queryHeads int) *raw.BlockMass {
@@ -169,7 +169,7 @@ type AttentionParams struct {
 	Mask                   *Mask         // nil: none.
 	ChosenBlocks           *ChosenBlocks // nil: all blocks are read.
 	BlockMass              *BlockMass    // nil: not wanted.
-	// Gets the log of the sum of exp(score) of every row and query head; nil: not wanted.
+	// Receives the log of the sum of exp(score) of every row and query head; nil: not needed.
 	LSE []float32
 }
 
@@ -201,7 +201,7 @@ func (p *AttentionParams) place(
 	return out, n.err
 }
 
-// length checks a slice that may be left out.
+// length checks the length of an optional slice.
 func (n *numbers) length(name string, given, rows, perRow int) {
 	if given != 0 {
 		n.exactly(name, given, rows, perRow)

@@ -91,8 +91,8 @@ func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 	return p.tokens("prefix probe", salt, tokens, raw.PrefixProbe)
 }
 
-// Pin keeps the cached whole blocks of a text until they are unpinned as often, and returns how
-// many tokens they hold.
+// Pin keeps the cached whole blocks of a text until each pin is removed, and returns how many
+// tokens they hold.
 func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 	return p.tokens("prefix pin", salt, tokens, raw.PrefixPin)
 }
@@ -115,9 +115,9 @@ func (p Prefix) SetQuota(salt string, blocks uint64) error {
 	})
 }
 
-// Events copies events in order, from the number *next on, and moves *next behind them. It returns
-// how many it copied and how many requested events were already overwritten. Several readers may
-// each keep their own number.
+// Events copies events in order, from the number *next on, and advances *next. It returns how many
+// it copied and how many requested events were already overwritten. Several readers may each keep
+// their own number.
 func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost uint64, err error) {
 	number, count := *next, uint64(0)
 	copied := make([]raw.PrefixEvent, len(events))

@@ -24,14 +24,14 @@ type RedisConfig struct {
 	ConnectTimeout time.Duration // Default 500 ms.
 	CommandTimeout time.Duration // Default 1 s.
 	PipelineBytes  uint64        // Sent or asked for at once. Default 8 MiB.
-	ConnectLater   bool          // No error without a server: calls look for it.
+	ConnectLater   bool          // No error without a server: later calls connect.
 	TLS            *TLSConfig    // nil: as Servers says, by rediss:// or redis://.
 }
 
 // TLSConfig enables TLS and names the trusted CAs. The server's certificate must name the server.
 type TLSConfig struct {
-	CAFile, CADirectory      string // Whose signature counts, PEM. "": the system's.
-	CertificateFile, KeyFile string // For a server that asks for a certificate, PEM.
+	CAFile, CADirectory      string // Trusted CAs, PEM. "": the system's.
+	CertificateFile, KeyFile string // For a server that requires a client certificate, PEM.
 	// The name that the certificate must have. "": the host of each server.
 	ServerName       string
 	InsecureNoVerify bool // Trusts any server, which can then read and change all data.

@@ -13,7 +13,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// hidden is what a config takes in the place of a text.
+// hidden makes the value that a config takes instead of a text.
 var hidden = pagedkv.NewSecret[string]
 
 func freePort(t *testing.T) int {
@@ -24,7 +24,7 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// server starts one with a password, which listens on a loopback port and ends with the test.
+// server starts a server with a password on a loopback port, which ends with the test.
 func server(t *testing.T) int {
 	t.Helper()
 	program, err := exec.LookPath("redis-server")
@@ -32,7 +32,7 @@ func server(t *testing.T) int {
 		program, err = exec.LookPath("valkey-server")
 	}
 	if err != nil {
-		t.Skip("there is no redis-server or valkey-server here: bash tests/install-deps test")
+		t.Skip("redis-server and valkey-server are missing: bash tests/install-deps test")
 	}
 	port := freePort(t)
 	command := exec.Command(
@@ -90,7 +90,7 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 	must(t, session.Close())
 	must(t, first.Close()) // waits until all is written
 
-	// The same by other fields, every one of them given, but for another prefix.
+	// The same with all other fields set, and with another prefix.
 	for prefix, expected := range map[string]int{"pagedkv:": 32, "other:": 0} {
 		same := pagedkv.RedisConfig{
 			Servers:        hidden(fmt.Sprintf("127.0.0.1:%d", port)),

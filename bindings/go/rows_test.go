@@ -1,6 +1,6 @@
 package pagedkv_test
 
-// The rows of bindings/scenarios/README.md: all of them follow from the text.
+// The rows of bindings/scenarios/README.md, all of which depend only on the text.
 
 const golden = 0x9E3779B97F4A7C15
 
@@ -31,7 +31,7 @@ func histories(text []int32) []uint64 {
 	return all
 }
 
-// rowsOf gives [len(histories)][heads][dim].
+// rowsOf returns [len(histories)][heads][dim].
 func rowsOf(histories []uint64, kind, layer, heads, dim int) []float32 {
 	rows := make([]float32, 0, len(histories)*heads*dim)
 	factor := 1.0

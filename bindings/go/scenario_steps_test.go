@@ -140,7 +140,7 @@ func (p *player) table(o object) {
 
 func (p *player) read(o object) {
 	layer, begin, count := number(o, "layer"), number(o, "first"), number(o, "count")
-	// a layer that is not there has to be refused, whatever its rows
+	// a layer that does not exist must be refused, whatever its rows
 	shape := p.layers[layer%len(p.layers)]
 	k := make([]float32, count*shape.KVHeads*shape.KeyDim)
 	v := make([]float32, count*shape.KVHeads*shape.ValueDim)
@@ -179,11 +179,11 @@ func (p *player) victims(o object) {
 	p.equal("victims", got, o["victims"])
 }
 
-// textOf is what a session holds, NoToken where nobody told.
+// textOf returns a session's tokens, NoToken for unknown ids.
 func (p *player) textOf(session *pagedkv.Session) []int32 {
 	length, err := session.Length()
 	if err != nil {
-		return nil // the step's own error says it better
+		return nil // the step's own error is more precise
 	}
 	tokens := make([]int32, length)
 	p.status(object{}, session.Tokens(0, tokens))

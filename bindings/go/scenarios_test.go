@@ -16,7 +16,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// The scenarios of bindings/scenarios, whose README.md says what every step means.
+// The scenarios of bindings/scenarios. README.md there says what every step means.
 
 type object map[string]any
 
@@ -168,7 +168,7 @@ func (p *player) near(what string, got float32, want any) {
 	}
 }
 
-// fields compares those that the step names.
+// fields compares the fields that the step names.
 func (p *player) fields(step object, figures any) {
 	p.t.Helper()
 	for name, want := range step["fields"].(map[string]any) {
@@ -181,7 +181,7 @@ func (p *player) fields(step object, figures any) {
 	}
 }
 
-// status checks how the step ended; true where it worked and was to work.
+// status checks the status of a step; true if it succeeded as expected.
 func (p *player) status(step object, err error) bool {
 	p.t.Helper()
 	want := text(step, "status")

@@ -4,5 +4,5 @@ package pagedkv_test
 
 import "io"
 
-// logStructured does nothing: log/slog is in later versions of Go.
+// logStructured does nothing, because log/slog came with a later version of Go.
 func logStructured(io.Writer, any) {}

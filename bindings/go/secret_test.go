@@ -19,7 +19,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// configs are all that the package has.
+// configs are all configs of the package.
 var configs = map[string]any{
 	"CacheConfig":   pagedkv.CacheConfig{},
 	"ComputeConfig": pagedkv.ComputeConfig{},
@@ -32,7 +32,7 @@ var configs = map[string]any{
 	"TLSConfig":     pagedkv.TLSConfig{},
 }
 
-// public are the texts and bytes that may be shown. All others have to be Secrets.
+// public are the texts and bytes that may be shown. All others must be Secrets.
 const public = " CacheConfig.MemoryDirectory FileConfig.Fingerprint RedisConfig.KeyPrefix" +
 	" RedisConfig.User SessionConfig.Salt StoreConfig.Directory StoreConfig.Fingerprint" +
 	" TLSConfig.CADirectory TLSConfig.CAFile TLSConfig.CertificateFile TLSConfig.KeyFile" +
@@ -60,7 +60,7 @@ func marked(t *testing.T, config reflect.Value) {
 	}
 }
 
-// forms are those in which a secret could be shown.
+// forms are all forms in which a secret could be shown.
 func forms() []string {
 	numbers := fmt.Sprint([]byte(mark))
 	return []string{
@@ -100,7 +100,7 @@ func TestNoConfigShowsASecret(t *testing.T) {
 	}
 }
 
-// followed shows what those see that follow pointers and read unexported fields.
+// followed returns what code sees that follows pointers and reads unexported fields.
 func followed(shown *bytes.Buffer, value reflect.Value) {
 	switch value.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -124,7 +124,7 @@ func TestEveryConfigIsLookedAt(t *testing.T) {
 	}
 }
 
-// types are the exported ones of the package.
+// types are the exported types of the package.
 func types(t *testing.T) (found []*ast.TypeSpec) {
 	files, err := filepath.Glob("*.go")
 	must(t, err)

@@ -16,7 +16,7 @@ const (
 
 // SessionConfig describes a session. The zero value has the defaults.
 type SessionConfig struct {
-	Priority  int32 // Higher ones are the last that ChooseVictims names.
+	Priority  int32 // ChooseVictims names sessions of higher priority last.
 	PrefixUse PrefixUse
 	Retention Retention
 	// Any bytes, up to 256: sessions share prefixes only with those of the same salt. "": none.
@@ -31,7 +31,7 @@ type SessionID uint64
 type Session struct {
 	_      noCopy
 	handle raw.Session
-	cache  *Cache // keeps it from being collected before its sessions
+	cache  *Cache // stays alive as long as its sessions
 }
 
 func newSession(cache *Cache, handle raw.Session) *Session {
@@ -181,8 +181,8 @@ func (s *Session) TrimPoint(limit int) (int, error) {
 	return int(length), err
 }
 
-// DropBlocks frees blocks in the middle, given by their rising indices in the block table of a
-// group. Later tokens do not see the tokens of these blocks.
+// DropBlocks frees blocks in the middle, by their indices in the block table of a group, in
+// ascending order. Later tokens do not see the tokens of these blocks.
 func (s *Session) DropBlocks(group int, blocks []uint32) error {
 	n := numbers{op: "drop blocks"}
 	index := n.u32("group", group)

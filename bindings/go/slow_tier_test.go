@@ -9,7 +9,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// mapped tells whether this process has a file in the directory mapped.
+// mapped returns whether this process maps a file in the directory.
 func mapped(t *testing.T, directory string) bool {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")

@@ -9,9 +9,9 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// A toy of a hybrid model: layer 0 has keys and values, layers 1 and 2 keep a state each.
+// A toy hybrid model: layer 0 has keys and values; layers 1 and 2 each keep a state.
 const (
-	stateBytes = 100 // no multiple of the alignment of a state
+	stateBytes = 100 // not a multiple of a state's alignment
 	stateGroup = 1
 )
 
@@ -66,7 +66,7 @@ func stepHybrid(t *testing.T, session *pagedkv.Session, n int, before, mark byte
 	must(t, batch.Commit(nil))
 }
 
-// holds checks after how many tokens a session has a state, and the marks of these.
+// holds checks the lengths at which a session has a state, and the marks of these states.
 func holds(t *testing.T, session *pagedkv.Session, wanted map[int]byte) {
 	t.Helper()
 	length, err := session.Length()

@@ -10,15 +10,15 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// StoreConfig puts a directory or Redis behind the memory of a cache. Blocks that ended or
-// suspended sessions leave in the prefix index are written to it, and read back when a later text
-// begins with the same tokens, also after a restart. It needs StoragePaged and a prefix index. No
-// step waits for it.
+// StoreConfig puts a directory or Redis behind the memory of a cache. Blocks that closed or
+// suspended sessions leave in the prefix index are written to it, and read back for a later text
+// with the same prefix, also after a restart. It needs StoragePaged and a prefix index. No step
+// waits for it.
 type StoreConfig struct {
-	Directory string // Made if it is not there.
+	Directory string // Created if it does not exist.
 	// If all files together exceed this, the least recently used are deleted; 0: no limit.
 	CapacityBytes uint64
-	// Files are on disk before they count. Otherwise a power cut may lose some, which are misses.
+	// Written data survives a power cut. Otherwise some of it may be lost, which only costs hits.
 	Durable bool
 	Redis   *RedisConfig // Instead of Directory, CapacityBytes and Durable.
 	// How long MatchPrefix and Resume wait for blocks from the store.
@@ -69,7 +69,7 @@ func (c *StoreConfig) openStore(op string) (*raw.Store, error) {
 	return c.Redis.open(op)
 }
 
-// open opens the store and returns C's config of the tier.
+// open opens the store and returns C's config.
 func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
 	store, err := c.openStore("open store")
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *StoreConfig) open(a *arena) (*raw.StoreConfig, error) {
 	return c.place(a, store), nil
 }
 
-// place returns C's config of the tier with an open store.
+// place returns C's config with an open store.
 func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 	out := sized(first(place[raw.StoreConfig](a, 1)))
 	out.Store, out.WaitMs = first(placed(a, []raw.Store{*store})), milliseconds(c.Wait)
@@ -113,7 +113,7 @@ func milliseconds(d time.Duration) uint32 {
 	return uint32(ms)
 }
 
-// Store is the tier behind a cache's memory. Without one its methods return ErrUnsupported.
+// Store is the store behind a cache's memory. Without one its methods return ErrUnsupported.
 type Store struct {
 	cache *Cache
 }
@@ -121,8 +121,8 @@ type Store struct {
 // Store returns the store of the cache.
 func (c *Cache) Store() Store { return Store{c} }
 
-// Prefetch starts to read into the prefix index what the store has of a text, and returns at once:
-// for a request in a queue, or a suspended session.
+// Prefetch starts to read a text from the store into the prefix index and returns at once. Call it
+// for a queued request or a suspended session.
 func (s Store) Prefetch(salt string, tokens []int32) error {
 	return s.cache.Prefix().salted("store prefetch", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,

@@ -47,7 +47,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	must(t, second.Store().Prefetch("", append(text, 99)))
 
 	refused(t, errorOf(newCache(t, pagedkv.CacheConfig{}).Store().Stats()), pagedkv.ErrUnsupported)
-	config.Storage = pagedkv.StorageContiguous // has no store: the directory is closed again
+	config.Storage = pagedkv.StorageContiguous // supports no store: the directory is closed again
 	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrUnsupported)
 	config.Storage = 0
 	config.Store.SecretKey = pagedkv.NewSecret("")

@@ -52,8 +52,8 @@ func (t Tensor) Padded(batchRows uint32) Tensor {
 	return t
 }
 
-// batchRows are the rows of each sequence of a batch, and where the first of them is: in its entry
-// of a padded batch, or counted over all rows.
+// batchRows are the number of rows of each sequence of a batch and its first row: within its entry
+// of a padded batch, or over all rows.
 type batchRows struct {
 	lengths, firstRows []uint32
 }
@@ -67,7 +67,7 @@ func (b batchRows) total() int {
 	return rows
 }
 
-// reach is the number of rows up to the last one of any sequence.
+// reach is the number of rows that memory needs: per entry of a padded batch, or in all.
 func (b batchRows) reach() int {
 	end := 0
 	for i, length := range b.lengths {

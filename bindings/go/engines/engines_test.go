@@ -130,10 +130,10 @@ func TestBlocksOfTensors(t *testing.T) {
 	}
 }
 
-// none ends no text.
+// none is a token that ends no text.
 const none = -1
 
-// smallModel has no meaning, but its tokens follow from all those before them.
+// smallModel is a random model: its tokens mean nothing, but depend on all tokens before them.
 func smallModel(t *testing.T) *llama.Model {
 	t.Helper()
 	model, err := llama.New(llama.Sizes{
@@ -161,8 +161,8 @@ func text(own ...int32) []int32 {
 	return append(tokens, own...)
 }
 
-// The texts follow from prompts and seed alone, not from how the work is cut, nor from which of
-// them are suspended because there are too few blocks.
+// The texts depend only on prompts and seed, not on how the work is divided, nor on which texts are
+// suspended because blocks run out.
 func TestScheduleDoesNotShow(t *testing.T) {
 	model := smallModel(t)
 	prompts := [][]int32{text(3, 4), text(4, 5, 6, 7), {8}, text()}
@@ -182,8 +182,8 @@ func TestScheduleDoesNotShow(t *testing.T) {
 	}
 }
 
-// Each call that computes logits returns a NaN once: the text of that call ends, with the tokens
-// that it had, and the others get the tokens that they have without it.
+// Each call that computes logits returns a NaN once. The text of that call ends with the tokens
+// that it had, and the other texts do not change.
 func TestLogitsThatAreNaNEndOneText(t *testing.T) {
 	model := smallModel(t)
 	matmul, calls, bad := model.Matmul, 0, 0
@@ -259,15 +259,15 @@ func TestWrongFilesAndArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for sentence, args := range map[string][]string{
-		"are needed":             {"a.gguf", "3"},
-		"no number of tokens":    {"a.gguf", "many", "Why?"},
-		"no such file":           {filepath.Join(directory, "none.gguf"), "3", "Why?"},
-		"the model " + garbage:   {garbage, "3", "Why?"},
-		`"0" is no number of to`: {garbage, "0", "Why?"},
-		"-chunk is 0":            {"-chunk", "0", garbage, "1", "Why?"},
-		"-temperature is NaN":    {"-temperature", "NaN", garbage, "1", "Why?"},
-		"-temperature is -1":     {"-temperature", "-1", garbage, "1", "Why?"},
-		"-top-p is NaN":          {"-top-p", "NaN", garbage, "1", "Why?"},
+		"are needed":                {"a.gguf", "3"},
+		"not a number of tokens":    {"a.gguf", "many", "Why?"},
+		"no such file":              {filepath.Join(directory, "none.gguf"), "3", "Why?"},
+		"the model " + garbage:      {garbage, "3", "Why?"},
+		`"0" is not a number of to`: {garbage, "0", "Why?"},
+		"-chunk is 0":               {"-chunk", "0", garbage, "1", "Why?"},
+		"-temperature is NaN":       {"-temperature", "NaN", garbage, "1", "Why?"},
+		"-temperature is -1":        {"-temperature", "-1", garbage, "1", "Why?"},
+		"-top-p is NaN":             {"-top-p", "NaN", garbage, "1", "Why?"},
 	} {
 		if err := run(args); err == nil || !strings.Contains(err.Error(), sentence) {
 			t.Errorf("%v: %v, not %q", args, err, sentence)

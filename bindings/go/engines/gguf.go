@@ -11,7 +11,7 @@ import (
 	"github.com/pagedkv/pagedkv/bindings/go/engines/llama"
 )
 
-// names says what llama.cpp calls the tensors of a Llama model.
+// names are llama.cpp's names for the tensors of a Llama model.
 var names = map[string]string{
 	"embedding":      "token_embd.weight",
 	"attention_norm": "blk.%d.attn_norm.weight",
@@ -45,7 +45,7 @@ func openFile(path string) (*file, error) {
 	return &file{header, path, data}, nil
 }
 
-// value finds metadata of a type, or says that there is none.
+// value returns metadata of a type, or an error if there is none.
 func value[T any](f *file, key string, types ...gguf.GGUFMetadataValueType) (T, error) {
 	found, ok := f.Header.MetadataKV.Get(key)
 	for _, kind := range types {
@@ -74,7 +74,7 @@ func (f *file) text(key string) (string, error) {
 func (f *file) strings(key string) ([]string, error) {
 	array, err := value[gguf.GGUFMetadataKVArrayValue](f, key, gguf.GGUFMetadataValueTypeArray)
 	if err == nil && array.Type != gguf.GGUFMetadataValueTypeString {
-		err = fmt.Errorf("the model %s: %s is no list of texts", f.path, key)
+		err = fmt.Errorf("the model %s: %s is not a list of texts", f.path, key)
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (f *file) model() (*llama.Model, error) {
 		return nil, err
 	}
 	if family != "llama" {
-		return nil, fmt.Errorf("the model %s is of the family %s; llama is known", f.path, family)
+		return nil, fmt.Errorf("the model %s is of the family %s; it must be llama", f.path, family)
 	}
 	if _, other := f.TensorInfos.Get("output.weight"); other {
 		return nil, fmt.Errorf("the model %s has a classifier of its own", f.path)
@@ -126,7 +126,7 @@ func (f *file) model() (*llama.Model, error) {
 	return llama.New(sizes, f.tensor)
 }
 
-// tensor reads one, whatever its type.
+// tensor reads a tensor of any type.
 func (f *file) tensor(name string, layer, rows, columns int) ([]float32, error) {
 	name = names[name]
 	if layer > 0 || name[0] == 'b' {
@@ -173,8 +173,8 @@ type stored struct {
 	block           func(out []float32, data []byte)
 }
 
-// types are those of ggml, as its documentation lays them out: Q4 has the low halves of 16 bytes
-// first, then the high ones.
+// types are those of ggml's documentation: a Q4 block has the low halves of 16 bytes first, then
+// the high ones.
 var types = map[gguf.GGMLType]stored{
 	gguf.GGMLTypeF32: {1, 4, func(out []float32, data []byte) {
 		out[0] = math.Float32frombits(binary.LittleEndian.Uint32(data))
@@ -205,7 +205,7 @@ func nibbles(out []float32, data []byte, scale, minimum float32) {
 	}
 }
 
-// half reads an IEEE 754 number of 16 bits.
+// half reads a 16-bit IEEE 754 number.
 func half(data []byte) float32 {
 	bits := uint32(binary.LittleEndian.Uint16(data))
 	sign, exponent, fraction := bits>>15<<31, bits>>10&31, bits&1023

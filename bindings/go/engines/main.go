@@ -1,5 +1,5 @@
-// Engines answers questions with a Llama model from a GGUF file, all at once: Gonum multiplies by
-// the weights; libpagedkv has the keys and values and computes attention.
+// Engines answers several questions at once with a Llama model from a GGUF file. Gonum multiplies
+// by the weights; libpagedkv has the keys and values and computes attention.
 //
 //	go run . SmolLM2-135M-Instruct.Q4_1.gguf 64 "What is the capital of France?" "Why is it?"
 package main
@@ -54,7 +54,7 @@ func parse(args []string) (o options, model string, questions []string, err erro
 	o.limit, err = strconv.Atoi(flags.Arg(1))
 	switch {
 	case err != nil || o.limit < 1:
-		err = fmt.Errorf("%q is no number of tokens\n%s", flags.Arg(1), usage)
+		err = fmt.Errorf("%q is not a number of tokens\n%s", flags.Arg(1), usage)
 	case o.chunk < 1:
 		err = fmt.Errorf("-chunk is %d; it must be at least 1", o.chunk)
 	case !(o.temperature >= 0 && o.temperature <= 100) || !(o.topP >= 0 && o.topP <= 1):
@@ -127,7 +127,7 @@ func run(args []string) error {
 	return s.failures()
 }
 
-// teller returns a function that prints what is new in an answer, in whole characters.
+// teller returns a function that prints the new part of an answer, in whole characters.
 func teller(words *words, q *sequence) func() {
 	told := ""
 	return func() {

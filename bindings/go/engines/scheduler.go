@@ -32,7 +32,7 @@ type sequence struct {
 }
 
 // scheduler batches sequences continuously: each pass decodes a token of every running session and
-// computes a chunk of those that are behind.
+// computes a chunk of each unfinished prompt.
 type scheduler struct {
 	model     *llama.Model
 	cache     *pagedkv.Cache
@@ -85,7 +85,7 @@ func newScheduler(
 // answer returns the tokens after the prompt.
 func (q *sequence) answer() []int32 { return q.tokens[q.prompt:] }
 
-// run computes all texts. A text that cannot continue ends with its reason; the others go on.
+// run computes all texts. A text that cannot continue ends with an error; the others continue.
 func (s *scheduler) run() error {
 	for {
 		if err := s.admit(); err != nil {
@@ -112,7 +112,7 @@ func (s *scheduler) run() error {
 			return err
 		}
 		if err := s.forward(batch, owners, steps); err != nil {
-			_ = batch.Close() // takes the step back; the error before says why
+			_ = batch.Close() // aborts the step; the earlier error says why
 			return err
 		}
 		s.passes++
@@ -150,8 +150,8 @@ func (s *scheduler) failures() error {
 	return errors.New(strings.Join(reasons, "\n"))
 }
 
-// admit resumes suspended sequences, in order. It opens a session only if no other one is behind,
-// so that later ones find in the prefix index what the texts share.
+// admit resumes suspended sequences, in order. It opens a session only if no other one still has
+// prompt tokens to compute, so that later ones find the shared prefix in the index.
 func (s *scheduler) admit() error {
 	if s.full && s.running() > 0 {
 		return nil
@@ -219,11 +219,11 @@ func (s *scheduler) plan() (owners []*sequence, steps []pagedkv.Step) {
 	return owners, steps
 }
 
-// suspend stops the sessions that the library names, so that the others can go on.
+// suspend stops the sessions that the library names, so that the others can continue.
 func (s *scheduler) suspend(steps []pagedkv.Step) error {
 	victims, err := s.cache.ChooseVictims(steps...)
 	if err != nil {
-		return fmt.Errorf("an answer cannot go on even alone: %w", err)
+		return fmt.Errorf("an answer does not fit even alone: %w", err)
 	}
 	for _, victim := range victims {
 		for _, q := range s.sequences {
@@ -270,7 +270,7 @@ func (s *scheduler) forward(batch *pagedkv.Batch, owners []*sequence, steps []pa
 	return s.closeDone()
 }
 
-// choose returns the sequences as they are after a step.
+// choose returns the sequences with the state after a step.
 func (s *scheduler) choose(x []float32, owners []*sequence, steps []pagedkv.Step) []sequence {
 	taken, row := make([]sequence, len(owners)), -1
 	for i, q := range owners {
@@ -301,8 +301,8 @@ func (q *sequence) take(token, end int32) {
 	}
 }
 
-// closeDone closes the sessions of finished texts; their blocks stay cached, for texts that begin
-// alike.
+// closeDone closes the sessions of finished texts. Their blocks stay cached for texts with the same
+// prefix.
 func (s *scheduler) closeDone() error {
 	for _, q := range s.sequences {
 		if q.state == done && q.session != nil {

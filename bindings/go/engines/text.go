@@ -7,7 +7,7 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// words turns texts of a chat to tokens and back: byte-level BPE (Radford et al. 2019, "Language
+// words converts texts of a chat to tokens and back: byte-level BPE (Radford et al. 2019, "Language
 // models are unsupervised multitask learners").
 type words struct {
 	pieces []string
@@ -16,7 +16,7 @@ type words struct {
 	end    int32
 }
 
-// pattern splits texts as GPT-2's does, but digits stand alone: so was SmolLM2 trained.
+// pattern splits texts like GPT-2's, but each digit is separate, as SmolLM2 was trained.
 var pattern = regexp2.MustCompile(
 	`'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+`,
 	regexp2.None,
@@ -28,7 +28,7 @@ func (f *file) words() (*words, error) {
 	} {
 		if found, err := f.text(key); err != nil || found != known {
 			return nil, fmt.Errorf(
-				"the model %s has the %s %q; %q is known", f.path, key, found, known,
+				"the model %s has the %s %q; it must be %q", f.path, key, found, known,
 			)
 		}
 	}
@@ -60,7 +60,7 @@ func (f *file) words() (*words, error) {
 	return w, nil
 }
 
-// question is the beginning of a chat, as the template of SmolLM2 has it.
+// question is the beginning of a chat, by SmolLM2's template.
 func (w *words) question(text string) ([]int32, error) {
 	const begin, stop = "<|im_start|>", "<|im_end|>"
 	var tokens []int32
@@ -124,7 +124,7 @@ func (w *words) merged(word string) []string {
 	}
 }
 
-// text gives the text of tokens, which may end within a character.
+// text returns the text of tokens, which may end within a character.
 func (w *words) text(tokens []int32) string {
 	var text []byte
 	for _, token := range tokens {
@@ -137,8 +137,9 @@ func (w *words) text(tokens []int32) string {
 	return string(text)
 }
 
-// letters are the characters by which vocabularies of byte-level BPE write bytes: themselves where
-// they can be seen, and those from U+0100 on for the others. values are the bytes of letters.
+// letters are the characters that stand for bytes in vocabularies of byte-level BPE: printable
+// bytes stand for themselves, the others are characters from U+0100 on. values are the bytes of
+// letters.
 var letters, values = func() (letters [256]rune, values map[rune]byte) {
 	values, next := make(map[rune]byte), rune(256)
 	for i := range letters {

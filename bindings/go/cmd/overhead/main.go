@@ -1,5 +1,4 @@
-// Overhead measures what a decode step costs through Go more than from C, beside what the step
-// itself costs.
+// Overhead measures how much more a decode step costs from Go than from C, and its share of a step.
 //
 //	go run ./cmd/overhead PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step
 //

@@ -16,7 +16,7 @@ func TestProductsAreThoseOfFloat64(t *testing.T) {
 	}
 	for rows := 1; rows <= 3; rows += 2 {
 		out := make([]float32, rows*columns)
-		out[0] = 1e9 // what was there does not count
+		out[0] = 1e9 // old content must not count
 		matmul(out, x[:rows*inputs], w, inputs)
 		for i, got := range out {
 			want := 0.0

@@ -3,14 +3,14 @@ package llama
 
 import "fmt"
 
-// Sizes determine the shapes of a model's tensors, and two numbers of its formulas.
+// Sizes determine the shapes of a model's tensors, and two constants of its formulas.
 type Sizes struct {
 	Dim, Hidden, Layers, QueryHeads, KVHeads, Vocabulary, Context int
 
 	RotaryBase, Epsilon float64
 }
 
-// check returns what does not fit together.
+// check returns an error if sizes do not fit together.
 func (s *Sizes) check() error {
 	numbers := [...]int{
 		s.Dim, s.Hidden, s.Layers, s.QueryHeads, s.KVHeads, s.Vocabulary, s.Context,
@@ -21,7 +21,7 @@ func (s *Sizes) check() error {
 		}
 	}
 	if s.Layers > 1<<12 {
-		return fmt.Errorf("%d layers; %d are possible", s.Layers, 1<<12)
+		return fmt.Errorf("%d layers; at most %d are allowed", s.Layers, 1<<12)
 	}
 	if s.Dim%s.QueryHeads != 0 || s.QueryHeads%s.KVHeads != 0 || s.Dim/s.QueryHeads%2 != 0 {
 		return fmt.Errorf(
@@ -42,7 +42,7 @@ type Tensor func(name string, layer, rows, columns int) ([]float32, error)
 type Model struct {
 	Sizes
 	HeadDim, KVDim int
-	// Matmul is that of Gonum unless a test replaces it.
+	// Matmul is Gonum's unless a test replaces it.
 	Matmul Matmul
 
 	embedding, finalNorm []float32

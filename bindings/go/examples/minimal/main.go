@@ -28,7 +28,7 @@ func main() {
 	k, v := make([]float32, tokens*kvHeads*dim), make([]float32, tokens*kvHeads*dim)
 	q, out := make([]float32, tokens*queryHeads*dim), make([]float32, tokens*queryHeads*dim)
 	for t := 0; t < tokens; t++ {
-		// all keys alike: attention gives the mean of the values so far
+		// all keys are equal, so attention gives the mean of the values so far
 		v[t*kvHeads*dim] = float32(t)
 	}
 

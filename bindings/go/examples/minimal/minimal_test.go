@@ -1,6 +1,6 @@
 package main
 
-// The program is its own example: go test compares what it prints.
+// The program is an example: go test compares its output.
 func Example() {
 	main()
 	// Output:

@@ -4,7 +4,7 @@ package library
 
 import _ "embed"
 
-// A copy of the library that the program is to carry has to lie in this folder: see README.md.
+// A copy of the library for the program must be in this folder: see README.md.
 //
 //go:embed libpagedkv.so.0
 var embedded []byte

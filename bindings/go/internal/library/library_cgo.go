@@ -4,13 +4,13 @@ package library
 
 import "errors"
 
-// Ready tells that the library is there.
+// Ready returns true: the library is linked.
 func Ready() bool { return true }
 
-// Path is not known of a library that is linked.
+// Path is unknown for a linked library.
 func Path() string { return "" }
 
-// Load says that the library is linked: there is nothing to open.
+// Load returns an error, because the library is linked.
 func Load(path string) error {
 	if path == "" {
 		return nil
@@ -19,5 +19,5 @@ func Load(path string) error {
 		"linked to its library: it cannot open " + path)
 }
 
-// LoadBytes says the same.
+// LoadBytes returns the same error.
 func LoadBytes(name string, content []byte) error { return Load(name) }

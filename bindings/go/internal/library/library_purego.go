@@ -17,22 +17,22 @@ const soname = "libpagedkv.so.0"
 
 var library struct {
 	sync.Mutex
-	path string // of the library that is open, "" before
+	path string // of the open library, "" before
 	open atomic.Bool
 }
 
-// Ready tells whether the library is open: no function may be called before.
+// Ready returns whether the library is open. No function may be called before.
 func Ready() bool { return library.open.Load() }
 
-// Path of the library that is open, "" before.
+// Path returns the path of the open library, "" before.
 func Path() string {
 	library.Lock()
 	defer library.Unlock()
 	return library.path
 }
 
-// Load opens the library at path, once for the whole program. Without a path it is the first that
-// can be opened of places().
+// Load opens the library at path, once for the whole program. Without a path it opens the first of
+// places() that works.
 func Load(path string) error {
 	library.Lock()
 	defer library.Unlock()
@@ -51,7 +51,7 @@ func Load(path string) error {
 	return search(places())
 }
 
-// LoadBytes opens a library that the program carries. name is for errors and for Path.
+// LoadBytes opens a library that is embedded in the program. name is for errors and for Path.
 func LoadBytes(name string, content []byte) error {
 	library.Lock()
 	defer library.Unlock()
@@ -64,20 +64,20 @@ func LoadBytes(name string, content []byte) error {
 	return nil
 }
 
-// isOpen is an error if the library that is open is another one.
+// isOpen returns an error if another library is open.
 func isOpen(path string) error {
 	if path == library.path {
 		return nil
 	}
 	return fmt.Errorf(
-		"pagedkv: the library %s is open already, and a program has one: %s comes too late",
+		"pagedkv: the library %s is already open, and a program has only one: %s cannot be opened",
 		library.path, path,
 	)
 }
 
-// search opens the first library of these places, or says of each what is wrong with it.
+// search opens the first library of these places, or returns what is wrong with each.
 func search(places []place) error {
-	text := "pagedkv: there is no " + soname + " that can be opened. It was looked for"
+	text := "pagedkv: there is no " + soname + " that can be opened. Tried:"
 	for _, place := range places {
 		problem := place.missing
 		if problem == "" {
@@ -101,7 +101,7 @@ func open(path string) error {
 	return use(path, handle)
 }
 
-// use makes an open library the one of the program.
+// use makes an open library the program's.
 func use(path string, handle uintptr) error {
 	found := raw.Addresses
 	for i, name := range raw.Names {

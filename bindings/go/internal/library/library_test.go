@@ -16,7 +16,7 @@ func TestVersionIsThatOfTheLibrary(t *testing.T) {
 	}
 }
 
-// BenchmarkCall is the least that a call costs.
+// BenchmarkCall measures the minimum cost of a call.
 func BenchmarkCall(b *testing.B) {
 	if err := Load(""); err != nil {
 		b.Fatal(err)
@@ -26,7 +26,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkLockedCall is the same on a locked thread, as calls are whose sentence may be wanted.
+// BenchmarkLockedCall measures it on a locked thread, which calls with an error sentence need.
 func BenchmarkLockedCall(b *testing.B) {
 	if err := Load(""); err != nil {
 		b.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// openBytes opens a library that is in memory: as a file without a name, or, where the system
-// allows no code in these, as a file in a folder that nobody else can read.
+// openBytes opens a library from memory: as an unnamed file or, if the OS allows no code in these,
+// as a file in a private folder.
 func openBytes(name string, content []byte) error {
 	handle, err := openUnnamed(content)
 	if err != nil {
@@ -26,7 +26,7 @@ func openBytes(name string, content []byte) error {
 	return use(name, handle)
 }
 
-// The number of memfd_create, which Go's package syscall does not have.
+// The number of memfd_create, which Go's package syscall lacks.
 var memfdCreate = map[string]uintptr{"amd64": 319, "arm64": 279, "loong64": 279, "riscv64": 279}
 
 func openUnnamed(content []byte) (uintptr, error) {
@@ -47,7 +47,7 @@ func openUnnamed(content []byte) (uintptr, error) {
 		_ = syscall.Close(file)
 		return 0, os.NewSyscallError("write", err)
 	}
-	// The file stays open after this: the dynamic linker would take a later library of the same
+	// The file stays open, because the dynamic linker would mistake a later library with the same file
 	// number for this one.
 	path := fmt.Sprintf("/proc/self/fd/%d", file)
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
@@ -76,7 +76,7 @@ func openTemporary(content []byte) (uintptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(folder) // the library stays as long as it is open
+	defer os.RemoveAll(folder) // the open library does not need its file
 	path := filepath.Join(folder, soname)
 	if err := os.WriteFile(path, content, 0o500); err != nil {
 		return 0, err

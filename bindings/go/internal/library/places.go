@@ -11,19 +11,19 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// A place is where the library may be.
+// A place where the library may be.
 type place struct {
 	where   string
-	missing string // why there is nothing to open, "" if there is
+	missing string // why there is nothing to open; "" if there is something
 	open    func() error
 }
 
-// Folders where installed libraries are which not every dynamic linker looks into.
+// Folders of installed libraries that not every dynamic linker searches.
 var systemFolders = []string{"/usr/local/lib", "/usr/local/lib64", "/usr/local/lib/*-linux-gnu"}
 
-// places gives, in this order: what PAGEDKV_LIBRARY names, and nothing else if it names one; what
-// the program carries (the tag pagedkv_embed); beside the program, or in ../lib from there; where
-// the dynamic linker looks; folders of installed libraries; packages of Python.
+// places returns, in this order: the file that PAGEDKV_LIBRARY names, and then nothing else; the
+// library in the program (the tag pagedkv_embed); beside the program, or in ../lib from there;
+// where the dynamic linker looks; folders of installed libraries; Python packages.
 func places() []place {
 	if path := os.Getenv("PAGEDKV_LIBRARY"); path != "" {
 		return []place{{where: "PAGEDKV_LIBRARY", open: func() error { return open(path) }}}
@@ -47,7 +47,7 @@ func places() []place {
 	return append(found, wheels()...)
 }
 
-// files gives a place for each of the folders, which may be patterns, that has the library; or one
+// files returns a place for each of the folders (or patterns) that has the library, or one place
 // for all of them if none has.
 func files(where string, folders ...string) []place {
 	var found []place
@@ -64,7 +64,7 @@ func files(where string, folders ...string) []place {
 	return found
 }
 
-// wheels gives the libraries of Python packages, of the environment in use first.
+// wheels returns the libraries in Python packages, those of the active environment first.
 func wheels() []place {
 	var folders []string
 	roots := []string{"/usr/local", "/usr"}
@@ -91,15 +91,15 @@ func wheels() []place {
 	return found
 }
 
-// openOthers opens the libraries that a wheel has beside ours (oneTBB): a library of a soname that
-// is open is not looked for.
+// openOthers opens the other libraries of a wheel (oneTBB), so that the linker does not search for
+// these sonames.
 func openOthers(folders []string) {
 	for _, folder := range folders {
 		paths, _ := filepath.Glob(filepath.Join(folder, "lib*.so.*"))
 		sort.Strings(paths)
 		for _, path := range paths {
 			if !strings.HasPrefix(filepath.Base(path), "libpagedkv") {
-				// What fails here is an error of the library that needs it.
+				// A failure here becomes an error of the library that needs it.
 				_, _ = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 			}
 		}

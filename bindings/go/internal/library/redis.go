@@ -19,8 +19,8 @@ var redis struct {
 	open, lastError uintptr
 }
 
-// LoadRedis opens the library once, which is the first of: $PAGEDKV_REDIS_LIBRARY; beside
-// libpagedkv, if that was opened at run time; wherever the dynamic linker finds it.
+// LoadRedis opens the library once: $PAGEDKV_REDIS_LIBRARY; else the one beside libpagedkv, if that
+// was opened at run time; else the one that the dynamic linker finds.
 func LoadRedis() error {
 	redis.Lock()
 	defer redis.Unlock()
@@ -62,7 +62,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// RedisOpen is pkv_redis_open. As of the other, only after LoadRedis.
+// RedisOpen is pkv_redis_open. Call it only after LoadRedis.
 func RedisOpen(config *raw.RedisConfig, out *raw.Store) raw.Status {
 	result, _, _ := purego.SyscallN(
 		redis.open, uintptr(unsafe.Pointer(config)), uintptr(unsafe.Pointer(out)),

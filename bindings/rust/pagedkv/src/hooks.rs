@@ -161,10 +161,7 @@ struct AtWork<'a>(&'a AtomicBool);
 
 impl<'a> AtWork<'a> {
     fn begin(busy: &'a AtomicBool, worker: u32) -> Self {
-        assert!(
-            !busy.swap(true, Ordering::Acquire),
-            "worker {worker} is at work on another thread"
-        );
+        assert!(!busy.swap(true, Ordering::Acquire), "worker {worker} is in use by another thread");
         Self(busy)
     }
 }

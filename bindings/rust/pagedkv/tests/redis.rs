@@ -50,7 +50,9 @@ impl Server {
         };
         let started = start("redis-server").or_else(|| start("valkey-server"));
         if started.is_none() {
-            eprintln!("SKIPPED: no redis-server or valkey-server: bash tests/install-deps test");
+            eprintln!(
+                "SKIPPED: redis-server and valkey-server are missing: bash tests/install-deps test"
+            );
         }
         let server = Self(started?, port);
         let begin = Instant::now();

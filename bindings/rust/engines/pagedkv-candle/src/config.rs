@@ -90,13 +90,13 @@ impl ModelConfig {
         let (width, query_heads) = (needed("embedding_length")?, needed("attention.head_count")?);
         let kv_heads = file.count(&key("attention.head_count_kv"))?.unwrap_or(query_heads);
         if kv_heads == 0 || query_heads % kv_heads != 0 {
-            bail!("{query_heads} query heads over {kv_heads} KV heads make no groups")
+            bail!("{query_heads} query heads are not a multiple of {kv_heads} KV heads")
         }
         let dim = file.count(&key("attention.key_length"))?.unwrap_or(width / query_heads);
         let value_dim = file.count(&key("attention.value_length"))?.unwrap_or(dim);
         let rotated = file.count(&key("rope.dimension_count"))?.unwrap_or(dim);
         if dim == 0 || dim % 2 != 0 {
-            bail!("{}: the head dim is {dim}, an even one is needed", file.path().display())
+            bail!("{}: the head dim is {dim}; it must be even", file.path().display())
         }
         if value_dim != dim || rotated != dim {
             bail!("keys of {dim}, values of {value_dim}, {rotated} rotated: only equal ones work")

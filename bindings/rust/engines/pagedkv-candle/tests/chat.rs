@@ -178,9 +178,9 @@ fn what_is_wrong_is_said() {
     refused(&["--kv-dtype", "f31", &model], "f31");
     refused(&["--kv", "both", &model], "Usage: pagedkv-chat");
     refused(&["--kv-dtype", "f16", "--kv", "basic", &model], "--kv paged");
-    refused(&[&model, "many", "words"], "no number of tokens");
+    refused(&[&model, "many", "words"], "not a number of tokens");
     refused(&[&model, "0", "words"], "0 tokens");
-    refused(&[&model, "99999999999999999999"], "no number of tokens");
+    refused(&[&model, "99999999999999999999"], "not a number of tokens");
     refused(&["--sessions", "1", "--json", "/nonexistent/json", &model], "/nonexistent/json");
     refused(&["--sessions", "0", &model], "0");
     for (flag, words) in [

@@ -5,7 +5,7 @@ use pagedkv::{
 use serde_json::Value;
 
 pub fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// The value of an enum whose name in C is this one. `make` makes it from a number.
@@ -15,7 +15,7 @@ pub fn named<T: std::fmt::Debug>(value: &Value, make: fn(i32) -> T) -> T {
         .map(make)
         .filter(|constant| name.ends_with(&format!("_{constant:?}")))
         .max_by_key(|constant| format!("{constant:?}").len())
-        .unwrap_or_else(|| panic!("{value} is no name of this enum"))
+        .unwrap_or_else(|| panic!("{value} is not a name of this enum"))
 }
 
 /// A layer's shape, for rows.

@@ -48,7 +48,7 @@ macro_rules! compare_fields {
         for (name, expected) in $expected.as_object().expect("fields") {
             let value = match name.as_str() {
                 $(stringify!($field) => found.$field as u64,)*
-                _ => panic!("the runner knows no field {name}"),
+                _ => panic!("the runner has no field {name}"),
             };
             same(name, value, number(expected))?;
         }
@@ -185,7 +185,7 @@ impl Player {
             }
             "prefix_clear" => Ok(self.cache.prefix().clear(salt(step))?),
             "validate" => Ok(self.cache.validate()?),
-            unknown => panic!("the runner knows no step {unknown}"),
+            unknown => panic!("the runner has no step {unknown}"),
         }
     }
 

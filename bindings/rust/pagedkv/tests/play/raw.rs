@@ -71,7 +71,7 @@ fn of_session(session: sys::pkv_session, step: &Value) -> Status {
         "fork" => unsafe { sys::pkv_session_fork(session, &mut other) },
         "suspend" => unsafe { sys::pkv_session_suspend(session) },
         "close" => unsafe { sys::pkv_session_close(session) },
-        unknown => panic!("the runner does not know {unknown} of a closed session"),
+        unknown => panic!("the runner has no step {unknown} for a closed session"),
     }
 }
 
@@ -82,7 +82,7 @@ fn of_snapshot(player: &Player, snapshot: sys::pkv_snapshot, step: &Value) -> St
             sys::pkv_snapshot_open(player.cache.as_raw(), snapshot, &mut session)
         },
         "close_snapshot" => unsafe { sys::pkv_snapshot_close(snapshot) },
-        unknown => panic!("the runner does not know {unknown} of a closed snapshot"),
+        unknown => panic!("the runner has no step {unknown} for a closed snapshot"),
     }
 }
 

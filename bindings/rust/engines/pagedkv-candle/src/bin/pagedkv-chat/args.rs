@@ -111,7 +111,7 @@ fn dtype(name: &str) -> std::result::Result<(&'static str, Dtype), String> {
     ];
     let known = TYPES.into_iter().find(|(known, _)| *known == name);
     let names = TYPES.map(|(known, _)| known).join(", ");
-    known.ok_or_else(|| format!("{name:?} is none of {names}"))
+    known.ok_or_else(|| format!("{name:?} is not one of {names}"))
 }
 
 impl Args {
@@ -133,10 +133,10 @@ impl Args {
             is_number && word.parse::<usize>().is_err()
         };
         if let Some(word) = self.words.first().filter(wrong) {
-            return Some(format!("{word:?} is no number of tokens"));
+            return Some(format!("{word:?} is not a number of tokens"));
         }
         if self.max_tokens() == 0 {
-            return Some("an answer of 0 tokens is asked for".into());
+            return Some("the answer must have 1 token or more".into());
         }
         if self.kv == KvKind::Basic && paged_only {
             return Some("--kv-dtype and --prefix-store are for --kv paged".into());

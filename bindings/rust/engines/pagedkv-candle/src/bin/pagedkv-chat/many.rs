@@ -124,7 +124,7 @@ fn prompts(args: &Args, talker: Option<&Talker>) -> Result<(Vec<String>, Vec<Vec
 }
 
 fn ids(line: &str) -> Result<Vec<u32>> {
-    let wrong = |word: &str| Error::msg(format!("--ids: {word:?} is no token id"));
+    let wrong = |word: &str| Error::msg(format!("--ids: {word:?} is not a token id"));
     line.split_whitespace().map(|word| word.parse().map_err(|_| wrong(word))).collect()
 }
 
