@@ -2,7 +2,7 @@
 and over links of limited rate between two network namespaces.
 
 usage: handover.py [RATE...]      for example 1gbit 200mbit; needs root, ip and tc
-       handover.py --often        prompts come while others are decoded
+       handover.py --often        prompts arrive while others are decoded
 
 Runs bindings/python/examples/prefill_decode.py with a model of random weights, in this Python,
 which needs NumPy; PAGEDKV_LIBRARY names the library. Each process computes with one thread.

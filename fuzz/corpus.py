@@ -22,7 +22,7 @@ SUFFIX = ".tar.xz"
 
 
 class Refused(Exception):
-    """Its text tells the user what is wrong."""
+    """An error for the user."""
 
 
 def targets():
@@ -44,7 +44,8 @@ def check_name(name, origin):
 def read_archive(archive):
     """The inputs of an archive by name."""
     try:
-        # A checksum at the end covers all of it, so it is read before anything is believed.
+        # A checksum at the end covers the whole archive, so all of it is read before anything is
+        # trusted.
         with lzma.open(archive) as compressed:
             tar = io.BytesIO(compressed.read())
         inputs = {}
@@ -54,7 +55,7 @@ def read_archive(archive):
                 if not member.isreg():
                     raise Refused(f"{archive}: {member.name} is not a plain file")
                 if member.name in inputs:
-                    raise Refused(f"{archive}: {member.name} is in it twice")
+                    raise Refused(f"{archive}: {member.name} occurs twice")
                 inputs[member.name] = members.extractfile(member).read()
     except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
         raise Refused(f"{archive} is damaged: {error}") from error
@@ -79,7 +80,7 @@ def write_archive(archive, inputs):
 
 
 def replace_archive(archive, inputs):
-    """Writes the archive if its inputs differ, and says how many it holds."""
+    """Writes the archive if its inputs differ, and prints how many it holds."""
     old = read_archive(archive) if archive.exists() else {}
     # Another version of liblzma may pack the same inputs into other bytes.
     if inputs != old:
@@ -129,9 +130,9 @@ def unpack(archive, directory, stamp):
     directory.mkdir(parents=True, exist_ok=True)
     present = list(directory.iterdir())
     for path in present:
-        # A corpus has none. This keeps a mistyped directory from being emptied.
+        # A corpus has no directories. This keeps a mistyped directory from being emptied.
         if path.is_dir() and not path.is_symlink():
-            raise Refused(f"{directory} is no corpus: there is a directory in it, {path.name}")
+            raise Refused(f"{directory} is not a corpus: it contains a directory, {path.name}")
     for path in present:
         if path.name not in inputs or path.is_symlink():
             path.unlink()

@@ -1,5 +1,5 @@
-"""Packs, adds to and unpacks corpora of its own with corpus.py, and gives it archives and
-directories that it has to refuse.
+"""Packs, extends and unpacks its own corpora with corpus.py, and passes it archives and directories
+that it must refuse.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class Corpus(unittest.TestCase):
         return path
 
     def run_tool(self, *arguments):
-        """Returns the exit status or the sentence, and what was printed."""
+        """Returns the exit status or the error sentence, and the output."""
         printed = io.StringIO()
         sys.argv = ["corpus.py", *map(str, arguments)]
         with contextlib.redirect_stdout(printed):
@@ -132,7 +132,7 @@ class Corpus(unittest.TestCase):
             bad.write_bytes(tar_xz((special(kind), b"")))
             self.refused("not a plain file", "unpack", bad, self.root / "to")
         bad.write_bytes(tar_xz((tarfile.TarInfo("a"), b""), (tarfile.TarInfo("a"), b"")))
-        self.refused("in it twice", "unpack", bad, self.root / "to")
+        self.refused("occurs twice", "unpack", bad, self.root / "to")
         bad.write_bytes(tar_xz())
         self.refused("holds no inputs", "unpack", bad, self.root / "to")
 
@@ -140,7 +140,7 @@ class Corpus(unittest.TestCase):
         self.works("pack", "pool", self.inputs)
         self.refused("no target pol; targets: pool$", "pack", "pol", self.inputs)
         self.refused("no target pol; targets: pool$", "add", "pol", self.inputs / "a")
-        self.refused("no corpus: there is a directory in it", "unpack", self.archive, self.root)
+        self.refused("not a corpus: it contains a directory", "unpack", self.archive, self.root)
         self.refused("is not a plain file", "pack", "pool", self.root)
         self.refused("holds no inputs", "pack", "pool", self.directory("empty", {}))
         self.refused("No such file", "add", "pool", self.root / "missing")

@@ -1,6 +1,6 @@
-"""Makes C programs of a few inputs of each corpus, compiles and runs them: they make the same calls
-and get the same statuses. A program with a wrong status written into it has to notice; one that
-was recorded where the library died has to die with it.
+"""Makes C programs from a few inputs of each corpus, compiles and runs them: they must make the
+same calls and get the same statuses. A program with a wrong status written into it must notice; one
+that was recorded from a crashing library must crash with it.
 
 usage: reproduce_test.py TREE BUILD COMPILER..."""
 
@@ -57,7 +57,7 @@ def build(source):
 
 
 def reproduce(target, file, source, *options, **environment):
-    """Writes the program of an input, and returns what was said about it."""
+    """Writes the program of an input, and returns the output."""
     return must(
         ["bash", tree / "fuzz/reproduce", *options, target, file, source],
         PKV_BUILD=str(build_root),
@@ -94,7 +94,7 @@ def has_store(source):
 
 
 def check_statuses(target, work):
-    """The programs of INPUTS inputs of several sizes, each the next one that has no store."""
+    """The programs of INPUTS inputs of several sizes, each the next one without a store."""
     corpus = all_inputs(target)
     source = work / f"{target}.c"
     for i in range(INPUTS):
@@ -120,7 +120,7 @@ def check_wrong_status(work):
 
 
 def check_brief(work):
-    """Without the calls that only look, the others have the same statuses."""
+    """Without the calls that only read, the others have the same statuses."""
     source = work / "brief.c"
     reproduce("sessions", middle_input("sessions"), source, "--brief")
     expect(play(build(source)), 0, "^[1-9]")
@@ -130,8 +130,8 @@ def check_brief(work):
 
 
 def check_crash(work):
-    """A library that dies in one function: so does the program, and with the good library it says
-    that the call came back.
+    """A library that crashes in one function: the program crashes, too, and with the good library
+    it reports that the call returned.
     """
     (work / "dies.c").write_text(
         "#include <stdlib.h>\nint pkv_prefix_clear(void);\nint pkv_prefix_clear(void) { abort(); "
@@ -159,7 +159,7 @@ def check_crash(work):
 
 
 def check_pool():
-    """No calls at the C interface: refused with a sentence."""
+    """A target without calls at the C interface is refused."""
     done = run(["bash", tree / "fuzz/reproduce", "pool", middle_input("pool")])
     expect(done, 2, "not the C interface")
 

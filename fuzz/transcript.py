@@ -1,6 +1,6 @@
-"""Writes a wrapper for each function the headers declare, which records the call before it makes
-it; and the linker options that put the wrappers in the place of the functions. What a
-declaration does not tell stands in the tables below: which pointers are lists, and how long.
+"""Writes a wrapper for each function in the headers, which records the call before it makes it, and
+the linker options that replace the functions with the wrappers. The tables below have what
+declarations do not say: which pointers are lists, and how long they are.
 
 usage: transcript.py TREE WRAPPERS.cpp OPTIONS"""
 
@@ -15,15 +15,14 @@ import harness
 DECLARATION = re.compile(r"^PKV_API\s([^;{]*?)\bpkv_(\w+)\s*\(([^;]*?)\)\s*;", re.M)
 STRUCT = re.compile(r"typedef struct (pkv_\w+) \{([^}]*)\} \1;")
 HANDLES = ("pkv_pool", "pkv_cache", "pkv_session", "pkv_batch", "pkv_snapshot", "pkv_compute")
-# Their text is written by hand, in transcript.cpp.
+# Their text is made by hand-written code in transcript.cpp.
 BY_HAND = {"pkv_tensor", "pkv_allocator", "pkv_logger", "pkv_runner"}
 
-# Left out: the input of a fuzzer of files is a file as it is, and the threads of OpenMP are those
-# of the process.
+# Left out: an input of the file fuzzer is already a file, and OpenMP's threads are the process's.
 UNWRITTEN = ("directory_", "file_", "openmp_", "store_", "stream_")
 
-# Lists of numbers and handles, and how many there are; a pointer that is not here leads to one that
-# the library writes.
+# Lists of numbers and handles, and their lengths. Any other pointer is to one value that the
+# library writes.
 LENGTHS = {
     "pool_alloc.blocks": "n",
     "pool_retain.blocks": "n",
@@ -90,7 +89,7 @@ TENSORS = {
     "attention_merge.merged": "out {amount(rows), amount(heads), amount(dim)}",
 }
 
-# Arguments of no common kind.
+# Special arguments.
 ARGUMENTS = {
     "attention_merge.outs": "call.tensors(outs, count, "
     "{amount(rows), amount(heads), amount(dim)});",
@@ -105,7 +104,7 @@ ARGUMENTS = {
     "prefix_read_events.events": "call.out_list(events, amount(n));",
 }
 
-# What a struct's pointers lead to; shape: rows and heads of the call's queries.
+# The memory that a struct's pointers lead to; shape: rows and heads of the call's queries.
 POINTERS = {
     "pkv_layer_group.layer_indices": "in(s.layer_indices, s.layers)",
     "pkv_layer_group.key_rotation": "in(s.key_rotation, matrix_of(s.key_dim))",
@@ -188,7 +187,7 @@ def read(root):
 
 
 def argument(function, kind, name, structs):
-    """The statement that writes one argument down."""
+    """The statement that records one argument."""
     place = f"{function}.{name}"
     base = kind.replace("const ", "").replace("*", "").strip()
     length = f"amount({LENGTHS[place]})" if place in LENGTHS else "1"
@@ -245,7 +244,7 @@ def wrapper(result, function, parameters, structs):
 def field(struct, kind, name):
     place = f"{struct}.{name}"
     if "*" in kind and place not in POINTERS:
-        return None  # of a struct that is only written, or of one that no function takes
+        return None  # a field of a struct that is only written, or that no function takes
     value = POINTERS.get(place, f"number(s.{name})")
     comma = "" if name == "struct_size" else ", "
     return f'  result += "{comma}.{name} = " + {value};'

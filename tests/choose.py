@@ -1,10 +1,10 @@
-"""Chooses tests of a build directory, and says what has to be built for them.
+"""Chooses tests of a build directory, and prints what must be built for them.
 
 usage: choose.py BUILD_DIRECTORY WORD...
 
 A WORD is the name of a suite or of a test, or ALL, PLAIN and REST (the two parts of ALL: see
 `tests/run --help`), LIGHT (all but the suite heavy), or QUICK.
-Prints a line "test\tNAME" for each test, "target\tFILE" for what ninja has to build, and
+Prints a line "test\tNAME" for each test, "target\tFILE" for what ninja must build, and
 "note\tSENTENCE" for the user. An unknown word is a sentence on stderr, and the exit code is 2.
 """
 
@@ -16,11 +16,11 @@ import textwrap
 
 WORDS = {"ALL", "PLAIN", "REST", "LIGHT", "QUICK"}
 HEAVY = {"heavy"}
-# What only `tests/run everything` does: other engines, packages, and static checks of bindings.
+# Only `tests/run everything` runs these: other engines, packages, and static checks of bindings.
 REST = {"hosts", "packages", "checks"}
-# What QUICK leaves out: nearly half of the time, for few faults that nothing else finds.
+# QUICK leaves these out: they take nearly half of the time, and find few bugs that others do not.
 NOT_QUICK = HEAVY | REST | {"bindings", "install", "redis"}
-# The suites that a sanitizer's build has nothing of.
+# Suites that sanitizer builds do not have.
 NOT_SANITIZED = HEAVY | REST | {"lint", "abi", "install"}
 
 
@@ -41,7 +41,7 @@ def matches(word, test):
 
 
 def unknown(words, tests):
-    """A sentence with the names there are, if a word names nothing."""
+    """An error sentence with all names, if a word names nothing."""
     names = sorted({test["name"] for test in tests})
     rooms = sorted(set().union(*map(suites, tests)) - {"pagedkv"})
     for word in words:
@@ -58,7 +58,7 @@ def unknown(words, tests):
 
 
 def note(words, chosen):
-    """Where else the tests run that somebody named."""
+    """A note about the other builds that run the named tests."""
     if WORDS & set(words):
         return None
     asan = sum(not suites(test) & NOT_SANITIZED for test in chosen)

@@ -1,6 +1,6 @@
-"""Sums up what llvm-cov exports: a table per source file and per room, or one line, and a list of
-what was not reached. Functions and lines are those of the lcov file, branches those of the JSON
-file beside it, which says where on its line a branch is.
+"""Sums up the output of llvm-cov: a table per source file and per room, or one line, and a list of
+what was not reached. Functions and lines come from the lcov file; branches come from the JSON file
+beside it, which has their place in the line.
 
 Usage: coverage.py [--sum NAME] FILE.lcov MISSED.txt
 """
@@ -14,7 +14,7 @@ EXPANSION = 1  # the kind of a region where a macro is used
 
 
 class File:
-    """Of one source file: {what: how often it was reached}."""
+    """The counts of one source file: {what: how often it was reached}."""
 
     def __init__(self):
         self.functions, self.lines, self.branches = {}, {}, {}
@@ -47,8 +47,8 @@ def read(path):
 
 
 def read_branches(path, files):
-    """Adds both outcomes of each condition, by place. One that is constant in an instance of a
-    template is not among the branches of that instance.
+    """Adds both outcomes of each condition, by place. A condition that is constant in an instance
+    of a template is not a branch there.
     """
     with open(path, encoding="utf-8") as export:
         functions = json.load(export)["data"][0]["functions"]
@@ -57,7 +57,7 @@ def read_branches(path, files):
         uses = {region[6]: region for region in function["regions"] if region[7] == EXPANSION}
         for line, column, _, _, taken, not_taken, file, *_ in function["branches"]:
             place = (line, column)
-            while file in uses:  # inside a macro: the place where it is used comes first
+            while file in uses:  # inside a macro: the place of its use
                 place, file = (*uses[file][:2], *place), uses[file][5]
             counts = files[os.path.relpath(function["filenames"][file])].branches
             add(counts, (place, "true"), taken)
@@ -88,7 +88,7 @@ def write_missed(files, path):
                 missed.writelines(
                     f"{name}:{line}: {what}\n" for line in sorted(counts) if counts[line] == 0
                 )
-            # Of a line that was not reached the branches go without saying.
+            # The branches of a line that was not reached are left out.
             missed.writelines(
                 f"{name}:{place[0]}:{place[1]}: never {outcome}\n"
                 for place, outcome in sorted(file.branches)

@@ -2,11 +2,11 @@
 
 usage: tally.py BUILD_DIRECTORY NAME REPORT
 
-A GoogleTest program counts with each of its cases, another test as one. meson's verdict on a whole
-program is the last word: one that fails although all its cases passed (a leak at exit, a crash
-before the results were written) adds one failure. What failed or was skipped in the build NAME is
-appended to the file REPORT, in lines that begin with "failed: " or "skipped: ". A log that is
-missing or cut is a failure.
+Each case of a GoogleTest program counts; another test counts as one. meson decides about a whole
+program: one that fails although all its cases passed (a leak at exit, a crash before the results
+were written) adds one failure. The failed and skipped tests of the build NAME are appended to the
+file REPORT, in lines that begin with "failed: " or "skipped: ". A missing or truncated log is a
+failure.
 """
 
 import collections
@@ -17,7 +17,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED = {"OK", "EXPECTEDFAIL"}
-# The names of GoogleTest's cases are in brackets' lines, and often those of a fault.
+# Lines with brackets name GoogleTest's cases, often the faulty one.
 FAULT = re.compile(r"(?!\[).*(error|fail|expected|exception|sanitizer|assert)", re.IGNORECASE)
 SUMMARY = re.compile(r"SUMMARY: \w+Sanitizer: ")
 MAX_ERROR_LINES, MAX_LINE = 3, 160
@@ -82,7 +82,7 @@ def sanitizer_summaries(test):
 
 
 def first_error(test):
-    """The lines that say most: those from the first that names a fault, or else the last."""
+    """The most useful lines: from the first that names a fault on, else the last ones."""
     for stream in (test.get("stderr", ""), test.get("stdout", "")):
         lines = shortened(stream)
         for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Makes PyTorch's wheel of the package index load on a machine without CUDA.
+"""Makes PyTorch's wheel from the package index load on a machine without CUDA.
 
 That wheel is linked to the CUDA libraries, 2 GB that nothing on a CPU calls. For each missing
 library, this compiles a small one of the same name, next to PyTorch's own. Its functions return an
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 FAILURE = 100  # cudaErrorNoDevice
-# transformers calls this in generate(), and takes an exception for "no".
+# transformers calls this in generate(); an exception means "no".
 CHECK = """
 import torch
 try:

@@ -18,7 +18,7 @@ plt.rcParams |= {
     "axes.titlelocation": "left",
 }
 FONT = "font-family: 'DejaVu Sans', 'Verdana', 'Arial', sans-serif"
-# Colours of Okabe and Ito, which colour-blind readers can tell apart, too.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN, PURPLE, RED, SKY = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9",
 )  # fmt: skip
@@ -53,7 +53,7 @@ def rounded(number):
 
 
 def without_groups(svg):
-    """Removes groups whose only attribute is a name that nothing refers to."""
+    """Removes groups whose only attribute is an unused name."""
     kept, lines = [], []
     for line in svg.splitlines():
         if line.startswith("<g"):

@@ -13,7 +13,7 @@ LETTERS = {"OpenVINO": "O", "ONNX Runtime": "R", "PyTorch": "P", "vLLM": "V", "g
 
 
 def condensed(report):
-    """Milliseconds by shape, type and peer, in place of every measurement."""
+    """Milliseconds by shape, type and peer, instead of all measurements."""
     shapes = {}
     for result in report["results"]:
         names = [name for name in report["peers"] if fastest(result, name)]
@@ -29,7 +29,7 @@ def _number(milliseconds):
 
 
 def _beside_best(row):
-    """Our time, that of the best peer, and how many times ours it is."""
+    """Our time, the best peer's time, and its ratio to ours."""
     if not row or OURS not in row:
         return "-"
     name = min((n for n in row if n != OURS), key=row.get)
@@ -40,7 +40,7 @@ def _beside_best(row):
 
 
 def _rows(machines):
-    """(shape, type) of all measurements on any of them."""
+    """(shape, type) of all measurements on any machine."""
     pairs = [(s, t) for m in machines for s, types in m["milliseconds"].items() for t in types]
     return sorted(dict.fromkeys(pairs), key=lambda pair: not pair[0].startswith("decode"))
 

@@ -1,5 +1,5 @@
-"""ggml's flash attention on the CPU, as llama.cpp calls it: rows are set in a cache of cells, then
-attended.
+"""ggml's flash attention on the CPU, as llama.cpp calls it: it stores rows in a cache of cells,
+then attends.
 
 bench/peers builds the libraries for this CPU, from the source in the Python package
 llama-cpp-python.

@@ -1,4 +1,4 @@
-"""Figures that are kept by machine, and tables of Markdown."""
+"""Stores figures by machine, and makes Markdown tables."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ def keep(folder, report):
 
 
 def update(name, condense):
-    """Keeps the reports that the command line names; returns all that are kept, newest first."""
+    """Stores the reports that the command line names; returns all stored ones, newest first."""
     for path in sys.argv[1:]:
         keep(DATA / name, condense(json.loads(pathlib.Path(path).read_text())))
     reports = [json.loads(path.read_text()) for path in (DATA / name).glob("*.json")]

@@ -1,4 +1,4 @@
-"""The CPU: its family, its limits as they are measured, and recorded figures of the family."""
+"""The CPU: its family, its measured limits, and recorded figures of the family."""
 
 import json
 import pathlib
@@ -37,7 +37,7 @@ def recorded(family):
 
 
 def measure(program, threads):
-    """{"read": bytes per second, unit: operations per second}; 0 for a unit that is not there."""
+    """{"read": bytes per second, unit: operations per second}; 0 for a missing unit."""
     output = subprocess.run([program, str(threads)], check=True, capture_output=True, text=True)
     return json.loads(output.stdout)
 

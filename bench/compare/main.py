@@ -12,8 +12,8 @@ import table
 import worker
 from shapes import ELEMENT_BYTES, QUICK, SHAPES, Rows
 
-BLOCK_SECONDS = 0.05  # A timed block has as many calls as take about this long.
-LONG_SECONDS = 0.2  # A call of this length needs no call before it to wake threads and caches.
+BLOCK_SECONDS = 0.05  # A timed block of calls takes about this long.
+LONG_SECONDS = 0.2  # A call of this length needs no warm-up call.
 SLOW_SECONDS = 1  # A call of this length is only timed twice.
 PAUSE_SECONDS = 0.05  # Idle threads of the previous peer may spin for a moment.
 
@@ -101,7 +101,7 @@ def commit():
 
 
 def pooled(before, now):
-    """The result with the repetitions of an earlier run of the same shape and type."""
+    """Adds the repetitions of an earlier run of the same shape and type to a result."""
     seconds = now["seconds"]
     for name, old in before["seconds"].items():
         times = seconds.get(name, {"all": []})["all"] + old["all"]
@@ -110,7 +110,7 @@ def pooled(before, now):
 
 
 def added(report, file):
-    """The report with the shapes, types and repetitions that the file has."""
+    """Adds the shapes, types and repetitions of the file to a report."""
     if not file or not file.exists():
         return report
     before = json.loads(file.read_text())
@@ -142,7 +142,7 @@ def main():
 
         plot.draw(report, options.out)
     if any(worker.WRONG in why for r in report["results"] for why in r["skipped"].values()):
-        sys.exit("bench/peers: a peer computed something else than the reference")
+        sys.exit("bench/peers: the results of a peer differ from the reference")
 
 
 main()

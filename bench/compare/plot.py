@@ -14,7 +14,7 @@ MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^"}
 
 
 def _panel(axes, results, names, amount, limit, unit):
-    """A group of bars per shape; a peer that was skipped leaves its place empty."""
+    """A group of bars per shape; the place of a skipped peer stays empty."""
     width = 0.82 / len(names)
     for i, (name, colour) in enumerate(zip(names, COLOURS)):
         for x, result in enumerate(results):
@@ -99,11 +99,11 @@ def _draw_roofs(axes, low, high, report):
         style = {"color": colour, "zorder": 0, "linestyle": "-" if measured else ":"}
         ridge = highest / read
         axes.plot([reached, ridge, high], [reached * read, highest, highest], **style)
-        # Text over the left end of a roof is away from the prompts' marks, if there is room.
+        # Text over the left end of a roof does not cover the prompts' marks, if there is room.
         place, side = (ridge * 1.3, "left") if measured else (high / 1.1, "right")
         axes.text(place, highest * 1.05, text, color=colour, ha=side, fontsize=9.5)
         reached = ridge
-    axes.figure.canvas.draw()  # The slope on paper is known once the axes have their place.
+    axes.figure.canvas.draw()  # The slope on the picture is known once the axes have their places.
     (x0, y0), (x1, y1) = axes.transData.transform([(low, low * read), (ridge, highest)])
     slope = math.degrees(math.atan2(y1 - y0, x1 - x0))
     style = {"rotation": slope, "rotation_mode": "anchor", "color": colour}
@@ -118,7 +118,7 @@ def roofline(report, directory):
     low, high = min(intensities) / 2, max(intensities) * 3
     rates = []
     for i, (name, colour) in enumerate(zip(names, COLOURS)):
-        # Peers share an intensity: side by side all of them can be seen.
+        # Peers share an intensity, so they are drawn side by side.
         beside = 1.07 ** (i - (len(names) - 1) / 2)
         for result, intensity in zip(results, intensities):
             if seconds := fastest(result, name):

@@ -39,7 +39,7 @@ class Shape:
         return self.sessions * self.new
 
     def kv_bytes(self, dtype):
-        """Bytes of K and V that have to be read once; scales of quantised rows are not counted."""
+        """Bytes of K and V that must be read once, without the scales of quantised rows."""
         return 2 * sum(self.lengths) * self.kv_heads * self.dim * ELEMENT_BYTES[dtype]
 
     def flops(self):

@@ -24,7 +24,7 @@ class Step(BaseStep):
             raise Unsupported("scaled_dot_product_attention has no int8 keys and values")
         self.type = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
         self.shape = shape
-        # Sessions of one length are one call; ragged ones a call each, which needs no padding.
+        # Sessions of one length are one call; others are one call each, which needs no padding.
         self.parts = []
         all_sessions = list(range(shape.sessions))
         groups = [[i] for i in all_sessions] if shape.ragged else [all_sessions]

@@ -1,8 +1,8 @@
 """vLLM's attention on the CPU: the operations of its CPU_ATTN backend, called as the backend does,
 on a paged cache of its layout with shuffled block tables.
 
-The package needs a certain release of PyTorch, which bench/peers installs beside it, apart from the
-one that is compared.
+The package needs a certain release of PyTorch, which bench/peers installs separately from the
+release that is compared.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Every peer works in a process of its own, so that thread pools do not disturb each other, a crash
+"""Runs every peer in a process of its own, so that thread pools do not disturb each other, a crash
 ends only one peer, and memory is freed.
 """
 
@@ -45,7 +45,7 @@ class _Peer:
         return deviation, seconds
 
     def time(self, variant, count, warm):
-        """Seconds of one call: the mean of count; warm: after one that is not counted."""
+        """The mean seconds of `count` calls; with `warm`, after one call that is not counted."""
         call = self.step.calls()[variant]
         if warm:
             call()
@@ -61,7 +61,7 @@ class _Peer:
 
 
 def _reason(error):
-    """The first line of a message that is not about an engine's own source files."""
+    """The first line of a message that does not name an engine's source files."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     useful = [line for line in lines if not line.startswith(("Exception from", "Check '"))]
     return [*useful, *lines, type(error).__name__][0][:200]

@@ -1,10 +1,10 @@
-"""Measures what reading only chosen blocks costs a real model: it reads a long text that it did not
-write, and predicts the next tokens one by one, with attention over some of the blocks.
+"""Measures what reading only chosen blocks costs a real model: the model reads a long text that it
+did not write, and predicts the next tokens one by one, with attention over some of the blocks.
 
 The text is that of this project's guide. Everything is computed in float32. The first table is of
-the logits. The second is of the attention of each layer and head, by how the blocks are chosen:
-which part of the attention's mass they have, and how far off the output is. Each way chooses the
-same number of blocks; "bounds" is the library's, the others are done in NumPy.
+the logits. The second is of the attention of each layer and head, by the way of choosing blocks:
+the share of the attention mass that the blocks have, and the error of the output. Each way chooses
+the same number of blocks; "bounds" is the library's way, the others are in NumPy.
 """
 
 import sys
@@ -22,7 +22,8 @@ EVERY = 16  # the second table takes every 16th token: NumPy is slow
 
 
 def top_blocks(length, block_size, part):
-    """The number to choose so that 1/part of the blocks is read, with the first and last two."""
+    """The number of blocks to choose so that 1/part of them is read, including the first and last
+    two."""
     return max(1, length // block_size // part - 3)
 
 
@@ -67,7 +68,7 @@ class Selections:
                 "hgd,bhd->hb", q, self.mean[layer]
             ),
             "at random": np.random.default_rng(layer).random(bounds.shape[::2]),
-            "their true mass (which nothing can know before)": mass.sum(-1).sum(1),
+            "their true mass (which is unknown before)": mass.sum(-1).sum(1),
         }
 
 

@@ -4,8 +4,8 @@ each, and answer on standard output.
 A program makes an Engine with
 
     generate(prompts, new)    the token ids of the answers, `new` for each prompt, whatever they
-                              say, and the time.perf_counter() of each token: two lists of lists
-    reset()                   forgets what is kept of earlier prompts
+    say, and the time.perf_counter() of each token: two lists of lists reset()
+    forgets what is kept of earlier prompts
 
 and gives it to serve(). {"prompts": ..., "new": ...} is answered by {"tokens", "start", "times",
 "attention"}, {"reset": true} by {}; every answer has the peak of memory in "mebibytes".

@@ -1,10 +1,10 @@
-"""Measures what storage types that the library does not have would cost, beside those that it has:
-the figures of quality.py, with K and V rounded in PyTorch.
+"""Measures the quality of storage types that the library does not have, beside its own: the figures
+of quality.py, with K and V rounded in PyTorch.
 
 Types of n bits round as int4 does: each 32 dims of a row share a scale of bf16, and numbers are
 multiples of it from -(2^(n-1) - 1) to 2^(n-1) - 1. "2 bits, 4 levels" has -1.5, -0.5, 0.5 and 1.5.
-q8_0 and q4_0 round like llama.cpp's types of these names; what llama.cpp also does to queries and
-weights is left out. A rotation is the library's HADAMARD.
+q8_0 and q4_0 round like llama.cpp's types of these names; llama.cpp's changes to queries and
+weights are left out. A rotation is the library's HADAMARD.
 """
 
 import public_model
@@ -12,7 +12,7 @@ import torch
 import transformers
 
 GROUP = 32
-# The first 64 bits of the fraction of pi: 1 is minus.
+# The first 64 bits of the fraction of pi; 1 means minus.
 SIGNS = [1 - 2 * (0x243F6A8885A308D3 >> (63 - d) & 1) for d in range(64)]
 
 

@@ -17,7 +17,7 @@ BATCH, ROOM = 2048, 2048  # tokens of a batch; at least this many for each seque
 
 
 def _common(sequences):
-    """The number of tokens that all of them begin with; at least one token of each is left."""
+    """The length of the common prefix, which leaves at least one token of each."""
     shortest = min(map(len, sequences)) - 1
     same = (len({s[i] for s in sequences}) == 1 for i in range(shortest))
     return next((i for i, equal in enumerate(same) if not equal), shortest)

@@ -60,7 +60,7 @@ class Process:
 
 
 def environment(options):
-    """The hosts have the Python package of the tree, and this library."""
+    """The environment of the hosts: the Python package of the tree, and this library."""
     return os.environ | {
         "PAGEDKV_LIBRARY": str(options.library),
         "PYTHONPATH": str(HERE.parents[1] / "bindings" / "python"),
@@ -77,7 +77,7 @@ def turn(process, prompts, new):
     return answer["tokens"], {
         "prompt_tokens": sum(map(len, prompts)),
         "prompt_seconds": first - start,
-        # Tokens that came before the first token of the last prompt do not count.
+        # Tokens before the first token of the last prompt do not count.
         "answer_tokens": sum(moment > first for t in times for moment in t),
         "answer_seconds": end - first,
         "first_token": sum(t[0] - start for t in times) / len(times),
@@ -136,7 +136,7 @@ def repeated(processes, reasons, workload, repeats):
             except Failed as error:
                 reasons[name] = str(error)
                 processes.pop(name).close()
-            time.sleep(0.5)  # threads that spin for work go to sleep
+            time.sleep(0.5)  # spinning threads go to sleep
     return runs, answers
 
 
@@ -147,7 +147,7 @@ def equal_answers(answers):
 
 
 def repeats_of(prompts):
-    """Short runs are repeated, because other load can last for all of a short run."""
+    """Short runs are repeated, because other load can last as long as a short run."""
     if max(map(len, prompts)) > 500:
         return 1
     return 3 if len(prompts) > 1 else 10

@@ -1,4 +1,4 @@
-"""The public model, a text that it did not write, and how far predictions of that text are off."""
+"""The public model, a text that it did not write, and the errors of predictions of that text."""
 
 import argparse
 import json

@@ -87,7 +87,7 @@ def mooncake() -> Iterator[pagedkv.MooncakeStore]:
 @contextlib.contextmanager
 def redis(folder: str) -> Iterator[pagedkv.RedisStore]:
     program = shutil.which("redis-server") or shutil.which("valkey-server")
-    assert program is not None, "there is no redis-server or valkey-server"
+    assert program is not None, "redis-server and valkey-server are missing"
     port = free_port()
     words = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder]
     with server([program, *words], port):
@@ -106,7 +106,7 @@ def cache_with(store: Any) -> pagedkv.Cache:
 
 
 def text(number: int) -> list[int]:
-    """A text that has no block in common with that of another number."""
+    """A text that shares no block with that of another number."""
     return [number * 1_000_003 % 2**31 + i for i in range(TOKENS)]
 
 

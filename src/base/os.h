@@ -1,5 +1,4 @@
-// What the library asks of the operating system besides files: memory pages, CPUs and threads, and
-// fork().
+// Calls of the operating system besides files: memory pages, CPUs and threads, and fork().
 #pragma once
 
 #include <pagedkv/cache.h>

@@ -8,9 +8,9 @@
 namespace pkv {
 
 // Checks that the caller's headers give the struct this size. A larger size is refused as well: it
-// may come from newer headers or be a mistake, and the library must neither write behind the
-// caller's struct nor ignore fields that the caller has set. A struct that grows after version 1.0
-// accepts its older sizes here.
+// may come from newer headers or be a mistake, and the library must neither write past the caller's
+// struct nor ignore fields that the caller has set. A struct that grows after version 1.0 accepts
+// its older sizes here.
 template <class Struct>
 void check_struct_size(uint64_t size, const char* name) {
   if (size == sizeof(Struct)) return;

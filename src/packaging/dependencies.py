@@ -1,7 +1,7 @@
 """Makes DEPENDENCIES.md from dependencies.json, and a bill of materials (SPDX 2.3).
 
 usage: dependencies.py            writes DEPENDENCIES.md
-       dependencies.py --check    prints a diff and fails if that page is not what the list gives
+       dependencies.py --check    prints a diff and fails if that page is outdated
        dependencies.py --spdx     prints the bill of materials
 """
 
@@ -148,7 +148,7 @@ def main():
     elif made != page.read_text():
         old = page.read_text().splitlines(True)
         difference = difflib.unified_diff(old, made.splitlines(True), page.name, "the list")
-        sys.exit("".join(difference) + "python3 src/packaging/dependencies.py renews it")
+        sys.exit("".join(difference) + "python3 src/packaging/dependencies.py updates it")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """The binary interface of the library: functions, enumerators, layouts of structs. `update` writes
-it down in libpagedkv.abi, `check` compares a library with what is written there.
+it to libpagedkv.abi, `check` compares a library with that file.
 
 usage: abi.py check|update LIBRARY"""
 
@@ -15,7 +15,7 @@ SKIPPED = 77
 
 
 def dump(library):
-    """Dumps what does not depend on the machine, the build directory or the library's inside."""
+    """Dumps what does not depend on the machine, the build directory or the library's internals."""
     text = subprocess.run(
         [
             "abidw",
@@ -35,7 +35,7 @@ def dump(library):
 
 
 def differences(old, new):
-    """Returns what abidiff says about the changes between two dumps, or None if there are none."""
+    """Returns abidiff's report of the changes between two dumps, or None if there are none."""
     with tempfile.TemporaryDirectory() as directory:
         paths = []
         for name, text in (("old.abi", old), ("new.abi", new)):
@@ -52,7 +52,7 @@ def differences(old, new):
 
 
 def self_test(text):
-    """Checks that a changed number, a moved member and a lost function are found."""
+    """Checks that a changed number, a moved member and a removed function are found."""
     for what, pattern, replacement in (
         ("enumerator", r"(name='PKV_OUT_OF_BLOCKS' value=)'\d+'", r"\1'299'"),
         ("member", r"(layout-offset-in-bits=)'64'", r"\1'96'"),
@@ -66,8 +66,8 @@ def self_test(text):
 def main():
     if not shutil.which("abidw") or not shutil.which("abidiff"):
         print(
-            "SKIPPED: abidw and abidiff (package abigail-tools) are not here, so nothing is known "
-            "about the binary interface"
+            "SKIPPED: abidw and abidiff (package abigail-tools) are missing, so the binary "
+            "interface was not checked"
         )
         return SKIPPED
     action, library = sys.argv[1:]
@@ -79,7 +79,7 @@ def main():
     changed = differences(KEPT.read_text(), now)
     if changed is None:
         return 0
-    print(changed, "If this is meant, write it down: bash tests/abi/update", sep="\n")
+    print(changed, "If this is intended: bash tests/abi/update", sep="\n")
     return 1
 
 

@@ -1,5 +1,5 @@
-"""Checks what pkv-generate does: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits 0 where the
-case holds. $PKV_EMULATOR is the command that runs the program if it is for another machine.
+"""Tests pkv-generate: demo_test.py CASE PROGRAM LIBRARY DATA_FOLDER. Exits with 0 if the case
+passes. $PKV_EMULATOR is the command that runs a program for another machine.
 """
 
 import json
@@ -46,7 +46,7 @@ def generate(*arguments):
 
 
 def refused(status, *arguments):
-    """Checks that the run ends with this status and just one sentence, without a crash."""
+    """Checks that the run ends with this status and exactly one sentence, without a crash."""
     result = run("--quiet", "--sessions", "1", "--max-tokens", "1", *arguments)
     lines = result.stderr.decode(errors="replace").splitlines()
     assert (
@@ -64,8 +64,8 @@ def expected_greedy_tokens():
 
 
 def case_expected():
-    """The greedy text computed in float64, from both kinds of storage and every instruction set and
-    type.
+    """Compares the text with the greedy text computed in float64, for both kinds of storage and
+    every instruction set and type.
     """
     expected = expected_greedy_tokens()
     assert len(expected) == 160
@@ -105,7 +105,7 @@ def case_expected():
 
 
 def case_schedules():
-    """Texts are the same however the work is cut up, and whatever runs beside a session."""
+    """Texts are the same however the work is divided, and whatever runs beside a session."""
     short = ("--max-tokens", "80")
     reference, figures = generate(*short)
     assert len(reference) == 16 and all(len(s) == 80 for s in reference)
@@ -128,7 +128,7 @@ def case_schedules():
 
 
 def case_preemption():
-    """With too few blocks, sessions wait and are preempted, and end with the same texts."""
+    """With too few blocks, sessions wait and are preempted, but the texts are the same."""
     reference, _ = generate()
     for kind in KINDS:
         for blocks in ("60", "27"):
@@ -165,8 +165,8 @@ def case_prefix():
 
 
 def case_store():
-    """What sessions leave outlives the process: a second run computes no prompt again, a store with
-    wrong bytes changes no text.
+    """Blocks of closed sessions outlive the process: a second run computes no prompt again, and a
+    store with wrong bytes changes no text.
     """
     store = scratch / "store"
     reference, _ = generate("--max-tokens", "60", "--sessions", "6")
@@ -196,8 +196,8 @@ def case_store():
 
 
 def case_compare():
-    """Both kinds one after the other, in little memory: the program itself checks that the tokens
-    are the same.
+    """Runs both kinds one after the other in little memory; the program itself checks that the
+    tokens are the same.
     """
     figures = scratch / "both.json"
     result = run(
@@ -223,10 +223,10 @@ def case_compare():
 
 
 def case_sampling():
-    """Draws depend on the seed and the session alone."""
+    """Samples depend only on the seed and the session."""
     warm = ("--prompt", "ROMEO:\n", "--max-tokens", "60", "--temperature", "0.9", "--sessions", "4")
     first, _ = generate(*warm)
-    assert len({tuple(s) for s in first}) == 4, "sessions of one prompt drew the same"
+    assert len({tuple(s) for s in first}) == 4, "sessions of one prompt sampled the same"
     assert generate(*warm)[0] == first
     assert generate(*warm, "--running", "1")[0] == first
     assert generate(*warm, "--seed", "2")[0] != first
@@ -266,8 +266,8 @@ def case_options():
 
 
 def hostile(original, option, truncations, flips):
-    """Copies of a file cut short or with a bit flipped. Returns how many runs took a flipped one as
-    good.
+    """Runs with truncated copies of a file, and with copies with a flipped bit. Returns how many of
+    the latter were accepted.
     """
     content = original.read_bytes()
     bad = scratch / "bad.bin"
@@ -329,8 +329,7 @@ def case_hostile_model():
 
 def case_hostile_tokenizer():
     size = TOKENIZER.stat().st_size
-    # Bits of scores and spellings make another tokenizer, not a bad one: it must not crash, that is
-    # all.
+    # Flipped bits of scores and spellings make another valid tokenizer; it only must not crash.
     hostile(TOKENIZER, "--tokenizer", range(0, size, 61), [*range(8 * 8), *range(12 * 8, 21 * 8)])
     length_bits = [*range(8 * 8, 12 * 8), *range(21 * 8, 25 * 8)]
     taken = hostile(TOKENIZER, "--tokenizer", [], length_bits)
@@ -341,8 +340,8 @@ def case_hostile_tokenizer():
 
 
 def case_chat():
-    """Two turns through a pipe: the second goes on from the kept session, as one long
-    prompt would.
+    """Two turns through a pipe. The second continues the kept session, with the result of one long
+    prompt.
     """
     result = run(
         "--chat",
@@ -374,12 +373,12 @@ def case_chat():
     )
     assert (
         computed == in_context - 1
-    ), f"history was computed again: {stats}"  # the last token sampled is not in yet
+    ), f"history was computed again: {stats}"  # the last sampled token is not cached yet
     assert "forgotten" in reset_notice and stats_after.startswith("0 of") and "/reset" in bogus
 
 
 def case_chat_sentence():
-    """A plain sentence gets an answer, though the model goes on from it with an empty line."""
+    """A plain sentence gets an answer, although the model continues it with an empty line."""
     sentence = "My lord, I will go home.\n"
     result = run("--chat", "--quiet", "--max-tokens", "60", text=sentence)
     assert result.returncode == 0, result.stderr.decode()
@@ -391,8 +390,8 @@ def case_chat_sentence():
 
 
 def case_save():
-    """A chat goes on after a restart as if there had been none, without computing anything again;
-    so does what is cached of prompts.
+    """A chat continues after a restart without computing anything again, and cached prompts
+    survive, too.
     """
     file = scratch / "chat.pkv"
     turns = ["ROMEO:\n", "JULIET:\n", "NURSE:\n"]
@@ -473,7 +472,7 @@ def other_model():
 
 
 def case_chat_full():
-    """A conversation longer than the context goes on, and says what it forgets."""
+    """A conversation longer than the context continues, and says what it forgets."""
     lines = "".join(f"LINE {i}: I pray you, tell me more of it.\n" for i in range(12))
     for capacity in (["--context", "128"], ["--blocks", "8"]):
         result = run(

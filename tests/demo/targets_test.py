@@ -1,5 +1,5 @@
-"""The targets that scripts of bench/ build by name are there, each once: meson refuses a name that
-two have. targets_test.py TREE BUILD
+"""Each target that a script of bench/ builds by name exists exactly once, because meson refuses an
+ambiguous name. targets_test.py TREE BUILD
 """
 
 import json

@@ -1,9 +1,9 @@
-"""An example of the guide prints what the guide says it prints.
+"""An example prints what the guide says.
 
 usage: guide_test.py PROGRAM GUIDE_FOLDER NAME_OF_THE_SOURCE
 
 A chapter has the output under a line <!-- printed by examples/NAME -->; with ", then again" the
-program runs twice in the same folder. With PAGEDKV_RENEW=1 the chapters get what the programs print
+program runs twice in the same folder. With PAGEDKV_RENEW=1 the output is written into the chapters
 instead."""
 
 import os

@@ -1,5 +1,5 @@
-"""The guide's example of a store in Redis: without a server it says so; with one, all whole blocks
-of its text are stored.
+"""The guide's example of a store in Redis: without a server it reports that; with a server it
+stores all whole blocks of its text.
 
 usage: redis_test.py PROGRAM"""
 
@@ -20,7 +20,7 @@ assert (
     refused.returncode == 1 and "127.0.0.1" in refused.stderr and refused.stderr.count("\n") == 1
 ), refused
 if server is None:
-    print("neither redis-server nor valkey-server is here: only the refusal was tested")
+    print("redis-server and valkey-server are missing: only the refusal was tested")
     sys.exit(77)
 
 with socket.socket() as free:

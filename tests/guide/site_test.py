@@ -1,6 +1,6 @@
-"""The pages of the site: every function, struct, field and constant of the headers is
-described at its own anchor; every document has its place in the table of contents; every link leads
-to a page and an anchor that are there; and comments name nothing that does not exist.
+"""The pages of the site: every function, struct, field and constant of the headers is described at
+its own anchor; every document is in the table of contents; every link leads to an existing page and
+anchor; and comments name nothing that does not exist.
 
 usage: site_test.py TREE"""
 
@@ -48,7 +48,7 @@ def broken_links(folder):
 
 
 def entry(page, anchor):
-    """What stands below the heading of a declaration."""
+    """The text below the heading of a declaration."""
     begin = re.search(rf"^## .* \{{ #{anchor.lower()} \}}$", page, re.M)
     return re.split(r"^## ", page[begin.end() :], maxsplit=1, flags=re.M)[0] if begin else ""
 
@@ -85,7 +85,7 @@ def gaps(folder, api):
 
 
 def unknown_names(folder):
-    """Names in the words of comments that became no links."""
+    """Names in comments that did not become links."""
     for path in sorted((folder / "reference").glob("*.md")):
         for name in re.findall(r"\bpkv(?:\\_\w+)+", CODE.sub("", path.read_text())):
             yield f"{path.name} names {name}, which is nothing"

@@ -1,10 +1,10 @@
-"""A scheduler of the guide comes to its end in a cache of any size, from the least in which its
-longest text fits to plenty, and with any watermark beside that.
+"""A scheduler of the guide finishes in a cache of any size, from the smallest that fits its longest
+text up to plenty, and with any watermark.
 
 usage: sizes_test.py PROGRAM LEAST_BLOCKS MOST_BLOCKS RESULT [MORE_ARGUMENTS ...]
 
-The program gets the blocks, the watermark and the further arguments. RESULT is what it has to
-print."""
+The program gets the blocks, the watermark and the further arguments. RESULT is its expected
+output."""
 
 import subprocess
 import sys

@@ -35,8 +35,8 @@ class Interface:
         }
 
     def in_struct(self, name, path, through):
-        """(path, pointers to follow, offset, size, signed) of each number of a struct and behind
-        it.
+        """(path, pointers to follow, offset, size, signed) of each number in a struct and behind
+        its pointers.
         """
         for field in self.structs[name]["fields"]:
             yield from self.at(field["type"], f"{path}.{field['name']}", through, field["offset"])
@@ -66,8 +66,8 @@ class Interface:
 
 
 def statuses(functions):
-    """{function: the statuses that its documentation names}, those that it names by "as above", "as
-    there" or "as in" another function, too."""
+    """{function: the statuses that its documentation names}, including those named by "as above",
+    "as there" or "as in" another function."""
     found, before = {}, set()
     for function in functions:
         doc = text = function["doc"].replace("\n", " ")

@@ -1,6 +1,5 @@
-"""Checks that with tests, bindings and benchmarks off `ninja` builds only the libraries, so that
-installing them takes no longer than it must, and that a build without oneTBB does not make CMake
-link it.
+"""Checks that `ninja` builds only the libraries if tests, bindings and benchmarks are off, so that
+installing is quick, and that a build without oneTBB does not make CMake link oneTBB.
 
 usage: alone.py TREE MESON..."""
 

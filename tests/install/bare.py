@@ -6,9 +6,9 @@ package.py runs a part of it as tests of meson.
 usage: bare.py ARTIFACTS [--systems NAME,...] [--blocks NAME,...] [--keep DIRECTORY]
 
 ARTIFACTS is a directory with the packages that src/packaging/wheel, sdist and deb have built, and
-those of other languages, in place of registries, which do not have them yet. A block whose packages
-are not there is skipped. DIRECTORY (build-bare by default) keeps the empty userlands and the
-downloaded Debian packages for the next time."""
+the packages of other languages, because registries do not have them yet. A block whose packages are
+missing is skipped. DIRECTORY (build-bare by default) keeps the empty userlands and the downloaded
+Debian packages for the next time."""
 
 import argparse
 import contextlib
@@ -75,7 +75,7 @@ def count(commands):
 
 
 def pack_tree(artifacts):
-    """The sources as they are, with uncommitted changes, as a release would have them."""
+    """An archive of the sources with uncommitted changes, like a release's."""
     version = re.search(r"^  version: '(.*)',", (TREE / "meson.build").read_text(), re.M)[1]
     name = f"pagedkv-{version}"
     command = (
@@ -86,11 +86,11 @@ def pack_tree(artifacts):
 
 
 def what_is_missing():
-    """The reason why there is no empty userland here, or None."""
+    """The reason why no empty userland can be made, or None."""
     if os.geteuid() != 0:
         return "an empty system needs root"
     if not shutil.which("debootstrap"):
-        return "there is no debootstrap here: bash tests/install-deps everything"
+        return "debootstrap is missing: bash tests/install-deps everything"
     tried = subprocess.run([*IN_NAMESPACES, "true"], capture_output=True, text=True)
     return f"an empty system cannot be entered: {tried.stderr}" if tried.returncode else None
 
@@ -111,7 +111,7 @@ def bootstrap(system, kept):
         if archive.exists():
             return archive
         root, packed = pathlib.Path(directory, "root"), pathlib.Path(directory, archive.name)
-        # Everything that debootstrap mounts is unmounted when it ends, however it ends.
+        # The mounts of debootstrap are always undone when it ends.
         command = [*IN_NAMESPACES, "debootstrap", "--variant=minbase"]
         command += ["--include=ca-certificates", system, str(root)]
         made = subprocess.run(command, capture_output=True, text=True)
@@ -149,7 +149,7 @@ def program(page, suffix):
 
 
 def prepare(root, needs, artifacts):
-    """Lays packages and programs into the home directory; False if a package is missing."""
+    """Copies packages and programs into the home directory; False if a package is missing."""
     home = root / "root"
     for pattern in needs.packages:
         found = [path for path in artifacts.iterdir() if fnmatch.fnmatch(path.name, pattern)]
@@ -163,7 +163,7 @@ def prepare(root, needs, artifacts):
 
 
 def link_packages(source, target):
-    """Lets two directories share the packages of Debian that were downloaded."""
+    """Lets two directories share the downloaded Debian packages."""
     target.mkdir(parents=True, exist_ok=True)
     for path in source.glob("*.deb"):
         with contextlib.suppress(FileExistsError):

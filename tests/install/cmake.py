@@ -1,5 +1,5 @@
 """Checks that a CMake project finds an installed tree that was moved, that its programs run, and
-that versions and components that are not there are refused.
+that missing versions and components are refused.
 
 usage: cmake.py TREE BUILD MESON..."""
 
@@ -37,7 +37,7 @@ def check_programs(directory, libraries):
 def main():
     tree, build, *meson = sys.argv[1:]
     if not shutil.which("cmake"):
-        print("SKIPPED: there is no cmake here: bash tests/install-deps test")
+        print("SKIPPED: cmake is missing: bash tests/install-deps test")
         sys.exit(77)
     os.environ.pop("LD_LIBRARY_PATH", None)  # meson's, to the library that is not installed
     with tempfile.TemporaryDirectory() as directory:

@@ -23,7 +23,7 @@ def patterns(debian):
 
 
 def matches(name, pattern):
-    """A pattern that is a folder means all files below it."""
+    """A pattern that names a folder means all files below it."""
     return fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(name, pattern + "/*")
 
 

@@ -1,8 +1,7 @@
 """Follows include/guide/integrate.md with an installed library in an empty folder: writes the files
-that it shows, runs the commands as they are printed, and compares their output with the page.
-Commands marked <!-- from a clone --> are not run: the library is installed into a folder, and
-variables point there. CMake's part is left out if cmake or the installed package file for it is not
-there.
+that it shows, runs its commands, and compares their output with the page. Commands marked <!-- from
+a clone --> are not run: the library is installed into a folder, and variables point there. CMake's
+part is left out if cmake or the installed package file for it is missing.
 
 usage: guide.py TREE BUILD MESON..."""
 
@@ -23,7 +22,7 @@ BLOCK = re.compile(
 
 
 def follow(chapter, folder, environment, cmake):
-    """Returns the number of programs whose output is that of the page."""
+    """Returns the number of programs whose output equals the page's."""
     printed, checked = "", 0
     for block in BLOCK.finditer(chapter.read_text()):
         mark, language, text = block["mark"] or "", block["language"], block["text"]

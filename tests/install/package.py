@@ -1,7 +1,7 @@
-"""Builds packages that include/guide/install.md and the READMEs of the bindings install, and takes
-the first step of those pages with them in an empty Debian 12 (bare.py). If that is impossible, it
-ends with 77 and the reason: it needs root, a network, and the packages that `tests/install-deps
-everything` installs.
+"""Builds packages that include/guide/install.md and the READMEs of the bindings install, and runs
+the first step of those pages with them in an empty Debian 12 (bare.py). It needs root, a network,
+and the packages that `tests/install-deps everything` installs; without them it exits with 77 and
+prints the reason.
 
 usage: package.py wheel|sdist|deb|crates DIRECTORY
 
@@ -105,9 +105,9 @@ def is_online():
 
 
 def end(failures):
-    """Skips a failure without a network, because it says nothing about the package."""
+    """Skips a failure without a network, which says nothing about the package."""
     if failures and not is_online():
-        skip(f"there is no network, or no archive of Debian or Python in it: {failures[0]}")
+        skip(f"the archive of Debian or the Python package index cannot be reached: {failures[0]}")
     sys.exit("\n".join(failures) or 0)
 
 
@@ -139,7 +139,7 @@ def take_steps(package, directory, kept):
 def main():
     name, kept = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     package = PACKAGES[name]
-    # If the program is ended, it removes its empty system, too.
+    # If the program is terminated, it still removes its empty system.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if reason := find_obstacle(package):
         skip(reason)

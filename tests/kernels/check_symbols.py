@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Code compiled for one instruction set must not share functions with the rest of the program.
 
-A weak (inline, template) function that is emitted by two files is kept once, and the copy kept may
-need instructions this processor lacks. So a weak symbol in the library of an instruction set must
-carry that set's own architecture in its name.
+If two files emit the same weak (inline, template) function, the linker keeps one copy, which may
+need instructions that the processor lacks. So a weak symbol in the library of an instruction set
+must have that set's own architecture in its name.
 
 usage: check_symbols.py [--must-find] <nm> <isa> <static library>
 --must-find: succeed only if there is such a symbol (the test of this test).

@@ -1,7 +1,7 @@
-"""No circles of files: C and C++ by their includes, Python by its imports, Rust by `crate::`.
+"""There are no circles of files: by includes in C and C++, imports in Python, `crate::` in Rust.
 
-A header and the source of the same name are one file here. Imports for annotations alone count: a
-reader has to follow them as well.
+A header and the source of the same name count as one file. Imports only for annotations count,
+because a reader must follow them, too.
 """
 
 import ast
@@ -13,7 +13,7 @@ import harness
 
 C_ROOMS = ("src", "bindings/c", "tests/support")
 PYTHON_ROOMS = ("bindings/python/pagedkv",)
-# Circles there are notes as yet, not findings.
+# Circles there are only notes so far, not findings.
 NOTED = "src/"
 RUST_CRATES = ("bindings/rust/pagedkv/src", "bindings/rust/pagedkv-sys/src")
 

@@ -1,6 +1,6 @@
-"""What the build files, tests/install-deps and the packages of the bindings ask for is in
-src/packaging/dependencies.json, with a known use and a licence; and what is in there is asked
-for somewhere."""
+"""The dependencies of the build files, tests/install-deps and the packages of the bindings are in
+src/packaging/dependencies.json, with a known use and a licence, and each entry there is used
+somewhere."""
 
 import json
 import re
@@ -31,8 +31,8 @@ BINDINGS = {
         "bindings/rust/engines/pagedkv-candle/Cargo.toml",
     ],
 }
-# What torch needs and installs by itself is named in bench/peers because torch comes without its
-# other needs.
+# bench/peers names some packages that torch needs, because it installs torch without its
+# dependencies.
 OF_TORCH = {"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"}
 REQUIREMENT = re.compile(r"""(?<![\w.-])([A-Za-z][\w-]*)(?:\[\w,]+\])?(?:[<>=~]=|==)[\d.]+""")
 
@@ -58,7 +58,7 @@ def of_meson(root):
 
 
 def of_apt(root):
-    """Also what is needed by hand: `need COMMAND PACKAGE` of src/packaging/cross."""
+    """Also the tools that are installed by hand: `need COMMAND PACKAGE` of src/packaging/cross."""
     hand = re.findall(r"^ *need [\w+-]+ ([\w.+-]+)$", text(root, "src/packaging/cross"), re.M)
     return set(re.findall(r"^ *need ([\w.+-]+) ", text(root, "tests/install-deps"), re.M)) | set(
         hand

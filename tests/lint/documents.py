@@ -1,6 +1,6 @@
-"""The program that opens the library at run time asks for every function of the headers. What the
-documents link to is there: files, pictures, headings; addresses elsewhere are looked at for their
-form alone. Lines of prose have at most 100 columns."""
+"""The loader for opening the library at run time has every function of the headers. The targets of
+links in documents exist: files, pictures, headings; of addresses elsewhere only the form is
+checked. Lines of prose have at most 100 columns."""
 
 import re
 
@@ -23,8 +23,8 @@ def without_code(text):
 
 
 def anchors(text):
-    """As GitHub makes them of headings: small letters, no punctuation, hyphens for spaces; -1, -2
-    and so on for further ones of the same name.
+    """GitHub's anchors of headings: lower case, no punctuation, hyphens for spaces; -1, -2 and so
+    on for repeated names.
     """
     found = set()
     for heading in re.findall(
@@ -45,7 +45,7 @@ def check_links(root, document):
     for target, anchor in LINK.findall(without_code(text)):
         if "://" in target or target.startswith("mailto:"):
             if not URL.fullmatch(target):
-                yield f"{target} is no address"
+                yield f"{target} is not an address"
             continue
         path = document.parent / target if target else document
         if target.startswith("/") or not path.exists():
@@ -109,7 +109,7 @@ harness.run(
             {"README.md": "[a](a.md#there)", "a.md": "# Here\n```sh\n# there\n```\n"},
         ),
         ("there is no #there in README.md", {"README.md": "[a](#there)"}),
-        ("is no address", {"README.md": "[a](https://example)"}),
+        ("is not an address", {"README.md": "[a](https://example)"}),
         ("there is no /etc/passwd", {"README.md": "[a](/etc/passwd)"}),
         ("line 2 has 103 columns", {"README.md": "# A\n" + LONG + "\n"}),
         ("line 3 has 105 columns", {"b/a.md": "# A\n\n* " + LONG + "\n"}),

@@ -1,6 +1,5 @@
-"""The functions the headers declare and the symbols the library exports are the same; each has
-documentation right before it that tells since which version it is there. The version macros are
-the project's version.
+"""The library exports exactly the functions that the headers declare. Each has documentation right
+before it with the version since which it exists. The version macros equal the project's version.
 
 usage: exports.py TREE NM LIBRARY VERSION MACRO, with the macro that marks what is exported"""
 
@@ -12,7 +11,7 @@ import harness
 
 EXPORT = sys.argv.pop()
 DECLARATION = re.compile(rf"^{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.M)
-# A documentation block, the directives of what it speaks of, and the declaration.
+# A documentation block, preprocessor directives, and the declaration.
 DOCUMENTED = re.compile(
     rf"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.S
 )
@@ -59,9 +58,7 @@ def compare(wanted, symbols):
 
 
 def exported(nm, library):
-    """The dynamic symbols a library defines, without the name of the symbol version itself (type
-    A).
-    """
+    """The dynamic symbols that a library defines, except the name of the version (type A)."""
     lines = subprocess.run(
         [nm, "--dynamic", "--defined-only", "--format=posix", library],
         check=True,

@@ -1,12 +1,12 @@
-"""Code in the documents is a file's: what stands under a line
+"""Code in the documents comes from a file: the code under a line
 
     <!-- shows PATH -->   or   <!-- shows PATH [region] -->
 
-is that file (the path counts from the document), or what is between its comments [region] and
-[region end], moved to the left. C and CMake that is longer than three lines has such a line. Only
-what a program printed is looked at elsewhere (tests/guide).
+is that file (the path is relative to the document), or the lines between its comments [region] and
+[region end], moved to the left. C and CMake code of more than three lines must have such a line.
+The output of programs is checked elsewhere (tests/guide).
 
-usage: shown.py TREE, or shown.py TREE --renew to put what the files have into the documents"""
+usage: shown.py TREE, or shown.py TREE --renew to copy the code from the files into the documents"""
 
 import pathlib
 import re

@@ -1,5 +1,5 @@
-"""The sum that tests/run ends with: every kind of result is counted, a program that fails after its
-last case is a failure, and so is a log that is missing or cut. What failed and what was skipped is
+"""The totals at the end of tests/run: every kind of result is counted, a program that fails after
+its last case is a failure, and so is a missing or truncated log. Failed and skipped tests are
 named.
 """
 
@@ -76,7 +76,7 @@ def expect(what, got, wanted):
 
 
 def counted(log, junit):
-    """What tally.py makes of two logs, each of which may be missing."""
+    """The output of tally.py for two logs, each of which may be missing."""
     with tempfile.TemporaryDirectory() as directory:
         logs = pathlib.Path(directory)
         for name, text in {"testlog.json": log, "testlog.junit.xml": junit}.items():
@@ -106,7 +106,7 @@ for what, log, junit, wanted in [
 total, lines = counted(None, None)
 expect("no logs, in words", lines[1].split(": ")[1].strip(), "no test was run")
 
-# The words that tests/run takes.
+# The words that tests/run accepts.
 POOL = {"name": "pool", "suite": ["pagedkv:threads"]}
 LINT = {"name": "api", "suite": ["pagedkv:lint", "pagedkv:bindings"]}
 GO = {"name": "go", "suite": ["pagedkv:bindings"]}

@@ -1,13 +1,13 @@
 """The sources of the library, and those of the serving simulator, can be compiled as one unit: no
-two give the same name to things of their own. Builds compile some of them together, and which ones
-changes with each new file; so what clashes would show first where somebody adds another one."""
+two of them use the same name for local things. Builds compile some files together, and each new
+file changes which ones, so a clash would appear only after an unrelated change."""
 
 import subprocess
 import sys
 
 import harness
 
-# One program each: its folders, and what stands in for a file that is there.
+# For each program its folders, and replacements for some files.
 UNITS = [
     (["src/base", "src/engine", "src/api"], {"src/base/parallel_pool.cpp"}),
     (["bench/serving"], set()),

@@ -1,6 +1,4 @@
-"""The version is that of meson.build's project(); other build systems have to repeat it, and repeat
-it rightly.
-"""
+"""All build systems have the version of project() in meson.build."""
 
 import re
 

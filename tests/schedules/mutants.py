@@ -1,12 +1,12 @@
-"""Faults put into the allocator's own source, each of which the model checker has to find: the
-headers are copied with one change, the checker is compiled against the copy, and its run has to
-end with a finding. Two kinds:
+"""Puts faults into the allocator's source, each of which the model checker must find: the headers
+are copied with one change, the checker is compiled against the copy, and its run must end with a
+finding. There are two kinds:
 
-  seeded   the list below: an expression that must be there exactly once, and what takes its place
-  orders   every memory order stronger than relaxed, found in the source, weakened
+  seeded   the list below: an expression that must occur exactly once, and its replacement
+  orders   every memory order in the source that is stronger than relaxed, weakened
 
-What survives is an order that is stronger than it needs to be, named with the reason in
-justified.txt, or a gap in the cases.
+A mutant that survives is an order that is stronger than necessary, listed with the reason in
+justified.txt, or it shows a gap in the cases.
 
 usage: mutants.py [--short] [--only WORDS] [--seconds S] [--tree TREE] --work DIRECTORY"""
 
@@ -25,7 +25,7 @@ SOURCES = "engine/memory/pool*.cpp"
 RUN_LIMIT = 300  # seconds; a checker that runs on has found nothing
 
 SWAP = r"word\.compare_exchange_weak\(seen, pack\(state\), [^)]*\)"
-# The name of a fault, what it replaces (a regular expression), and by what.
+# The name of a fault, what it replaces (a regular expression), and the replacement.
 SEEDED = [
     ("no generation check", r"state\.generation != block_generation\(block\) \|\| ", ""),
     (

@@ -1,6 +1,5 @@
-"""What pkv-serve must do. Run as: serve_test.py CASE PROGRAM. Exits 0 where the case holds. Every
-run ends with pkv_cache_validate and a check that no block is left in use: the program's exit
-code tells."""
+"""Tests pkv-serve: serve_test.py CASE PROGRAM. Exits with 0 if the case passes. Every run ends with
+pkv_cache_validate and a check that no block is left in use, which set the exit code."""
 
 import json
 import os
@@ -43,7 +42,7 @@ def line(timestamp, input_length, output_length, hash_ids=None):
 
 
 def complete(report, single):
-    """Every request finished, with every token of its answer; each prompt token was computed or
+    """Every request finished with all tokens of its answer; each prompt token was computed or
     found.
     """
     assert single["finished"] == single["requests"] == report["requests"]
@@ -52,8 +51,8 @@ def complete(report, single):
         report["output_tokens"],
     )
     first_time = single["prefill_tokens"] - single["recomputed_tokens"]
-    # A decode step that is computed again counts as prefill, too, so with preemptions there is only
-    # a bound.
+    # Decode steps that are computed again count as prefill, so with preemptions there is only a
+    # bound.
     if single["preemptions"] == 0:
         assert first_time + single["matched_tokens"] == report["input_tokens"]
     assert (
@@ -66,7 +65,8 @@ def case_real():
     """Keys, values and attention: the same tokens with and without prefix reuse, in both kinds of
     memory.
     """
-    # Only few run at once. On a slow machine all would begin before anything is cached.
+    # Only a few run at once. Otherwise, on a slow machine, all would begin before anything is
+    # cached.
     common = ("--requests", 40, "--time-scale", 50, "--running", 8, *SMALL)
     contiguous = ("--kind", "contiguous")
     for variant in (
@@ -81,8 +81,8 @@ def case_real():
 
 
 def case_pressure():
-    """Hardly any memory: sessions are preempted, resumed, and all finish; with each policy, tenants
-    and block size.
+    """With hardly any memory, sessions are preempted and resumed, and all finish, with each policy,
+    with tenants and for each block size.
     """
     large = ("--block-size", 64, "--blocks", 90)
     for variant in (
@@ -104,8 +104,8 @@ def case_pressure():
 
 
 def case_traces():
-    """Equal hash ids are equal text, to the token; the text beyond them and texts without ids are
-    nobody else's.
+    """Equal hash ids are equal text, to the token. The text after them and texts without ids are
+    unique.
     """
     prompts = [line(1000 * i, 1300, 5, [7, 8, 9 + i]) for i in range(4)]
     one = figures("--ids-only", "--trace", trace(prompts))["runs"][0]
@@ -138,8 +138,8 @@ def case_traces():
 
 
 def case_compare():
-    """One table with four columns; the pictures' figures, with hits that no policy has above the
-    bound.
+    """One table with four columns, and the figures for pictures, in which no policy has more hits
+    than the bound.
     """
     result = run(
         "--ids-only",
@@ -177,12 +177,12 @@ def case_compare():
     hits = report["hits"]
     for name in ("lru", "lfu"):
         assert all(found <= bound for found, bound in zip(hits[name], hits["belady"])), name
-        # With room for all of it, each policy and the bound find the same.
+        # With room for everything, each policy and the bound find the same.
         assert hits[name][-1] == hits["belady"][-1] > 0
 
 
 def lru_hits(texts, capacity):
-    """For texts of one block each."""
+    """The hits of a policy for texts of one block each."""
     queue, hits = [], 0
     for text in texts:
         if text in queue:
@@ -194,9 +194,9 @@ def lru_hits(texts, capacity):
 
 
 def case_policies():
-    """Policies find what their rules say, none more than the bound."""
+    """Policies find what their rules predict, none more than the bound."""
     dice = random.Random(1)
-    # Half of the requests are for 60 popular blocks, and half for blocks that come once.
+    # Half of the requests are for 60 popular blocks, and half for blocks that occur once.
     texts = [dice.randrange(60) if dice.random() < 0.5 else 1000 + i for i in range(3000)]
     single = trace([line(i, 512, 1, [text]) for i, text in enumerate(texts)])
     capacities = [20, 50, 100, 4000]
@@ -209,12 +209,12 @@ def case_policies():
     assert all(row[-1] == 3000 - len(set(texts)) for row in rows.values()), rows
     assert rows["LRU"] == [lru_hits(texts, capacity) for capacity in capacities], rows
     assert rows["vLLM"] == [lru_hits(texts, capacity - 1) for capacity in capacities], rows
-    # What comes once does not take the place of what is popular.
+    # Blocks that occur once do not displace popular ones.
     assert rows["default"][1] > 1.2 * rows["LRU"][1], rows
     result = run("--policies", "--trace", single, *sizes)
     assert "SGLang slru" in result.stdout and "default, by time" in result.stdout
 
-    # Texts of several blocks: nobody finds a block without those before it.
+    # Texts of several blocks: no policy finds a block without those before it.
     long = [[dice.randrange(8) if i < 3 else 10000 * j + i for i in range(6)] for j in range(600)]
     shared = trace([line(i, 6 * 512, 1, ids) for i, ids in enumerate(long)])
     (compared,) = figures("--policies", "--trace", shared, "--capacities", "6,60,600,4000")[
@@ -227,14 +227,14 @@ def case_policies():
 
 
 def children_of(process):
-    """Processes that it started and that still run."""
+    """The processes that it started and that still run."""
     rows = [path.read_text() for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
     fields = [(row.split(" ", 1)[0], row.rsplit(")", 1)[1].split()) for row in rows]
     return [int(number) for number, rest in fields if int(rest[1]) == process and rest[0] != "Z"]
 
 
 def case_apart():
-    """Prompts in some processes, decoding in others: every token of every request, and every row
+    """Some processes compute prompts, others decode: every request gets every token, and every row
     that is not cached goes over a socket.
     """
     quick = (*SMALL, "--requests", "40", "--time-scale", "40", "--blocks", "4096")
@@ -250,12 +250,12 @@ def case_apart():
         assert both["sent_bytes"] == 0
         row = 2 * 16 * 4  # K and V of 16 dims in f32
         assert apart["sent_bytes"] % row == 0 and apart["sent_bytes"] >= 40 * row
-    # Without reuse, all rows of all prompts travel.
+    # Without reuse, all rows of all prompts are sent.
     report = figures("--prefill", 1, "--decode", 1, "--prefix", "off", *quick)
     whole = figures("--ids-only", "--requests", "40")
     assert report["runs"][1]["sent_bytes"] == row * whole["input_tokens"]
 
-    # One of the processes dies: the others end, and a sentence says so.
+    # If one of the processes dies, the others end, and an error sentence reports it.
     command = [program, "--prefill", "1", "--decode", "1", *SMALL, "--requests", "200"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while len(started := children_of(process.pid)) < 2:
@@ -321,7 +321,7 @@ def case_interrupt():
     command = [program, "--quiet", "--ids-only", "--requests", "200000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     handled = f"/proc/{process.pid}/status"
-    for _ in range(600):  # Until the handler is there: SIGINT is 1 << 1.
+    for _ in range(600):  # Until the handler is installed: SIGINT is 1 << 1.
         caught = next(
             row
             for row in pathlib.Path(handled).read_text().splitlines()

@@ -27,7 +27,7 @@ ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, cons
 
 ChosenBlocks::Middle ChosenBlocks::middle_of(const rows::Sequence& sequence) const {
   const AttendParams& params = call_.params;
-  // A step may begin inside of a block, which then counts as one of the step.
+  // A step may begin inside a block, which then counts as one of the step.
   const auto step = static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
   const uint32_t first = std::min(params.first_blocks, step);
   return {first, std::max(first, step - std::min(params.last_blocks, step)), step};
@@ -160,7 +160,7 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uin
                          scratch.positive.data(), scratch.negative.data(), scratch.scores.data()});
 }
 
-// Writes the entries of the candidates with the highest scores, in rising order.
+// Writes the entries of the candidates with the highest scores, in ascending order.
 void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t head,
                               Scratch& scratch) {
   const Chooser& chooser = choosers_[index];

@@ -37,7 +37,7 @@ class ChosenBlocks {
 
  private:
   // The blocks of a sequence that can be chosen: entries [first, last) of its block table. Blocks
-  // before and behind them are always read, as far as they are seen.
+  // before and after them are always read, as far as they are seen.
   struct Middle {
     uint32_t first, last;
     uint32_t step;  // the entry of the first block with a token of the step
@@ -77,7 +77,7 @@ class ChosenBlocks {
 
   uint32_t heads() const { return call_.shape.kv_heads; }
   Middle middle_of(const rows::Sequence& sequence) const;
-  // Returns the entries of the middle that a query reads for one KV head, in rising order.
+  // Returns the entries of the middle that a query reads for one KV head, in ascending order.
   std::span<const uint32_t> list_of(size_t sequence, uint32_t query, uint32_t head) const;
   size_t chooser_of(size_t sequence, uint32_t query) const {
     return first_chooser_[sequence] + (call_.params.choose_together ? 0 : query);

@@ -36,7 +36,7 @@ class SeenBlocks {
 };
 
 // A sequence that has only some blocks of another one: those at `entries` of its block table, in
-// rising order.
+// ascending order.
 class Excerpt {
  public:
   Excerpt(std::span<const uint32_t> entries, uint32_t block_size)

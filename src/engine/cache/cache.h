@@ -80,7 +80,7 @@ class Cache {
   // Tells the logger that blocks are short and cached ones were evicted; at most once a minute.
   void log_eviction() const;
   // Counts a suspension for the logger. It is fruitless if no step was committed since the session
-  // was resumed: a scheduler that resumes in the step that preempted does so for ever.
+  // was resumed: a scheduler that resumes in the step that preempted does so forever.
   void log_suspension(bool fruitless) const noexcept;
 
   // Everything but the numbers of open objects, which only the API knows.

@@ -23,7 +23,7 @@ class ChainBuilder {
 
   // Adds whole blocks of the prefix index after a node. The blocks are given by position, then
   // group. No two parts of the index have the same text, so each block gets a node. Returns the
-  // last node, for chain() and for parts that go on from there.
+  // last node, for chain() and for parts that continue there.
   uint32_t add(uint32_t after, prefix::Tokens text, std::span<const memory::Block> blocks);
   // Adds the text of a session or snapshot. Returns its last node, for chain().
   uint32_t add(const Content& content);

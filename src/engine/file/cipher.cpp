@@ -50,7 +50,7 @@ class Context {
                              static_cast<int>(std::min(max_part, bytes.size() - at))));
     }
   }
-  // Returns false if the tag that was set does not fit what was decrypted.
+  // Returns false if the tag that was set does not match the decrypted bytes.
   bool end() {
     unsigned char nothing[16];
     int written = 0;

@@ -23,7 +23,7 @@ void check_ciphers();
 inline constexpr char file_key_purpose[] = "pagedkv file key",
                       file_tag_purpose[] = "pagedkv file tag",
                       item_key_purpose[] = "pagedkv item key";
-// Derives `size` bytes from a key, a purpose and a context. They tell nothing about the key.
+// Derives `size` bytes from a key, a purpose and a context. They reveal nothing about the key.
 Secret derive(std::span<const unsigned char> key, const char* purpose,
               std::span<const unsigned char> context, size_t size) noexcept;
 

@@ -219,8 +219,8 @@ std::vector<Content> Loader::build() {
   check_before_evicting();
   allocate_blocks();
   std::vector<Content> contents;
-  // Contiguous storage is read into the tensors of the contents. Others are made when the file has
-  // told what of it was saved.
+  // Contiguous storage is read into the tensors of the contents, so these are made first. Other
+  // contents are made afterwards, when the end of the file has said how many tokens were saved.
   if (contiguous_) contents = make_contents();
   read_kv(contents);
   if (!contiguous_) contents = make_contents();

@@ -1,4 +1,5 @@
-// Decides what of a file's texts a cache would have, and checks that it is all that they need.
+// Decides which part of a file's texts a cache takes, and checks that sessions get all that they
+// need.
 #include "engine/file/load_plan.h"
 
 #include <algorithm>
@@ -151,7 +152,7 @@ void LoadPlan::check_tenants(bool with_index) const {
     if (with_index) claim(entry.chain, entry.salt);
 }
 
-// Returns the entries that are not the beginning of another entry, which would add nothing. Takes
+// Returns the entries that are not a prefix of another entry; a prefix would add nothing. Takes
 // time linear in the size of the file, because it marks each chain once.
 std::vector<SavedEntry> LoadPlan::distinct_entries() const {
   const std::vector<SavedEntry>& all = tables_.entries;
@@ -309,7 +310,7 @@ void LoadPlan::check_state(const Text& text, const std::vector<memory::Block>& t
          llu(text.length));
 }
 
-// Cuts a text of the index to what the file has of it in every group that needs all of it.
+// Cuts a text of the index to the part that the file has in every group that needs all tokens.
 void LoadPlan::cut_to_held(Text& text, const BlockTables& table) const {
   for (size_t g = 0; g < groups_; g++) {
     if (group(g).sparse()) continue;
@@ -319,7 +320,7 @@ void LoadPlan::cut_to_held(Text& text, const BlockTables& table) const {
   }
 }
 
-// Cuts a text of the index to what was saved of it, and finds the chain in which it ends then.
+// Cuts a text of the index to its saved part, and finds the chain in which it then ends.
 void LoadPlan::cut_to_saved(Text& text) const {
   for (uint32_t c = text.chain; c != none; c = tables_.chains[c].parent)
     if (saved_tokens_[c] < tables_.chains[c].tokens.size())

@@ -9,8 +9,8 @@
 
 namespace pkv::file {
 
-// Throws MISMATCH unless the file is of the model, the storage and the fingerprint of this load,
-// and its salts may be believed.
+// Throws MISMATCH unless the file has the model, the storage and the fingerprint of this load, and
+// its salts may be trusted.
 void check_fits(const Cache& cache, const OpenedFile& file, const Options& options);
 
 // The blocks of a chain in one group. If blocks are larger than those that were saved, the first
@@ -46,11 +46,11 @@ class LoadPlan {
   void check_sessions() const;
 
   std::span<const Text> sessions() const { return sessions_; }
-  // Returns the texts of the index, cut to what there is of them, the least recently used first.
+  // Returns the texts of the index, cut to their saved parts, the least recently used first.
   std::vector<Text> entries() const;
   Segment& segment(uint32_t chain, size_t g) { return segments_[chain][g]; }
-  // Sets how many tokens of each chain were saved, as the end of the file says: fewer than it has
-  // where the index lost a block. Throws CORRUPT if a chain has fewer tokens.
+  // Sets how many tokens of each chain were saved, from the end of the file: fewer than the chain
+  // has if the index lost a block meanwhile. Throws CORRUPT if a chain has fewer tokens.
   void set_saved_tokens(std::span<const uint64_t> lengths);
   // Returns whether some text goes through a chain.
   bool needed(uint32_t chain) const { return needed_[chain]; }

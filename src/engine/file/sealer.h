@@ -32,7 +32,7 @@ class Sealer {
   // ciphers.
   Sealer(std::span<const unsigned char> key, std::span<const unsigned char> header);
   bool encrypts() const { return !key_.empty(); }
-  // The tag of the header. With a key, nobody can make it without the key.
+  // Returns the tag of the header. If there is a key, the tag cannot be made without it.
   const Tag& header_tag() const { return header_tag_; }
   bool check_header(const Tag& tag) const;
 

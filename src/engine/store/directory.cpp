@@ -23,7 +23,7 @@ using os::retry_on_eintr;
 
 namespace {
 
-// Only the user may read what a model was told.
+// Only the user may read prompts and answers.
 constexpr mode_t private_mode = 0700;
 // When the store is full, files are deleted down to this fraction of its capacity, so that the
 // directory need not be listed again for each new file.
@@ -100,7 +100,7 @@ DirectoryStore::ItemPath::ItemPath(const unsigned char (&key)[32]) {
 os::File DirectoryStore::open_root(const char* path) const {
   const std::string name = without_slashes(path);
   const bool is_new = mkdir(name.c_str(), private_mode) == 0;
-  // The levels above are not made: where a volume is not mounted, the store would go elsewhere.
+  // Parent directories are not made: if a volume is not mounted, the store would end up elsewhere.
   if (!is_new && errno == ENOENT)
     fail_io("the parent of a store's directory does not exist:", name, ENOENT);
   if (!is_new && errno != EEXIST) fail_io("cannot make the directory", name, errno);

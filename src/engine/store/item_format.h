@@ -1,6 +1,6 @@
-// How a store has the blocks of one cache. Each full block of a layer group is an item, with a key
-// (block_keys.h) and a value: its tokens, K and V, protected by a checksum or encrypted. FORMAT.md
-// describes the bytes. All values of a group have the same size.
+// How a store keeps the blocks of one cache. Each full block of a layer group is an item, with a
+// key (block_keys.h) and a value: its tokens, K and V, protected by a checksum or encrypted.
+// FORMAT.md describes the bytes. All values of a group have the same size.
 #pragma once
 
 #include <pagedkv/store.h>

@@ -1,4 +1,4 @@
-// What concerns the queue, the writer and the reader together.
+// Combines the queue, the writer and the reader.
 #include "engine/store/queued_store.h"
 
 namespace pkv::store {

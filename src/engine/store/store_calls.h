@@ -36,7 +36,7 @@ class StoreCalls {
   bool down() const noexcept;
   uint64_t failures() const { return failures_; }
 
-  // The keys that are remembered. Any key may be forgotten: that costs a question to the store.
+  // The remembered keys. Any key may be forgotten; that costs one more question to the store.
   bool knows(const ContentKey& key) const;
   void remember(const ContentKey& key);
   void forget(const ContentKey& key);

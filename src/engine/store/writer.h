@@ -1,5 +1,5 @@
-// The thread that writes contents to a store. It works at a low priority: steps are more urgent
-// than what is written, which is of use later, if at all.
+// The thread that writes contents to a store. It runs at a low priority, because steps are more
+// urgent: what it writes is useful later, if at all.
 #pragma once
 
 #include "engine/store/item_format.h"

@@ -50,7 +50,7 @@ class Pagedkv(ConanFile):
         basic_layout(self)
 
     def system_requirements(self):
-        """Says which packages are missing on Debian and Ubuntu."""
+        """Prints which packages are missing on Debian and Ubuntu."""
         Apt(self).install(
             ["libtbb-dev", "libxsimd-dev", "libxxhash-dev", "libsodium-dev", "libssl-dev"]
         )
