@@ -53,7 +53,7 @@ Rows random_rows(Random& random, size_t rows, uint32_t heads, uint32_t dim) {
   return std::move(result.fill(random));
 }
 
-// The parameters of one call, in the form of the library and in that of the reference.
+// The parameters of one call, as the library and as the reference take them.
 struct Parameters {
   Parameters(Random& random, uint32_t layer_window) {
     given = AttentionParams();
@@ -70,8 +70,8 @@ struct Parameters {
   Attention meant;
 };
 
-// Lets several sessions grow by ragged batches. Every output is compared with the reference, and
-// with that of the stateless call.
+// Lets several sessions grow by ragged batches. Compares every output with the reference and with
+// the stateless call.
 class Trial {
  public:
   Trial(const Shape& shape, Random& random) : shape_(shape), model_(shape.model), random_(random) {

@@ -1,5 +1,5 @@
 // Long sequences are cut into parts that several threads compute. The results have the same bits
-// for any number of threads, and the instruction set that was asked for is the one that runs.
+// for any number of threads, and the requested instruction set is the one that runs.
 #include <algorithm>
 
 #include "../support/cache.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t long_prompt = 9000;
 const Model model{1, 16, 8, 128, 0, PKV_BF16};
 
-// What three sessions write: a long decode beside a prefill chunk and a short decode. The rows are
+// The rows of three sessions: a long decode beside a prefill chunk and a short decode. The rows are
 // made once, because making them takes longer than the test itself.
 struct Texts {
   std::vector<uint32_t> prompts = {long_prompt, 1500, 70}, steps = {1, 40, 1};
@@ -108,7 +108,7 @@ TEST(AttentionIsa, TheForcedOneIsTheOneThatRuns) {
   }
 }
 
-// Which one it is shows in tests/kernels/select_test.cpp.
+// tests/kernels/select_test.cpp tests which one it is.
 TEST(AttentionIsa, AutoIsOneThatTheProcessorHas) {
   Cache cache = create(config_of({}, 4));
   auto info = made<pkv_cache_info>();

@@ -1,6 +1,6 @@
-// What include/guide/same-bits.md promises: a session that shares no blocks with others gets the
+// The promises of include/guide/same-bits.md: a session that shares no blocks with others gets the
 // same bits alone and in any batch, in every kind of memory, and a prompt is stored with the same
-// bits whatever chunks it comes in. That they do not depend on threads is shown elsewhere
+// bits whatever its chunks. Other tests show that bits do not depend on threads
 // (attention_threads_test.cpp, shared_prefix_test.cpp, runner_test.cpp).
 #include "../support/cache.h"
 #include "../support/rows.h"
@@ -9,16 +9,15 @@
 namespace cache_test::batch_invariance_test {
 namespace {
 
-// What each session holds, and how many tokens it gets in the step: the decode of a long text,
-// which is cut into several parts; drafts to be verified; the decode of a short text; a chunk of a
-// prompt.
+// The length of each session, and its new tokens in the step: the decode of a long text, which is
+// cut into several parts; drafts to verify; the decode of a short text; a chunk of a prompt.
 struct Turn {
   uint32_t held, added;
 };
 constexpr Turn turns[] = {{2600, 1}, {300, 3}, {40, 1}, {700, 40}};
 constexpr size_t sessions = std::size(turns);
 
-// A cache with these sessions. The rows of a session follow from its number.
+// A cache with these sessions. The rows of a session depend on its number.
 class Service {
  public:
   Service(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO,
@@ -123,7 +122,7 @@ TEST(SameBits, EveryKindOfMemoryGivesTheSame) {
   }
 }
 
-// In contiguous memory a fork has rows of its own, which nobody reads for two sessions at once.
+// In contiguous memory a fork has its own rows, so no call reads them for two sessions at once.
 TEST(SameBits, ContiguousForksGetTheBitsTheyGetAlone) {
   const Model model = model_of(PKV_BF16);
   Cache cache = create(config_of(model, 300, PKV_STORAGE_CONTIGUOUS));

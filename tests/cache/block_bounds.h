@@ -1,4 +1,4 @@
-// The bounds by which attention chooses blocks, computed in a naive way.
+// A naive computation of the bounds by which attention chooses blocks.
 #pragma once
 
 #include <algorithm>

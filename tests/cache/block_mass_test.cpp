@@ -1,4 +1,4 @@
-// The attention mass of blocks: the sum of the weights by definition, whatever is seen.
+// The attention mass of blocks is the sum of the weights by definition, whatever queries see.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t block_size = 16;
 
-// What a call varies, and which queries count.
+// The parameters of a call, and the queries that count.
 struct Variant {
   const char* name;
   std::function<void(AttentionParams&)> change;
@@ -34,7 +34,7 @@ const Variant variants[] = {
     {"dropped", [](AttentionParams&) {}, true},
 };
 
-// A session whose last tokens are a step, its queries and what they gave.
+// A session whose last tokens are a step, with the queries and their results.
 struct Step {
   pkv_session session;
   uint64_t start, first_row;
@@ -104,7 +104,7 @@ TEST_P(BlockMass, IsTheSumOfTheWeights) {
           Rows keys[] = {Rows(70 + tokens[0], model.kv_heads, model.key_dim),
                          Rows(33 + tokens[1], model.kv_heads, model.key_dim)};
           KeysValues fresh = random_rows(model, rows, random);
-          {  // the stored keys, from a step that is given up
+          {  // the stored keys, from a step that is aborted
             const Batch batch = begin(cache, {first, second}, tokens);
             write(batch, 0, model, fresh);
             for (size_t s = 0; s < 2; s++) {
@@ -191,7 +191,7 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   REFUSED(PKV_INVALID_ARGUMENT, status());
 }
 
-// What is said of blocks needs blocks.
+// Only paged storage has blocks.
 TEST(BlockMass, AndChosenBlocksNeedPagedStorage) {
   const Model model{1, 2, 1, 16};
   const Cache cache = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
@@ -255,7 +255,7 @@ TEST(BlockMass, ReadsNoBlocksBeforeAWindow) {
   EXPECT_EQ((std::vector<float>{0, 0, 0.5f, 0.5f}), std::vector<float>(mass, mass + 4));
 }
 
-// Over the caller's memory, with positions of its own.
+// Over the caller's memory, with given positions.
 TEST(BlockMass, NeedsNoCache) {
   const Model model{1, 2, 1, 16};
   const Compute compute = make_compute(1);

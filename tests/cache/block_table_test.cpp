@@ -1,4 +1,5 @@
-// The block table of a session: which blocks it holds as it grows, reserves, is trimmed and closed.
+// The block table of a session: the blocks that it holds as it grows, reserves, is trimmed and
+// closed.
 #include "../support/cache.h"
 #include "../support/rows.h"
 
@@ -11,7 +12,7 @@ const Model model{2, 4, 2, 32};
 
 TEST(BlockTable, MapsTokensToBlocksAndOffsets) {
   Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
-  // Somebody else's blocks in between, so that ids are not just 0, 1, 2.
+  // Another session takes blocks in between, so that ids are not just 0, 1, 2.
   Session other = open(cache), session = open(cache);
   for (uint32_t i = 0; i < 40; i++) {
     if (i % block_size == 0) grow(cache, other, block_size);

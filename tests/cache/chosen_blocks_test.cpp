@@ -1,5 +1,5 @@
-// Attention over chosen blocks: those that the library chooses have the highest bounds, as a naive
-// computation has them, and outputs are those of textbook attention over the blocks that are read.
+// Attention over chosen blocks: the library chooses the blocks with the highest bounds by a naive
+// computation, and outputs are those of textbook attention over the blocks that are read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Choice {
   uint32_t top, first, last;
 };
 
-// One session of a cache with one layer, and what its last step gave.
+// One session of a cache with one layer, and the results of its last step.
 class Chooser {
  public:
   Chooser(const Model& model, const MemoryKind& kind, uint64_t seed, pkv_isa isa = PKV_ISA_AUTO)
@@ -42,7 +42,7 @@ class Chooser {
   uint64_t length() const { return length_of(session_.get()); }
   uint32_t heads_per_kv_head() const { return model_.query_heads / model_.kv_heads; }
 
-  // Adds tokens, and checks all that a step with this choice gives.
+  // Adds tokens, and checks all results of a step with this choice.
   void step(uint32_t tokens, const Choice& choice, pkv_session session) {
     SCOPED_TRACE(testing::Message()
                  << tokens << " tokens after " << length_of(session) << ", top " << choice.top
@@ -105,8 +105,8 @@ class Chooser {
     return list;
   }
 
-  // A rotation spreads the keys, whose bounds are then of what nobody sees: they are not computed
-  // here, and the choice is checked by its form alone.
+  // Bounds are of rotated keys, which callers never see, so they are not computed here. Only the
+  // form of the choice is checked.
   void check_choice(const Rows& q, const KeysValues& all) const {
     for (uint32_t row = 0; row < tokens_; row++) {
       for (uint32_t head = 0; head < model_.kv_heads; head++) {
@@ -165,7 +165,8 @@ class Chooser {
   }
   double rotated_tolerance() const { return model_.rotation == PKV_ROTATION_NONE ? 0 : 1e-2; }
 
-  // What was chosen, given as lists, gives the same bits: in the batch, and over the memory.
+  // The chosen blocks, given as lists, give the same bits in the batch and over the caller's
+  // memory.
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
     AttentionParams params = params_of(choice_);
     params.own_blocks.lists = chosen_.data();
@@ -189,7 +190,7 @@ class Chooser {
     CHECK(pkv_kv_attend(compute_.get(), &view, &sequences, &params, &queries, &to_memory));
     EXPECT_TRUE(of_batch == of_memory);
   }
-  // Then the sequence is read as a whole, and summed up in another order.
+  // Then the whole sequence is read, and sums have another order.
   bool all_chosen() const { return choice_.top >= last() - first(); }
 
   const Model model_;
@@ -233,7 +234,7 @@ TEST(ChosenBlocks, AreThoseOfTheHighestBounds) {
   }
 }
 
-// Bounds have to be those of the keys that are there now.
+// Bounds must be those of the current keys.
 TEST(ChosenBlocks, FollowTrimsAndForks) {
   for (uint64_t seed = 0; seed < 6; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -292,7 +293,7 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
 }
 
-// Threads that need the bounds of the same blocks at once.
+// Several threads need the bounds of the same blocks at once.
 TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
   Model model{1, 2, 1, 64, 64, PKV_F32};
   Cache cache = create(config_of(model, 512));
@@ -323,7 +324,7 @@ TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
   for (const auto& list : chosen) EXPECT_EQ(chosen[0], list);
 }
 
-// A runner that leaves tasks out costs the call, and nobody waits for the bounds that are missing.
+// If a runner leaves out tasks, the call fails, and no thread waits for the missing bounds.
 TEST(ChosenBlocks, AfterARunnerThatFailed) {
   Model model{1, 2, 1, 64, 64, PKV_F32};
   bool fails = false;

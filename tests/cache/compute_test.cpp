@@ -1,5 +1,5 @@
-// What calls over memory of the host's run on: threads, instruction sets, runners and the
-// caller's memory, and many threads at once.
+// Calls over the host's memory: threads, instruction sets, runners, the caller's allocator, and
+// many threads at once.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 #include "host.h"
 #include "runner.h"
 
-// Parallel regions that began in this process.
+// The number of parallel regions that began in this process.
 std::atomic<unsigned> regions{0};
 
-// The part of an OpenMP library that the library looks up in the process.
+// The function of OpenMP that the library looks up in the process.
 extern "C" {
 [[gnu::visibility("default")]] int omp_get_max_threads() { return 3; }
 [[gnu::visibility("default")]] void GOMP_parallel(void (*work)(void*), void* data, unsigned threads,
@@ -169,7 +169,7 @@ TEST(Compute, RunsOnTheThreadsOfOpenMP) {
       runner.user, 1, [](void* count, size_t, uint32_t) { ++*static_cast<size_t*>(count); }, &ran);
   EXPECT_EQ(1u, ran);
   EXPECT_EQ(0u, regions);
-  // A child has none of these threads, and libgomp would wait for them.
+  // A child does not have these threads, and libgomp would wait for them.
   const pid_t child = ::fork();
   if (child == 0) {
     regions = 0;
@@ -182,8 +182,8 @@ TEST(Compute, RunsOnTheThreadsOfOpenMP) {
   EXPECT_FALSE(WIFSIGNALED(status));
 }
 
-// A runner that runs nothing, leaves a task out or runs one twice is told, and so is one that calls
-// the library.
+// A runner that runs no task, leaves one out or runs one twice is reported, and so is one that
+// calls the library.
 TEST(Compute, ARunnerThatErrsIsTold) {
   const std::vector<Spread> errors = {[](size_t, Task, void*) {},
                                       [](size_t n, Task task, void* context) {

@@ -1,5 +1,5 @@
-// Sessions that forget blocks in the middle: attention is that of a session with all blocks and a
-// mask over those that were dropped, and nothing of it comes to other sessions.
+// Sessions drop blocks in the middle. Attention equals that of a session with all blocks and a mask
+// over the dropped ones, and other sessions are not affected.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t block_size = 16;
 
-// Some full blocks, in rising order.
+// Some full blocks, in ascending order.
 std::vector<uint32_t> some_blocks(uint64_t length, Random& random) {
   std::vector<uint32_t> blocks;
   for (uint32_t i = 0; i < length / block_size; i++)
@@ -29,7 +29,7 @@ struct Result {
   std::vector<float> lse;
 };
 
-// One step of a session, whose queries see no dropped position: since it is gone, or by a mask.
+// One step of a session whose queries see no dropped position, because it is gone or masked.
 Result attend_step(pkv_cache cache, pkv_session session, const Model& model, KeysValues& rows,
                    Rows& q, const std::vector<uint32_t>& masked, bool slopes) {
   const auto tokens = static_cast<uint32_t>(rows.k.rows());
@@ -105,7 +105,7 @@ TEST_P(DroppedBlocks, AttendsAsIfTheyWereMasked) {
             EXPECT_NEAR(few.lse[i], masked.lse[i], 1e-5) << tokens << " tokens";
         }
       }
-      // Once more, behind the first ones.
+      // Drops blocks again, after the first ones.
       const std::vector<uint32_t> more = some_blocks(length_of(session), random);
       drop(session, more);
       CHECK(pkv_cache_validate(cache));
@@ -137,7 +137,7 @@ TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
   const pkv_tensor keys = k.tensor();
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(session, 0, 16, 32, &keys, nullptr));
   CHECK(pkv_session_read(session, 0, 64, 32, &keys, nullptr));
-  // A session may be longer than the pool, if what it holds is not.
+  // A session may be longer than the pool if it holds fewer blocks.
   step(cache, session, model, 64, random);
   EXPECT_EQ(164u, length_of(session));
   CHECK(pkv_cache_validate(cache));

@@ -39,7 +39,7 @@ class Dtypes : public testing::TestWithParam<Pair> {
   const Model model = model_of(GetParam());
 };
 
-// Takes a session through everything that moves or adds rows. No bit of what it held before may
+// Takes a session through all operations that move or add rows. No bit of its earlier rows may
 // change.
 class Life {
  public:
@@ -196,7 +196,7 @@ TEST_P(StoredRows, AreWithinTheDocumentedBounds) {
   Random random(41);
   for (const pkv_dtype from : {PKV_F32, PKV_F16, PKV_BF16}) {
     Rows given(40, 2, 80, from, {3, 5, 0});
-    // Rows have amplitudes from 2^-19 to 1. In every third row each element has one of its own.
+    // Rows have amplitudes from 2^-19 to 1. In every third row each element has its own amplitude.
     given.each([&](size_t r, uint32_t h, uint32_t d) {
       const auto exponent = static_cast<int>(r % 3 == 0 ? random.below(20) : r % 20);
       given.set(r, h, d, std::ldexp(random.uniform(), -exponent));

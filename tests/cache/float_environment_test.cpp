@@ -1,5 +1,5 @@
-// The floating-point environment of a thread, which hosts change, changes no bit of a result, on
-// whatever thread it is computed; and a call leaves it as it was.
+// Hosts may change the floating-point environment of threads. That changes no bit of a result, on
+// any thread, and a call leaves the environment unchanged.
 #include <fenv.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ const Environment environments[] = {
 #endif
 };
 
-// Everything of the environment but which exceptions were raised.
+// The environment except for the raised exceptions.
 unsigned control() {
 #if defined(__x86_64__)
   return _mm_getcsr() & ~0x3Fu;

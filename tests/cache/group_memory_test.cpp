@@ -1,6 +1,6 @@
-// Groups that share one memory: what one of them does not use another can. A model with five
-// sliding-window layers for each full one, as such models are; one block of the sliding group takes
-// five times as much as one of the full group.
+// Groups that share one memory: one group can use what another does not need. The model has five
+// sliding-window layers for each full one, as is common; a block of the sliding group takes five
+// times as much as one of the full group.
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -55,7 +55,8 @@ TEST(GroupMemory, WhatOneGroupDoesNotUseAnotherCan) {
     CHECK(pkv_cache_validate(cache));
   }
   {
-    // Short texts take as many blocks of each group: the window group has most of the memory.
+    // Short texts take the same number of blocks of each group, so the window group has most of the
+    // memory.
     std::vector<Session> sessions;
     for (int i = 0; i < 26; i++) grow(cache, sessions.emplace_back(open(cache)), 16);
     EXPECT_EQ(26u, used(cache, full));
@@ -93,8 +94,9 @@ TEST(GroupMemory, MetricsTellOfPages) {
   EXPECT_NE(std::string::npos, metrics.find("\npagedkv_pages{state=\"free\"} 2\n")) << metrics;
 }
 
-// A scheduler whose sessions grow until the memory is full, and which then suspends whom the
-// library names: the step must work afterwards, so the forecast has to know which pages come free.
+// A scheduler whose sessions grow until the memory is full, and which then suspends the sessions
+// that the library names. The step must work afterwards, so the library must predict which pages
+// become free.
 class Scheduler {
  public:
   Scheduler(pkv_cache cache, uint64_t seed) : cache_(cache), random_(seed) {
@@ -177,7 +179,7 @@ TEST(GroupMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
   EXPECT_GT(suspended, 200u);
 }
 
-// What cached texts of one group hold makes room for the other.
+// Blocks of cached texts in one group make room for the other group.
 TEST(GroupMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
   Cache cache = create_shared(32, PKV_STORAGE_NONE, 0, true);
   for (int32_t text = 0; text < 20; text++) {
@@ -194,8 +196,8 @@ TEST(GroupMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// Threads that open, grow and close sessions of their own; pages move between the groups all the
-// time. A step may be refused, as ever when blocks are short.
+// Threads open, grow and close sessions of their own; pages move between the groups all the time. A
+// step may be refused, as always when blocks are short.
 TEST(GroupMemory, ManyThreadsMovePages) {
   Cache cache = create_shared(24);
   std::atomic<uint64_t> steps{0}, refused{0};

@@ -1,6 +1,6 @@
-// Windows of single KV heads, chosen blocks, masks and trees, all at once and at random: outputs
-// are those of textbook attention over what is seen and read, and what is chosen has the highest
-// bounds among the blocks of which something is seen.
+// Random combinations of windows of single KV heads, chosen blocks, masks and trees: outputs are
+// those of textbook attention over the tokens that are seen and read, and the chosen blocks have
+// the highest bounds among the blocks with a visible token.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -142,7 +142,7 @@ class Step {
       sinks_.clear();
   }
 
-  // Whether a query sees a position, whatever is read.
+  // Whether a query sees a position, whether or not its block is read.
   bool sees(uint32_t session, uint32_t query, uint32_t head, uint64_t j) const {
     const uint64_t position = start_ + query;
     const size_t row = size_t{session} * tokens_ + query;
@@ -163,7 +163,7 @@ class Step {
     return params_.bidirectional != 0 || j <= position;
   }
 
-  // The queries that choose with this one.
+  // The queries that choose together with this one.
   std::pair<uint32_t, uint32_t> together(uint32_t query) const {
     if (params_.own_blocks.together != 0) return {0, tokens_};
     return {query, query + 1};
@@ -267,7 +267,7 @@ class Step {
     return worst;
   }
 
-  // What was chosen, given as lists, gives the same; in the caller's memory, too.
+  // The chosen blocks, given as lists, give the same result, also in the caller's memory.
   void check_lists(const Batch& batch, Rows& q, const Rows& out) {
     AttentionParams params = params_;
     params.lse = nullptr;
@@ -297,8 +297,7 @@ class Step {
     EXPECT_TRUE(of_batch == of_memory);
   }
 
-  // Queries with equal lists may be read together where they were not before, so sums may have
-  // another order.
+  // Queries with equal lists may be computed together now, so sums may have another order.
   void expect_close(const Rows& a, const Rows& b) const {
     a.each([&](size_t row, uint32_t h, uint32_t d) {
       ASSERT_NEAR(a.get(row, h, d), b.get(row, h, d), 1e-2 * (1 + std::abs(a.get(row, h, d))));

@@ -1,5 +1,5 @@
-// A host engine in small: blocks of its own with block tables that it chooses, for the functions
-// that work over the caller's memory.
+// A small host engine with its own blocks and block tables, for the functions over the caller's
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline Compute make_compute(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) {
   return make_compute(made<pkv_compute_config>({.threads = threads, .isa = isa}));
 }
 
-// K and V of one layer in memory of the host's, every byte of which is 0xEE at first.
+// K and V of one layer in the host's memory, which is filled with 0xEE at first.
 class HostMemory {
  public:
   HostMemory(const Model& model, pkv_layout layout, uint32_t block_size, uint64_t blocks) {
@@ -57,7 +57,7 @@ class HostMemory {
 // Sequences on blocks in no order.
 class HostSequences {
  public:
-  // lengths: of each sequence, its new rows included.
+  // lengths: the length of each sequence, including its new rows.
   HostSequences(const HostMemory& memory, uint32_t query_heads, std::vector<uint32_t> new_rows,
                 std::vector<uint64_t> lengths, Random& random)
       : rows(std::move(new_rows)), kv_lengths(std::move(lengths)) {

@@ -1,7 +1,7 @@
-// Rows, positions and masks as hosts have them: padded batches with heads before or after tokens,
-// padding on either side, queries at positions that the host names, masks of bytes, and trees by
-// their parents. Each gives the bits of the same call with dense rows and words. `stateless`
-// compares such calls with textbook attention.
+// Rows, positions and masks in the forms of hosts: padded batches with heads before or after
+// tokens, padding on either side, queries at given positions, masks of bytes, and trees by their
+// parents. Each gives the bits of the same call with dense rows and words. `stateless` compares
+// such calls with textbook attention.
 #include <cstring>
 #include <functional>
 
@@ -80,7 +80,7 @@ class Padded {
   std::vector<float> data_;
 };
 
-// Sequences of a host whose positions before the step are written already.
+// Sequences of a host whose positions before the step are already written.
 class HostRows : public testing::Test {
  protected:
   HostRows(std::vector<uint32_t> rows = {5, 1, 0, 20},
@@ -207,8 +207,7 @@ TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
   EXPECT_TRUE(bytes == memory.bytes);
 }
 
-// What is said of the new tokens of a text, and the choice of its blocks, need the queries to be
-// its last positions.
+// Masks of new tokens and the choice of blocks require that the queries are the last positions.
 TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
   pkv_kv_sequences sequences = host.get();
   const std::vector<uint64_t> short_lengths = {3, 33, 2, 20};
@@ -233,7 +232,7 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
 }
 
-// With causal, a query before the step would see only a part of what was there before.
+// With a causal mask, a query before the step would see only a part of the earlier tokens.
 TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
   pkv_kv_sequences sequences = host.get();
   std::vector<int64_t> positions;

@@ -36,7 +36,7 @@ Cache create_hybrid(uint64_t full_blocks, uint64_t sliding_blocks,
 
 const Model& model_of(uint32_t layer) { return layer % 2 == 1 ? full : sliding; }
 
-// A session and everything it was ever given.
+// A session and all rows that were written to it.
 class Sequence {
  public:
   Sequence(pkv_cache cache, uint64_t seed) : cache_(cache), session_(open(cache)), random_(seed) {
@@ -127,7 +127,7 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
 }
 
 // Blocks that the last step left behind the window are freed before a step is refused as too large.
-// So whatever fits beside one window works, step after step.
+// So all that fits beside one window works, step after step.
 TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
   constexpr uint64_t blocks = 6;
   const auto needed = [](uint64_t length, uint64_t end) {
@@ -163,8 +163,8 @@ TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
   EXPECT_GT(late, texts / 2u) << "steps that need what is behind the window";
 }
 
-// Blocks behind the window also serve as the copy of a shared tail, after an abort, and for a
-// reservation.
+// Blocks that left the window are also used for the copy of a shared tail, after an abort, and for
+// a reservation.
 TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   Cache cache = create_hybrid(100, 6);
   Sequence sequence(cache, 40);
@@ -207,8 +207,8 @@ TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   CHECK(pkv_cache_validate(another));
 }
 
-// A step that begin() can begin needs no victims, even where the blocks it gets still wait behind
-// the window.
+// A step that begin() accepts needs no victims, even if its blocks are still held behind the
+// window.
 TEST(Hybrid, VictimsOfAStepBehindWhoseWindowBlocksWait) {
   Cache cache = create_hybrid(100, 6);
   Sequence sequence(cache, 42);

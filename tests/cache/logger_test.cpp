@@ -1,4 +1,4 @@
-// What the logger hears: everything that works, but worse than the caller may believe.
+// The logger gets a line for everything that works, but worse than the caller may expect.
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
   }
 }
 
-// A scheduler that resumes in the step that preempted comes to no end. The third round is told of.
+// A scheduler that resumes in the step that preempted never finishes. The third round is logged.
 TEST(Logger, HearsOfResumesThatAreInVain) {
   Lines lines;
   ModelConfig config = config_of(model, 4, PKV_STORAGE_NONE);
@@ -87,7 +87,7 @@ class PrefixLogger : public Prefix {
  protected:
   Lines lines_;
   PrefixLogger() { logger_ = lines_.logger(); }
-  ~PrefixLogger() override { cache_.close(); }  // before the lines go
+  ~PrefixLogger() override { cache_.close(); }  // before the lines are destroyed
 };
 
 TEST_F(PrefixLogger, HearsOnceThatBlocksAreEvicted) {
@@ -111,7 +111,7 @@ class StoreLogger : public PrefixLogger {
   }
   ~StoreLogger() override {
     memory_.go_on();
-    cache_.close();  // before the store goes
+    cache_.close();  // before the store is destroyed
   }
   void serve_and_flush(int32_t name) {
     uint64_t queued;

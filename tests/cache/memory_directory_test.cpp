@@ -1,5 +1,5 @@
-// Keys and values in a file: what the file is, what is read of it, and what is refused. That its
-// content is the same as in memory is shown where tests run on all kinds of memory.
+// Keys and values in a file: the file, what is read from it, and what is refused. Tests that run on
+// all kinds of memory show that results are the same as in memory.
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -51,7 +51,7 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
       EXPECT_TRUE(fs::is_empty(path));
       EXPECT_EQ(1u, open_files(path).size());
       EXPECT_EQ(before, files::count_descriptors());
-      // All of its room is taken: a disk that fills up later takes nothing away.
+      // All of its room is taken at once, so a disk that fills up later does no harm.
       EXPECT_EQ(stats_of(cache).memory_bytes,
                 plan_of(in_file({2, 4, 2, 32}, path.c_str())).memory_bytes);
     }
@@ -60,8 +60,7 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
   }
 }
 
-// What the system knows of the mapping in which keys and values are: "dc" if fork() leaves it out,
-// "dd" if core dumps do.
+// The flags of the mapping of keys and values: "dc" if fork() leaves it out, "dd" if core dumps do.
 std::string flags_of_memory(pkv_cache cache) {
   pkv_kv_view view;
   view.struct_size = sizeof view;
@@ -90,7 +89,7 @@ TEST(MemoryDirectory, ChildrenAndCoreDumpsHaveNothingOfIt) {
   const Session session = open(cache);
   const pid_t child = ::fork();
   if (child == 0) {
-    // What it inherited can be closed all the same.
+    // The child can still close the cache that it inherited.
     const bool none = open_files(path).empty();
     uint64_t length;
     const bool right = pkv_session_get_length(session, &length) == PKV_FORKED &&
@@ -103,7 +102,7 @@ TEST(MemoryDirectory, ChildrenAndCoreDumpsHaveNothingOfIt) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// Pages of the memory of layer 0 that are there.
+// The resident pages of the memory of layer 0.
 class Pages {
  public:
   Pages(pkv_cache cache, const pkv_cache_config& config) {
@@ -113,7 +112,7 @@ class Pages {
     begin_ = const_cast<void*>(view.k);
     size_ = plan_of(config).memory_bytes;
   }
-  // Drops them all. Returns whether that worked: not on every file system.
+  // Drops all pages. Returns whether that worked; some file systems do not drop pages.
   bool drop() const {
     for (int i = 0; i < 50; i++) {
       if (msync(begin_, size_, MS_SYNC) != 0 || madvise(begin_, size_, MADV_PAGEOUT) != 0)
@@ -161,7 +160,7 @@ TEST(MemoryDirectory, OnlyWhatIsChosenIsRead) {
     Random random(3);
     for (int i = 0; i < 15; i++) step(cache, session, model, 1024, random);
   }
-  constexpr uint32_t top = 8, others = 3;  // the first, the last, and that of the step
+  constexpr uint32_t top = 8, others = 3;  // the first block, the last one, and that of the step
   const Rows expected = decode(memory, in_memory, model, top);
   const Pages pages(file, in_file(model, "."));
   if (!pages.drop()) GTEST_SKIP() << "this file system does not drop pages";
@@ -234,8 +233,8 @@ class Device {
   const bool mounted_;
 };
 
-// All room was taken at once, so a device that is full later takes nothing from the cache that is
-// there, and refuses the next one.
+// All room was taken at once, so a device that is full later does not affect the existing cache; it
+// refuses the next one.
 TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
   const Device device("size=1m");
   if (!device.is_mounted()) GTEST_SKIP() << "only root can make a small file system";
@@ -249,7 +248,7 @@ TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
   pkv_cache refused = nullptr;
   {
     const Cache cache = create(config);
-    std::ofstream(device.path() + "/full") << std::string(1 << 20, 'x');  // as far as it goes
+    std::ofstream(device.path() + "/full") << std::string(1 << 20, 'x');  // as much as fits
     REFUSED(PKV_IO, pkv_cache_create(&config, &refused));
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "No space left on device (errno 28)"))
         << pkv_last_error();

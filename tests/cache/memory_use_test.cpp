@@ -1,4 +1,4 @@
-// The memory that a cache takes: what the plan says, and how many slots paged and contiguous
+// The memory that a cache takes, by its plan, and the number of slots that paged and contiguous
 // storage reserve for the same 64 sessions.
 #include "../support/cache.h"
 

@@ -1,5 +1,5 @@
-// A naive model of a cache: one vector of rows per session. A row is a number from which every key
-// and value of its token follows, so the model stores no keys or values.
+// A naive model of a cache: one vector of rows per session. A row is a number that determines every
+// key and value of its token, so the model stores no keys or values.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ inline constexpr uint32_t block_size = 16, layers = 3, heads = 2, key_dim = 16, 
 // Blocks are scarce: eight sessions of 150 tokens would take 80.
 inline constexpr uint64_t blocks = 24;
 
-// What a session or a snapshot should hold.
+// The expected content of a session or a snapshot.
 struct Naive {
   std::vector<uint32_t> rows;
   std::vector<int32_t> tokens;
   // A trim must reach any length from here on. With a window that is the length before the last
-  // step, until another one begins: begin() and reserve() take what left the window if they must.
+  // step, until another step begins, because begin() and reserve() may free what left the window.
   size_t trimmable = 0;
   bool suspended = false;
-  // The token ids of before a suspension.
+  // The token ids from before a suspension.
   std::vector<int32_t> remembered;
 
   int32_t known(size_t position) const {
@@ -37,7 +37,7 @@ struct Naive {
   // The session may have lost what left its window.
   void expire() { trimmable = rows.size(); }
 
-  // Appends rows and the ids of their tokens. Where no id is given, the remembered one counts.
+  // Appends rows and the ids of their tokens. If no id is given, the remembered one is used.
   void extend(const std::vector<uint32_t>& more, const std::vector<int32_t>& told) {
     trimmable = rows.size();
     rows.insert(rows.end(), more.begin(), more.end());
@@ -64,7 +64,7 @@ struct Naive {
     suspended = true;
   }
 
-  // Returns all ids that the library knows, those remembered last.
+  // Returns all ids that the library knows; the remembered ones come last.
   std::vector<int32_t> all_tokens() const {
     std::vector<int32_t> all = tokens;
     for (size_t i = all.size(); i < remembered.size(); i++) all.push_back(remembered[i]);
@@ -110,7 +110,7 @@ inline constexpr Setup setups[] = {
     {"packed_f32_rotated", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24, 0, 0, true},
     {"contiguous_f32_rotated", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED, PKV_F32, 0, 0, 0, true}};
 
-// The matrices of Hadamard of 16 dims, one for each 16, times 1 / 4.
+// A Hadamard matrix for each 16 dims, times 1 / 4.
 template <uint32_t dim>
 constexpr std::array<float, size_t{dim} * dim> exact_rotation() {
   std::array<float, size_t{dim} * dim> matrix{};
@@ -129,7 +129,7 @@ inline float element(uint32_t row, uint32_t layer, bool value, uint32_t head, ui
   return static_cast<float>(mixed >> 24) - 127;
 }
 
-// Dense rows of f32 in a plain vector: random tests spend most of their time here.
+// Dense f32 rows in a plain vector, because random tests spend most of their time here.
 struct Numbers {
   std::vector<float> list;
 

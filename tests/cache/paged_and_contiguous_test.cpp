@@ -16,7 +16,7 @@ TEST_P(PagedAndContiguous, MaterializeGivesTheSameBits) {
   ModelConfig plain_config = config_of(model, 16);
   plain_config.layout = PKV_LAYOUT_PLAIN;
   Cache plain = create(plain_config);
-  // The rows come as fp32: all three round them to their dtype.
+  // The rows are given as fp32, and all three round them to their dtype.
   const Model written{model.layers,  model.query_heads, model.kv_heads,
                       model.key_dim, model.value_dim,   PKV_F32};
   std::vector<Session> sessions;

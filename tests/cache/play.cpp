@@ -1,8 +1,8 @@
-// Plays random operations (world_play.h) for as long as one likes:
+// Plays random operations (world_play.h) for a given time:
 //
 //   play MINUTES [KIND [SEED]]    MINUTES of each kind, or of one, from a seed on
 //
-// Prints how far it is, and the seed of a play that found a fault; the same seed finds it again.
+// Prints its progress, and the seed of a play that found a fault; the same seed finds it again.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

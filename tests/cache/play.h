@@ -38,7 +38,7 @@ inline void operate(Stage& stage, Source draw) {
   stage.refuse_allocation(0);
 }
 
-// Compares the cache's statistics with what the stages know.
+// Compares the cache's statistics with the stages.
 inline void compare_stats(const StagedCache& world,
                           const std::vector<std::unique_ptr<Stage>>& stages) {
   pkv_cache_stats expected{};

@@ -32,7 +32,8 @@ struct List {
     counts.push_back(count);
   }
 
-  // Returns what begin() should say. It looks at sessions that are held by a batch first.
+  // Returns the status that begin() should return. Sessions that are held by a batch are checked
+  // first.
   pkv_status obstacle() const {
     pkv_status first = PKV_OK;
     for (const Actor* actor : actors) {
@@ -100,7 +101,7 @@ struct Writers {
 };
 
 // Returns how many blocks a step takes from the pool of a group without a window: what the tables
-// lack, and a copy of each tail that is shared, unless that was reserved. Where all who hold a tail
+// lack, and a copy of each tail that is shared, unless that was reserved. If all holders of a tail
 // write to it, the longest one keeps it.
 inline uint64_t blocks_taken(const Stage& stage, const List& list, uint32_t group) {
   std::map<std::pair<size_t, uint32_t>, Writers> writers;  // by place in the table and block
@@ -124,8 +125,8 @@ inline uint64_t blocks_taken(const Stage& stage, const List& list, uint32_t grou
   return sum;
 }
 
-// Returns how many blocks a step can have of its own sessions where blocks are short: those that
-// were reserved for the copy of a tail which nobody shares any more.
+// Returns how many blocks a step can take from its own sessions if blocks are short: those that
+// were reserved for the copy of a tail that is no longer shared.
 inline uint64_t spares_not_needed(const Stage& stage, const List& list, uint32_t group) {
   uint64_t sum = 0;
   for (const Actor* actor : list.actors) {
@@ -137,7 +138,8 @@ inline uint64_t spares_not_needed(const Stage& stage, const List& list, uint32_t
   return sum;
 }
 
-// Compares what begin() took or lacked with what the model says, while nobody else takes blocks.
+// Compares the blocks that begin() took or lacked with the model, while no other thread takes
+// blocks.
 class Admission {
  public:
   Admission(const Stage& stage, const List& list) : stage_(stage) {
@@ -295,8 +297,8 @@ inline std::vector<uint32_t> kept_of(const Member& member) {
   return all;
 }
 
-// Commits a step. It gives no token ids, or new ones and the old ones for tokens that are computed
-// again. Now and then it gives a wrong one first, which must be refused.
+// Commits a step without token ids, or with new ids, and the old ones for tokens that are computed
+// again. Now and then it gives a wrong id first, which must be refused.
 inline void commit(Stage& stage, Source& draw, Step& step) {
   const bool tell = draw.chance(50), wrong = draw.chance(25);
   std::vector<int32_t> tokens(step.rows.size(), PKV_NO_TOKEN);
@@ -354,7 +356,7 @@ inline void batch(Stage& stage, Source& draw) {
   commit(stage, draw, *step);
 }
 
-// Goes on with a batch that is held open, if there is one.
+// Continues a batch that is held open, if there is one.
 inline void go_on(Stage& stage, Source& draw) {
   if (stage.steps.empty()) return batch(stage, draw);
   Step& step = *stage.steps[draw.below(stage.steps.size())];

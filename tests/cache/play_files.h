@@ -36,7 +36,8 @@ inline void expect_loaded(const Stage& stage, const SavedStage& saved, Stage& ot
   const pkv_stream from = store::buffer(saved.bytes);
   const pkv_status status = pkv_file_load(other.world.cache, nullptr, &from, std::size(sessions),
                                           sessions, nullptr, &count);
-  // What shares a part-filled block has one of its own in a file, so it may need more.
+  // Sessions that share a part-filled block each have their own in a file, so a load may need more
+  // blocks.
   if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return;
   CHECK(status);
   ASSERT_EQ(saved.items.size(), count);

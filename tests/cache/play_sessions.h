@@ -31,7 +31,7 @@ inline void fork_session(Stage& stage, Source& draw) {
     stage.add(child, actor.naive.copy(), actor.priority);
 }
 
-// The block tables of a session, where it has some.
+// The block tables of a session, if it has any.
 inline std::array<std::vector<uint32_t>, 2> tables_of(const Stage& stage, const Actor& actor) {
   std::array<std::vector<uint32_t>, 2> tables;
   for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++)
@@ -68,7 +68,7 @@ inline void close_snapshot(Stage& stage, Source& draw) {
   if (!stage.snapshots.empty()) stage.close_snapshot(draw.below(stage.snapshots.size()));
 }
 
-// Writes layers of an append, mostly all that are left. It begins one if none is under way.
+// Writes layers of an append, mostly all that are left. It begins one if none is in progress.
 inline void append(Stage& stage, Source& draw) {
   if (!stage.world.has_rows()) return;
   Actor& actor = pick(stage, draw);
@@ -78,7 +78,7 @@ inline void append(Stage& stage, Source& draw) {
   std::vector<uint32_t> rows =
       begins ? stage.fresh_rows(draw.chance(40) ? draw.between(1, 80) : 1) : actor.solo->rows;
   if (begins && naive.rows.size() + rows.size() > max_tokens) return;
-  const bool wrong = !begins && draw.chance(10);  // A step under way has a length.
+  const bool wrong = !begins && draw.chance(10);  // A step in progress has a length.
   if (wrong) rows.push_back(1);
   const pkv_status obstacle = wrong ? PKV_INVALID_ARGUMENT : begins ? actor.obstacle() : PKV_OK;
   const uint64_t max_blocks =

@@ -15,7 +15,8 @@ struct Request {
 };
 
 // Makes one step of the scheduler: every running request gets a token. While blocks are short, the
-// newest request gives its blocks back, and is computed again later. Returns how many did.
+// newest request gives its blocks back, and is computed again later. Returns the number of such
+// requests.
 uint32_t schedule(pkv_cache cache, std::vector<Request*>& running, std::vector<Request*>& waiting) {
   for (uint32_t preempted = 0;; preempted++) {
     std::vector<pkv_session> sessions;

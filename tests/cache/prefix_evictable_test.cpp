@@ -1,5 +1,5 @@
-// A block that counts as evictable is freed when it is evicted. So whoever reads a block of the
-// prefix index keeps it in use.
+// A block that counts as evictable is freed when it is evicted. So a session that reads a block of
+// the prefix index keeps it in use.
 #include <pagedkv/file.h>
 
 #include <functional>
@@ -23,7 +23,7 @@ class Evictable : public Prefix {
     CHECK(pkv_session_drop_blocks(session, group, blocks.size(), blocks.data()));
   }
 
-  // Returns how much of a text is cached, and uses none of it.
+  // Returns how much of a text is cached, without using it.
   uint64_t probe(const Text& text) {
     uint64_t tokens = 0;
     CHECK(pkv_prefix_probe(cache_, nullptr, 0, text.size(), text.data(), &tokens));
@@ -65,7 +65,7 @@ TEST_F(Evictable, AMatchInsideTheOnlyBlockLosesNothing) {
   EXPECT_EQ(16u, serve(text(0, 16)));
 }
 
-// The match ends inside a node of several blocks, which it splits, and then behind its end.
+// The match ends inside a node of several blocks, which it splits, and then after its end.
 TEST_F(Evictable, AMatchInsideALongText) {
   make(8);
   const Text whole = text(1, 64);
@@ -109,8 +109,8 @@ TEST_F(Evictable, ATrimIntoABlock) {
   check_content(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
 }
 
-// Two sessions share a cached text. One drops most of it, and then the other one ends: what nobody
-// refers to any more can be taken, although the first one still reads blocks behind it.
+// Two sessions share a cached text. One drops most of it, and then the other one ends. Blocks
+// without references can be taken, although the first one still reads later blocks.
 TEST_F(Evictable, BlocksThatASessionDropped) {
   make(40);
   const Text whole = text(1, 640);
@@ -133,7 +133,7 @@ TEST_F(Evictable, BlocksThatASessionDropped) {
   EXPECT_EQ(3u, info_of(forgetful).blocks / 2);
 }
 
-// The same where another text goes on from one of the dropped blocks.
+// The same if another text continues from one of the dropped blocks.
 TEST_F(Evictable, BlocksThatASessionDroppedBeforeAnotherText) {
   make(40);
   const Text whole = text(1, 320), other = text(2, 160);
@@ -178,8 +178,8 @@ struct Interrupted {
 };
 
 // A save does not hold the blocks of the index: a step that needs them meanwhile gets them. The
-// file has of each text what was still there when it was read, with the right keys and values, and
-// nothing of the texts that were written into the freed blocks.
+// file has the part of each text that was still cached when it was read, with the right keys and
+// values, and nothing of the texts that were written into the freed blocks.
 TEST_F(Evictable, ASaveOfTheIndex) {
   for (const uint32_t window : {0u, 24u}) {
     make(60, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
@@ -224,8 +224,8 @@ TEST_F(Evictable, ASaveOfTheIndexIsNoUse) {
   }
 }
 
-// Sessions share blocks of which nobody has told the ids. If they are told to be two texts, the
-// blocks are cached as the first of them.
+// Sessions share blocks whose token ids are unknown. If the sessions then get the ids of two texts,
+// the blocks are cached as the first of them.
 TEST_F(Evictable, ABlockIsCachedAsOneTextOnly) {
   for (const uint32_t window : {0, 40}) {
     make(8, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);

@@ -93,8 +93,7 @@ class Prefix : public testing::Test {
     return matched;
   }
 
-  // Appends the rest of a text. The K and V of a token follow from the text up to it, as a model's
-  // would.
+  // Appends the rest of a text. The K and V of a token depend on the text up to it, as in a model.
   void extend(pkv_session session, const Text& whole) {
     const uint64_t from = length_of(session);
     const uint32_t n = static_cast<uint32_t>(whole.size() - from);

@@ -1,5 +1,5 @@
-// Retention, pins and quotas, which come before the eviction policy, and the events that tell what
-// is cached.
+// Retention, pins and quotas, which take precedence over the eviction policy, and the events that
+// list what is cached.
 #include <set>
 
 #include "prefix_fixture.h"
@@ -30,7 +30,7 @@ class PrefixKeep : public Prefix {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
     CHECK(pkv_cache_validate(cache_));
   }
-  // Takes `blocks` blocks of each group and releases them. Whatever can be evicted for them is
+  // Takes `blocks` blocks of each group and releases them. All that can be evicted for them is
   // evicted.
   void press(uint64_t blocks) {
     Session session = open(cache_);

@@ -65,7 +65,7 @@ TEST_F(PrefixKnownBugs, EvictableBlocksAreCountedOnce) {
   }
 }
 
-// Salts must not be told apart by a key in which salt and tokens run into each other.
+// Keys must not join salt and tokens ambiguously.
 TEST_F(PrefixKnownBugs, SaltsAndTokensDoNotRunIntoEachOther) {
   make(64);
   const Text whole = text(1, 48);
@@ -132,8 +132,8 @@ TEST_F(PrefixKnownBugs, TwoThreadsCanPublishOnePrefix) {
   }
 }
 
-// Different texts may have equal hashes. Those that events have are public, and XXH3 is made to be
-// fast: such texts are found in seconds.
+// Different texts may have equal hashes. The hashes of events are public, and XXH3 is fast, so such
+// texts are found in seconds.
 TEST_F(PrefixKnownBugs, EqualHashesOfDifferentTextsAreHarmless) {
   const auto with_first_block = [](int32_t token, const Text& second) {
     Text first(16);

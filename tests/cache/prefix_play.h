@@ -1,7 +1,6 @@
-// Plays random texts that share beginnings through sessions of one cache with a prefix index. A
-// token's keys and values follow from its salt and all tokens up to it, as a model's would.
-// Whatever was matched, shared, copied, evicted or computed again, each session must hold exactly
-// those.
+// Plays random texts that share prefixes through sessions of one cache with a prefix index. A
+// token's keys and values depend on its salt and all tokens up to it, as in a model. Whatever is
+// matched, shared, copied, evicted or computed again, each session must hold exactly these.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +80,7 @@ struct PrefixWorld {
 
 class PrefixPlay {
  public:
-  // `alone` says that nobody else uses the cache, so that it may be validated.
+  // If `alone` is true, no other thread uses the cache, so it may be validated.
   PrefixPlay(PrefixWorld& world, Random random, bool alone)
       : setup_(world.setup),
         cache_(world.cache),
@@ -138,10 +137,10 @@ class PrefixPlay {
     Session session;
     Text text;
     char salt;
-    // The text of before a suspension, while it is suspended or computed again.
+    // The text from before a suspension, while it is suspended or computed again.
     Text remembered = {};
     bool suspended = false;
-    // The first position that was dropped, while the text has it.
+    // The first dropped position, while the text contains it.
     uint64_t forgotten_from = UINT64_MAX;
     bool forgetful() const { return forgotten_from != UINT64_MAX; }
   };
@@ -152,7 +151,7 @@ class PrefixPlay {
     return status == PKV_OK;
   }
 
-  // Draws a text: some beginning of an earlier one, and then a few tokens of a small alphabet.
+  // Draws a text: a prefix of an earlier one, and then a few tokens of a small alphabet.
   Text draw_text() {
     Text text;
     if (!past_.empty() && random_.chance(80)) {
@@ -206,7 +205,7 @@ class PrefixPlay {
   void extend(size_t t, Text wanted) {
     Talk& talk = talks_[t];
     if (talk.suspended) return;
-    // What is computed again is the same text as before.
+    // The text that is computed again is the same as before.
     for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++)
       wanted[i] = talk.remembered[i];
     const uint64_t from = talk.text.size();
@@ -240,8 +239,8 @@ class PrefixPlay {
     if (length <= talk.forgotten_from) talk.forgotten_from = UINT64_MAX;
   }
 
-  // A talk that has dropped blocks has other keys and values from then on, as it would in a model:
-  // none of them may come to another talk.
+  // A talk that has dropped blocks has other keys and values from then on, as in a model. No other
+  // talk may get them.
   void drop(size_t t) {
     Talk& talk = talks_[t];
     if (talk.suspended || talk.text.size() < 16) return;
@@ -281,7 +280,8 @@ class PrefixPlay {
   }
 
   // Once the sessions that choose_victims names are suspended, a step of the others gets its
-  // blocks. If it says that all others are too few, the first session alone gets none.
+  // blocks. If it reports that suspending all others is not enough, the first session alone gets
+  // none.
   void preempt() {
     std::vector<pkv_session> sessions;
     std::vector<uint32_t> counts;
@@ -334,8 +334,8 @@ class PrefixPlay {
     return with.size() <= text.size() && std::equal(with.begin(), with.end(), text.begin());
   }
 
-  // Pins or unpins a text of before. Pins are counted, and several threads pin the same texts, so
-  // each thread takes back only what it pinned.
+  // Pins or unpins an earlier text. Pins are counted, and several threads pin the same texts, so
+  // each thread removes only its own pins.
   void pin() {
     if (past_.empty() || pins_.size() >= 3) return;
     const Text& text = past_[random_.below(past_.size())];
@@ -357,7 +357,7 @@ class PrefixPlay {
     pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
   }
 
-  // Whatever shares what, a file brings it back.
+  // A file restores sessions, whatever they share.
   void save_and_load() {
     const transcript::Unwritten unwritten;
     std::vector<pkv_session> sessions;
@@ -375,8 +375,7 @@ class PrefixPlay {
     CHECK(pkv_cache_validate(other));
   }
 
-  // What was evicted comes back from the store. If the store has other bytes by now, these are
-  // misses.
+  // Evicted blocks come back from the store. If the store's bytes have changed, these are misses.
   void use_tier() {
     if (past_.empty() || random_.chance(20)) return spoil();
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
@@ -411,9 +410,9 @@ class PrefixPlay {
     store_.replace(key, std::move(bytes));
   }
 
-  // Waits for the cache's own threads, so that what follows does not depend on their progress. The
-  // reader may still add what it has read for a prefetch that was cancelled, and no wait is for
-  // that one. But it takes prefetches in turn, so waiting for a new one is waiting for all.
+  // Waits for the cache's own threads, so that the following operations do not depend on their
+  // progress. The reader may still add blocks for a cancelled prefetch, for which no call can wait.
+  // But it takes prefetches in turn, so waiting for a new one is waiting for all.
   void settle() {
     if (!setup_.tier) return;
     uint64_t queued = 99, cached = 99;

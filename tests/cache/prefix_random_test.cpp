@@ -67,9 +67,8 @@ void play_from_threads(PrefixWorld& world, uint64_t round, std::atomic<uint64_t>
   for (std::thread& thread : threads) thread.join();
 }
 
-// Threads publish, match and evict texts with common beginnings at the same time. How much they
-// match depends on scheduling, so they go on until enough was matched to show something, for at
-// most twenty rounds.
+// Threads publish, match and evict texts with common prefixes at the same time. How much they match
+// depends on scheduling, so they continue until enough was matched, for at most twenty rounds.
 TEST_P(PrefixRandom, AlsoFromManyThreads) {
   constexpr uint64_t enough = 1000;
   PrefixWorld world(GetParam());

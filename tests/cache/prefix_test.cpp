@@ -1,4 +1,4 @@
-// Sessions that ended leave cached blocks. New sessions that begin alike use them, until their
+// Closed sessions leave cached blocks. New sessions with the same prefix use them, until their
 // memory is needed.
 #include <algorithm>
 #include <string>
@@ -141,8 +141,8 @@ TEST_F(Prefix, LeastRecentlyOrLeastFrequentlyUsed) {
   }
 }
 
-// A probe says what a match would find, but is no use of it: what goes next, and the figures, are
-// as if nobody had asked.
+// A probe returns what a match would find, but does not use it: the order of eviction and the
+// statistics do not change.
 TEST_F(Prefix, AProbeFindsWithoutUsing) {
   make(8);
   const auto probe = [&](const Text& of) {

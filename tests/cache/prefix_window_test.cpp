@@ -1,5 +1,5 @@
-// Groups with a sliding window in the prefix index: where a match can end, what goes first, what
-// the events say, and how many blocks a prompt takes.
+// Groups with a sliding window in the prefix index: where a match can end, what is evicted first,
+// what the events say, and how many blocks a prompt takes.
 #include <set>
 
 #include "prefix_fixture.h"
@@ -31,7 +31,7 @@ class PrefixWindow : public Prefix {
     return cached;
   }
 
-  // Returns where the probes of all beginnings of a text end, in blocks.
+  // Returns where the probes of all prefixes of a text end, in blocks.
   std::vector<uint64_t> ends(const Text& text) {
     std::vector<uint64_t> result;
     for (size_t n = 16; n <= text.size(); n += 16) result.push_back(probe(first(text, n)) / 16);
@@ -39,7 +39,7 @@ class PrefixWindow : public Prefix {
   }
 
  private:
-  // Returns how much of a text is cached by what the events say.
+  // Returns how much of a text is cached according to the events.
   uint64_t promised(const Text& text) {
     pkv_prefix_event events[512];
     for (size_t n = 512; n == 512;) {
@@ -92,8 +92,8 @@ TEST_F(PrefixWindow, APromptInChunksHitsAsOneInOneStep) {
   EXPECT_EQ(336u, probe(prompt + text(2, 16)));
 }
 
-// Blocks in the middle of a text go first, those used longest ago before others. A match then ends
-// where the last window before its end is whole.
+// Blocks in the middle of a text are evicted first, the least recently used before others. A match
+// then ends after the last complete window.
 TEST_F(PrefixWindow, AMatchEndsWhereItsWindowIsWhole) {
   make_window(64, 10);
   const Text prompt = text(1, 160);
@@ -111,7 +111,7 @@ TEST_F(PrefixWindow, AMatchEndsWhereItsWindowIsWhole) {
   EXPECT_EQ(160u, probe(prompt));
 }
 
-// Every match needs the sinks, so they are not among the first to go.
+// Every match needs the sinks, so they are not among the first to be evicted.
 TEST_F(PrefixWindow, SinksStayAsTheEndsOfTextsDo) {
   sinks_ = 5;
   make_window(64, 10);
@@ -124,8 +124,8 @@ TEST_F(PrefixWindow, SinksStayAsTheEndsOfTextsDo) {
   EXPECT_EQ(16u, serve(first(prompt, 16) + text(4, 16)));
 }
 
-// Of what is in use, too, blocks that no session needs are evictable, those last that a match at
-// the end of a text needs.
+// Blocks of a text in use that no session needs are also evictable; those that a match at the end
+// of a text needs come last.
 TEST_F(PrefixWindow, BlocksBehindTheWindowsOfSessionsCanBeHad) {
   make_window(64, 12);
   const Text system = text(1, 64);
@@ -135,8 +135,8 @@ TEST_F(PrefixWindow, BlocksBehindTheWindowsOfSessionsCanBeHad) {
   EXPECT_EQ(64u, match(two, system));
   extend(two, system + text(3, 96));
   extend(two, system + text(3, 97));
-  // Session one holds blocks 2 to 4 of its own, session two what its window of before the last step
-  // sees.
+  // Session one holds its own blocks 2 to 4, and session two what its window saw before the last
+  // step.
   Session greedy = open(cache_);
   uint64_t available = pool_stats_of(cache_, 1).free_blocks + stats_of(cache_).evictable_blocks;
   EXPECT_EQ(12u - 3 - 3, available);
@@ -154,7 +154,7 @@ TEST_F(PrefixWindow, APromptNeedsTheWindowAndAChunk) {
   for (const size_t chunk : {16u, 40u, 64u, 100u}) {
     const uint64_t bound = (window + chunk + 15) / 16 + 1;
     const Text prompt = text(1, 1000);
-    // No other block is there.
+    // There is no other block.
     make_window(64, bound);
     {
       Session session = open(cache_);

@@ -1,5 +1,5 @@
-// Textbook attention in double precision over keys and values as they are stored, and how far fp32
-// may be from it.
+// Textbook attention in double precision over keys and values as they are stored, and the largest
+// error that fp32 may have.
 //
 // Let u = 2^-24, D the key dim, n the positions seen, L(m) = 6 sqrt(m) u: what the roundings of a
 // sum of m terms add up to, in any order, with a probability of failure far below one in a million
@@ -149,8 +149,8 @@ class ReferenceRow {
            smallest;
   }
 
-  // The positions that the query sees, their weights after the softmax, and how far a weight that
-  // is computed from the score and the lse may be from one of them.
+  // The positions that the query sees, their weights after the softmax, and the largest error of a
+  // weight that is computed from the score and the lse.
   const std::vector<uint64_t>& positions() const { return positions_; }
   const std::vector<double>& weights() const { return p_; }
   double weight_tolerance(double weight) const {

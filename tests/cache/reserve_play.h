@@ -1,7 +1,8 @@
 // Random plays about blocks that a session must get. A test drives them by seeds.
 //
-// What pkv_session_reserve promises: sessions reserve room, others take all that is left, and then
-// every step up to what was reserved must get its blocks, however the steps are cut.
+// The first tests the promise of pkv_session_reserve: sessions reserve room, others take all
+// remaining blocks, and then every step within the reservation must get its blocks, however the
+// steps are cut.
 #pragma once
 
 #include <algorithm>
@@ -71,14 +72,14 @@ class ReservePlay {
  private:
   struct Live {
     Session session;
-    uint64_t reserved = 0;  // up to which length
+    uint64_t reserved = 0;  // the reserved length
   };
 
   uint32_t some_tokens() {
     return static_cast<uint32_t>(random_.between(1, random_.below(2) == 0 ? 6 : 70));
   }
   size_t pick() { return static_cast<size_t>(random_.below(live_.size())); }
-  // Few texts, so that what one session leaves in the prefix index another one takes over.
+  // Few texts, so that sessions reuse what others leave in the prefix index.
   int32_t token_at(uint64_t position) {
     return static_cast<int32_t>(position / 20 * 4 + (random_.below(12) == 0 ? 1 : 0));
   }
@@ -135,7 +136,7 @@ class ReservePlay {
     }
   }
 
-  // Closes a session that reserved nothing, or makes a step to anywhere, which may be refused.
+  // Closes a session that reserved nothing, or makes a step of any length, which may be refused.
   void close_or_step_further() {
     const size_t i = pick();
     if (live_[i].session == nullptr) return;
@@ -177,7 +178,7 @@ class ReservePlay {
                   [&](size_t i) { return length_of(live_[i].session) >= live_[i].reserved; });
   }
 
-  // Makes a step, which is aborted now and then, or keeps some of its tokens only.
+  // Makes a step, which is sometimes aborted or keeps only some of its tokens.
   pkv_status step(const std::vector<size_t>& which, const std::vector<uint32_t>& counts) {
     std::vector<pkv_session> sessions;
     std::vector<int32_t> ids;
@@ -232,8 +233,8 @@ class ReservePlay {
 };
 
 // Plays steps of a session that is alone most of the time, and of its forks. A step that is refused
-// while nobody else has blocks must still be refused after an empty step, and a session that is
-// suspended then must come back.
+// while no other session has blocks must still be refused after an empty step, and a session that
+// is suspended then must be resumable.
 class LonePlay {
  public:
   LonePlay(const SmallCache& kind, uint64_t seed)

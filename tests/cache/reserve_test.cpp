@@ -1,4 +1,4 @@
-// What pkv_session_reserve promises: a step inside of what was reserved gets its blocks, whatever
+// The promise of pkv_session_reserve: a step within the reservation gets its blocks, whatever
 // others take meanwhile. PKV_RESERVE_ROUNDS makes the random play longer.
 #include <cstdlib>
 
@@ -84,15 +84,16 @@ TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
   }
 }
 
-// Where blocks are short, a step gives up spare blocks that are not needed any more, but none that
-// it takes itself.
+// If blocks are short, a step gives up spare blocks that are no longer needed, but none that it
+// takes itself.
 TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
   Cache cache = create_small({.state_bytes = 64, .draft_tokens = 4});
   Session session = open(cache);
   step(cache, session, 1);
   Session child = fork(session);
   CHECK(pkv_session_reserve(session, 3));
-  child.close();  // the state before a step comes back now, so that one spare block less would do
+  child
+      .close();  // the state before a step is given back now, so one spare block less would suffice
   EXPECT_EQ(4u, info_of(session).blocks);
   std::vector<Session> others = take_the_rest(cache);
   const uint32_t four = 4;
@@ -108,7 +109,7 @@ TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// While others may match what a session publishes, its states would not come back to it.
+// While others may match what a session publishes, the session would not get its states back.
 TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
   Cache cache = create_small({.state_bytes = 64});
   std::vector<int32_t> text(48);
@@ -160,7 +161,7 @@ TEST(Reserve, NothingIsMatchedAfterIt) {
 }
 
 TEST(Reserve, NumbersOfTokensThatNoSessionCanHaveAreRefusedAtOnce) {
-  memory::largest = size_t{64} << 20;  // as a machine would refuse more, sooner or later
+  memory::largest = size_t{64} << 20;  // as a machine would eventually refuse more
   for (const SmallCache& kind : kinds) {
     Cache cache = create(kind);
     Session session = open(cache);
@@ -194,8 +195,8 @@ TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
   }
 }
 
-// A step without tokens lets go of what left the window, and of spare blocks. What a step could
-// have after it, it must get without it.
+// A step without tokens frees what left the window, and spare blocks. A step that would get its
+// blocks after such a step must also get them without it.
 TEST(Reserve, NoStepIsRefusedThatWorksAfterAnEmptyOne) {
   uint64_t refused = 0;
   for (SmallCache kind : kinds) {

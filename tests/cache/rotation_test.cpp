@@ -1,5 +1,5 @@
-// Groups with a rotation give the attention of the naive model, which knows of none; what they
-// store is rotated, and comes back as it was given.
+// Groups with a rotation give the attention of the naive model, which has no rotation. Stored rows
+// are rotated, and are read back as they were given.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +17,7 @@ Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUT
   return create(config);
 }
 
-// An orthogonal matrix: a turn by one radian in each plane of dims d and d + 1, in this order.
+// An orthogonal matrix: rotations by one radian in each plane of dims d and d + 1, in this order.
 std::vector<float> turns(uint32_t dim) {
   std::vector<double> matrix(size_t{dim} * dim);
   for (uint32_t d = 0; d < dim; d++) matrix[size_t{d} * dim + d] = 1;
@@ -63,8 +63,8 @@ double difference(const Rows& expected, const Rows& found) {
   return std::sqrt(sum / all);
 }
 
-// Makes a step. Returns the difference of its outputs from the reference over what materialize
-// tells.
+// Makes a step. Returns the difference of its outputs from the reference over the rows that
+// materialize returns.
 double step_error(pkv_cache cache, pkv_session session, const Model& model, uint32_t tokens,
                   Random& random) {
   Batch batch = begin(cache, {session}, {tokens});
@@ -76,7 +76,7 @@ double step_error(pkv_cache cache, pkv_session session, const Model& model, uint
   const uint64_t length = length_of(session) + tokens;
   KeysValues all{Rows(length, model.kv_heads, model.key_dim),
                  Rows(length, model.kv_heads, model.values())};
-  for (uint64_t p = 0; p < length; p++) {  // What left the window is seen by nobody.
+  for (uint64_t p = 0; p < length; p++) {  // No query sees what left the window.
     const pkv_tensor k = all.k.tensor(p), v = all.v.tensor(p);
     const pkv_status status = pkv_session_read(session, 0, p, 1, &k, &v);
     if (status != PKV_OUT_OF_RANGE || model.window == 0) CHECK(status);
@@ -120,7 +120,7 @@ TEST_P(Rotation, AttentionEqualsTheReferenceOverWhatIsStored) {
   }
 }
 
-// About what a type loses of rows of random numbers, of which each has a relative error.
+// The approximate relative error of a type on rows of random numbers.
 double loss(pkv_dtype dtype) {
   switch (dtype) {
     case PKV_F32:
@@ -177,8 +177,8 @@ Outputs outputs_of(const Model& model, const MemoryKind& kind) {
   return result;
 }
 
-// The naive model here is given what was written. A rotation that is forgotten on one side gives an
-// error of about 1.
+// Here the naive model gets the written rows. A rotation that is missing on one side gives an error
+// of about 1.
 TEST_P(Rotation, ChangesNothingThatCallersSee) {
   for (const MemoryKind& kind : memory_kinds) {
     for (const Case& each : cases(GetParam())) {

@@ -1,4 +1,4 @@
-// The caller's threads run the library's tasks in place of its own threads. The results have the
+// The caller's threads run the library's tasks instead of its own threads. The results have the
 // same bits however the tasks are spread, and a runner that loses a task is reported.
 #include "runner.h"
 
@@ -71,7 +71,7 @@ class Pool {
 };
 
 const Model model{1, 8, 4, 64, 0, PKV_BF16};
-constexpr uint32_t prompt = 700;  // These are enough rows for several tasks, of writes as well.
+constexpr uint32_t prompt = 700;  // These are enough rows for several tasks, also of writes.
 
 struct Outputs {
   Rows prefill, decode;

@@ -1,5 +1,5 @@
-// Sessions of a batch have leading blocks in common, which are read once for all of them. Each
-// session gets the results it would get alone, and the same bits for any number of threads.
+// Sessions of a batch share leading blocks, which are read once for all of them. Each session gets
+// the results that it would get alone, and the same bits for any number of threads.
 #include "../support/cache.h"
 #include "../support/rows.h"
 #include "reference.h"
@@ -100,8 +100,8 @@ class SharedPrefix : public testing::TestWithParam<Kind> {
   const Model model{1, 8, 2, 64, 48, GetParam().keys, 0, GetParam().values, 0, GetParam().latent};
 };
 
-// Several sessions have 1 to 3 new tokens. Where many share a prefix there are enough rows to
-// multiply matrices; where each is alone there are few.
+// Several sessions have 1 to 3 new tokens. If many share a prefix, there are enough rows for matrix
+// products; if each is alone, there are few.
 TEST_P(SharedPrefix, EverySessionGetsWhatItGetsAlone) {
   for (const size_t count : {2u, 3u, 7u, 20u}) {
     Family family(config(2), model, count);

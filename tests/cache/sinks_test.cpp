@@ -1,4 +1,4 @@
-// Windows with sinks: which blocks stay, and that every way to ask for them agrees.
+// Windows with sinks: which blocks stay, and that all functions that list them agree.
 #include <algorithm>
 #include <iterator>
 

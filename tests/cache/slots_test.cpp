@@ -71,7 +71,7 @@ TEST(Slots, CommitMovesTheLengthAndTheNextSlots) {
   EXPECT_EQ(table, block_table(session));
 }
 
-// The length must not advance in each layer, nor before the first token is sampled.
+// The length must not grow with each layer, nor before the first token is sampled.
 TEST(Slots, TheLengthAfterAPrefillOfTTokensIsT) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
     Cache cache = create(config_of(model, 16, storage));

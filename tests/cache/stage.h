@@ -1,6 +1,5 @@
-// A stage is what one thread has open in a cache, beside the naive model of each object. It makes
-// the calls of an operation, some of which are refused memory, and compares all that the library
-// says with the model.
+// A stage has the open objects of one thread in a cache, with the naive model of each. It makes the
+// calls of an operation, some of which are refused memory, and compares all results with the model.
 #pragma once
 
 #include <array>
@@ -17,7 +16,7 @@ namespace cache_test {
 struct Solo {
   std::vector<uint32_t> rows;
   uint32_t written = 0;  // One bit for each layer.
-  // The block tables of before.
+  // The block tables from before.
   std::array<std::vector<uint32_t>, 2> tables = {};
 };
 
@@ -40,7 +39,7 @@ struct Member {
   uint32_t count;
   // Its first row in the batch.
   size_t row;
-  // The block tables of before the step.
+  // The block tables from before the step.
   std::array<std::vector<uint32_t>, 2> tables;
   std::optional<std::vector<uint32_t>> kept;
 };
@@ -62,7 +61,7 @@ struct Frozen {
 
 inline constexpr uint32_t all_written = (1u << layers) - 1;
 
-// What all threads of one input share.
+// The state that all threads of one input share.
 struct StagedCache {
   StagedCache(const Setup& chosen, bool hooks) : setup(chosen) {
     pkv_layer_group groups[2];
@@ -107,10 +106,10 @@ struct StagedCache {
   bool alone = true;
 };
 
-// What the cache's statistics should count for one stage.
+// The expected counts of one stage in the cache's statistics.
 struct Counts {
   uint64_t commits = 0, aborts = 0, committed_tokens = 0, suspensions = 0;
-  // How often a session grew, or was short of blocks or of memory: a test asks whether it happened.
+  // How often a session grew, or was short of blocks or of memory. Tests check that it happened.
   uint64_t grown = 0, refused = 0, no_memory = 0;
 };
 

@@ -1,8 +1,8 @@
 // A hybrid toy model: one layer of full attention, one with a window, and two that keep a state
-// each. Everything follows from the text alone, so a naive model is a function of the text: K and V
-// of a token from the token and its position, a state from all tokens up to it. The state has a
-// running hash in its first bytes and numbers that follow from it in the others; the next state is
-// computed from these bytes and from nothing else, so a state that is wrong anywhere stays wrong.
+// each. Everything depends only on the text, so a naive model is a function of the text: K and V of
+// a token depend on the token and its position, a state on all tokens up to it. The state has a
+// running hash in its first bytes and numbers derived from it in the others. The next state is
+// computed only from these bytes, so a state that is wrong anywhere stays wrong.
 #pragma once
 
 #include <cstring>
@@ -62,7 +62,7 @@ inline void next_state(const unsigned char* before, uint32_t layer, int32_t toke
   if (before != nullptr) {
     std::memcpy(&hash, before, sizeof hash);
     for (size_t i = sizeof hash; i < after.size(); i++)
-      if (before[i] != static_cast<unsigned char>(mix(hash + i))) hash = ~hash;  // a damaged state
+      if (before[i] != static_cast<unsigned char>(mix(hash + i))) hash = ~hash;  // a corrupt state
   }
   write_state(mix(hash ^ static_cast<uint32_t>(token)), after);
 }
@@ -179,7 +179,7 @@ inline pkv_status read_state(pkv_session session, uint32_t layer, uint64_t token
   return pkv_session_read_state(session, layer, tokens, state.size(), state.data());
 }
 
-// Returns after how many tokens a session holds a state.
+// Returns the lengths at which a session holds a state.
 inline std::vector<uint64_t> held_states(pkv_session session, size_t state_bytes = 100) {
   std::vector<uint64_t> held;
   State state(state_bytes);

@@ -1,7 +1,8 @@
 // Draws one call of pkv_kv_attend over the caller's memory: any layout, block size, strides,
 // dtypes, dims, sequences, windows, masks and block lists. Every instruction set that runs here
-// must give the outputs, the lse and the block mass of textbook attention over what the call's
-// description says that each query sees. What no query may read is not finite, or is no block.
+// must give the outputs, the lse and the block mass of textbook attention over the tokens that each
+// query sees by the call's description. Numbers that no query may read are not finite, and such
+// entries of block tables are not blocks.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +36,7 @@ class StatelessPlay {
 
  private:
   enum class Masking { none, words, parents, bytes };
-  // Which rows of its tensors a sequence has: rows that follow each other, rows with gaps between
+  // The rows of a sequence in its tensors: rows that follow each other, rows with gaps between
   // sequences, or those of a padded batch.
   enum class Padding { none, gaps, batch };
 
@@ -50,7 +51,7 @@ class StatelessPlay {
   struct QueryOf {
     uint32_t sequence, index;
   };
-  // What the reference says of one query and one query head.
+  // The reference's result for one query and one query head.
   struct Expected {
     bool poisoned = false;  // it sees a number that is not finite
     std::vector<double> out, tolerance;
@@ -72,7 +73,7 @@ class StatelessPlay {
     return static_cast<uint32_t>((s.length + block_size() - 1) / block_size());
   }
 
-  // ---- what the call is over
+  // ---- the memory of the call
 
   void draw_shape() {
     model_.kv_heads = between(1, 3);
@@ -105,7 +106,7 @@ class StatelessPlay {
       one.length = random_.chance(5) ? 0 : random_.chance(70) ? between(1, 90) : between(1, 400);
       const uint32_t most = prompt ? 40 : random_.chance(50) ? 1 : 6;
       const auto room = static_cast<uint32_t>(one.length);
-      // Queries at positions of their own may outnumber the positions.
+      // Queries at given positions may outnumber the positions.
       one.queries = std::min(names_positions_ && room > 0 ? UINT32_MAX : room, below(most + 1));
       sequences_.push_back(one);
     }
@@ -173,7 +174,7 @@ class StatelessPlay {
            sequences_[query.sequence].first_row + query.index;
   }
 
-  // ---- what it asks for
+  // ---- the parameters
 
   void draw_params() {
     params_ = AttentionParams();
@@ -238,13 +239,13 @@ class StatelessPlay {
     }
   }
 
-  // Whether fp32 cannot tell the distances from a query to the tokens apart.
+  // Whether fp32 cannot distinguish the distances from a query to the tokens.
   bool far_away() const {
     return std::any_of(positions_.begin(), positions_.end(),
                        [](int64_t position) { return position > 1 << 20; });
   }
 
-  // Moves positions that a causal query of a mask of new tokens may not have.
+  // Moves positions that are not allowed with a causal mask of new tokens.
   void move_into_step() {
     for (uint32_t row = 0; row < positions_.size(); row++) {
       const auto start = static_cast<int64_t>(sequences_[queries_[row].sequence].start());
@@ -387,9 +388,9 @@ class StatelessPlay {
     }
   }
 
-  // ---- what is in the memory
+  // ---- the content of the memory
 
-  // Makes a view with strides of its own: blocks, rows and heads in any order, with gaps.
+  // Makes a view with its own strides: blocks, rows and heads in any order, with gaps.
   void lay_out() {
     pkv_kv_view unit = view_;
     unit.kv_heads = 2, unit.block_size = view_.layout == PKV_LAYOUT_PACKED ? 16 : 1,
@@ -428,7 +429,8 @@ class StatelessPlay {
                      view_.v_row_stride, view_.v_head_stride, v_bytes_);
   }
 
-  // Fills the memory. What no query sees is not finite, and now and then something that some see.
+  // Fills the memory. Numbers that no query sees are not finite, and sometimes a number that some
+  // queries see.
   void write_rows() {
     lay_out();
     Random random(below(1 << 16));
@@ -469,7 +471,8 @@ class StatelessPlay {
       stored_.v.set(slot, head, static_cast<uint32_t>(random.below(model_.value_dim)), what);
   }
 
-  // Entries that the interface says are not read become no block. Those of an empty list, too.
+  // Entries that the interface says are not read become invalid block ids, also those of an empty
+  // list.
   void hide_table_entries() {
     stride_ = below(3);
     for (const Sequence& one : sequences_) stride_ = std::max<uint64_t>(stride_, one.table.size());
@@ -500,7 +503,7 @@ class StatelessPlay {
     return std::min(first, sequences_[s].length - 1);
   }
 
-  // ---- what must come out
+  // ---- the expected results
 
   void expect() {
     const Doubles queries(q_);

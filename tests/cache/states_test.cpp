@@ -1,5 +1,5 @@
 // Layer groups that keep a state per session: what a step reads and writes, which states are held,
-// and what sharing, trims, the prefix index, files and stores make of them.
+// and how sharing, trims, the prefix index, files and stores treat them.
 #include "../store/changed_tables.h"
 #include "../support/memory_store.h"
 #include "state_model.h"
@@ -155,7 +155,7 @@ TEST(States, ReservedRoomSufficesForStepsOfAnySize) {
       CHECK(pkv_session_reserve(session, 200));
       Session rest = open(cache);
       CHECK(pkv_session_reserve(rest, 1));
-      // Others take all that is left.
+      // Others take all remaining blocks.
       std::vector<Session> others;
       for (uint64_t i = used(cache); i < 12; i++) {
         others.push_back(open(cache));
@@ -192,7 +192,7 @@ TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
   EXPECT_EQ(c.get(), victims[0]);
 }
 
-// A resume takes room for steps that are cut in any way, but no more than there is.
+// A resume reserves room for steps of any sizes, but no more than there is.
 TEST(States, WhatRanInAPoolIsResumedInIt) {
   for (const uint32_t watermark : {0u, 2u}) {
     Cache cache = create({.states = 10, .checkpoint_tokens = 16, .watermark = watermark});
@@ -264,8 +264,8 @@ TEST(States, AMatchEndsWhereAStateIsCached) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// While a text is generated it leaves a state after every block. These must not push out the state
-// at the end of the prompt, which is where other texts go on.
+// While a text is generated it leaves a state after every block. These must not evict the state at
+// the end of the prompt, where other texts continue.
 TEST(States, TheStateOfAPromptOutlivesThoseOfWhatFollowedIt) {
   Cache cache = create({.states = 8, .prefix = true});
   const Text prompt = text(1, 64);

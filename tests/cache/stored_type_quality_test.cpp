@@ -1,5 +1,5 @@
-// Measures what stored types cost in text quality. A real model reads a text that it wrote itself,
-// with its keys and values stored in each type.
+// Measures the loss of text quality by stored types. A real model reads a text that it wrote
+// itself, with its keys and values stored in each type.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

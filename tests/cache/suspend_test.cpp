@@ -1,4 +1,4 @@
-// Preemption: sessions are suspended and resumed, and a watermark is kept free.
+// Preemption: sessions are suspended and resumed, and blocks up to a watermark stay free.
 #include <algorithm>
 
 #include "../support/cache.h"
@@ -279,7 +279,7 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
       pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));
-  // Blocks for both are in the cache, but not beside the three that stay free.
+  // The cache has blocks for both, but not beside the three that stay free.
   const pkv_session both[] = {running, fresh};
   const uint32_t four_and_two[] = {64, 32};
   REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache, 2, both, four_and_two, nullptr, &batch));

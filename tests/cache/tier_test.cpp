@@ -170,8 +170,7 @@ TEST_F(TierTest, OthersFindNothing) {
   EXPECT_EQ(64u, found());
 }
 
-// With a key nothing of a block can be read or changed, and an item is accepted under its own name
-// only.
+// With a key nobody can read or change a block, and an item is accepted only under its own name.
 class EncryptedTier : public TierTest {
  protected:
   void SetUp() override {
@@ -227,7 +226,7 @@ TEST_F(EncryptedTier, EveryFlippedBitAndEveryOtherNameIsAMiss) {
     refuse(name, value);
     value[byte] ^= static_cast<unsigned char>(1u << byte % 8);
   }
-  // Two items of equal size change places.
+  // Two items of equal size are exchanged.
   for (const auto& [other, bytes] : items)
     if (other != name && bytes.size() == value.size()) refuse(name, bytes);
   EXPECT_EQ(16u, fetch(whole));
@@ -377,7 +376,7 @@ TEST_F(TierTest, AFullStoreTakesWhatItCan) {
   EXPECT_EQ(8u, stats().written_items);
 }
 
-// Whatever is wrong with the bytes, it is a miss. The next time they are right again.
+// Wrong bytes are always a miss. The next time the item is right again.
 TEST_F(TierTest, WrongBytesAreMisses) {
   make(16);
   const Text whole = text(1, 32);
@@ -436,8 +435,8 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   EXPECT_EQ(0u, pending);
 }
 
-// The first of four reads is under way when its prefetch is given up. What it brings is added, and
-// no other one follows.
+// The first of four reads is in progress when its prefetch is cancelled. Its blocks are added, and
+// no other read follows.
 TEST_F(TierTest, APrefetchThatIsGivenUpWhileItReadsAddsWhatItRead) {
   config_.buffer_bytes = 1;  // Blocks are read one by one.
   make(64);
@@ -457,7 +456,8 @@ TEST_F(TierTest, APrefetchThatIsGivenUpWhileItReadsAddsWhatItRead) {
   check_found(whole, 64);
 }
 
-// A thread that waits for a prefetch goes on when it is given up, although the store stands still.
+// A thread that waits for a prefetch continues when the prefetch is cancelled, although the store
+// is blocked.
 TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   make(64);
   const auto wait_for = [&](const Text& each) {
@@ -482,7 +482,7 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   memory_.go_on();
 }
 
-// What the reader matches in memory is counted as held at once.
+// Blocks that the reader matches in memory are counted as held at once.
 TEST_F(TierTest, ValidatesWhileTheReaderMatches) {
   make(64);
   const Text whole = text(1, 512), most(whole.begin(), whole.begin() + 480);
@@ -678,8 +678,7 @@ TEST_F(DirectoryTier, SaysWhyAPathIsRefused) {
   }
 }
 
-// Where a volume is not mounted, the levels above a store's directory are missing, and are not
-// made.
+// If a volume is not mounted, the parents of a store's directory are missing, and are not created.
 TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
   const std::string deep = path_ / "volume/store";
   const auto config = made<pkv_directory_config>({.path = deep.c_str()});

@@ -1,5 +1,5 @@
 // Trees of speculative tokens: a mask tells attention which tokens see which, and one path is
-// accepted. The session is then as if it had got just these tokens one by one.
+// accepted. The session is then as if it had got only these tokens, one by one.
 #include <algorithm>
 
 #include "grown.h"
@@ -18,7 +18,7 @@ struct Tree {
                         static_cast<int>(random.below(std::min(i, 4u) + 1)));
   }
 
-  // Returns the tokens from the root to this one, in rising order.
+  // Returns the tokens from the root to this one, in ascending order.
   std::vector<uint32_t> path_to(uint32_t token) const {
     std::vector<uint32_t> path;
     for (int at = static_cast<int>(token); at >= 0; at = parents[static_cast<size_t>(at)])

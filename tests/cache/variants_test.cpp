@@ -58,7 +58,7 @@ class Variants : public testing::TestWithParam<Shape> {
 };
 
 // A prompt is cut into pieces of 288 rows of a KV head. A last piece of few queries must not be
-// computed as a decode step, whose heads go together.
+// computed as a decode step, which combines heads.
 TEST_P(Variants, PromptsWithAShortLastBlock) {
   const uint32_t block = 288 * model.kv_heads / model.query_heads;
   for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {

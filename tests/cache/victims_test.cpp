@@ -177,8 +177,9 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
   EXPECT_EQ(20u, stats_of(cache).free_blocks);
 }
 
-// Returns the bytes that are allocated while victims are chosen for a step of this many sessions
-// beside `others` more for each of them, some of which have to go. Blocks leave the windows of all.
+// Returns the bytes that are allocated while victims are chosen for a step of this many sessions,
+// beside `others` more for each of them, some of which must be suspended. Blocks leave the windows
+// of all.
 uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool groups_share_memory) {
   ModelConfig config =
       config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions, PKV_STORAGE_NONE);

@@ -1,7 +1,7 @@
 // A model for caches of every kind: layer groups with full attention, with windows and sinks, and
-// with states, alone and together. What a session computes of a token is one number, its mark,
-// which follows from the marks before it; keys, values and states follow from the mark. So a block
-// that came from a text with the same tokens and another history is seen at once.
+// with states, alone and together. A session computes one number for each token, its mark, which
+// depends on the marks before it; keys, values and states depend on the mark. So a block of a text
+// with the same tokens but another history is detected at once.
 #pragma once
 
 #include <algorithm>
@@ -157,8 +157,8 @@ inline void write_step(pkv_batch batch, const SmallCache& kind,
     }
 }
 
-// Returns which blocks of 16 tokens of a layer a session holds, after it compared each with the
-// text. The last one may be part-filled.
+// Compares each block of 16 tokens of a layer with the text. Returns the blocks that the session
+// holds. The last one may be part-filled.
 inline std::vector<bool> check_rows(pkv_session session, const Text& text, uint32_t layer) {
   std::vector<bool> held;
   for (size_t first = 0; first < text.size(); first += 16) {

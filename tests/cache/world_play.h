@@ -1,6 +1,6 @@
-// Plays random operations on one cache of any kind, and checks that each session holds just what it
-// computed, took over or was loaded with. Files are among the operations: each save must load,
-// into other caches, into the same one, and into one that goes on in its place.
+// Plays random operations on one cache of any kind, and checks that each session holds exactly what
+// it computed, took over or loaded. Files are among the operations: each save must load into other
+// caches, into the same one, and into one that replaces it.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ class WorldPlay : WorldSessions {
     return counts;
   }
 
-  // An exception is a call that failed and should not have.
+  // Throws if a call failed that should not have.
   void operate() {
     const Operation& operation = draw_operation();
     counts()[operation.name]++;
@@ -129,7 +129,7 @@ class WorldPlay : WorldSessions {
     return saved;
   }
 
-  // Saves while somebody takes all blocks that can be evicted, and gives them back at the end.
+  // Saves while another thread takes all evictable blocks, and gives them back at the end.
   store::Bytes save_under_pressure(const std::vector<pkv_file_item>& items,
                                    const pkv_file_config& config) {
     std::vector<Session> sessions;
@@ -176,8 +176,8 @@ class WorldPlay : WorldSessions {
     return true;
   }
 
-  // Checks that loaded talks hold what the saved ones did. Which states beside the last one are
-  // there depends on what was saved with them.
+  // Checks that loaded talks hold what the saved ones did. Which other states than the last one
+  // exist depends on what was saved with them.
   void expect_same(const Saved& saved, const std::vector<Talk>& loaded) {
     ASSERT_EQ(saved.talks.size(), loaded.size());
     for (size_t i = 0; i < loaded.size(); i++) {
@@ -207,7 +207,7 @@ class WorldPlay : WorldSessions {
     if (!kind_.prefix || saved.config.prefix_index == 0) return;
     for (const std::vector<int32_t>& text : past_)
       for (const char* salt : {"", "a", "b"}) {
-        // Of groups that give up single blocks a file leaves some out.
+        // A file leaves out some blocks of groups that give up single blocks.
         if (!is_sparse(kind_) && !saved.under_pressure) {
           EXPECT_EQ(cached(cache_, salt, text), cached(other, salt, text));
         }
@@ -222,7 +222,7 @@ class WorldPlay : WorldSessions {
     return cached;
   }
 
-  // Checks what a match of a text gives.
+  // Checks the result of a match of a text.
   void check_cached(pkv_cache other, const std::string& salt, const std::vector<int32_t>& text) {
     Talk talk;
     talk.salt = salt;
@@ -242,7 +242,7 @@ class WorldPlay : WorldSessions {
       if (!full()) talks_.push_back(std::move(talk));
   }
 
-  // Goes on in a new cache of the same size with what a file has, as after a restart.
+  // Continues in a new cache of the same size with the content of a file, as after a restart.
   void restart() {
     const Saved saved = save();
     Cache other = create(kind_);

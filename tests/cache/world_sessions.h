@@ -1,5 +1,5 @@
 // Operations on the sessions, the snapshots and the prefix index of a cache of any kind, and what
-// each session must say and hold after them.
+// each session must report and hold after them.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class WorldSessions {
     uint64_t own_way = 0;  // how it computes if it does not publish, or has forgotten something
     int32_t priority = 0;
     bool suspended = false;
-    Text remembered = {};  // of before a suspension, until it is computed again
+    Text remembered = {};  // from before a suspension, until it is computed again
     uint64_t forgotten_from = UINT64_MAX;
     std::vector<std::set<size_t>> dropped = {};  // blocks, by group
   };
@@ -71,7 +71,7 @@ class WorldSessions {
     return ids;
   }
 
-  // Draws the beginning of a text of before, and then some more.
+  // Draws a prefix of an earlier text, and then some more tokens.
   std::vector<int32_t> draw_text() {
     std::vector<int32_t> ids;
     if (!past_.empty() && random_.chance(80)) {
@@ -123,7 +123,7 @@ class WorldSessions {
                          shared_way(talk.salt));
   }
 
-  // Returns the new tokens with which a talk gets a text; what it remembers comes first.
+  // Returns the new tokens that a talk needs for a text; remembered tokens come first.
   NewTokens after(const Talk& talk, std::vector<int32_t> wanted) const {
     for (size_t i = talk.text.size(); i < std::min(wanted.size(), talk.remembered.size()); i++)
       wanted[i] = talk.remembered[i].id;
@@ -177,7 +177,7 @@ class WorldSessions {
     return true;
   }
 
-  // Suspends those that the library names, after which the step has room.
+  // Suspends the sessions that the library names; then the step has room.
   void preempt(const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& counts) {
     pkv_session victims[max_talks];
     size_t count = 0;
@@ -188,7 +188,7 @@ class WorldSessions {
       if (std::find(victims, victims + count, talk.session.get()) != victims + count) suspend(talk);
   }
 
-  // Takes a step of some talks, the same new tokens of which are kept, or aborts it.
+  // Takes a step of some talks and keeps the same new tokens of each, or aborts it.
   void advance(const std::vector<Talk*>& talks, const std::vector<NewTokens>& news) {
     Batch batch;
     if (!begin(news, batch)) return;
@@ -334,7 +334,7 @@ class WorldSessions {
     for (size_t i = first; i < talk.text.size(); i++) talk.text[i].told = true;
   }
 
-  // Adds tokens whose ids nobody tells, after the text or in its place.
+  // Adds tokens without ids, after the text or instead of it.
   void append_alone() {
     Talk& talk = pick();
     if (kind_.has_states() || !kind_.has_rows()) return;
@@ -423,7 +423,7 @@ class WorldSessions {
 
   // ---- Comparison -----------------------------------------------------------------------------
 
-  // Checks all that a session says and holds. Returns which blocks it holds, by group.
+  // Checks all that a session reports and holds. Returns the blocks that it holds, by group.
   std::vector<std::vector<bool>> check(const Talk& talk) const {
     std::vector<std::vector<bool>> held;
     const pkv_session_info info = info_of(talk.session);

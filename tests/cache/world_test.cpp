@@ -27,9 +27,10 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
 }
 
 // The states that a session shares with the index are saved with it, but the session does not keep
-// them: they may be evicted before they are written, and must then not come back as zeros.
+// them: they may be evicted before they are written, and must then not be loaded as zeros.
 struct StatesThatGo : testing::Test {
-  // Steps by one block, so that the index gets each state, and closes the session unless told.
+  // Steps by one block, so that the index gets each state, and closes the session unless told
+  // otherwise.
   Session compute(const std::string& salt, const std::vector<int32_t>& ids) {
     Session session = store::open_salted(cache_, salt);
     uint64_t matched = 0;
@@ -45,7 +46,7 @@ struct StatesThatGo : testing::Test {
     }
     return session;
   }
-  // Takes all blocks that nobody else holds.
+  // Takes all blocks that no session holds.
   void evict() {
     for (int32_t i = 0; i < 16; i++) others_.push_back(compute("other", {100 + i}));
   }
