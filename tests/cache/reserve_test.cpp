@@ -92,8 +92,8 @@ TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
   step(cache, session, 1);
   Session child = fork(session);
   CHECK(pkv_session_reserve(session, 3));
-  child
-      .close();  // the state before a step is given back now, so one spare block less would suffice
+  // The state before a step is given back now, so one spare block less would suffice.
+  child.close();
   EXPECT_EQ(4u, info_of(session).blocks);
   std::vector<Session> others = take_the_rest(cache);
   const uint32_t four = 4;

@@ -1,5 +1,5 @@
-// pagedkv.hpp: what objects own, what is thrown, and that each call reaches its function. It is
-// compiled as C++17 and as C++20.
+// pagedkv.hpp: ownership, exceptions, and that each call reaches its function. It is compiled as
+// C++17 and as C++20.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -82,7 +82,7 @@ constexpr bool moves_only =
 static_assert(moves_only<Cache> && moves_only<Session> && moves_only<Batch>);
 static_assert(moves_only<pagedkv::Snapshot> && moves_only<pagedkv::Pool>);
 static_assert(moves_only<pagedkv::Compute> && moves_only<pagedkv::Store>);
-// A config has pointers to keys and passwords. None can be printed.
+// Configs point to keys and passwords, so none can be printed.
 template <class T, class = void>
 constexpr bool prints = false;
 template <class T>
@@ -94,10 +94,10 @@ constexpr bool none_prints = !(prints<T> || ...);
 static_assert(prints<int> &&
               none_prints<pagedkv::CacheConfig, pagedkv::DirectoryConfig, pagedkv::FileConfig,
                           pagedkv::SessionConfig, pagedkv::StoreConfig, pagedkv::Stream>);
-// A handle of something that is about to be closed is of no use.
+// The handle of a temporary would be stale at once.
 static_assert(std::is_convertible_v<Session&, pkv_session>);
 static_assert(!std::is_convertible_v<Session&&, pkv_session>);
-// What is only read is not written, and no other types pass for rows.
+// Inputs are const, and only rows are accepted as rows.
 static_assert(std::is_constructible_v<pagedkv::Tensor, std::vector<float>&>);
 static_assert(!std::is_constructible_v<pagedkv::Tensor, const std::vector<float>&>);
 static_assert(!std::is_constructible_v<pagedkv::Tensor, const float*>);
@@ -207,7 +207,7 @@ TEST(Cpp, TellsShortBlocksWithoutThrowing) {
   EXPECT_EQ(a.resume().total, 12u * 16);
   EXPECT_EQ(a.tokens(), text(12 * 16));
 
-  // What is not a want of blocks is thrown.
+  // Errors other than a lack of blocks are thrown.
   EXPECT_EQ(status_of([&] { cache.try_begin({b}, {1 << 20}); }), PKV_TOO_LARGE);
   EXPECT_EQ(status_of([&] { cache.try_begin({b, b}, {1, 1}); }), PKV_BUSY);
 }
@@ -277,7 +277,7 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
   Batch batch = cache.begin({session}, {1});
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     batch.write(layer, k, v);
-    // Each head is followed by as much that stays as it is.
+    // After each head, as many elements stay unchanged.
     batch.attend(layer, q, pagedkv::Tensor(out.data(), PKV_F32, 0, 2 * DIM), params);
   }
   batch.commit();

@@ -1,4 +1,4 @@
-// One call is held fast inside an allocator hook while another thread tries every function on the
+// One call is stopped inside an allocator hook while another thread tries every function on the
 // same object. Functions that would change it, or read what is being changed, return BUSY and
 // change nothing.
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ class Held {
   bool held_ = false, released_ = false, ended_ = false;
 };
 
-// Returns valid arguments, with the objects that long calls hold in the place of the hybrid ones.
+// Returns valid arguments, with the objects that long calls hold instead of the hybrid ones.
 Values held_values(const Function& function, World& world) {
   Values values = valid_values(function, world);
   std::replace(values.begin(), values.end(), bits(world.recurrent), bits(world.session));
@@ -169,8 +169,8 @@ TEST(Busy, Compute) {
           [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });
 }
 
-// The cache cannot be destroyed while a call on any of its objects is under way. Then everything is
-// as before.
+// The cache cannot be destroyed while a call on any of its objects is in progress. Then everything
+// is as before.
 TEST(Busy, DestroyWaitsForItsChildren) {
   const std::function<pkv_status(World&)> calls[] = {
       [](World& world) { return pkv_session_reserve(world.session, 300); },

@@ -1,5 +1,5 @@
-// A thread is cancelled by pthread_cancel() inside a call. The call ends first, and nothing of it
-// is lost.
+// A thread is cancelled by pthread_cancel() inside a call. The call ends first, and its result is
+// complete.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -19,8 +19,8 @@
 namespace hostile::cancel_test {
 namespace {
 
-// Makes a call in a thread that is already being cancelled, so that the first cancellation point in
-// which cancellation is not held off ends the thread there.
+// Makes a call in a thread that is already being cancelled, so the first cancellation point at
+// which cancellation is enabled ends the thread.
 class CancelledCall {
  public:
   explicit CancelledCall(std::function<void()> call) : call_(std::move(call)) {
@@ -81,8 +81,8 @@ TEST_P(Cancel, TakesEffectAfterTheCall) {
 
 INSTANTIATE_TEST_SUITE_P(Functions, Cancel, testing::ValuesIn(row_pointers()), row_name);
 
-// The functions in the table of a store, each in a thread of its own. `stores`: whether an item
-// comes back.
+// The functions in the table of a store, each in its own thread. `stores`: whether the store
+// returns an item.
 void use_cancelled(const pkv_store& store, bool stores) {
   unsigned char key[32] = {1}, data[100] = {2}, room[100] = {};
   pkv_store_item item{};
@@ -143,7 +143,7 @@ struct Save {
   }
 };
 
-// Reads all that the pipe has, until its other end is closed.
+// Reads the pipe until its other end is closed.
 std::vector<unsigned char> drain(int descriptor) {
   std::vector<unsigned char> bytes;
   unsigned char buffer[4096];

@@ -19,8 +19,8 @@
 using namespace hostile;
 
 // The address sanitizer keeps freed memory in a list whose lock its fork handler does not take
-// (LLVM 19). A child that is made while another thread has the lock waits for it for ever, so the
-// list is left out here.
+// (LLVM 19). A child that is forked while another thread has the lock would wait for it forever, so
+// the list is disabled here.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=0"; }
 
@@ -121,7 +121,7 @@ std::vector<float> attend_alone(pkv_compute compute) {
   return out;
 }
 
-// ---- What other threads do at a fork ----------------------------------------------------------
+// ---- Other threads during a fork ----------------------------------------------------------
 
 void play_sessions(const House& house, uint32_t seed) {
   pkv_session session = nullptr, child = nullptr;
@@ -184,10 +184,9 @@ void play_looks(const House& house) {
   OK(pkv_prefix_clear(house.cache, nullptr, PKV_ALL_SALTS));
 }
 
-// ---- What a child does ------------------------------------------------------------------------
+// ---- The child ------------------------------------------------------------------------
 
-// Two threads close the same handle. One of them does it, and the other is told that the handle is
-// stale.
+// Two threads close the same handle. One of them succeeds, and the other gets STALE_HANDLE.
 template <class Handle>
 void close_twice(pkv_status (*close)(Handle), Handle handle) {
   pkv_status statuses[2];
@@ -212,7 +211,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
   close_twice(pkv_pool_destroy, inherited.pool);
   close_twice(pkv_compute_destroy, inherited.compute);
   close_twice(pkv_cache_destroy, inherited.cache);
-  // No two new handles are the same. A slot that was freed twice would be given out twice.
+  // All new handles differ. A slot that was freed twice would be given out twice.
   std::set<pkv_pool> pools;
   for (int i = 0; i < 40; i++) {
     const pkv_pool pool = make_pool();

@@ -109,8 +109,8 @@ TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
   });
 }
 
-// fork() is called while other threads are in the middle of calls. Nobody in the child holds what
-// they held.
+// fork() is called while other threads are in the middle of calls. No thread of the child holds
+// what they held.
 TEST(Fork, WhileOthersCall) {
   for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
     IN_CHILD({

@@ -26,7 +26,7 @@ TEST(Handles, RandomBitsAreStale) {
     auto stats = made<pkv_pool_stats>();
     for (size_t i = 0; i < 400000; i++) {
       uint64_t forged = random();
-      // Some are close to an open handle: one bit or one byte of it is changed.
+      // Some forged handles differ from an open one in a single bit or byte.
       if (i % 3 == 1) forged = known[forged % 5] ^ (uint64_t{1} << (forged >> 8) % 64);
       if (i % 3 == 2) forged = known[forged % 5] ^ ((forged >> 32 & 0xFF) << (forged >> 8) % 8 * 8);
       pkv_status status = PKV_OK;
@@ -58,7 +58,7 @@ TEST(Handles, RandomBitsAreStale) {
   });
 }
 
-// Closing a forged handle must not close anybody's object.
+// Closing a forged handle must not close any object.
 TEST(Handles, ClosingRandomBitsClosesNothing) {
   IN_CHILD({
     World world;
@@ -95,7 +95,7 @@ TEST(Handles, DoubleCloseIsStale) {
   });
 }
 
-// A closed handle stays stale when its place is taken again, by whatever kind of object.
+// A closed handle stays stale when its slot is used again, by any kind of object.
 TEST(Handles, AReusedPlaceIsAnotherHandle) {
   IN_CHILD({
     World world;
@@ -117,7 +117,7 @@ TEST(Handles, AReusedPlaceIsAnotherHandle) {
   });
 }
 
-// Blocks of a pool are released twice in every way.
+// Blocks of a pool are released twice, in every way.
 TEST(Handles, BlocksFreedTwice) {
   IN_CHILD({
     World world;

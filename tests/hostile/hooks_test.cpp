@@ -12,7 +12,7 @@
 namespace hostile::hooks_test {
 namespace {
 
-// An allocator whose `at`-th block lies `off` bytes beside its place.
+// An allocator whose `at`-th block is misaligned by `off` bytes.
 struct Crooked {
   explicit Crooked(uint64_t number, size_t by) : at(number), off(by) {}
   uint64_t at, calls = 0;
@@ -36,7 +36,7 @@ struct Crooked {
     auto* const memory =
         static_cast<unsigned char*>(std::aligned_alloc(step, (size + 2 * step) / step * step));
     live++;
-    // Memory that needs no alignment cannot lack it.
+    // Memory that needs no alignment cannot be misaligned.
     if (off % alignment == 0 || ++calls != at) return memory;
     struck = true;
     return given = memory + off;
@@ -85,7 +85,7 @@ pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
   return status;
 }
 
-// Memory that is off by a few bytes is refused wherever it turns up, and goes back to the hook.
+// Memory that is misaligned by a few bytes is refused everywhere, and is given back to the hook.
 TEST(Hooks, MisalignedMemory) {
   for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
     for (const size_t off : {1u, 2u, 4u, 8u, 32u})
@@ -101,7 +101,7 @@ TEST(Hooks, MisalignedMemory) {
                       break;
                     }
                     HOSTILE_CHECK(crooked.came_back, "the block did not come back");
-                    // The index does without what it cannot remember.
+                    // The index continues without what it cannot store.
                     HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
                                   pkv_status_name(status));
                     refused += status == PKV_NO_MEMORY;

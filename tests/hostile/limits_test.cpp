@@ -51,7 +51,7 @@ void check_short(pkv_cache cache, std::vector<pkv_session>& holders,
   OK(pkv_batch_abort(batch));
 }
 
-// Remembers the largest size that was asked for.
+// Records the largest requested size.
 class LargestSize {
  public:
   const pkv_allocator* allocator() const { return &allocator_; }
@@ -176,7 +176,7 @@ TEST(Limits, References) {
   });
 }
 
-// Every combination of extreme sizes is refused, or is right by wider arithmetic.
+// Every combination of extreme sizes is refused, or is correct by wider arithmetic.
 TEST(Limits, ExtremeSizes) {
   IN_CHILD({
     size_t fits = 0, refused = 0;

@@ -1,5 +1,5 @@
-// Calls from inside the logger. The library calls it where the system offers no huge pages. Here a
-// filter makes the system refuse them.
+// Calls from inside the logger. The library logs if the OS offers no huge pages. Here a filter
+// makes the OS refuse them.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -41,7 +41,7 @@ TEST(Logger, CallsFromInsideAreRefused) {
     };
     ModelConfig config = small_model(8);
     config.logger = world.hooks.logger();
-    config.isa = PKV_ISA_SCALAR;  // Nothing is said of the processor then.
+    config.isa = PKV_ISA_SCALAR;  // Then nothing is logged about the CPU.
     pkv_cache cache = nullptr;
     OK(pkv_cache_create(&config, &cache));
     HOSTILE_CHECK(world.hooks.lines() == 1, "%llu lines were logged",

@@ -1,6 +1,6 @@
-// What may happen in the middle of a match: memory is refused, the process forks, or another thread
-// changes what was found before the session has claimed it. A match finds, makes room and claims
-// one after the other, and the lock of the index is free between them; each of the three allocates.
+// Events in the middle of a match: memory is refused, the process forks, or another thread changes
+// what was found before the session has claimed it. A match finds, makes room and claims, and the
+// lock of the index is free between these; each of the three allocates.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -73,8 +73,8 @@ class Stage {
     return status;
   }
 
-  // Takes all blocks for a moment, so that nothing stays cached that nobody uses. Returns
-  // OUT_OF_BLOCKS if somebody uses some.
+  // Takes all blocks for a moment, so that no unused block stays cached. Returns OUT_OF_BLOCKS if
+  // some blocks are in use.
   pkv_status evict() const {
     pkv_session own = nullptr;
     pkv_batch batch = nullptr;
@@ -118,7 +118,7 @@ class Stage {
   pkv_session session = nullptr;
 
  private:
-  // Each number of a token's rows is its id.
+  // All elements of a token's rows are its id.
   static std::vector<float> rows_of(const Text& tokens) {
     std::vector<float> rows;
     for (const int32_t token : tokens)
@@ -149,9 +149,9 @@ uint64_t at_each_allocation(const std::function<void(Stage&)>& middle,
   }
 }
 
-// Runs `act` in another thread inside each allocation of a match. Where the match has the lock it
-// waits and comes afterwards. Returns for how many allocations it was over before the match went
-// on. `allowed` says what the match may then have found.
+// Runs `act` in another thread inside each allocation of a match. If the match has the lock, `act`
+// waits and runs afterwards. Returns the number of allocations for which `act` ended before the
+// match continued. `allowed` checks what the match may then have found.
 uint64_t beside_each_allocation(const std::function<void(const Stage&)>& act,
                                 const std::function<bool(uint64_t)>& allowed) {
   uint64_t in_time = 0;
@@ -226,7 +226,8 @@ TEST(Match, WithEachAllocationRefused) {
             "");
 }
 
-// Another thread forks, so that its child has half of a match, and locks that nobody in it holds.
+// Another thread forks, so its child has half of a match, and locks that no thread of the child
+// holds.
 TEST(Match, WithAForkAtEachAllocation) {
   EXPECT_EQ(in_child([] {
               const uint64_t in_time = beside_each_allocation(
@@ -268,7 +269,7 @@ TEST(Match, WhileAnotherThreadEvictsWhatWasFound) {
             "");
 }
 
-// The node that was found is split, or goes on, before it is claimed.
+// The node that was found is split or extended before it is claimed.
 TEST(Match, WhileAnotherThreadCachesMoreOfTheText) {
   EXPECT_EQ(in_child([] {
               Text split, longer;

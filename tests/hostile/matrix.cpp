@@ -52,7 +52,7 @@ void set_size(uint64_t at, uint32_t size) {
   std::memcpy(reinterpret_cast<void*>(at), &size, sizeof size);
 }
 
-// This is more than any struct and any size of wrong_sizes() that could be written.
+// This is larger than any struct and any size of wrong_sizes() that could be written.
 constexpr size_t struct_room = 4200;
 
 }  // namespace
@@ -146,7 +146,7 @@ Arg rows(size_t count, size_t heads) {
 
 namespace {
 
-// Sizes that no version of a struct has had, which is `size` bytes now.
+// Sizes that no version of a struct of now `size` bytes has had.
 std::vector<uint32_t> wrong_sizes(uint32_t size) {
   std::vector<uint32_t> wrong;
   for (uint32_t i = 0; i <= size + 64; i++)
@@ -177,7 +177,7 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t s
     return bits(at);
   });
   add_wrong_sizes(arg, size);
-  // The bytes behind it are poison, which must not be read.
+  // The bytes after it are poison, which must not be read.
   arg.misuses.push_back({"poison behind it",
                          [size](World&, uint64_t& at) {
                            std::memset(reinterpret_cast<unsigned char*>(at) + size, 0xEE,

@@ -1,5 +1,5 @@
-// The matrix (function x misuse) has a row for each function of the C interface. A row is made of
-// arguments that know how to be wrong.
+// The matrix (function x misuse) has a row for each function of the C interface. A row has the
+// arguments of a valid call, each with its possible misuses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -43,10 +43,10 @@ void set_enum(Enum& field, int32_t value) {
   std::memcpy(&field, &value, sizeof value);
 }
 
-// What a misuse does to the arguments of a call.
+// The change that a misuse makes to the arguments of a call.
 using Change = std::function<void(World&, Values&)>;
 
-// Replaces argument `at` by `by`.
+// Replaces argument `at` with `by`.
 inline Change set(size_t at, uint64_t by) {
   return [=](World&, Values& values) { values[at] = by; };
 }
@@ -103,7 +103,7 @@ auto in_struct(size_t at) {
   };
 }
 
-// What tests of a library's boundary have to know of it.
+// The properties of a library that tests of its boundary need.
 struct Library {
   const char* (*last_error)();
   // Leaves a sentence that no later call will have.

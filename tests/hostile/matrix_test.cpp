@@ -63,7 +63,7 @@ void run_cell(const Function& function, const std::function<void(World&, Values&
 class Matrix : public testing::TestWithParam<const Function*> {
  protected:
   const Function& tested() const { return *GetParam(); }
-  // Adds a cell to those that run when all are added.
+  // Adds a cell; cells run when all are added.
   void cell(const std::string& name, std::function<void()> body) {
     names_.push_back(name);
     bodies_.push_back(std::move(body));
@@ -97,7 +97,7 @@ TEST_P(Matrix, Misuse) {
     cell(one.name, [&function, &one] { run_cell(function, one.apply, one.wanted); });
 }
 
-// Calls from inside every hook are refused, and the call that runs the hook works as always.
+// Calls from inside every hook are refused, and the call that runs the hook still works.
 TEST_P(Matrix, Reentrant) {
   const Function& function = tested();
   if (!function.tells_status || !function.library->has_hooks)
@@ -218,8 +218,8 @@ TEST_P(Matrix, NoMemory) {
 
 // The k-th allocation of all threads is refused while the function runs, and while the store's
 // threads do what it gave them. Allocations are those of hooks, of operator new, and of threads;
-// all after the k-th are refused, too, or only that one. A call may do without what it cannot have.
-// Otherwise it is refused and has changed nothing.
+// all after the k-th are refused, too, or only that one. A call may continue without optional
+// memory. Otherwise it is refused and has changed nothing.
 void refuse_each_everywhere(const Function& function, memory::Source source, bool only_one) {
   warm_up();
   const memory::Exempt exempt;

@@ -1,5 +1,5 @@
-// Allocations fail in calls that do much at once: with many sessions, groups, copies on write,
-// threads that begin.
+// Allocations fail in large calls: with many sessions, groups, copies on write, or threads that
+// start.
 #include <gtest/gtest.h>
 
 #include "world.h"
@@ -157,7 +157,7 @@ TEST(Memory, GroupsWithWindows) {
 
 // A cache with worker threads is made, and then come the first calls that need the threads. oneTBB
 // starts once per process, and the test lets it start before. If memory is refused there, it
-// throws, and the next call spins in it for ever, which no caller can fix.
+// throws, and the next call spins forever, which no caller can fix.
 TEST(Memory, ThreadsThatBegin) {
   for (uint64_t k = 1; k <= 40; k++)
     EXPECT_EQ(
@@ -225,7 +225,7 @@ TEST(Memory, AppendsThatDoNotBegin) {
         << name_of(place);
 }
 
-// Memory is short for real: no machine can meet this limit.
+// Memory is really short: no machine has enough for this limit.
 TEST(Memory, TooMuchForTheSystem) {
   EXPECT_EQ(in_child([] {
               ModelConfig config = small_model(0);

@@ -1,4 +1,4 @@
-// NaN and infinity in K, V and Q show only in the rows that see them, and the old bytes of a block
+// NaN and infinity in K, V and Q only affect the rows that see them, and the old bytes of a block
 // are never seen again.
 #include <gtest/gtest.h>
 
@@ -158,7 +158,7 @@ TEST(Nan, RecycledBlocksShowNothing) {
           << ", storage " << storage;
 }
 
-// After an abort and a trim the same is true of slots that were written and given up.
+// The same is true after an abort and a trim, for slots that were written and given back.
 TEST(Nan, GivenUpSlotsShowNothing) {
   for (const Model& model : models())
     EXPECT_EQ(in_child([&] {

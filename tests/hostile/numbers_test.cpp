@@ -2,12 +2,12 @@
 // value and one beside it, 2^31, 2^32, 2^58, 2^61, 2^63 and 2^64 - 1. No call may crash, or return
 // PKV_OK with a part unread.
 //
-// Each call is made in two kinds of memory. In the first, the memory of its arguments ends where a
-// page begins that nobody may touch, so a read or write beyond what was said is a signal. There a
-// number is valid, or smaller, or beyond any memory (2^58), which must be refused before memory is
-// followed. In the second, 64 GiB of zeros lie behind that memory, and a number up to 2^32 may be
-// true. Functions that take a cache, a session or a batch are called on caches of every kind, too:
-// no loop may run as often as a number says, since a call that does not return ends the test.
+// Each call is made in two kinds of memory. In the first, the memory of its arguments ends at an
+// inaccessible page, so a read or write beyond the given size is a signal. There a number is valid,
+// or smaller, or beyond any memory (2^58), which must be refused before memory is accessed. In the
+// second, 64 GiB of zeros follow that memory, and a number up to 2^32 may be true. Functions that
+// take a cache, a session or a batch are called on caches of every kind, too: no loop may run as
+// often as a number says, since a call that does not return ends the test.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -43,7 +43,7 @@ const std::vector<Described> described = {
 #include "numbers.inc"
 };
 
-// ---- What a number may be -----------------------------------------------------------------------
+// ---- Valid numbers -----------------------------------------------------------------------
 
 // A number of a function. "" stands for all functions.
 struct Exception {
@@ -53,7 +53,7 @@ struct Exception {
   uint64_t max = 0;
 };
 
-// Numbers of which any value is as good as another, so PKV_OK says nothing about memory.
+// Numbers for which any value is valid, so PKV_OK says nothing about memory.
 const Exception anything[] = {
     {"", "config.prefix[0].max_pinned_blocks", "a limit"},
     {"", "config.prefix[0].quota_blocks", "a limit"},
@@ -231,7 +231,7 @@ std::vector<Variant> variants_of(const std::string& name) {
   return all;
 }
 
-// Numbers that say nothing as long as this pointer of the same struct is NULL.
+// Numbers that are ignored while this pointer of the same struct is NULL.
 const struct {
   const char* path;
   size_t pointer;
@@ -242,8 +242,8 @@ const struct {
 // Memory that the library is to fill, made by World::room().
 constexpr uint64_t unwritten = 0xA5A5A5A5A5A5A5A5;
 
-// Returns the place of a number in a call, or NULL if a pointer on the way is NULL, or one without
-// which it says nothing.
+// Returns the place of a number in a call, or NULL if a pointer on the way, or one without which
+// the number is ignored, is NULL.
 void* place(const Number& number, Values& values) {
   if (number.by_value) return &values[number.parameter];
   uint64_t at = values[number.parameter];
@@ -286,7 +286,7 @@ std::set<uint64_t> values_for(const Number& number, uint64_t valid, bool exact,
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// What is being tried, in memory that the parent can read when the child is gone.
+// The number that is being tried, in memory that the parent can read after the child has ended.
 struct Progress {
   size_t number;  // Counts the function's numbers.
   bool reached[1024];

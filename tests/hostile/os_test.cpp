@@ -1,5 +1,5 @@
-// What the room with the system's calls does where the system refuses them, as older kernels and
-// filters of containers do. Each case is a child process with a filter.
+// The wrappers of system calls, if the OS refuses these, as older kernels and the filters of
+// containers do. Each case is a child process with a filter.
 #include "base/os.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace pkv::os_test {
 namespace {
 
-// A system call that fails: with any first argument, or with one alone.
+// A system call that fails, with any first argument or only with a given one.
 struct Refused {
   uint32_t call;
   std::optional<uint32_t> first = std::nullopt;
@@ -103,7 +103,7 @@ TEST(System, HugePagesAreThereOrRefused) {
 TEST(System, BarriersAreWaitedForWithoutTheCall) {
   EXPECT_TRUE(without({SYS_membarrier}, [] {
     if (os::prepare_process_barrier()) return false;
-    // Signals wake it too early again and again.
+    // Signals repeatedly wake it too early.
     signal(SIGALRM, [](int) {});
     const itimerval often{{0, 100}, {0, 100}};
     setitimer(ITIMER_REAL, &often, nullptr);

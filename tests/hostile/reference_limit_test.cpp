@@ -1,6 +1,6 @@
-// A block has all the references that it can count. What would take one more is refused or does
-// without, and nothing is lost. Getting there through the C interface would take four million
-// sessions, so the test asks the engine directly.
+// A block has as many references as it can count. A call that would add one is refused or continues
+// without it, and nothing is lost. Reaching the limit through the C interface would take four
+// million sessions, so the test calls the engine directly.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -146,7 +146,8 @@ TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
   check({reader.get(), session.get(), later.get()});
 }
 
-// A block that cannot be counted once more is not cached, or not shared. The text itself is whole.
+// A block that cannot be referenced once more is not cached, or not shared. The text itself is
+// complete.
 TEST_F(ReferenceLimit, OfWhatIsPublished) {
   const auto first = open(false), second = open(), third = open();
   append(*first, block_size);

@@ -1,5 +1,6 @@
 // Memory is refused in long sequences of calls on a cache with a prefix index and a store. So the
-// tests also reach what one call leaves to the store's threads, to the index or to a later call.
+// tests also reach the work that a call leaves to the store's threads, to the index or to a later
+// call.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -34,7 +35,7 @@ class Story {
   World world;
 
  protected:
-  // Makes a call of the library as its caller has it. All memory of it can be refused.
+  // Makes a call of the library; any of its allocations can be refused.
   pkv_status call(const std::function<pkv_status()>& what) {
     memory::exempt = false;
     const pkv_status status = what();
@@ -128,8 +129,8 @@ class Life : public Story {
   }
 };
 
-// A store stands still while content waits for it, and steps need the blocks of that content. Then
-// the tier gives up the content.
+// A store is blocked while content waits for it, and steps need the blocks of that content. Then
+// the content is dropped.
 class Shortage : public Story {
  public:
   using Story::Story;
@@ -142,7 +143,7 @@ class Shortage : public Story {
       grow(session, 120, 10 + i);
       OK(call([&] { return pkv_session_close(session); }));
     }
-    // The first one is under way in the store, and the others wait.
+    // The first one is in progress in the store, and the others wait.
     const pkv_session greedy = open();
     if (greedy != nullptr) call([&] { return pkv_session_reserve(greedy, 50 * block_size); });
     world.items.go_on();
@@ -179,7 +180,7 @@ TEST(Refused, Shortage) { refuse_all<Shortage>(PKV_STORAGE_PAGED); }
 
 TEST(Refused, ShortageInAFile) { refuse_all<Shortage>(in_file); }
 
-// Content that waits for the writer is given up without any memory.
+// Content that waits for the writer is dropped without allocating memory.
 TEST(Refused, TheTierGivesWayWithoutMemory) {
   EXPECT_EQ(in_child([] {
               const memory::Exempt exempt;

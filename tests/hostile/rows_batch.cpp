@@ -17,7 +17,7 @@ Change new_tokens(uint32_t n) {
   return [n](World& world, Values& values) { values[3] = bits(world.keep(n)); };
 }
 
-// Makes a session that stands in a list.
+// Makes a session in a list.
 Arg session_list() {
   Arg session = handle(Handle::session);
   Arg list{[](World& world) { return bits(world.keep(world.session)); }, {}, Handle::session};
@@ -31,7 +31,7 @@ Arg session_list() {
   return list;
 }
 
-// Makes the cases that pkv_batch_begin and pkv_batch_choose_victims have in common.
+// Makes the cases that pkv_batch_begin and pkv_batch_choose_victims share.
 std::vector<Case> list_cases() {
   return {{"no session", set(1, 0), fine},
           {"no session, NULL",

@@ -27,7 +27,7 @@ pkv_kv_view own_memory(World& world) {
 }
 
 void add_view_cases(Function& row, size_t at, bool writes) {
-  // What only a write refuses.
+  // Cases that only a write refuses.
   const Wanted of_writes = writes ? invalid : fine;
   const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                        Wanted wanted) { row.add(name, within(at, std::move(change)), wanted); };

@@ -17,7 +17,7 @@ pkv_redis_config unconnected(World&) { return made<pkv_redis_config>({.connect_l
 }  // namespace
 
 std::vector<Function> redis_rows() {
-  // It knows nothing of caches, and so nothing of their hooks.
+  // It has no caches, and so no hooks of caches.
   static const Library library = {pkv_redis_last_error,
                                   [] {
                                     pkv_redis_config config{};
@@ -30,7 +30,7 @@ std::vector<Function> redis_rows() {
                                   false};
   Function open{ROW(pkv_redis_open), {config_in<pkv_redis_config>(unconnected), out<pkv_store>()}};
   const auto in = in_struct<pkv_redis_config>(0);
-  open.cases = {// Nothing listens there, so that it is seen at once.
+  open.cases = {// Nothing listens there, so the failure is immediate.
                 in(WITH(it.servers = "127.0.0.1:1,localhost:1", it.connect_later = 0), {PKV_IO}),
                 in(WITH(it.servers = "127.0.0.1:port"), invalid),
                 in(WITH(it.connect_later = 2), invalid),

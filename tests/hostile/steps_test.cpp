@@ -44,7 +44,7 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
   });
 }
 
-// An append that has not seen all its layers holds the session as well. A trim ends it.
+// An append that lacks layers also holds the session. A trim ends it.
 TEST(Steps, AnUnfinishedAppendIsBusy) {
   IN_CHILD({
     World world;
@@ -137,7 +137,7 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
   });
 }
 
-// The count that a refused call reports is the one with which it works. It writes nothing else.
+// The count that a refused call reports is the one with which it succeeds. It writes nothing else.
 TEST(Steps, SmallBuffersTellWhatTheyNeed) {
   using Fill = std::function<pkv_status(size_t, int64_t*, size_t*)>;
   IN_CHILD({

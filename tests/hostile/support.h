@@ -1,5 +1,5 @@
-// What tests of misuse share: checks that end a child process, memory that counts and refuses,
-// hooks that call back.
+// Shared by tests of misuse: checks that end a child process, memory that counts and refuses, hooks
+// that call back.
 #pragma once
 
 #include <pagedkv/pagedkv.h>
@@ -80,7 +80,7 @@ class Hooks {
   std::atomic<uint64_t> fail_at{0};
   // An allocation was refused.
   std::atomic<bool> struck{false};
-  // Runs inside each allocation. It is set while no call is under way.
+  // Runs inside each allocation. It is set while no call is in progress.
   std::function<void()> inside;
   // Runs inside each free.
   std::function<void()> inside_free;

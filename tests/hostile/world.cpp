@@ -53,7 +53,7 @@ void add_session(std::string& state, pkv_session session) {
   state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
 }
 
-// Makes a store that has nothing and takes everything.
+// Makes a store that has no items and accepts all.
 pkv_store null_store() {
   pkv_store store{};
   store.struct_size = sizeof store;
@@ -308,7 +308,7 @@ void World::fill_by_step(pkv_session target, size_t tokens, uint64_t seed) {
 
 namespace {
 
-// Maps pages for `size` bytes, and behind them a page that nobody may touch.
+// Maps pages for `size` bytes, followed by an inaccessible page.
 std::shared_ptr<unsigned char> map_room(size_t size, bool vast) {
   constexpr size_t page = 4096;
   const size_t whole = vast ? size_t{1} << 36 : (size + page - 1) / page * page;
@@ -380,7 +380,7 @@ void World::validate() {
 }
 
 void World::close_inherited() {
-  // What a cell has closed already is stale.
+  // Objects that a cell has closed are stale.
   const auto closed = [](pkv_status status, const char* what) {
     if (status != PKV_STALE_HANDLE) expect(PKV_OK, status, what);
   };

@@ -29,8 +29,8 @@ std::string name_of(Layers kind);
 
 class World {
  public:
-  // If `stored`, the cache of storage PAGED has a store that keeps what it is given, and waits for
-  // it. Otherwise its store has nothing.
+  // If `stored`, the cache of storage PAGED has a store that keeps its items, and waits for it.
+  // Otherwise its store has no items.
   explicit World(const Place& kept_in = PKV_STORAGE_PAGED, uint32_t threads = 1,
                  bool stored = false);
   World(const World&) = delete;
@@ -65,11 +65,11 @@ class World {
   pkv_snapshot closed_snapshot = nullptr;
   pkv_compute closed_compute = nullptr;
 
-  // Where the memory of arguments lies: anywhere, directly before memory that nobody may touch, or
-  // at the beginning of 64 GiB of zeros, so that a caller may say that there is more of it.
+  // The place of the memory of arguments: anywhere, directly before inaccessible memory, or at the
+  // beginning of 64 GiB of zeros, so that a larger size may be given.
   enum class Rooms { anywhere, exact, vast };
   static inline Rooms rooms_lie = Rooms::anywhere;
-  // What the caches of later worlds keep.
+  // What the layers of later worlds' caches keep.
   static inline Layers layers_keep = Layers::plain;
 
   // Returns memory for arguments. remember() keeps a copy of all of it.
@@ -125,7 +125,8 @@ class World {
   std::string state_;
 };
 
-// Makes now what the library makes once per process and keeps, so that it is not taken for a leak.
+// Makes the objects that the library keeps for the whole process now, so that they do not count as
+// leaks.
 void warm_up();
 
 }  // namespace hostile

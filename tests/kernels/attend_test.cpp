@@ -1,4 +1,4 @@
-// Compares attention with a double-precision reference over random shapes, and shows what must not
+// Compares attention with a double-precision reference over random shapes, and tests what must not
 // change its bits.
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ class Attend : public testing::TestWithParam<NamedTable> {};
 
 bool one_in(Random& random, uint64_t n) { return pick(random, 1, n) == 1; }
 
-// Makes a mask of the tokens from `begin` on: of a tree whose nodes see themselves and their
-// ancestors, or of any bits.
+// Makes a mask of the tokens from `begin` on: a tree whose nodes see themselves and their
+// ancestors, or random bits.
 std::vector<uint64_t> random_mask(uint32_t queries, uint64_t words, Random& random) {
   std::vector<uint64_t> mask(queries * words);
   const bool tree = one_in(random, 2);
@@ -262,7 +262,7 @@ TEST_P(Attend, SinksBesideAWindowAndAMask) {
   }
 }
 
-// The same numbers lie in another layout, in other blocks and at other places.
+// The same numbers in another layout, in other blocks and at other places.
 TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   Random random(23);
   for (const pkv_dtype k_dtype : stored_dtypes) {
@@ -290,8 +290,8 @@ TEST_P(Attend, BothLayoutsGiveTheSameBits) {
   }
 }
 
-// A row gets the same bits whatever rows and heads are computed beside it, as long as both calls
-// are on the same side of min_matmul_rows.
+// A row gets the same bits whatever rows and heads are computed beside it, if both calls are on the
+// same side of min_matmul_rows.
 TEST_P(Attend, ARowGetsTheBitsItGetsBesideOthers) {
   Random random(24);
   // These are the rounds of each way. A random case takes either.

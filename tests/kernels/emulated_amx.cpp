@@ -1,5 +1,5 @@
-// The kernels of AMX with the matrix unit computed in C++, after the definition of its instructions
-// in Intel's manual.
+// The kernels of AMX with the matrix unit emulated in C++, by the definition of its instructions in
+// Intel's manual.
 #include <cstdlib>
 #include <cstring>
 

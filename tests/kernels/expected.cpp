@@ -95,7 +95,7 @@ std::string Expected::difference(const NamedTable& table, const Rows& out,
 std::string Expected::row_difference(const Reference& expected, const Rounding& rounding,
                                      uint32_t i, uint32_t query_head, const Rows& out,
                                      const std::vector<float>& lse) const {
-  // The maximum may change with each tile and part. The sinks are looked at on their own.
+  // The maximum may change with each tile and part. The sinks are read separately.
   const double steps = static_cast<double>(shape_.length / 16 + 2 * call_.cuts.size() + 4);
   std::ostringstream text;
   for (uint32_t d = 0; d < shape_.value_dim; d++) {

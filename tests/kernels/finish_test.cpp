@@ -196,7 +196,7 @@ TEST_P(Finish, MergesPartsAndSinkLogits) {
   }
 }
 
-// Results of several calls. Some saw nothing, and what these left in their rows must not count.
+// Results of several calls. Some saw nothing, and the content of their rows must not count.
 struct MergeCase {
   uint64_t rows;
   uint32_t heads, dim;

@@ -57,14 +57,14 @@ struct Rounding {
   bool split_query;
   // q is rounded to 2^-15 of its largest element.
   bool integer_query;
-  // How far a weight is rounded before it is multiplied by V, relative.
+  // The relative rounding of a weight before it is multiplied by V.
   double weights;
   // The products of weights and scales of V are rounded to 2^-16 of the largest one in the tiles of
   // a step, of which there are two at most.
   bool integer_weights;
 };
 
-// The result, and how far a kernel may be off. With u = 2^-24, D the key dim, T the tokens, and A
+// The result, and the largest error of a kernel. With u = 2^-24, D the key dim, T the tokens, and A
 // the largest sum |q k| of a token:
 //
 //   A score is off by e, the sum of

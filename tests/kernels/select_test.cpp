@@ -1,4 +1,4 @@
-// The table that is asked for is the one that runs.
+// The requested table is the one that runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// NaN, infinities, denormals and empty rows: numbers outside of a row's range never show, and
-// numbers inside are computed as IEEE 754 says. All tests have few rows and many.
+// NaN, infinities, denormals and empty rows: numbers outside a row's range have no effect, and
+// numbers inside are computed by IEEE 754. Each test runs with few rows and with many.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Has what check_symbols.py must find: an inline function that is emitted as a weak symbol with no
-// architecture in its name.
+// Has a symbol that check_symbols.py must find: an inline function that is emitted as a weak symbol
+// with no architecture in its name.
 namespace {
 struct Tagged {};
 }  // namespace

@@ -1,4 +1,4 @@
-// A naive model of a pool, for one thread: a map from the id of a block to what is known of it.
+// A naive model of a pool, for one thread: a map from the id of a block to its state.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// What a pool does for one caller, block by block.
+// A pool with one caller, block by block.
 #include "engine/memory/pool.h"
 
 #include <gtest/gtest.h>

@@ -39,14 +39,14 @@ class Replay {
     return values[below(static_cast<uint32_t>(values.size()))];
   }
 
-  // Returns a reference that is held, mostly; sometimes an old one or nonsense.
+  // Mostly returns a reference that is held; sometimes an old one or an invalid one.
   Block some_block() {
     if (!held_.empty() && below(8) != 0) return held_[below(static_cast<uint32_t>(held_.size()))];
     if (!seen_.empty() && below(4) != 0) return seen_[below(static_cast<uint32_t>(seen_.size()))];
     return make_block(below(blocks_ + 2), first_generation_ + below(3));
   }
 
-  // Returns distinct references that are held, at times with something else among them.
+  // Returns distinct references that are held, sometimes with other ones among them.
   std::vector<Block> some_list() {
     std::vector<Block> list = held_;
     std::sort(list.begin(), list.end());

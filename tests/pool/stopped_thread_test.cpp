@@ -1,5 +1,5 @@
 // Stops one call before each of its atomic operations in turn, and after the last. Meanwhile
-// another thread makes calls, which must all get on.
+// another thread makes calls, which must all finish.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -160,7 +160,7 @@ TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
     std::vector<Block> others;
     const pkv_status status = stopped(
         [&] {
-          // Every block that is counted as free can be taken, however far the release has come.
+          // Every block that is counted as free can be taken, wherever the release was stopped.
           others = alloc(pool, pool.free_count());
           for (Block block : others)
             EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
@@ -268,7 +268,7 @@ TEST_P(StoppedThreadInShards, GatherMeetsGather) {
   });
 }
 
-// A thread that meets another one in a shard moves to a shard of its own.
+// A thread that meets another one in a shard moves to its own shard.
 TEST_F(StoppedThread, ThreadsPart) {
   std::vector<int> parted_at;
   at_every_operation([&] {

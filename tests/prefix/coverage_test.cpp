@@ -1,4 +1,4 @@
-// What a layer group needs of a text, against a definition by single tokens and blocks.
+// Compares what a layer group needs of a text with a definition by single tokens and blocks.
 #include "engine/memory/coverage.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST_F(CoverageRule, IsAllBlocksOrSinksAndWindowOrTheState) {
   }
 }
 
-// A token sees the last `window` tokens, itself among them, and goes into the block of its
+// A token sees the last `window` tokens, itself included, and is stored in the block of its
 // position.
 TEST_F(CoverageRule, OfASessionIsWhatItsNextTokenSeesAndTheBlockThatItGoesInto) {
   for (const Kind& kind : kinds) {
@@ -67,7 +67,7 @@ TEST_F(CoverageRule, OfASessionIsWhatItsNextTokenSeesAndTheBlockThatItGoesInto) 
       EXPECT_EQ(std::min(first / block_size, part_filled ? length / block_size : UINT64_MAX),
                 group.block_of(first_needed(group, length)))
           << kind.window << ", " << length;
-      // What a match gives to a session suffices for it, and once it has trimmed a token.
+      // A match gives a session all that it needs, also after it has trimmed a token.
       const uint64_t end = group.blocks_for(length);
       for (const uint64_t at : {end * block_size, end * block_size - 1})
         for (uint64_t i = group.block_of(first_needed(group, at)); i < end; i++)

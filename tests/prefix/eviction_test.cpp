@@ -1,4 +1,4 @@
-// The learned policy is never much worse than recency and frequency, whatever comes, and mostly
+// The learned policy is never much worse than recency and frequency, for any traffic, and mostly
 // better. This is the short form, in which learning is a large part; `pkv-serve --policies
 // --workload all` prints the long one.
 #include <algorithm>
@@ -51,7 +51,7 @@ class Generator {
   uint64_t fresh_ = 0;
 };
 
-// Conversations that grow, some of which are gone for long.
+// Conversations that grow, some of which pause for a long time.
 Workload chats(size_t texts, Generator& generator) {
   std::deque<Text> open;
   Workload workload;
@@ -67,7 +67,7 @@ Workload chats(size_t texts, Generator& generator) {
   return workload;
 }
 
-// Documents of fixed popularity, and a question behind each.
+// Documents of fixed popularity, each followed by a question.
 Workload documents(size_t texts, Generator& generator) {
   Workload workload;
   for (size_t i = 0; i < texts; i++)
@@ -75,7 +75,7 @@ Workload documents(size_t texts, Generator& generator) {
   return workload;
 }
 
-// Long texts that come once, in crowds, beside a few that return.
+// Bursts of long texts that occur once, beside a few that return.
 Workload scans(size_t texts, Generator& generator) {
   Workload workload;
   for (size_t i = 0; i < texts; i++)
@@ -86,14 +86,14 @@ Workload scans(size_t texts, Generator& generator) {
   return workload;
 }
 
-// The same texts in the same order, again and again: the worst there is for recency.
+// The same texts in the same order, again and again: the worst case for recency.
 Workload loops(size_t texts, Generator&) {
   Workload workload;
   for (size_t i = 0; i < texts; i++) workload.push_back({{100 + i % 250, 10}});
   return workload;
 }
 
-// Each text comes a few times within a short time, and what was popular is of no use later.
+// Each text occurs a few times within a short time, and is not used later.
 Workload fashions(size_t texts, Generator& generator) {
   Workload workload;
   for (size_t i = 0; i < texts; i++)
@@ -121,7 +121,7 @@ class Eviction : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(, Eviction, testing::ValuesIn(kinds),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// The part of the blocks that are found.
+// The share of blocks that are found.
 double percent(const Workload& workload, uint64_t capacity, pkv_eviction eviction) {
   cache_test::Cache cache = replay::cache_of(capacity, block_size, eviction);
   uint64_t found = 0, asked = 0;

@@ -18,7 +18,7 @@ class PinCounters : public testing::Test {
     return groups;
   }
 
-  // Caches the text, as a session does that ends then.
+  // Caches the text, like a session that is closed then.
   PinCounters() {
     memory::Block block;
     EXPECT_TRUE(groups_[0]->pool.try_alloc(1, &block));

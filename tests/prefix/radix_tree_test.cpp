@@ -1,5 +1,5 @@
-// Compares the radix tree with a naive one: a map from every cached beginning, in whole blocks, to
-// its last block.
+// Compares the radix tree with a naive one: a map from every cached prefix, in whole blocks, to its
+// last block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr uint32_t block_size = 2;
 
 class RadixTree : public testing::Test {
  protected:
-  // Texts of up to six blocks have two different tokens, so they often begin alike.
+  // Texts of up to six blocks have two different tokens, so they often share prefixes.
   Text random_text() {
     Text text(random_() % (6 * block_size + 1));
     for (int32_t& token : text) token = static_cast<int32_t>(random_() % 2);
@@ -60,7 +60,7 @@ class RadixTree : public testing::Test {
       whole++;
     EXPECT_EQ(whole, match.whole);
     EXPECT_EQ(whole, match.node->start + match.inside);
-    // The cached block after them that begins with most of the rest.
+    // The cached next block that shares the longest prefix with the rest.
     size_t common = 0;
     const Text before = first_blocks(text, whole);
     for (const auto& [other, block] : cached_) {
@@ -175,8 +175,7 @@ TEST(Hash, DependsOnAllThatIsBeforeAndOnTheSalt) {
   EXPECT_EQ(of_a[1], second[0]) << "the same in pieces";
 }
 
-// With another seed, texts whose hashes of events are equal have different hashes of the cache's
-// own.
+// With another seed, texts with equal event hashes have different hashes in the cache.
 TEST(Hash, ASecretSeedIsApartFromEvents) {
   const Text text = {1, 2, 3, 4};
   uint64_t known[2];

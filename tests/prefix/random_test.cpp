@@ -16,7 +16,7 @@ Text first_tokens(const Text& text, size_t n) {
   return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
-// Refuses memory now and then, while it is told to.
+// Refuses memory now and then, while this is enabled.
 struct Allocator {
   std::mt19937 random{5};
   bool failing = false;
@@ -37,7 +37,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     Text text;
   };
 
-  // Texts have up to eight blocks, each of which is one of two. Many texts begin alike.
+  // Texts have up to eight blocks, each of which is one of two. Many texts share prefixes.
   Text random_text() {
     Text text;
     for (auto blocks = random_() % 9; blocks > 0; blocks--)
@@ -55,7 +55,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     cache_ = cache_test::create(config);
   }
 
-  // Accepts that a call fails for want of memory or blocks, and for no other reason.
+  // Accepts that a call fails because memory or blocks are short, and for no other reason.
   bool done(pkv_status status) {
     if (status == PKV_OK) return true;
     EXPECT_TRUE((status == PKV_NO_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS)
@@ -63,7 +63,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     return false;
   }
 
-  // Notes for which text each block was computed. A block that is found must be of the same text.
+  // Records for which text each block was computed. A block that is found must be of the same text.
   void learn_blocks(const Running& running) {
     const std::vector<uint32_t> table = cache_test::block_table(running.session);
     for (size_t i = 0; (i + 1) * block_size <= running.text.size(); i++) {

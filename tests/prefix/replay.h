@@ -10,8 +10,8 @@ namespace replay {
 
 using cache_test::check;
 
-// Where hashes have a few bits (-Dhash_bits), nothing is learned by them. The learned policy is
-// then about as good as recency.
+// With hashes of a few bits (-Dhash_bits), the learned policy learns nothing and is about as good
+// as recency.
 #if defined(PKV_HASH_BITS)
 constexpr bool learns = false;
 #else

@@ -40,7 +40,7 @@ TEST(ReturnTimes, LearnsWhichKindsReturnAndWhen) {
   EXPECT_NEAR(1 / 200.0, times.worth(0, 0), 0.4 / 200);
 }
 
-// Before anything is seen, a block is the less likely to return the longer it is away (Lindy).
+// Before anything was observed, a block is less likely to return the longer it is unused (Lindy).
 TEST(ReturnTimes, WithoutExperienceTheOldestIsWorthLeast) {
   const ReturnTimes times(1000, memory());
   for (uint64_t age = 2; age < uint64_t{1} << 30; age *= 2)
@@ -171,7 +171,7 @@ TEST_F(Choice, ACandidateThatLosesItsEndIsJudgedByTheNewOne) {
   EXPECT_NO_THROW(policy_.validate());
 }
 
-// Texts with a hint return soon or never, as it says, and nothing else tells them apart.
+// Texts return soon or never, as their hints say; nothing else distinguishes them.
 TEST_F(Choice, AHintThatIsRightIsLearned) {
   const uint8_t soon = hint_of(10), never = hint_of(PKV_RETURN_HINT_NEVER);
   std::deque<Node*> coming;

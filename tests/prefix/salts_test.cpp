@@ -1,5 +1,5 @@
-// A salt hides what others have cached. Nothing of theirs is found, and a look-up takes as long as
-// one for a text that nobody has.
+// A salt hides what others have cached: a match does not find it, and a look-up takes as long as
+// one for a text that is not cached at all.
 #include <algorithm>
 #include <chrono>
 
@@ -23,7 +23,7 @@ std::string salt(uint32_t number) { return "tenant " + std::to_string(number); }
 
 class Salts : public testing::Test {
  protected:
-  // Each tenant has cached texts of its own.
+  // Each tenant has cached its own texts.
   void SetUp() override {
     for (uint32_t n = 0; n < salt_count * text_count; n++) {
       cache_test::Session session = open(salt(n % salt_count));

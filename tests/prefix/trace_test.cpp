@@ -1,5 +1,5 @@
-// Compares the hits of the policies in one hour of a chat service with figures that were computed
-// independently.
+// Compares the hits of the policies in one hour of a chat service with independently computed
+// figures.
 //
 // A block of the trace is 512 tokens, and a hit is a block that is found whole. The trace is played
 // in two grains: each of its blocks as two blocks of 256 tokens, the largest size there is; and, 32

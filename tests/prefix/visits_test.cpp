@@ -1,8 +1,8 @@
 // The cost of a call under the lock of the prefix index does not grow with what others have there.
-// The sources of the index are compiled so that each basic block calls a function that counts, and
-// so every turn of every loop is seen. The counts are the same on each run and on each machine.
+// The sources of the index are compiled so that each basic block calls a counting function, which
+// sees every iteration of every loop. The counts are the same on each run and each machine.
 //
-// Shared blocks (cached_blocks.h) are not among what others have here: statistics look at each.
+// Others have no shared blocks (cached_blocks.h) here, because statistics visit each of these.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -26,7 +26,7 @@ using cache_test::Session;
 
 constexpr uint32_t block_size = 16;
 
-// Returns `blocks` blocks of tokens that no other name has.
+// Returns `blocks` blocks of tokens that are unique to this name.
 Text text(int32_t name, size_t blocks) {
   Text tokens(blocks * block_size);
   for (size_t i = 0; i < tokens.size(); i++)
@@ -104,7 +104,7 @@ struct Row {
   uint64_t (*cost)(const World& world);
 };
 
-// By function of the interface; each leaves the world as it was.
+// By function of the interface; each leaves the world unchanged.
 const Row rows[] = {
     {"pkv_session_open",
      [](const World& world) { return count([&] { world.open("a new salt"); }); }},

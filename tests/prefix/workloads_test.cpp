@@ -26,8 +26,8 @@ class Texts {
   std::map<std::string, size_t> numbers_;
 };
 
-// A request of a chat service with a system prompt of 8 blocks. It may have examples of 6 blocks
-// behind that, and ends with a question of its own.
+// A request of a chat service with a system prompt of 8 blocks. Examples of 6 blocks may follow,
+// and it ends with its own question.
 struct Request {
   bool has_examples;
   int question_blocks;
@@ -70,7 +70,7 @@ TEST(Workload, SharedBlocksAreStoredOnce) {
   }
 }
 
-// Every tenth text begins with one of two prompts, and the others come once. So 2 x 8 blocks
+// Every tenth text begins with one of two prompts, and the others occur once. So 2 x 8 blocks
 // return, in a cache of 64, with 9 times 8 others in between.
 uint64_t found_among_strangers(pkv_eviction eviction) {
   cache_test::Cache cache = replay::cache_of(64, block_size, eviction);

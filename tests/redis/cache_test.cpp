@@ -1,5 +1,5 @@
-// Caches keep blocks in real servers. What one process computed another one finds, and whatever
-// happens to a server costs hits and nothing else.
+// Caches keep blocks in real servers. A process finds what another one computed, and any failure of
+// a server costs only hits.
 #include <pagedkv/redis.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -93,7 +93,8 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
   redis_test::Server server;
   make_with(server.address(), 10, 2000, 300);
   uint64_t matched = 0;
-  // On a slow machine more of the short time-outs end, and it takes more rounds until all happened.
+  // On a slow machine more of the short timeouts expire, and it takes more rounds until every case
+  // occurred.
   const auto all_happened = [&] {
     const pkv_store_stats now = stats();
     return now.failures > 0 && now.read_items > 0 && now.corrupt_items > 0 && matched > 0;
@@ -127,7 +128,7 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
     serve(text(3 + round % 2, 64));
     flush();
     if (HasFailure()) return;
-    // After a failure the store is left alone for a while.
+    // After a failure the store is not called for a while.
     const bool back = round % 12 == 5 || round % 12 == 9;
     for (int i = 0; back && stats().down != 0 && i < 200; i++)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -25,7 +25,7 @@ class Certificates {
   Certificates& operator=(const Certificates&) = delete;
 
   void make(const std::string& name, const CertificateOptions& options);
-  // Returns a directory that has the CA `name` in the form in which OpenSSL looks for it.
+  // Returns a directory that has the CA `name` in the form that OpenSSL looks up.
   std::string directory_of(const std::string& name) const;
   // Returns the key of `name`, protected by a password.
   std::string encrypted_key(const std::string& name) const;

@@ -42,8 +42,8 @@ Rows rows_of_text(const Text& text, uint32_t which, size_t from) {
   return result;
 }
 
-// Returns one of 240 texts, of which 10 each have their first half in common. All processes have
-// the same ones.
+// Returns one of 240 texts; each 10 of them share their first half. All processes have the same
+// texts.
 Text draw_text(std::mt19937_64& random) {
   const auto begin = static_cast<int32_t>(random() % 24), end = static_cast<int32_t>(random() % 10);
   Text text(128);
@@ -120,7 +120,7 @@ PlayFigures play(const std::string& addresses, size_t threads, uint64_t seed, in
       PlayFigures figures;
       while (!is_closed(stop)) {
         serve(cache, draw_text(random), figures);
-        // So that processors are left for the servers.
+        // Leaves CPUs for the servers.
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
       const std::lock_guard lock(mutex);

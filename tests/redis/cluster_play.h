@@ -7,7 +7,7 @@
 
 namespace redis_test {
 
-// What the caches of all processes did.
+// The figures of the caches of all processes.
 struct PlayFigures {
   uint64_t texts = 0;   // that were served
   uint64_t wrong = 0;   // of these, with a row that is not the text's, or after a failed call

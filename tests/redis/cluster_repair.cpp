@@ -22,7 +22,7 @@ void read_slots(const std::string& word, const std::string& owner, ClusterView& 
   }
 }
 
-// A master, and what it believes.
+// A master, and its view of the cluster.
 struct Master {
   const Server* server;
   const ClusterView* view;
@@ -32,8 +32,8 @@ struct Master {
   size_t claimed() const { return std::ranges::count(view->owners, id()); }
 };
 
-// The masters that had most slots come first. Half of the servers keep theirs: one more is a server
-// that was away while a replica took its place, and believes to have a slot that was just moving.
+// The masters with the most slots come first. Half of the servers stay masters. Any further master
+// was down while a replica replaced it, and believes that it has a slot that was just moving.
 std::vector<Master> masters_of(std::span<const Server* const> servers,
                                std::span<const ClusterView> views) {
   std::vector<Master> masters;
@@ -43,8 +43,8 @@ std::vector<Master> masters_of(std::span<const Server* const> servers,
   return masters;
 }
 
-// Returns who gets a slot: of those that believe to have it themselves, the one with the latest
-// epoch, which is whom the others believe.
+// Returns the master that gets a slot: among those that claim it, the one with the latest epoch,
+// whose claim the others accept.
 size_t choose_owner(std::span<const Master> masters, size_t slot) {
   size_t best = slot % masters.size();
   for (size_t i = 0; i < masters.size(); i++)
@@ -55,13 +55,13 @@ size_t choose_owner(std::span<const Master> masters, size_t slot) {
   return best;
 }
 
-// Moves the keys that a master has of another one's slot there. It replaces those of the same name,
-// which have the same value: an item's name follows from what is in it.
+// Moves the keys that a master has of another one's slot to that one. Keys of the same name are
+// replaced; they have the same value, because an item's name depends on its content.
 void move_keys(const Server& from, const Server& to, const std::string& slot,
                const std::string& to_id) {
   if (from.ask({"CLUSTER", "COUNTKEYSINSLOT", slot}) == "0") return;
   // A server moves keys of a slot that is open. Which of the two it accepts depends on whether it
-  // believes to have the slot.
+  // believes that it has the slot.
   if (from.ask({"CLUSTER", "SETSLOT", slot, "MIGRATING", to_id}) != "OK")
     from.ask({"CLUSTER", "SETSLOT", slot, "IMPORTING", to_id});
   for (;;) {
@@ -73,7 +73,7 @@ void move_keys(const Server& from, const Server& to, const std::string& slot,
   }
 }
 
-// Ends what is open of a slot in all masters, and gives it to one of them.
+// Ends moves of a slot in all masters, and gives the slot to one of them.
 void settle_slot(std::span<const Master> masters, size_t slot, const Master& owner) {
   const std::string number = std::to_string(slot);
   const auto set = [&](const Master& master, const std::vector<std::string>& state) {
@@ -108,11 +108,11 @@ void settle_slots(std::span<const Master> masters, std::span<const ClusterView> 
   for (const size_t i : new_owners) lasting[i].server->ask({"CLUSTER", "BUMPEPOCH"});
 }
 
-// A server that was away while its slots went to several others follows the one that took the last
-// of them, so that a master may have two replicas and another one none.
+// A server that was down while its slots moved to several others follows the one that took the last
+// of them, so one master may have two replicas and another one none.
 void spread_replicas(std::span<const Server* const> servers, std::span<const ClusterView> views) {
   std::map<std::string, size_t> replicas;  // by the id of the master
-  std::vector<size_t> spare;               // without slots, and of no use where they are
+  std::vector<size_t> spare;               // without slots, and not needed where they are
   for (size_t i = 0; i < views.size(); i++) {
     if (views[i].self().is_master) {
       if (std::ranges::count(views[i].owners, views[i].id) > 0) {

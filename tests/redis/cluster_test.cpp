@@ -69,7 +69,7 @@ TEST_F(RedisCluster, KeysAreSpread) {
   ASSERT_EQ(store.get(out), 3000);
   for (uint64_t i = 0; i < 3000; i++) ASSERT_TRUE(out.value(i) == bytes(1000 + i % 7, i));
   EXPECT_EQ(store.drop(in), 3000);
-  // Nobody was redirected, so the map was right.
+  // No request was redirected, so the map was right.
   for (size_t i = 0; i < cluster().size(); i++)
     EXPECT_EQ(cluster()[i].ask({"INFO", "errorstats"}).find("errorstat_MOVED"), std::string::npos);
 }
@@ -150,7 +150,7 @@ TEST_F(RedisCluster, ASlotMovesBetweenServersThatDoNotKnowTheirNames) {
   EXPECT_EQ(tell_names("ip"), "");
 }
 
-// It was reset, or has lost its disk: the others know better.
+// It was reset, or has lost its disk, so the views of the others are right.
 TEST_F(RedisCluster, AServerThatKnowsNoSlotsIsPassedOver) {
   Server alone({"--cluster-enabled", "yes"});
   Store store(alone.address() + "," + cluster()[0].address());
@@ -167,7 +167,7 @@ TEST_F(RedisCluster, AServerThatKnowsNoSlotsIsPassedOver) {
       << pkv_redis_last_error();
 }
 
-// A server that is cut off from its cluster still says that it has slots, and refuses their keys.
+// A server that is cut off from its cluster still claims its slots, and refuses their keys.
 TEST_F(RedisCluster, AServerThatIsCutOffIsAskedNoMore) {
   std::string map;
   FakeServer stale(
@@ -185,8 +185,8 @@ TEST_F(RedisCluster, AServerThatIsCutOffIsAskedNoMore) {
   EXPECT_EQ(store.get(1, 1000), 1);
 }
 
-// A server that is cut off from its cluster says that a server has the slots that is gone, or that
-// is a replica now and names another one.
+// A server that is cut off from its cluster names an owner of the slots that is down, or that is a
+// replica now and redirects to another server.
 TEST_F(RedisCluster, AServerThatNamesOldMastersIsAskedNoMore) {
   std::string moved;
   const FakeServer old(
@@ -207,7 +207,7 @@ TEST_F(RedisCluster, AServerThatNamesOldMastersIsAskedNoMore) {
                   master.substr(master.find(':') + 1) + "\r\n"};
         },
         false);
-    // The new master is none of the servers that are given, and the stale one does not name it.
+    // The new master is not among the configured servers, and the stale one does not name it.
     Store store(stale.address() + "," + cluster()[other].address(),
                 [&](pkv_redis_config& config) { config.key_prefix = prefix.c_str(); });
     const int64_t first = store.put(1, 1000);

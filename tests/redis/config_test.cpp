@@ -1,4 +1,4 @@
-// What a configuration may say, and what the message of an open() that fails says.
+// Valid and invalid configurations, and the sentences of an open() that fails.
 #include "support.h"
 
 namespace redis_test::config_test {
@@ -85,7 +85,7 @@ TEST(RedisConfig, BadAddresses) {
   }
 }
 
-// A setting that nothing reads is refused instead of ignored.
+// A setting without effect is refused instead of ignored.
 TEST(RedisConfig, BadTls) {
   using Config = pkv_redis_config;
   const std::string plain = "127.0.0.1:1", tls = "rediss://127.0.0.1:1";
@@ -132,7 +132,7 @@ TEST(RedisConfig, BadTls) {
 #endif
 }
 
-// Whether or not somebody listens there.
+// Whether or not a server listens there.
 TEST(RedisConfig, ServersByDefault) {
   const pkv_status status = open_with("", [](auto& c) { c.servers = nullptr; });
   if (status == PKV_OK) return;

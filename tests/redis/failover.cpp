@@ -1,7 +1,7 @@
-// The long form of failover_test.cpp: failover SECONDS [SEED] does to a cluster what can happen to
-// one, in random order, while caches of three processes keep blocks there. It prints how long the
-// store did not work after each kind of event. The exit code is 1 if a token was wrong, or if the
-// store or the cluster did not come back at all.
+// The long form of failover_test.cpp: failover SECONDS [SEED] causes failures in a cluster in
+// random order, while caches of three processes keep blocks there. It prints how long the store did
+// not work after each kind of event. The exit code is 1 if a token was wrong, or if the store or
+// the cluster did not recover.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -79,7 +79,7 @@ class Failover {
       if (const size_t i = random_() % ReplicatedCluster::servers; !cluster_.is_master(i)) return i;
   }
 
-  // Its slots have no server until both are back, without what they had.
+  // Its slots have no server until both are back, without their data.
   void kill_both(size_t master) {
     const std::string port = std::to_string(cluster_[master].port());
     for (size_t i = 0; i < ReplicatedCluster::servers; i++)

@@ -26,7 +26,7 @@ TEST_F(RedisFailover, NoTokenIsWrongWhateverAClusterGoesThrough) {
     event();
     std::printf("%s: puts and gets work again after %.2f s\n", what, recovery.measure(begin));
   };
-  // The first one is the server that is asked first who has which keys.
+  // The first server is the one that is first asked for the slots.
   after("a master is killed", [&] { cluster.kill(0); });
   after("it is back", [&] { cluster.start(0); });
   cluster.wait_until_healthy();

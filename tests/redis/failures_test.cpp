@@ -1,4 +1,4 @@
-// Servers that die, stop, run full or send nonsense cost misses and little time.
+// Servers that die, stop, run full or send garbage cost misses and little time.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -149,7 +149,7 @@ TEST_F(RedisFailures, AServerThatComesLater) {
   EXPECT_TRUE(eventually([&] { return store.get(1, 10) == 1; }));
 }
 
-// ---- Nonsense -----------------------------------------------------------------------------------
+// ---- Garbage -----------------------------------------------------------------------------------
 
 struct Nonsense {
   const char* what;
@@ -207,7 +207,7 @@ const Nonsense all_nonsense[] = {
     {"ASK where nobody is", {"-ASK 1 127.0.0.1:1\r\n"}, 0},
 };
 
-// Commands to a server that goes silent wait for the time-out, and no others do.
+// Only commands to a server that goes silent wait for the timeout.
 TEST(RedisNonsense, CostsAMissAndNoMore) {
   for (const Nonsense& nonsense : all_nonsense) {
     SCOPED_TRACE(nonsense.what);

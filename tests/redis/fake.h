@@ -1,4 +1,4 @@
-// A server that sends whatever a test wants, for the replies that no real server gives.
+// A server that sends any bytes that a test needs, for replies that no real server gives.
 #pragma once
 
 #include <atomic>
@@ -95,7 +95,7 @@ class FakeServer {
     }
     return !answer.end;
   }
-  // Takes the first complete command out of what has come in.
+  // Removes the first complete command from the received bytes.
   static bool take_command(std::string& input, Command& command) {
     size_t at = 0;
     const auto number = [&](char sign, size_t& value) {

@@ -126,7 +126,7 @@ const Hostile all_hostile[] = {
      [](size_t n) { return std::string("$") + std::string(n * 100, '0'); }},
 };
 
-// Measures what opening and reading cost once, if `hostile` is answered.
+// Measures the cost of opening and reading once, if the answer is `hostile`.
 Cost cost_of(const Hostile& hostile, size_t n) {
   const std::string answer = hostile.answer(n);
   const FakeServer server(
@@ -148,7 +148,7 @@ Cost cost_of(const Hostile& hostile, size_t n) {
 TEST(RedisLimits, CostsGrowNoFasterThanReplies) {
   for (const Hostile& hostile : all_hostile) {
     SCOPED_TRACE(std::string(hostile.what) + " in answer to " + hostile.command);
-    // Each answer is below the limits, or refused all along.
+    // Each answer is below the limits, or always refused.
     Cost before = cost_of(hostile, 1000);
     ASSERT_GT(before.bytes, 0u) << "nothing is counted";
     for (const size_t n : {2000, 4000, 8000}) {

@@ -26,9 +26,9 @@ inline sockaddr_in loopback(int port) {
 
 class Listener {
  public:
-  // Calls `serve` for each connection, which is closed afterwards. It should end soon after
-  // stopping() says so. The last member of an object is destroyed first: what `serve` uses should
-  // stand before the listener.
+  // Calls `serve` for each connection, which is closed afterwards. `serve` should end soon after
+  // stopping() returns true. The last member of an object is destroyed first, so members that
+  // `serve` uses should come before the listener.
   explicit Listener(std::function<void(int connection)> serve) : serve_(std::move(serve)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = loopback(0);

@@ -1,4 +1,4 @@
-// Stands between a client and a server of this machine, and passes on as much as a test wants.
+// Stands between a client and a server of this machine, and forwards as much as a test wants.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Proxy {
       : server_port_(server_port), listener_([this](int client) { serve(client); }) {}
 
   std::string address() const { return listener_.address(); }
-  // Passes on `bytes` of the server's bytes, counted from now on. Nothing more comes after them.
+  // Forwards the next `bytes` bytes of the server, and nothing after them.
   void pass(uint64_t bytes) { left_ = bytes; }
   // Sends `bytes` bytes at once.
   void cut(size_t bytes) { step_ = bytes; }
@@ -31,7 +31,7 @@ class Proxy {
   }
   bool move(int client, int server) {
     pollfd states[] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
-    // What is held back stays in the server's connection.
+    // Bytes that are held back stay in the server's connection.
     if (left_ == 0) states[1].fd = -1;
     if (poll(states, 2, 10) <= 0) return true;
     char bytes[65536];

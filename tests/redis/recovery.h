@@ -1,4 +1,4 @@
-// Events that a cluster has to survive, and the time until a store of it works again.
+// Events that a cluster must survive, and the time until its store works again.
 #pragma once
 
 #include <deque>
@@ -33,7 +33,7 @@ class Recovery {
     return seconds_since(begin);
   }
 
-  // Returns a master, by what a server says that runs.
+  // Returns a master, as reported by a running server.
   size_t master(std::mt19937_64& random) {
     for (;;)
       if (const size_t i = random() % ReplicatedCluster::servers; cluster_.is_master(i)) return i;
@@ -46,7 +46,7 @@ class Recovery {
       config.connect_timeout_ms = 500, config.command_timeout_ms = 1000;
     };
   }
-  // Tells whose fault it is that a store does not work: a new one works unless it is the servers'.
+  // Finds out why a store does not work: a new store works unless the servers are the cause.
   std::string describe(const std::string& prefix) {
     Store fresh(cluster_.addresses(), adjust(prefix));
     std::string text = "the store does not work again; a new one ";

@@ -34,11 +34,11 @@ class ReplicatedCluster {
   bool reshard(size_t from, size_t to, size_t slots);
   // Lets the replicas of masters that do not run take their place without asking the others.
   void take_over();
-  // Ends what a failed reshard() and servers that were killed meanwhile have left: all servers
-  // agree then. Throws if they do not in two minutes. All servers must run.
+  // Repairs what a failed reshard() and killed servers have left, until all servers agree. Throws
+  // if they do not within two minutes. All servers must run.
   void mend();
-  // Waits until every slot has a master, and every master a replica that has all of it. Throws
-  // if that takes too long.
+  // Waits until every slot has a master, and every master an up-to-date replica. Throws if that
+  // takes too long.
   void wait_until_healthy(std::chrono::seconds patience = std::chrono::seconds(60));
 
  private:

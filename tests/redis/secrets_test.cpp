@@ -29,7 +29,7 @@ class Masked {
   void write_percent(char* to) const {
     for (size_t i = 0; i < length; i++) std::snprintf(to + 3 * i, 4, "%%%02x", masked_[i] ^ mask);
   }
-  // Counts where in memory a third of it stands, plain or in percent-encoding.
+  // Counts the places in memory that have a third of it, plain or percent-encoded.
   size_t count(const unsigned char* memory, size_t size) const {
     size_t found = 0;
     const unsigned char* const end = memory + size - 3 * part;
@@ -103,8 +103,8 @@ class RedisSecrets : public WithServers {
     std::vector<char> text;
   };
 
-  // Checks what an open() leaves in memory while the store is open, and after it is closed. The
-  // caller's texts are wiped by then.
+  // Checks what an open() leaves in memory while the store is open, and after it is closed. By then
+  // the caller's texts are wiped.
   static pkv_status open(pkv_redis_config config, const Masked& secret, const std::string& begin,
                          const std::string& end, bool percent, pkv_store& store) {
     const Text text(begin, secret, end, percent);

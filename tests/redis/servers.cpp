@@ -58,7 +58,7 @@ std::string text_of(const redisReply* reply) {
 
 bool have_server() { return server_program() != nullptr; }
 
-// Ports are below those that systems give out by themselves. A cluster takes another one, 10,000
+// Ports are below those that systems assign automatically. A cluster takes another one, 10,000
 // above.
 int free_port() {
   static std::mt19937 random(std::random_device{}());

@@ -16,7 +16,7 @@
 
 namespace redis_test {
 
-// Only what hangs takes this long. Machines that run tests are slow at times, so a test waits for
+// Only a test that hangs takes this long. Test machines are sometimes slow, so a test waits for
 // events, and no shorter time may end it.
 constexpr std::chrono::seconds hang_limit{120};
 
@@ -29,7 +29,7 @@ bool have_tls_server();
 // Returns true if this machine has the loopback address of IPv6.
 bool have_ipv6();
 
-// What a server with TLS shows, as paths of files.
+// The certificate files of a server with TLS.
 struct TlsFiles {
   std::string certificate, key, ca;
   // Asks clients for a certificate of the CA.
@@ -83,17 +83,17 @@ class Cluster {
   Server& operator[](size_t i) { return *servers_[i]; }
   size_t size() const { return servers_.size(); }
   std::string id(size_t i) { return servers_[i]->ask({"CLUSTER", "MYID"}); }
-  // Returns which server says that it has a slot.
+  // Returns the server that claims a slot.
   size_t owner(size_t slot) const { return slot * servers_.size() / 16384; }
-  // Waits until all slots are served and all servers agree whose they are, and since which epoch.
-  // A server that moves a slot before it knows the newest epoch can lose the slot and its keys.
+  // Waits until all slots are served and all servers agree on their owners and epochs. A server
+  // that moves a slot before it knows the newest epoch can lose the slot and its keys.
   void wait_until_ok();
 
  private:
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
-// Returns a loopback port that nobody listens on.
+// Returns a loopback port on which nothing listens.
 int free_port();
 
 }  // namespace redis_test

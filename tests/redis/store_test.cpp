@@ -1,4 +1,4 @@
-// What a store in one server keeps and gives back.
+// A store in one server.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,7 +104,7 @@ uint64_t sent_bytes(const Server& server) {
   return std::stoull(info.substr(info.find(name) + name.size()));
 }
 
-// A server holds a value far larger than what was asked for. It must not be transferred.
+// A server holds a value that is far larger than the room. It must not be transferred.
 TEST_F(RedisStore, ValuesThatSomebodyElseWrote) {
   const Server server;
   Store store(server.address());

@@ -1,4 +1,4 @@
-// A store under test, and batches of items whose bytes follow from their names.
+// A store under test, and batches of items whose bytes depend on their names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline std::string bytes(size_t size, uint64_t seed) {
 
 inline std::string name(uint64_t seed) { return bytes(sizeof pkv_store_item::name, ~seed); }
 
-// Items with their memory. Behind the room of each item lie bytes that nobody may touch.
+// Items with their memory. The room of each item is followed by guard bytes.
 class Batch {
  public:
   Batch& add(const std::string& key, std::string memory) {

@@ -1,5 +1,4 @@
-// Stores behind TLS believe only the server that was meant. Everything else fails with a clear
-// sentence.
+// Stores with TLS accept only the intended server. Everything else fails with a clear sentence.
 #include <netinet/in.h>
 #include <openssl/opensslv.h>
 #include <openssl/ssl.h>
@@ -111,8 +110,8 @@ TEST_F(RedisTls, IsChosenByTheUrlOrTheConfig) {
 
 // ---- Certificates -------------------------------------------------------------------------------
 
-// What the server shows, what is expected of it, and a part of the sentence, which is "" if the
-// server is believed.
+// The server's certificate, what the client expects, and a part of the sentence, "" if the server
+// is accepted.
 struct Shown {
   const char* what;
   CertificateOptions certificate;
@@ -286,7 +285,7 @@ class TicketServer {
       SSL* const ssl = SSL_new(context_);
       SSL_set_fd(ssl, client);
       if (SSL_accept(ssl) == 1)
-        // OpenSSL takes no notice if nobody reads a ticket.
+        // OpenSSL does not notice if no one reads a ticket.
         while (!stop_ && SSL_new_session_ticket(ssl) == 1 && SSL_do_handshake(ssl) == 1)
           sent_ = BIO_number_written(SSL_get_wbio(ssl));
       SSL_free(ssl);
@@ -303,7 +302,7 @@ class TicketServer {
 
 TEST_F(RedisTls, AServerThatSendsTicketsForEver) {
   const TicketServer server(files());
-  // A slow machine needs longer than the first time-outs to come to the tickets.
+  // A slow machine needs longer than the first timeouts to reach the tickets.
   std::string sentence;
   uint32_t timeout = 500;
   EXPECT_TRUE(eventually([&] {

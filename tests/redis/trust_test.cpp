@@ -1,5 +1,5 @@
-// Whom a client trusts: no sentence has a secret in it, credentials go to no server that was not
-// named, and an answer counts only if its question was asked.
+// The trust of a client: no sentence contains a secret, credentials are sent only to named servers,
+// and an answer counts only if its command was sent.
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -10,7 +10,7 @@
 namespace redis_test::trust_test {
 namespace {
 
-// No four of its bytes stand together in any other text here.
+// No other text here contains four consecutive bytes of it.
 const std::string secret = "Zq7vXk9wJ2pQ";
 
 std::string percent(const std::string& text) {
@@ -23,7 +23,7 @@ std::string percent(const std::string& text) {
   return all;
 }
 
-// Returns the first four bytes of the secret that stand in a text, as they are or in another form.
+// Returns the first four bytes of the secret that a text contains, plain or encoded.
 std::string part_in(const std::string& text) {
   std::string reversed(secret.rbegin(), secret.rend());
   for (const std::string& form : {secret, percent(secret), reversed})
@@ -44,7 +44,7 @@ std::string sentence_of(const std::string& servers, const char* user = nullptr,
   return "";
 }
 
-// Makes a URL with a password, and what typing errors make of it.
+// Makes a URL with a password, and versions of it with typing errors.
 std::set<std::string> malformed_urls() {
   std::set<std::string> all;
   const std::string host = "127.0.0.1:" + std::to_string(free_port());
@@ -59,7 +59,7 @@ std::set<std::string> malformed_urls() {
         all.insert(begin + word + "@" + host + "?password=" + word);
         for (size_t i = 0; i < url.size(); i++) {
           all.insert(std::string(url).erase(i, 1));
-          // Whatever stands in the place of a host is taken for one.
+          // Any text in the place of a host is taken for a host.
           if (i > begin.size()) all.insert(url.substr(0, i));
         }
         if (scheme != "redis://" && scheme != "") continue;
@@ -210,7 +210,7 @@ TEST(RedisTrust, AServerThatJoinedIsFollowed) {
   EXPECT_EQ(second.authenticated, 1);
 }
 
-// A server that was not configured is not asked who belongs to the cluster.
+// A server that was not configured is not asked for the members of the cluster.
 TEST(RedisTrust, OnlyConfiguredServersSayWhoBelongsToACluster) {
   const Trap trap;
   MappedServer second(

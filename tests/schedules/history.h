@@ -1,7 +1,7 @@
-// Records what the threads of an execution asked of the pool and were answered, and decides whether
-// one order of all these calls explains the answers. This is linearizability with happens-before as
-// the order that has to be kept, because a machine with weak memory has no other "before". The
-// search is Wing and Gong's (1993), and remembers the states it has been in.
+// Records the calls of the threads of an execution and their answers, and decides whether one order
+// of all these calls explains the answers. This is linearizability with happens-before as the order
+// that has to be kept, because a machine with weak memory has no other "before". The search is Wing
+// and Gong's (1993), and remembers the states it has been in.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct Operation {
   bool changes() const { return status == PKV_OK && call != Call::look; }
 };
 
-// The pool as one would write it for a single thread.
+// A simple pool for a single thread.
 struct Model {
   std::vector<uint64_t> states;
   uint32_t block_size = 0;
@@ -61,7 +61,7 @@ struct Model {
     return count;
   }
 
-  // Makes the call. Returns false if it would have been answered otherwise. `doubtful` are blocks
+  // Makes the call. Returns false if the answer would be different. `doubtful` are blocks
   // that are free but need not be found. Sets *freed to whether the call freed a block.
   bool apply(const Operation& op, uint32_t doubtful, bool* freed) {
     *freed = false;
@@ -131,12 +131,12 @@ struct Model {
   }
 };
 
-// What may explain that an alloc was refused although there are blocks, besides a release that is
-// concurrent with it.
+// What may explain that an alloc was refused although blocks are free, besides a concurrent
+// release.
 struct Relaxations {
-  // Another alloc was under way.
+  // Another alloc was in progress.
   bool allocs = false;
-  // An order of its own explains each refused call.
+  // Each refused call is explained by its own order.
   bool refusals_alone = false;
 };
 

@@ -1,5 +1,5 @@
-// Checks the checker: well-known small programs show exactly the outcomes that the memory model
-// has, with and without reduction.
+// Tests the checker: well-known small programs have exactly the outcomes that the memory model
+// allows, with and without reduction.
 #pragma once
 
 #include <optional>
@@ -84,7 +84,7 @@ inline std::span<const Litmus> litmus_programs() {
          if (thread == 4) s.read[1] = s.y.load(seq_cst), s.read[1] += 2 * s.x.load(seq_cst);
        },
        "0000 0100 0200 0300 1000 1200 1300 2000 2100 2200 2300 3000 3100 3200 3300"},
-      {"a swap goes on with a release sequence", 3,
+      {"a swap continues a release sequence", 3,
        [](Shared& s, int thread) {
          if (thread == 1) s.x.store(1, relaxed), s.y.store(1, release);
          if (thread == 2) s.y.fetch_add(1, relaxed);

@@ -139,8 +139,8 @@ class Memory {
     uint64_t value;
     Clock released;  // The clock that an acquiring load of it learns.
   };
-  // At this time of a thread it knew the store with this index. Whoever knows that time can read
-  // nothing older.
+  // At this time of a thread it knew the store with this index. A thread that knows that time
+  // cannot read an older store.
   struct Seen {
     uint32_t time, index;
   };

@@ -17,7 +17,7 @@
 //   rest         if all blocks are counted free, the pool is at rest: validate
 //   hold 62      alloc that many and keep them (setup only)
 //
-// What a thread was refused it does not use.
+// A thread does not use blocks that it was refused.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The calls of PoolPlay's threads, and the judgement at the end.
+// The calls of PoolPlay's threads, and the checks at the end.
 #pragma once
 
 #include <algorithm>

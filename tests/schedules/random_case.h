@@ -1,6 +1,6 @@
-// A random case: two to four threads of up to five calls each on a small pool. Threads keep to the
-// rules: they use what they hold, look up by retain what may be gone, and seal what they publish.
-// So every finding is a fault of the pool.
+// A random case: two to four threads of up to five calls each on a small pool. Threads follow the
+// rules: they use blocks that they hold, retain blocks that may be gone, and seal blocks that they
+// publish. So every finding is a fault of the pool.
 #pragma once
 
 #include "explorer.h"

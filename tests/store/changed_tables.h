@@ -1,5 +1,5 @@
-// Changes every byte of the tables of a file and makes the tags right again, so that the reader
-// gets to what the tables say.
+// Changes every byte of the tables of a file and corrects the tags, so that the reader gets as far
+// as the tables.
 #pragma once
 
 #include "file.h"
@@ -11,8 +11,8 @@ struct ChangedTables {
   size_t refused = 0, taken = 0;
 };
 
-// Each changed file is loaded into a cache of its own. It is refused or means something else now,
-// but the library never crashes and the cache stays sound.
+// Each changed file is loaded into its own cache. It is refused or now means something else, but
+// the library never crashes and the cache stays valid.
 template <class MakeCache>
 ChangedTables load_changed_tables(const Bytes& file, const pkv_file_config& config,
                                   const MakeCache& make_cache) {

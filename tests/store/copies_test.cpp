@@ -1,6 +1,6 @@
-// Each attribute of a session, and each way to copy one: the copy has the attribute, or starts
-// without it because the header of that way says so. A field of pkv_session_config or of
-// pkv_session_info that no row names fails the test.
+// Each attribute of a session by each way to copy a session: the copy has the attribute, or starts
+// without it if the header says so. A field of pkv_session_config or of pkv_session_info that no
+// row names fails the test.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -41,7 +41,7 @@ constexpr const char* way_names[] = {"fork",
 // A session, or a copy of one, and the cache in which it is.
 struct Copy {
   Cache cache;
-  Session session;  // none: only what it left in the index was copied
+  Session session;  // none: only its blocks in the index were copied
   std::string salt;
   uint64_t labelled = 0;
 };
@@ -61,7 +61,7 @@ Copy load_one(const Bytes& file, const std::string& salt, bool index) {
   return copy;
 }
 
-// Saves what a session leaves in the index, once it has ended.
+// Saves the blocks that a closed session left in the index.
 Bytes save_index(pkv_cache cache, Session& session) {
   session.close();
   auto config = made<pkv_file_config>({.prefix_index = 1});
@@ -96,8 +96,7 @@ Copy copied(Way way, Copy original) {
 
 // ---- Attributes ---------------------------------------------------------------------------------
 
-// Appends to the copy what it still remembers and two blocks that nobody has, ends it, and returns
-// its text.
+// Appends remembered tokens and two unique blocks to the copy, closes it, and returns its text.
 std::vector<int32_t> ended(Copy& copy) {
   std::vector<int32_t> text;
   for (uint32_t i = 0; i < length; i++) text.push_back(static_cast<int32_t>(1000 + i));
@@ -127,7 +126,7 @@ bool publishes(Copy& copy) {
   return probe(copy, copy.salt, text) == text.size() / block * block;
 }
 
-// Whether the session finds what another one has published under its salt.
+// Whether the session finds blocks that another one published under its salt.
 bool matches(Copy& copy) {
   append(copy.cache, open_salted(copy.cache, copy.salt), plan(), block, 50);
   std::vector<int32_t> text;
@@ -149,7 +148,8 @@ bool outlasts_others(Copy& copy) {
   return probe(copy, copy.salt, text) > 0;
 }
 
-// The C interface tells nobody's hint: it only moves what is evicted first, and that by chance.
+// The C interface does not return hints: a hint only changes which blocks are likely to be evicted
+// first.
 uint32_t hint_of(Copy& copy) {
   const pkv::api::Lease lease(reinterpret_cast<uint64_t>(copy.session.get()),
                               pkv::api::Kind::session, pkv::api::Access::read);
@@ -181,7 +181,8 @@ struct Row {
   std::function<void(pkv_cache, pkv_session)> give;  // when it has tokens
   std::function<bool(Copy&)> has;
   After after[std::size(ways)];  // in the order of the ways
-  // What a session has that is opened by default: the others show that `has` can see a difference.
+  // The attribute of a session with default options; the other rows show that `has` can see a
+  // difference.
   bool by_default = false;
 };
 
@@ -354,7 +355,7 @@ TEST(Copies, EachAttributeIsKeptOrReset) {
     }
 }
 
-// A session that was opened by default, and given nothing, is seen to lack what the rows are about.
+// A session with default options lacks all attributes of the rows.
 TEST(Copies, EachAttributeCanBeSeen) {
   for (const Row& row : rows()) {
     SCOPED_TRACE(row.name);

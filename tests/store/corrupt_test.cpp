@@ -1,5 +1,5 @@
-// Files that were changed after they were written. Every one is refused, and the cache is as
-// before.
+// Files that were changed after they were written. Every one is refused, and the cache is
+// unchanged.
 #include <fstream>
 
 #include "../support/files.h"
@@ -142,8 +142,8 @@ TEST(Corrupt, HostileNumbers) {
       refused(word, value, 4);
 }
 
-// A callback does not tell how much will come. So the reader must not believe what a header claims
-// before it has arrived.
+// A callback does not announce the size of the file. So the reader must not trust the size in a
+// header before the bytes have arrived.
 TEST(Corrupt, AStreamThatPromisesMuch) {
   const Fixture fixture(40);
   Bytes bytes(fixture.file.begin(), fixture.file.begin() + store_file::sizes_at);
@@ -226,8 +226,8 @@ TEST(Mismatch, OfTheModel) {
   expect_mismatch(plan, two);
 }
 
-// What a window has left does not fill a larger block, because the rest of that block is gone for
-// good.
+// The tokens of a window do not fill a larger block, because the other tokens of that block are
+// lost.
 TEST(Mismatch, OfAWindowAndLargerBlocks) {
   Plan plan, larger;
   plan.groups[0].window = 20;
@@ -352,7 +352,7 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
                    swapped.begin() + (piece(fixture.file, 0).second - fixture.file.begin()),
                    swapped.begin() + (piece(fixture.file, 1).first - fixture.file.begin()));
   EXPECT_EQ(PKV_CORRUPT, fixture.load_once(swapped));
-  // Even of the same content under the same key not one piece fits.
+  // No piece fits, even with the same content and the same key.
   const Bytes other = fixture.save_again();
   for (size_t i = 0; i < 4; i++) {
     Bytes mixed = fixture.file;
@@ -368,7 +368,7 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
   EXPECT_EQ(PKV_OK, fixture.load_once(fixture.file)) << pkv_last_error();
 }
 
-// Only what FORMAT.md says can be seen.
+// Only the parts that FORMAT.md names are readable.
 TEST_F(Keys, NothingIsInTheClear) {
   const Encrypted fixture(3000);
   const Bytes again = fixture.save_again();
@@ -390,8 +390,8 @@ TEST_F(Keys, NothingIsInTheClear) {
   EXPECT_FALSE(contains(plain.data() + plain.size() - 1000, 64)) << "keys and values";
 }
 
-// Without the key anybody can make right checksums, but no right file: not even one that claims to
-// need no key.
+// Without the key anybody can make valid checksums, but not a valid file, not even one that claims
+// to need no key.
 TEST_F(Keys, ForgedFilesAreRefused) {
   const Encrypted fixture;
   Bytes forged = fixture.file;
@@ -404,8 +404,8 @@ TEST_F(Keys, ForgedFilesAreRefused) {
   EXPECT_EQ(PKV_CORRUPT, fixture.load_once(unkeyed));
 }
 
-// Whoever can write a file without a key chooses whose index its texts go to. So they go to none,
-// unless the caller says that salts are trusted.
+// Anyone who can write a file without a key chooses the salts of its texts. So the texts are
+// refused, unless the caller trusts salts.
 TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   Plan plan{.prefix = true};
   const Cache source = create(plan);
@@ -438,8 +438,8 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   CHECK(pkv_cache_validate(cache));
 }
 
-// A file says how much there is of each chain. The reader checks that it is no more, and texts of
-// the index end there.
+// A file has the saved length of each chain. The reader checks that it is not too large, and texts
+// of the index end there.
 TEST(Lengths, AreCheckedAndBelieved) {
   Plan plan{.prefix = true};
   const Cache source = create(plan);
@@ -599,7 +599,7 @@ std::vector<Session> golden_sessions(pkv_cache cache, const Plan& plan) {
   return sessions;
 }
 
-// Two files with a key are never the same, even of the same content.
+// Two files with a key are never equal, even with the same content.
 void expect_golden(const Golden& golden) {
   const bool keyed = golden.config.secret_key != nullptr;
   const std::string path =

@@ -1,6 +1,7 @@
-// Measures what hostile files cost. Each kind of file is doubled three times: memory and work must
-// grow no faster than the file, unless the blocks of the cache bound them. Bytes asked of operator
-// new stand for the work, because every walk through a text or a table makes an allocation.
+// Measures the cost of hostile files. Each kind of file is doubled three times: memory and work
+// must grow no faster than the file, unless the blocks of the cache bound them. The bytes requested
+// from operator new measure the work, because every walk through a text or a table makes an
+// allocation.
 #include <ctime>
 
 #include "../support/memory.h"
@@ -191,7 +192,7 @@ const Kind kinds[] = {
      }},
 };
 
-// What one file cost: the bytes asked for in all, and at once.
+// The cost of one file: the bytes requested in total, and at one time.
 struct Cost {
   uint64_t bytes, peak;
 };
@@ -260,8 +261,8 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
              pkv_status_name(status), (unsigned long long)inspect.bytes,
              (unsigned long long)inspect.peak);
   }
-  // A session has its text, whoever it shares it with, and a list of its own. So each session that
-  // the caller wants may cost this many bytes.
+  // A session has its own text, even if it shares blocks, and its own list. So each session may
+  // cost this many bytes.
   const bool sessions_fit = std::string(GetParam().name) == "sessions_that_fit";
   expect_linear("work of a load", loads, sizes, sessions_fit ? 8000 * 16384 : bounded_by_the_cache);
   expect_linear("memory of a load", load_peaks, sizes, sessions_fit ? 8000 * 8192 : usual);

@@ -34,7 +34,7 @@ thread_local std::map<int, int> file_of;  // Maps a descriptor to its file of th
 
 Fault ask(const char* call) {
   if (!before) return Fault::none;
-  // Calls made by the answer itself are not asked about.
+  // Calls made by the handler itself are not intercepted.
   const auto asked = std::exchange(before, nullptr);
   const Fault fault = asked(call);
   before = asked;
@@ -53,7 +53,7 @@ Function real(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-// Makes a call that needs no more than to fail when it is told to. FAILED is what it returns then.
+// Makes a call that only needs to fail on demand; it then returns FAILED.
 #define MAY_FAIL(name, failed, ...)                        \
   static const auto call = real<decltype(&::name)>(#name); \
   return fails(ask(plain_name(#name).c_str())) ? failed : call(__VA_ARGS__)
@@ -178,7 +178,7 @@ int fstatvfs64(int descriptor, struct statvfs64* status) noexcept {
   return fails(ask("fstatvfs")) ? -1 : changed(call(descriptor, status), status);
 }
 
-// Memory that is no file is not asked about.
+// Memory without a file is not intercepted.
 void* mmap(void* at, size_t size, int rights, int flags, int file, off_t offset) noexcept {
   static const auto call = real<decltype(&::mmap)>("mmap");
   if (file >= 0 && fails(ask("mmap"))) return MAP_FAILED;

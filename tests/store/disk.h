@@ -1,4 +1,4 @@
-// The test's control over the system's calls on files. disk.cpp replaces them in its program.
+// The test's control over system calls on files. disk.cpp replaces these calls in its program.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ extern thread_local int error;
 extern thread_local bool no_unnamed_files;
 // The path that stat() looks at instead of the one it is given.
 extern thread_local const char* stat_instead;
-// Makes all room of devices root's alone, as a part of it is on many file systems.
+// Reserves all room of devices for root, as many file systems do with a part of it.
 extern thread_local bool room_is_for_root;
-// Makes devices tell no room at all, as some file systems do.
+// Makes devices report no room at all, as some file systems do.
 extern thread_local bool room_is_not_told;
 
 // One operation of a save on the disk. They are kept in order.

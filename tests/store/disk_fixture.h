@@ -1,4 +1,4 @@
-// A folder with two sessions, and what their files should be.
+// A folder with two sessions, and the expected files.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace store {
 
 namespace fs = std::filesystem;
 
-// What a killed process may have left beside its file.
+// A temporary file that a killed process may have left.
 inline const std::string orphan = ".pagedkv-0123456789abcdef.tmp";
 
 class Directory : public files::TemporaryDirectory {

@@ -1,5 +1,5 @@
-// Caches whose memory is a file, and files that a process opens, where the system or memory
-// refuses: each time there is a status and a sentence, and no descriptor and no file is left.
+// Caches whose memory is a file, and files that a process opens, if system calls or allocations
+// fail: each time there is a status and a sentence, and no descriptor and no file is left.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -32,8 +32,7 @@ void expect_sentence(const char* words) {
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), words)) << pkv_last_error();
 }
 
-// Each call on files fails once, at every place where one is made. What a cache only would like to
-// know does not stop it.
+// Each call on files fails once, at every place. A failed optional call does not stop the cache.
 void each_call_fails(disk::Fault fault, int error, bool unnamed) {
   const std::set<std::string> optional = {"open", "flock", "stat", "fstat", "fstatvfs", "unlinkat"};
   const Directory directory;
@@ -63,7 +62,8 @@ TEST(FileMemory, FaultsOfEveryCall) {
   each_call_fails(disk::Fault::interrupted, EINTR, true);
 }
 
-// What a file system keeps for root is not for others, who are told before the device is full.
+// Other users cannot use the room that a file system keeps for root, and are refused before the
+// device is full.
 TEST(FileMemory, RootMayTakeWhatIsKeptForRoot) {
   const Directory directory;
   fs::permissions(directory.path(), fs::perms::all);
@@ -153,7 +153,7 @@ TEST(FileSizeLimit, MayBeLoweredWhileAFileIsOpen) {
 // ---- Refused memory -----------------------------------------------------------------------------
 
 // A call gets no memory from its k-th allocation on, for every k. It is made once before: oneTBB,
-// which starts once per process, would spin for ever if its own memory were refused.
+// which starts once per process, would spin forever if its own memory were refused.
 template <class Call>
 void refuse_each(const Directory& directory, const Call& call) {
   CHECK(call());

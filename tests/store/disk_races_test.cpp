@@ -56,8 +56,8 @@ class Races : public testing::Test {
     return fs::is_regular_file(fs::symlink_status(path_)) &&
            content_of(path_) == fixture_.other_file;
   }
-  // Checks that nothing stays but the file and the other one. A save that could not begin leaves
-  // the orphan.
+  // Checks that only the file and the other one stay. A save that could not begin leaves the
+  // orphan.
   void check_names(pkv_status status) const {
     std::set<std::string> names = fixture_.directory.names();
     if (status != PKV_OK) names.erase(orphan);
@@ -103,7 +103,7 @@ TEST_F(Races, AllTemporaryFilesAreRemoved) {
       });
 }
 
-// What has an orphan's name, and is a file with another name too, is not the library's.
+// A file with an orphan's name and a second name is not the library's.
 TEST_F(Races, AnOrphanGetsAnotherName) {
   const std::string second = "second";
   at_each_call(
@@ -112,7 +112,8 @@ TEST_F(Races, AnOrphanGetsAnotherName) {
       },
       [&](pkv_status status) {
         EXPECT_EQ(PKV_OK, status) << pkv_last_error();
-        // A name that comes just before the removal is not seen any more; the file stays under it.
+        // A name that is added just before the removal is not noticed; the file stays under that
+        // name.
         if (fs::exists(fixture_.directory / second)) {
           EXPECT_TRUE(fs::exists(orphan_) || struck_ == "unlinkat");
         }

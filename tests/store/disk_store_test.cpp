@@ -1,5 +1,5 @@
 // A directory store on a disk that fails, is full, or is changed by other processes between any two
-// of its calls. An item is the old one, the new one or not there, and nothing else stays.
+// of its calls. An item is the old one, the new one or missing, and nothing else stays.
 #include <pagedkv/store.h>
 
 #include <cerrno>
@@ -95,8 +95,7 @@ std::vector<Setting> settings() {
   return all;
 }
 
-// Whether a put says what happened. A shard of which the owner cannot be asked counts as another
-// one's.
+// Whether the result of a put is right. A shard whose owner is unknown counts as another user's.
 bool is_told(int64_t result, int error, const std::string& struck) {
   return result == 1 || result == -error || (struck == "fstat" && result == -EPERM);
 }
@@ -177,7 +176,7 @@ TEST(StoreFaults, OfEveryCallOfAGetAndADrop) {
       });
 }
 
-// A disk on which nothing can be removed holds more than the store may. Later there is less again.
+// If nothing can be removed, the store exceeds its capacity. Later it shrinks again.
 TEST(StoreFaults, OfEveryCallOfAnEviction) {
   const Directory directory;
   const Setting setting = {.capacity = 500};
@@ -196,7 +195,7 @@ TEST(StoreFaults, OfEveryCallOfAnEviction) {
         EXPECT_EQ(1, store.put(new_item, 4)) << struck;
         uint64_t bytes = 0;
         for (unsigned char which = 1; which <= 4; which++) bytes += store.get(which).size();
-        // An item that could not be looked at was not counted.
+        // An item whose status could not be read was not counted.
         EXPECT_LE(bytes, setting.capacity + (struck == "fstatat" ? old_item.size() : 0)) << struck;
       });
 }

@@ -71,9 +71,9 @@ TEST(Path, InADirectoryThatCannotBeWritten) {
 }
 
 // Each call on files fails once, at every place where one is made. The status is IO, and the old
-// file is unchanged. Calls that are interrupted or short are repeated. What a save only would like
-// to know does not stop it, nor does a name or a lock that somebody else has. A temporary file that
-// cannot be removed has to stay.
+// file is unchanged. Calls that are interrupted or short are repeated. A failed optional call does
+// not stop a save, nor does a name or a lock that another process has. A temporary file that cannot
+// be removed stays.
 void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool unnamed) {
   const std::set<std::string> optional = {"open",      "flock",     "fstatat",   "fstat",   "stat",
                                           "lgetxattr", "fdopendir", "getrandom", "unlinkat"};
@@ -164,7 +164,7 @@ TEST(Faults, OfEveryCallOfALoad) {
         EXPECT_GT(k, 3u);
         break;
       }
-      // The size of a file that cannot be asked for is found out by reading.
+      // If the size of a file is unknown, it is found by reading.
       if (fault == disk::Fault::fails && status == PKV_OK) {
         EXPECT_TRUE(struck == "fstat" || struck == "lseek") << struck << " " << k;
       } else {
@@ -255,8 +255,8 @@ TEST(Faults, ACallbackMayNotCallBack) {
 // ---- Temporary files ----------------------------------------------------------------------------
 
 // While a save makes a call for the first time, another save in the same directory runs from its
-// beginning to its end. It does not take a file of the first one for an orphan, or the first one
-// notices.
+// beginning to its end. It does not mistake a file of the first save for an orphan, or the first
+// save notices.
 void save_during(const Fixture& fixture, const std::string& wanted, bool unnamed) {
   bool saved = false;
   disk::no_unnamed_files = !unnamed;
@@ -370,13 +370,13 @@ TEST(Descriptor, APipeAndADiskThatIsFull) {
   const std::vector<Session> loaded = load(fixture.target, from);
   writer.join();
   expect_same(fixture.session, loaded[0], fixture.plan);
-  // Nobody reads any more. This is an error, and not a signal.
+  // The reader has closed the pipe. This is an error, not a signal.
   close(ends[0]);
   EXPECT_EQ(PKV_IO, fixture.save_to(to, fixture.session));
   sigset_t pending, pipes;
   sigpending(&pending);
   EXPECT_EQ(0, sigismember(&pending, SIGPIPE));
-  // A signal that waited before waits afterwards, too.
+  // A signal that was pending before is still pending afterwards.
   sigemptyset(&pipes);
   sigaddset(&pipes, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipes, nullptr);

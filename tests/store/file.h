@@ -1,5 +1,5 @@
-// The file format a second time, written from FORMAT.md alone. It makes right tags for any bytes,
-// so that tests also reach the code behind the tags.
+// A second implementation of the file format, written only from FORMAT.md. It makes valid tags for
+// any bytes, so that tests also reach the code behind the tags.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -24,7 +24,7 @@ inline void put_tag(const unsigned char* bytes, size_t n, uint64_t& seed, unsign
   seed = hash.low64;
 }
 
-// Makes every tag of a file right, as far as the file goes: that of the header, then those of its
+// Corrects every tag of a file, as far as the file goes: that of the header, then those of its
 // pieces.
 inline void seal(std::vector<unsigned char>& file) {
   if (file.size() < header_bytes + tag_bytes) return;

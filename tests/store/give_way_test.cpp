@@ -1,5 +1,5 @@
-// A step that lacks blocks makes the store give up what it holds. Other threads may pass more to
-// the store meanwhile, and the step finds that, too.
+// A step that lacks blocks makes the store release what it holds. Other threads may pass more to
+// the store meanwhile, and the step gets that, too.
 #include <optional>
 #include <thread>
 

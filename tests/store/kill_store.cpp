@@ -34,7 +34,7 @@ constexpr uint64_t keys = 64, max_words = 4096, capacity = 512 << 10;
 
 // ---- Items --------------------------------------------------------------------------------------
 
-// Makes words that follow from key and version alone, and so does their number.
+// Makes words that depend only on key and version, and so does their number.
 std::vector<uint64_t> content_of(uint64_t key, uint64_t version) {
   Random random(version * keys + key);
   std::vector<uint64_t> words(2 + random.below(max_words - 2));
@@ -94,7 +94,7 @@ class Store {
 
 // ---- Writers ------------------------------------------------------------------------------------
 
-// What a writer says before and after it changes an item. Version 0 means that it is dropped.
+// A writer's message before and after it changes an item. Version 0 means that the item is dropped.
 struct Step {
   uint64_t key, version, done;
 };

@@ -1,4 +1,4 @@
-// Other users: who they are in these tests, what they put in the way, and what must be unchanged
+// Other users: their ids in these tests, what they put in the way, and what must be unchanged
 // afterwards.
 #pragma once
 
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 inline bool is_root() { return getuid() == 0; }
 
-// The user that runs the tests, and two that need no account.
+// The user that runs the tests, and two users that need no account.
 inline const uid_t me = getuid();
 constexpr uid_t somebody = 54321, stranger = 54322;
 
@@ -102,7 +102,8 @@ inline void make_socket(const std::string& path) {
   close(folder);
 }
 
-// ---- What is there ------------------------------------------------------------------------------
+// ---- The contents of a folder
+// ------------------------------------------------------------------------------
 
 struct Thing {
   ino_t inode;
@@ -134,12 +135,12 @@ inline Things things_in(const std::string& folder) {
 // ---- A scene ------------------------------------------------------------------------------------
 
 // A folder for one case, which everybody may enter. Things are put in the way at `place`. They may
-// lead to the caller's own `elsewhere`, which has a file and a folder in it.
+// lead to the caller's own `elsewhere`, which contains a file and a folder.
 class Scene {
  public:
   Scene(uid_t user, uid_t place_owner, mode_t place_mode) : caller(user) {
-    // Directories are made by the hundred. In memory, where there is such a place, that takes no
-    // time.
+    // Hundreds of directories are made. That is fast in memory, if the system has such a file
+    // system.
     root_ = files::make_directory(access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
     must(chmod(root_.c_str(), 0755) == 0, "cannot open a directory to others");
     make_folder(place(), place_owner, place_mode);

@@ -89,7 +89,7 @@ struct Root {
   const char* name;
   bool needs_root;
   std::function<void(const Scene&, const std::string& path)> make;
-  // The refusal has these words. nullptr means that the path may be used.
+  // The refusal contains these words. nullptr means that the path may be used.
   const char* refused;
 };
 
@@ -280,7 +280,8 @@ TEST_F(Stores, AHardLinkLosesItsNameOnly) {
   }
 }
 
-// ---- What a store takes for its own -------------------------------------------------------------
+// ---- The files that a store regards as its own
+// -------------------------------------------------------------
 
 TEST_F(Stores, OnlyItsOwnNames) {
   const Scene scene(me, me, 0700);
@@ -395,7 +396,7 @@ TEST_F(Stores, OrphansBesideASavedFileGoWithTheNextSave) {
   say_what_was_left_out();
 }
 
-// A temporary file stays, and counts, while somebody writes to it.
+// A temporary file stays, and counts, while a process writes to it.
 TEST_F(Stores, WhatIsBeingWrittenCountsAndStays) {
   const Scene scene(me, me, 0700);
   make_folder(scene.place() + "/ab", me, 0700);
@@ -416,7 +417,7 @@ TEST_F(Stores, WhatIsBeingWrittenCountsAndStays) {
   EXPECT_FALSE(exists(path));
 }
 
-// In a large directory only one save in many looks at all names.
+// In a large directory only one save in many reads all names.
 TEST_F(Stores, OrphansInALargeDirectoryGoInTheEnd) {
   const store::Plan plan;
   const store::Cache cache = store::create(plan);

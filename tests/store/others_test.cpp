@@ -1,5 +1,6 @@
-// Files that other users put where the library reads and writes: each function that takes a path,
-// in each kind of directory, with each kind of thing in the way, as root and as an ordinary user.
+// Files of other users at the paths that the library reads and writes: each function that takes a
+// path, in each kind of directory, with each kind of thing in the way, as root and as an ordinary
+// user.
 #include "others.h"
 
 #include <sys/xattr.h>
@@ -99,7 +100,7 @@ const Function functions[] = {
      }},
 };
 
-// ---- What is expected ---------------------------------------------------------------------------
+// ---- Expectations ---------------------------------------------------------------------------
 
 class Files : public testing::Test {
  protected:
@@ -151,7 +152,7 @@ class Files : public testing::Test {
     EXPECT_TRUE(before == scene.things()) << "something was changed";
   }
 
-  // Checks that a new file in the place of an old one is the only difference.
+  // Checks that a new file instead of the old one is the only difference.
   void expect_saved(pkv_status status, const Things& before, const Scene& scene,
                     const std::string& path, mode_t mode) {
     ASSERT_EQ(PKV_OK, status) << pkv_last_error();
@@ -254,7 +255,7 @@ TEST_F(Files, TheGroupsBitsGoWithTheGroup) {
   }
 }
 
-// With an access control list the group's bits are a mask for what named users may do.
+// With an access control list the group's bits are a mask for the rights of named users.
 TEST_F(Files, AnAccessControlListIsNoModeForTheGroup) {
   const Scene scene(me, me, 0755);
   const std::string path = scene.place() + "/chat.pkv";

@@ -1,5 +1,5 @@
-// Power cuts while a file is replaced. Whatever the disk keeps of what was not synced, the path has
-// the old file or the new one.
+// Power cuts while a file is replaced. Whatever unsynced data the disk keeps, the path has the old
+// file or the new one.
 #include <cstring>
 #include <map>
 
@@ -8,7 +8,7 @@
 namespace store::power_cut_test {
 namespace {
 
-// A disk after a power cut. What was synced is there, and of the rest anything may be. Each write
+// A disk after a power cut. Synced data exists; of the rest, any part may exist. Each write
 // to a file since its last sync may be lost (zeros, if a later one is there), and so may each new
 // name and each rename in a directory since its last sync.
 class Disk {
@@ -126,7 +126,7 @@ TEST(PowerCut, LeavesTheOldFileOrTheNewOne) {
     for (const Bytes& old : {fixture.file, Bytes()}) cut_everywhere(fixture, old, unnamed);
 }
 
-// Without the syncs the model loses files, so it is able to fail.
+// Without the syncs the model loses files, which shows that the test can fail.
 TEST(PowerCut, TheModelFindsAMissingSync) {
   const Fixture fixture(1000);
   std::vector<disk::Operation> journal = journal_of(fixture, fixture.file, true);

@@ -1,5 +1,5 @@
-// What is saved comes back with the same bits and shared as before, whatever kind of cache saved it
-// and whatever kind loads it.
+// Sessions are loaded with the same bits and shared blocks as saved, whatever kind of cache saves
+// and loads them.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -187,8 +187,7 @@ TEST(RoundTrip, TheSameCacheGivesTheSameBytes) {
       << "saved, loaded and saved again";
 }
 
-// Slots behind the end of a sequence may hold rows of another one. They are not written to the
-// file.
+// Slots after the end of a sequence may hold rows of another one. They are not written to the file.
 TEST(RoundTrip, NothingOfOthersIsSaved) {
   for (const pkv_dtype dtype : stored_dtypes) {
     Plan setup = plain_setup.with(dtype, dtype);
@@ -340,7 +339,7 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
   EXPECT_EQ(40u, total);
 }
 
-// Where everything was still cached, nothing is left to be remembered.
+// If everything is still cached, no tokens need to be remembered.
 TEST(Sessions, OneThatWasResumedAsAWholeComesBack) {
   Plan setup{.prefix = true};
   const Cache a = create(setup), b = create(setup);
@@ -401,7 +400,7 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
                                           ? match(a, "two", 3, 90)
                                           : 80u);
     CHECK(pkv_cache_validate(b));
-    // In a second load everything is there already, and nothing is kept twice.
+    // A second load finds everything, and nothing is kept twice.
     const uint64_t used = stats_of(b).used_blocks;
     {
       const std::vector<Session> again = load(b, file, &config);
@@ -449,9 +448,9 @@ TEST(Index, IsLeftOutWhereNobodyAsksForIt) {
   CHECK(pkv_cache_validate(c));
 }
 
-// A session that was resumed and saved before it computed anything has no blocks where it is
-// loaded, and may look empty. A match with another text would leave it with more tokens than it
-// remembers, so that no file of it could be loaded.
+// A session that was resumed and saved before it computed anything has no blocks after a load, and
+// may look empty. A match with another text would leave it with more tokens than it remembers, so
+// that no file of it could be loaded.
 TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
   Plan setup{.prefix = true};
   const Cache a = create(setup), b = create(setup);
@@ -478,8 +477,8 @@ TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
 
 // ---- Salts --------------------------------------------------------------------------------------
 
-// Two tenants sent the same text, and what was computed of it differs. Nothing but the ids may tell
-// where one of them begins: blocks left the windows of both, or the first one was dropped.
+// Two tenants sent the same text, but their keys and values differ. The beginning of both may only
+// exist as ids, because blocks left the windows of both, or the first one was dropped.
 class TwoSalts : public testing::Test {
  protected:
   void begin(uint32_t window) {
@@ -535,7 +534,7 @@ TEST_F(TwoSalts, CachedTextsOfBoth) {
   expect_to_come_back({}, true);
 }
 
-// ---- What a file says of itself -----------------------------------------------------------------
+// ---- The header of a file -----------------------------------------------------------------
 
 TEST(Inspect, TellsWhatTheFileHolds) {
   Plan setup{.block_size = 32};

@@ -22,8 +22,7 @@ void wipe(void* bytes, size_t n) {
   for (size_t i = 0; i < n; i++) static_cast<volatile unsigned char*>(bytes)[i] = 0;
 }
 
-// 32 bytes that are in memory only while somebody has opened them. Otherwise each of them is
-// inverted.
+// 32 bytes that are in memory only while they are opened. Otherwise each of them is inverted.
 class Hidden {
  public:
   Hidden() = default;
@@ -79,8 +78,8 @@ std::string find(const Hidden& hidden) {
   return found;
 }
 
-// Wipes what calls of the test itself left below its frame. It is not used after calls of the
-// library, which must leave nothing.
+// Wipes what the test's own calls left below its frame. It is not used after calls of the library,
+// which must leave nothing.
 [[gnu::noinline]] void wipe_own_stack() {
   unsigned char bytes[1 << 16];
   wipe(bytes, sizeof bytes);
@@ -121,8 +120,8 @@ TEST_F(Secrets, TheSearchFindsWhatIsThere) {
   EXPECT_EQ("", find(key_));
 }
 
-// Derives the key of a file from its header, as FORMAT.md says. A process of its own does it, so
-// that what libsodium leaves on the stack and in vector registers is not taken for the library's.
+// Derives the key of a file from its header, as FORMAT.md says. A separate process does it, so that
+// what libsodium leaves on the stack and in vector registers is not mistaken for the library's.
 void derive([[maybe_unused]] const unsigned char* key, [[maybe_unused]] const Bytes& file,
             [[maybe_unused]] Hidden& derived) {
 #if defined(PKV_WITH_CIPHERS)

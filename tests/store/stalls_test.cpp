@@ -1,6 +1,6 @@
-// Whoever saves to or loads from a stream that stands still waits, and nobody else does. Saves and
-// loads are stopped in pipes and in callbacks, at each of their calls, while another thread steps
-// sessions of the same cache.
+// Only the call that saves to or loads from a blocked stream waits. Saves and loads are stopped in
+// pipes and in callbacks, at each of their calls, while another thread steps sessions of the same
+// cache.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 // Long enough for a machine that is busy with other things. A step that hangs never ends.
 constexpr std::chrono::seconds patience{30};
 
-// Ends the program if a call does not come back, because its threads could not be joined.
+// Ends the program if a call does not return, because its threads could not be joined.
 template <class Call>
 void expect_to_end(const char* what, const Call& call) {
   std::packaged_task<void()> task(call);
@@ -73,7 +73,7 @@ struct Pipe {
   int ends[2];
 };
 
-// A caller's stream that stops at one of its calls until it is told to go on.
+// A caller's stream that stops at one of its calls until it is released.
 class Stopping {
  public:
   explicit Stopping(size_t stop, Bytes content = {}) : bytes(std::move(content)), stop_(stop) {}
@@ -89,7 +89,7 @@ class Stopping {
     made.user = this;
     return made;
   }
-  // Returns true if it stands still, and false if all calls were made.
+  // Returns true if it is stopped, and false if all calls were made.
   bool wait_until_stopped() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || ended_; });

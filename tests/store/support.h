@@ -1,5 +1,4 @@
-// Caches with texts in them, what goes into a file and comes out of it, and whether two sessions
-// hold the same.
+// Caches with texts, saves and loads, and the comparison of two sessions.
 #pragma once
 
 #include <pagedkv/file.h>
@@ -103,7 +102,7 @@ inline void append_in_steps(pkv_cache cache, pkv_session session, const Plan& se
     append(cache, session, setup, std::min(step, n - done), seed, model_seed);
 }
 
-// Returns one position of a layer as rows of a dtype, or nothing where it has left the window.
+// Returns one position of a layer as rows of a dtype, or nothing if it has left the window.
 inline std::optional<KeysValues> position(pkv_session session, const Model& model, uint32_t layer,
                                           uint64_t at, pkv_dtype k_dtype, pkv_dtype v_dtype) {
   KeysValues rows{Rows(1, model.kv_heads, model.key_dim, k_dtype),

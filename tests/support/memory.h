@@ -1,5 +1,5 @@
 // Memory that can be refused: the k-th allocation of a thread from now on, through allocator hooks
-// or through operator new (where new.cpp is linked to the program), or whatever exceeds a budget.
+// or through operator new (if new.cpp is linked to the program), or all that exceeds a budget.
 // Blocks are counted, and filled with NaN when they are given out.
 #pragma once
 
@@ -22,8 +22,8 @@ inline std::atomic<int64_t> news{0};
 
 // Allocations larger than this are refused by new.cpp and by the hooks in tests/hostile.
 inline size_t largest = SIZE_MAX / 2;
-// What operator new of new.cpp did since begin_count(): blocks and bytes in all, and the largest
-// number of bytes at one time.
+// The counts of new.cpp's operator new since begin_count(): blocks and bytes in total, and the
+// largest number of bytes at one time.
 inline std::atomic<uint64_t> counted_blocks{0}, counted_bytes{0};
 inline std::atomic<int64_t> live_bytes{0}, max_live_bytes{0};
 inline void begin_count() { counted_blocks = counted_bytes = 0, live_bytes = max_live_bytes = 0; }

@@ -1,4 +1,4 @@
-// A store in memory that can be slow, gone, full or wrong.
+// A store in memory that can be slow, unreachable, full or corrupt.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -36,7 +36,7 @@ class MemoryStore {
     return store;
   }
 
-  // All calls wait while it is held, or those that get bytes.
+  // While it is held, all calls wait, or only those that get bytes.
   void hold() { set_held(Held::all); }
   void hold_gets() { set_held(Held::gets); }
   void go_on() { set_held(Held::none); }

@@ -1,4 +1,4 @@
-// How long a random test runs, and from which seed: a test has a short form, and a long one on
+// The length and the first seed of a random test. A test has a short form, and a long one on
 // demand.
 #pragma once
 

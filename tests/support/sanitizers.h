@@ -19,8 +19,7 @@ inline constexpr bool thread_sanitizer = true;
 inline constexpr bool thread_sanitizer = false;
 #endif
 
-// Sanitizers slow everything down: tests that have shown their point without one do a part of their
-// rounds with one.
+// Sanitizers are slow, so tests that also run without one do only a part of their rounds with one.
 inline constexpr bool sanitized = address_sanitizer || thread_sanitizer;
 
 // Returns the number of rounds of a random test.

@@ -1,5 +1,5 @@
-// A recorded workload of a chat service. It says of which blocks of 512 tokens each request's text
-// is made, in order of arrival.
+// A recorded workload of a chat service: for each request, in order of arrival, the blocks of 512
+// tokens of its text.
 #pragma once
 
 #include <cctype>

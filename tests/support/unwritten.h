@@ -1,12 +1,12 @@
-// Calls that the recorder of fuzz/reproduce leaves out: those whose arguments it cannot write down,
-// such as files, and those with what came of them.
+// Calls that the recorder of fuzz/reproduce leaves out: those whose arguments it cannot record,
+// such as files, and those that use their results.
 #pragma once
 
 namespace transcript {
 
 inline thread_local int unwritten = 0;
 
-// While one lives, no call of this thread is written down.
+// While one lives, no call of this thread is recorded.
 struct Unwritten {
   Unwritten() { unwritten++; }
   ~Unwritten() { unwritten--; }

@@ -1,5 +1,5 @@
-// Threads compete for the same handles. Whoever comes second gets BUSY or STALE_HANDLE and nothing
-// worse, and what is left in the end is sound.
+// Threads compete for the same handles. The second call gets BUSY or STALE_HANDLE, and in the end
+// the cache is valid.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -303,8 +303,8 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
   EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
 }
 
-// A pool through the C interface: what one thread holds no other is given, so it writes to it
-// without further synchronisation.
+// A pool through the C interface: no other thread gets a block that one thread holds, so the holder
+// writes to it without further synchronisation.
 TEST(Fights, Pool) {
   auto config = made<pkv_pool_config>({.blocks = 500});
   pkv_pool pool = nullptr;

@@ -1,5 +1,5 @@
-// Files are loaded while another thread reads all sessions of the cache. What it finds does not
-// change any more.
+// Files are loaded while another thread reads all sessions of the cache. Sessions that it finds do
+// not change any more.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -49,7 +49,7 @@ TEST(Loads, NobodySeesASessionThatChanges) {
   std::atomic<bool> done{false};
   EXPECT_EQ(storm::run(2,
                        [&](unsigned thread, std::mt19937&) {
-                         // So every other session is looked at.
+                         // This reads every other session.
                          const uint32_t all = blocks * block_size;
                          std::vector<pkv_session> sessions(saved);
                          size_t count = 0;

@@ -1,6 +1,5 @@
-// Threads look the same texts up in one prefix index, add to them and make it evict: whatever goes
-// between the moment a text is found and the moment it is claimed, a session holds the keys and
-// values of its own text.
+// Threads look up the same texts in one prefix index, extend them and make it evict. Whatever is
+// evicted between finding and claiming a text, a session holds the keys and values of its own text.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -12,7 +11,8 @@
 namespace hostile::look_ups_test {
 namespace {
 
-// A text that begins like many others: they part after 40 and after 90 tokens, inside of blocks.
+// A text that shares prefixes with many others: they diverge after 40 and after 90 tokens, inside
+// blocks.
 std::vector<int32_t> draw_text(std::mt19937& random) {
   const auto family = static_cast<int32_t>(random() % 3),
              branch = static_cast<int32_t>(random() % 4), leaf = static_cast<int32_t>(random() % 4);
@@ -22,7 +22,7 @@ std::vector<int32_t> draw_text(std::mt19937& random) {
   return text;
 }
 
-// Rows that tell a text from all others that part from it before.
+// Rows that distinguish a text from all others that diverge from it earlier.
 std::vector<float> rows_of(const std::vector<int32_t>& text, size_t first, size_t last) {
   std::vector<float> rows;
   uint32_t state = 0;
@@ -95,7 +95,7 @@ TEST(LookUps, HoldTheirOwnTextWhileOthersEvict) {
   OK(pkv_cache_destroy(cache));
 }
 
-// Some hold the lock for long enough that those who wait for it sleep.
+// Some hold the lock so long that waiting threads sleep.
 TEST(ReadWriteLock, LetsReadersInTogetherAndWritersAlone) {
   pkv::ReadWriteLock lock;
   std::atomic<int> readers = 0, most_readers = 0;
@@ -144,8 +144,8 @@ void stand_still(int) {
   while (!writer_may_go) poll(nullptr, 0, 1);
 }
 
-// A writer that waits, and that the scheduler does not let run: under real-time priorities, because
-// the readers that it goes before keep the processor.
+// A waiting writer that does not get to run: with real-time priorities, the readers that wait for
+// it keep the CPU.
 TEST(ReadWriteLock, AReaderDoesNotWaitForAWriterThatNeverComes) {
   pkv::ReadWriteLock lock;
   lock.lock_shared();

@@ -43,8 +43,8 @@ bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed,
   return true;
 }
 
-// Plays what the seed decides: steps, forks that diverge, trims, an abort, snapshots. Returns false
-// if blocks ran short; then nothing is left of it.
+// Plays operations chosen by the seed: steps, forks that diverge, trims, an abort, snapshots.
+// Returns false if blocks ran short; then it has freed everything.
 bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
   std::mt19937_64 random(seed);
   std::vector<pkv_session> sessions(1);

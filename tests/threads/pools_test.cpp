@@ -23,7 +23,7 @@ bool is_one_of(std::initializer_list<pkv_status> allowed, pkv_status got) {
   return std::find(allowed.begin(), allowed.end(), got) != allowed.end();
 }
 
-// Makes calls until the pool is gone. Returns how many were let in.
+// Makes calls until the pool is destroyed. Returns how many were accepted.
 uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
   uint64_t let_in = 0;
   for (;;) {
@@ -73,7 +73,7 @@ TEST(Pools, DestroyWhileOthersCall) {
   EXPECT_GT(let_in, 0u);
 }
 
-// Of many threads that destroy a pool one succeeds.
+// If many threads destroy a pool, exactly one succeeds.
 TEST(Pools, OneDestroyWins) {
   const storm::Clock clock;
   while (clock.running()) {
@@ -93,8 +93,8 @@ TEST(Pools, OneDestroyWins) {
   }
 }
 
-// Holds up the second allocation of a pool, the scratch memory of a long list, until the test lets
-// it go on.
+// Blocks the second allocation of a pool, the scratch memory of a long list, until the test
+// releases it.
 class Gate {
  public:
   pkv_allocator allocator() {

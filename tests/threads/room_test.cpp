@@ -1,5 +1,5 @@
 // Threads whose sessions together never hold more than the cache has, while the prefix index or a
-// store's reader takes all the rest: no step may be refused, however the threads meet.
+// store's reader takes all the rest. No step may be refused, however the threads interleave.
 #include <gtest/gtest.h>
 
 #include "../support/memory_store.h"

@@ -1,6 +1,6 @@
-// Whatever a store, a runner or a logger does inside one call, steps of other sessions end
-// meanwhile. Each case is played once for every call of its hook, and that call stands still.
-// tests/store/stalls_test.cpp does the same with streams.
+// A store, a runner or a logger that blocks in a call does not block steps of other sessions. Each
+// case is played once for every call of its hook, and that call blocks. tests/store/stalls_test.cpp
+// does the same with streams.
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,7 +40,7 @@ class Gate {
     ended_ = true;
     changed_.notify_all();
   }
-  // Returns true once a call stands still, and false if the operation ended before its k-th call.
+  // Returns true once a call blocks, and false if the operation ended before its k-th call.
   bool wait_for_stop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return passed_ >= stops_at_ || ended_; });
@@ -57,7 +57,7 @@ class Gate {
 
 class Stalls : public Prefix {
  public:
-  // Enters a call of the hook, which may stand still here.
+  // Enters a call of the hook, which may block here.
   MemoryStore& enter() {
     if (gate_ != nullptr) gate_->pass();
     return memory_;
@@ -117,7 +117,7 @@ class Stalls : public Prefix {
       CHECK(pkv_session_suspend(session));
       CHECK(pkv_session_resume(session, &length, &total, nullptr));
     }
-    // Wants all blocks, so that everything that is cached or waits for the store has to go.
+    // Takes all blocks, so that everything that is cached or waits for the store must be released.
     Session greedy = open(cache_);
     const pkv_status status = pkv_session_reserve(greedy, uint64_t{blocks} * 16);
     EXPECT_TRUE(status == PKV_OK || status == PKV_OUT_OF_BLOCKS) << pkv_last_error();
@@ -255,7 +255,7 @@ class LoggerStalls : public Stalls {
   LoggerStalls() { logger_ = &entering_; }
   ~LoggerStalls() override { cache_.close(); }  // before the logger goes
 
-  // The store's own calls do not stand still here.
+  // The store's own calls do not block here.
   void make_logged() {
     cache_.close();
     make(blocks);
@@ -296,7 +296,7 @@ TEST_F(LoggerStalls, AtAnEviction) {
       [&] { compute(text(1, 100)); });
 }
 
-// The thread of the tier that reads evicts, too.
+// The store's reader evicts, too.
 TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
   const Text whole = text(1, 100);
   play(

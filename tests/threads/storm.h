@@ -1,5 +1,5 @@
-// What tests with many threads share: how long they run and in how many threads, threads whose
-// first failure is reported, and how many operations they made.
+// Shared by tests with many threads: their time and number of threads, threads whose first failure
+// is reported, and counts of operations.
 #pragma once
 
 #include <atomic>

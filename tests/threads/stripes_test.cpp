@@ -72,13 +72,14 @@ void skip_unless_possible() {
   HOSTILE_CHECK(own, "skip: the system has no membarrier() here");
 }
 
-// A variable with a cache line of its own, so that a store to it holds up no load of another one.
+// A variable with its own cache line, so that a store to it does not delay loads of others.
 template <class Value>
 struct alignas(64) Line {
   std::atomic<Value> value{};
 };
 
-// Threads stay inside for a moment in which nobody may close, while another one closes and opens.
+// Threads stay inside a call for a moment, in which no thread may close, while another thread
+// closes and opens.
 void fight() {
   constexpr int looks_inside = 4000, looks_closed = 20;
   const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 2u, 3u);
@@ -96,7 +97,7 @@ void fight() {
       std::atomic_signal_fence(std::memory_order_seq_cst);
     mark.value.exchange(true);
     Stripes::make_visible();
-    // Who is inside may wait for a processor.
+    // A thread inside a call may wait for a CPU.
     for (int look = 0; look < 1000 && stripes.any(); look++)
       if (look > 100) std::this_thread::yield();
     if (!stripes.any()) {

@@ -1,5 +1,5 @@
-// Workers on the library's own threads (src/base/parallel_pool.cpp), whatever this library is built
-// with. ThreadSanitizer sees all of it here, which it does not of oneTBB.
+// Workers on the library's own threads (src/base/parallel_pool.cpp), whatever this build uses.
+// ThreadSanitizer can check these, unlike oneTBB.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 namespace pkv::workers_test {
 namespace {
 
-// Runs n tasks: each has to run once, on a worker that runs no other task meanwhile.
+// Runs n tasks: each must run once, on a worker that runs no other task meanwhile.
 void run_each_once(Workers& workers, size_t n) {
   std::vector<int> ran(n);
   std::vector<std::atomic<int>> busy(workers.threads());
@@ -193,7 +193,7 @@ TEST(Workers, WorkInAForkedChild) {
     } catch (const std::runtime_error&) {
       ran++;
     }
-    BackgroundTasks tasks(*workers, 8, [](size_t) {});  // No thread can be lent.
+    BackgroundTasks tasks(*workers, 8, [](size_t) {});  // No other thread can help.
     tasks.finish();
     workers.reset();
     Workers own(2);
