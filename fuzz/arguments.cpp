@@ -1,6 +1,6 @@
-// Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. The status is a
-// documented one, what a refused call should not write is not written, a cache that was made works,
-// and nothing is left behind.
+// Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. Each status is a
+// documented one, a refused call writes nothing that it must not write, a cache that was created
+// works, and nothing leaks.
 #include <vector>
 
 #include "fixture.h"
@@ -9,7 +9,7 @@
 
 namespace {
 
-// One step of a cache that was made of whatever config. Its rows must fit into a buffer.
+// One step of a cache with any config. Its rows must fit into a buffer.
 void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   Fixture& f = fixture();
   pkv_session session = nullptr;
@@ -50,7 +50,7 @@ const float* draw_matrix(Source& draw, uint32_t matrix_dim) {
   return matrix.data();
 }
 
-// After the struct was spoilt: the matrices of its rotation, of which keys and values share one.
+// Sets the matrices of a rotation after the struct was spoilt; keys and values share one.
 template <class Struct>
 void draw_matrices(Struct& of, Source& draw) {
   of.key_rotation = of.value_rotation = nullptr;
@@ -100,7 +100,8 @@ void cache_config(Source& draw) {
   config.prefix = draw.chance(30) ? &prefix : nullptr;
   config.store = nullptr;
   if (config.runner != nullptr && draw.chance(80)) config.threads = 0;
-  config.memory_directory = draw.chance(5) ? "/proc/self" : nullptr;  // nobody can put a file there
+  config.memory_directory =
+      draw.chance(5) ? "/proc/self" : nullptr;  // no file can be created there
 
   auto plan = made<pkv_cache_plan>();
   const pkv_status planned = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
@@ -150,7 +151,7 @@ void session_config(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
 
-// Returns the memory of a mask, as far as it describes it, or NULL if it describes too much.
+// Returns the memory that a mask describes, or NULL if it describes too much.
 const void* memory_of(const pkv_mask& mask, Source& draw, const SequenceRows& sequences) {
   static const std::vector<uint64_t> words(1 << 13, 0x5555555555555555u);
   static const std::vector<uint8_t> bytes = [] {
@@ -207,7 +208,7 @@ void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequen
   mask.first_positions = placed ? first_positions : nullptr;
 }
 
-// Draws lists of blocks for as many rows and KV heads as the call has, or how many to choose.
+// Draws lists of blocks for the rows and KV heads of the call, or how many blocks to choose.
 void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t heads) {
   static uint32_t lists[256], chosen[256];
   if (draw.chance(75)) return;
@@ -226,7 +227,7 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
   blocks.chosen = fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
 }
 
-// Draws windows and sinks for as many KV heads as the call has.
+// Draws windows and sinks for the KV heads of the call.
 void draw_windows(Source& draw, AttentionParams& params, uint64_t heads) {
   static uint32_t windows[64];
   params.head_windows = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
@@ -244,7 +245,7 @@ void draw_mass(Source& draw, AttentionParams& params, uint64_t sequences, uint64
   mass.masses = fits && draw.chance(97) ? masses : nullptr;
 }
 
-// Parameters whose lists are there for as many heads and rows as the call has.
+// Parameters with lists for the heads and rows of the call.
 AttentionParams draw_params(Source& draw, const SequenceRows& sequences, uint64_t heads,
                             uint64_t heads_of_kv) {
   uint64_t rows = 0;
@@ -607,7 +608,7 @@ void pooled(Source& draw) {
   }
 }
 
-// Handles from bits, or from one bit of another.
+// Handles of random bits, or with one bit of another handle changed.
 void handles(Source& draw) {
   Fixture& f = fixture();
   const uint64_t live[] = {

@@ -1,8 +1,8 @@
-// Files with any tables behind right tags: the first byte chooses the cache they are loaded into
-// and whether parts of chains are missing, the rest are the tables; keys and values are made up. A
-// file is refused with a documented status and nothing changed, or its sessions work: they are
-// read, stepped, saved and loaded again. The caches are those of the inputs before: whatever they
-// were given, nothing of it is left.
+// Files with any tables and valid tags. The first byte chooses the cache that they are loaded into
+// and whether parts of chains are missing; the rest are the tables; keys and values are made up. A
+// file is refused with a documented status and nothing has changed, or its sessions work: they are
+// read, stepped, saved and loaded again. Caches are reused for the next input, so no input may
+// leave anything in them.
 #include "../tests/store/file.h"
 
 #include <memory>
@@ -56,7 +56,7 @@ Plan rotated_plan() {
   return plan;
 }
 
-// Empty where the file is refused because of its tables.
+// Empty if the file is refused because of its tables.
 pkv::file::Tables parsed(const Bytes& bytes) {
   try {
     pkv::file::Tables tables = pkv::file::parse_tables(bytes);
@@ -67,7 +67,7 @@ pkv::file::Tables parsed(const Bytes& bytes) {
   }
 }
 
-// Of what the tables ask for, unless that is more than any cache here has, which is 147,456 bytes.
+// The bytes that the tables need, unless that is more than any cache here has, 147,456 bytes.
 Bytes keys_and_values(const pkv::file::Tables& tables) {
   const uint64_t bytes = tables.kv_bytes();
   Bytes kv(bytes <= (1 << 18) ? bytes : 0);
@@ -75,8 +75,8 @@ Bytes keys_and_values(const pkv::file::Tables& tables) {
   return kv;
 }
 
-// The last `size` bytes before `end` say how much there is of each chain, one byte for each: 255 is
-// all of it, 254 more than there is.
+// The last `size` bytes before `end` give the saved length of each chain, one byte for each: 255
+// means all of it, 254 too much.
 Bytes lengths(const pkv::file::Tables& tables, const uint8_t* end, size_t size) {
   std::vector<uint64_t> all(tables.lengths_bytes() / sizeof(uint64_t));
   for (size_t c = 0; c < tables.chains.size(); c++) {
@@ -88,7 +88,7 @@ Bytes lengths(const pkv::file::Tables& tables, const uint8_t* end, size_t size) 
   return {bytes, bytes + all.size() * sizeof(uint64_t)};
 }
 
-// The sessions are what sessions must be.
+// Checks the loaded sessions.
 void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions) {
   CHECK(pkv_cache_validate(cache));
   for (const Session& session : sessions) {
@@ -115,7 +115,7 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
   CHECK(pkv_cache_validate(cache));
 }
 
-// A plan with the cache that files are loaded into, and one for what is saved of it.
+// A plan with the cache that files are loaded into, and one with the cache for files saved from it.
 struct Caches {
   explicit Caches(const Plan& of)
       : plan(of), one(create(of)), other(create(of)), empty(stats_of(one)) {}

@@ -1,4 +1,4 @@
-// What the target `arguments` calls upon.
+// The objects that the target `arguments` uses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,12 +11,11 @@
 inline constexpr uint64_t budget = 1 << 20;
 inline constexpr uint32_t dim = 16, query_heads = 2, tokens = 20, fresh = 3;
 
-// What lives from input to input: a cache with a session of 20 tokens, another with a step of 3 in
-// flight, a snapshot, a pool.
+// Objects that all inputs share: a cache with a session of 20 tokens, another session with a step
+// of 3 in flight, a snapshot, a pool.
 struct Fixture {
   memory::Hooks hooks{budget};
-  memory::Hooks index_hooks{
-      budget};  // a pin may split what is cached, and then there is more of it
+  memory::Hooks index_hooks{budget};  // a pin may split a cached node, which takes memory
   pkv_cache cache = nullptr, prefixed = nullptr;
   pkv_session session = nullptr, stepping = nullptr;
   pkv_batch batch = nullptr;
@@ -39,7 +38,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_append(session, 0, tokens, &any, &any));
     EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, nullptr, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
-    // Once with all that it can compute, since the cache keeps the memory that attention works in.
+    // Computes the largest call once, because the cache keeps the working memory of attention.
     const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0};
     float mass[query_heads] = {};
     AttentionParams params;
@@ -56,8 +55,8 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
   }
 
-  // 40 tokens, all 0, stay in the index; pinned once and taken back, so that it has the memory it
-  // works in.
+  // 40 tokens, all 0, stay in the index. They are pinned and unpinned once, so that the index has
+  // its working memory.
   void cache_text() {
     const int32_t text[40] = {};
     const pkv_tensor any = dense();

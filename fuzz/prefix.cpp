@@ -1,7 +1,7 @@
-// Texts that share beginnings, through a cache with a prefix index; the first byte chooses storage,
+// Texts that share prefixes, in a cache with a prefix index. The first byte chooses storage,
 // layout, policy, window and whether there is a store behind it, whose bytes may change. Keys and
-// values follow from the text, so whatever was matched, copied, evicted or read back, a session
-// must hold just those.
+// values depend on the text, so whatever was matched, copied, evicted or read back, a session must
+// hold exactly these.
 #include "../tests/cache/prefix_play.h"
 #include "target.h"
 

@@ -1,6 +1,6 @@
-// Mutations of inputs that are a list of operations, each a record of 16 bytes behind a header of
-// 4: whole records are inserted, taken out, repeated and moved, so that what follows keeps its
-// meaning; bytes within a record change as ever.
+// Mutations of inputs that are a list of operations, each a record of 16 bytes, after a header of 4
+// bytes. Whole records are inserted, removed, repeated and moved, so that later records keep their
+// meaning; bytes within a record are mutated as usual.
 #include "records.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using Records = std::vector<Record>;
 
-// The header and the records of an input; a part of a record at its end is filled up with zeros.
+// The header and the records of an input; a partial record at its end is padded with zeros.
 Records split(const uint8_t* data, size_t size, std::array<uint8_t, header_bytes>& header) {
   header.fill(0);
   std::copy_n(data, std::min(size, header_bytes), header.begin());
@@ -60,12 +60,12 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
     case 2:
       records.erase(at(below(count)));
       break;
-    case 3: {  // a run of records goes
+    case 3: {  // removes a run of records
       const size_t first = below(count), n = 1 + below(std::min<size_t>(count - first, 8));
       records.erase(at(first), at(first + n));
       break;
     }
-    case 4: {  // a run of records comes again elsewhere
+    case 4: {  // repeats a run of records elsewhere
       const size_t first = below(count), n = 1 + below(std::min<size_t>(count - first, 8));
       const Records run(at(first), at(first + n));
       records.insert(at(below(count + 1)), run.begin(), run.end());
@@ -74,7 +74,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
     case 5:
       std::swap(records[below(count)], records[below(count)]);
       break;
-    case 6: {  // a record moves
+    case 6: {  // moves a record
       const size_t from = below(count);
       const Record moved = records[from];
       records.erase(at(from));
@@ -95,7 +95,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   return join(records, header, data, max_size);
 }
 
-// The beginning of one and the end of the other.
+// Joins the beginning of one input and the end of the other.
 extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1,
                                             const uint8_t* data2, size_t size2, uint8_t* out,
                                             size_t max_size, unsigned seed) {

@@ -1,5 +1,5 @@
-// Arguments from bytes: structs that were right and then had some fields overwritten, tensors and
-// views whose memory is real as far as they describe it, numbers that are often at an edge.
+// Arguments from bytes: valid structs with some fields overwritten, tensors and views over real
+// memory, numbers that are often edge cases.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,8 +31,7 @@ inline uint64_t number(Source& draw) {
   }
 }
 
-// Overwrites a few words of a struct, or now and then all of it. Pointers are for the caller to put
-// right.
+// Overwrites a few words of a struct, or sometimes all of it. The caller must correct pointers.
 template <class Struct>
 void spoil(Struct& value, Source& draw) {
   auto* const bytes = reinterpret_cast<unsigned char*>(&value);
@@ -52,13 +51,13 @@ inline size_t element_bytes(pkv_dtype dtype) {
   return dtype == PKV_F32 ? 4 : dtype == PKV_F16 || dtype == PKV_BF16 ? 2 : 1;
 }
 
-// Whether what strides reach is memory a caller may have: within its buffer, or so far away that
-// the call has to be refused.
+// Whether a caller may pass strides that reach this far: within the buffer, or so far that the call
+// must be refused.
 inline bool honest(double bytes, size_t room) {
   return bytes <= static_cast<double>(room) || bytes >= 0x1p65;
 }
 
-// Bytes from the first element to the last, in double: exact where it is small.
+// The bytes from the first element to the last, as a double; exact if it is small.
 inline double reach(const pkv_tensor& tensor, uint64_t rows, uint32_t heads, uint32_t width) {
   if (tensor.row_stride < 0 || tensor.head_stride < 0 || rows == 0)
     return 0;  // refused, or never read
@@ -79,7 +78,7 @@ struct SequenceRows {
     if (first_rows != nullptr) first = first_rows[sequence];
     return uint64_t{tensor.batch_rows} * sequence + first + i;
   }
-  // The rows of a tensor up to the last one of any sequence.
+  // The number of rows of a tensor up to the last one of any sequence.
   uint64_t reach(const pkv_tensor& tensor) const {
     uint64_t end = 0;
     for (size_t s = 0; s < lengths.size(); s++)
@@ -103,7 +102,7 @@ inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, uint64_t rows, uint
   return draw_tensor(draw, buffer, SequenceRows{{rows}}, heads, width);
 }
 
-// After a call that wrote rows: nothing but their elements; after one that was refused: nothing.
+// Checks that a call wrote only the elements of its rows, and a refused call nothing.
 inline void check_written(Guarded& buffer, const pkv_tensor& tensor, const SequenceRows& rows,
                           uint32_t heads, uint32_t width, pkv_status status) {
   if (status != PKV_OK) {
@@ -125,7 +124,7 @@ inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t ro
   check_written(buffer, tensor, SequenceRows{{rows}}, heads, width, status);
 }
 
-// Bytes that one tensor of a view reaches at most.
+// The most bytes that one tensor of a view spans.
 inline double reach(const pkv_kv_view& view, int64_t block, int64_t row, int64_t head,
                     pkv_dtype dtype, uint32_t width) {
   if (block < 0 || row < 0 || head < 0 || view.blocks == 0 || view.block_size == 0 ||

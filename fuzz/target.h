@@ -1,5 +1,6 @@
-// A fuzz target's entry: libFuzzer calls it, or replay.cpp with the files of a corpus. A failed
-// expectation ends the process by abort(), which libFuzzer takes for a crash and keeps the input.
+// The entry of a fuzz target: libFuzzer calls it, or replay.cpp with the files of a corpus. A
+// failed expectation ends the process by abort(), which libFuzzer treats as a crash, so it keeps
+// the input.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <cstdint>
 
 inline bool stop_at_failures() {
-  testing::GTEST_FLAG(throw_on_failure) = true;  // and nobody catches it
+  testing::GTEST_FLAG(throw_on_failure) = true;  // which is not caught
   return true;
 }
 

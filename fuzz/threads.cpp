@@ -1,6 +1,6 @@
-// The operations of `sessions` from two or three threads in one cache, each with sessions of its
-// own and some snapshots that all see. What the others do changes nothing for a thread's model but
-// that blocks may be short. A record belongs to the thread its last byte names.
+// The operations of `sessions` from two or three threads in one cache, each with its own sessions
+// and some shared snapshots. The only effect of other threads on a thread's model is that blocks
+// may be short. The last byte of a record names its thread.
 #include <thread>
 
 #include "../tests/cache/play.h"

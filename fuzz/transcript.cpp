@@ -62,8 +62,7 @@ State& state() {
   return *instance;
 }
 
-// More than this is no memory that a target has: the call has to be refused before it follows the
-// pointer.
+// No target has more memory than this, so the call must be refused before it follows the pointer.
 constexpr double most_bytes = 1 << 26;
 constexpr size_t stand_in_bytes = 64;
 
@@ -110,7 +109,7 @@ uint32_t word_at(const unsigned char* bytes, size_t i) {
   return word;
 }
 
-// The words that a list repeats: few, where a target repeats few.
+// The period of words that a list repeats.
 size_t period_of(const unsigned char* bytes, size_t words) {
   for (size_t period = 1; period < std::min<size_t>(words, 64); period++)
     if (std::memcmp(bytes, bytes + 4 * period, 4 * (words - period)) == 0) return period;
@@ -136,7 +135,7 @@ std::string list_of(const unsigned char* bytes, size_t size) {
   return name;
 }
 
-// False of an address that is no memory: a hostile pointer, which the call has to leave alone.
+// False for an address without memory: a hostile pointer, which the call must not follow.
 bool readable(const void* memory, size_t size) {
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)),
                   first = reinterpret_cast<uintptr_t>(memory) / page * page;
@@ -145,7 +144,7 @@ bool readable(const void* memory, size_t size) {
                  resident.data()) == 0;
 }
 
-// Where a pointer is within a cache line, so that the copy is as well or badly aligned.
+// The offset of a pointer in its cache line, so that the copy has the same alignment.
 std::string offset_of(const void* memory) {
   return number(reinterpret_cast<uintptr_t>(memory) % 64);
 }

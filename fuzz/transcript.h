@@ -1,5 +1,5 @@
-// Calls at the C interface, written down as C before they are made: what fuzz/reproduce makes a
-// program of. The wrappers that use this are written by transcript.py.
+// Records calls at the C interface as C code before they are made; fuzz/reproduce makes a program
+// of them. transcript.py writes the wrappers that use this.
 #pragma once
 
 #include <pagedkv/pagedkv.h>
@@ -14,7 +14,7 @@
 
 namespace transcript {
 
-// Rows of heads of numbers, as far as a caller's hostile numbers go.
+// The shape of rows of heads, which may be of hostile numbers.
 struct Shape {
   double rows = 0, heads = 0, dim = 0;
   double sequences = 1;
@@ -22,7 +22,7 @@ struct Shape {
   double kv_heads = 0;    // of attention
 };
 
-// What the library was told of caches and batches. Of a handle that nobody knows: nothing.
+// The shapes of caches and batches, from earlier calls; an empty shape for an unknown handle.
 Shape keys(const void* handle, uint32_t layer, double rows);
 Shape values(const void* handle, uint32_t layer, double rows);
 Shape queries(const void* handle, uint32_t layer, double rows);
@@ -45,7 +45,7 @@ double amount(T n) {
   return static_cast<double>(n);
 }
 
-// The elements of the matrix of a rotation; of dims that are refused it is not read.
+// The elements of the matrix of a rotation, which is not read if the dims are refused.
 inline double matrix_of(uint32_t dim) { return dim <= 576 ? amount(dim) * dim : 0; }
 template <class Struct>
 uint32_t values_of(const Struct& of) {
@@ -85,7 +85,7 @@ std::string runner(const pkv_runner* hooks);
 inline double bytes_of(const char* text) {
   return text == nullptr ? 0 : static_cast<double>(std::strlen(text) + 1);
 }
-// A store has threads of its own, whose calls no single thread can repeat.
+// A store has its own threads, whose calls no single thread can repeat.
 std::string left_out(const pkv_store_config* store);
 std::string groups(const pkv_layer_group* list, uint32_t count);
 

@@ -1,6 +1,6 @@
-// A cache of any kind through every call on sessions, snapshots, the prefix index and files; the
-// first byte chooses the kind. Keys, values and states follow from what a session computed, so
-// whatever was shared, dropped, saved or loaded, it must hold just those.
+// Every call on sessions, snapshots, the prefix index and files of a cache of any kind; the first
+// byte chooses the kind. Keys, values and states depend on what a session computed, so whatever was
+// shared, dropped, saved or loaded, it must hold exactly these.
 #include "../tests/cache/world_play.h"
 #include "target.h"
 

@@ -137,7 +137,7 @@ def overview():
         "16 tokens or more a block.",
         "Sessions share common",
         "prefixes; the index keeps",
-        "what ended sessions left.",
+        "blocks of closed sessions.",
     )
     for y in (94, 224, 354):
         p.arrow((670, y), (708, y), both=y != 94)
@@ -264,7 +264,7 @@ def block_life():
         240,
         88,
         "waits to be written",
-        "its session has ended; in",
+        "its session is closed; in",
         "use until the store has it",
         fill=ORANGE,
     )
@@ -337,7 +337,7 @@ def sharing():
     for x, name, fill in [
         (10, "1. B is a fork of A: no copies", BLUE),
         (400, "2. B continues: one block is copied", GREEN),
-        (790, "3. C begins like A: it matches two", ORANGE),
+        (790, "3. C has A's prefix: it matches two", ORANGE),
     ]:
         p.rect(x, 10, 380, 380, fill, None, 10)
         p.text(x + 16, 38, name, 15, INK, True)
@@ -374,9 +374,9 @@ def sharing():
     p.label(
         x,
         312,
-        "B has ended. The prefix index knows 4 and 7 by their",
-        "tokens and holds them, too. When A and C have ended,",
-        "it alone does: cached, until memory is needed.",
+        "B is closed. The prefix index finds 4 and 7 by their",
+        "tokens and holds them, too. When A and C are closed,",
+        "only it does: cached, until memory is needed.",
     )
     return p
 
@@ -388,9 +388,9 @@ def store():
     p.band(690, 10, 250, 450, ORANGE, "the cache's two threads")
     p.band(950, 10, 220, 450, BLUE, "store")
     p.box(30, 50, 290, 70, "session_close, suspend", "return at once")
-    p.box(370, 50, 290, 88, "queue", "of sessions that ended: blocks", "are in use until written")
+    p.box(370, 50, 290, 88, "queue", "of closed sessions: blocks", "are in use until written")
     p.arrow((320, 85), (368, 85))
-    p.box(705, 50, 220, 88, "writer", "skips what is there,", "puts the rest")
+    p.box(705, 50, 220, 88, "writer", "skips stored items,", "puts the rest")
     p.arrow((660, 95), (703, 95))
     p.box(970, 50, 180, 88, "put, probe", "an item per block", "and group")
     p.arrow((925, 95), (968, 95), both=True)
@@ -407,9 +407,7 @@ def store():
     p.label(525, 162, "written; or given up,", "if memory is short")
     p.box(30, 196, 290, 70, "match_prefix, resume", "find what is in memory now")
     p.arrow((368, 231), (322, 231))
-    p.box(
-        30, 342, 290, 88, "pkv_store_prefetch", "when a request begins to wait;", "returns at once"
-    )
+    p.box(30, 342, 290, 88, "pkv_store_prefetch", "when a request is queued;", "returns at once")
     p.box(
         370,
         342,

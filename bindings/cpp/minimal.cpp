@@ -1,5 +1,5 @@
-// The whole life of a cache from C++, in one step of made-up keys, values and queries: what
-// bindings/c/examples/minimal.c does, and what happens when a call fails.
+// The whole life of a cache from C++, in one step of made-up keys, values and queries: the same as
+// bindings/c/examples/minimal.c, and a call that fails.
 #include <cstdio>
 #include <pagedkv/pagedkv.hpp>
 
@@ -38,7 +38,7 @@ int main() try {
               TOKENS, double(mean), (TOKENS - 1) / 2.0);
   for (uint32_t block : session.block_table()) std::printf(" %u", block);
 
-  // A fork shares every block; what goes out of scope is closed.
+  // A fork shares every block; an object that goes out of scope is closed.
   {
     pagedkv::Session fork = session.fork();
     std::printf("\ntwo sessions hold %u blocks", unsigned(cache.stats().used_blocks));
@@ -50,7 +50,7 @@ int main() try {
   } catch (const pagedkv::Error& error) {
     std::printf("refused, as it should be: %s: %s\n", error.name(), error.what());
   }
-  // Running out of blocks is no exception: there is no batch then.
+  // Running out of blocks does not throw: then there is no batch.
   pagedkv::Session other = cache.open();
   other.reserve(62 * 16);
   uint64_t blocks_short = 0;

@@ -46,7 +46,7 @@ func opened(t testing.TB, cache *Cache, tokens int) *Session {
 	return session
 }
 
-// isEmpty tells whether nothing of the cache is open.
+// isEmpty returns whether nothing of the cache is open.
 func isEmpty(cache *Cache) bool {
 	stats, err := cache.Stats()
 	open := uint64(stats.Sessions+stats.Snapshots+stats.Batches) + stats.UsedBlocks

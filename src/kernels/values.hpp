@@ -1,5 +1,5 @@
 // V of a packed tile: out[row] += the sum of weight[row][token] * V[token] over its 16 tokens. V is
-// loaded once for all rows of a register tile. All 16 tokens have to exist: if a row sees only some
+// loaded once for all rows of a register tile. All 16 tokens must exist: if a row sees only some
 // of them, add_seen() adds them.
 //
 //   ValueTile<Isa, dtype>

@@ -142,8 +142,8 @@ int error_of(const redisContext& context) {
 
 bool Connection::open() {
   errno = 0;  // error_of() looks at the errno that this call leaves
-  // This resolves the name; only the system's resolver can time that out. Connecting goes on in the
-  // background.
+  // This resolves the name; only the system's resolver can time that out. Connecting continues in
+  // the background.
   context_.reset(redisConnectNonBlock(address_.host.c_str(), address_.port));
   if (context_ == nullptr) {
     fail(ENOMEM, "no memory for a connection");

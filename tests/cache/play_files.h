@@ -7,8 +7,8 @@
 
 namespace cache_test {
 
-// Sessions that no step uses, and snapshots. The first call asks for the size of the file; nobody
-// else changes what is saved.
+// Sessions that no step uses, and snapshots. The first call asks for the size of the file; no other
+// thread changes what is saved.
 struct SavedStage {
   std::vector<const Actor*> actors;
   std::vector<pkv_file_item> items;

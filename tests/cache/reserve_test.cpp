@@ -128,7 +128,8 @@ TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
   EXPECT_EQ(48u, matched) << "the session is closed";
 }
 
-// The block for the copy of a tail is free for something else once nobody shares the tail.
+// The block for the copy of a tail can be used for something else once the tail is not shared any
+// more.
 TEST(Reserve, AVictimThatSharedTheTailGivesBackItsCopy) {
   Cache cache = create_small({});
   Session session = open(cache);

@@ -9,7 +9,7 @@ namespace {
 
 const Model model{2, 4, 2, 32};
 
-// Resumes a session. Returns the positions [length, total) that have to be computed again.
+// Resumes a session. Returns the positions [length, total) that must be computed again.
 std::pair<uint64_t, uint64_t> resume(pkv_session session) {
   uint64_t length = 99, total = 99;
   CHECK(pkv_session_resume(session, &length, &total, nullptr));

@@ -1,4 +1,4 @@
-// Which sessions a scheduler is told to suspend so that its next step fits.
+// The sessions that the library chooses for suspension so that the next step fits.
 #include <algorithm>
 
 #include "../support/cache.h"

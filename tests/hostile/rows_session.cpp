@@ -72,7 +72,7 @@ std::vector<Function> session_rows() {
   append.add("suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
              {PKV_SUSPENDED});
   append.add(
-      "a step of other rows is under way",
+      "a step of other rows is in progress",
       [](World& world, Values&) {
         const pkv_tensor row = world.rows(kv_floats);
         OK(pkv_session_append(world.session, 0, 1, &row, &row));

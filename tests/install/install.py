@@ -122,7 +122,7 @@ class Installed:
 
     def run_printed(self, readme, source):
         """Runs each block of commands that builds a.c, as it is printed, then the program, which
-        has to find the library.
+        must find the library.
         """
         folder = self.directory / "printed"
         folder.mkdir()

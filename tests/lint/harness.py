@@ -1,5 +1,5 @@
 """What the lints share. A lint is a function from a source tree to a list of findings. Before it
-looks at the tree it has to object to samples that are wrong, each for the right reason: a lint
+looks at the tree it must object to samples that are wrong, each for the right reason: a lint
 that cannot fail shows nothing."""
 
 import pathlib

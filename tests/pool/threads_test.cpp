@@ -44,7 +44,7 @@ struct Arena {
         published(std::max(blocks / 2, 1u)) {}
 
   Pool pool;
-  // Raised after a reference was taken and lowered before it is given up.
+  // Raised after a reference was taken and lowered before it is released.
   std::vector<std::atomic<int>> holders;
   std::vector<Block> data;  // The owner's name, written once after alloc.
   // Blocks for others to look up. They may be stale.
@@ -113,7 +113,7 @@ class Worker {
     held_.push_back(block);
   }
 
-  // Checks, before a reference is given up, that the block is unchanged.
+  // Checks, before a reference is released, that the block is unchanged.
   void leave(Block block) {
     expect(arena_.data[block_id(block)] == block);
     expect(arena_.holders[block_id(block)].fetch_sub(1, std::memory_order_relaxed) >= 1);

@@ -29,7 +29,7 @@ TEST_F(RedisFailures, AServerIsKilledAndComesBack) {
   EXPECT_EQ(store.get(1, 1000), 0) << "what was lost is a miss";
 }
 
-// A connection that ended while nobody used it does not count as a failure. The next call connects
+// A connection that ended while it was idle does not count as a failure. The next call connects
 // at once.
 TEST_F(RedisFailures, ARestartBetweenTwoCallsIsNotNoticed) {
   Server server;

@@ -131,7 +131,7 @@ class Explorer : public Strategy {
   }
 
   // The access just made races with an earlier one if nothing in between orders them. Then the
-  // executions with the reverse order are tried, too: one of the threads that can begin them has to
+  // executions with the reverse order are tried, too: one of the threads that can begin them must
   // be explored from the state before the earlier access.
   void reverse_unless_ordered(uint32_t earlier, int thread, const Clock& before) {
     if (earlier == 0 || nodes_[earlier - 1].thread == thread ||

@@ -45,7 +45,7 @@ class RandomCase {
  private:
   static std::string letter(uint32_t i) { return std::string(1, static_cast<char>('a' + i)); }
 
-  // Makes a program. `owned` are the references that this thread has to give up or keep; blocks
+  // Makes a program. `owned` are the references that this thread must release or keep; blocks
   // below `shared` may be looked up.
   std::string program(std::vector<uint32_t> owned, uint32_t shared) {
     std::string text;

@@ -22,7 +22,7 @@ struct Access {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // Returns one of the threads of the mask `runnable`, or -1 if this execution need not go on.
+  // Returns one of the threads of the mask `runnable`, or -1 if this execution can stop.
   // `pending` is what each of them would do.
   virtual int next(unsigned runnable, const Access* pending, int current) = 0;
   // Returns one of n outcomes. 0 is what a machine without weak memory does.

@@ -503,8 +503,8 @@ TEST(Room, NotEnoughOfItIsToldAndNothingIsLost) {
   EXPECT_EQ(PKV_OUT_OF_BLOCKS, try_both(b, file));
   EXPECT_EQ(before, state_of(b));
   CHECK(pkv_session_trim(other, 0));
-  // Cached blocks would have to be evicted. They must not be for a file that is broken behind its
-  // tables.
+  // Cached blocks would have to be evicted. They must not be evicted for a file that is corrupt
+  // after its tables.
   const State cached = state_of(b);
   Bytes broken = file;
   broken[broken.size() - 20]++;

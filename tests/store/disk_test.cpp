@@ -81,7 +81,7 @@ void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool
   for (uint64_t k = 1;; k++) {
     files::write(path, fixture.file);
     files::write(fixture.directory / orphan, fixture.file);
-    ASSERT_EQ(0, chmod(path.c_str(), 0640));  // A mode that the new file has to get.
+    ASSERT_EQ(0, chmod(path.c_str(), 0640));  // A mode that the new file must get.
     const auto [status, struck] = strike(
         k, fault, error, unnamed, [&] { return fixture.save_to(at_path(path), fixture.other); });
     if (struck.empty()) {

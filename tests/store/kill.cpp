@@ -1,5 +1,5 @@
 // Kills processes that save over and over: kill RUNS. After each death the file must be the last
-// one whose save had returned, or the one after it, and complete. Every second process has to give
+// one whose save had returned, or the one after it, and complete. Every second process must give
 // its temporary files names; the next save removes those that are left. Exits with 0, or with a
 // sentence.
 #include <fcntl.h>

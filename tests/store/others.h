@@ -86,7 +86,7 @@ inline void make_fifo(const std::string& path) {
   must(mkfifo(path.c_str(), 0666) == 0, "cannot make a FIFO");
 }
 
-// The name of a socket has to be short, so the path goes through a descriptor of its directory.
+// The name of a socket must be short, so the path goes through a descriptor of its directory.
 inline void make_socket(const std::string& path) {
   const int folder = open(fs::path(path).parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   const std::string name =

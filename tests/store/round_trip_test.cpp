@@ -388,7 +388,7 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
     EXPECT_EQ(4u, inspect(file).prefix_entries);
     const std::vector<Session> loaded = load(b, file, &config);
     expect_same(session, loaded[0], setup);
-    // Blocks of a window group that only a match inside of a text would need are not saved.
+    // Blocks of a window group that only a match inside a text would need are not saved.
     if (std::none_of(setup.groups.begin(), setup.groups.end(),
                      [](const Model& group) { return group.window != 0; })) {
       EXPECT_EQ(state_of(a), state_of(b));

@@ -1,4 +1,4 @@
-// Tells which sanitizer this program is built with. g++ and clang define different macros for it.
+// Which sanitizer this program is built with. g++ and clang define different macros for it.
 #pragma once
 
 namespace pkv::test {

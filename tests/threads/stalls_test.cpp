@@ -103,7 +103,7 @@ class Stalls : public Prefix {
   }
 
   // Plays what other threads do meanwhile: sessions match, step, fork, trim, are suspended and end,
-  // in a cache that has to evict for them.
+  // in a cache that must evict for them.
   void play_others() {
     for (int32_t round = 0; round < 12; round++) {
       const Text whole = text(50 + round % 5, 100);
@@ -274,7 +274,7 @@ class LoggerStalls : public Stalls {
     Session session = open(cache_);
     extend(session, whole);
   }
-  // Fills the cache with texts that nobody uses. Nothing is evicted for them.
+  // Fills the cache with texts that no session uses. Nothing is evicted for them.
   void fill() {
     pkv_cache_stats stats{};
     stats.struct_size = sizeof stats;

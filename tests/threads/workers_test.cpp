@@ -107,7 +107,7 @@ TEST(Workers, ThrowWhatATaskThrew) {
   }
 }
 
-// One of the two exceptions comes out of the call.
+// The call throws one of the two exceptions.
 TEST(Workers, ThrowOnceWhereTwoTasksThrowAtOnce) {
   Workers workers(4);
   const int threads = std::min(2, static_cast<int>(workers.threads()));
@@ -151,7 +151,7 @@ TEST(Workers, RunBackgroundTasksSideBySide) {
   }
 }
 
-// A caller's runner gets no exceptions: they come out of the call.
+// A caller's runner gets no exceptions: the call throws them.
 TEST(Workers, ThrowWhatATaskOfARunnerThrew) {
   const pkv_runner in_order = {
       [](void*, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {

@@ -12,7 +12,7 @@ namespace pkv::serve {
 struct LibraryPolicy {
   pkv_eviction eviction = PKV_EVICTION_LEARNED;
   bool weighs_time = false;  // saves prefill time, not blocks
-  bool hints = false;        // the index is told when texts are expected to continue
+  bool hints = false;        // texts have hints of when they continue
 };
 Saved replay_library(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy);
 

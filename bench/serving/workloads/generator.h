@@ -1,4 +1,4 @@
-// Shared by the generators of requests: random numbers, and texts that begin alike.
+// Shared by the generators of requests: random numbers, and texts that share prefixes.
 #pragma once
 
 #include <algorithm>

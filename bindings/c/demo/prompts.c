@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All scenes begin alike, as requests to one assistant do with its instructions. With the tiny
+/* All scenes share a prefix, like requests to one assistant with its instructions. With the tiny
  * model, the two best tokens are at least 0.004 apart at each of a scene's first 160 tokens, so no
  * rounding of fp32 changes the greedy choice. */
 #define OPENING                                       \

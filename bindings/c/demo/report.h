@@ -22,7 +22,7 @@ typedef struct run_result {
 run_result report_take(scheduler* s, const options* o);
 void report_free(run_result* r);
 
-/* The texts, without the `common` tokens that all begin with, which are printed once. */
+/* The texts, without the `common` first tokens of all texts, which are printed once. */
 void report_texts(const run_result* r, const tokenizer* t, size_t common);
 /* One column per run. */
 void report_summary(const run_result* runs, size_t count);

@@ -11,8 +11,8 @@ typedef struct sampler {
   uint64_t state;     /* of the random numbers */
 } sampler;
 
-/* Each stream of a seed is a sequence of its own, so that a session draws the same numbers whatever
- * runs beside it. */
+/* Each stream of a seed is its own sequence, so a session draws the same numbers whatever runs
+ * beside it. */
 sampler sampler_new(double temperature, double top_p, uint64_t seed, uint64_t stream);
 int32_t sampler_next(sampler* s, const float* logits, size_t vocabulary);
 

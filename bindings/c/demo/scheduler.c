@@ -12,7 +12,7 @@ static size_t limit_of(const prompts* p, const options* o, size_t context, size_
   return wanted < context ? wanted : context;
 }
 
-/* A shared beginning shorter than a block would share nothing. */
+/* A prefix shorter than a block would share nothing. */
 static size_t root_length(const prompts* p, const options* o) {
   return p->common >= o->block_size ? p->common : 0;
 }

@@ -4,7 +4,7 @@
  * A session's known tokens are its prompt and what was generated. Each pass computes some of the
  * tokens that its cache session lacks; after the last one, the next token is sampled and becomes
  * known. A preempted session loses its cache, not its tokens. It catches up like a long prompt,
- * starting from what the prefix index still has of it. The beginning that all prompts share is
+ * starting from what the prefix index still has of it. The prefix that all prompts share is
  * prefilled once; then each session finds it in the index (or, without an index, is forked from
  * it).
  */
@@ -52,7 +52,7 @@ typedef struct scheduler {
   size_t running_limit, chunk, context;
   sequence root; /* what all prompts begin with, if that fills a block; contiguous: kept for forks
                     while the sessions run */
-  step* steps;   /* the pass under way and whose steps they are */
+  step* steps;   /* the pass in progress, and the sequences of its steps */
   sequence** owners;
   double start;
   run_totals totals;

@@ -51,21 +51,21 @@ void player_expect_near(player* p, const char* what, double got, double expected
 /* The sentence of that difference. */
 const char* player_difference(const player* p);
 
-/* The index in `names` of a name, which is added where it is new. Ends the program where there is
- * no room. */
+/* The index of a name in `names`, which is added if it is new. Ends the program if there is no
+ * room. */
 size_t player_slot(player* p, const char* name);
 
-/* The session under a name, NULL where there is none yet. */
+/* The session under a name; NULL if there is none yet. */
 pkv_session player_session(const player* p, const char* name);
 
-/* Writes the tokens of spans and returns how many. Ends the program where they are more than
+/* Writes the tokens of spans and returns their number. Ends the program if there are more than
  * MAX_TOKENS. */
 size_t player_tokens(const cJSON* spans, int32_t* tokens);
 
-/* Does a step. False where something is not as expected; player_difference then says what. */
+/* Plays a step. False if something is not as expected; player_difference then says what. */
 bool player_step(player* p, const cJSON* step);
 
-/* The step "step": a forward pass over sessions whose rows follow from their texts. */
+/* The step "step": a forward pass over sessions whose rows depend on their texts. */
 pkv_status player_forward(player* p, const cJSON* step);
 
 /* ---- Tokens and rows, as bindings/scenarios/README.md defines them ---- */

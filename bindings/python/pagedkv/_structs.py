@@ -41,9 +41,7 @@ def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:
 
 
 def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> None:
-    """The two matrices of a rotation, for a struct with its dims; `keep` gets what has to stay
-    alive.
-    """
+    """The two matrices of a rotation, for a struct with its dims; `keep` keeps them alive."""
     sides = (("key_rotation", key, 0), ("value_rotation", value, struct.value_dim))
     for name, given, dim in sides:
         if given is None:

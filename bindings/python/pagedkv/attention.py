@@ -44,7 +44,7 @@ class BitMask(Shown):
     data: npt.NDArray[np.uint64]
 
     def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
-        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        """The struct for C; `keep` gets what must stay alive with it."""
         data = np.ascontiguousarray(self.data)
         if data.dtype != np.uint64 or data.ndim != 2 or len(data) != rows.total:
             raise misuse(
@@ -127,7 +127,7 @@ class ChosenBlocks(Shown):
     chosen: npt.NDArray[np.uint32] | None = None
 
     def build(self, rows: int, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
-        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.ChosenBlocks)
         fill(struct, self)
         if self.lists is not None:
@@ -151,7 +151,7 @@ class BlockMass(Shown):
     queries: int = 0
 
     def build(self, sessions: int, query_heads: int, keep: list[Any]) -> _raw.BlockMass:
-        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.BlockMass)
         fill(struct, self)
         size = np.shape(self.masses)[-1] if np.ndim(self.masses) else 0

@@ -76,7 +76,7 @@ class LayerGroup(_Layers):
     blocks: int = 0
 
     def build(self, keep: list[Any]) -> _raw.LayerGroup:
-        """The struct for C; `keep` gets what has to stay alive as long as it."""
+        """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.LayerGroup)
         fill(struct, self)
         if self.layer_indices is not None:

@@ -206,7 +206,7 @@ def test_a_sentence_is_that_of_the_call_that_failed() -> None:
         things.clear()
         with pytest.raises(pagedkv.ExhaustedError, match="TOO_LARGE") as raised:
             cache.begin([cache.open_session()], [1000])
-        assert "under way" not in str(raised.value)
+        assert "another call" not in str(raised.value)
     cache.close()
 
 
@@ -317,7 +317,7 @@ for where in ("put", "get", "probe"):
     del session, cache
     assert entered.wait(60)
     pagedkv.library_version()
-    while store.closed == 0:                     # another call of the store may be under way
+    while store.closed == 0:                     # another call of the store may be in progress
         pagedkv.library_version()
     assert test_collectors._waiting.waiting == {}
     print(where, store.closed)

@@ -12,7 +12,7 @@ namespace pkv::attention {
 
 namespace {
 
-// Reads a mask into the fields of its kind. The fields of other kinds have to be 0.
+// Reads a mask into the fields of its kind. The fields of other kinds must be 0.
 void read_mask(const pkv_mask& given, AttendParams& result) {
   const pkv_mask mask = read_struct(&given, "mask");
   if (mask.data == nullptr) fail(PKV_INVALID_ARGUMENT, "mask: data is NULL");

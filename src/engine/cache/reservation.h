@@ -35,7 +35,7 @@ class Reservation {
   std::span<const memory::Block> blocks(size_t group) const noexcept {
     return std::span(blocks_[group]).subspan(taken_[group]);
   }
-  // Hands the next n blocks of a group over to the caller, who has to release them.
+  // Passes the next n blocks of a group to the caller, who must release them.
   std::span<const memory::Block> take(size_t group, uint64_t n) noexcept {
     const std::span<const memory::Block> next = blocks(group).first(n);
     taken_[group] += n;

@@ -156,7 +156,7 @@ void LoadPlan::check_tenants(bool with_index) const {
 // time linear in the size of the file, because it marks each chain once.
 std::vector<SavedEntry> LoadPlan::distinct_entries() const {
   const std::vector<SavedEntry>& all = tables_.entries;
-  // By chain: the longest entry that ends in it, and whether an entry goes on after it.
+  // By chain: the longest entry that ends in it, and whether an entry continues after it.
   std::vector<uint32_t> longest(tables_.chains.size(), none);
   std::vector<bool> extended(longest.size());
   for (uint32_t e = 0; e < all.size(); e++) {

@@ -79,8 +79,8 @@ class UsableEnds {
     for (i = std::min(i, coverage.sinks); i > 0; i--) lacks_sinks_ |= !present(i - 1);
   }
 
-  // Goes on to the next end, whose last block is present or not. Returns whether the group has all
-  // that a text needs that ends there.
+  // Continues with the next end, whose last block is present or not. Returns whether the group has
+  // all that a text needs that ends there.
   bool next(bool present) {
     end_++;
     if (!present) gap_ = end_, lacks_sinks_ |= end_ <= coverage_.sinks;

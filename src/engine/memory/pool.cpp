@@ -418,7 +418,7 @@ pkv_status BasicPool<Atomics>::retain_held(Block block) noexcept {
   atomic<uint64_t>& word = states_[block_id(block)];
   if (unpack(word.load(std::memory_order_relaxed)).references > max_references / 2)
     return retain(block);
-  // relaxed: whoever holds the block orders the addition before the release of that reference.
+  // relaxed: the holder of the block orders the addition before the release of that reference.
   word.fetch_add(one_reference, std::memory_order_relaxed);
   return PKV_OK;
 }

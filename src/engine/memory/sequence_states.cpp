@@ -14,8 +14,8 @@ namespace pkv::memory {
 namespace {
 
 // Calls visit(tokens) for each number of new tokens after which a step of positions [length, end)
-// keeps a state, in rising order: after every token of a short step, or else at each checkpoint, at
-// the last full block if there are checkpoints, and at the end.
+// keeps a state, in ascending order: after every token of a short step, or else at each checkpoint,
+// at the last full block if there are checkpoints, and at the end.
 template <class Visit>
 void for_each_kept(const Group& group, uint64_t length, uint64_t end, const Visit& visit) {
   const Shape& shape = group.shape;
@@ -80,7 +80,7 @@ bool Sequence::comes_back(uint64_t tokens, const DroppedCounts* dropped) const {
          !shared(group_->block_of(tokens - 1), dropped);
 }
 
-// Returns how many spare blocks steps from length to end need at most: for what they keep for ever,
+// Returns how many spare blocks steps from length to end need at most: for what they keep forever,
 // for what the largest of them writes besides, and for the state before it, unless the block that
 // holds the state at `length` serves for that.
 uint64_t Sequence::states_needed(uint64_t length, uint64_t end,

@@ -13,7 +13,7 @@
 // state there, so these blocks are evicted one by one, least recently used first, whether their
 // node is used or not; their positions stay cached in the other groups. Such a block is shared, or
 //
-//   inner  only a match that ends inside of a node needs it
+//   inner  only a match that ends inside a node needs it
 //   edge   a match that ends where a node ends needs it, or it holds sinks
 //
 // A node ends where a text ended or where texts diverged, so inner blocks are evicted before all
@@ -50,7 +50,7 @@ class CachedBlocks {
   bool sparse(size_t group) const { return groups_[group]->sparse(); }
   // Returns which blocks a match needs.
   memory::Coverage coverage(size_t group) const { return memory::Coverage(*groups_[group]); }
-  // Returns true if only a match that ends inside of the node needs the block of a position.
+  // Returns true if only a match that ends inside the node needs the block of a position.
   bool is_inner(size_t group, const Node& node, uint32_t position) const {
     return !coverage(group).needs(position, node.end());
   }

@@ -117,7 +117,7 @@ void check_announced(const IndexData& data, const Node& node) {
     fail(PKV_INTERNAL, "index: events do not say where a match can end after block %u", node.start);
 }
 
-// Checks all nodes, and counts what is there.
+// Checks and counts all nodes.
 Counts count_nodes(const IndexData& data, std::span<std::vector<uint64_t>> references) {
   Counts counts;
   counts.spare_by_group.resize(data.groups.size());

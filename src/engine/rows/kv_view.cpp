@@ -81,8 +81,8 @@ void check_rotation(const pkv_kv_view& kv, bool latent) {
                          latent, "kv");
 }
 
-// Throws if rows of K or V overlap. Strides are checked in rising order: each must be at least the
-// size of everything that the smaller strides span.
+// Throws if rows of K or V overlap. Strides are checked in ascending order: each must be at least
+// the size of everything that the smaller strides span.
 void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, const char* name) {
   const bool packed = kv.layout == PKV_LAYOUT_PACKED;
   struct Axis {

@@ -51,7 +51,7 @@ class Batch : public Step {
   // while the layer is not written, and bad_alloc; then `out` is untouched.
   void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
               const pkv_tensor* out);
-  // Keeps only the listed new tokens of session `index` (indices in rising order), as after the
+  // Keeps only the listed new tokens of session `index` (indices in ascending order), as after the
   // verification of drafts. Only accept(), commit() and abort are possible from then on. Throws
   // OUT_OF_RANGE, UNSUPPORTED, INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then nothing has changed.
   void accept(size_t index, std::span<const uint32_t> kept);

@@ -53,8 +53,8 @@ class Session {
   void trim(uint64_t length);
   // Returns the longest length, up to `limit`, that trim() can cut to.
   uint64_t trim_point(uint64_t limit) const;
-  // Releases blocks of one group, given by their entries in its block table in rising order; later
-  // tokens do not see their positions. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block that the
+  // Releases blocks of one group, given by their entries in its block table in ascending order;
+  // later tokens do not see their positions. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block that the
   // session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is released.
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
   // See pkv_session_set_return_hint.

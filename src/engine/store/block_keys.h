@@ -1,5 +1,5 @@
 // Computes the keys under which a store has blocks: BLAKE2b-256 over the model, the salt and all
-// tokens up to the end of the block. Nobody can choose two texts with the same key. If the caller
+// tokens up to the end of the block. Nobody can find two texts with the same key. If the caller
 // gives a secret, nobody else can tell which text a key stands for.
 #pragma once
 

@@ -13,7 +13,7 @@ QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
       reader_(format_, store_) {}
 
 QueuedStore::~QueuedStore() {
-  // Both threads are told before one is joined.
+  // Both threads are stopped before either is joined.
   queue_.stop();
   reader_.stop();
 }

@@ -21,7 +21,7 @@ fn answers<K: Kv>(model: &Model, kv: &K, requests: &[Request]) -> Result<Vec<Vec
 }
 
 #[test]
-#[ignore = "PAGEDKV_SMOLLM2 has to name SmolLM2-135M-Instruct.Q4_1.gguf"]
+#[ignore = "PAGEDKV_SMOLLM2 must name SmolLM2-135M-Instruct.Q4_1.gguf"]
 fn tokens_are_those_of_transformers() {
     let path = std::env::var_os("PAGEDKV_SMOLLM2").expect("PAGEDKV_SMOLLM2 names the model");
     let expected: Value = serde_json::from_str(include_str!("smollm2.json")).unwrap();
