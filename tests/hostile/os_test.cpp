@@ -91,7 +91,7 @@ TEST(System, MemoryIsMappedWithoutHugePages) {
 
 TEST(System, HugePagesAreThereOrRefused) {
   bool huge = false;
-  constexpr size_t size = 3 << 20;  // This is no multiple of a huge page.
+  constexpr size_t size = 3 << 20;  // This is not a multiple of a huge page.
   if (void* const memory = os::map(size, PKV_HUGE_PAGES_REQUIRE, &huge); memory != nullptr) {
     EXPECT_TRUE(huge);
     os::unmap(memory, size, PKV_HUGE_PAGES_REQUIRE);

@@ -23,6 +23,16 @@ REFUSED = {
     r"memory of (the|a) caller's": "the caller's memory",
     r"resume nobody": "resume none",
     r"goes on alone": "continues alone",
+    r"for ever": "forever",
+    r"under way": "in progress",
+    r"at hand": "available",
+    r"begins? alike": "share a prefix",
+    r"in rising order": "in ascending order",
+    r"behind the end": "after the end",
+    r"inside of": "inside",
+    r"whoever": "a caller, a thread or a user that",
+    r"(to|most) \S+ are possible": "must be a to b, or at most b",
+    r"(?<!here\s)is no (array|list|multiple|number|string)": "is not a",
 }
 # Words may be on two lines, with the marks of a comment or the quotes of a string between them.
 GAP = r"""(?:[\s"'*/#!;]+)"""
@@ -76,12 +86,23 @@ harness.run(
         ("'memory of the caller", {"b.rs": "//! K and V in memory of the\n//! caller's.\n"}),
         ("'resume nobody'", {"b.cpp": 'fail("suspend some, and resume "\n  "nobody");\n'}),
         ("'goes on alone'", {"b.py": 'print(f"decode: goes on alone: {why}")\n'}),
+        ("'for ever'", {"b.c": "/* Waits for ever. */\n"}),
+        ("'under way'", {"b.h": "// The call is under\n// way.\n"}),
+        ("'at hand'", {"b.md": "No machine was at hand.\n"}),
+        ("'begin alike'", {"b.rs": "// Texts that begin alike.\n"}),
+        ("'in rising order'", {"b.h": "// Indices in rising order.\n"}),
+        ("'behind the end'", {"b.cpp": "// Slots behind the end.\n"}),
+        ("'inside of'", {"b.go": "// A step begins inside of it.\n"}),
+        ("'Whoever'", {"b.py": '"""Whoever comes second."""\n'}),
+        ("'to %d are possible'", {"b.cpp": 'fail("%d; 1 to %d are possible");\n'}),
+        ("'is no multiple'", {"b.rs": "// This is no multiple of 16.\n"}),
         ("'so many'", {"meson.build": "# so many\n"}),
         ("'so many'", {"tests/run": "#!/usr/bin/env bash\n# so many\n"}),
         (
             None,
             {
-                "a.md": "Also many tokens, many of them latent; amend it.\nIt can have this.\n",
+                "a.md": "Also many tokens, many of them latent; amend it.\nIt can have this.\n"
+                "It is done for every session, at handles, inside offices.\n",
                 "a.cpp": "void mend() { cluster_.mend(); }\n// The rest are known by name.\n",
                 "generated/a.go": "// Tells of so many.\n",
                 "corpus/a.c": "so many",

@@ -58,7 +58,7 @@ class Batch {
   bool untouched(size_t i) const { return memory_[i].ends_with(guard); }
 
  private:
-  inline static const std::string guard = "untouched behind the end";
+  inline static const std::string guard = "untouched after the end";
   std::vector<pkv_store_item> items_;
   std::vector<std::string> memory_;
 };

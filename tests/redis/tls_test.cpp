@@ -160,7 +160,7 @@ const Shown all_shown[] = {
      "kv.example",
      "ostname mismatch"},
     {"another name", {.names = "DNS:other.example"}, "ca", "kv.example", "ostname mismatch"},
-    {"a name that begins alike",
+    {"a name with this prefix",
      {.names = "DNS:kv.example.org"},
      "ca",
      "kv.example",
@@ -205,7 +205,8 @@ TEST_F(RedisTls, OnlyTheServerThatWasMeantIsBelieved) {
       config.tls_server_name = shown.server_name;
       config.tls_insecure_no_verify = 1;
     };
-    EXPECT_EQ(open_with("rediss://" + server.tls_address(), insecure), "") << "whoever wants it so";
+    EXPECT_EQ(open_with("rediss://" + server.tls_address(), insecure), "")
+        << "the caller asked for it";
   }
 }
 

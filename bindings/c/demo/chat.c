@@ -219,7 +219,7 @@ void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const to
                  "opening a session");
   if (!o->quiet)
     printf(
-        "%s %s cache, context of %zu tokens. The model goes on from what you type, up to\n"
+        "%s %s cache, context of %zu tokens. The model continues what you type, up to\n"
         "an empty line or %zu tokens. Try \"ROMEO:\". Commands: /reset, /stats, /quit.\n",
         storage_name(o->storage), dtype_name(o->dtype), c.context, o->max_tokens);
   converse(&c);

@@ -57,7 +57,7 @@ static const char help[] =
     "    --store WHERE        keep what sessions leave in a directory or a server "
     "(redis://host:port), and take from\n"
     "                         there what earlier runs left\n"
-    "    --load FILE          at the beginning, go on with what was saved, instead of computing it "
+    "    --load FILE          at the beginning, continue what was saved, instead of computing it "
     "again\n"
     "  scheduling\n"
     "    --chunk N            prompt tokens that one forward pass takes in beside the decode steps "

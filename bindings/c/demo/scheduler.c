@@ -235,7 +235,7 @@ static void make_room(scheduler* s) {
     close_root(s);
   } else {
     const pkv_cache_stats stats = cache_stats(s);
-    die(EXIT_BAD_INPUT, "a session cannot go on even alone: %s; %llu of %llu blocks are free",
+    die(EXIT_BAD_INPUT, "a session does not fit even alone: %s; %llu of %llu blocks are free",
         s->engine->lib->last_error(), (unsigned long long)stats.free_blocks,
         (unsigned long long)stats.blocks);
   }

@@ -67,7 +67,7 @@ void tokenizer_open(tokenizer* t, const char* path, size_t vocabulary) {
   }
   if (offset != t->file.size)
     die(EXIT_BAD_INPUT,
-        "the tokenizer %s is not the model's: it goes on after the model's %zu tokens", path,
+        "the tokenizer %s is not the model's: it continues after the model's %zu tokens", path,
         vocabulary);
 
   for (size_t i = 0; i < vocabulary; i++) t->sorted[i] = (int32_t)i;

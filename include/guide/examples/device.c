@@ -16,7 +16,7 @@ enum {
 static float device_k[SLOTS][DIM],
     device_v[SLOTS][DIM]; /* one layer, one head: slot = block id * block size + offset */
 
-static void make_rows(float* rows, size_t n, float seed) { /* in the place of projections */
+static void make_rows(float* rows, size_t n, float seed) { /* instead of projections */
   for (size_t i = 0; i < n * DIM; i++) rows[i] = sinf(seed + (float)i);
 }
 

@@ -1,5 +1,5 @@
-/* Prefix reuse: what one session computed is taken over by the next whose text begins alike, but
- * not across salts. */
+/* Prefix reuse: a session reuses the blocks of an earlier one with the same prefix and the same
+ * salt. */
 #include "toy.h"
 
 static const char SYSTEM[] =

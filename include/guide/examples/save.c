@@ -1,5 +1,5 @@
-/* A chat and a system prompt go into a file; another process, whose cache has other blocks, goes on
- * where they were. */
+/* A chat and a system prompt go into a file; another process, whose cache has other blocks,
+ * continues where they were. */
 #include "toy.h"
 
 enum { CHAT = 17, PROMPT = 18 }; /* labels of our own */

@@ -80,7 +80,7 @@ void check_rotation(pkv_rotation kind, const float* key, const float* value, uin
   if (value_dim % block != 0)
     fail(PKV_INVALID_ARGUMENT,
          "%s: values are the first %u dims of K, which is rotated by runs of %u: they end inside "
-         "of one",
+         "a run",
          name, value_dim, block);
 }
 

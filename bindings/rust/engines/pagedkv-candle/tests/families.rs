@@ -72,7 +72,7 @@ fn quantised_weights_give_almost_the_same() {
         for weights in [Weights::File, Weights::Q8] {
             let quantised = of(weights);
             let same = quantised.iter().zip(&exact).filter(|(a, b)| a[..2] == b[..2]).count();
-            assert!(same >= 4, "{family} {weights:?}: {same} of 6 begin alike");
+            assert!(same >= 4, "{family} {weights:?}: {same} of 6 share a prefix");
         }
     }
 }
@@ -125,7 +125,7 @@ fn every_storage_type_gives_an_answer() {
     for dtype in [Dtype::F16, Dtype::BF16, Dtype::INT8, Dtype::INT4, Dtype::FP8_E4M3] {
         let tokens = answers(&model, &paged(&model, dtype), &tiny::prompts(), 512);
         let same = tokens.iter().zip(&exact).filter(|(a, b)| a[..1] == b[..1]).count();
-        assert!(same >= 3, "{dtype:?}: {same} of {} begin alike", exact.len());
+        assert!(same >= 3, "{dtype:?}: {same} of {} share a prefix", exact.len());
     }
 }
 
