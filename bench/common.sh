@@ -1,5 +1,5 @@
-# Shared by the programs of this folder. It goes to the root of the repository; `here` is where the
-# user is.
+# Shared by the programs of this folder. Changes to the root of the repository; `here` is the user's
+# directory.
 self=bench/$(basename "$0") here=$(pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,7 +14,7 @@ quietly() {
   return $status
 }
 
-# from_here PATH: the path from where the user is.
+# from_here PATH: the path relative to the user's directory.
 from_here() { if [[ $1 = /* ]]; then echo "$1"; else echo "$here/$1"; fi; }
 
 # prepare_build MODE: installs what a build needs, and configures it.
