@@ -32,6 +32,6 @@ func TestGroupMemory(t *testing.T) {
 	}
 	config.Blocks = 4
 	if _, err := pagedkv.NewCache(config); !errors.Is(err, pagedkv.ErrInvalidArgument) {
-		t.Errorf("blocks beside shared memory: %v", err)
+		t.Errorf("blocks beside one memory: %v", err)
 	}
 }

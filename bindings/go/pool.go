@@ -109,7 +109,7 @@ func (p *Pool) Reset(block Block) error {
 // BlockInfo returns the properties of the block with this id, free or not.
 func (p *Pool) BlockInfo(id uint32) (BlockInfo, error) {
 	out := sized(&raw.BlockInfo{})
-	err := call("block state", p, func() raw.Status {
+	err := call("block info", p, func() raw.Status {
 		return raw.PoolGetBlockInfo(p.handle, id, out)
 	})
 	return blockInfoOf(out), err

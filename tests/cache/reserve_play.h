@@ -39,9 +39,9 @@ inline const std::vector<SmallCache> kinds = [] {
         window,
         {.state_bytes = 64, .checkpoint_tokens = 32, .draft_tokens = 4, .blocks = 12}},
        14},
-      {"shared memory", {full, window}, 14, true, true, none},
-      {"shared memory with states", {full, checkpoints}, 14, true, true, none},
-      {"shared memory with large states", {full, large}, 14, true, true, none},
+      {"one memory", {full, window}, 14, true, true, none},
+      {"one memory with states", {full, checkpoints}, 14, true, true, none},
+      {"one memory with large states", {full, large}, 14, true, true, none},
   };
 }();
 

@@ -215,7 +215,7 @@ void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& 
 }
 
 // Attention over pieces of a sequence, merged by their log-sum-exps, is attention over the whole.
-TEST(MergeStates, PiecesMakeTheWhole) {
+TEST(MergeAttention, PiecesMakeTheWhole) {
   constexpr uint32_t rows = 5, length = 200;
   Random random(10);
   Rows k(length, 2, 48), v(length, 2, 80), q(rows, 6, 48);
@@ -252,7 +252,7 @@ TEST(MergeStates, PiecesMakeTheWhole) {
 }
 
 // A result that saw nothing has an lse of -infinity, or of +infinity if FlashAttention 2 made it.
-TEST(MergeStates, WhatSawNothingCountsForNothing) {
+TEST(MergeAttention, WhatSawNothingCountsForNothing) {
   Rows nothing(1, 1, 16), something(1, 1, 16), merged(1, 1, 16);
   for (uint32_t d = 0; d < 16; d++) nothing.set(0, 0, d, NAN), something.set(0, 0, d, 3);
   const pkv_tensor outs[] = {nothing.tensor(), something.tensor(), nothing.tensor()},

@@ -210,7 +210,7 @@ TEST(VictimsCost, GrowsAsTheNumberOfSessions) {
       for (const uint64_t sessions : {128, 256, 512}) {
         const uint64_t bytes = bytes_to_choose(sessions, others, groups_share_memory);
         EXPECT_LT(bytes, before * 5 / 2) << sessions << " sessions and " << others
-                                         << " others each, shared memory " << groups_share_memory;
+                                         << " others each, one memory " << groups_share_memory;
         before = bytes;
       }
     }

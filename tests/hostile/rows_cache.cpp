@@ -160,7 +160,7 @@ std::vector<Case> shared_cases() {
     };
     cases.push_back(model_case(name, shared, std::move(wanted)));
   };
-  add("shared memory", [](auto&, auto&) {}, fine);
+  add("one memory", [](auto&, auto&) {}, fine);
   add(CONFIG(c.memory_bytes = 0), invalid);
   add(CONFIG(c.memory_bytes = 100), too_large);
   add(CONFIG(c.memory_bytes = UINT64_MAX), too_large);
