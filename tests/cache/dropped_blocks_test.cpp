@@ -1,9 +1,6 @@
-// Sessions drop blocks in the middle. Attention equals that of a session with all blocks and a mask
-// over the dropped ones, and other sessions are not affected.
+// Sessions that forget blocks in the middle: nothing of it comes to other sessions. (Attention of
+// such a session is compared with textbook attention in attention_test.cpp.)
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
 
 #include "../store/support.h"
 
@@ -12,110 +9,9 @@ namespace {
 
 constexpr uint32_t block_size = 16;
 
-// Some full blocks, in ascending order.
-std::vector<uint32_t> some_blocks(uint64_t length, Random& random) {
-  std::vector<uint32_t> blocks;
-  for (uint32_t i = 0; i < length / block_size; i++)
-    if (random.chance(45)) blocks.push_back(i);
-  return blocks;
-}
-
 void drop(pkv_session session, const std::vector<uint32_t>& blocks, uint32_t group = 0) {
   CHECK(pkv_session_drop_blocks(session, group, blocks.size(), blocks.data()));
 }
-
-struct Result {
-  Rows out;
-  std::vector<float> lse;
-};
-
-// One step of a session whose queries see no dropped position, because it is gone or masked.
-Result attend_step(pkv_cache cache, pkv_session session, const Model& model, KeysValues& rows,
-                   Rows& q, const std::vector<uint32_t>& masked, bool slopes) {
-  const auto tokens = static_cast<uint32_t>(rows.k.rows());
-  const uint64_t length = length_of(session) + tokens;
-  Batch batch = begin(cache, {session}, {tokens});
-  write(batch, 0, model, rows);
-  AttentionParams params;
-  params.window = model.window;
-  params.sinks = model.sinks;
-  const std::vector<float> alibi(model.query_heads, 0.01f);
-  if (slopes) params.alibi_slopes = alibi.data();
-  std::vector<uint8_t> mask(length, 1);
-  for (const uint32_t block : masked)
-    std::fill_n(mask.begin() + block * block_size, block_size, uint8_t{0});
-  if (!masked.empty()) {
-    params.see_bytes(mask.data());
-    params.own_mask.columns = length;
-  }
-  Result result{Rows(tokens, model.query_heads, model.values()),
-                std::vector<float>(tokens * model.query_heads)};
-  params.lse = result.lse.data();
-  attend(batch, 0, q, result.out, &params);
-  commit(batch);
-  return result;
-}
-
-double distance(const Rows& a, const Rows& b) {
-  double worst = 0;
-  a.each([&](size_t r, uint32_t h, uint32_t d) {
-    worst = std::max(worst, std::fabs(double{a.get(r, h, d)} - double{b.get(r, h, d)}));
-  });
-  return worst;
-}
-
-class DroppedBlocks : public testing::TestWithParam<pkv_isa> {};
-
-TEST_P(DroppedBlocks, AttendsAsIfTheyWereMasked) {
-  uint32_t here = 0;
-  CHECK(pkv_isa_supported(GetParam(), &here));
-  if (here == 0) GTEST_SKIP() << "not on this processor";
-  Random random(5);
-  const Model models[] = {{1, 4, 2, 32, 0, PKV_F32},     {1, 6, 2, 64, 0, PKV_BF16},
-                          {1, 4, 4, 64, 0, PKV_INT8},    {1, 2, 1, 32, 0, PKV_INT4},
-                          {1, 4, 2, 32, 0, PKV_F16, 70}, {1, 8, 1, 64, 32, PKV_F32},
-                          {1, 2, 2, 32, 0, PKV_FP8_E4M3}};
-  for (const Model& base : models) {
-    for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
-      Model model = base;
-      if (model.window != 0) model.sinks = 20;
-      if (model.value_dim != 0) model.value_dim = 0, model.latent = 0;
-      SCOPED_TRACE(testing::Message() << "dtype " << model.dtype << ", layout " << layout
-                                      << ", window " << model.window);
-      ModelConfig config = config_of(model, 128);
-      config.layout = layout;
-      config.isa = GetParam();
-      config.threads = 2;
-      const Cache cache = create(config);
-      Session session = open(cache);
-      step(cache, session, model, 300, random);
-      const Session all = fork(session);
-      std::vector<uint32_t> dropped = some_blocks(300, random);
-      drop(session, dropped);
-      CHECK(pkv_cache_validate(cache));
-      for (const uint32_t tokens : {1u, 3u, 40u, 1u, 90u}) {
-        for (const bool slopes : {false, true}) {
-          KeysValues rows = random_rows(model, tokens, random);
-          Rows q(tokens, model.query_heads, model.key_dim);
-          q.fill(random);
-          const Result few = attend_step(cache, session, model, rows, q, {}, slopes),
-                       masked = attend_step(cache, all, model, rows, q, dropped, slopes);
-          EXPECT_LT(distance(few.out, masked.out), 1e-5) << tokens << " tokens";
-          for (size_t i = 0; i < few.lse.size(); i++)
-            EXPECT_NEAR(few.lse[i], masked.lse[i], 1e-5) << tokens << " tokens";
-        }
-      }
-      // Drops blocks again, after the first ones.
-      const std::vector<uint32_t> more = some_blocks(length_of(session), random);
-      drop(session, more);
-      CHECK(pkv_cache_validate(cache));
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(InstructionSets, DroppedBlocks,
-                         testing::ValuesIn(pkv::test::instruction_sets),
-                         [](const auto& isa) { return "isa" + std::to_string(isa.param); });
 
 TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
   const Model model;
@@ -137,7 +33,7 @@ TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
   const pkv_tensor keys = k.tensor();
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(session, 0, 16, 32, &keys, nullptr));
   CHECK(pkv_session_read(session, 0, 64, 32, &keys, nullptr));
-  // A session may be longer than the pool if it holds fewer blocks.
+  // A session may be longer than the pool, if what it holds is not.
   step(cache, session, model, 64, random);
   EXPECT_EQ(164u, length_of(session));
   CHECK(pkv_cache_validate(cache));

@@ -1,7 +1,7 @@
-// Rows, positions and masks in the forms of hosts: padded batches with heads before or after
-// tokens, padding on either side, queries at given positions, masks of bytes, and trees by their
-// parents. Each gives the bits of the same call with dense rows and words. `stateless` compares
-// such calls with textbook attention.
+// Rows, positions and masks as hosts have them: padded batches with heads before or after tokens,
+// padding on either side, queries at positions that the host names, masks of bytes, and trees by
+// their parents. Each gives the bits of the same call with dense rows and words. `attention`
+// compares such calls with textbook attention.
 #include <cstring>
 #include <functional>
 
@@ -80,7 +80,7 @@ class Padded {
   std::vector<float> data_;
 };
 
-// Sequences of a host whose positions before the step are already written.
+// Sequences of a host whose positions before the step are written already.
 class HostRows : public testing::Test {
  protected:
   HostRows(std::vector<uint32_t> rows = {5, 1, 0, 20},
@@ -111,7 +111,8 @@ class HostRows : public testing::Test {
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
     return pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
   }
-  pkv_status try_attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given) {
+  pkv_status try_attend(const pkv_kv_sequences& sequences,
+                        const pkv_attention_params& given) {
     Rows out(total, heads, value_dim);
     return try_attend(sequences, given, out);
   }
@@ -207,7 +208,8 @@ TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
   EXPECT_TRUE(bytes == memory.bytes);
 }
 
-// Masks of new tokens and the choice of blocks require that the queries are the last positions.
+// What is said of the new tokens of a text, and the choice of its blocks, need the queries to be
+// its last positions.
 TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
   pkv_kv_sequences sequences = host.get();
   const std::vector<uint64_t> short_lengths = {3, 33, 2, 20};
@@ -227,12 +229,12 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
         << pkv_last_error();
   }
   REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, choice));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "query_positions")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "positions of queries")) << pkv_last_error();
   sequences.query_positions = nullptr;
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
 }
 
-// With a causal mask, a query before the step would see only a part of the earlier tokens.
+// With causal, a query before the step would see only a part of what was there before.
 TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
   pkv_kv_sequences sequences = host.get();
   std::vector<int64_t> positions;
