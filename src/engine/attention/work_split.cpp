@@ -21,7 +21,7 @@ constexpr uint32_t min_prompt_queries = 16;
 constexpr uint32_t max_stacked_rows = 288;
 // The work of one split: enough to stream memory, little enough to balance threads.
 constexpr uint64_t split_bytes = 4 << 20;
-constexpr uint64_t split_flops = 512 << 20;
+constexpr uint64_t split_flops = 1024 << 20;
 // Splits end at multiples of this position, so that the cuts do not move while a sequence grows.
 constexpr uint64_t cut_tokens = 256;
 // A shared prefix with fewer tokens is not worth a merge.
