@@ -16,7 +16,8 @@ class SeenRows {
         rows_(task.queries * task.heads_per_kv_head),
         ends_(scratch.take<uint32_t>(rows_)),
         saw_(scratch.take<bool>(rows_)),
-        sees_all_(scratch.take<bool>(task.queries)) {}
+        sees_all_(scratch.take<bool>(task.queries)),
+        whole_ends_(scratch.take<uint32_t>(task.queries)) {}
 
   void begin_head() {
     for (uint32_t row = 0; row < rows_; row++) saw_[row] = false;
@@ -59,6 +60,9 @@ class SeenRows {
   bool saw(uint32_t row) const { return saw_[row]; }
   // Returns whether the row sees all tokens of the step.
   bool row_sees_all(uint32_t row) const { return sees_all_[query_of(row)]; }
+  // Returns the end of the first tiles of the step of which the row sees all tokens, counted from
+  // the first token of the step.
+  uint32_t sees_up_to(uint32_t row) const { return whole_ends_[query_of(row)]; }
   TokenMask seen_by_row(uint32_t row, uint32_t tile) const { return seen(query_of(row), tile); }
 
   uint32_t query_of(uint32_t row) const { return row / task_.heads_per_kv_head; }
@@ -66,7 +70,8 @@ class SeenRows {
  private:
   [[gnu::noinline]] void find_ends() {
     for (uint32_t i = 0; i < task_.queries; i++) {
-      sees_all_[i] = sees_all(task_.query[i]);
+      whole_ends_[i] = whole_end(task_.query[i]);
+      sees_all_[i] = whole_ends_[i] == tiles_end_ * tile_tokens;
       uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
       for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
         if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
@@ -77,11 +82,13 @@ class SeenRows {
     }
   }
 
-  bool sees_all(const QueryView& query) const {
-    const uint64_t from = position_of(first_tile_), to = position_of(tiles_end_);
-    const bool in_mask = query.mask != nullptr && to > query.mask_begin;
-    return !in_mask && !has_hole_ && from >= query.begin && from >= task_.begin &&
-           to <= query.end && to <= task_.end;
+  uint32_t whole_end(const QueryView& query) const {
+    const uint64_t from = position_of(first_tile_);
+    if (has_hole_ || from < query.begin || from < task_.begin) return 0;
+    uint64_t end = query.end < task_.end ? query.end : task_.end;
+    if (query.mask != nullptr && query.mask_begin < end) end = query.mask_begin;
+    if (end > position_of(tiles_end_)) end = position_of(tiles_end_);
+    return end <= from ? 0 : static_cast<uint32_t>((end - base_) / tile_tokens * tile_tokens);
   }
 
   TokenMask seen(uint32_t query, uint32_t tile) const {
@@ -96,9 +103,10 @@ class SeenRows {
 
   const AttendTask& task_;
   const uint32_t rows_;
-  uint32_t* const ends_;  // by row
-  bool* const saw_;       // by row
-  bool* const sees_all_;  // by query
+  uint32_t* const ends_;        // by row
+  bool* const saw_;             // by row
+  bool* const sees_all_;        // by query
+  uint32_t* const whole_ends_;  // by query
   uint64_t base_ = 0, from_ = 0, to_ = 0;
   uint32_t first_tile_ = 0, tiles_end_ = 0;
   bool has_hole_ = false;  // in the step

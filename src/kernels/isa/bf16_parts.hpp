@@ -35,13 +35,12 @@ static inline __m512i nearest_bf16(__m512 value) {
   return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
 }
 
-// Returns the bf16 or f16 number that, times the scale, may be x.
-static inline __m512 unscaled_bf16(__m512 x, float scale) {
-  return _mm512_castsi512_ps(upper_halves(nearest_bf16(_mm512_div_ps(x, _mm512_set1_ps(scale)))));
+// Returns the bf16 or f16 number that, times 1 / inverse, may be x.
+static inline __m512 unscaled_bf16(__m512 x, __m512 inverse) {
+  return _mm512_castsi512_ps(upper_halves(nearest_bf16(_mm512_mul_ps(x, inverse))));
 }
-static inline __m512 unscaled_f16(__m512 x, float scale) {
-  return _mm512_cvtph_ps(
-      _mm512_cvtps_ph(_mm512_div_ps(x, _mm512_set1_ps(scale)), _MM_FROUND_TO_NEAREST_INT));
+static inline __m512 unscaled_f16(__m512 x, __m512 inverse) {
+  return _mm512_cvtph_ps(_mm512_cvtps_ph(_mm512_mul_ps(x, inverse), _MM_FROUND_TO_NEAREST_INT));
 }
 
 // Returns the number of parts of a weight if its product with V becomes a result of this dtype. The
@@ -92,7 +91,7 @@ struct QueryParts {
 // bf16 or f16 before it was multiplied by the scale, it is written without the scale.
 static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
                                          float scale, unsigned char* to, size_t stride) {
-  const __m512 scales = _mm512_set1_ps(scale);
+  const __m512 scales = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / scale);
   __mmask16 bf16 = 0xFFFF, f16 = 0xFFFF, finite = 0xFFFF;
   const auto same = [&](__m512 x, __m512 before) {
     return _kand_mask16(_mm512_cmp_ps_mask(_mm512_mul_ps(before, scales), x, _CMP_EQ_OQ),
@@ -100,16 +99,16 @@ static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_
   };
   for (uint32_t d = 0; d < dim; d += tile_tokens) {
     const __m512 x = _mm512_loadu_ps(row + d);
-    bf16 = _kand_mask16(bf16, same(x, unscaled_bf16(x, scale)));
-    f16 = _kand_mask16(f16, same(x, unscaled_f16(x, scale)));
+    bf16 = _kand_mask16(bf16, same(x, unscaled_bf16(x, inverse)));
+    f16 = _kand_mask16(f16, same(x, unscaled_f16(x, inverse)));
     finite = _kand_mask16(finite, finite_lanes(x));
   }
   const uint32_t count = finite != 0xFFFF ? 0 : bf16 == 0xFFFF ? 1 : f16 == 0xFFFF ? 2 : max_parts;
   for (uint32_t d = 0; d < padded_dim; d += tile_tokens) {
     __m512 x = _mm512_setzero_ps();
     if (d < dim && count != 0) x = _mm512_loadu_ps(row + d);
-    if (count == 1) x = unscaled_bf16(x, scale);
-    if (count == 2) x = unscaled_f16(x, scale);
+    if (count == 1) x = unscaled_bf16(x, inverse);
+    if (count == 2) x = unscaled_f16(x, inverse);
     put_parts(x, max_parts, to + d * 2, stride);
   }
   return {count == 1 || count == 2 ? scale : 1.0f, count, {}};

@@ -60,11 +60,12 @@ inline constexpr uint32_t unit_depth = 32;
 inline constexpr uint32_t unit_rows = 16;
 
 // c (+)= left * right for a block of at most 32 rows and `columns` blocks of 16 columns, 1 or 2.
-// The depth is `depth` times unit_depth. Rows of c are c_stride floats apart.
-template <class Unit, bool bottom, unsigned columns, bool add>
+// The depth is `depth` times unit_depth. Rows of c are c_stride floats apart. meanwhile() is called
+// after a few products.
+template <class Unit, bool bottom, unsigned columns, bool add, class Meanwhile>
 [[gnu::noinline]] void multiply_block(const PartPairs<Unit>& pairs, const LeftParts<Unit>& left,
                                       const RightParts<Unit>& right, uint32_t depth, float* c,
-                                      size_t c_stride) {
+                                      size_t c_stride, const Meanwhile& meanwhile) {
   const size_t c_bytes = c_stride * sizeof(float);
   float* const c_bottom = c + unit_rows * c_stride;
   if constexpr (add) {
@@ -95,6 +96,7 @@ template <class Unit, bool bottom, unsigned columns, bool add>
         Unit::template multiply<1, 4, 7>();
         if constexpr (bottom) Unit::template multiply<3, 5, 7>();
       }
+      meanwhile();
     }
   }
   Unit::template store<0>(c, c_bytes);
@@ -104,23 +106,19 @@ template <class Unit, bool bottom, unsigned columns, bool add>
 }
 
 // The same if the number of rows and the number of blocks of columns are not constants.
-template <class Unit, bool add>
-void multiply_blocks(const PartPairs<Unit>& pairs, LeftParts<Unit> left, RightParts<Unit> right,
-                     uint32_t rows, uint32_t columns, uint32_t depth, float* c, size_t c_stride) {
-  for (uint32_t column = 0; column < columns; column += 2) {
-    const bool two = columns - column >= 2;
-    for (uint32_t row = 0; row < rows; row += 2 * unit_rows) {
-      const LeftParts<Unit> a{left.data + row * left.row, left.part, left.row};
-      float* const to = c + row * c_stride + column * tile_tokens;
-      if (rows - row > unit_rows)
-        two ? multiply_block<Unit, true, 2, add>(pairs, a, right, depth, to, c_stride)
-            : multiply_block<Unit, true, 1, add>(pairs, a, right, depth, to, c_stride);
-      else
-        two ? multiply_block<Unit, false, 2, add>(pairs, a, right, depth, to, c_stride)
-            : multiply_block<Unit, false, 1, add>(pairs, a, right, depth, to, c_stride);
-    }
-    right.blocks += 2;
-  }
+template <class Unit, bool add, class Meanwhile>
+void multiply_blocks(const PartPairs<Unit>& pairs, const LeftParts<Unit>& left,
+                     RightParts<Unit> right, uint32_t rows, uint32_t columns, uint32_t depth,
+                     float* c, size_t c_stride, const Meanwhile& meanwhile) {
+  const auto multiply = [&]<bool bottom, unsigned n>() {
+    multiply_block<Unit, bottom, n, add>(pairs, left, right, depth, c, c_stride, meanwhile);
+  };
+  for (; columns >= 2; columns -= 2, right.blocks += 2, c += 2 * tile_tokens)
+    rows > unit_rows ? multiply.template operator()<true, 2>()
+                     : multiply.template operator()<false, 2>();
+  if (columns == 1)
+    rows > unit_rows ? multiply.template operator()<true, 1>()
+                     : multiply.template operator()<false, 1>();
 }
 
 }  // namespace pkv::kernels

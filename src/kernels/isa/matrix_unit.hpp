@@ -1,6 +1,8 @@
 // Attention of many rows by a matrix unit, which multiplies tile registers of 16 x 32 bf16 numbers
-// (AMX). K and V become bf16 parts (bf16_parts.hpp), some tiles at a time; for each block of rows
-// the scores are computed, then the weights, then the outputs.
+// (AMX). K and V become bf16 parts (bf16_parts.hpp), some tiles at a time. A block of rows goes
+// over them in segments: the scores of one segment are computed while those of the segment before
+// become weights, since the unit works beside the vector units. The scores of two segments, the
+// outputs and the queries of a block fit into the L1 cache.
 #pragma once
 
 #include "kernels/isa/few_rows.hpp"
@@ -22,13 +24,13 @@ class AttendMatrixUnit {
         value_parts_(parts_of(latent_ && task.kv.k.dtype == PKV_INT8 ? PKV_F32 : task.kv.v.dtype)),
         weight_parts_(parts_of_weights(task.results)),
         step_(step_of(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
-        score_stride_(step_ + tile_tokens),
         tiles_(task.kv, scratch),
         q_(scratch.take<unsigned char>(q_part() * max_parts)),
         k_(scratch.take<unsigned char>(k_part() * key_parts_)),
         v_(scratch.take<unsigned char>(v_part() * value_parts_)),
         weights_(scratch.take<unsigned char>(weights_part() * weight_parts_)),
-        scores_(scratch.take<float>(size_t{block_rows} * score_stride_)),
+        scores_{scratch.take<float>(size_t{block_rows} * score_stride),
+                scratch.take<float>(size_t{block_rows} * score_stride)},
         k_scales_(scratch.take<float>(step_)),
         v_scales_(scratch.take<float>(step_)),
         floats_(scratch.take<float>(size_t{max_dim} * tile_tokens)),
@@ -53,8 +55,14 @@ class AttendMatrixUnit {
   }
 
  private:
-  // Rows whose scores are computed at a time.
-  static constexpr uint32_t block_rows = 64;
+  // Rows that are multiplied at a time, two tile registers of them.
+  static constexpr uint32_t block_rows = 2 * unit_rows;
+  // Tokens whose scores are computed at a time.
+  static constexpr uint32_t segment_tokens = 128;
+  // The distances of rows of scores and of weights. If they were powers of 2, rows would compete
+  // for the same lines of the L1 cache.
+  static constexpr uint32_t score_stride = segment_tokens + tile_tokens;
+  static constexpr size_t weights_stride = segment_tokens * 2 + 64;
 
   // The number of tokens whose K and V fit into the L2 cache.
   static uint32_t step_of(uint32_t parts_of_token) {
@@ -65,7 +73,7 @@ class AttendMatrixUnit {
   size_t q_part() const { return size_t{rows_} * padded_dim_ * 2; }
   size_t k_part() const { return size_t{step_} * padded_dim_ * 2; }
   size_t v_part() const { return size_t{step_} * value_dim_ * 2; }
-  size_t weights_part() const { return size_t{block_rows} * step_ * 2; }
+  static constexpr size_t weights_part() { return block_rows * weights_stride; }
   size_t last_part() const { return (weight_parts_ - 1) * weights_part(); }
 
   // ---- Queries ----
@@ -94,7 +102,7 @@ class AttendMatrixUnit {
       seen_.begin_step(at, at > begin ? at : begin, at + step_ < end ? at + step_ : end);
       unpack();
       for (uint32_t row = 0; row < rows_; row += block_rows)
-        multiply_rows(row, rows_ - row < block_rows ? rows_ - row : block_rows);
+        multiply_block_of_rows(row, rows_ - row < block_rows ? rows_ - row : block_rows);
     }
   }
 
@@ -253,22 +261,31 @@ class AttendMatrixUnit {
 
   // ---- A block of rows ----
 
-  void multiply_rows(uint32_t row, uint32_t n) {
+  // Some tokens of a step, and the scores of the block's rows.
+  struct Segment {
+    uint32_t begin, end;
+    float* scores;
+  };
+
+  void multiply_block_of_rows(uint32_t row, uint32_t n) {
     const uint32_t end = seen_.end_of_rows(row, n);
     if (end <= first_token()) return;
-    multiply_scores(row, n, end);
-    for (uint32_t r = 0; r < n; r++) weigh(row, r, end);
-    multiply_values(row, n, end);
+    block_row_ = row, block_size_ = n;
+    configure(n);
+    Segment next = segment_at(first_token(), end, 0);
+    multiply_scores(next, [] {});
+    for (unsigned i = 1; next.begin < end; i++) {
+      const Segment now = next;
+      next = segment_at(now.end, end, i % 2);
+      weighed_ = now, weighed_rows_ = 0;
+      if (next.begin < end) multiply_scores(next, [&] { weigh_next(); });
+      while (weighed_rows_ < block_size_) weigh_next();
+      multiply_values(now);
+    }
   }
 
-  // Calls multiply(row, n) for blocks of rows that the unit is configured for.
-  template <class Multiply>
-  void for_each_register_block(uint32_t n, const Multiply& multiply) {
-    for (uint32_t row = 0; row < n; row += 2 * unit_rows) {
-      const uint32_t left = n - row < 2 * unit_rows ? n - row : 2 * unit_rows;
-      configure(left);
-      multiply(row, left);
-    }
+  Segment segment_at(uint32_t begin, uint32_t end, unsigned i) const {
+    return {begin, end - begin < segment_tokens ? end : begin + segment_tokens, scores_[i]};
   }
 
   // Registers 0 and 1 are sums of the first 16 rows, 2 and 3 of the others; 4 and 5 are rows of the
@@ -280,43 +297,99 @@ class AttendMatrixUnit {
                      {64, 64, bytes, bytes, 64, bytes, 64, 64}});
   }
 
-  void multiply_scores(uint32_t row, uint32_t n, uint32_t end) {
-    const uint32_t first = first_token();
-    const RightParts<Unit> keys{key_blocks_ + first_tile(), k_part()};
-    const uint32_t columns = (end - first) / tile_tokens;
-    for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
-      unsigned parts = 1;
-      for (uint32_t i = r; i < r + rows; i++)
-        parts = query_parts_[row + i].count > parts ? query_parts_[row + i].count : parts;
-      const LeftParts<Unit> queries{q_ + size_t{row + r} * padded_dim_ * 2, q_part(),
-                                    size_t{padded_dim_} * 2};
-      multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_), queries, keys, rows, columns,
-                                   padded_dim_ / unit_depth,
-                                   scores_ + size_t{r} * score_stride_ + first, score_stride_);
-    });
+  template <class Meanwhile>
+  void multiply_scores(const Segment& segment, const Meanwhile& meanwhile) {
+    unsigned parts = 1;
+    for (uint32_t row = block_row_; row < block_row_ + block_size_; row++)
+      parts = query_parts_[row].count > parts ? query_parts_[row].count : parts;
+    const LeftParts<Unit> queries{q_ + size_t{block_row_} * padded_dim_ * 2, q_part(),
+                                  size_t{padded_dim_} * 2};
+    const RightParts<Unit> keys{key_blocks_ + segment.begin / tile_tokens, k_part()};
+    multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_), queries, keys, block_size_,
+                                 (segment.end - segment.begin) / tile_tokens,
+                                 padded_dim_ / unit_depth, segment.scores, score_stride, meanwhile);
   }
 
-  // Computes weights in parts from the scores of row `first_row` + `r`, which is row r of the
-  // block. The weights of tokens up to `end` that the row does not see become 0.
-  void weigh(uint32_t first_row, uint32_t r, uint32_t end) {
-    const uint32_t row = first_row + r, begin = seen_.first_tile() * tile_tokens,
-                   row_end = seen_.end_of(row) > begin ? seen_.end_of(row) : begin;
-    float* const scores = scores_ + size_t{r} * score_stride_;
-    unsigned char* const to = weights_ + size_t{r} * step_ * 2;
-    clear_weights(to, first_token(), begin);
-    clear_weights(to, row_end, (end + unit_depth - 1) / unit_depth * unit_depth);
-    if (row_end == begin) return;
+  // ---- Weights ----
+
+  // Computes the weights of the next row of a segment, unless all have been computed.
+  void weigh_next() {
+    if (weighed_rows_ < block_size_) weigh(weighed_rows_++);
+  }
+
+  // Computes weights in parts from the scores of row `r` of the block. The weights of tokens of the
+  // segment that the row does not see become 0.
+  [[gnu::noinline]] void weigh(uint32_t r) {
+    const uint32_t row = block_row_ + r, seen_end = seen_.end_of(row);
+    uint32_t begin = seen_.first_tile() * tile_tokens, end = weighed_.end;
+    if (begin < weighed_.begin) begin = weighed_.begin;
+    if (seen_end < end) end = seen_end > begin ? seen_end : begin;
+    float* const scores = weighed_.scores + size_t{r} * score_stride;
+    unsigned char* const to = weights_ + r * weights_stride;
     const RowState state{out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens};
     const float factor = weights_take_factor(row) ? query_parts_[row].factor : 1.0f;
-    const bool ready = weights_take_factor(row) && seen_.row_sees_all(row);
-    __m512 top;
-    if (!ready || !max_of_finite(scores + begin, row_end - begin, &top))
-      top = finish_scores(row, scores);
-    raise_max<Isa>(Floats<Isa>(_mm512_mul_ps(top, _mm512_set1_ps(factor))), value_dim_, state);
+    const bool ready = weights_take_factor(row) && end <= seen_.sees_up_to(row);
+    if (ready && end - begin == segment_tokens && weigh_whole(scores, factor, begin, state, to))
+      return;
+    clear_weights(to, 0, begin - weighed_.begin);
+    clear_weights(to, end - weighed_.begin,
+                  (weighed_.end - weighed_.begin + unit_depth - 1) / unit_depth * unit_depth);
+    if (begin == end) return;
+    raise_max<Isa>(
+        Floats<Isa>(_mm512_mul_ps(finish_scores(row, scores, begin, end), _mm512_set1_ps(factor))),
+        value_dim_, state);
     if (weight_parts_ == 1)
-      put_weights<true>(scores, factor, begin, row_end, state, to);
+      put_weights<true>(scores, factor, begin, end, state, to);
     else
-      put_weights<false>(scores, factor, begin, row_end, state, to);
+      put_weights<false>(scores, factor, begin, end, state, to);
+  }
+
+  // The same for a row that sees the whole segment, in vector registers. Returns false if it
+  // cannot: a score is not finite, V has numbers that are not, or weights have several parts.
+  [[gnu::always_inline]] bool weigh_whole(const float* scores, float factor, uint32_t begin,
+                                          RowState state, unsigned char* to) {
+    if (weight_parts_ != 1 || has_bad_values_) return false;
+    constexpr uint32_t n = segment_tokens / tile_tokens;
+    const __m512 zero = _mm512_setzero_ps();
+    __m512 x[n], top = _mm512_set1_ps(-__builtin_inff()), not_finite = zero;
+    PKV_UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+      x[i] = _mm512_load_ps(scores + i * tile_tokens);
+      top = _mm512_max_ps(top, x[i]);
+      not_finite = _mm512_fmadd_ps(x[i], zero, not_finite);  // NaN if one is not finite
+    }
+    if (_mm512_cmp_ps_mask(not_finite, not_finite, _CMP_UNORD_Q) != 0) return false;
+    raise_max<Isa>(Floats<Isa>(_mm512_mul_ps(top, _mm512_set1_ps(factor))), value_dim_, state);
+    const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * log2_e),
+                 factors = _mm512_set1_ps(factor * log2_e);
+    const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_;
+    __m512 sums = _mm512_load_ps(state.sums);
+    PKV_UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+      __m512 weights = power_of_2(_mm512_fmsub_ps(x[i], factors, shift));
+      sums = _mm512_add_ps(sums, weights);
+      if (scaled)
+        weights = _mm512_mul_ps(weights, _mm512_load_ps(v_scales_ + begin + i * tile_tokens));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + i * tile_tokens * 2),
+                         Unit::round(weights));
+    }
+    _mm512_store_ps(state.sums, sums);
+    return true;
+  }
+
+  static constexpr float log2_e = 1.44269504f;
+
+  // 2^x for x <= 0 within 2^-18, which suffices for weights that will be rounded to bf16; NaN for
+  // NaN, exactly 1 for 0. With r = x - floor(x) the result is 2^floor(x) p(r), where p is the
+  // minimax polynomial of degree 4 on 0 to 1 whose first coefficient is 1.
+  static __m512 power_of_2(__m512 x) {
+    const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_set1_ps(0x1.b7f732p-7f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.abf868p-5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ee2450p-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62d6c6p-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, x);
   }
 
   // Returns whether the factor of a row's scores is applied within the exponentials. Neither this
@@ -324,18 +397,6 @@ class AttendMatrixUnit {
   bool weights_take_factor(uint32_t row) const {
     return query_parts_[row].factor > 0 && task_.kv.k.dtype != PKV_INT8 &&
            !transforms(task_.transform);
-  }
-
-  // Finds the maximum of n products, per lane. Returns false if one is not finite.
-  static bool max_of_finite(const float* products, uint32_t n, __m512* max) {
-    __m512 top = _mm512_set1_ps(-__builtin_inff()), zeros = _mm512_setzero_ps();
-    for (uint32_t t = 0; t < n; t += tile_tokens) {
-      const __m512 x = _mm512_load_ps(products + t);
-      top = _mm512_max_ps(top, x);
-      zeros = _mm512_fmadd_ps(x, _mm512_setzero_ps(), zeros);  // NaN if x is not finite
-    }
-    *max = top;
-    return _mm512_cmp_ps_mask(zeros, zeros, _CMP_UNORD_Q) == 0;
   }
 
   void clear_weights(unsigned char* to, uint32_t begin, uint32_t end) {
@@ -351,19 +412,22 @@ class AttendMatrixUnit {
   template <bool one_part>
   [[gnu::noinline]] void put_weights(float* scores, float factor, uint32_t begin, uint32_t end,
                                      RowState state, unsigned char* to) {
-    constexpr float unit = one_part ? 1.44269504f : 1.0f;  // weights are powers of 2 or of e
+    constexpr float unit = one_part ? log2_e : 1.0f;  // weights are powers of 2 or of e
     const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_, keeps = has_bad_values_;
-    const float* const v_scales = v_scales_;
     const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * unit),
                  factors = _mm512_set1_ps(factor * unit);
     unsigned char* const last = to + last_part();
     __m512 sums = _mm512_load_ps(state.sums);
-    for (uint32_t t = begin; t < end; t += tile_tokens) {
-      const Floats<Isa> power(_mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift));
-      __m512 x = one_part ? exp2_of_negative<Isa>(power) : exp_of_negative<Isa>(power);
+    for (uint32_t t = begin - weighed_.begin; t < end - weighed_.begin; t += tile_tokens) {
+      const __m512 power = _mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift);
+      __m512 x = power;
+      if constexpr (one_part)
+        x = power_of_2(power);
+      else
+        x = exp_of_negative<Isa>(Floats<Isa>(power));
       if (keeps) _mm512_store_ps(scores + t, x);
       sums = _mm512_add_ps(sums, x);
-      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales + t));
+      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales_ + weighed_.begin + t));
       if constexpr (!one_part) put_parts(x, weight_parts_ - 1, to + t * 2, weights_part());
       _mm256_store_si256(reinterpret_cast<__m256i*>(last + t * 2), Unit::round(x));
     }
@@ -373,23 +437,25 @@ class AttendMatrixUnit {
   // Recomputes the scores that the unit could not compute, scales the products of a row unless the
   // weights apply the factor, applies softcap and ALiBi, and hides tokens that the row does not
   // see. Returns the maximum per lane.
-  [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores) {
+  [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores, uint32_t begin,
+                                         uint32_t end) {
     const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
     const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
-               hides = !seen_.row_sees_all(row), finite = query_parts_[row].count != 0,
-               late = weights_take_factor(row);
+               finite = query_parts_[row].count != 0, late = weights_take_factor(row);
     __m512 top = _mm512_set1_ps(-__builtin_inff());
-    for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
-      float* const at = scores + tile * tile_tokens;
+    for (uint32_t token = begin; token < end; token += tile_tokens) {
+      const uint32_t tile = token / tile_tokens;
+      float* const at = scores + (token - weighed_.begin);
       __m512 x = _mm512_load_ps(at);
       if (!late) x = _mm512_mul_ps(x, factor);
-      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(k_scales_ + tile * tile_tokens));
+      if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(k_scales_ + token));
       const __mmask16 not_by_unit = finite ? _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) : 0xFFFF;
       if (not_by_unit != 0) [[unlikely]] {
         const __m512 score = multiplied_floats(row, tile);
         x = _mm512_mask_mov_ps(x, not_by_unit, late ? _mm512_div_ps(score, factor) : score);
       }
       _mm512_store_ps(at, x);
+      const bool hides = token + tile_tokens > seen_.sees_up_to(row);
       if (transformed || hides) {
         if (transformed) transform(row, tile, at);
         if (hides) hide_unseen<Isa>(seen_.seen_by_row(row, tile), at);
@@ -420,39 +486,36 @@ class AttendMatrixUnit {
     return _mm512_load_ps(scores);
   }
 
-  void multiply_values(uint32_t row, uint32_t n, uint32_t end) {
-    const uint32_t first = first_token();
-    const unsigned char* blocks[max_dim / tile_tokens];
+  void multiply_values(const Segment& segment) {
+    const unsigned char* panels[max_dim / tile_tokens];
     for (uint32_t i = 0; i < value_dim_ / tile_tokens; i++)
-      blocks[i] = v_ + (size_t{i} * step_ + first) * 32;
-    const RightParts<Unit> values{blocks, v_part()};
-    for_each_register_block(n, [&](uint32_t r, uint32_t rows) {
-      const LeftParts<Unit> weights{weights_ + (size_t{r} * step_ + first) * 2, weights_part(),
-                                    size_t{step_} * 2};
-      multiply_blocks<Unit, true>(PartPairs<Unit>(weight_parts_, value_parts_), weights, values,
-                                  rows, value_dim_ / tile_tokens,
-                                  (end - first + unit_depth - 1) / unit_depth,
-                                  out_ + size_t{row + r} * value_dim_, value_dim_);
-    });
-    for (uint32_t tile = seen_.first_tile(); has_bad_values_ && tile < seen_.tiles_end(); tile++)
-      if (bad_values_[tile] != 0) add_bad_values(row, n, tile);
+      panels[i] = v_ + (size_t{i} * step_ + segment.begin) * 32;
+    multiply_blocks<Unit, true>(PartPairs<Unit>(weight_parts_, value_parts_),
+                                {weights_, weights_part(), weights_stride}, {panels, v_part()},
+                                block_size_, value_dim_ / tile_tokens,
+                                (segment.end - segment.begin + unit_depth - 1) / unit_depth,
+                                out_ + size_t{block_row_} * value_dim_, value_dim_, [] {});
+    for (uint32_t tile = segment.begin / tile_tokens;
+         has_bad_values_ && tile < segment.end / tile_tokens; tile++)
+      if (bad_values_[tile] != 0) add_bad_values(segment, tile);
   }
 
   // Adds the numbers in V of a tile that are not finite. 0 times such a number is NaN, which must
   // not reach rows that do not see it.
-  [[gnu::noinline]] void add_bad_values(uint32_t row, uint32_t n, uint32_t tile) {
+  [[gnu::noinline]] void add_bad_values(const Segment& segment, uint32_t tile) {
     tiles_.put(0, seen_.position_of(tile), seen_.present(tile));
     tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);
     for (uint32_t i = 0; i < value_dim_ * tile_tokens; i += tile_tokens) {
       const __m512 x = _mm512_load_ps(floats_ + i);
       _mm512_store_ps(floats_ + i, _mm512_maskz_mov_ps(_knot_mask16(finite_lanes(x)), x));
     }
-    for (uint32_t r = 0; r < n; r++)
-      if (tile * tile_tokens < seen_.end_of(row + r))
-        add_seen<Isa>(floats_, tile_tokens, tile_tokens * tile_tokens,
-                      seen_.seen_by_row(row + r, tile) & bad_values_[tile],
-                      scores_ + size_t{r} * score_stride_ + tile * tile_tokens, value_dim_,
-                      out_ + size_t{row + r} * value_dim_);
+    for (uint32_t r = 0; r < block_size_; r++)
+      if (tile * tile_tokens < seen_.end_of(block_row_ + r))
+        add_seen<Isa>(
+            floats_, tile_tokens, tile_tokens * tile_tokens,
+            seen_.seen_by_row(block_row_ + r, tile) & bad_values_[tile],
+            segment.scores + size_t{r} * score_stride + tile * tile_tokens - segment.begin,
+            value_dim_, out_ + size_t{block_row_ + r} * value_dim_);
   }
 
   const AttendTask& task_;
@@ -461,13 +524,12 @@ class AttendMatrixUnit {
   const bool latent_;
   const unsigned key_parts_, value_parts_, weight_parts_;
   const uint32_t step_;  // tokens whose K and V are in parts at a time
-  const uint32_t score_stride_;
   TileReader<Isa> tiles_;
   unsigned char* const q_;        // [part][row][padded dim]
   unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], unless K is stored so
   unsigned char* const v_;        // [part][16 dims][pair of tokens][16][2]
-  unsigned char* const weights_;  // of a block of rows: [part][row][token]
-  float* const scores_;           // of a block of rows: [row][token], then perhaps weights
+  unsigned char* const weights_;  // of a segment: [part][row of the block][token]
+  float* const scores_[2];        // of two segments: [row of the block][token]
   float* const k_scales_;         // of int8, by token
   float* const v_scales_;
   float* const floats_;  // K or V of a tile
@@ -477,6 +539,9 @@ class AttendMatrixUnit {
   TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit uses 0
   SeenRows<Isa> seen_;
   bool has_bad_values_ = false;  // in the step
+  uint32_t block_row_ = 0, block_size_ = 0;
+  Segment weighed_{};          // whose scores become weights
+  uint32_t weighed_rows_ = 0;  // that have weights
   uint32_t head_ = 0;
   float* out_ = nullptr;
   float* max_ = nullptr;
