@@ -63,7 +63,7 @@ def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
     for hint in (UNKNOWN, 1, 2**32 - 2, RETURN_HINT_NEVER):
         session.set_return_hint(hint)
     for wrong in (-1, 2**32):
-        with pytest.raises(pagedkv.MisuseError, match="after: .* is not between"):
+        with pytest.raises(pagedkv.MisuseError, match="delay: .* is not between"):
             session.set_return_hint(wrong)
     for of_another_type in (30.0, "30", None):
         with pytest.raises(pagedkv.MisuseError, match="after: "):
