@@ -66,7 +66,7 @@ def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
         with pytest.raises(pagedkv.MisuseError, match="delay: .* is not between"):
             session.set_return_hint(wrong)
     for of_another_type in (30.0, "30", None):
-        with pytest.raises(pagedkv.MisuseError, match="after: "):
+        with pytest.raises(pagedkv.MisuseError, match="delay: "):
             session.set_return_hint(of_another_type)  # type: ignore[arg-type]
     with cache.begin([session], [1]), pytest.raises(pagedkv.MisuseError, match="BUSY"):
         session.set_return_hint(30)
