@@ -114,7 +114,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 		{pagedkv.ChosenBlocks{TopBlocks: 1, LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
 		{
 			pagedkv.ChosenBlocks{Lists: []uint32{1, 2, 3, 13}, ListBlocks: 1}, pagedkv.ErrOutOfRange,
-			"names block 13",
+			"has block 13",
 		},
 	} {
 		out := make([]float32, len(q))

@@ -165,7 +165,7 @@ def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"lists": blocks(BLOCKS, 1)}, "names block 13"),
+        ({"lists": blocks(BLOCKS, 1)}, "has block 13"),
         ({"lists": blocks(4)}, "ascending order"),
         ({"lists": blocks(4, 1), "top_blocks": 1}, "give one of the two"),
         ({"chosen": blocks(size=0)}, "top_blocks is 0"),
