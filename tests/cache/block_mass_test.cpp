@@ -28,9 +28,9 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   const auto status = [&] { return pkv_batch_attend(batch, 0, &params, &queries, &outputs); };
   params.weigh(mass, 2);
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.own_mass.size = UINT64_MAX;
+  params.own_mass.blocks = UINT64_MAX;
   REFUSED(PKV_OVERFLOW, status());
-  params.own_mass.size = 3;
+  params.own_mass.blocks = 3;
   CHECK(status());
   params.own_mass.queries = 9;
   CHECK(status());

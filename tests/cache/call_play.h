@@ -54,7 +54,7 @@ class CallPlay : public DrawnCall {
     unit.kv_heads = 2, unit.block_size = view_.layout == PKV_LAYOUT_PACKED ? 16 : 1,
     unit.blocks = 1;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&unit, model_.latent, nullptr, &size));
+    CHECK(pkv_kv_view_plan(&unit, model_.latent, &size));
     const size_t offset = view_.layout == PKV_LAYOUT_PACKED ? 0 : 4 * below(3);
     const auto side = [&](int64_t extent, pkv_dtype dtype, int64_t& block, int64_t& row,
                           int64_t& head, std::vector<unsigned char>& bytes) {
@@ -209,7 +209,7 @@ class CallPlay : public DrawnCall {
   }
 
   size_t mass_size() const {
-    return sequences_.size() * model_.query_heads * params_.own_mass.size;
+    return sequences_.size() * model_.query_heads * params_.own_mass.blocks;
   }
 
   void expect_row(uint32_t row, uint32_t h, const Doubles& queries, const Doubles& k,
@@ -243,7 +243,7 @@ class CallPlay : public DrawnCall {
     wanted.lse_tolerance = reference.lse_tolerance + rotation_tolerance();
     const uint32_t counted = params_.own_mass.queries;
     if (!wants_mass_ || (counted != 0 && query.index + counted < s.queries)) return;
-    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.own_mass.size];
+    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.own_mass.blocks];
     for (size_t n = 0; n < reference.positions().size(); n++) {
       Mass& block = mass[reference.positions()[n] / block_size()];
       block.sum += reference.weights()[n];
@@ -567,7 +567,7 @@ class CallPlay : public DrawnCall {
   // Entries that belong to no block stay as they were.
   void compare_mass(const std::vector<float>& mass) const {
     for (size_t i = 0; i < mass_.size(); i++) {
-      const size_t size = params_.own_mass.size, s = i / size / model_.query_heads;
+      const size_t size = params_.own_mass.blocks, s = i / size / model_.query_heads;
       const bool written = sequences_[s].queries > 0 && i % size < blocks_of(sequences_[s]);
       if (mass_[i].poisoned) continue;
       ASSERT_NEAR(written ? mass_[i].sum : 7, double{mass[i]}, mass_[i].tolerance)

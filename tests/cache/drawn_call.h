@@ -334,8 +334,8 @@ class DrawnCall {
       together_ = random_.chance(40);
       list_size_ = 0;
       pkv_chosen_blocks& chosen = params_.choose(nullptr, 0);
-      chosen.first = first;
-      chosen.last = last;
+      chosen.first_blocks = first;
+      chosen.last_blocks = last;
       return;
     }
     for (const QueryOf& query : queries_)
@@ -348,14 +348,14 @@ class DrawnCall {
       }
     lists_.push_back(0);
     pkv_chosen_blocks& chosen = params_.choose(lists_.data(), list_size_);
-    chosen.first = first;
-    chosen.last = last;
+    chosen.first_blocks = first;
+    chosen.last_blocks = last;
   }
 
   void draw_mass() {
     for (const Sequence& one : sequences_)
-      params_.own_mass.size = std::max<uint64_t>(params_.own_mass.size, blocks_of(one));
-    params_.own_mass.size += random_.chance(50) ? 0 : below(4);
+      params_.own_mass.blocks = std::max<uint64_t>(params_.own_mass.blocks, blocks_of(one));
+    params_.own_mass.blocks += random_.chance(50) ? 0 : below(4);
     params_.own_mass.queries = random_.chance(30) ? 1 + below(5) : 0;
     wants_mass_ = true;
   }
