@@ -49,7 +49,7 @@ class ReferenceLimit : public testing::Test {
   }
   memory::Pool& pool(size_t group) { return cache_->groups()[group]->pool; }
   static memory::Block block(const Session& session, size_t group, size_t index) {
-    return session.content().sequences()[group].blocks()[index];
+    return session.content().table(group).blocks()[index];
   }
 
   // Takes all further references of this block while it lives.

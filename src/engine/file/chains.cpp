@@ -42,9 +42,9 @@ uint32_t ChainBuilder::add(const Content& content) {
 
 ChainBuilder::BlockSource ChainBuilder::source(const Content& content, size_t group,
                                                size_t position) const {
-  const memory::Sequence& sequence = content.sequences()[group];
-  const memory::Block block = sequence.blocks()[position];
-  return {memory::is_block(block) ? block : memory::no_block, contiguous_ ? &sequence : nullptr};
+  const memory::Block block = content.table(group).blocks()[position];
+  return {memory::is_block(block) ? block : memory::no_block,
+          contiguous_ ? content.kv_table(group).tensors() : nullptr};
 }
 
 // Returns the tokens of a block, of which the last one of a text may have fewer.
@@ -109,7 +109,7 @@ bool ChainBuilder::extends_parent_chain(uint32_t node) const {
   for (size_t g = 0; g < groups_.size(); g++) {
     const BlockSource &before = sources_of(parent)[g], &own = sources_of(node)[g];
     if ((before.block == memory::no_block) != (own.block == memory::no_block)) return false;
-    if (own.block != memory::no_block && before.sequence != own.sequence) return false;
+    if (own.block != memory::no_block && before.tensors != own.tensors) return false;
   }
   return true;
 }
@@ -129,7 +129,7 @@ void ChainBuilder::finish() {
       }
       for (const BlockSource& source : sources_of(i)) {
         made.has_kv.push_back(source.block != memory::no_block);
-        sequences_.push_back(source.sequence);
+        tensors_.push_back(source.tensors);
         ids_.emplace_back();
       }
     }
@@ -142,7 +142,7 @@ void ChainBuilder::finish() {
 
 Run ChainBuilder::run(uint32_t chain, size_t group) const {
   const size_t at = chain * groups_.size() + group;
-  return {groups_[group].get(), ids_[at], sequences_[at]};
+  return {groups_[group].get(), ids_[at], tensors_[at]};
 }
 
 }  // namespace pkv::file

@@ -48,7 +48,7 @@ class ChainBuilder {
   // Where K and V of a node are, in one group.
   struct BlockSource {
     memory::Block block;
-    const memory::Sequence* sequence;  // if storage is contiguous, the one whose tensors have them
+    const memory::Tensors* tensors;  // those that have them, if storage is contiguous
   };
 
   BlockSource source(const Content& content, size_t group, size_t position) const;
@@ -73,8 +73,8 @@ class ChainBuilder {
   // By group and block id, the first node that has the block; `root` if none has it.
   std::vector<std::vector<uint32_t>> nodes_by_block_;
   std::vector<Chain> chains_;
-  std::vector<std::vector<uint32_t>> ids_;          // block ids, by chain, then group
-  std::vector<const memory::Sequence*> sequences_;  // by chain, then group
+  std::vector<std::vector<uint32_t>> ids_;       // block ids, by chain, then group
+  std::vector<const memory::Tensors*> tensors_;  // by chain, then group
 };
 
 }  // namespace pkv::file

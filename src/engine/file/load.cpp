@@ -137,8 +137,8 @@ Content Loader::make_content(const Text& text) {
   if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
   LoadPlan::BlockTables blocks = plan_.block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
-    memory::Sequence& sequence = content.sequences()[g];
-    sequence.make_room(blocks[g].size(), blocks[g].size() * block_size_);
+    memory::BlockTable& table = *content.tables()[g];
+    table.make_room({.entries = blocks[g].size()}, blocks[g].size() * block_size_);
     if (!contiguous_) memory::retain_table(group(g), blocks[g]);
     for (size_t i = 0; contiguous_ && i < blocks[g].size(); i++) {
       if (!memory::is_block(blocks[g][i])) continue;
@@ -146,7 +146,7 @@ Content Loader::make_content(const Text& text) {
       group(g).pool.set_filled(blocks[g][i], static_cast<uint32_t>(std::min(
                                                  block_size_, text.length - i * block_size_)));
     }
-    sequence.append(blocks[g]);
+    table.append(blocks[g]);
   }
   return content;
 }
@@ -193,10 +193,10 @@ void Loader::load(const SavedTile& tile, const unsigned char* from,
     return;
   }
   for (const uint32_t i : sessions_of_chain_[tile.chain]) {
-    const memory::Sequence& sequence = contents[i].sequences()[tile.group];
+    const memory::KvTable& table = contents[i].kv_table(tile.group);
     const uint64_t end = std::min(contents[i].length(), chain.end());
-    if (position >= end || sequence.blocks()[position / block_size_] == memory::no_block) continue;
-    load_tile(cache_.kernels(), {&group(tile.group), {}, &sequence}, tile.layer, position,
+    if (position >= end || table.blocks()[position / block_size_] == memory::no_block) continue;
+    load_tile(cache_.kernels(), {&group(tile.group), {}, table.tensors()}, tile.layer, position,
               tokens(end), saved, from);
   }
 }

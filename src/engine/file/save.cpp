@@ -47,11 +47,11 @@ class Salts {
 };
 
 // The runs of positions whose blocks were dropped.
-std::vector<DroppedRun> dropped_runs(const memory::Sequence& sequence) {
+std::vector<DroppedRun> dropped_runs(const memory::BlockTable& table) {
   std::vector<DroppedRun> runs;
-  const uint64_t size = sequence.group().block_size;
-  for (size_t i = 0; i < sequence.blocks().size() && sequence.dropped() > 0; i++) {
-    if (sequence.blocks()[i] != memory::dropped_block) continue;
+  const uint64_t size = table.group().block_size;
+  for (size_t i = 0; i < table.blocks().size() && table.dropped() > 0; i++) {
+    if (table.blocks()[i] != memory::dropped_block) continue;
     if (!runs.empty() && runs.back().end == i * size)
       runs.back().end += size;
     else
@@ -75,11 +75,11 @@ SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) 
     saved.salt = salts.number(content.hold().salt());
     saved.retention = content.hold().retention();
   }
-  for (const memory::Sequence& sequence : content.sequences())
-    saved.kept_from.push_back(std::min(sequence.first_kept(), content.length()));
   saved.forgotten_from = content.forgotten_from();
-  for (const memory::Sequence& sequence : content.sequences())
-    saved.dropped.push_back(dropped_runs(sequence));
+  for (size_t g = 0; g < content.groups(); g++) {
+    saved.kept_from.push_back(std::min(content.table(g).first_kept(), content.length()));
+    saved.dropped.push_back(dropped_runs(content.table(g)));
+  }
   return saved;
 }
 
@@ -147,7 +147,7 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
     image = cache.prefix()->freeze();
     for (const FrozenSequence& item : items)
       for (size_t g = 0; g < cache.groups().size(); g++)
-        image->mark_referenced(g, item.content().sequences()[g].ids());
+        image->mark_referenced(g, item.content().table(g).ids());
     add_entries(*image, builder, salts, tables, entry_ends);
   }
   const std::vector<uint32_t> ends = add_items(items, builder);
@@ -257,7 +257,7 @@ class Body {
   void put(const SavedTile& tile, unsigned char* to) {
     const Run run = builder_.run(tile.chain, tile.group);
     const Chain& chain = tables_.chains[tile.chain];
-    const uint64_t position = (run.sequence != nullptr ? chain.start : 0) + tile.first;
+    const uint64_t position = (run.tensors != nullptr ? chain.start : 0) + tile.first;
     const auto tokens = static_cast<uint32_t>(
         std::min<uint64_t>(kernels::tile_tokens, chain.tokens.size() - tile.first));
     const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };

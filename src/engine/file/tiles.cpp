@@ -103,7 +103,7 @@ uint64_t saved_tile_bytes(const memory::Shape& shape) {
 }
 
 kernels::KvView Run::view(uint32_t layer) const {
-  if (sequence != nullptr) return sequence->view(layer);
+  if (tensors != nullptr) return tensors->view(layer);
   kernels::KvView view = group->layout.view(group->slab->data(), layer);
   view.blocks = ids.data();
   return view;

@@ -6,7 +6,8 @@
 
 #include <span>
 
-#include "engine/memory/sequence.h"
+#include "engine/memory/group.h"
+#include "engine/memory/tensors.h"
 #include "kernels/kernels.h"
 
 namespace pkv::file {
@@ -21,8 +22,8 @@ uint64_t saved_tile_bytes(const memory::Shape& shape);
 // of a sequence if storage is contiguous.
 struct Run {
   const memory::Group* group;
-  std::span<const uint32_t> ids;               // the blocks of positions from 0 on
-  const memory::Sequence* sequence = nullptr;  // if not null, the one with the tensors
+  std::span<const uint32_t> ids;             // the blocks of positions from 0 on
+  const memory::Tensors* tensors = nullptr;  // if storage is contiguous
   kernels::KvView view(uint32_t layer) const;
   // The state in the block of a position, of a group of states.
   unsigned char* state(uint32_t layer, uint64_t position) const;

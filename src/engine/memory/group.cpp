@@ -1,4 +1,5 @@
-// Makes the bounds of the keys of a group when attention first chooses blocks, and computes them.
+// Makes the bounds of the keys of a group when attention first chooses blocks, and computes them;
+// checks what a group keeps.
 #include "engine/memory/group.h"
 
 #include <thread>
@@ -53,6 +54,19 @@ void retain_table(Group& group, std::span<const Block> table) {
   const uint32_t id = block_id(table[failed]);
   fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
        group.pool.references(id));
+}
+
+void check_has_rows(const Group& group, const char* who) {
+  if (group.has_states())
+    fail(PKV_UNSUPPORTED, "%s: the layer keeps a state, and no keys and values", who);
+}
+
+void check_has_states(const Group& group, uint32_t layer) {
+  if (!group.has_states())
+    fail(PKV_UNSUPPORTED, "layer %u keeps keys and values, and no state", layer);
+  if (group.storage == PKV_STORAGE_NONE)
+    fail(PKV_UNSUPPORTED, "layer %u: storage NONE keeps no states, only the ids of their blocks",
+         layer);
 }
 
 }  // namespace pkv::memory

@@ -14,7 +14,8 @@ class Spares {
  public:
   Spares(Pool& pool, std::pmr::memory_resource& memory) : pool_(pool), blocks_(&memory) {}
   ~Spares() { keep(0); }
-  Spares(Spares&&) noexcept = default;
+  Spares(const Spares&) = delete;
+  Spares& operator=(const Spares&) = delete;
 
   std::span<const Block> blocks() const { return blocks_; }
   size_t count() const { return blocks_.size(); }

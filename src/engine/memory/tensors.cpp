@@ -4,31 +4,22 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "base/checked.h"
 #include "kernels/tile_layout.h"
 
 namespace pkv::memory {
 
-Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory)
+Tensors::Tensors(const Shape& shape, std::pmr::memory_resource& memory,
+                 std::atomic<uint64_t>& total_bytes)
     : shape_(shape),
       memory_(&memory),
+      total_bytes_(total_bytes),
       key_bytes_(uint64_t{shape.kv_heads} * kernels::row_bytes(shape.dtype, shape.key_dim)),
       value_bytes_(shape.latent ? 0
                                 : uint64_t{shape.kv_heads} *
                                       kernels::row_bytes(shape.value_dtype, shape.value_dim)),
       layers_(shape.layers, &memory) {}
-
-Tensors::~Tensors() { clear(); }
-
-Tensors::Tensors(Tensors&& other) noexcept
-    : shape_(other.shape_),
-      memory_(other.memory_),
-      key_bytes_(other.key_bytes_),
-      value_bytes_(other.value_bytes_),
-      capacity_(std::exchange(other.capacity_, 0)),
-      layers_(std::move(other.layers_)) {}
 
 void Tensors::free(std::pmr::vector<Layer>& layers, uint64_t capacity) noexcept {
   for (Layer& layer : layers) {
@@ -41,7 +32,13 @@ void Tensors::free(std::pmr::vector<Layer>& layers, uint64_t capacity) noexcept 
 
 void Tensors::clear() noexcept {
   free(layers_, capacity_);
-  capacity_ = 0;
+  set_capacity(0);
+}
+
+void Tensors::set_capacity(uint64_t tokens) noexcept {
+  total_bytes_.fetch_add((tokens - capacity_) * token_bytes() * layers_.size(),
+                         std::memory_order_relaxed);
+  capacity_ = tokens;
 }
 
 void Tensors::ensure(uint64_t tokens) {
@@ -67,7 +64,7 @@ void Tensors::ensure(uint64_t tokens) {
   }
   free(layers_, capacity_);
   layers_.swap(grown);
-  capacity_ = capacity;
+  set_capacity(capacity);
 }
 
 void Tensors::copy_from(const Tensors& other, uint64_t tokens) {

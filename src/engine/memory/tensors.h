@@ -2,6 +2,7 @@
 // tensor and one V tensor that grow with it.
 #pragma once
 
+#include <atomic>
 #include <memory_resource>
 #include <vector>
 
@@ -11,9 +12,10 @@ namespace pkv::memory {
 
 class Tensors {
  public:
-  Tensors(const Shape& shape, std::pmr::memory_resource& memory);
-  ~Tensors();
-  Tensors(Tensors&& other) noexcept;
+  // total_bytes: counts the bytes of the tensors of all sequences.
+  Tensors(const Shape& shape, std::pmr::memory_resource& memory,
+          std::atomic<uint64_t>& total_bytes);
+  ~Tensors() { clear(); }
   Tensors(const Tensors&) = delete;
   Tensors& operator=(const Tensors&) = delete;
 
@@ -25,7 +27,6 @@ class Tensors {
   // Frees the tensors.
   void clear() noexcept;
 
-  uint64_t bytes() const { return capacity_ * token_bytes() * layers_.size(); }
   kernels::KvView view(uint32_t layer) const {
     return tensor_view(shape_, layers_[layer].k, layers_[layer].v);
   }
@@ -37,9 +38,11 @@ class Tensors {
   };
   uint64_t token_bytes() const { return key_bytes_ + value_bytes_; }  // of one layer
   void free(std::pmr::vector<Layer>& layers, uint64_t capacity) noexcept;
+  void set_capacity(uint64_t tokens) noexcept;
 
   const Shape shape_;
   std::pmr::memory_resource* const memory_;
+  std::atomic<uint64_t>& total_bytes_;
   const uint64_t key_bytes_, value_bytes_;  // of one token in one layer
   uint64_t capacity_ = 0;                   // in tokens
   std::pmr::vector<Layer> layers_;

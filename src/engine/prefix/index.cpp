@@ -78,12 +78,11 @@ void Index::Hold::count_match(uint64_t asked_tokens, uint64_t matched_tokens) no
 // ---- Matching and publishing --------------------------------------------------------------------
 
 // The lock is taken for writing only where nodes change, and not while bytes are copied.
-uint64_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
-                      const CopyTail& copy_tail) {
+uint64_t Index::match(Hold& hold, Tokens text, memory::Tables tables, const CopyTail& copy_tail) {
   Use& use = hold.use_;
   const auto find = [&] {
     Match match = matcher_.find(*use.space, text, copy_tail != nullptr);
-    for (memory::Sequence& sequence : sequences) sequence.make_room(match.depth, 0);
+    for (const auto& table : tables) table->reserve_entries(match.depth);
     return match;
   };
   std::shared_lock reading(mutex_);
@@ -94,11 +93,11 @@ uint64_t Index::match(Hold& hold, Tokens text, std::span<memory::Sequence> seque
   try {
     std::unique_lock changing(mutex_);
     if (match.removals != data_.removals) match = find();
-    tail = matcher_.take(match, use, sequences);
+    tail = matcher_.take(match, use, tables);
     changing.unlock();
-    matcher_.retain(match, false, sequences);
+    matcher_.retain(match, false, tables);
   } catch (...) {
-    for (memory::Sequence& sequence : sequences) sequence.clear();
+    for (const auto& table : tables) table->clear();
     const std::lock_guard lock(mutex_);
     uses_.shorten(use, 0);
     matcher_.release(tail);
@@ -119,26 +118,25 @@ uint32_t Index::cached(std::string_view salt, Tokens text) const {
   return space != nullptr ? matcher_.usable(data_.tree.find(space->root, text)) : 0;
 }
 
-void Index::publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
-                    bool wait) noexcept {
+void Index::publish(Hold& hold, Tokens text, memory::Tables tables, bool wait) noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (wait)
     lock.lock();
   else if (!lock.try_lock())
     return;
   try {
-    publisher_.publish(hold.use_, text, sequences);
+    publisher_.publish(hold.use_, text, tables);
   } catch (const std::bad_alloc&) {
     // What is missing is tried again when more is published.
   }
 }
 
-std::vector<std::vector<bool>> Index::gives_up(std::span<const memory::Sequence> sequences) const {
+std::vector<std::vector<bool>> Index::gives_up(memory::Tables tables) const {
   const std::shared_lock lock(mutex_);
   std::vector<std::vector<bool>> result;
-  for (size_t g = 0; g < sequences.size(); g++) {
+  for (size_t g = 0; g < tables.size(); g++) {
     std::vector<bool>& given_up = result.emplace_back();
-    for (const memory::Block block : sequences[g].blocks())
+    for (const memory::Block block : tables[g]->blocks())
       given_up.push_back(memory::is_block(block) && data_.blocks.gives_up(g, block));
   }
   return result;

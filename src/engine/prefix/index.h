@@ -21,7 +21,7 @@
 #include <string_view>
 
 #include "base/read_write_lock.h"
-#include "engine/memory/sequence.h"
+#include "engine/memory/block_table.h"
 #include "engine/prefix/eviction.h"
 #include "engine/prefix/image.h"
 #include "engine/prefix/index_data.h"
@@ -73,21 +73,20 @@ class Index {
     Use use_;
   };
 
-  // Copies the equal rows of a tail to the sequences; returns false if it could not.
+  // Copies the equal rows of a tail to the tables; returns false if it could not.
   using CopyTail = std::function<bool(const Tail&)>;
-  // Puts the blocks of the longest cached beginning of a text into the sequences, which are empty,
+  // Puts the blocks of the longest cached beginning of a text into the tables, which are empty,
   // one per group, and calls copy_tail, if given, for the block after them if that begins like the
-  // rest of the text. Returns how many tokens the sequences have then. Throws bad_alloc and
+  // rest of the text. Returns how many tokens the tables have then. Throws bad_alloc and
   // REF_LIMIT; nothing has changed then.
-  uint64_t match(Hold& hold, Tokens text, std::span<memory::Sequence> sequences,
-                 const CopyTail& copy_tail);
+  uint64_t match(Hold& hold, Tokens text, memory::Tables tables, const CopyTail& copy_tail);
   // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
 
   // Caches the blocks of a text beyond the hold. If another session has cached the same text, the
-  // sequences take over its blocks. wait: if false, does nothing while another thread has the lock.
+  // tables take over its blocks. wait: if false, does nothing while another thread has the lock.
   // What cannot be stored for lack of memory is stored by a later call.
-  void publish(Hold& hold, Tokens text, std::span<memory::Sequence> sequences, bool wait) noexcept;
+  void publish(Hold& hold, Tokens text, memory::Tables tables, bool wait) noexcept;
 
   // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
   // not enough evictable ones.
@@ -97,9 +96,9 @@ class Index {
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
-  // Returns, by group and position, true where the index also has the block of the sequences and no
+  // Returns, by group and position, true where the index also has the block of the tables and no
   // pin keeps it: it becomes evictable when only the index references it.
-  std::vector<std::vector<bool>> gives_up(std::span<const memory::Sequence> sequences) const;
+  std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;
 
   // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
   // OUT_OF_BLOCKS beyond the quota of pins, REF_LIMIT and bad_alloc.

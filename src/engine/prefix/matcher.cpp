@@ -21,10 +21,10 @@ Match Matcher::find(const Space& space, Tokens text, bool with_tail) const {
 }
 
 // If the node of the tail is split here, it begins with the tail afterwards.
-Tail Matcher::take(Match& match, Use& use, std::span<memory::Sequence> sequences) {
+Tail Matcher::take(Match& match, Use& use, memory::Tables tables) {
   Tail tail = std::move(match.tail);
   Node& end = uses_.end_after(match.found, match.depth);
-  retain(match, true, sequences);
+  retain(match, true, tables);
   uses_.move(use, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent)
     node->matches += node->matches < UINT32_MAX;
@@ -32,12 +32,12 @@ Tail Matcher::take(Match& match, Use& use, std::span<memory::Sequence> sequences
   return tail;
 }
 
-void Matcher::retain(const Match& match, bool sparse, std::span<memory::Sequence> sequences) const {
-  for (size_t g = 0; g < sequences.size(); g++) {
+void Matcher::retain(const Match& match, bool sparse, memory::Tables tables) const {
+  for (size_t g = 0; g < tables.size(); g++) {
     if (data_.blocks.sparse(g) != sparse) continue;
     const Path& path = match.paths[g];
     memory::retain_table(*data_.groups[g], path);
-    sequences[g].append(path);
+    tables[g]->append(path);
     if (!sparse) continue;  // a used node of a full group counts nothing block by block
     for (const memory::Block block : path)
       if (block != memory::no_block) data_.blocks.share(g, block);

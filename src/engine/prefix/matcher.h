@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/memory/sequence.h"
+#include "engine/memory/block_table.h"
 #include "engine/prefix/uses.h"
 
 namespace pkv::prefix {
@@ -32,15 +32,15 @@ class Matcher {
 
   // Finds what is cached of a text. Changes nothing. Throws bad_alloc.
   Match find(const Space& space, Tokens text, bool with_tail) const;
-  // Moves a use from the beginning of the text to the end of a match, and gives the sequences the
+  // Moves a use from the beginning of the text to the end of a match, and gives the tables the
   // blocks of sparse groups, which a use does not keep. Nothing may have been removed since the
   // match was found. Returns its tail; until release() the index uses and references that, so that
   // it is not evicted for its own copy. Throws bad_alloc and REF_LIMIT; the use is where it was
-  // then, and the sequences of some groups may have their blocks.
-  Tail take(Match& match, Use& use, std::span<memory::Sequence> sequences);
-  // Gives the sequences, which have room, a reference to each block of sparse groups or of all
+  // then, and the tables of some groups may have their blocks.
+  Tail take(Match& match, Use& use, memory::Tables tables);
+  // Gives the tables, which have room, a reference to each block of sparse groups or of all
   // others. Those that the use keeps need no lock. Throws as take() does.
-  void retain(const Match& match, bool sparse, std::span<memory::Sequence> sequences) const;
+  void retain(const Match& match, bool sparse, memory::Tables tables) const;
   void release(const Tail& tail) noexcept;
 
   // Returns how many of the found blocks a session can use.

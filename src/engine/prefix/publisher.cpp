@@ -4,7 +4,7 @@
 
 namespace pkv::prefix {
 
-void Publisher::publish(Use& use, Tokens text, std::span<memory::Sequence> sequences) {
+void Publisher::publish(Use& use, Tokens text, memory::Tables tables) {
   uses_.reserve_node(*use.space);
   const uint32_t block_size = data_.block_size();
   const size_t whole = text.size() / block_size;
@@ -13,17 +13,17 @@ void Publisher::publish(Use& use, Tokens text, std::span<memory::Sequence> seque
         text.subspan(size_t{use.depth} * block_size, (whole - use.depth) * block_size);
     const Tree::Found found = data_.tree.find(*use.node, rest);
     if (found.whole > 0) {
-      take_over(use, uses_.split(*found.node, found.inside), sequences);
+      take_over(use, uses_.split(*found.node, found.inside), tables);
     } else {
       const uint64_t room = eviction_.make_room_in_quota(*use.space, whole - use.depth);
       if (room == 0) return;
-      store(use, rest.first(room * block_size), sequences);
+      store(use, rest.first(room * block_size), tables);
     }
   }
 }
 
 // Another session has cached the same text. One copy is enough, and the older one stays.
-void Publisher::take_over(Use& use, Node& end, std::span<memory::Sequence> sequences) noexcept {
+void Publisher::take_over(Use& use, Node& end, memory::Tables tables) noexcept {
   const uint32_t from = use.depth;
   uses_.move(use, end);
   for (Node* node = &end; node->end() > from; node = node->parent) {
@@ -32,7 +32,7 @@ void Publisher::take_over(Use& use, Node& end, std::span<memory::Sequence> seque
       bool filled = false;
       for (size_t g = 0; g < cached.size(); g++) {
         memory::Pool& pool = data_.groups[g]->pool;
-        const memory::Block own = sequences[g].blocks()[node->start + i];
+        const memory::Block own = tables[g]->blocks()[node->start + i];
         if (own == cached[g] || own == memory::no_block) continue;
         if (cached[g] == memory::no_block) {  // a window group had let it go
           if (!retain(g, own)) continue;
@@ -41,7 +41,7 @@ void Publisher::take_over(Use& use, Node& end, std::span<memory::Sequence> seque
           filled = true;
         } else if (pool.retain(cached[g]) == PKV_OK) {
           data_.blocks.share(g, cached[g]);
-          sequences[g].replace(node->start + i, cached[g]);
+          tables[g]->replace(node->start + i, cached[g]);
         }
       }
       if (filled) data_.record_changes(*node, i, i, PKV_PREFIX_EVENT_EVICTED);
@@ -50,7 +50,7 @@ void Publisher::take_over(Use& use, Node& end, std::span<memory::Sequence> seque
 }
 
 // Stores new blocks in runs of the same history.
-void Publisher::store(Use& use, Tokens text, std::span<memory::Sequence> sequences) {
+void Publisher::store(Use& use, Tokens text, memory::Tables tables) {
   const uint32_t block_size = data_.block_size();
   const size_t count = text.size() / block_size;
   hashes_.resize(count);
@@ -66,18 +66,18 @@ void Publisher::store(Use& use, Tokens text, std::span<memory::Sequence> sequenc
                {},
                std::span(hashes_).subspan(first, last - first),
                histories_[first]},
-              sequences);
+              tables);
   }
 }
 
-void Publisher::store_run(Use& use, Tree::NewBlocks run, std::span<memory::Sequence> sequences) {
+void Publisher::store_run(Use& use, Tree::NewBlocks run, memory::Tables tables) {
   const size_t groups = data_.groups.size();
   const uint32_t from = use.depth;
   blocks_.assign(run.hashes.size() * groups, memory::no_block);
   run.blocks = blocks_;
   Node& node = *use.node;
   try {
-    retain_run(use, sequences);
+    retain_run(use, tables);
     // A node that only this use ever had is extended; any other node gets a child.
     if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
         node.history == run.history) {
@@ -106,13 +106,13 @@ void Publisher::store_run(Use& use, Tree::NewBlocks run, std::span<memory::Seque
   data_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVENT_EVICTED);
 }
 
-// Fills blocks_ with the blocks of the sequences beyond the use, and retains each. Throws bad_alloc
-// if one cannot be stored now; blocks_ then has those that were retained.
-void Publisher::retain_run(Use& use, std::span<memory::Sequence> sequences) {
+// Fills blocks_ with the blocks of the tables beyond the use, and retains each. Throws bad_alloc if
+// one cannot be stored now; blocks_ then has those that were retained.
+void Publisher::retain_run(Use& use, memory::Tables tables) {
   uint32_t position = use.depth;
   for (auto to = blocks_.begin(); to != blocks_.end(); position++)
-    for (size_t g = 0; g < sequences.size(); g++, to++) {
-      const memory::Block block = sequences[g].blocks()[position];
+    for (size_t g = 0; g < tables.size(); g++, to++) {
+      const memory::Block block = tables[g]->blocks()[position];
       if (block == memory::no_block) continue;
       if (!retain(g, block)) throw std::bad_alloc();
       *to = block;

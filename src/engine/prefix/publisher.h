@@ -1,7 +1,7 @@
 // Adds blocks of sessions to the index.
 #pragma once
 
-#include "engine/memory/sequence.h"
+#include "engine/memory/block_table.h"
 #include "engine/prefix/eviction.h"
 
 namespace pkv::prefix {
@@ -18,13 +18,13 @@ class Publisher {
 
   // See Index::publish. Moves the use to the end of what is cached then. Throws bad_alloc, after
   // some blocks, too.
-  void publish(Use& use, Tokens text, std::span<memory::Sequence> sequences);
+  void publish(Use& use, Tokens text, memory::Tables tables);
 
  private:
-  void take_over(Use& use, Node& end, std::span<memory::Sequence> sequences) noexcept;
-  void store(Use& use, Tokens text, std::span<memory::Sequence> sequences);
-  void store_run(Use& use, Tree::NewBlocks run, std::span<memory::Sequence> sequences);
-  void retain_run(Use& use, std::span<memory::Sequence> sequences);
+  void take_over(Use& use, Node& end, memory::Tables tables) noexcept;
+  void store(Use& use, Tokens text, memory::Tables tables);
+  void store_run(Use& use, Tree::NewBlocks run, memory::Tables tables);
+  void retain_run(Use& use, memory::Tables tables);
   bool retain(size_t group, memory::Block block) noexcept;
 
   IndexData& data_;

@@ -26,8 +26,8 @@ Append& find_or_begin(Session& session, uint32_t layer, uint32_t n) {
   if (own == nullptr) {
     session.check_ready("append");
     // Before memory for their ids, which could be gigabytes.
-    for (const memory::Sequence& sequence : session.content().sequences())
-      sequence.check_fits(session.length(), session.length() + n, "append");
+    for (size_t g = 0; g < session.content().groups(); g++)
+      session.content().table(g).check_fits(session.length(), session.length() + n, "append");
     session.reserve_more_ids(n);  // so that the commit cannot fail
     own = std::make_unique<Append>(session, n);
   }

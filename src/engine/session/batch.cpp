@@ -91,7 +91,8 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   if (entry.accepted)
     fail(PKV_INVALID_ARGUMENT,
          "accept: the tokens of session %zu of the batch were accepted already", index);
-  check_states_kept(entry, kept);
+  for (size_t g = 0; g < cache_.groups().size(); g++)
+    entry.session->content().table(g).check_keeps(kept, entry.count);
   Accepted accepted{{kept.begin(), kept.end()}, std::vector<int32_t>(kept.size())};
   for (uint32_t layer = 0; layer < written_.size(); layer++) {
     if (cache_.group(cache_.place(layer).group).has_states()) continue;  // commit() chooses them
@@ -104,32 +105,14 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   has_accepted_ = true;
 }
 
-// Throws UNSUPPORTED if the step keeps no state after the last kept token: it would be the state of
-// the session.
-void Batch::check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const {
-  if (kept.empty()) return;
-  for (const memory::Sequence& sequence : entry.session->content().sequences()) {
-    if (!sequence.group().has_states()) continue;
-    const auto states = sequence.new_states();
-    if (std::any_of(states.begin(), states.end(),
-                    [&](const memory::NewState& state) { return state.tokens == kept.back() + 1; }))
-      continue;
-    fail(
-        PKV_UNSUPPORTED,
-        "accept: the step keeps no state after new token %u of %u; draft_tokens of the group is %u",
-        kept.back(), entry.count, sequence.group().shape.draft_tokens);
-  }
-}
-
 size_t Batch::first_unwritten() const {
   return static_cast<size_t>(std::find(written_.begin(), written_.end(), false) - written_.begin());
 }
 
-// Finds the group of a layer and the layer's place in it. Throws OUT_OF_RANGE, and UNSUPPORTED
-// where the library keeps no K and V.
-memory::Group& Batch::group_with_rows(uint32_t layer, LayerPlace* place, const char* who) const {
-  *place = cache_.place(layer);
-  memory::Group& group = cache_.group(place->group);
+// Returns the group of a layer. Throws OUT_OF_RANGE, and UNSUPPORTED where the library keeps no K
+// and V.
+memory::Group& Batch::group_with_rows(uint32_t layer, const char* who) const {
+  memory::Group& group = cache_.group(cache_.place(layer).group);
   memory::check_has_rows(group, who);
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
@@ -156,8 +139,7 @@ std::span<const rows::Sequence> Batch::sequences(uint32_t layer) {
 }
 
 void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
-  LayerPlace place;
-  const memory::Group& group = group_with_rows(layer, &place, "write");
+  const memory::Group& group = group_with_rows(layer, "write");
   check_none_accepted("write");
   const memory::Shape& shape = group.shape;
   const rows::BatchTensor keys =
@@ -176,8 +158,7 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
 
 void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
                    const pkv_tensor* out) {
-  LayerPlace place;
-  memory::Group& group = group_with_rows(layer, &place, "attend");
+  memory::Group& group = group_with_rows(layer, "attend");
   const memory::Shape& shape = group.shape;
   attention::AttendCall call{};
   call.shape = {shape.query_heads, shape.kv_heads, shape.key_dim,
@@ -192,18 +173,19 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
     fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
   call.sequences = sequences(layer);
   attention::ChoosingLayer choosing{};
-  if (call.params.chooses() && group.slab) choosing = choosing_layer(call, place, group);
+  if (call.params.chooses() && group.slab) choosing = choosing_layer(call, layer, group);
   pkv::attention::attend(cache_.workers(), cache_.scratch(), cache_.kernels(), call, choosing);
 }
 
 // Returns the layer and the block tables by which blocks are chosen.
-attention::ChoosingLayer Batch::choosing_layer(const attention::AttendCall& call, LayerPlace place,
+attention::ChoosingLayer Batch::choosing_layer(const attention::AttendCall& call, uint32_t layer,
                                                memory::Group& group) const {
-  attention::ChoosingLayer layer{&group, place.layer, {}};
+  const LayerPlace place = cache_.place(layer);
+  attention::ChoosingLayer choosing{&group, place.layer, {}};
   for (const rows::Sequence& sequence : call.sequences)
-    layer.tables.push_back(
-        entries_[sequence.index].session->content().sequences()[place.group].blocks().data());
-  return layer;
+    choosing.tables.push_back(
+        entries_[sequence.index].session->content().table(place.group).blocks().data());
+  return choosing;
 }
 
 // Returns the ids of the tokens that an entry keeps, or nothing if the caller gave no ids.
@@ -262,7 +244,7 @@ void Batch::compute_bounds() noexcept {
       if (group.has_states()) continue;
       std::vector<memory::Block> filled;
       for (const Entry& entry : entries_) {
-        const auto& blocks = entry.session->content().sequences()[g].blocks();
+        const auto blocks = entry.session->content().table(g).blocks();
         const uint64_t end = (entry.start + entry.kept_count()) / group.block_size;
         for (uint64_t i = entry.start / group.block_size; i < end; i++)
           if (memory::is_block(blocks[i])) filled.push_back(blocks[i]);
@@ -281,15 +263,10 @@ void Batch::check_has_slots(uint32_t group) const {
     fail(PKV_UNSUPPORTED, "group %u keeps states, which have no slots", group);
 }
 
-void Batch::check_has_states_of(uint32_t group) const {
-  if (!cache_.group(group).has_states())
-    fail(PKV_UNSUPPORTED, "group %u keeps keys and values, and no states", group);
-}
-
 size_t Batch::count_states(uint32_t group) const {
   size_t count = 0;
   for (const Entry& entry : entries_)
-    count += entry.session->content().sequences()[group].new_states().size();
+    count += entry.session->content().state_table(group).new_states().size();
   return count;
 }
 
@@ -301,27 +278,28 @@ size_t Batch::states(uint32_t layer, const void** before, std::span<void*> after
   if (after.size() < total) return total;
   size_t at = 0;
   for (size_t i = 0; i < entries_.size(); i++) {
-    const memory::Sequence& sequence = entries_[i].session->content().sequences()[place.group];
-    const memory::Block own = sequence.state_block(entries_[i].start);
-    before[i] = own == memory::no_block ? nullptr : sequence.state(own, place.layer);
-    for (const memory::NewState& state : sequence.new_states())
-      after[at++] = sequence.state(state.block, place.layer);
+    const memory::StateTable& table = entries_[i].session->content().state_table(place.group);
+    const memory::Block own = table.state_block(entries_[i].start);
+    before[i] = own == memory::no_block ? nullptr : table.state(own, place.layer);
+    for (const memory::NewState& state : table.new_states())
+      after[at++] = table.state(state.block, place.layer);
   }
   written_[layer] = true;
   return total;
 }
 
 size_t Batch::state_blocks(uint32_t group, const StateBlocks& out) const {
-  check_has_states_of(group);
+  if (!cache_.group(group).has_states())
+    fail(PKV_UNSUPPORTED, "group %u keeps keys and values, and no states", group);
   const size_t total = count_states(group);
   if (out.capacity < total) return total;
   size_t at = 0;
   for (size_t i = 0; i < entries_.size(); i++) {
-    const memory::Sequence& sequence = entries_[i].session->content().sequences()[group];
+    const memory::StateTable& table = entries_[i].session->content().state_table(group);
     if (out.before != nullptr)
-      out.before[i] = memory::block_id(sequence.state_block(entries_[i].start));
+      out.before[i] = memory::block_id(table.state_block(entries_[i].start));
     out.indptr[i] = at;
-    for (const memory::NewState& state : sequence.new_states()) {
+    for (const memory::NewState& state : table.new_states()) {
       if (out.after != nullptr) out.after[at] = memory::block_id(state.block);
       out.tokens[at++] = state.tokens - 1;
     }
@@ -335,8 +313,7 @@ size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
   if (slots.size() < rows_) return rows_;
   for (const Entry& entry : entries_)
     for (uint32_t i = 0; i < entry.count; i++)
-      slots[entry.first_row + i] =
-          entry.session->content().sequences()[group].slot(entry.start + i);
+      slots[entry.first_row + i] = entry.session->content().kv_table(group).slot(entry.start + i);
   return rows_;
 }
 
@@ -344,11 +321,11 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
   check_has_slots(group);
   size_t count = 0;
   for (const Entry& entry : entries_) {
-    const memory::Sequence& sequence = entry.session->content().sequences()[group];
-    if (sequence.copied_from() == memory::no_block) continue;
+    const memory::KvTable& table = entry.session->content().kv_table(group);
+    if (table.copied_from() == memory::no_block) continue;
     if (count < capacity) {
-      from[count] = PKV_BLOCK_ID(sequence.copied_from());
-      to[count] = sequence.copied_to();
+      from[count] = PKV_BLOCK_ID(table.copied_from());
+      to[count] = table.copied_to();
     }
     count++;
   }
@@ -358,27 +335,25 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
 size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
                          std::span<int64_t> indices, uint32_t* last_block_length) const {
   check_has_slots(group);
-  const auto sequence_of = [&](const Entry& entry) -> const memory::Sequence& {
-    return entry.session->content().sequences()[group];
-  };
   size_t total = 0;
   for (const Entry& entry : entries_)
-    sequence_of(entry).for_each_read(entry.end(), [&](uint64_t, uint64_t first, uint64_t last) {
-      total += unit == PKV_INDEX_SLOTS ? last - first : 1;
-    });
+    entry.session->content().kv_table(group).for_each_read(
+        entry.end(), [&](uint64_t, uint64_t first, uint64_t last) {
+          total += unit == PKV_INDEX_SLOTS ? last - first : 1;
+        });
   if (indices.size() < total) return total;
 
   size_t at = 0;
   for (size_t e = 0; e < entries_.size(); e++) {
-    const memory::Sequence& sequence = sequence_of(entries_[e]);
+    const memory::KvTable& table = entries_[e].session->content().kv_table(group);
     const uint64_t end = entries_[e].end();
     indptr[e] = static_cast<int64_t>(at);
-    sequence.for_each_read(end, [&](uint64_t block, uint64_t first, uint64_t last) {
+    table.for_each_read(end, [&](uint64_t block, uint64_t first, uint64_t last) {
       if (unit == PKV_INDEX_BLOCKS)
-        indices[at++] = sequence.ids()[block];
+        indices[at++] = table.ids()[block];
       else
         for (uint64_t position = first; position < last; position++)
-          indices[at++] = sequence.slot(position);
+          indices[at++] = table.slot(position);
     });
     if (last_block_length != nullptr)
       last_block_length[e] =

@@ -104,15 +104,13 @@ class Batch : public Step {
   void reserve(uint64_t* short_by);
   void abort() noexcept;
   size_t first_unwritten() const;
-  memory::Group& group_with_rows(uint32_t layer, LayerPlace* place, const char* who) const;
+  memory::Group& group_with_rows(uint32_t layer, const char* who) const;
   void check_has_slots(uint32_t group) const;
-  void check_has_states_of(uint32_t group) const;
-  void check_states_kept(const Entry& entry, std::span<const uint32_t> kept) const;
   size_t count_states(uint32_t group) const;
   void check_none_accepted(const char* who) const;
   std::span<const rows::Sequence> sequences(uint32_t layer);
   void compute_bounds() noexcept;
-  attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, LayerPlace place,
+  attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, uint32_t layer,
                                           memory::Group& group) const;
   static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);
   void check_ids(size_t index, std::span<const int32_t> ids) const;

@@ -6,7 +6,8 @@
 
 #include "base/vectors.h"
 #include "engine/cache/cache.h"
-#include "engine/memory/sequence.h"
+#include "engine/memory/kv_table.h"
+#include "engine/memory/state_table.h"
 
 namespace pkv {
 
@@ -22,9 +23,17 @@ class Content {
   uint64_t length() const { return tokens_.size(); }
   const NumberVector<int32_t>& tokens() const { return tokens_; }
   NumberVector<int32_t>& tokens() { return tokens_; }
-  // One sequence per layer group.
-  std::span<memory::Sequence> sequences() { return sequences_; }
-  std::span<const memory::Sequence> sequences() const { return sequences_; }
+  size_t groups() const { return tables_.size(); }
+  // The block tables, one per layer group.
+  memory::Tables tables() { return tables_; }
+  const memory::BlockTable& table(size_t group) const { return *tables_[group]; }
+  // The same, of a group of keys and values, and of a group of states.
+  const memory::KvTable& kv_table(size_t group) const {
+    return static_cast<const memory::KvTable&>(*tables_[group]);
+  }
+  const memory::StateTable& state_table(size_t group) const {
+    return static_cast<const memory::StateTable&>(*tables_[group]);
+  }
 
   // The hold on the path of the prefix index that has these tokens. It is empty for a session that
   // does not use the index.
@@ -43,12 +52,11 @@ class Content {
   template <class Visit>
   void for_each_block(const Visit& visit) const {
     const std::vector<std::vector<bool>> cached = cached_blocks();
-    for (size_t g = 0; g < sequences_.size(); g++)
-      for (size_t i = 0; i < sequences_[g].ids().size(); i++)
-        if (const uint32_t id = sequences_[g].ids()[i]; id != PKV_NO_BLOCK)
+    for (size_t g = 0; g < tables_.size(); g++)
+      for (size_t i = 0; i < table(g).ids().size(); i++)
+        if (const uint32_t id = table(g).ids()[i]; id != PKV_NO_BLOCK)
           visit(g, i,
-                sequences_[g].group().pool.references(id) -
-                    (cached.empty() || !cached[g][i] ? 0 : 1));
+                table(g).group().pool.references(id) - (cached.empty() || !cached[g][i] ? 0 : 1));
   }
 
   // Returns a second content with the same tokens: its blocks are shared or, where storage is
@@ -60,16 +68,16 @@ class Content {
   // Returns, by group and position, true where the prefix index also has a reference and releases
   // it when the block is needed. Empty without a hold.
   std::vector<std::vector<bool>> cached_blocks() const {
-    return hold_ ? cache_->prefix()->gives_up(sequences_) : std::vector<std::vector<bool>>{};
+    return hold_ ? cache_->prefix()->gives_up(tables_) : std::vector<std::vector<bool>>{};
   }
 
   Cache* cache_;
-  // This member comes before the sequences, so that it is destroyed after they have released their
+  // This member comes before the tables, so that it is destroyed after they have released their
   // blocks: the index then has the only references and can count the blocks as evictable.
   prefix::Index::Hold hold_;
   NumberVector<int32_t> tokens_;
   uint64_t forgotten_from_ = UINT64_MAX;
-  std::pmr::vector<memory::Sequence> sequences_;
+  std::pmr::vector<std::unique_ptr<memory::BlockTable>> tables_;
 };
 
 // What a session has besides its content. Forks, snapshots and files carry all of it on, so that no

@@ -24,23 +24,22 @@ uint32_t Needs::references(size_t group, uint32_t id) const {
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
   for (size_t g = 0; g < blocks_.size(); g++) {
-    const memory::Sequence& sequence = session.content().sequences()[g];
-    sequence.check_fits(start, end, "begin");
-    const memory::Block tail = sequence.tail_written(start, end);
-    const bool copies = tail != memory::no_block && references(g, memory::block_id(tail)) > 1;
-    if (copies) {
-      Writers& writers = writers_[{g, memory::block_id(tail)}];
+    const memory::BlockTable& table = session.content().table(g);
+    table.check_fits(start, end, "begin");
+    memory::StepNeed& step = steps_.emplace_back(table.step_need(start, end));
+    const uint32_t tail = memory::block_id(step.tail);
+    if (tail != PKV_NO_BLOCK && references(g, tail) > 1) {
+      Writers& writers = writers_[{g, tail}];
       writers.count++;
-      if (start >= writers.length)
-        writers = {writers.count, start, steps_.size(), sequence.step_need(start, end, false)};
+      if (start >= writers.length) writers = {writers.count, start, steps_.size() - 1};
+      step.copies = true;
+      (table.spare_blocks().empty() ? step.beside : step.spares) = 1;
     }
-    steps_.push_back(sequence.step_need(start, end, copies));
-    memory::StepNeed& step = steps_.back();
-    step.begins = start == 0 && step.blocks > 0;
-    blocks_[g] += step.blocks;
+    step.begins = start == 0 && step.blocks() > 0;
+    blocks_[g] += step.blocks();
     beginning_ += step.begins;
     max_alone_[g] =
-        std::max(max_alone_[g], step.blocks + (step.begins ? cache_.config().watermark : 0));
+        std::max(max_alone_[g], step.blocks() + (step.begins ? cache_.config().watermark : 0));
   }
   if (cache_.pages() != nullptr) check_pages(session, end);
 }
@@ -51,8 +50,8 @@ void Needs::check_pages(const Session& session, uint64_t end) {
   const memory::PageCut& cut = cache_.pages()->cut();
   std::vector<uint64_t> held, taken;
   for (size_t g = 0; g < blocks_.size(); g++) {
-    held.push_back(session.content().sequences()[g].blocks_in_step(session.length(), end));
-    taken.push_back(steps_[steps_.size() - blocks_.size() + g].blocks);
+    held.push_back(session.content().table(g).blocks_in_step(session.length(), end));
+    taken.push_back(steps_[steps_.size() - blocks_.size() + g].blocks());
   }
   if (cut.pages_for(held) > cut.pages)
     fail(PKV_TOO_LARGE,
@@ -66,7 +65,7 @@ void Needs::check_pages(const Session& session, uint64_t end) {
 void Needs::remove(size_t i) {
   for (size_t g = 0; g < blocks_.size(); g++) {
     memory::StepNeed& step = steps_[i * blocks_.size() + g];
-    blocks_[g] -= step.blocks;
+    blocks_[g] -= step.blocks();
     beginning_ -= step.begins;
     step = {};
   }
@@ -96,8 +95,9 @@ void Needs::spare_last_copies() {
     const auto [group, id] = tail;
     if (references(group, id) != writers.count) continue;
     memory::StepNeed& step = steps_[writers.step];
-    blocks_[group] -= step.blocks - writers.without_copy.blocks;
-    step = writers.without_copy;
+    blocks_[group] -= step.beside;
+    step.beside = step.spares = 0;
+    step.copies = false;
   }
 }
 

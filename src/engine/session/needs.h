@@ -46,11 +46,9 @@ class Needs {
   // The sessions that write to one shared tail.
   struct Writers {
     uint32_t count = 0;
-    // The length of the longest one, the place of its step in steps_, and what it needs if it does
-    // not copy the tail.
+    // The length of the longest one, and the place of its step in steps_.
     uint64_t length = 0;
     size_t step = 0;
-    memory::StepNeed without_copy = {};
   };
 
   uint32_t references(size_t group, uint32_t id) const;

@@ -33,10 +33,7 @@ Session::Session(Content content, const Attributes& attributes)
 }
 
 Session::~Session() {
-  own_step_.reset();
-  release_spares();
-  publish(true);
-  write_to_store();
+  pass_on();
   forget_tokens();
   cache().counters().tokens -= counted_tokens_;
 }
@@ -93,7 +90,7 @@ uint32_t Session::watermark() const { return length() == 0 ? cache().config().wa
 
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
-  const std::vector<uint64_t> totals(content_.sequences().size(), std::max(total_tokens, length()));
+  const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
   reserve_blocks(totals, watermark(), true, nullptr, "reserve");
 }
 
@@ -105,34 +102,38 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   std::vector<memory::StepNeed> needs;
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
-    const memory::Sequence& sequence = content_.sequences()[g];
-    sequence.check_fits(length(), totals[g], who);
-    needs.push_back(any_cut ? sequence.reserve_need(length(), totals[g])
-                            : sequence.step_need(length(), totals[g], false));
-    counts.push_back(needs.back().blocks);
+    const memory::BlockTable& table = content_.table(g);
+    table.check_fits(length(), totals[g], who);
+    needs.push_back(any_cut ? table.reserve_need(length(), totals[g])
+                            : table.step_need(length(), totals[g]));
+    counts.push_back(needs.back().blocks());
   }
   Reservation reservation(cache(), counts, watermark, short_by, who,
                           [&] { return release_expired(needs); });
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
+  for (size_t g = 0; g < counts.size(); g++) {
+    content_.tables()[g]->make_room_for_spares(needs[g]);
+    content_.tables()[g]->make_room(needs[g], totals[g]);
+  }
   for (size_t g = 0; g < counts.size(); g++)
-    content_.sequences()[g].make_room_to_reserve(counts[g], counts[g] > 0 ? totals[g] : 0);
-  for (size_t g = 0; g < counts.size(); g++)
-    content_.sequences()[g].add_reserved(length(), totals[g], reservation.take(g, counts[g]));
+    content_.tables()[g]->add_reserved(length(), totals[g], needs[g],
+                                       reservation.take(g, counts[g]));
 }
 
-// Releases the spare blocks. While they are kept, some blocks cannot be shared, so that steps can
-// reuse them (Sequence::length_to_share()); publish() shares these now.
-void Session::release_spares() noexcept {
-  for (memory::Sequence& sequence : content_.sequences()) sequence.release_spares();
+// Aborts a step of its own, and gives the content to the prefix index and the store. While spare
+// blocks are kept, some blocks cannot be shared, so that steps can reuse them
+// (BlockTable::length_to_share()); without them, all can.
+void Session::pass_on() noexcept {
+  own_step_.reset();
+  for (const auto& table : content_.tables()) table->release_spares();
+  publish(true);
+  write_to_store();
 }
 
 void Session::suspend() noexcept {
-  own_step_.reset();
-  release_spares();
-  publish(true);
-  write_to_store();
+  pass_on();
   auto& own = content_.tokens();
   // If tokens of the last suspension are still missing, their ids must not be lost.
   if (remembered_tokens_.size() > own.size())
@@ -153,8 +154,8 @@ void Session::resume(uint64_t* short_by) {
   const prefix::Tokens remembered(remembered_tokens_);
   take_prefix(remembered.first(known_prefix_length(remembered)));
   std::vector<uint64_t> totals;
-  for (const memory::Sequence& sequence : content_.sequences()) {
-    const uint64_t window = sequence.group().shape.window;
+  for (const auto& group : cache().groups()) {
+    const uint64_t window = group->shape.window;
     totals.push_back(window == 0 ? remembered.size()
                                  : std::min<uint64_t>(remembered.size(), length() + window));
   }
@@ -212,7 +213,7 @@ void Session::write_to_store() noexcept {
 void Session::clear() noexcept {
   content_.tokens().clear();
   update_token_count();
-  for (memory::Sequence& sequence : content_.sequences()) sequence.clear();
+  for (const auto& table : content_.tables()) table->clear();
   retreat(0);
 }
 
@@ -246,9 +247,9 @@ pkv_session_info Session::info() const {
     info.blocks++;
     info.exclusive_blocks += references == 1;
   });
-  for (const memory::Sequence& sequence : content_.sequences()) {
-    info.blocks += sequence.spare_blocks().size();
-    info.exclusive_blocks += sequence.spare_blocks().size();
+  for (size_t g = 0; g < content_.groups(); g++) {
+    info.blocks += content_.table(g).spare_blocks().size();
+    info.exclusive_blocks += content_.table(g).spare_blocks().size();
   }
   return info;
 }
@@ -257,8 +258,8 @@ pkv_session_info Session::info() const {
 
 uint64_t Session::match_prefix(prefix::Tokens text) {
   check_ready("match_prefix");
-  for (const memory::Sequence& sequence : content_.sequences())
-    if (const size_t blocks = sequence.blocks().size() + sequence.spare_blocks().size();
+  for (const auto& table : content_.tables())
+    if (const size_t blocks = table->blocks().size() + table->spare_blocks().size();
         total() > 0 || blocks > 0)
       fail(PKV_INVALID_ARGUMENT,
            "match_prefix: the session has or remembers %llu tokens and has %zu blocks already; "
@@ -279,8 +280,7 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
   prefix::Index::CopyTail copy;
   if (cache().config().storage == PKV_STORAGE_PAGED)
     copy = [this](const prefix::Tail& tail) { return copy_tail(tail); };
-  const uint64_t matched =
-      cache().prefix()->match(content_.hold(), text, content_.sequences(), copy);
+  const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables(), copy);
   append(content_.tokens(), text.first(matched));
   update_token_count();
   content_.hold().count_match(text.size(), matched);
@@ -293,9 +293,9 @@ bool Session::copy_tail(const prefix::Tail& tail) {
   try {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
     Reservation reservation(cache(), ones, watermark(), nullptr, "match_prefix");
-    for (memory::Sequence& sequence : content_.sequences()) sequence.make_room(1, 0);
+    for (const auto& table : content_.tables()) table->reserve_entries(1);
     for (size_t g = 0; g < ones.size(); g++)
-      content_.sequences()[g].append_copy(reservation.take(g, 1)[0], tail.blocks[g], tail.tokens);
+      content_.tables()[g]->append_copy(reservation.take(g, 1)[0], tail.blocks[g], tail.tokens);
     return true;
   } catch (const Error&) {
     return false;
@@ -313,24 +313,24 @@ void Session::publish(bool wait) noexcept {
   const prefix::Tokens tokens = content_.tokens();
   uint64_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
                                       content_.forgotten_from());
-  for (const memory::Sequence& sequence : content_.sequences())
-    known = std::min(known, sequence.length_to_share(length()));
+  for (const auto& table : content_.tables())
+    known = std::min(known, table->length_to_share(length()));
   if (known >= from + block_size)
-    cache().prefix()->publish(content_.hold(), tokens.first(known), content_.sequences(), wait);
+    cache().prefix()->publish(content_.hold(), tokens.first(known), content_.tables(), wait);
 }
 
 // ---- A step -------------------------------------------------------------------------------------
 
 void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs) {
   for (size_t g = 0; g < needs.size(); g++)
-    content_.sequences()[g].make_room(needs[g].blocks, length() + new_tokens);
+    content_.tables()[g]->make_room(needs[g], length() + new_tokens);
 }
 
 void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
                     Reservation& reservation) noexcept {
   for (size_t g = 0; g < needs.size(); g++)
-    content_.sequences()[g].begin(length(), length() + new_tokens, needs[g].copies,
-                                  reservation.take(g, needs[g].blocks));
+    content_.tables()[g]->begin(length(), length() + new_tokens, needs[g].copies,
+                                reservation.take(g, needs[g].blocks()));
   step_ = &step;
   step_tokens_ = new_tokens;
 }
@@ -338,12 +338,12 @@ void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memor
 bool Session::release_expired(std::span<const memory::StepNeed> needs) noexcept {
   bool any = false;
   for (size_t g = 0; g < needs.size(); g++)
-    any = content_.sequences()[g].release_expired(length(), needs[g].spares) || any;
+    any = content_.tables()[g]->release_expired(length(), needs[g].spares) || any;
   return any;
 }
 
 void Session::drop_originals() noexcept {
-  for (memory::Sequence& sequence : content_.sequences()) sequence.drop_original();
+  for (const auto& table : content_.tables()) table->drop_original();
 }
 
 void Session::commit(std::span<const int32_t> ids, uint64_t count,
@@ -355,10 +355,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
   else
     for (uint64_t i = 0; i < count; i++)
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
-  for (memory::Sequence& sequence : content_.sequences()) {
-    sequence.commit(start, start + count, kept);
-    if (count < step_tokens_) sequence.drop_unused(start + count);
-  }
+  for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
   counted_tokens_ += count;
   forget_computed();
@@ -366,7 +363,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
 }
 
 void Session::abort() noexcept {
-  for (memory::Sequence& sequence : content_.sequences()) sequence.abort();
+  for (const auto& table : content_.tables()) table->abort();
   step_ = nullptr;
 }
 
@@ -381,12 +378,12 @@ void Session::trim(uint64_t new_length) {
   if (new_length > length())
     fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu", llu(new_length),
          llu(length()));
-  for (size_t g = 0; g < content_.sequences().size(); g++) check_trim(g, new_length);
+  for (size_t g = 0; g < content_.groups(); g++) content_.table(g).check_trim(g, new_length);
   own_step_.reset();
   forget_tokens();
   content_.tokens().resize(new_length);
   update_token_count();
-  for (memory::Sequence& sequence : content_.sequences()) sequence.trim(new_length);
+  for (const auto& table : content_.tables()) table->trim(new_length);
   retreat(new_length);
 }
 
@@ -397,16 +394,15 @@ void Session::drop_blocks(uint32_t group, std::span<const uint32_t> entries) {
   publish(true);
   const uint32_t size = cache().config().block_size;
   const uint64_t first = uint64_t{entries.front()} * size;
-  content_.sequences()[group].drop(entries);
+  content_.tables()[group]->drop(entries);
   if (first >= content_.forgotten_from()) return;
   content_.set_forgotten_from(first);
   content_.hold().withdraw(entries.front());
 }
 
 void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) const {
-  const memory::Sequence& sequence = table(group);
-  memory::check_has_rows(sequence.group(), "drop_blocks");
-  const uint64_t full = length() / sequence.group().block_size;
+  memory::check_has_rows(table(group).group(), "drop_blocks");
+  const uint64_t full = length() / cache().config().block_size;
   for (size_t i = 0; i < entries.size(); i++) {
     if (entries[i] >= full)
       fail(PKV_OUT_OF_RANGE, "drop_blocks: block %u; the session has %llu full ones", entries[i],
@@ -418,47 +414,27 @@ void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) cons
   }
 }
 
-// Throws OUT_OF_RANGE if a group does not hold what the token after the new length needs.
-void Session::check_trim(size_t g, uint64_t new_length) const {
-  const memory::Sequence& sequence = content_.sequences()[g];
-  if (sequence.can_trim(new_length)) return;
-  if (sequence.group().has_states())
-    fail(PKV_OUT_OF_RANGE,
-         "trim to %llu tokens: group %zu holds no state there; the last one before is after %llu",
-         llu(new_length), g, llu(sequence.trim_point(new_length)));
-  if (sequence.dropped() > 0)
-    fail(
-        PKV_OUT_OF_RANGE,
-        "trim to %llu tokens: the block that the next one goes into was dropped or left the window "
-        "of group %zu; the last length before is %llu",
-        llu(new_length), g, llu(sequence.trim_point(new_length)));
-  fail(PKV_OUT_OF_RANGE,
-       "trim to %llu tokens: group %zu keeps only positions from %llu on, its window is %u",
-       llu(new_length), g, llu(sequence.first_kept()), sequence.group().shape.window);
-}
-
 uint64_t Session::trim_point(uint64_t limit) const {
   uint64_t found = std::min(limit, length());
   for (uint64_t before = found + 1; found != before;) {
     before = found;
-    for (const memory::Sequence& sequence : content_.sequences())
-      found = sequence.trim_point(found);
+    for (size_t g = 0; g < content_.groups(); g++) found = content_.table(g).trim_point(found);
   }
   return found;
 }
 
 void Session::read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const {
   const LayerPlace place = cache().place(layer);
-  const memory::Sequence& sequence = content_.sequences()[place.group];
-  check_has_states(sequence.group(), layer);
-  const memory::Block block = tokens > length() ? memory::no_block : sequence.state_block(tokens);
+  check_has_states(cache().group(place.group), layer);
+  const memory::StateTable& table = content_.state_table(place.group);
+  const memory::Block block = tokens > length() ? memory::no_block : table.state_block(tokens);
   if (block == memory::no_block)
     fail(PKV_OUT_OF_RANGE, "layer %u: no state after %llu tokens is held; the session has %llu",
          layer, llu(tokens), llu(length()));
-  if (out.size() != sequence.group().shape.state_bytes)
+  if (out.size() != table.group().shape.state_bytes)
     fail(PKV_INVALID_ARGUMENT, "layer %u: a state has %llu bytes, not %zu", layer,
-         llu(sequence.group().shape.state_bytes), out.size());
-  std::memcpy(out.data(), sequence.state(block, place.layer), out.size());
+         llu(table.group().shape.state_bytes), out.size());
+  std::memcpy(out.data(), table.state(block, place.layer), out.size());
 }
 
 Content Session::fork() const {
@@ -466,35 +442,35 @@ Content Session::fork() const {
   return content_.fork();
 }
 
-const memory::Sequence& Session::table(uint32_t group) const {
+const memory::BlockTable& Session::table(uint32_t group) const {
   if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
-  return content_.sequences()[group];
+  return content_.table(group);
 }
 
 void Session::read(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
                    const pkv_tensor* v) const {
   const LayerPlace place = cache().place(layer);
-  const memory::Sequence& sequence = content_.sequences()[place.group];
-  const memory::Group& group = sequence.group();
+  const memory::Group& group = cache().group(place.group);
   check_has_rows(group, "read");
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "read: storage NONE keeps no keys and values");
   check_range(first, n, layer_length(layer), "rows of the layer");
-  if (n > 0 && !sequence.holds(first, first + n) && sequence.dropped() > 0)
+  const memory::KvTable& table = content_.kv_table(place.group);
+  if (n > 0 && !table.holds(first, first + n) && table.dropped() > 0)
     fail(PKV_OUT_OF_RANGE,
          "some of positions %llu to %llu were dropped or left the window; %zu blocks are dropped",
-         llu(first), llu(first + n - 1), sequence.dropped());
-  if (n > 0 && !sequence.holds(first, first + n))
+         llu(first), llu(first + n - 1), table.dropped());
+  if (n > 0 && !table.holds(first, first + n))
     fail(PKV_OUT_OF_RANGE,
          "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",
-         llu(first), llu(first + n - 1), llu(sequence.first_kept()));
+         llu(first), llu(first + n - 1), llu(table.first_kept()));
   kernels::CopyTask task{};
   if (k != nullptr) task.k = rows::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr)
     task.v = rows::check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
   if (n == 0 || (k == nullptr && v == nullptr)) return;
-  task.kv = sequence.view(place.layer);
+  task.kv = table.view(place.layer);
   task.first = first;
   task.count = n;
   rows::copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),

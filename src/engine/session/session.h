@@ -108,7 +108,7 @@ class Session {
              Reservation& reservation) noexcept;
   // K and V of one layer, with room for those of the new tokens.
   kernels::KvView view(LayerPlace place) const {
-    return content_.sequences()[place.group].view(place.layer);
+    return content_.kv_table(place.group).view(place.layer);
   }
   // Allocates memory for the ids of that many new tokens, so that commit() cannot fail. Throws
   // bad_alloc.
@@ -133,7 +133,7 @@ class Session {
   std::unique_ptr<Step>& own_step() { return own_step_; }
 
   // The block table of one group. Throws OUT_OF_RANGE, and UNSUPPORTED where storage is contiguous.
-  const memory::Sequence& table(uint32_t group) const;
+  const memory::BlockTable& table(uint32_t group) const;
   // Copies K and V of positions [first, first + n) of one layer to the caller's rows; k or v may be
   // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
   void read(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
@@ -143,7 +143,6 @@ class Session {
   void read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const;
 
  private:
-  void check_trim(size_t g, uint64_t new_length) const;
   void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
   void retreat(uint64_t new_length) noexcept;
   void update_token_count();
@@ -153,7 +152,7 @@ class Session {
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;
-  void release_spares() noexcept;
+  void pass_on() noexcept;
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;

@@ -37,14 +37,14 @@ class Forecast {
   // that left the window, the state after its last full block, and spare blocks that it does not
   // need.
   void expire(const Session& session, uint32_t new_tokens) {
-    const std::vector<memory::Sequence::Entries> expired = expired_entries(session);
+    const std::vector<memory::BlockTable::Entries> expired = expired_entries(session);
     if (sparse_)
       session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
         if (expired[group].contains(entry))
           drop_reference(expired_, group, id_of(session, group, entry), references);
       });
     for (size_t g = 0; g < free_.size(); g++)
-      if (!session.content().sequences()[g].spare_blocks().empty())
+      if (!session.content().table(g).spare_blocks().empty())
         watch_spares(g, {&session, new_tokens});
   }
 
@@ -52,10 +52,10 @@ class Forecast {
   // `new_tokens`: those with which expire() was called for it; NULL if it was not.
   template <class Visit>
   void suspend(const Session& session, const uint32_t* new_tokens, const Visit& visit) {
-    std::vector<memory::Sequence::Entries> expired(free_.size());
+    std::vector<memory::BlockTable::Entries> expired(free_.size());
     if (new_tokens != nullptr) expired = expired_entries(session);
     for (size_t g = 0; g < free_.size(); g++) {
-      const auto spares = session.content().sequences()[g].spare_blocks();
+      const auto spares = session.content().table(g).spare_blocks();
       size_t& gone = expired_spares_[{&session, g}];
       free_all(g, spares.first(spares.size() - std::exchange(gone, spares.size())));
     }
@@ -84,19 +84,19 @@ class Forecast {
 
  private:
   static uint32_t id_of(const Session& session, size_t group, size_t entry) {
-    return session.content().sequences()[group].ids()[entry];
+    return session.content().table(group).ids()[entry];
   }
 
-  static std::vector<memory::Sequence::Entries> expired_entries(const Session& session) {
-    std::vector<memory::Sequence::Entries> expired;
-    for (const memory::Sequence& sequence : session.content().sequences())
-      expired.push_back(sequence.expired(session.length()));
+  static std::vector<memory::BlockTable::Entries> expired_entries(const Session& session) {
+    std::vector<memory::BlockTable::Entries> expired;
+    for (size_t g = 0; g < session.content().groups(); g++)
+      expired.push_back(session.content().table(g).expired(session.length()));
     return expired;
   }
 
   // Returns whether the prefix index may get a block when its session is suspended.
   static bool publishes(const Session& session, size_t group, uint32_t id) {
-    const memory::Group& of = session.content().sequences()[group].group();
+    const memory::Group& of = session.content().table(group).group();
     return session.content().hold() && session.attributes().publishes &&
            of.pool.state(id).filled == of.block_size;
   }
@@ -119,20 +119,19 @@ class Forecast {
   // last blocks of its table.
   void watch_spares(size_t group, const Watcher& watcher) {
     expire_spares(group, watcher);
-    const memory::Sequence& sequence = watcher.session->content().sequences()[group];
-    const uint64_t tail = sequence.group().block_of(watcher.session->length());
-    for (uint64_t i = tail - std::min<uint64_t>(tail, 1); i <= tail && i < sequence.ids().size();
-         i++)
-      watchers_[{group, sequence.ids()[i]}].push_back(watcher);
+    const memory::BlockTable& table = watcher.session->content().table(group);
+    const uint64_t tail = table.group().block_of(watcher.session->length());
+    for (uint64_t i = tail - std::min<uint64_t>(tail, 1); i <= tail && i < table.ids().size(); i++)
+      watchers_[{group, table.ids()[i]}].push_back(watcher);
   }
 
   // A step that copies its tail has a spare block for the copy. This one has not expired, since the
   // tail is still shared.
   void expire_spares(size_t group, const Watcher& watcher) {
-    const memory::Sequence& sequence = watcher.session->content().sequences()[group];
+    const memory::BlockTable& table = watcher.session->content().table(group);
     const uint64_t start = watcher.session->length(),
-                   taken = sequence.step_need(start, start + watcher.new_tokens, false).spares;
-    const auto expired = sequence.expired_spares(start, taken, &given_up_[group]);
+                   taken = table.step_need(start, start + watcher.new_tokens).spares;
+    const auto expired = table.expired_spares(start, taken, &given_up_[group]);
     size_t& gone = expired_spares_[{watcher.session, group}];
     if (expired.size() <= gone) return;
     free_all(group, expired.first(expired.size() - std::exchange(gone, expired.size())));
@@ -170,10 +169,11 @@ class Forecast {
 };
 
 bool holds_blocks(const Session& session) {
-  const auto sequences = session.content().sequences();
-  return std::any_of(sequences.begin(), sequences.end(), [](const memory::Sequence& sequence) {
-    return !sequence.blocks().empty() || !sequence.spare_blocks().empty();
-  });
+  for (size_t g = 0; g < session.content().groups(); g++)
+    if (const memory::BlockTable& table = session.content().table(g);
+        !table.blocks().empty() || !table.spare_blocks().empty())
+      return true;
+  return false;
 }
 
 }  // namespace

@@ -125,9 +125,9 @@ std::vector<ContentKey> ItemFormat::keys(std::string_view salt, prefix::Tokens t
   return keys;
 }
 
-void ItemFormat::pack(size_t g, const memory::Sequence& sequence, prefix::Tokens text,
+void ItemFormat::pack(size_t g, const memory::BlockTable& table, prefix::Tokens text,
                       size_t position, const ContentKey& key, unsigned char* to) const {
-  const file::Run run{&group(g), sequence.ids()};
+  const file::Run run{&group(g), table.ids()};
   const prefix::Tokens tokens = tokens_at(text, position);
   write_preamble(0, key, to);
   std::memcpy(to + preamble_bytes, tokens.data(), tokens.size_bytes());
@@ -170,9 +170,9 @@ bool ItemFormat::open(size_t g, prefix::Tokens text, size_t position, const Cont
   return std::memcmp(value.data() + preamble_bytes, tokens.data(), tokens.size_bytes()) == 0;
 }
 
-void ItemFormat::load(size_t g, const memory::Sequence& sequence, size_t position,
+void ItemFormat::load(size_t g, const memory::BlockTable& table, size_t position,
                       const unsigned char* value) const {
-  const file::Run run{&group(g), sequence.ids()};
+  const file::Run run{&group(g), table.ids()};
   for_each_tile(group(g), [&](uint32_t layer, uint32_t offset, size_t at) {
     file::load_tile(cache_.kernels(), run, layer, position * block_size() + offset,
                     tile_tokens(group(g)), group(g).shape, value + at);

@@ -34,9 +34,9 @@ class ItemFormat {
   std::vector<ContentKey> keys(std::string_view salt, prefix::Tokens text, uint64_t from,
                                uint64_t to) const;
 
-  // The value of one block of group g: that of this position of a text and of its sequence.
+  // The value of one block of group g: that of this position of a text and of its table.
   // pack() writes it, except what seal() adds.
-  void pack(size_t g, const memory::Sequence& sequence, prefix::Tokens text, size_t position,
+  void pack(size_t g, const memory::BlockTable& table, prefix::Tokens text, size_t position,
             const ContentKey& key, unsigned char* to) const;
   // Encrypts a packed value in place, or adds a checksum without a secret. Throws bad_alloc.
   void seal(size_t g, const ContentKey& key, unsigned char* value) const;
@@ -45,7 +45,7 @@ class ItemFormat {
   bool open(size_t g, prefix::Tokens text, size_t position, const ContentKey& key,
             std::span<unsigned char> value) const;
   // Copies K and V of an opened value into the block.
-  void load(size_t g, const memory::Sequence& sequence, size_t position,
+  void load(size_t g, const memory::BlockTable& table, size_t position,
             const unsigned char* value) const;
 
  private:

@@ -161,7 +161,7 @@ uint64_t Reader::match_in_memory(const Request& request) {
   taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, default_retention);
   const uint64_t matched =
-      cache().prefix()->match(content.hold(), request.text, content.sequences(), nullptr);
+      cache().prefix()->match(content.hold(), request.text, content.tables(), nullptr);
   content.tokens().reserve(request.text.size());
   append(content.tokens(), prefix::Tokens(request.text).first(matched));
   return matched / block_size();
@@ -221,24 +221,24 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) counts[g] += is_needed(lookup, position, g);
   Reservation reservation(cache(), counts, cache().config().watermark, nullptr, "prefetch");
-  for (size_t g = 0; g < groups(); g++) content->sequences()[g].make_room(count, 0);
+  for (size_t g = 0; g < groups(); g++) content->tables()[g]->reserve_entries(count);
   const size_t before = item;
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) {
-      memory::Sequence& sequence = content->sequences()[g];
+      memory::BlockTable& table = *content->tables()[g];
       memory::Block block = memory::no_block;
       if (is_needed(lookup, position, g)) {
         block = reservation.take(g, 1)[0];
         group(g).pool.set_filled(block, block_size());
       }
-      sequence.append(std::span(&block, 1));
+      table.append(std::span(&block, 1));
       if (block == memory::no_block) continue;
-      format_.load(g, sequence, position, static_cast<const unsigned char*>(items[item].data));
+      format_.load(g, table, position, static_cast<const unsigned char*>(items[item].data));
       read_bytes_ += items[item++].size;
     }
   read_items_ += item - before;
   append(content->tokens(), text.subspan(first * block_size(), count * block_size()));
-  cache().prefix()->publish(content->hold(), content->tokens(), content->sequences(), true);
+  cache().prefix()->publish(content->hold(), content->tokens(), content->tables(), true);
   return true;
 }
 

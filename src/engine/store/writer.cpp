@@ -13,8 +13,7 @@ void Writer::write(Content content) noexcept {
   const uint64_t blocks = content.hold().depth();
   if (blocks == 0) return;
   content.tokens().resize(blocks * format_.block_size());
-  for (memory::Sequence& sequence : content.sequences())
-    sequence.trim(blocks * format_.block_size());
+  for (const auto& table : content.tables()) table->trim(blocks * format_.block_size());
   try {
     worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
     queue_.push(std::move(content));
@@ -100,10 +99,10 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
     {
       const auto step = worker_.lock();
       if (!worker_.content()) return false;
-      const memory::Sequence& sequence = worker_.content()->sequences()[g];
+      const memory::BlockTable& table = worker_.content()->table(g);
       known_items_ += stored[i];
-      if (stored[i] != 0 || sequence.blocks()[position] == memory::no_block) continue;
-      format_.pack(g, sequence, text, position, keys[i], at);
+      if (stored[i] != 0 || table.blocks()[position] == memory::no_block) continue;
+      format_.pack(g, table, text, position, keys[i], at);
     }
     format_.seal(g, keys[i], at);
     items.push_back(item_of(keys[i], at, format_.value_bytes(g)));
