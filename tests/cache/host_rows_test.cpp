@@ -111,8 +111,7 @@ class HostRows : public testing::Test {
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
     return pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
   }
-  pkv_status try_attend(const pkv_kv_sequences& sequences,
-                        const pkv_attention_params& given) {
+  pkv_status try_attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given) {
     Rows out(total, heads, value_dim);
     return try_attend(sequences, given, out);
   }
@@ -229,7 +228,7 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
         << pkv_last_error();
   }
   REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, choice));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "positions of queries")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "query_positions")) << pkv_last_error();
   sequences.query_positions = nullptr;
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
 }

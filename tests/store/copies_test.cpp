@@ -203,7 +203,7 @@ std::vector<Row> rows() {
        [](Copy& copy) { return info_of(copy.session).priority == -5; },
        {kept, kept, kept, kept, kept, none}},
       {"publishing",
-       {"prefix"},
+       {"prefix_use"},
        leave,
        nothing,
        publishes,
