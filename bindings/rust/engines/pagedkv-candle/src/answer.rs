@@ -28,7 +28,7 @@ impl Request {
             bail!("token {wrong} of a prompt; the model has {vocabulary} tokens")
         }
         if self.max_tokens == 0 {
-            bail!("the answer must have 1 token or more")
+            bail!("the answer must have 1 token or more, not 0 tokens")
         }
         if self.longest() > model.context {
             let (answer, context) = (self.max_tokens, model.context);

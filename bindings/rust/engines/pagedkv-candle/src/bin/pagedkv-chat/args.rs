@@ -136,7 +136,7 @@ impl Args {
             return Some(format!("{word:?} is not a number of tokens"));
         }
         if self.max_tokens() == 0 {
-            return Some("the answer must have 1 token or more".into());
+            return Some("the answer must have 1 token or more, not 0 tokens".into());
         }
         if self.kv == KvKind::Basic && paged_only {
             return Some("--kv-dtype and --prefix-store are for --kv paged".into());
