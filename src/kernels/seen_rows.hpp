@@ -16,7 +16,6 @@ class SeenRows {
         rows_(task.queries * task.heads_per_kv_head),
         ends_(scratch.take<uint32_t>(rows_)),
         saw_(scratch.take<bool>(rows_)),
-        sees_all_(scratch.take<bool>(task.queries)),
         whole_ends_(scratch.take<uint32_t>(task.queries)) {}
 
   void begin_head() {
@@ -59,7 +58,7 @@ class SeenRows {
   // Returns whether the row saw a token in any step of the head.
   bool saw(uint32_t row) const { return saw_[row]; }
   // Returns whether the row sees all tokens of the step.
-  bool row_sees_all(uint32_t row) const { return sees_all_[query_of(row)]; }
+  bool row_sees_all(uint32_t row) const { return sees_up_to(row) == tiles_end_ * tile_tokens; }
   // Returns the end of the first tiles of the step of which the row sees all tokens, counted from
   // the first token of the step.
   uint32_t sees_up_to(uint32_t row) const { return whole_ends_[query_of(row)]; }
@@ -71,8 +70,7 @@ class SeenRows {
   [[gnu::noinline]] void find_ends() {
     for (uint32_t i = 0; i < task_.queries; i++) {
       whole_ends_[i] = whole_end(task_.query[i]);
-      sees_all_[i] = whole_ends_[i] == tiles_end_ * tile_tokens;
-      uint32_t end = sees_all_[i] ? tiles_end_ * tile_tokens : 0;
+      uint32_t end = whole_ends_[i] == tiles_end_ * tile_tokens ? whole_ends_[i] : 0;
       for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
         if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
       for (uint32_t g = 0; g < task_.heads_per_kv_head; g++) {
@@ -105,7 +103,6 @@ class SeenRows {
   const uint32_t rows_;
   uint32_t* const ends_;        // by row
   bool* const saw_;             // by row
-  bool* const sees_all_;        // by query
   uint32_t* const whole_ends_;  // by query
   uint64_t base_ = 0, from_ = 0, to_ = 0;
   uint32_t first_tile_ = 0, tiles_end_ = 0;

@@ -30,25 +30,6 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
   return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
 }
 
-// 2^x for x <= 0 within 2^-18, which suffices for weights that will be rounded to bf16: 0 below
-// -126, NaN for NaN, exactly 1 for 0. Computed like exp_of_negative(), with a polynomial of degree
-// 4.
-template <class Isa>
-Floats<Isa> exp2_of_negative(Floats<Isa> x) {
-  using F = Floats<Isa>;
-  using I = Ints<Isa>;
-  const F magic(0x1.8p23f + 127);
-  const F shifted = x + magic;
-  const F r = x - (shifted - magic);
-  F p(0x1.3a02ccp-7f);
-  p = Isa::fma(p, r, F(0x1.c9fc46p-5f));
-  p = Isa::fma(p, r, F(0x1.ec0378p-3f));
-  p = Isa::fma(p, r, F(0x1.62e12cp-1f));
-  p = Isa::fma(p, r, F(1.0f));
-  const F power = same_bits<F>(same_bits<I>(shifted) << 23);
-  return xsimd::select(x < F(-126.0f), F(0.0f), p * power);
-}
-
 template <class Isa>
 float exp_of_negative(float x) {
   alignas(64) float lanes[Floats<Isa>::size];
