@@ -136,14 +136,14 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
 
 /**
  * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If it
- * fails, the batch stays open.
+ * fails, the batch stays open. It needs no memory: pkv_batch_begin allocated what it takes.
  *
  * @param     batch   The batch.
  * @param[in] tokens  [rows]: the ids of the new tokens. NULL: those that pkv_session_suspend
  *                    remembered, or else PKV_NO_TOKEN.
  *
  * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id
- * differs from the remembered one), NO_MEMORY. Since 0.1.
+ * differs from the remembered one). Since 0.1.
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
 

@@ -69,7 +69,9 @@ StepNeed BlockTable::reserve_need(uint64_t length, uint64_t end) const {
   return need;
 }
 
-void BlockTable::make_room(const StepNeed& need, uint64_t) { reserve_entries(need.entries); }
+void BlockTable::make_room(const StepNeed& need, uint64_t) {
+  if (need.entries > 0) reserve_entries(need.entries);
+}
 
 void BlockTable::add_reserved(uint64_t length, uint64_t end, const StepNeed& need,
                               std::span<const Block> fresh) noexcept {

@@ -58,7 +58,7 @@ void KvTable::begin(uint64_t length, uint64_t end, bool copies,
   spares_.begin_step();
   size_before_step_ = blocks_.size();
   if (copies) copy_tail(length, spares_.take(fresh));
-  append(fresh);
+  if (!fresh.empty()) append(fresh);
   if (KeyBounds* const bounds = group_.bounds())
     for (size_t i = group_.block_of(length); i < group_.blocks_for(end); i++)
       bounds->forget(ids_[i]);
@@ -93,9 +93,11 @@ void KvTable::commit(uint64_t length, uint64_t end, std::span<const uint32_t>) n
   mark_filled(length, end);
   // Blocks are released one step after they left the window, judged by the length before this step.
   // So a trim back to that length still works.
-  const size_t gone = group_.block_of(first_seen(group_, length));
-  for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--)
-    replace(i - 1, no_block);
+  if (group_.shape.window != 0) {
+    const size_t gone = group_.block_of(first_seen(group_, length));
+    for (size_t i = gone; i > sink_blocks() && blocks_[i - 1] != no_block; i--)
+      replace(i - 1, no_block);
+  }
   // The step may have begun with more tokens.
   const size_t used = std::max<size_t>(size_before_step_, group_.blocks_for(end));
   if (used < blocks_.size()) release_from(used);

@@ -81,12 +81,12 @@ class KvTable final : public BlockTable {
   // Tells the pool how far the unshared blocks from position begin on are filled, up to end.
   void mark_filled(uint64_t begin, uint64_t end) noexcept;
 
-  std::optional<Tensors> tensors_;  // if storage is contiguous
-
   // These describe the step in flight.
   size_t size_before_step_ = 0;  // of the block table
   size_t copied_index_ = 0;      // the entry of the copied tail
   Block copied_from_ = no_block;
+
+  std::optional<Tensors> tensors_;  // if storage is contiguous
 };
 
 }  // namespace pkv::memory

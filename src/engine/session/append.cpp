@@ -16,21 +16,14 @@ class Append final : public Batch {
 
  private:
   Append(Session* session, uint32_t n)
-      : Batch(session->cache(), std::span(&session, 1), std::span(&n, 1), nullptr) {}
+      : Batch(session->cache(), std::span(&session, 1), std::span(&n, 1), nullptr, "append") {}
 };
 
 // Returns the session's step in flight, or begins one. Throws if it is one of another number of
 // rows.
 Append& find_or_begin(Session& session, uint32_t layer, uint32_t n) {
   std::unique_ptr<Step>& own = session.own_step();
-  if (own == nullptr) {
-    session.check_ready("append");
-    // Before memory for their ids, which could be gigabytes.
-    for (size_t g = 0; g < session.content().groups(); g++)
-      session.content().table(g).check_fits(session.length(), session.length() + n, "append");
-    session.reserve_more_ids(n);  // so that the commit cannot fail
-    own = std::make_unique<Append>(session, n);
-  }
+  if (own == nullptr) own = std::make_unique<Append>(session, n);
   Append& step = static_cast<Append&>(*own);  // own_step() holds steps of this class only
   if (step.rows() != n)
     fail(PKV_INVALID_ARGUMENT, "layer %u: %u rows, but this append began with %zu", layer, n,

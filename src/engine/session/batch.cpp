@@ -13,46 +13,49 @@
 namespace pkv {
 
 Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
-             uint64_t* short_by)
+             uint64_t* short_by, const char* who)
     : cache_(cache), written_(cache.config().layers) {
+  const bool has_rows = cache.config().storage != PKV_STORAGE_NONE;
   entries_.reserve(sessions.size());
-  tasks_.reserve(sessions.size());
-  sequences_.reserve(sessions.size());
+  if (has_rows) {
+    tasks_.reserve(sessions.size());
+    sequences_.reserve(sessions.size());
+  }
   for (size_t i = 0; i < sessions.size(); i++) {
-    sessions[i]->check_ready("begin");
+    sessions[i]->check_ready(who);
     const Entry& entry =
         entries_.emplace_back(sessions[i], sessions[i]->length(), new_tokens[i], rows_);
-    if (entry.count > 0)
+    if (has_rows && entry.count > 0)
       sequences_.push_back({kernels::KvView{}, entry.end(), entry.count, entry.first_row, i});
     rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
   }
   set_first_rows(nullptr);
-  reserve(short_by);
+  reserve(short_by, who);
   open_ = true;
 }
 
 // Begins the step in all sessions or in none: first everything that can fail is done for all of
 // them, then each begins, which cannot fail.
-void Batch::reserve(uint64_t* short_by) {
-  Needs needs(cache_, entries_.size());
+void Batch::reserve(uint64_t* short_by, const char* who) {
+  Needs needs(cache_, entries_.size(), who);
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
   needs.spare_last_copies();
-  needs.check_fits_together("begin");
+  needs.check_fits_together();
   const auto release_expired = [&] {
     bool any = false;
     for (size_t i = 0; i < entries_.size(); i++)
       any = entries_[i].session->release_expired(needs.of(i)) || any;
     return any;
   };
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin",
-                          release_expired,
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, who, release_expired,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < entries_.size(); i++)
     entries_[i].session->prepare_step(entries_[i].count, needs.of(i));
   for (size_t i = 0; i < entries_.size(); i++)
     entries_[i].session->begin(*this, entries_[i].count, needs.of(i), reservation);
-  cache_.counters().copied_blocks += needs.copies();
+  copies_ = needs.copies();
+  cache_.counters().copied_blocks += copies_;
 }
 
 Batch::~Batch() {
@@ -218,10 +221,10 @@ void Batch::commit(const int32_t* tokens) {
   for (size_t e = 0; e < entries_.size(); e++)
     if (!entries_[e].session->remembered_tokens().empty())
       check_ids(e, kept_ids(entries_[e], tokens));
-  for (const Entry& entry : entries_) entry.session->reserve_more_ids(entry.kept_count());
   // One session may have kept a block that the others replaced by copies. Once these have given it
   // up, it is that session's alone.
-  for (const Entry& entry : entries_) entry.session->drop_originals();
+  if (copies_ > 0)
+    for (const Entry& entry : entries_) entry.session->drop_originals();
   uint64_t committed = 0;
   for (Entry& entry : entries_) {
     entry.session->commit(kept_ids(entry, tokens), entry.kept_count(), entry.kept());

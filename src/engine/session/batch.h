@@ -28,9 +28,10 @@ class Batch : public Step {
   // Begins a step in every session. The sessions must belong to `cache`, be listed once each and be
   // in no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by
   // to the number of blocks that are missing, unless it is NULL), TOO_LARGE, BATCH_TOO_LARGE,
-  // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
+  // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun. `who` is the name of the call,
+  // for the sentence.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
-        uint64_t* short_by);
+        uint64_t* short_by, const char* who = "begin");
   // Aborts the step unless it was committed.
   ~Batch() override;
   Batch(const Batch&) = delete;
@@ -56,7 +57,7 @@ class Batch : public Step {
   // OUT_OF_RANGE, UNSUPPORTED, INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then nothing has changed.
   void accept(size_t index, std::span<const uint32_t> kept);
   // Ends the step: the new tokens become part of their sessions. `tokens` holds an id for each row
-  // or is NULL. Throws INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then the step is still open.
+  // or is NULL. Throws INCOMPLETE, INVALID_ARGUMENT; then the step is still open.
   void commit(const int32_t* tokens);
 
   // Writes pointers to the states of one layer: before[i] to the state of session i, NULL if it has
@@ -101,7 +102,7 @@ class Batch : public Step {
     }
   };
 
-  void reserve(uint64_t* short_by);
+  void reserve(uint64_t* short_by, const char* who);
   void abort() noexcept;
   size_t first_unwritten() const;
   memory::Group& group_with_rows(uint32_t layer, const char* who) const;
@@ -128,6 +129,7 @@ class Batch : public Step {
   std::optional<uint32_t> viewed_layer_;
   bool has_accepted_ = false;  // accept() was called for some session
   size_t rows_ = 0;
+  size_t copies_ = 0;  // how many shared tails the step copied
   bool open_ = false;  // begun, and neither committed nor aborted
 };
 

@@ -8,8 +8,9 @@
 
 namespace pkv {
 
-Needs::Needs(const Cache& cache, size_t sessions, const DroppedReferences* dropped)
+Needs::Needs(const Cache& cache, size_t sessions, const char* who, const DroppedReferences* dropped)
     : cache_(cache),
+      who_(who),
       dropped_(dropped),
       blocks_(cache.groups().size()),
       max_alone_(cache.groups().size()) {
@@ -25,7 +26,7 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
   for (size_t g = 0; g < blocks_.size(); g++) {
     const memory::BlockTable& table = session.content().table(g);
-    table.check_fits(start, end, "begin");
+    table.check_fits(start, end, who_);
     memory::StepNeed& step = steps_.emplace_back(table.step_need(start, end));
     const uint32_t tail = memory::block_id(step.tail);
     if (tail != PKV_NO_BLOCK && references(g, tail) > 1) {
@@ -55,9 +56,10 @@ void Needs::check_pages(const Session& session, uint64_t end) {
   }
   if (cut.pages_for(held) > cut.pages)
     fail(PKV_TOO_LARGE,
-         "begin: a step to token %llu needs %llu pages in one session; the memory that the groups "
-         "share has %u",
-         llu(end), llu(cut.pages_for(held)), cut.pages);
+         "%s: a step to token %llu needs %llu pages in one session; the memory that the groups "
+         "share "
+         "has %u",
+         who_, llu(end), llu(cut.pages_for(held)), cut.pages);
   const uint32_t watermark = session.length() == 0 ? cache_.config().watermark : 0;
   max_pages_alone_ = std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, watermark)));
 }
@@ -71,14 +73,14 @@ void Needs::remove(size_t i) {
   }
 }
 
-void Needs::check_fits_together(const char* who) const {
+void Needs::check_fits_together() const {
   for (size_t g = 0; g < blocks_.size(); g++) {
     const uint64_t in_all = cache_.groups()[g]->pool.blocks();
     if (blocks_[g] + watermark() <= in_all || max_alone_[g] > in_all) continue;
     fail(PKV_BATCH_TOO_LARGE,
          "%s: %zu sessions need %llu blocks of group %zu at once, which can give %llu: begin fewer "
          "at a time",
-         who, steps_.size() / blocks_.size(), llu(blocks_[g]), g, llu(in_all - watermark()));
+         who_, steps_.size() / blocks_.size(), llu(blocks_[g]), g, llu(in_all - watermark()));
   }
   if (cache_.pages() == nullptr) return;
   const memory::PageCut& cut = cache_.pages()->cut();
@@ -87,7 +89,7 @@ void Needs::check_fits_together(const char* who) const {
   fail(PKV_BATCH_TOO_LARGE,
        "%s: %zu sessions need %llu pages at once; the memory that the groups share has %u: begin "
        "fewer at a time",
-       who, steps_.size() / blocks_.size(), llu(pages), cut.pages);
+       who_, steps_.size() / blocks_.size(), llu(pages), cut.pages);
 }
 
 void Needs::spare_last_copies() {

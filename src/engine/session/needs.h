@@ -13,8 +13,10 @@ using DroppedReferences = std::vector<memory::DroppedCounts>;  // by group
 
 class Needs {
  public:
-  // `dropped` must outlive the object; NULL: every reference counts. Throws bad_alloc.
-  Needs(const Cache& cache, size_t sessions, const DroppedReferences* dropped = nullptr);
+  // `who` is the name of the call, for sentences. `dropped` must outlive the object; NULL: every
+  // reference counts. Throws bad_alloc.
+  Needs(const Cache& cache, size_t sessions, const char* who,
+        const DroppedReferences* dropped = nullptr);
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
@@ -22,7 +24,7 @@ class Needs {
   void remove(size_t i);
   // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
   // session by itself would fit.
-  void check_fits_together(const char* who) const;
+  void check_fits_together() const;
   // Call this after the last add(). Where every holder of a shared tail also writes to it, one of
   // them needs no copy: it is the only holder once the others have copied. The longest session is
   // chosen, so that an abort finds all rows of the others unchanged.
@@ -55,6 +57,7 @@ class Needs {
   void check_pages(const Session& session, uint64_t end);
 
   const Cache& cache_;
+  const char* const who_;
   const DroppedReferences* const dropped_;
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;                     // by session and group

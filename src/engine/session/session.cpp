@@ -322,6 +322,7 @@ void Session::publish(bool wait) noexcept {
 // ---- A step -------------------------------------------------------------------------------------
 
 void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs) {
+  reserve_more(content_.tokens(), new_tokens);
   for (size_t g = 0; g < needs.size(); g++)
     content_.tables()[g]->make_room(needs[g], length() + new_tokens);
 }

@@ -100,8 +100,8 @@ class Session {
 
   // ---- A step: its driver calls these for each of its sessions, in this order -------------------
 
-  // Allocates the memory that begin() needs besides blocks. `needs` has one entry per layer group.
-  // Throws bad_alloc; then nothing has changed.
+  // Allocates the memory that begin() and commit() need besides blocks. `needs` has one entry per
+  // layer group. Throws bad_alloc; then nothing has changed.
   void prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs);
   // Begins a step and takes the blocks that it needs out of the reservation.
   void begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,
@@ -110,9 +110,6 @@ class Session {
   kernels::KvView view(LayerPlace place) const {
     return content_.kv_table(place.group).view(place.layer);
   }
-  // Allocates memory for the ids of that many new tokens, so that commit() cannot fail. Throws
-  // bad_alloc.
-  void reserve_more_ids(uint64_t count) { reserve_more(content_.tokens(), count); }
   // Releases blocks that left the window and were kept so that a trim can reach back to before the
   // last step, and spare blocks that neither `needs` nor later steps take. Call it when blocks are
   // short. Returns false if there are none.

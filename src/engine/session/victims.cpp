@@ -202,7 +202,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   std::optional<Needs> needs;  // added up again only where a victim changes those of others
   for (;;) {
     if (!needs) {
-      needs.emplace(cache, step_sessions, &forecast.suspended());
+      needs.emplace(cache, step_sessions, "choose_victims", &forecast.suspended());
       for (size_t i = 0; i < step_sessions; i++)
         needs->add(*sessions[i], suspended[i] ? 0 : new_tokens[i]);
       needs->spare_last_copies();
