@@ -166,9 +166,10 @@ def rooms():
     p.arrow((350, 72), (350, 114))
     p.label(362, 88, "include/pagedkv: only C")
     p.band(10, 200, 860, 482, GREEN, "src/engine")
-    p.box(70, 218, 270, 62, "file", "sessions in files")
-    p.box(440, 218, 270, 62, "store", "blocks outside memory")
-    p.box(70, 296, 640, 62, "session", "what a sequence holds; steps, batches, snapshots, victims")
+    p.box(70, 218, 190, 62, "step", "batches, victims")
+    p.box(295, 218, 180, 62, "file", "sessions in files")
+    p.box(510, 218, 200, 62, "store", "blocks outside memory")
+    p.box(70, 296, 640, 62, "session", "what a sequence holds; snapshots")
     p.box(70, 374, 640, 62, "cache", "config, metrics, the blocks that a step takes")
     p.box(70, 452, 270, 140, "prefix", "which tokens are in which blocks")
     p.box(440, 452, 270, 62, "attention", "one call, and how it is split")
@@ -182,10 +183,11 @@ def rooms():
         "ids of blocks, layout of bytes, block tables; positions, not tokens",
     )
     p.label(390, 480, "never include", "each other", anchor="middle")
-    p.arrow((205, 178), (205, 216))
-    p.arrow((575, 178), (575, 216))
-    p.arrow((440, 249), (342, 249))
-    for top in (280, 436, 592):
+    for x in (165, 385, 610):
+        p.arrow((x, 178), (x, 216))
+        p.arrow((x, 280), (x, 294))
+    p.arrow((510, 249), (477, 249))
+    for top in (436, 592):
         p.arrow((205, top), (205, top + 14))
         p.arrow((575, top), (575, top + 14))
     p.arrow((575, 514), (575, 528))

@@ -1,5 +1,5 @@
 // The C functions of batches (pkv_batch_).
-#include "engine/session/batch.h"
+#include "engine/step/batch.h"
 
 #include <pagedkv/batch.h>
 
@@ -8,7 +8,7 @@
 #include "api/boundary.h"
 #include "base/status.h"
 #include "engine/cache/cache.h"
-#include "engine/session/victims.h"
+#include "engine/step/victims.h"
 
 namespace pkv::api {
 namespace {

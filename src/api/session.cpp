@@ -5,7 +5,7 @@
 
 #include "api/boundary.h"
 #include "base/status.h"
-#include "engine/session/append.h"
+#include "engine/step/append.h"
 
 namespace pkv::api {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "engine/cache/cache.h"
 #include "engine/file/file.h"
-#include "engine/session/batch.h"
 #include "engine/session/session.h"
+#include "engine/step/batch.h"
 
 namespace pkv::reference_limit_test {
 namespace {

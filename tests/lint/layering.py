@@ -32,9 +32,10 @@ ROOMS = {
 for above, below in (
     ("engine/cache", {"engine/attention", "engine/prefix"}),
     ("engine/session", {"engine/cache"}),
+    ("engine/step", {"engine/session"}),
     ("engine/file", {"engine/session"}),
     ("engine/store", {"engine/file"}),
-    ("api", {"engine/store"}),
+    ("api", {"engine/store", "engine/step"}),
 ):
     ROOMS[above] = {above}.union(*({room} | ROOMS[room] for room in below))
 ROOMS["redis"] = {"redis", "base"}
@@ -42,6 +43,7 @@ NAMESPACES = {room: f"pkv::{room.removeprefix('engine/')}" for room in ROOMS} | 
     "base": "pkv",
     "engine/cache": "pkv",
     "engine/session": "pkv",
+    "engine/step": "pkv",
 }
 # Rooms with a second namespace inside.
 INNER = {"base": {"pkv", "pkv::os"}, "kernels": {"pkv::kernels", "pkv::kernels::scalar"}}

@@ -1,5 +1,5 @@
 // Adds up what sessions need from the pools.
-#include "engine/session/needs.h"
+#include "engine/step/needs.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Runs a step of many sessions, and answers queries about its slots, copies and indices.
-#include "engine/session/batch.h"
+#include "engine/step/batch.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 #include "engine/attention/attend.h"
 #include "engine/cache/reservation.h"
 #include "engine/rows/rows.h"
-#include "engine/session/needs.h"
+#include "engine/step/needs.h"
 
 namespace pkv {
 

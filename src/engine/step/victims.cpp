@@ -1,5 +1,5 @@
 // Suspends sessions in a forecast, one after another, until the step would fit.
-#include "engine/session/victims.h"
+#include "engine/step/victims.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "engine/cache/reservation.h"
-#include "engine/session/needs.h"
+#include "engine/step/needs.h"
 
 namespace pkv {
 

@@ -1,9 +1,9 @@
 // Runs a batch of one session across the calls that give its layers.
-#include "engine/session/append.h"
+#include "engine/step/append.h"
 
 #include "base/status.h"
 #include "engine/rows/rows.h"
-#include "engine/session/batch.h"
+#include "engine/step/batch.h"
 
 namespace pkv {
 
