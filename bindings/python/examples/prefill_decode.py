@@ -223,8 +223,8 @@ class Receiver(threading.Thread):
         self.error: Exception | None = None
 
     def ask(self, request: int, text: Text) -> None:
-        self.texts[request] = text
         cached = text.session.match_prefix(text.prompt[:-1])
+        self.texts[request] = text  # last, because rows may come at any time
         try:
             self.channel.send(Kind.PROMPT, pack_prompt(request, text.prompt, cached))
         except HandoverError as error:
