@@ -10,8 +10,8 @@ namespace cache_test::attention_test {
 namespace {
 
 TEST(Attention, RandomCallsEqualTheReference) {
-  const uint64_t first = pkv::test::first_seed(),
-                 rounds = pkv::test::rounds(pkv::test::sanitized ? 200 : 600);
+  const uint64_t first = pkv::test::number_in("PKV_SEED", 1),
+                 rounds = pkv::test::number_in("PKV_ROUNDS", pkv::test::sanitized ? 200 : 600);
   std::map<std::string, uint64_t> counts;
   for (uint64_t seed = first; seed < first + rounds; seed++) {
     SCOPED_TRACE(testing::Message() << "PKV_SEED=" << seed);
@@ -20,8 +20,8 @@ TEST(Attention, RandomCallsEqualTheReference) {
     if (HasFailure()) return;
     for (const auto& [name, has] : play.features()) counts[name] += has;
   }
-  for (const auto& [name, count] : counts)
-    EXPECT_GE(count, rounds / 200) << "it hardly happened: " << name;
+  if (rounds < 200) return;
+  for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << "it never happened: " << name;
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ class DrawnCall {
     model_.value_dim = 16 * between(1, model_.latent != 0 ? model_.key_dim / 16 : large_ ? 36 : 6);
     model_.value_dtype =
         model_.latent != 0 ? model_.dtype : stored_dtypes[below(std::size(stored_dtypes))];
-    if (model_.latent == 0 && random_.chance(8)) model_.rotation = PKV_ROTATION_HADAMARD;
+    if (model_.latent == 0 && random_.chance(20)) model_.rotation = PKV_ROTATION_HADAMARD;
     const bool plain = random_.chance(60);
     view_.struct_size = sizeof view_;
     view_.layout = plain ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
@@ -210,7 +210,7 @@ class DrawnCall {
     if (random_.chance(15)) params_.sink_logits = numbers(logits_, 2);
     draw_windows();
     draw_mask();
-    if (random_.chance(25) && positions_.empty())
+    if (random_.chance(40) && positions_.empty())
       draw_lists();
     else if (random_.chance(20) && !far_away())
       params_.alibi_slopes = numbers(slopes_, 0.2f);
@@ -378,7 +378,7 @@ class DrawnCall {
       forks_ |= sequences_[s].shared != 0;
     }
     for (Sequence& one : sequences_) one.dropped.assign(blocks_of(one), false);
-    if (contiguous_ || model_.window != 0 || !random_.chance(25)) return;
+    if (contiguous_ || model_.window != 0 || !random_.chance(50)) return;
     for (Sequence& one : sequences_)
       for (size_t b = 0; b < one.start() / block_size(); b++)
         if (random_.chance(30)) drops_ = one.dropped[b] = true;

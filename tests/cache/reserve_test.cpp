@@ -1,8 +1,9 @@
 // The promise of pkv_session_reserve: a step within the reservation gets its blocks, whatever
-// others take meanwhile. PKV_RESERVE_ROUNDS makes the random play longer.
+// others take meanwhile. PKV_ROUNDS makes the random play longer.
 #include <cstdlib>
 
 #include "../support/memory.h"
+#include "../support/rounds.h"
 #include "../support/sanitizers.h"
 #include "reserve_play.h"
 
@@ -176,14 +177,9 @@ TEST(Reserve, NumbersOfTokensThatNoSessionCanHaveAreRefusedAtOnce) {
   }
 }
 
-// Returns the rounds of a random play for each kind of cache.
-uint64_t rounds_of_play() {
-  const char* const text = std::getenv("PKV_RESERVE_ROUNDS");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : pkv::test::sanitized ? 60 : 300;
-}
+const uint64_t rounds = pkv::test::number_in("PKV_ROUNDS", pkv::test::sanitized ? 60 : 300);
 
 TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
-  const uint64_t rounds = rounds_of_play();
   for (const SmallCache& kind : kinds) {
     uint64_t steps = 0;
     for (uint64_t seed = 1; seed <= rounds; seed++) {
@@ -202,7 +198,7 @@ TEST(Reserve, NoStepIsRefusedThatWorksAfterAnEmptyOne) {
   uint64_t refused = 0;
   for (SmallCache kind : kinds) {
     if (kind.storage == PKV_STORAGE_CONTIGUOUS) continue;
-    for (uint64_t seed = 1; seed <= rounds_of_play(); seed++) {
+    for (uint64_t seed = 1; seed <= rounds; seed++) {
       kind.prefix = seed % 2 == 0;
       SCOPED_TRACE(testing::Message() << kind.name << ", seed " << seed);
       LonePlay play(kind, seed);
@@ -210,7 +206,7 @@ TEST(Reserve, NoStepIsRefusedThatWorksAfterAnEmptyOne) {
       refused += play.refused();
     }
   }
-  EXPECT_GT(refused, rounds_of_play() / 3);
+  EXPECT_GT(refused, rounds / 3);
 }
 
 }  // namespace
