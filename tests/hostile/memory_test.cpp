@@ -80,6 +80,13 @@ TEST(Memory, SuspendedSessions) {
   for (const Place& place : places)
     EXPECT_EQ(in_child([&] {
                 World world(place);
+                // With ids, the prefix index has the first block, and a resume matches it.
+                const std::vector<int32_t> ids(20, 7);
+                pkv_session matches = nullptr;
+                OK(pkv_session_fork(world.session, &matches));
+                OK(pkv_session_set_tokens(matches, 0, ids.size(), ids.data()));
+                OK(pkv_session_suspend(matches));
+                world.rest();
                 {
                   FailingNew failing(1);
                   world.hooks.fail_at = 1;
@@ -88,10 +95,14 @@ TEST(Memory, SuspendedSessions) {
                   HOSTILE_CHECK(!failing.struck() && !world.hooks.struck, "suspend took memory");
                 }
                 uint64_t length = 0, total = 0;
-                fail_each(
-                    world,
-                    [&] { return pkv_session_resume(world.session, &length, &total, nullptr); },
-                    [&] { OK(pkv_session_suspend(world.session)); }, {false});
+                for (const pkv_session session : {world.session, matches})
+                  fail_each(
+                      world, [&] { return pkv_session_resume(session, &length, &total, nullptr); },
+                      [&] {
+                        OK(pkv_session_suspend(session));
+                        world.rest();
+                      },
+                      {false});
                 const uint32_t tokens = 950;
                 pkv_session greedy = nullptr, victims[8];
                 size_t count = 0;

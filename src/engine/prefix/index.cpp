@@ -66,6 +66,7 @@ void Index::Hold::withdraw(uint32_t blocks) noexcept {
 
 // Needs no lock: the hold keeps the space, and several threads may add to a figure.
 void Index::Hold::count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept {
+  if (index_ == nullptr) return;
   const auto count = [&](Count Figures::* figure, uint64_t more) {
     index_->data_.spaces.count(*use_.space, figure, more);
   };

@@ -151,8 +151,23 @@ void Session::suspend() noexcept {
 void Session::resume(uint64_t* short_by) {
   check_idle("resume");
   if (!suspended_) return;
+  try {
+    take_back(short_by);
+  } catch (...) {
+    clear();
+    throw;
+  }
+  suspended_ = false;
+  commits_at_resume_ = cache().counters().commits;
+  cache().counters().suspended_sessions -= 1;
+  forget_computed();
+}
+
+// Takes over what the prefix index has of the remembered tokens, and blocks for the others.
+void Session::take_back(uint64_t* short_by) {
   const prefix::Tokens remembered(remembered_tokens_);
-  take_prefix(remembered.first(known_prefix_length(remembered)));
+  const size_t known = known_prefix_length(remembered);
+  const uint64_t matched = take_prefix(remembered.first(known));
   std::vector<uint64_t> totals;
   for (const auto& group : cache().groups()) {
     const uint64_t window = group->shape.window;
@@ -163,20 +178,12 @@ void Session::resume(uint64_t* short_by) {
     reserve_blocks(totals, cache().config().watermark, any_cut, short_by, "resume");
   };
   try {
-    try {
-      reserve(true);
-    } catch (const Error& error) {
-      if (error.status != PKV_TOO_LARGE) throw;
-      reserve(false);  // the pool is too small for every cut, but may have room for one step
-    }
-  } catch (...) {
-    clear();
-    throw;
+    reserve(true);
+  } catch (const Error& error) {
+    if (error.status != PKV_TOO_LARGE) throw;
+    reserve(false);  // the pool is too small for every cut, but may have room for one step
   }
-  suspended_ = false;
-  commits_at_resume_ = cache().counters().commits;
-  cache().counters().suspended_sessions -= 1;
-  forget_computed();
+  content_.hold().count_match(known, matched);
 }
 
 void Session::remember(std::span<const int32_t> tokens, bool suspended) {
@@ -268,7 +275,9 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
   const size_t known = known_prefix_length(text);
   if (known < text.size())
     fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
-  return take_prefix(text);
+  const uint64_t matched = take_prefix(text);
+  content_.hold().count_match(text.size(), matched);
+  return matched;
 }
 
 // Takes over what the prefix index has of a text. The session is empty and the text has no
@@ -283,7 +292,6 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
   const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables(), copy);
   append(content_.tokens(), text.first(matched));
   update_token_count();
-  content_.hold().count_match(text.size(), matched);
   return matched;
 }
 

@@ -146,6 +146,7 @@ class Session {
   uint32_t watermark() const;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       uint64_t* short_by, const char* who);
+  void take_back(uint64_t* short_by);
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;
