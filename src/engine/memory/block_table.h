@@ -132,7 +132,8 @@ class BlockTable {
   // would without the dropped references. The first `taken` ones are not among them.
   std::span<const Block> expired_spares(uint64_t length, uint64_t taken,
                                         const DroppedCounts* dropped = nullptr) const;
-  // Releases both early, because blocks are short. Returns false if there are none.
+  // Releases both early, because blocks are short. Returns false if there are none; dropped blocks
+  // among the expired ones count.
   bool release_expired(uint64_t length, uint64_t taken) noexcept;
 
   // ---- Other changes ----------------------------------------------------------------------------

@@ -47,8 +47,7 @@ class Content {
 
   // Calls visit(group, entry, references) for every block held, by its place in the block table. A
   // reference of the prefix index is not counted unless a pin keeps it, since the index releases
-  // its other blocks when they are needed. Blocks that are reserved for states are in no table, and
-  // not visited.
+  // its other blocks when they are needed. Spare blocks are in no table, and not visited.
   template <class Visit>
   void for_each_block(const Visit& visit) const {
     const std::vector<std::vector<bool>> cached = cached_blocks();
