@@ -109,6 +109,54 @@ TEST_F(Evictable, ATrimIntoABlock) {
   check_content(child, Text(whole.begin(), whole.begin() + 10) + text(2, 2));
 }
 
+// A session that was trimmed into a cached block writes to it where no block is free for a copy.
+TEST_F(Evictable, ATrimIntoABlockOfAFullPool) {
+  for (const uint32_t window : {0u, 20u})
+    for (const bool forks : {false, true}) {
+      make(4, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+      const Text whole = text(1, 64), other = Text(whole.begin(), whole.begin() + 63) + text(2, 1);
+      Session session = open(cache_);
+      extend(session, whole);
+      CHECK(pkv_session_trim(session, 63));
+      Session child = forks ? fork(session) : Session();
+      std::vector<pkv_session> list = {session};
+      if (forks) list.push_back(child);
+      const std::vector<uint32_t> ones(list.size(), 1);
+      pkv_session victim = nullptr;
+      size_t victims = 9;
+      CHECK(pkv_batch_choose_victims(cache_, list.size(), list.data(), ones.data(), 1, &victim,
+                                     &victims));
+      EXPECT_EQ(forks ? 1u : 0u, victims) << "two sessions need two blocks";
+      if (forks) CHECK(pkv_session_suspend(victim));
+      extend(session, other);
+      check_content(session, other, window == 0 ? 0 : 60);
+      EXPECT_EQ(48u, probe(whole));
+      session.close();
+      child.close();
+      EXPECT_EQ(64u, probe(other));
+    }
+}
+
+// A pin keeps the block, so the session cannot go on.
+TEST_F(Evictable, ATrimIntoAPinnedBlockOfAFullPool) {
+  make(4, made<pkv_prefix_config>({.max_pinned_blocks = 4}));
+  const Text whole = text(1, 64);
+  Session session = open(cache_);
+  extend(session, whole);
+  uint64_t pinned = 0;
+  CHECK(pkv_prefix_pin(cache_, nullptr, 0, whole.size(), whole.data(), &pinned));
+  EXPECT_EQ(64u, pinned);
+  CHECK(pkv_session_trim(session, 63));
+  const uint32_t one = 1;
+  pkv_session list = session, victim;
+  size_t victims = 0;
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_batch_choose_victims(cache_, 1, &list, &one, 1, &victim, &victims));
+  pkv_batch batch;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &list, &one, nullptr, &batch));
+  EXPECT_EQ(64u, probe(whole));
+}
+
 // Two sessions share a cached text. One drops most of it, and then the other one ends. Blocks
 // without references can be taken, although the first one still reads later blocks.
 TEST_F(Evictable, BlocksThatASessionDropped) {

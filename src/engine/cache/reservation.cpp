@@ -78,7 +78,7 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(counts, watermark, who);
   size_t lacking = reserve(counts, watermark);
-  if (lacking < counts.size() && give_up && give_up()) lacking = reserve(counts, watermark);
+  while (lacking < counts.size() && give_up && give_up()) lacking = reserve(counts, watermark);
   if (lacking == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.

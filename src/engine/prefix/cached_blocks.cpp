@@ -133,8 +133,8 @@ void CachedBlocks::pin(Node& node) noexcept {
   for_each_edge(node, [&](size_t group, uint32_t id) { move(group, id, shared); });
 }
 
-bool CachedBlocks::gives_up(size_t group, memory::Block block) const {
-  const Slot& slot = blocks_[group].slots[memory::block_id(block)];
+bool CachedBlocks::gives_up(size_t group, uint32_t id) const {
+  const Slot& slot = blocks_[group].slots[id];
   return slot.node != nullptr &&
          (slot.node->pinned == 0 || is_inner(group, *slot.node, slot.position));
 }

@@ -93,19 +93,19 @@ class CachedBlocks {
   void pin(Node& node) noexcept;
 
   // Returns where the index has a block; the node is nullptr if it does not have it.
-  Place place_of(size_t group, memory::Block block) const {
-    const Slot& slot = blocks_[group].slots[memory::block_id(block)];
+  Place place_of(size_t group, uint32_t id) const {
+    const Slot& slot = blocks_[group].slots[id];
     return {slot.node, slot.position};
   }
   bool has(size_t group, memory::Block block) const {
-    return place_of(group, block).node != nullptr;
+    return place_of(group, memory::block_id(block)).node != nullptr;
   }
   // Returns the list that a block is in, or `none`.
   List list_of(size_t group, memory::Block block) const {
     return blocks_[group].slots[memory::block_id(block)].list;
   }
   // Returns true if the index has a block and no pin keeps it.
-  bool gives_up(size_t group, memory::Block block) const;
+  bool gives_up(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return blocks_[group].evictable; }
   // Calls visit(group, id) for every evictable block of a sparse group, as of the last review.

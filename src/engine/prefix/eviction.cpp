@@ -27,10 +27,11 @@ bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
   // Blocks that left the windows of sessions go before anything else, so they must be known.
   if (data_.blocks.sparse(group) || !enough()) uses_.review(group);
   if (!enough()) return false;
-  while (pool.free_count() < blocks) {
+  // Other threads release blocks meanwhile, so the count is read once.
+  for (uint64_t free; (free = pool.free_count()) < blocks;) {
     if (evict_window_block(group, CachedBlocks::inner)) continue;
     if (Node* const victim = data_.policy->victim())
-      evict(*victim, blocks - pool.free_count(), PKV_PREFIX_EVENT_EVICTED);
+      evict(*victim, blocks - free, PKV_PREFIX_EVENT_EVICTED);
     else if (!evict_window_block(group, CachedBlocks::edge))
       return false;
   }
@@ -85,13 +86,28 @@ bool Eviction::evict_window_blocks(CachedBlocks::List list) noexcept {
 bool Eviction::evict_window_block(size_t group, CachedBlocks::List list) noexcept {
   const auto place = data_.blocks.first(group, list);
   if (!place) return false;
-  Node& node = *place->node;
-  const uint32_t inside = place->position - node.start;
+  evict_window_block(group, *place);
+  return true;
+}
+
+void Eviction::evict_window_block(size_t group, CachedBlocks::Place place) noexcept {
+  Node& node = *place.node;
+  const uint32_t inside = place.position - node.start;
   const memory::Block evicted =
-      std::exchange(node.blocks_at(place->position)[group], memory::no_block);
+      std::exchange(node.blocks_at(place.position)[group], memory::no_block);
   data_.release(group, std::span(&evicted, 1));
   data_.record_changes(node, inside, inside, PKV_PREFIX_EVENT_EVICTED);
-  return true;
+}
+
+void Eviction::let_go(size_t group, uint32_t id) noexcept {
+  if (!data_.blocks.gives_up(group, id)) return;
+  const CachedBlocks::Place place = data_.blocks.place_of(group, id);
+  if (data_.blocks.sparse(group)) return evict_window_block(group, place);
+  Tree::for_each_below(*place.node, [&](Node& node) {
+    if (node.is_candidate()) drop_last(node, node.size, PKV_PREFIX_EVENT_EVICTED);
+  });
+  if (place.node->is_candidate())
+    drop_last(*place.node, place.node->end() - place.position, PKV_PREFIX_EVENT_EVICTED);
 }
 
 uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {

@@ -25,11 +25,13 @@ class Eviction {
   // Drops the path from a node up to `above`, as far as it is unused and no other path shares
   // it.
   void withdraw(Node& node, const Node& above) noexcept;
+  void let_go(size_t group, uint32_t id) noexcept;
 
  private:
   bool evict_some() noexcept;
   bool evict_window_blocks(CachedBlocks::List list) noexcept;
   bool evict_window_block(size_t group, CachedBlocks::List list) noexcept;
+  void evict_window_block(size_t group, CachedBlocks::Place place) noexcept;
   void evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept;
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;

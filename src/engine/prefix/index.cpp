@@ -138,7 +138,8 @@ std::vector<std::vector<bool>> Index::gives_up(memory::Tables tables) const {
   for (size_t g = 0; g < tables.size(); g++) {
     std::vector<bool>& given_up = result.emplace_back();
     for (const memory::Block block : tables[g]->blocks())
-      given_up.push_back(memory::is_block(block) && data_.blocks.gives_up(g, block));
+      given_up.push_back(memory::is_block(block) &&
+                         data_.blocks.gives_up(g, memory::block_id(block)));
   }
   return result;
 }
@@ -158,6 +159,16 @@ bool Index::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) no
 void Index::free_evictable(memory::PageForecast& forecast) {
   const std::lock_guard lock(mutex_);
   eviction_.free_evictable(forecast);
+}
+
+void Index::let_go(size_t group, uint32_t id) noexcept {
+  const std::lock_guard lock(mutex_);
+  eviction_.let_go(group, id);
+}
+
+bool Index::gives_up(size_t group, uint32_t id) const {
+  const std::shared_lock lock(mutex_);
+  return data_.blocks.gives_up(group, id);
 }
 
 uint64_t Index::evictable(size_t group) {

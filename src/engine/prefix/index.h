@@ -96,6 +96,12 @@ class Index {
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
+  // Evicts a block that its last users want to write into, with all cached texts that go on after
+  // it, or in a sparse group by itself. A pin keeps it.
+  void let_go(size_t group, uint32_t id) noexcept;
+  // Returns true if the index has a block, and let_go() evicts it once nothing else but its writers
+  // references it.
+  bool gives_up(size_t group, uint32_t id) const;
   // Returns, by group and position, true where the index also has the block of the tables and no
   // pin keeps it: it becomes evictable when only the index references it.
   std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;

@@ -55,7 +55,7 @@ void check_node(const IndexData& data, const Node& node) {
 
 void check_block(const IndexData& data, const Node& node, size_t group, uint32_t position,
                  memory::Block block, uint32_t references) {
-  const auto [owner, place] = data.blocks.place_of(group, block);
+  const auto [owner, place] = data.blocks.place_of(group, memory::block_id(block));
   const CachedBlocks::List list = data.blocks.list_of(group, block);
   const uint32_t id = memory::block_id(block);
   if (owner != &node || place != position)

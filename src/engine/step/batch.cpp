@@ -39,15 +39,15 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
 void Batch::reserve(uint64_t* short_by, const char* who) {
   Needs needs(cache_, entries_.size(), who);
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
-  needs.spare_last_copies();
+  needs.skip_last_copies();
   needs.check_fits_together();
-  const auto release_expired = [&] {
+  const auto give_up = [&] {
     bool any = false;
     for (size_t i = 0; i < entries_.size(); i++)
       any = entries_[i].session->release_expired(needs.of(i)) || any;
-    return any;
+    return any || needs.skip_last_copies(cache_.prefix());
   };
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, who, release_expired,
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, who, give_up,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < entries_.size(); i++)

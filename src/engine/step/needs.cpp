@@ -17,9 +17,13 @@ Needs::Needs(const Cache& cache, size_t sessions, const char* who, const Dropped
   steps_.reserve(sessions * blocks_.size());
 }
 
+// Returns how many references to a tail a step finds. A forecast is asked for where blocks are
+// short, so the index does not count if it lets go.
 uint32_t Needs::references(size_t group, uint32_t id) const {
-  return memory::references_left(cache_.groups()[group]->pool, id,
-                                 dropped_ != nullptr ? &(*dropped_)[group] : nullptr);
+  const memory::Pool& pool = cache_.groups()[group]->pool;
+  if (dropped_ == nullptr) return pool.references(id);
+  const uint32_t left = memory::references_left(pool, id, &(*dropped_)[group]);
+  return left - (cache_.prefix() != nullptr && cache_.prefix()->gives_up(group, id) ? 1 : 0);
 }
 
 void Needs::add(const Session& session, uint32_t new_tokens) {
@@ -34,7 +38,10 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
       writers.count++;
       if (start >= writers.length) writers = {writers.count, start, steps_.size() - 1};
       step.copies = true;
-      (table.spare_blocks().empty() ? step.beside : step.spares) = 1;
+      if (table.spare_blocks().empty())
+        step.beside = 1;
+      else
+        step.spares = 1;  // the copy goes into a spare block
     }
     step.begins = start == 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
@@ -92,15 +99,19 @@ void Needs::check_fits_together() const {
        who_, steps_.size() / blocks_.size(), llu(pages), cut.pages);
 }
 
-void Needs::spare_last_copies() {
+bool Needs::skip_last_copies(prefix::Index* index) {
+  bool any = false;
   for (const auto& [tail, writers] : writers_) {
     const auto [group, id] = tail;
-    if (references(group, id) != writers.count) continue;
     memory::StepNeed& step = steps_[writers.step];
+    if (index != nullptr && references(group, id) == writers.count + 1) index->let_go(group, id);
+    if (references(group, id) != writers.count || !step.copies) continue;
     blocks_[group] -= step.beside;
     step.beside = step.spares = 0;
     step.copies = false;
+    any = true;
   }
+  return any;
 }
 
 size_t Needs::copies() const {

@@ -27,8 +27,9 @@ class Needs {
   void check_fits_together() const;
   // Call this after the last add(). Where every holder of a shared tail also writes to it, one of
   // them needs no copy: it is the only holder once the others have copied. The longest session is
-  // chosen, so that an abort finds all rows of the others unchanged.
-  void spare_last_copies();
+  // chosen, so that an abort finds all rows of the others unchanged. `index`: if blocks are short,
+  // the prefix index lets go of tails that it holds besides. Returns true if fewer copies are left.
+  bool skip_last_copies(prefix::Index* index = nullptr);
 
   // Returns whether a session that was added writes to this block, which others share.
   bool writes_to_shared(size_t group, uint32_t id) const { return writers_.contains({group, id}); }

@@ -205,7 +205,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
       needs.emplace(cache, step_sessions, "choose_victims", &forecast.suspended());
       for (size_t i = 0; i < step_sessions; i++)
         needs->add(*sessions[i], suspended[i] ? 0 : new_tokens[i]);
-      needs->spare_last_copies();
+      needs->skip_last_copies();
     }
     if (forecast.fits(*needs)) return victims;
     if (rank.size() <= 1)
