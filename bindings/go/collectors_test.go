@@ -311,7 +311,7 @@ func TestViewsRaceWithClose(t *testing.T) {
 
 // ---- Many goroutines
 
-// rounds of the long form: README.md has the command.
+// rounds of the long form: tests/README.md has the command.
 func rounds(t *testing.T) int {
 	if text := os.Getenv("PAGEDKV_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)

@@ -138,7 +138,7 @@ def test_versions(version: str, good: bool) -> None:
     reason="PAGEDKV_LIBRARY names no library to put into a wheel",
 )
 def test_a_wheel_with_the_library(tmp_path: pathlib.Path) -> None:
-    """Builds the wheel as README.md says, and uses it where no other library is found."""
+    """Builds a wheel with PAGEDKV_BUNDLE, and uses it where no other library is found."""
     library = pathlib.Path(os.environ["PAGEDKV_LIBRARY"]).resolve()
     source = shutil.copytree(
         ROOT, tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__", ".*")

@@ -327,7 +327,7 @@ fn children_drop_what_they_inherit() {
 }
 
 /// Threads drop objects of every kind while others read all sessions and thereby make them busy.
-/// PAGEDKV_ROUNDS is the number of rounds; README.md has the command.
+/// PAGEDKV_ROUNDS is the number of rounds; tests/README.md has the command.
 #[test]
 fn many_threads_that_drop_everything() {
     let _alone = alone();
