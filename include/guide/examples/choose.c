@@ -68,8 +68,8 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
 /* [error end] */
 
 int main(void) {
-  printf("%-12s%18s%18s%14s%14s\n", "K and V", "bytes per token", "tokens in 4 GiB", "K off by",
-         "V off by");
+  printf("%-12s%18s%18s%14s%14s\n", "K and V", "bytes per token", "tokens in 4 GiB", "K error",
+         "V error");
   for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++) {
     const pkv_cache_plan p = plan(TYPES[i].k, TYPES[i].v, 16);
     double k, v;
@@ -77,10 +77,10 @@ int main(void) {
     printf("%-12s%18llu%18llu%14.6f%14.6f\n", TYPES[i].name, (unsigned long long)p.bytes_per_token,
            (unsigned long long)p.tokens, k, v);
   }
-  printf("%-12s%18s%18s\n", "block size", "bytes per block", "wasted per text");
+  printf("%-12s%18s%20s\n", "block size", "bytes per block", "wasted per session");
   for (uint32_t size = 16; size <= 256; size *= 4) {
     const pkv_cache_plan p = plan(PKV_BF16, PKV_BF16, size);
-    printf("%-12u%18llu%18llu\n", size, (unsigned long long)p.bytes_per_block,
+    printf("%-12u%18llu%20llu\n", size, (unsigned long long)p.bytes_per_block,
            (unsigned long long)p.bytes_per_block / 2); /* half a block */
   }
   return EXIT_SUCCESS;

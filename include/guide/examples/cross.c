@@ -59,9 +59,11 @@ int main(void) {
   size_t count;
   for (int i = 0; i < ANSWERS; i++)
     check(pkv_session_get_block_table(image, 0, BLOCKS, table[i], &count));
-  const uint32_t rows[ANSWERS] = {ROWS - 1, 1}; /* a prompt, longer than the image; a new token */
+  /* One prompt, longer than the image, and one new token. */
+  const uint32_t rows[ANSWERS] = {ROWS - 1, 1};
   const uint64_t patches[ANSWERS] = {PATCHES, PATCHES};
-  const int64_t anywhere[ROWS] = {0}; /* positions in the image: queries have none */
+  /* Queries have no position in the image, so any number works. */
+  const int64_t anywhere[ROWS] = {0};
   const pkv_kv_sequences answers = {.struct_size = sizeof answers,
                                     .query_heads = HEADS,
                                     .count = ANSWERS,

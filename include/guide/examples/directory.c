@@ -42,7 +42,8 @@ static uint64_t answer(pkv_cache cache, text* t) {
     check(toy_forward(cache, 1, &session, texts, p));
     t->tokens[t->length++] = most_likely(p[0]);
   }
-  check(pkv_session_close(session)); /* from here on a thread of the cache writes what it left */
+  /* From here on a thread of the cache writes its blocks to the store. */
+  check(pkv_session_close(session));
   return matched;
 }
 /* [request end] */

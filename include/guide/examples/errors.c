@@ -1,4 +1,4 @@
-/* What goes wrong is a status and a sentence; what failed has changed nothing. */
+/* An error is a status and an error message; a failed call has changed nothing in the cache. */
 #include "toy.h"
 
 /* [family] */

@@ -19,7 +19,7 @@ static std::string key_of(const pkv_store_item& item) {
   return {reinterpret_cast<const char*>(item.name), sizeof item.name};
 }
 
-// An exception must not leave a hook: what cannot be stored is not counted.
+// Hooks must not throw; an item that cannot be stored is not counted.
 static int64_t put(void* user, size_t n, const pkv_store_item* items) {
   std::lock_guard<std::mutex> lock(of(user).mutex);
   int64_t stored = 0;

@@ -1,5 +1,5 @@
-/* The library opened at run time: the program is not linked to it, and the headers give it types
- * only. */
+/* Opens the library at run time. The program uses only types from the headers and is not linked to
+ * the library. */
 #include <dlfcn.h>
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static void find(void* library, const char* name, void* function) {
     exit(EXIT_FAILURE);
   }
   memcpy(function, &symbol,
-         sizeof symbol); /* ISO C has no cast from a pointer to data to one to a function */
+         sizeof symbol); /* ISO C cannot cast a data pointer to a function pointer */
 }
 
 int main(void) {

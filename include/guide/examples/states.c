@@ -25,7 +25,8 @@ static pkv_cache create_recurrent(void) {
 /* [config end] */
 
 /* [forward] */
-/* One layer of one session: reads the state before its tokens, and writes those that are kept. */
+/* One layer of one session: reads the state before the new tokens, and writes the states that are
+ * kept. */
 static void forward(pkv_batch batch, const int32_t* tokens, uint32_t n) {
   const void* before;
   void* after[8];

@@ -1,7 +1,7 @@
-/* A toy model. It predicts the letter that followed when the last letters occurred before: each
- * token looks for earlier places with the same letters, and reads what followed there (an
- * induction head, Olsson et al. 2022). Keys, queries and values are unit vectors, so the output of
- * attention is a distribution over the next letter, and all that it knows is in the cache.
+/* A toy model. To predict the next letter, it looks for earlier places with the same last letters
+ * and takes the letter that followed there (an induction head, Olsson et al. 2022). Keys, queries
+ * and values are unit vectors, so the output of attention is a distribution over the next letter,
+ * and all that the model knows is in the cache.
  */
 #ifndef TOY_H
 #define TOY_H
@@ -68,7 +68,8 @@ static inline void toy_row(uint32_t layer, int32_t before, int32_t last, int32_t
   if (layer > 0) q[LETTERS + last] = k[LETTERS + before] = 1;
 }
 
-/* Returns the token at a position. Before the text, at -1 and -2, is the token that begins it. */
+/* Returns the token at a position. Positions -1 and -2, before the text, hold the token that begins
+ * it. */
 static inline int32_t token_at(const text* t, size_t i) {
   return i < t->length ? t->tokens[i] : LETTERS - 1;
 }
