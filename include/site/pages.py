@@ -36,6 +36,7 @@ LANGUAGES = {
 PARTS = {
     "Languages": [
         "bindings/python",
+        "bindings/python/MODELS.md",
         "bindings/rust",
         "bindings/rust/pagedkv",
         "bindings/rust/pagedkv-sys",

@@ -5,7 +5,7 @@ usage: python tests/model_table.py [--write] [MODEL_TYPE...]
 For each type it builds a tiny model with random weights. It compares the logits in a PagedCache (a
 prompt in chunks, single tokens, and a padded batch by generate()) and in the Engine (two packed
 prompts in chunks) with those in transformers' own cache. It prints a line for each type; --write
-puts the table into the guide, and test_model_table.py compares it.
+writes the list, ../MODELS.md, which test_model_table.py compares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from pagedkv.serving import Engine
 from pagedkv.transformers import PagedCache, UnsupportedModelError, cache_argument
 
-GUIDE = pathlib.Path(__file__).resolve().parents[3] / "include/guide/transformers.md"
+LIST = pathlib.Path(__file__).resolve().parents[1] / "MODELS.md"
 TYPES = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 PROMPT, NEW = 20, 4
@@ -241,14 +241,14 @@ class Outcome:
 
     @property
     def group(self) -> tuple[int, str]:
-        """The position of its line in the guide's list, and the beginning of the line."""
+        """The position of its line in the list, and the beginning of the line."""
         if self.faults:
             return 0, "**Wrong**"
         if self.right:
             engine = self.refused.get("Engine")
             if engine is None:
-                return 1, "**Right in PagedCache and in Engine**"
-            return 2, f"**Right in PagedCache**, refused in Engine: {_shortened(engine)}"
+                return 1, "**Works with PagedCache and Engine**"
+            return 2, f"**Works with PagedCache**, not with Engine: {_shortened(engine)}"
         if self.refused:
             return 3, f"**Refused**: {_shortened(self.refused['PagedCache'])}"
         return 4, "**Not tried**: could not be built tiny"
@@ -342,7 +342,7 @@ def tried(model_type: str) -> Outcome:
     return outcome
 
 
-# ---- The guide ----
+# ---- The list ----
 
 
 def version() -> str:
@@ -350,13 +350,13 @@ def version() -> str:
     return ".".join(transformers.__version__.split(".")[:2])
 
 
-def section(outcomes: Sequence[Outcome]) -> str:
-    """The guide's list."""
+def written(outcomes: Sequence[Outcome]) -> str:
+    """The text of the list."""
     groups: dict[tuple[int, str], list[str]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.group, []).append(outcome.model_type)
     lines = [
-        f"### The {len(outcomes)} causal language models of transformers {version()}",
+        f"# The {len(outcomes)} causal language models of transformers {version()}",
         "",
         *textwrap.wrap(INTRODUCTION, 100),
         "",
@@ -371,7 +371,7 @@ INTRODUCTION = (
     "Each was built tiny with random weights, and its logits in a PagedCache (a prompt in chunks, "
     "tokens, a padded batch) and in the Engine (which packs the rows of many texts into one pass) "
     "were compared with those in transformers' own cache. `python tests/model_table.py --write` "
-    "in bindings/python makes this list, which a test compares."
+    "writes this list; a test checks that it is current."
 )
 
 
@@ -381,13 +381,6 @@ def _place(line: tuple[tuple[int, str], list[str]]) -> tuple[int, int, str]:
     return rank, -len(types), title
 
 
-def in_guide() -> str:
-    """The current list: from its heading up to the next one."""
-    heading = r"^### The \d+ causal language models .*?(?=^#|\Z)"
-    found = re.search(heading, GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    return found[0] if found else ""
-
-
 def main(arguments: list[str]) -> None:
     transformers.logging.set_verbosity_error()
     outcomes = []
@@ -395,7 +388,7 @@ def main(arguments: list[str]) -> None:
         outcomes.append(tried(model_type))
         print(outcomes[-1], flush=True)
     if "--write" in arguments:
-        GUIDE.write_text(GUIDE.read_text().replace(in_guide(), section(outcomes) + "\n"))
+        LIST.write_text(written(outcomes))
 
 
 if __name__ == "__main__":
