@@ -74,6 +74,11 @@ def shown(number):
     return f"{number:,.{digits}f}"
 
 
+def counted(number):
+    """A number in millions or billions."""
+    return f"{number / 1e9:.1f} G" if number >= 1e9 else f"{number / 1e6:.1f} M"
+
+
 def table(*rows):
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
@@ -88,19 +93,6 @@ def bytes_table():
             f"{model.token_bytes // model.layers // 2:,}",
             shown(model.token_bytes / 1024),
             shown(model.token_bytes * 32768 / 2**30),
-        )
-        for model in MODELS
-    ]
-    return table(head, *rows)
-
-
-def seconds_table():
-    head = ("model", *(f"on {name}" for name, _ in PROCESSORS), *(f"{g} Gbit/s" for g in LINKS))
-    rows = [
-        (
-            model.name,
-            *(shown(compute_seconds(model, PREFIX, speed)) for _, speed in PROCESSORS),
-            *(shown(fetch_seconds(model, PREFIX, link)) for link in LINKS),
         )
         for model in MODELS
     ]
@@ -123,7 +115,7 @@ def machines_table():
     head = ("model", *(f"tokens in {n:,}" for n in (1, 10, 1000)), "10: Gbit/s", "1,000: Gbit/s")
     rows = []
     for model in MODELS:
-        tokens = [f"{n * MEMORY / model.token_bytes / 1e6:,.1f} M" for n in (1, 10, 1000)]
+        tokens = [counted(n * MEMORY / model.token_bytes) for n in (1, 10, 1000)]
         wanted = TRAFFIC * model.token_bytes * 8 / 1e9
         network = [shown(wanted * (n - 1) / n) for n in (10, 1000)]
         rows.append((model.name, *tokens, *network))
@@ -132,7 +124,6 @@ def machines_table():
 
 TABLES = {
     "bytes": bytes_table,
-    "seconds": seconds_table,
     "breakeven": breakeven_table,
     "machines": machines_table,
 }
