@@ -73,7 +73,6 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
 }
 /* [step end] */
 
-/* [stateless] */
 /* The same, computed by the library's kernels over the engine's memory and a block table. */
 static void attend_here(pkv_session session, const float* q, float* out) {
   const pkv_kv_view view = {.struct_size = sizeof view,
@@ -111,7 +110,6 @@ static void attend_here(pkv_session session, const float* q, float* out) {
                    outputs = {.data = out, .dtype = PKV_F32};
   check(pkv_kv_attend(NULL, &view, &sequences, NULL, &queries, &outputs));
 }
-/* [stateless end] */
 
 int main(void) {
   const pkv_layer_group model = {
