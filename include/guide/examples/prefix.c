@@ -7,8 +7,7 @@ static const char SYSTEM[] =
     "comma. ";
 
 /* [request] */
-/* Answers a question of a tenant; the part of its beginning that is cached is not computed again.
- */
+/* Answers a question of a tenant; the cached part of its beginning is not computed again. */
 static void answer(pkv_cache cache, const char* tenant, const char* question) {
   /* Tenants share nothing, and cannot tell what others have cached. */
   const pkv_session_config config = {
