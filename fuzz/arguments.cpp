@@ -543,13 +543,11 @@ void prefix(Source& draw) {
                  {PKV_TOO_LARGE, PKV_OUT_OF_BLOCKS});
       break;
     case 1:
-      documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens, &amount),
-                 {PKV_TOO_LARGE, PKV_DOUBLE_FREE});
+      documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens), {PKV_DOUBLE_FREE});
       break;
     case 2:
-      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {PKV_TOO_LARGE});
-      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, PKV_DEFAULT_QUOTA),
-                 {PKV_TOO_LARGE});
+      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {});
+      documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, 0), {});
       break;
     case 3: {
       uint64_t next = number(draw);
@@ -577,7 +575,7 @@ void prefix(Source& draw) {
     }
     default:
       auto stats = made<pkv_prefix_stats>();
-      documented(pkv_prefix_get_stats(f.prefixed, salt, salt_size, &stats), {PKV_TOO_LARGE});
+      documented(pkv_prefix_get_stats(f.prefixed, salt, salt_size, &stats), {});
       documented(pkv_session_match_prefix(f.session, n, tokens, &amount));
   }
   EXPECT_EQ(PKV_OK, pkv_cache_validate(f.prefixed)) << pkv_last_error();
@@ -634,7 +632,7 @@ void handles(Source& draw) {
       pkv_batch_get_slot_mapping(static_cast<pkv_batch>(forged), 0, 0, nullptr, &rows),
       pkv_batch_commit(static_cast<pkv_batch>(forged), nullptr),
       pkv_batch_abort(static_cast<pkv_batch>(forged)),
-      pkv_snapshot_open(f.cache, static_cast<pkv_snapshot>(forged), &opened),
+      pkv_snapshot_fork(static_cast<pkv_snapshot>(forged), &opened),
       pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),
       pkv_pool_validate(static_cast<pkv_pool>(forged)),
       pkv_pool_destroy(static_cast<pkv_pool>(forged))};

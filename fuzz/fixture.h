@@ -67,7 +67,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_close(ended));
     uint64_t amount = 0;
     EXPECT_EQ(PKV_OK, pkv_prefix_pin(prefixed, nullptr, 0, std::size(text), text, &amount));
-    EXPECT_EQ(PKV_OK, pkv_prefix_unpin(prefixed, nullptr, 0, std::size(text), text, &amount));
+    EXPECT_EQ(PKV_OK, pkv_prefix_unpin(prefixed, nullptr, 0, amount, text));
   }
 
   pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0}; }

@@ -157,7 +157,7 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	must(t, session.Close())
 	must(t, frozen.Close())
 	_, lengthErr := session.Length()
-	_, openErr := frozen.Open()
+	_, openErr := frozen.Fork()
 	_, beginErr := cache.Begin(step(session, 1))
 	for i, err := range []error{
 		session.Close(), lengthErr, session.Trim(0), frozen.Close(), openErr, batch.Commit(nil),

@@ -91,22 +91,26 @@ func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 	return p.tokens("prefix probe", salt, tokens, raw.PrefixProbe)
 }
 
-// Pin keeps the cached whole blocks of a text until each pin is removed, and returns how many
+// Pin keeps the cached full blocks of a text until each pin is removed, and returns how many
 // tokens they hold.
 func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
 	return p.tokens("prefix pin", salt, tokens, raw.PrefixPin)
 }
 
-// Unpin removes the longest pin of a prefix of the text and returns how many tokens it had.
-func (p Prefix) Unpin(salt string, tokens []int32) (int, error) {
-	return p.tokens("prefix unpin", salt, tokens, raw.PrefixUnpin)
+// Unpin removes a pin of exactly these tokens: the first of the text, as many as Pin returned.
+func (p Prefix) Unpin(salt string, tokens []int32) error {
+	return p.salted("prefix unpin", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
+		return raw.PrefixUnpin(cache, salt, size, uint64(len(tokens)), first(tokens))
+	})
 }
 
-// DefaultQuota makes SetQuota restore PrefixConfig.QuotaBlocks.
-const DefaultQuota = ^uint64(0)
+// NoQuota makes SetQuota remove the limit.
+const NoQuota = ^uint64(0)
 
-// SetQuota limits the cached block positions of one salt from now on; 0: no limit; DefaultQuota:
-// that of the config again.
+// SetQuota limits the cached block positions of one salt from now on; 0: PrefixConfig.QuotaBlocks
+// again; NoQuota: no limit.
 func (p Prefix) SetQuota(salt string, blocks uint64) error {
 	return p.salted("prefix quota", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,

@@ -97,8 +97,8 @@ var actions = map[string]func(*player, object){
 			p.snapshots[text(o, "into")] = frozen
 		}
 	},
-	"open_snapshot": func(p *player, o object) {
-		session, err := p.snapshots[text(o, "snapshot")].Open()
+	"fork_snapshot": func(p *player, o object) {
+		session, err := p.snapshots[text(o, "snapshot")].Fork()
 		if p.status(o, err) {
 			p.sessions[text(o, "into")] = session
 		}

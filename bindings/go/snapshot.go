@@ -34,20 +34,16 @@ func (s *Session) Snapshot() (*Snapshot, error) {
 	return frozen, nil
 }
 
-// Open opens a new session with the frozen content.
-func (s *Snapshot) Open() (*Session, error) { return s.cache.OpenSnapshot(s) }
-
-// OpenSnapshot opens a session from a snapshot of this cache.
-func (c *Cache) OpenSnapshot(snapshot *Snapshot) (*Session, error) {
+// Fork opens a new session with the frozen content.
+func (s *Snapshot) Fork() (*Session, error) {
 	var handle raw.Session
-	err := call("open snapshot", snapshot, func() raw.Status {
-		return raw.SnapshotOpen(c.handle, snapshot.handle, &handle)
+	err := call("fork snapshot", s, func() raw.Status {
+		return raw.SnapshotFork(s.handle, &handle)
 	})
-	runtime.KeepAlive(c)
 	if err != nil {
 		return nil, err
 	}
-	return newSession(c, handle), nil
+	return newSession(s.cache, handle), nil
 }
 
 // Length returns the number of tokens.

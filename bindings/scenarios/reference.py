@@ -188,7 +188,7 @@ def play(scenario):
                 texts[session] = []
             elif what in ("fork", "snapshot"):
                 texts[step["into"]] = texts[session]
-            elif what == "open_snapshot":
+            elif what == "fork_snapshot":
                 texts[step["into"]] = texts[step["snapshot"]]
             elif what == "trim":
                 texts[session] = texts[session][: step["length"]]

@@ -17,7 +17,7 @@
  *    the session when its sequence is complete. (cache.h, session.h, batch.h)
  *
  * 2. Sharing. pkv_session_fork makes a second session that continues the same sequence.
- *    pkv_snapshot_take freezes a sequence, and pkv_snapshot_open opens new sessions from it. They
+ *    pkv_snapshot_take freezes a sequence, and pkv_snapshot_fork makes new sessions from it. They
  *    share blocks until one of them writes. pkv_session_trim removes the last tokens, for example
  *    after speculative decoding. (session.h, snapshot.h)
  *

@@ -439,6 +439,12 @@ class Snapshot : public detail::Owner<pkv_snapshot, pkv_snapshot_close> {
   Snapshot() noexcept = default;
   /** Takes a handle of the C interface. */
   explicit Snapshot(pkv_snapshot handle) noexcept : Owner(handle) {}
+
+  /** Opens a session with the content of the snapshot. */
+  Session fork() const {
+    return Session(
+        detail::told<pkv_session>([&](auto* out) { return pkv_snapshot_fork(handle_, out); }));
+  }
 };
 
 inline Snapshot Session::snapshot() const {
@@ -706,11 +712,6 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     return Session(detail::told<pkv_session>(
         [&](auto* out) { return pkv_session_open(handle_, &config, out); }));
   }
-  /** Opens a session with the content of a snapshot. */
-  Session open(const Snapshot& snapshot) {
-    return Session(detail::told<pkv_session>(
-        [&](auto* out) { return pkv_snapshot_open(handle_, snapshot.get(), out); }));
-  }
 
   /** Begins a step: new_tokens[i] new tokens of sessions[i]. */
   Batch begin(Span<const pkv_session> sessions, Span<const uint32_t> new_tokens) {
@@ -749,8 +750,9 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   uint64_t pin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
     return of_text(pkv_prefix_pin, ids, salt);
   }
-  uint64_t unpin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
-    return of_text(pkv_prefix_unpin, ids, salt);
+  /** Removes a pin; ids: as many as pin_prefix() returned. */
+  void unpin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
+    check(pkv_prefix_unpin(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
   }
   /** For all salts. */
   pkv_prefix_stats prefix_stats() const {
@@ -970,7 +972,7 @@ inline void attention_merge(pkv_compute compute, Span<const ConstTensor> outs,
                             merged.get(), merged_lse));
 }
 
-/** Returns the hashes that prefix events have for the whole blocks of a prompt. */
+/** Returns the hashes that prefix events have for the full blocks of a prompt. */
 inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block_size,
                                          std::string_view salt = {}) {
   if (block_size == 0) fail(PKV_INVALID_ARGUMENT, "hash_blocks: block_size is 0");

@@ -5,8 +5,9 @@
  *
  * A match compares tokens, never only hashes. Full blocks are shared; if only part of a block
  * matches, the session gets a copy of those rows (not with storage NONE). With several layer
- * groups, a match ends where every group has what it needs: all blocks; with a window, those of the
- * window before that point and of the sinks; with states, the state at that point.
+ * groups, a match ends at a point for which every group has what it needs. A plain group needs all
+ * blocks before it, a group with a window those of the window and the sinks, and a group with
+ * states the state at that point.
  *
  * Unused cached blocks count as available: begin, reserve and resume evict as many as they need. In
  * a group with a window, blocks that left the windows of sessions stay cached, too. They are
@@ -60,7 +61,7 @@ typedef struct pkv_prefix_stats {
   uint64_t matches;          /**< Calls of pkv_session_match_prefix, and resumes. */
   uint64_t asked_tokens;     /**< Tokens looked for. */
   uint64_t matched_tokens;   /**< Tokens found. */
-  uint64_t matched_blocks;   /**< Whole block positions found. */
+  uint64_t matched_blocks;   /**< Full block positions found. */
   uint64_t published_blocks; /**< Block positions cached so far. */
   uint64_t evicted_blocks;   /**< Block positions removed so far because memory was needed. */
   /** Block positions removed so far because a salt's quota was full. */
@@ -72,8 +73,8 @@ typedef struct pkv_prefix_stats {
 } pkv_prefix_stats;
 
 /**
- * As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
- * (INVALID_ARGUMENT, TOO_LARGE).
+ * Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
+ * functions refuse it.
  */
 #define PKV_ALL_SALTS ((size_t)-1)
 
@@ -85,7 +86,7 @@ typedef struct pkv_prefix_stats {
  * @param      salt_size  Bytes of the salt, or PKV_ALL_SALTS.
  * @param[out] out        The statistics.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+ * Statuses: UNSUPPORTED (no index). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size,
                                         pkv_prefix_stats* out);
@@ -97,7 +98,7 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt, or PKV_ALL_SALTS.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+ * Statuses: UNSUPPORTED (no index). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size);
 
@@ -110,19 +111,19 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
  * @param      salt_size  Bytes of the salt.
  * @param      n          Tokens in the prompt.
  * @param[in]  tokens     [n]: their ids.
- * @param[out] cached     The number of tokens that a match would find now, in whole blocks. (A
+ * @param[out] cached     The number of tokens that a match would find now, in full blocks. (A
  *                        match may also find a part of the next block, and blocks that only a store
  *                        has.)
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt). Since 0.1.
+ * Statuses: UNSUPPORTED (no index). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens, uint64_t* cached);
 
 /**
- * Pins the whole cached blocks of a prompt: they stay cached, even if unused, until they were
- * unpinned as often as pinned. To pin a system prompt, compute it in a session, close the session,
- * then call this.
+ * Pins the full blocks of a prompt that are cached: they stay cached, even if unused, until they
+ * were unpinned as often as pinned. To pin a system prompt, compute it in a session, close the
+ * session, then call this.
  *
  * @param      cache      The cache. max_pinned_blocks in its prefix config limits all pins
  * together.
@@ -130,32 +131,31 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * @param      salt_size  Bytes of the salt.
  * @param      n          Tokens in the prompt.
  * @param[in]  tokens     [n]: their ids.
- * @param[out] pinned     The number of tokens pinned, in whole blocks; 0 if nothing is cached.
+ * @param[out] pinned     The number of tokens pinned, in full blocks; 0 if nothing is cached.
+ *                        pkv_prefix_unpin needs it.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), OUT_OF_BLOCKS (beyond max_pinned_blocks:
+ * Statuses: UNSUPPORTED (no index), OUT_OF_BLOCKS (beyond max_pinned_blocks:
  * nothing is pinned), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                   const int32_t* tokens, uint64_t* pinned);
 
 /**
- * Removes one pin: of the pins on prefixes of a prompt, the longest.
+ * Removes a pin. Pins of shorter or longer beginnings of the prompt are not touched.
  *
- * @param      cache      The cache.
- * @param[in]  salt       The salt. NULL with size 0: none.
- * @param      salt_size  Bytes of the salt.
- * @param      n          Tokens in the prompt.
- * @param[in]  tokens     [n]: their ids.
- * @param[out] unpinned   The number of tokens of that pin.
+ * @param     cache      The cache.
+ * @param[in] salt       The salt. NULL with size 0: none.
+ * @param     salt_size  Bytes of the salt.
+ * @param     n          The number of tokens that pkv_prefix_pin returned. 0 does nothing.
+ * @param[in] tokens     [n]: the first ids of the prompt.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), DOUBLE_FREE (no prefix of the prompt is
- * pinned). Since 0.1.
+ * Statuses: UNSUPPORTED (no index), DOUBLE_FREE (no such pin). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                    const int32_t* tokens, uint64_t* unpinned);
+                                    const int32_t* tokens);
 
-/** As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config. */
-#define PKV_DEFAULT_QUOTA UINT64_MAX
+/** Pass it as `blocks` to pkv_prefix_set_quota to mean no limit. */
+#define PKV_NO_QUOTA UINT64_MAX
 
 /**
  * Limits what one salt may have cached from now on.
@@ -167,10 +167,10 @@ PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t sa
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt.
- * @param     blocks     The most block positions. 0: no limit; PKV_DEFAULT_QUOTA: quota_blocks of
- *                       the config.
+ * @param     blocks     The most block positions. 0: quota_blocks of the config, the default;
+ *                       PKV_NO_QUOTA: no limit.
  *
- * Statuses: UNSUPPORTED (no index), TOO_LARGE (salt), NO_MEMORY. Since 0.1.
+ * Statuses: UNSUPPORTED (no index), NO_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size,
                                         uint64_t blocks);
@@ -187,10 +187,9 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
 } pkv_prefix_event_kind;
 
 /**
- * A change of one block position. To predict a match, find the last block of the prompt whose
- * position was stored and not removed since: the match ends there. Without windows, all positions
- * before it are stored, too; if a group has a window, some may be missing. This struct will never
- * grow.
+ * A change of one block position. To predict a match, find the last block of the prompt with an
+ * event STORED and no later removal: the match ends after it. Without windows, all positions before
+ * it are stored, too; if a group has a window, some may be missing. This struct will never grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */
@@ -221,7 +220,7 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
                                           pkv_prefix_event* events, size_t* count, uint64_t* lost);
 
 /**
- * Computes the hashes that events have for the whole blocks of a prompt. Equal hashes are a hint
+ * Computes the hashes that events have for the full blocks of a prompt. Equal hashes are a hint
  * that a prompt is cached, not proof.
  *
  * The hash of a block is XXH3 (64 bits) of its token ids (int32, native byte order), with the hash
@@ -235,7 +234,7 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
  * @param[in]  tokens      [n]: their ids.
  * @param[out] hashes      [n / block_size]: the hashes.
  *
- * Statuses: TOO_LARGE (salt). Since 0.1.
+ * Statuses: INVALID_ARGUMENT. Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size,
                                           size_t n, const int32_t* tokens, uint64_t* hashes);

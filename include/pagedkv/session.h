@@ -2,7 +2,7 @@
  *
  * Threads: one thread at a time may change a session, or several may read it. A call that conflicts
  * with a running one returns PKV_BUSY. While the session is in a batch, calls that change it return
- * PKV_BUSY; getters work on the thread that drives the batch, and see the step in progress.
+ * PKV_BUSY; getters see the step in progress, and work unless a call on the batch is running.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -55,7 +55,7 @@ typedef struct pkv_session_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The session, to be closed by pkv_session_close.
  *
- * Statuses: TOO_LARGE (salt), NO_MEMORY (also: too many objects are open). Since 0.1.
+ * Statuses: NO_MEMORY (also: too many objects are open). Since 0.1.
  */
 PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
                                     pkv_session* out);
@@ -92,7 +92,11 @@ PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens)
 PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t layer,
                                                 uint64_t* tokens);
 
-/** A token whose id the library does not know. */
+/**
+ * A token whose id the library does not know. Every other id is allowed, also negative ones.
+ * Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
+ * input.
+ */
 #define PKV_NO_TOKEN (-1)
 
 /**
@@ -133,9 +137,9 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * of blocks that become shared later: call it again after pkv_session_fork, pkv_snapshot_take or
  * pkv_file_save.
  *
- * In groups with states, steps within the reservation reuse the blocks of older states. A block in
- * the prefix index could not be reused, so until the reservation ends, the session's last full
- * block enters the index only if its state is a checkpoint.
+ * In groups with states, steps within the reservation reuse the blocks of older states. The prefix
+ * index would keep such a block. So while the reservation lasts, the index gets the last full block
+ * only if its state is a checkpoint.
  *
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
@@ -266,9 +270,9 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
 /**
- * Ends a suspension: takes what the prefix index still has of the remembered tokens, reserves all
- * blocks that the others need, or none, and returns which K and V must be computed again: those of
- * positions [*length, *total).
+ * Ends a suspension. Takes the remembered tokens that the prefix index still has, and reserves the
+ * blocks of all others; if there are too few, nothing changes. The caller must compute K and V of
+ * positions [*length, *total) again.
  *
  * pkv_session_get_tokens returns the ids of these positions. Prefill them in batches of any size,
  * which may go beyond total. A commit without ids uses the remembered ones; a commit with other ids

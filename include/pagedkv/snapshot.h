@@ -1,6 +1,6 @@
 /* pagedkv: pkv_snapshot, a frozen session: references to its blocks, not copies.
  *
- * Threads: a snapshot never changes; any number of threads may open sessions from it at once.
+ * Threads: a snapshot never changes; any number of threads may fork it at once.
  */
 #ifndef PAGEDKV_SNAPSHOT_H
 #define PAGEDKV_SNAPSHOT_H
@@ -16,7 +16,7 @@ typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**
  * Takes a snapshot of a session. It outlives the session, and shares its blocks (storage CONTIGUOUS
- * copies them). Sessions opened from it inherit what a pkv_session_fork does.
+ * copies them). Sessions forked from it inherit what a pkv_session_fork does.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The snapshot. Close it with pkv_snapshot_close.
@@ -27,18 +27,17 @@ typedef struct pkv_snapshot_t* pkv_snapshot;
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 
 /**
- * Opens a new session with the content of a snapshot.
+ * Opens a new session of the same cache with the content of a snapshot.
  *
- * @param      cache     The cache of the snapshot.
- * @param      snapshot  The snapshot. Any number of sessions can be opened from it.
+ * @param      snapshot  The snapshot. Any number of sessions can be forked from it.
  * @param[out] out       The session.
  *
- * Statuses: WRONG_CACHE, NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
+ * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
  */
-PKV_API pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot snapshot, pkv_session* out);
+PKV_API pkv_status pkv_snapshot_fork(pkv_snapshot snapshot, pkv_session* out);
 
 /**
- * Closes a snapshot and drops its references. Sessions opened from it keep theirs.
+ * Closes a snapshot and drops its references. Sessions forked from it keep theirs.
  *
  * @param snapshot  The snapshot. NULL is OK.
  *

@@ -51,7 +51,7 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
   if (salt == nullptr && size > 0)
     fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", llu(size));
   if (size > max_size)
-    fail(PKV_TOO_LARGE, "a salt of %llu bytes; it must have at most %llu", llu(size),
+    fail(PKV_INVALID_ARGUMENT, "a salt of %llu bytes; it must have at most %llu", llu(size),
          llu(max_size));
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }

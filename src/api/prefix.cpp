@@ -92,17 +92,21 @@ pkv_status pkv_prefix_pin(pkv_cache handle, const void* salt, size_t salt_size, 
 }
 
 pkv_status pkv_prefix_unpin(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                            const int32_t* tokens, uint64_t* unpinned) {
-  return call_on_text(handle, salt, salt_size, n, tokens, unpinned, "unpinned",
-                      &prefix::Index::unpin);
+                            const int32_t* tokens) {
+  return guarded([&] {
+    const CacheLease cache(handle);
+    prefix::Index& index = index_of(cache);
+    check_list(tokens, n, "tokens");
+    index.unpin(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+  });
 }
 
 pkv_status pkv_prefix_set_quota(pkv_cache handle, const void* salt, size_t salt_size,
                                 uint64_t blocks) {
   return guarded([&] {
     const CacheLease cache(handle);
-    index_of(cache).set_quota(check_salt(salt, salt_size),
-                              blocks == PKV_DEFAULT_QUOTA ? std::nullopt : std::optional(blocks));
+    const std::optional<uint64_t> own = blocks == PKV_NO_QUOTA ? 0 : blocks;
+    index_of(cache).set_quota(check_salt(salt, salt_size), blocks == 0 ? std::nullopt : own);
   });
 }
 

@@ -21,15 +21,15 @@ pkv_status pkv_snapshot_take(pkv_session handle, pkv_snapshot* out) {
   });
 }
 
-pkv_status pkv_snapshot_open(pkv_cache cache, pkv_snapshot handle, pkv_session* out) {
+pkv_status pkv_snapshot_fork(pkv_snapshot handle, pkv_session* out) {
   return guarded([&] {
-    const CacheLease cache_lease(cache);
     const SnapshotLease snapshot(handle);
+    // This lease keeps the cache from being destroyed before it can find its new child.
+    const CacheLease cache(handle_from<pkv_cache>(snapshot.parent()));
     check_pointer(out, "out");
-    if (snapshot.parent() != bits(cache))
-      fail(PKV_WRONG_CACHE, "the snapshot was taken in another cache");
     *out = SessionLease::make(
-        std::make_unique<Session>(snapshot->content().fork(), snapshot->attributes()), bits(cache));
+        std::make_unique<Session>(snapshot->content().fork(), snapshot->attributes()),
+        snapshot.parent());
   });
 }
 

@@ -63,7 +63,7 @@ class Life {
     held_ = {held_.k.slice(0, 37), held_.v.slice(0, 37)};
     expect_kept();
     grow(20);
-    Session thawed = thaw(cache_, snapshot);
+    Session thawed = thaw(snapshot);
     EXPECT_EQ(84u, length_of(thawed));
     EXPECT_TRUE(materialize(thawed, 0, model_, 0, 84) == materialize(child, 0, model_, 0, 84))
         << "snapshot and parent";

@@ -59,8 +59,8 @@ inline void open_snapshot(Stage& stage, Source& draw) {
   const size_t i = draw.below(all);
   const Frozen& frozen = i < own ? stage.snapshots[i] : stage.world.common[i - own];
   pkv_session session;
-  if (stage.attempt([&] { return pkv_snapshot_open(stage.world.cache, frozen.snapshot, &session); },
-                    PKV_OK, stage.max_blocks_for_copy(frozen.naive)))
+  if (stage.attempt([&] { return pkv_snapshot_fork(frozen.snapshot, &session); }, PKV_OK,
+                    stage.max_blocks_for_copy(frozen.naive)))
     stage.add(session, frozen.naive, frozen.priority);
 }
 

@@ -19,12 +19,12 @@ class PrefixKeep : public Prefix {
     CHECK(pkv_cache_validate(cache_));
     return pinned;
   }
-  uint64_t unpin(const Text& tokens, const std::string& salt = "") {
-    uint64_t unpinned = 99;
-    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(),
-                           &unpinned));
+  void unpin(const Text& tokens, const std::string& salt = "") {
+    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), tokens.size(), tokens.data()));
     CHECK(pkv_cache_validate(cache_));
-    return unpinned;
+  }
+  void expect_unpinned(const Text& tokens) {
+    REFUSED(PKV_DOUBLE_FREE, pkv_prefix_unpin(cache_, nullptr, 0, tokens.size(), tokens.data()));
   }
   void set_quota(uint64_t blocks, const std::string& salt) {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
@@ -90,28 +90,31 @@ TEST_F(PrefixKeep, PinsStayUntilTheyAreTakenBackAsOften) {
   EXPECT_EQ(32u, cached(prompt));
   Session greedy = open(cache_);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 7 * 16));
-  EXPECT_EQ(32u, unpin(prompt));
+  const Text pinned(prompt.begin(), prompt.begin() + 32);
+  unpin(pinned);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 7 * 16));
-  EXPECT_EQ(32u, unpin(prompt));
+  unpin(pinned);
   EXPECT_EQ(0u, figures().pinned_blocks);
   CHECK(pkv_session_reserve(greedy, 8 * 16));
-  uint64_t unpinned = 7;
-  REFUSED(PKV_DOUBLE_FREE,
-          pkv_prefix_unpin(cache_, nullptr, 0, prompt.size(), prompt.data(), &unpinned));
-  EXPECT_EQ(7u, unpinned);
+  expect_unpinned(pinned);
+  unpin({});
 }
 
-TEST_F(PrefixKeep, TheLongestPinIsTakenBackFirst) {
+TEST_F(PrefixKeep, AnUnpinTouchesNoOtherPin) {
   make(32, config());
   const Text prompt = text(1, 64);
+  const auto first = [&](int64_t n) { return Text(prompt.begin(), prompt.begin() + n); };
   serve(prompt);
-  EXPECT_EQ(16u, pin(Text(prompt.begin(), prompt.begin() + 20)));
-  EXPECT_EQ(48u, pin(Text(prompt.begin(), prompt.begin() + 48)));
+  EXPECT_EQ(16u, pin(first(20)));
+  EXPECT_EQ(48u, pin(first(48)));
+  for (const int64_t n : {1, 15, 17, 20, 32, 47, 49, 64}) expect_unpinned(first(n));
+  expect_unpinned(text(2, 16));
   EXPECT_EQ(3u, figures().pinned_blocks) << "what both keep counts once";
   EXPECT_EQ(1u, figures().evictable_blocks);
-  EXPECT_EQ(48u, unpin(prompt));
+  unpin(first(48));
   EXPECT_EQ(1u, figures().pinned_blocks);
-  EXPECT_EQ(16u, unpin(prompt));
+  expect_unpinned(first(48));
+  unpin(first(16));
   EXPECT_EQ(4u, figures().evictable_blocks);
 }
 
@@ -147,7 +150,7 @@ TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
   EXPECT_EQ(160u, cached(system + text(2, 100)));
   press(26);
   EXPECT_EQ(96u, cached(system + text(2, 100)));
-  EXPECT_EQ(96u, unpin(system + text(3, 100)));
+  unpin(system);
 }
 
 TEST_F(PrefixKeep, AFullSaltLosesItsOwn) {
@@ -183,7 +186,7 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
   EXPECT_EQ(4u, figures("two").cached_blocks);
   serve(text(3, 32), "one");
   EXPECT_EQ(3u, figures("one").cached_blocks);
-  set_quota(0, "one");
+  set_quota(PKV_NO_QUOTA, "one");
   serve(text(4, 64), "one");
   EXPECT_EQ(7u, figures("one").cached_blocks);
   set_quota(2, "none yet");
@@ -192,7 +195,7 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
   CHECK(pkv_prefix_clear(cache_, "none yet", 8));
   serve(text(1, 64), "none yet");
   EXPECT_EQ(2u, figures("none yet").cached_blocks) << "a quota stays when nothing is left";
-  set_quota(PKV_DEFAULT_QUOTA, "none yet");
+  set_quota(0, "none yet");
   serve(text(1, 64), "none yet");
   EXPECT_EQ(4u, figures("none yet").cached_blocks);
 }

@@ -21,9 +21,9 @@ class Family {
     for (size_t i = 0; i < count; i++) {
       const bool forked = i % 3 != 0;
       if (i % 2 == 0)
-        sessions_.push_back(forked ? fork(branch) : thaw(cache_, frozen_branch));
+        sessions_.push_back(forked ? fork(branch) : thaw(frozen_branch));
       else
-        sessions_.push_back(forked ? fork(root) : thaw(cache_, frozen_root));
+        sessions_.push_back(forked ? fork(root) : thaw(frozen_root));
       if (i > 1)
         step(cache_, sessions_.back(), model_, static_cast<uint32_t>(i * 7 % 41 + 1), random_);
     }

@@ -349,12 +349,12 @@ TEST_P(Sharing, ASnapshotOutlivesItsSession) {
     EXPECT_EQ(3u, stats_of(cache).used_blocks);
   }
   for (int i = 0; i < 3; i++) {
-    Session restored = thaw(cache, snapshot);
+    Session restored = thaw(snapshot);
     EXPECT_TRUE(frozen == content(restored));
     step(cache, restored, model, 1 + 20 * i, random);
     CHECK(pkv_cache_validate(cache));
   }
-  Session last = thaw(cache, snapshot);
+  Session last = thaw(snapshot);
   snapshot.close();
   EXPECT_TRUE(frozen == content(last));
   last.close();
@@ -372,7 +372,7 @@ TEST_P(Sharing, ClosingInAnyOrderGivesEverythingBack) {
     Session b = fork(a);
     Snapshot s = freeze(b);
     step(cache, b, model, 9, random);
-    Session c = thaw(cache, s);
+    Session c = thaw(s);
     step(cache, c, model, 2, random);
     for (const int which : order) {
       if (which == 0) a.close();

@@ -110,8 +110,7 @@ TEST_P(Sinks, ForksTrimsAndSnapshotsKeepThem) {
   Grown grown(cache, model, 4);
   for (const uint32_t tokens : {170u, 1u, 20u}) grown.step(tokens, attention_of(model));
   Snapshot snapshot = freeze(grown.session());
-  Grown child(cache, model, 5, fork(grown.session())),
-      thawed(cache, model, 6, thaw(cache, snapshot));
+  Grown child(cache, model, 5, fork(grown.session())), thawed(cache, model, 6, thaw(snapshot));
   // A trim to before the last step, as in speculative decoding.
   CHECK(pkv_session_trim(thawed.session(), 171));
   for (Grown* each : {&child, &thawed})

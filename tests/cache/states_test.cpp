@@ -70,7 +70,7 @@ TEST(States, ForksShareAStateUntilOneOfThemSteps) {
   Snapshot snapshot = freeze(session);
   EXPECT_EQ(1u, used(cache));
   step(cache, {{session, text(2, 3)}, {child, text(3, 20)}});
-  Session old = thaw(cache, snapshot);
+  Session old = thaw(snapshot);
   expect_holds(old, whole);
   Text longer = whole;
   for (const int32_t id : text(2, 3)) longer.push_back(id);

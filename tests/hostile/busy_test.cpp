@@ -113,7 +113,7 @@ TEST(Busy, Batch) {
 TEST(Busy, Snapshot) {
   const auto open = [](World& world) {
     pkv_session opened = nullptr;
-    return pkv_snapshot_open(world.cache, world.snapshot, &opened);
+    return pkv_snapshot_fork(world.snapshot, &opened);
   };
   try_all(Handle::snapshot, open,
           [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });

@@ -38,7 +38,7 @@ TEST(Handles, RandomBitsAreStale) {
           status = pkv_batch_get_slot_mapping(from_bits<pkv_batch>(forged), 0, 8, slots, &rows);
           break;
         case 2:
-          status = pkv_snapshot_open(world.cache, from_bits<pkv_snapshot>(forged), &opened);
+          status = pkv_snapshot_fork(from_bits<pkv_snapshot>(forged), &opened);
           if (status == PKV_OK) OK(pkv_session_close(opened));
           break;
         case 3:

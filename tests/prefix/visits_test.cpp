@@ -201,8 +201,8 @@ const Row rows[] = {
          CHECK(pkv_prefix_pin(world.cache, world.salt.data(), world.salt.size(), 200,
                               world.ours.data(), &pinned));
        });
-       CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), 200,
-                              world.ours.data(), &pinned));
+       CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), pinned,
+                              world.ours.data()));
        return visited;
      }},
     {"pkv_prefix_unpin",
@@ -211,8 +211,8 @@ const Row rows[] = {
        CHECK(pkv_prefix_pin(world.cache, world.salt.data(), world.salt.size(), 200,
                             world.ours.data(), &pinned));
        return count([&] {
-         CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), 200,
-                                world.ours.data(), &pinned));
+         CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), pinned,
+                                world.ours.data()));
        });
      }},
     {"pkv_prefix_set_quota",
@@ -222,10 +222,10 @@ const Row rows[] = {
        };
        const uint64_t visited = count([&] {
          set(world.salt, 1000);
-         set(world.salt, 0);
+         set(world.salt, PKV_NO_QUOTA);
          set("a new salt", 10);
        });
-       CHECK(pkv_prefix_set_quota(world.cache, "a new salt", 10, PKV_DEFAULT_QUOTA));
+       CHECK(pkv_prefix_set_quota(world.cache, "a new salt", 10, 0));
        return visited;
      }},
     {"pkv_prefix_read_events",

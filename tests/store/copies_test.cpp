@@ -76,7 +76,7 @@ Copy copied(Way way, Copy original) {
       session = fork(session);
       return original;
     case Way::snapshot:
-      session = thaw(original.cache, freeze(session));
+      session = thaw(freeze(session));
       return original;
     case Way::file:
       return load_one(save_one(original.cache, session, nullptr), original.salt, false);

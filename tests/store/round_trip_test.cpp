@@ -243,7 +243,7 @@ TEST(Sharing, SnapshotsAndSessionsOfAnyLength) {
   std::vector<uint64_t> labels;
   const std::vector<Session> loaded = load(b, save(a, items), nullptr, &labels);
   EXPECT_EQ((std::vector<uint64_t>{7, 8, UINT64_MAX}), labels);
-  expect_same(thaw(a, snapshot), loaded[0], setup);
+  expect_same(thaw(snapshot), loaded[0], setup);
   expect_same(session, loaded[1], setup);
   expect_same(shorter, loaded[2], setup);
   EXPECT_EQ(6u, stats_of(b).used_blocks)

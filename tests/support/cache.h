@@ -165,9 +165,9 @@ inline Snapshot freeze(pkv_session session) {
   return Snapshot(snapshot);
 }
 
-inline Session thaw(pkv_cache cache, pkv_snapshot snapshot) {
+inline Session thaw(pkv_snapshot snapshot) {
   pkv_session session;
-  CHECK(pkv_snapshot_open(cache, snapshot, &session));
+  CHECK(pkv_snapshot_fork(snapshot, &session));
   return Session(session);
 }
 

@@ -182,7 +182,7 @@ class Fighter {
   void open(pkv_snapshot snapshot) {
     pkv_status status;
     pkv_session session = nullptr;
-    FIGHT(pkv_snapshot_open(arena_.cache, snapshot, &session), PKV_INVALID_ARGUMENT);
+    FIGHT(pkv_snapshot_fork(snapshot, &session), PKV_INVALID_ARGUMENT);
     if (status == PKV_OK) put(session);
   }
 

@@ -88,7 +88,7 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
         const pkv_status status = pkv_snapshot_take(session, &snapshot);
         if (status == PKV_OUT_OF_BLOCKS) return end(false);
         expect(PKV_OK, status, "pkv_snapshot_take");
-        if (sessions.size() < 3 && !add(pkv_snapshot_open(cache, snapshot, &child), child))
+        if (sessions.size() < 3 && !add(pkv_snapshot_fork(snapshot, &child), child))
           return end(false);
         break;
       }

@@ -206,8 +206,8 @@ static pkv_status snapshot(player* p, const cJSON* step) {
                                &p->names[player_slot(p, text_of(step, "into"))].snapshot);
 }
 
-static pkv_status open_snapshot(player* p, const cJSON* step) {
-  return p->lib->snapshot_open(p->cache, snapshot_of(p, step),
+static pkv_status fork_snapshot(player* p, const cJSON* step) {
+  return p->lib->snapshot_fork(snapshot_of(p, step),
                                &p->names[player_slot(p, text_of(step, "into"))].session);
 }
 
@@ -248,7 +248,7 @@ static action* action_of(const char* name) {
                  {"resume", resume},
                  {"victims", victims},
                  {"snapshot", snapshot},
-                 {"open_snapshot", open_snapshot},
+                 {"fork_snapshot", fork_snapshot},
                  {"close_snapshot", close_snapshot},
                  {"close", close_session},
                  {"validate", validate}};

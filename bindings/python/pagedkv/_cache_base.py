@@ -26,7 +26,7 @@ from ._repr import counted
 from .config import CacheConfig
 from .errors import MisuseError, misuse
 from .generated import raw as _raw
-from .generated.raw import DEFAULT_QUOTA, Status
+from .generated.raw import NO_QUOTA, Status
 from .generated.records import (
     CacheInfo,
     CacheStats,
@@ -173,23 +173,25 @@ class CacheBase(Handle):
         return self._pin(library().prefix_probe, tokens, salt)
 
     def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Pins the cached whole blocks of a text. They stay until each pin is removed. Returns how
+        """Pins the cached full blocks of a text. They stay until each pin is removed. Returns how
         many tokens they hold.
         """
         return self._pin(library().prefix_pin, tokens, salt)
 
-    def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Removes the longest pin that is a prefix of the text. Returns how many tokens it had."""
-        return self._pin(library().prefix_unpin, tokens, salt)
+    def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> None:
+        """Removes a pin of exactly these tokens: the first of the text, as many as `prefix_pin`
+        returned.
+        """
+        call(library().prefix_unpin, self._handle, *_text(tokens, salt))
 
     def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
         return number(function, self._handle, *_text(tokens, salt))
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
-        """Limits the cached block positions of one salt. 0: no limit; None: the limit in the
+        """Limits the cached block positions of one salt. None: no limit; 0: the limit in the
         config.
         """
-        limit = DEFAULT_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
+        limit = NO_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
         call(library().prefix_set_quota, self._handle, *_salt(salt), limit)
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:

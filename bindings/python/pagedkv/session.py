@@ -192,7 +192,7 @@ class Snapshot(CacheMember):
     """A frozen sequence. It outlives its session, and any number of sessions can begin from it."""
 
     _close_function = "snapshot_close"
-    _instead = ": open() makes a session with its content"
+    _instead = ": fork() makes a session with its content"
     length = 0
     """Its tokens."""
 
@@ -202,9 +202,9 @@ class Snapshot(CacheMember):
     def __len__(self) -> int:
         return self.length
 
-    def open(self) -> Session:
+    def fork(self) -> Session:
         """A new session with the frozen content."""
-        return Session(self.cache, library().snapshot_open, self.cache.handle, self._handle)
+        return Session(self.cache, library().snapshot_fork, self._handle)
 
 
 def kv_tensors(

@@ -233,8 +233,8 @@ class Player:
     def do_snapshot(self, step: dict[str, Any]) -> None:
         self.snapshots[step["into"]] = self.session(step).snapshot()
 
-    def do_open_snapshot(self, step: dict[str, Any]) -> None:
-        self.sessions[step["into"]] = self.snapshots[step["snapshot"]].open()
+    def do_fork_snapshot(self, step: dict[str, Any]) -> None:
+        self.sessions[step["into"]] = self.snapshots[step["snapshot"]].fork()
 
     def do_close_snapshot(self, step: dict[str, Any]) -> None:
         self.close(self.snapshots[step["snapshot"]], pagedkv.library().snapshot_close)

@@ -103,12 +103,12 @@ def test_pins_quotas_and_events() -> None:
         assert cache.prefix_pin(tokens) == 32
         cache.prefix_clear(all_salts=True)
         assert cache.prefix_stats().pinned_blocks == cache.prefix_stats().cached_blocks == 2
-        assert cache.prefix_unpin(tokens) == 32
+        cache.prefix_unpin(tokens[:32])
         with pytest.raises(pagedkv.MisuseError, match="DOUBLE_FREE"):
-            cache.prefix_unpin(tokens)
+            cache.prefix_unpin(tokens[:32])
         cache.prefix_set_quota(None, 1)
         assert cache.prefix_stats().cached_blocks == 1
-        cache.prefix_set_quota(None, None)
+        cache.prefix_set_quota(None, 0)
         found = cache.prefix_events()
         assert [event.kind.name for event in found.events] == ["STORED", "STORED", "EXPELLED"]
         hashes = pagedkv.prefix_hash_blocks(tokens, 16).tolist()

@@ -141,7 +141,7 @@ class Texts(RuleBasedStateMachine):
 
     @rule(target=sessions, snapshot=snapshots)
     def begin_from(self, snapshot: pagedkv.Snapshot) -> pagedkv.Session:
-        session = snapshot.open()
+        session = snapshot.fork()
         self.texts[session] = list(self.frozen[snapshot])
         return session
 

@@ -32,8 +32,8 @@ def test_the_list_is_current() -> None:
     listed = model_table.LIST.read_text()
     if f"transformers {model_table.version()}\n" not in listed:
         pytest.skip(f"transformers is {model_table.version()}: the list was NOT compared")
-    assert (
-        listed == model_table.written(outcomes())
+    assert listed == model_table.written(
+        outcomes()
     ), "the list is outdated: python tests/model_table.py --write"
 
 

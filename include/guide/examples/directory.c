@@ -1,4 +1,4 @@
-/* A directory behind the memory. Run it twice: the second time the whole blocks of the prompt are
+/* A directory behind the memory. Run it twice: the second time the full blocks of the prompt are
  * there. */
 #include "toy.h"
 

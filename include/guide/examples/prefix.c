@@ -51,8 +51,7 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 
   uint64_t pinned;
   check(pkv_prefix_pin(cache, tenant, strlen(tenant), t.length, t.tokens, &pinned));
-  printf("%s pins %llu of %zu tokens: whole blocks\n", tenant, (unsigned long long)pinned,
-         t.length);
+  printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)pinned, t.length);
 }
 /* [pin end] */
 

@@ -182,9 +182,9 @@ uint32_t Index::pin(std::string_view salt, Tokens text) {
   return pins_.pin(salt, text);
 }
 
-uint32_t Index::unpin(std::string_view salt, Tokens text) {
+void Index::unpin(std::string_view salt, Tokens text) {
   const std::lock_guard lock(mutex_);
-  return pins_.unpin(salt, text);
+  pins_.unpin(salt, text);
 }
 
 void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {

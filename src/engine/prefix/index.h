@@ -109,9 +109,8 @@ class Index {
   // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
   // OUT_OF_BLOCKS beyond the quota of pins, REF_LIMIT and bad_alloc.
   uint32_t pin(std::string_view salt, Tokens text);
-  // Removes the longest pin on a beginning of the text; returns how many blocks it had. Throws
-  // DOUBLE_FREE if there is none.
-  uint32_t unpin(std::string_view salt, Tokens text);
+  // Removes a pin of exactly this text; none of an empty one. Throws DOUBLE_FREE if there is none.
+  void unpin(std::string_view salt, Tokens text);
   // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nullopt: the limit of all
   // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);

@@ -7,7 +7,7 @@ namespace pkv::prefix {
 namespace {
 
 [[noreturn]] void fail_unpinned(Tokens text) {
-  fail(PKV_DOUBLE_FREE, "unpin: no beginning of the %zu tokens is pinned", text.size());
+  fail(PKV_DOUBLE_FREE, "unpin: no pin of this text ends after %zu tokens", text.size());
 }
 
 }  // namespace
@@ -38,22 +38,22 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
   return depth;
 }
 
-uint32_t Pins::unpin(std::string_view salt, Tokens text) {
+void Pins::unpin(std::string_view salt, Tokens text) {
+  if (text.empty()) return;
   Space* const space = data_.spaces.find(salt);
   if (space == nullptr) fail_unpinned(text);
   const Tree::Found found = data_.tree.find(space->root, text);
-  Node* end = found.inside < found.node->size ? found.node->parent : found.node;
-  while (end != nullptr && end->pins == 0) end = end->parent;
-  if (end == nullptr) fail_unpinned(text);
-  const uint32_t depth = end->end();
-  end->pins--;
+  Node& end = *found.node;
+  const bool ends =
+      found.inside == end.size && uint64_t{end.end()} * data_.block_size() == text.size();
+  if (!ends || end.pins == 0) fail_unpinned(text);
+  end.pins--;
   uint64_t fewer = 0;
-  for (Node* node = end; node != nullptr; node = node->parent)
+  for (Node* node = &end; node != nullptr; node = node->parent)
     if (--node->pinned == 0) fewer += node->size;
   blocks_ -= fewer;
   data_.spaces.count(*space, &Figures::pinned, uint64_t{0} - fewer);
-  uses_.detach(*end, true);
-  return depth;
+  uses_.detach(end, true);
 }
 
 }  // namespace pkv::prefix

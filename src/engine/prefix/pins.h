@@ -16,7 +16,7 @@ class Pins {
 
   // See the functions of Index with these names.
   uint32_t pin(std::string_view salt, Tokens text);
-  uint32_t unpin(std::string_view salt, Tokens text);
+  void unpin(std::string_view salt, Tokens text);
   uint64_t blocks() const { return blocks_; }
 
  private:

@@ -30,7 +30,7 @@ var Names = [...]string{
 	"pkv_batch_choose_victims", "pkv_batch_set_first_rows", "pkv_batch_write", "pkv_batch_attend",
 	"pkv_batch_commit", "pkv_batch_accept", "pkv_batch_abort", "pkv_batch_get_slot_mapping",
 	"pkv_batch_get_block_copies", "pkv_batch_get_states", "pkv_batch_get_state_blocks",
-	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_open", "pkv_snapshot_close",
+	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_fork", "pkv_snapshot_close",
 	"pkv_session_match_prefix", "pkv_prefix_get_stats", "pkv_prefix_clear", "pkv_prefix_probe",
 	"pkv_prefix_pin", "pkv_prefix_unpin", "pkv_prefix_set_quota", "pkv_prefix_read_events",
 	"pkv_prefix_hash_blocks", "pkv_file_save", "pkv_file_load", "pkv_file_inspect",
@@ -255,8 +255,8 @@ func BatchGetKVIndices(
 func SnapshotTake(session Session, out *Snapshot) Status {
 	return Status(call(69, u(session), u(p(out))))
 }
-func SnapshotOpen(cache Cache, snapshot Snapshot, out *Session) Status {
-	return Status(call(70, u(cache), u(snapshot), u(p(out))))
+func SnapshotFork(snapshot Snapshot, out *Session) Status {
+	return Status(call(70, u(snapshot), u(p(out))))
 }
 func SnapshotClose(snapshot Snapshot) Status { return Status(call(71, u(snapshot))) }
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
@@ -279,9 +279,9 @@ func PrefixPin(
 	return Status(call(76, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(pinned))))
 }
 func PrefixUnpin(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, unpinned *uint64,
+	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
-	return Status(call(77, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(unpinned))))
+	return Status(call(77, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	return Status(call(78, u(cache), u(salt), u(saltSize), u(blocks)))

@@ -35,8 +35,8 @@ const NoSinks = 0xFFFFFFFF
 // (INVALID_ARGUMENT, TOO_LARGE).
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config.
-const DefaultQuota = 0xFFFFFFFFFFFFFFFF
+// As `blocks` of pkv_prefix_set_quota: no limit.
+const NoQuota = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
 type Status int32

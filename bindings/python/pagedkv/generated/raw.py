@@ -44,8 +44,8 @@ ALL_SALTS = 0xFFFFFFFFFFFFFFFF
 """As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
 (INVALID_ARGUMENT, TOO_LARGE).
 """
-DEFAULT_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config."""
+NO_QUOTA = 0xFFFFFFFFFFFFFFFF
+"""As `blocks` of pkv_prefix_set_quota: no limit."""
 
 
 class Status(enum.IntEnum):
@@ -651,14 +651,14 @@ class Functions:
         self.batch_get_kv_indices = call("batch_get_kv_indices", _p, _u32, _int, _p, _size, _p, _p,
             _p)
         self.snapshot_take = call("snapshot_take", _p, _p)
-        self.snapshot_open = call("snapshot_open", _p, _p, _p)
+        self.snapshot_fork = call("snapshot_fork", _p, _p)
         self.snapshot_close = call("snapshot_close", _p)
         self.session_match_prefix = call("session_match_prefix", _p, _size, _p, _p)
         self.prefix_get_stats = call("prefix_get_stats", _p, _p, _size, _p)
         self.prefix_clear = call("prefix_clear", _p, _p, _size)
         self.prefix_probe = call("prefix_probe", _p, _p, _size, _size, _p, _p)
         self.prefix_pin = call("prefix_pin", _p, _p, _size, _size, _p, _p)
-        self.prefix_unpin = call("prefix_unpin", _p, _p, _size, _size, _p, _p)
+        self.prefix_unpin = call("prefix_unpin", _p, _p, _size, _size, _p)
         self.prefix_set_quota = call("prefix_set_quota", _p, _p, _size, _u64)
         self.prefix_read_events = call("prefix_read_events", _p, _p, _size, _p, _p, _p)
         self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _size, _u32, _size, _p, _p)

@@ -122,7 +122,7 @@ impl Prefix<'_> {
         Ok(cached)
     }
 
-    /// Pins the cached whole blocks of a text. They stay until each pin is removed. Returns how
+    /// Pins the cached full blocks of a text. They stay until each pin is removed. Returns how
     /// many tokens they hold.
     pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
         let ((salt, size), mut pinned) = (salt.raw(), 0);
@@ -139,28 +139,20 @@ impl Prefix<'_> {
         Ok(pinned)
     }
 
-    /// Removes the longest pin of a prefix of the text. Returns how many tokens it had.
-    pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
-        let ((salt, size), mut unpinned) = (salt.raw(), 0);
+    /// Removes a pin of exactly these tokens: the first of the text, as many as `pin` returned.
+    pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
+        let (salt, size) = salt.raw();
         call(|| unsafe {
-            sys::pkv_prefix_unpin(
-                self.0.as_raw(),
-                salt,
-                size,
-                tokens.len(),
-                tokens.as_ptr(),
-                &mut unpinned,
-            )
-        })?;
-        Ok(unpinned)
+            sys::pkv_prefix_unpin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
+        })
     }
 
     /// Limits the cached blocks of one salt from now on.
     pub fn set_quota(&self, salt: Salt<'_>, quota: Quota) -> Result<()> {
         let (salt, size) = salt.raw();
         let blocks = match quota {
-            Quota::OfConfig => sys::PKV_DEFAULT_QUOTA,
-            Quota::Unlimited => 0,
+            Quota::OfConfig => 0,
+            Quota::Unlimited => sys::PKV_NO_QUOTA,
             Quota::Blocks(blocks) => blocks,
         };
         call(|| unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })

@@ -1,4 +1,4 @@
-use crate::cache::{Cache, Owned};
+use crate::cache::Owned;
 use crate::closing::{close, Handle};
 use crate::error::{call, Result};
 use crate::hooks::Hooks;
@@ -7,8 +7,8 @@ use crate::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// A frozen sequence: references to its blocks, not copies. Any number of threads may open sessions
-/// from it at once.
+/// A frozen sequence: references to its blocks, not copies. Any number of threads may fork it at
+/// once.
 ///
 /// It outlives its session:
 ///
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// session.append(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
 /// let snapshot = session.snapshot()?;
 /// drop(session);
-/// assert_eq!(snapshot.open()?.length()?, 3);
+/// assert_eq!(snapshot.fork()?.length()?, 3);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
 pub struct Snapshot {
@@ -41,22 +41,13 @@ impl Snapshot {
     /// Opens a new session with the frozen content.
     pub fn open(&self) -> Result<Session> {
         Session::opened(&self.cache, |out| unsafe {
-            sys::pkv_snapshot_open(self.cache.handle, self.handle, out)
+            sys::pkv_snapshot_fork(self.cache.handle, self.handle, out)
         })
     }
 
     /// The number of tokens.
     pub fn length(&self) -> u64 {
         self.length
-    }
-}
-
-impl Cache {
-    /// Opens a session with the content of a snapshot.
-    pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Session> {
-        Session::opened(&self.0, |out| unsafe {
-            sys::pkv_snapshot_open(self.0.handle, snapshot.as_raw(), out)
-        })
     }
 }
 

@@ -37,7 +37,7 @@ fn owners_go_in_any_order() {
     let fork = session.fork().unwrap();
     drop(cache);
     drop(session);
-    let opened = snapshot.open().unwrap();
+    let opened = snapshot.fork().unwrap();
     drop(snapshot);
     assert_eq!((opened.length().unwrap(), fork.length().unwrap()), (20, 20));
 }
@@ -449,8 +449,8 @@ fn the_prefix_index_tells_what_it_does() {
     assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::STORED, 2, 0));
     refused(prefix.pin(Salt::None, &text), Status::OUT_OF_BLOCKS);
     assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
-    assert_eq!(prefix.unpin(Salt::None, &text).unwrap(), 16);
-    refused(prefix.unpin(Salt::from("tenant"), &text), Status::DOUBLE_FREE);
+    prefix.unpin(Salt::None, &text[..16]).unwrap();
+    refused(prefix.unpin(Salt::from("tenant"), &text[..16]), Status::DOUBLE_FREE);
     prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
     assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();

@@ -28,8 +28,8 @@ pub const PKV_NO_SINKS: u32 = u32::MAX;
 /// As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
 /// (INVALID_ARGUMENT, TOO_LARGE).
 pub const PKV_ALL_SALTS: usize = usize::MAX;
-/// As `blocks` of pkv_prefix_set_quota: the limit of other salts, quota_blocks of the config.
-pub const PKV_DEFAULT_QUOTA: u64 = u64::MAX;
+/// As `blocks` of pkv_prefix_set_quota: no limit.
+pub const PKV_NO_QUOTA: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
 handle!(pkv_pool_t, pkv_pool);
@@ -957,8 +957,7 @@ macro_rules! for_each_function {
                 *mut i64, capacity: usize, indices: *mut i64, count: *mut usize, last_block_length:
                 *mut u32) -> pkv_status;
             fn pkv_snapshot_take(session: pkv_session, out: *mut pkv_snapshot) -> pkv_status;
-            fn pkv_snapshot_open(cache: pkv_cache, snapshot: pkv_snapshot, out: *mut pkv_session) ->
-                pkv_status;
+            fn pkv_snapshot_fork(snapshot: pkv_snapshot, out: *mut pkv_session) -> pkv_status;
             fn pkv_snapshot_close(snapshot: pkv_snapshot) -> pkv_status;
             fn pkv_session_match_prefix(session: pkv_session, n: usize, tokens: *const i32, matched:
                 *mut u64) -> pkv_status;
@@ -971,7 +970,7 @@ macro_rules! for_each_function {
             fn pkv_prefix_pin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
                 tokens: *const i32, pinned: *mut u64) -> pkv_status;
             fn pkv_prefix_unpin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32, unpinned: *mut u64) -> pkv_status;
+                tokens: *const i32) -> pkv_status;
             fn pkv_prefix_set_quota(cache: pkv_cache, salt: *const c_void, salt_size: usize, blocks:
                 u64) -> pkv_status;
             fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: usize, events: *mut

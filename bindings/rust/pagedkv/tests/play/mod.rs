@@ -138,7 +138,7 @@ impl Player {
 
     fn act(&mut self, step: &Value) -> Played {
         match text(step, "do") {
-            "open" | "fork" | "open_snapshot" => self.open(step),
+            "open" | "fork" | "fork_snapshot" => self.open(step),
             "step" => self.forward(step),
             "table" => self.table(step),
             "read" => self.read(step),
@@ -195,8 +195,8 @@ impl Player {
                 let session = self.session(step).fork()?;
                 self.opened(text(step, "into"), session)
             }
-            "open_snapshot" => {
-                let session = self.snapshots[text(step, "snapshot")].open()?;
+            "fork_snapshot" => {
+                let session = self.snapshots[text(step, "snapshot")].fork()?;
                 self.opened(text(step, "into"), session)
             }
             _ => {

@@ -78,8 +78,8 @@ fn of_session(session: sys::pkv_session, step: &Value) -> Status {
 fn of_snapshot(player: &Player, snapshot: sys::pkv_snapshot, step: &Value) -> Status {
     let mut session = null_mut();
     match text(step, "do") {
-        "open_snapshot" => unsafe {
-            sys::pkv_snapshot_open(player.cache.as_raw(), snapshot, &mut session)
+        "fork_snapshot" => unsafe {
+            sys::pkv_snapshot_fork(player.cache.as_raw(), snapshot, &mut session)
         },
         "close_snapshot" => unsafe { sys::pkv_snapshot_close(snapshot) },
         unknown => panic!("the runner has no step {unknown} for a closed snapshot"),
