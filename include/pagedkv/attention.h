@@ -45,9 +45,9 @@ typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * uint8_t, one per query and position: 0 hides the position; any other value shows it, unless the
    * causal rule or the window hides it. The byte of query i of sequence s for column c is data[s *
-   * batch_stride + i * row_stride + c]. (With first_rows of pkv_kv_sequences or
-   * pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first column
-   * are seen as without a mask.
+   * batch_stride + i * row_stride + c]. i counts from the first row of the sequence; with
+   * first_rows of pkv_kv_sequences or pkv_batch_set_first_rows, padding counts, too. Positions
+   * before the first column are seen as without a mask.
    */
   PKV_MASK_BYTES = 3
 } pkv_mask_kind;
@@ -83,8 +83,8 @@ typedef struct pkv_mask {
 typedef struct pkv_chosen_blocks {
   uint32_t struct_size; /**< Must be sizeof(pkv_chosen_blocks). */
   /**
-   * How many blocks each query chooses for each KV head: those with the highest bounds (Quest, Tang
-   * et al. 2024), among the blocks in which it sees a token. The bound of a block is the sum, over
+   * How many blocks each query chooses for each KV head: of the blocks in which it sees a token,
+   * those with the highest bounds (Quest, Tang et al. 2024). The bound of a block is the sum, over
    * dims and over the query heads of the KV head, of max(q * min, q * max), with min and max of the
    * block's keys in that dim. Needs a cache. 0: lists must be set.
    */
@@ -137,7 +137,11 @@ typedef struct pkv_block_mass {
  */
 typedef struct pkv_attention_params {
   uint32_t struct_size; /**< Must be sizeof(pkv_attention_params). */
-  float scale;          /**< Factor of q . k, finite; 0 (default): 1 / sqrt(key_dim). */
+  /**
+   * Factor of q . k, finite; 0 (default): 1 / sqrt(key_dim). MLA needs another one, that of the
+   * head dim before the absorption.
+   */
+  float scale;
   /**
    * 0 (default): causal, a query sees nothing after its position. 1: it sees its whole sequence.
    */
@@ -158,7 +162,10 @@ typedef struct pkv_attention_params {
    * means the window of the layer's group. NULL (default): `window`.
    */
   const uint32_t* head_windows;
-  /** [kv_heads]: the sinks of each KV head, instead of `sinks`. NULL (default): `sinks`. */
+  /**
+   * [kv_heads]: the sinks of each KV head, instead of `sinks`. 0: those of the layer's group;
+   * PKV_NO_SINKS: none. NULL (default): `sinks`.
+   */
   const uint32_t* head_sinks;
   const float* alibi_slopes; /**< [query_heads]: ALiBi slopes. NULL (default): none. */
   /**

@@ -59,14 +59,14 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
                                    pkv_batch* out);
 
 /**
- * Chooses victims: sessions to suspend (or close) so that pkv_batch_begin succeeds for those
- * sessions of the list that are not victims.
+ * Chooses victims: sessions to suspend (or close). After that, pkv_batch_begin succeeds for the
+ * rest of the list.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
- * last, in the list or not. At least one session is never a victim: the one that would be chosen
- * last. Nor are sessions outside of the list that hold no block, or that another call or batch
- * uses. A shared block counts as freed only if all its holders are victims. The result is valid
- * until something else takes or frees blocks.
+ * last, in the list or not. Never victims are the session that would be chosen last and, outside of
+ * the list, sessions that hold no block or that another call or batch uses. A shared block counts
+ * as freed only if all its holders are victims. The result is valid until something else takes or
+ * frees blocks.
  *
  * Call it from the thread that schedules: while it looks at the sessions, calls that would change
  * one return BUSY.
@@ -136,11 +136,14 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
 
 /**
  * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If it
- * fails, the batch stays open. It needs no memory: pkv_batch_begin allocated what it takes.
+ * fails, the batch stays open. It allocates nothing, so it cannot fail for lack of memory or
+ * blocks.
  *
  * @param     batch   The batch.
- * @param[in] tokens  [rows]: the ids of the new tokens. NULL: those that pkv_session_suspend
- *                    remembered, or else PKV_NO_TOKEN.
+ * @param[in] tokens  [rows]: the ids of the tokens whose K and V the step wrote: its inputs, not
+ * the
+ *                    tokens that were sampled from its outputs. The prefix index needs them. NULL:
+ *                    the ids that pkv_session_suspend remembered, or else PKV_NO_TOKEN.
  *
  * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id
  * differs from the remembered one). Since 0.1.
@@ -193,9 +196,9 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
  * Returns the copies on write of a step in one group. Where new tokens would go into a block that
  * others share, begin gives the session a new block: copy from[i] to to[i].
  *
- * If all holders of such a block write to it in this batch, one of them keeps it: n sessions take n
- * - 1 new blocks. With storage PAGED the copies are already made. With storage NONE the engine must
- * make all of them before it writes the first row.
+ * If all holders of such a block are in this batch and write to it, one of them keeps it, so n
+ * holders need n - 1 new blocks. With storage PAGED the copies are already made. With storage NONE
+ * the engine must make all of them before it writes the first row.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
@@ -215,8 +218,8 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * (`after`: all of the first session, then those of the second, and so on, each in the order of
  * tokens).
  *
- * A session has an entry in `after` for its last new token. With checkpoint_tokens, it also has one
- * for each checkpoint that it passes and for the last block that it fills. If it has at most
+ * A session has an entry in `after` for its last new token. With checkpoint_tokens, there is also
+ * one per checkpoint in the step, and one for the last block that the step fills. If it has at most
  * draft_tokens new tokens, it has one for each of them; in a tree, that is the state after the
  * token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are.
  *

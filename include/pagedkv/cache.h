@@ -127,7 +127,7 @@ typedef struct pkv_layer_group {
    * the previous group.
    */
   const uint32_t* layer_indices;
-  uint32_t query_heads;  /**< A multiple of kv_heads. */
+  uint32_t query_heads;  /**< A multiple of kv_heads, 1 or more. */
   uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
@@ -184,8 +184,8 @@ typedef struct pkv_layer_group {
  */
 typedef enum pkv_eviction PKV_ENUM {
   /**
-   * The blocks with the fewest expected hits for the time that they stay cached, as learned from
-   * when similar blocks were used again.
+   * The blocks with the fewest expected hits per time in the cache. The cache learns these from how
+   * soon similar blocks were used again.
    */
   PKV_EVICTION_LEARNED = 0,
   PKV_EVICTION_LRU = 1, /**< The least recently used blocks. */
@@ -213,8 +213,8 @@ typedef struct pkv_prefix_config {
   /** How many events to keep for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
   uint32_t kept_events;
   /**
-   * The position at which a token takes twice as long to compute as at position 0, because it
-   * attends to all tokens before it. With w weights used per token, l layers and h = query heads *
+   * Computing a token at this position takes twice as long as at position 0, because it attends to
+   * all tokens before it. With w weights used per token, l layers and h = query heads *
    * head dim, it is about w / (2 l h). LEARNED then weighs each block by the time that a hit saves.
    * 0 (default): all blocks weigh the same.
    */
@@ -225,8 +225,8 @@ typedef struct pkv_prefix_config {
  * Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended sessions,
  * and the caller's hooks.
  *
- * The library copies what pointers point to, but the hooks themselves must outlive the cache. A
- * plain model is one group:
+ * The library copies all structs. The functions of hooks, and what their `user` points to, must
+ * stay valid until the cache is destroyed. A plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
  *                            .kv_heads = 8, .key_dim = 128};
@@ -253,15 +253,16 @@ typedef struct pkv_cache_config {
   uint32_t groups_share_memory;
   uint64_t blocks; /**< Blocks per group. Set this or memory_bytes. */
   /**
-   * Bytes for K and V of all groups. Every group gets the same number of blocks, as many as fit;
-   * with groups_share_memory, numbers change as groups need them.
+   * Bytes for K and V of all groups. Every group gets the same number of blocks, as many as fit. If
+   * groups have different windows, that wastes memory: set `blocks` of each group, or
+   * groups_share_memory, with which the numbers change as groups need them.
    */
   uint64_t memory_bytes;
   /**
-   * Blocks of each group that only sessions with tokens may take, so that running sessions can
-   * finish: a first step, a resume, or a reserve for an empty session must leave this many blocks
-   * free. If a suspended session needs more blocks than the pool has without them, it can never be
-   * resumed (TOO_LARGE). Exact while only one thread makes such calls. Default 0.
+   * How many blocks of each group stay free when a session starts, so that running sessions can
+   * finish: a first step, a resume, or the reserve of an empty session fails rather than take them.
+   * A suspended session that needs more than the other blocks can never be resumed (TOO_LARGE).
+   * Exact while only one thread makes such calls. Default 0.
    */
   uint32_t watermark_blocks;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
@@ -319,8 +320,8 @@ typedef struct pkv_cache_plan {
    * memory. */
   uint64_t blocks;
   /**
-   * Tokens that fit: the minimum over the groups with neither a window nor states, or over all
-   * groups if every group has one of these.
+   * Tokens that fit: the lowest number of any group without a window or states. If there is no such
+   * group, the lowest of all groups.
    */
   uint64_t tokens;
   uint64_t memory_bytes;      /**< Bytes of all K and V memory. */

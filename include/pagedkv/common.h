@@ -24,13 +24,13 @@ extern "C" {
 
 /* ---- Statuses -------------------------------------------------------------------------------
  *
- * Every function that can fail returns a pkv_status. Results are written through pointers, and only
- * if the function returns PKV_OK. A call that fails changes nothing.
+ * Every function that can fail returns a pkv_status, and writes its results through pointers. A
+ * call that fails changes nothing and writes nothing, unless its description says otherwise.
  *
- * The hundreds digit of a status is its family: 1 misuse (correct the call), 2 exhaustion (free
- * something, then try again; but TOO_LARGE and BATCH_TOO_LARGE need a smaller request), 3
- * corruption (the data is bad), 4 system (the error message has the errno), 5 a bug in the library.
- * Values never change and are never reused.
+ * The hundreds digit of a status is its family: 1 the call cannot be made like this or now, 2
+ * something is short (for most, free something and try again), 3 the data cannot be used, 4 the
+ * system refused (the error message has the errno), 5 a bug in the library. Values never change and
+ * are never reused.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
@@ -95,7 +95,7 @@ PKV_API const char* pkv_last_error(void);
  * Rows that a caller passes are F32, F16 or BF16. Keys and values can be stored in any type.
  * Conversions round to nearest even.
  *
- * INT8 has one scale for each row of a KV head, INT4 one for each 32 dims of such a row. Scales are
+ * INT8 has one scale per token and KV head, INT4 one per 32 dims of these. Scales are
  * computed when a row is stored, from only that row, so rows stored earlier never change. If m is
  * the largest magnitude among the elements that share a scale, the error of each is at most m / 254
  * (INT8) or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
@@ -204,9 +204,9 @@ typedef struct pkv_runner {
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * A config, stats or view struct begins with struct_size. The caller sets it to the sizeof of the
- * struct, also when the library fills the struct. Any other field may be 0, which means its
- * default. A field that says yes or no is a uint32_t, 1 or 0.
+ * Structs that may grow begin with struct_size. The caller sets it to the sizeof of the struct,
+ * also when the library fills the struct. A field with a default may be 0, which means the default;
+ * the other fields must be set. A field that says yes or no is a uint32_t, 1 or 0.
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *

@@ -152,12 +152,14 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * - Layers, KV heads, dims, windows and sinks must be those of the cache. With another block size,
  *   the tokens that a group with a window holds must fill whole blocks (they do if the new size
  *   divides the old one). A path or a buffer must end where the file ends.
- * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, but only after the
- *   whole file was checked (of pipes and callbacks, which cannot be read twice, only the part
- *   before K and V).
+ * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, after the file was
+ *   checked. A pipe or a callback cannot be read twice: only the part before K and V is checked
+ *   first, and a call that fails has used up the stream.
+ * - A session that was suspended when it was saved is suspended.
  * - Entries of the saved prefix index are left out if the cache has them already or has no room for
- *   them. If together they are longer than 64 times the cache, the least recently used ones are
- *   left out as well. Files do not contain pins, quotas, or what the eviction policy has learned.
+ *   them. If they have more than 64 times as many tokens as the cache can hold, the least recently
+ *   used ones are left out as well. Files do not contain pins, quotas, or what the eviction policy
+ *   has learned.
  *
  * @param      cache     The cache.
  * @param[in]  config    The config. NULL: defaults.

@@ -84,7 +84,7 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
  *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices, and k
  *                        to the memory for K and V, preferably aligned to 64 bytes. The call sets
- *                        the rest. NULL: v becomes NULL, too, and only strides and size are new.
+ *                        the rest. With k NULL, it sets only v (to NULL), strides and size.
  * @param         latent  1: V is the first value_dim dims of K; 0: V has its own memory.
  * @param[out]    bytes   The size of K and V together.
  *
@@ -165,8 +165,8 @@ typedef struct pkv_kv_sequences {
   /**
    * [queries]: the position of each query, for the causal rule, windows and slopes. Set it for
    * queries that are not the last positions of their sequence: in cross-attention, or in a tree of
-   * drafts. In causal attention with a mask of kind BITS or PARENTS, none may be lower than the
-   * last position before the new tokens. NULL (default): the last positions.
+   * drafts. In causal attention with a mask of kind BITS or PARENTS, every position must be at or
+   * after the last one before the new tokens. NULL (default): the last positions.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;
