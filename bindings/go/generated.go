@@ -72,12 +72,11 @@ var statusNames = map[Status]string{
 }
 
 // DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
-// and values can be stored in any type. Conversions round to nearest even. INT8 has one scale for
-// each row of a KV head, INT4 one for each 32 dims of such a row. Scales are computed when a row is
-// stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
-// among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
-// (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
-// become 0.
+// and values can be stored in any type. Conversions round to nearest even. INT8 has one scale per
+// token and KV head, INT4 one per 32 dims of these. Scales are computed when a row is stored, from
+// only that row, so rows stored earlier never change. If m is the largest magnitude among the
+// elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If
+// one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
 type DType int32
 
 // Values of DType.
@@ -217,8 +216,8 @@ type Eviction int32
 
 // Values of Eviction.
 const (
-	// The blocks with the fewest expected hits for the time that they stay cached, as learned from
-	// when similar blocks were used again.
+	// The blocks with the fewest expected hits per time in the cache. The cache learns these from
+	// how soon similar blocks were used again.
 	EvictionLearned Eviction = 0
 	// The least recently used blocks.
 	EvictionLRU Eviction = 1
@@ -268,9 +267,9 @@ const (
 	MaskParents MaskKind = 2
 	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
 	// the causal rule or the window hides it. The byte of query i of sequence s for column c is
-	// data[s * batch_stride + i * row_stride + c]. (With first_rows of pkv_kv_sequences or
-	// pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first
-	// column are seen as without a mask.
+	// data[s * batch_stride + i * row_stride + c]. i counts from the first row of the sequence;
+	// with first_rows of pkv_kv_sequences or pkv_batch_set_first_rows, padding counts, too.
+	// Positions before the first column are seen as without a mask.
 	MaskBytes MaskKind = 3
 )
 
@@ -343,8 +342,8 @@ type CachePlan struct {
 	// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
 	// memory.
 	Blocks uint64
-	// Tokens that fit: the minimum over the groups with neither a window nor states, or over all
-	// groups if every group has one of these.
+	// Tokens that fit: the lowest number of any group without a window or states. If there is no
+	// such group, the lowest of all groups.
 	Tokens uint64
 	// Bytes of all K and V memory.
 	MemoryBytes uint64
@@ -522,7 +521,7 @@ type PrefixStats struct {
 	AskedTokens uint64
 	// Tokens found.
 	MatchedTokens uint64
-	// Whole block positions found.
+	// Full block positions found.
 	MatchedBlocks uint64
 	// Block positions cached so far.
 	PublishedBlocks uint64
@@ -549,9 +548,9 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 }
 
 // PrefixEvent: A change of one block position. To predict a match, find the last block of the
-// prompt whose position was stored and not removed since: the match ends there. Without windows,
-// all positions before it are stored, too; if a group has a window, some may be missing. This
-// struct will never grow.
+// prompt with an event STORED and no later removal: the match ends after it. Without windows, all
+// positions before it are stored, too; if a group has a window, some may be missing. This struct
+// will never grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64
@@ -619,7 +618,7 @@ type StoreStats struct {
 	QueuedBlocks uint64
 	// Block positions not written, because the queue was full, memory was needed, or the store
 	// failed.
-	DroppedBlocks uint64
+	UnwrittenBlocks uint64
 	// Items that the store accepted.
 	WrittenItems uint64
 	// Bytes of these items.
@@ -640,8 +639,8 @@ type StoreStats struct {
 
 func storeStatsOf(r *raw.StoreStats) StoreStats {
 	return StoreStats{
-		r.Down != 0, r.QueuedBlocks, r.DroppedBlocks, r.WrittenItems, r.WrittenBytes, r.KnownItems,
-		r.AskedItems, r.ReadItems, r.ReadBytes, r.CorruptItems, r.Failures,
+		r.Down != 0, r.QueuedBlocks, r.UnwrittenBlocks, r.WrittenItems, r.WrittenBytes,
+		r.KnownItems, r.AskedItems, r.ReadItems, r.ReadBytes, r.CorruptItems, r.Failures,
 	}
 }
 

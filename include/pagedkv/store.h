@@ -105,7 +105,7 @@ typedef struct pkv_store_config {
  * @param     n          Tokens in the prompt.
  * @param[in] tokens     [n]: their ids.
  *
- * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
  */
 PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                       const int32_t* tokens);
@@ -120,11 +120,11 @@ PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t 
  * @param      n           Tokens in the prompt.
  * @param[in]  tokens      [n]: their ids.
  * @param      timeout_ms  The longest time to wait, in milliseconds.
- * @param[out] cached      The number of tokens of the prompt in memory now, in whole blocks.
+ * @param[out] cached      The number of tokens of the prompt in memory now, in full blocks.
  * @param[out] pending     How many of these prefetches are not done; 0 unless the time ran out. May
  *                         be NULL.
  *
- * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
  */
 PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                   const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
@@ -140,7 +140,7 @@ PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt
  * @param     n          Tokens in the prompt.
  * @param[in] tokens     [n]: their ids.
  *
- * Statuses: UNSUPPORTED (the cache has no store), TOO_LARGE (salt). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
  */
 PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens);
@@ -166,7 +166,7 @@ typedef struct pkv_store_stats {
    * Block positions not written, because the queue was full, memory was needed, or the store
    * failed.
    */
-  uint64_t dropped_blocks;
+  uint64_t unwritten_blocks;
   uint64_t written_items; /**< Items that the store accepted. */
   uint64_t written_bytes; /**< Bytes of these items. */
   uint64_t known_items;   /**< Items not written because the store had them. */

@@ -325,7 +325,7 @@ TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
   CHECK(pkv_cache_validate(cache_));
   memory_.go_on();
   flush();
-  EXPECT_EQ(6u, stats().dropped_blocks);
+  EXPECT_EQ(6u, stats().unwritten_blocks);
 }
 
 TEST_F(TierTest, AFullQueueTakesNoMore) {
@@ -334,7 +334,7 @@ TEST_F(TierTest, AFullQueueTakesNoMore) {
   memory_.hold();
   for (int32_t name = 1; name <= 4; name++) serve(text(name, 32));
   EXPECT_LE(stats().queued_blocks, 2u + 4) << "one is being written, two wait";
-  EXPECT_GE(stats().dropped_blocks, 2u);
+  EXPECT_GE(stats().unwritten_blocks, 2u);
   uint64_t queued = 0;
   CHECK(pkv_store_flush(cache_, 20, &queued));
   EXPECT_GT(queued, 0u) << "a flush ends";
@@ -352,7 +352,7 @@ TEST_F(TierTest, AStoreThatIsGoneCostsHitsOnly) {
   EXPECT_EQ(1u, stats().down);
   serve(text(2, 64));
   flush();
-  EXPECT_GE(stats().dropped_blocks, 4u);
+  EXPECT_GE(stats().unwritten_blocks, 4u);
   const uint64_t failures = stats().failures;
   for (int i = 0; i < 50; i++) EXPECT_EQ(0u, fetch(whole + text(i, 16)));
   EXPECT_LE(stats().failures, failures + 10) << "it is left alone for a while";
@@ -369,7 +369,7 @@ TEST_F(TierTest, AFullStoreTakesWhatItCan) {
   serve(text(1, 64));
   flush();
   EXPECT_EQ(3u, stats().written_items);
-  EXPECT_EQ(4u, stats().dropped_blocks);
+  EXPECT_EQ(4u, stats().unwritten_blocks);
   memory_.capacity = UINT64_MAX;
   serve(text(1, 64));
   flush();

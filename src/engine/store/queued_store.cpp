@@ -47,7 +47,7 @@ pkv_store_stats QueuedStore::stats() const {
   stats.struct_size = sizeof stats;
   stats.queued_blocks = queue_.unwritten();
   stats.down = store_.down();
-  stats.dropped_blocks = queue_.dropped();
+  stats.unwritten_blocks = queue_.dropped();
   stats.failures = store_.failures();
   writer_.report(stats);
   reader_.report(stats);

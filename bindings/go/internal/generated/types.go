@@ -16,7 +16,9 @@ const AllGroups = 0xFFFFFFFF
 // In a block table: a block that left the window or was dropped. In a list: an unused entry.
 const NoBlock = 0xFFFFFFFF
 
-// A token whose id the library does not know.
+// A token whose id the library does not know. Every other id is allowed, also negative ones.
+// Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
+// input.
 const NoToken = -1
 
 // Return hint: unknown (default).
@@ -31,11 +33,11 @@ const NoSlot = -1
 // The sinks of pkv_attention_params for none, even if the layer's group has some.
 const NoSinks = 0xFFFFFFFF
 
-// As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
-// (INVALID_ARGUMENT, TOO_LARGE).
+// Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
+// functions refuse it.
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// As `blocks` of pkv_prefix_set_quota: no limit.
+// Pass it as `blocks` to pkv_prefix_set_quota to mean no limit.
 const NoQuota = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
@@ -304,9 +306,9 @@ type StoreConfig struct {
 }
 
 type StoreStats struct {
-	StructSize, Down                                                                uint32
-	QueuedBlocks, DroppedBlocks, WrittenItems, WrittenBytes, KnownItems, AskedItems uint64
-	ReadItems, ReadBytes, CorruptItems, Failures                                    uint64
+	StructSize, Down                                                      uint32
+	QueuedBlocks, UnwrittenBlocks, WrittenItems, WrittenBytes, KnownItems uint64
+	AskedItems, ReadItems, ReadBytes, CorruptItems, Failures              uint64
 }
 
 type DirectoryConfig struct {

@@ -31,7 +31,9 @@ ALL_GROUPS = 0xFFFFFFFF
 NO_BLOCK = 0xFFFFFFFF
 """In a block table: a block that left the window or was dropped. In a list: an unused entry."""
 NO_TOKEN = -1
-"""A token whose id the library does not know."""
+"""A token whose id the library does not know. Every other id is allowed, also negative ones.
+Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal input.
+"""
 RETURN_HINT_UNKNOWN = 0
 """Return hint: unknown (default)."""
 RETURN_HINT_NEVER = 0xFFFFFFFF
@@ -41,11 +43,11 @@ NO_SLOT = -1
 NO_SINKS = 0xFFFFFFFF
 """The sinks of pkv_attention_params for none, even if the layer's group has some."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
-"""As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
-(INVALID_ARGUMENT, TOO_LARGE).
+"""Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
+functions refuse it.
 """
 NO_QUOTA = 0xFFFFFFFFFFFFFFFF
-"""As `blocks` of pkv_prefix_set_quota: no limit."""
+"""Pass it as `blocks` to pkv_prefix_set_quota to mean no limit."""
 
 
 class Status(enum.IntEnum):
@@ -107,12 +109,11 @@ class Status(enum.IntEnum):
 
 class Dtype(enum.IntEnum):
     """Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys and
-    values can be stored in any type. Conversions round to nearest even. INT8 has one scale for each
-    row of a KV head, INT4 one for each 32 dims of such a row. Scales are computed when a row is
-    stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
-    among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
-    (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
-    become 0.
+    values can be stored in any type. Conversions round to nearest even. INT8 has one scale per
+    token and KV head, INT4 one per 32 dims of these. Scales are computed when a row is stored, from
+    only that row, so rows stored earlier never change. If m is the largest magnitude among the
+    elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If
+    one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
     """
 
     F32 = 1
@@ -247,8 +248,8 @@ class Eviction(enum.IntEnum):
     """
 
     LEARNED = 0
-    """The blocks with the fewest expected hits for the time that they stay cached, as learned from
-    when similar blocks were used again.
+    """The blocks with the fewest expected hits per time in the cache. The cache learns these from
+    how soon similar blocks were used again.
     """
     LRU = 1
     """The least recently used blocks."""
@@ -296,9 +297,9 @@ class MaskKind(enum.IntEnum):
     BYTES = 3
     """uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
     the causal rule or the window hides it. The byte of query i of sequence s for column c is data[s
-    * batch_stride + i * row_stride + c]. (With first_rows of pkv_kv_sequences or
-    pkv_batch_set_first_rows, i is the row in the padded batch.) Positions before the first column
-    are seen as without a mask.
+    * batch_stride + i * row_stride + c]. i counts from the first row of the sequence; with
+    first_rows of pkv_kv_sequences or pkv_batch_set_first_rows, padding counts, too. Positions
+    before the first column are seen as without a mask.
     """
 
 
@@ -539,7 +540,7 @@ class StoreConfig(ctypes.Structure):
 
 class StoreStats(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("down", _u32), ("queued_blocks", _u64),
-        ("dropped_blocks", _u64), ("written_items", _u64), ("written_bytes", _u64),
+        ("unwritten_blocks", _u64), ("written_items", _u64), ("written_bytes", _u64),
         ("known_items", _u64), ("asked_items", _u64), ("read_items", _u64), ("read_bytes", _u64),
         ("corrupt_items", _u64), ("failures", _u64)]
 

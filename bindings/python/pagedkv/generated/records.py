@@ -106,8 +106,8 @@ class CachePlan:
     memory.
     """
     tokens: int
-    """Tokens that fit: the minimum over the groups with neither a window nor states, or over all
-    groups if every group has one of these.
+    """Tokens that fit: the lowest number of any group without a window or states. If there is no
+    such group, the lowest of all groups.
     """
     memory_bytes: int
     """Bytes of all K and V memory."""
@@ -190,7 +190,7 @@ class PrefixStats:
     matched_tokens: int
     """Tokens found."""
     matched_blocks: int
-    """Whole block positions found."""
+    """Full block positions found."""
     published_blocks: int
     """Block positions cached so far."""
     evicted_blocks: int
@@ -209,8 +209,8 @@ class PrefixStats:
 
 @dataclasses.dataclass(frozen=True)
 class PrefixEvent:
-    """A change of one block position. To predict a match, find the last block of the prompt whose
-    position was stored and not removed since: the match ends there. Without windows, all positions
+    """A change of one block position. To predict a match, find the last block of the prompt with an
+    event STORED and no later removal: the match ends after it. Without windows, all positions
     before it are stored, too; if a group has a window, some may be missing. This struct will never
     grow.
     """
@@ -269,7 +269,7 @@ class StoreStats:
     """1: the store failed recently, and gets no calls for a while."""
     queued_blocks: int
     """Block positions that wait to be written."""
-    dropped_blocks: int
+    unwritten_blocks: int
     """Block positions not written, because the queue was full, memory was needed, or the store
     failed.
     """

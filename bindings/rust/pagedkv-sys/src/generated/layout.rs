@@ -69,7 +69,7 @@ layout! {
     pkv_store 56 8: struct_size 0, reserved 4, user 8, put 16, get 24, probe 32, drop 40, close 48;
     pkv_store_config 64 8: struct_size 0, wait_ms 4, store 8, fingerprint 16, fingerprint_size 24,
         secret_key 32, secret_key_size 40, buffer_bytes 48, queue_blocks 56;
-    pkv_store_stats 88 8: struct_size 0, down 4, queued_blocks 8, dropped_blocks 16,
+    pkv_store_stats 88 8: struct_size 0, down 4, queued_blocks 8, unwritten_blocks 16,
         written_items 24, written_bytes 32, known_items 40, asked_items 48, read_items 56,
         read_bytes 64, corrupt_items 72, failures 80;
     pkv_directory_config 24 8: struct_size 0, durable 4, path 8, capacity_bytes 16;

@@ -15,7 +15,9 @@ pub const PKV_VERSION_PATCH: c_int = 0;
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
 /// In a block table: a block that left the window or was dropped. In a list: an unused entry.
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
-/// A token whose id the library does not know.
+/// A token whose id the library does not know. Every other id is allowed, also negative ones.
+/// Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
+/// input.
 pub const PKV_NO_TOKEN: i32 = -1;
 /// Return hint: unknown (default).
 pub const PKV_RETURN_HINT_UNKNOWN: c_int = 0;
@@ -25,10 +27,10 @@ pub const PKV_RETURN_HINT_NEVER: u32 = u32::MAX;
 pub const PKV_NO_SLOT: c_int = -1;
 /// The sinks of pkv_attention_params for none, even if the layer's group has some.
 pub const PKV_NO_SINKS: u32 = u32::MAX;
-/// As salt_size of pkv_prefix_get_stats and pkv_prefix_clear: all salts. Other functions refuse it
-/// (INVALID_ARGUMENT, TOO_LARGE).
+/// Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
+/// functions refuse it.
 pub const PKV_ALL_SALTS: usize = usize::MAX;
-/// As `blocks` of pkv_prefix_set_quota: no limit.
+/// Pass it as `blocks` to pkv_prefix_set_quota to mean no limit.
 pub const PKV_NO_QUOTA: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
@@ -104,11 +106,11 @@ c_enum! {
 c_enum! {
     /// Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
     /// and values can be stored in any type. Conversions round to nearest even. INT8 has one scale
-    /// for each row of a KV head, INT4 one for each 32 dims of such a row. Scales are computed when
-    /// a row is stored, from only that row, so rows stored earlier never change. If m is the
-    /// largest magnitude among the elements that share a scale, the error of each is at most m /
-    /// 254 (INT8) or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN.
-    /// If m is below 1e-30, all become 0.
+    /// per token and KV head, INT4 one per 32 dims of these. Scales are computed when a row is
+    /// stored, from only that row, so rows stored earlier never change. If m is the largest
+    /// magnitude among the elements that share a scale, the error of each is at most m / 254 (INT8)
+    /// or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
+    /// below 1e-30, all become 0.
     pkv_dtype {
         /// IEEE binary32.
         F32 = 1,
@@ -241,8 +243,8 @@ c_enum! {
     /// Which unused cached blocks are evicted first. The end of a sequence is evicted before its
     /// beginning.
     pkv_eviction {
-        /// The blocks with the fewest expected hits for the time that they stay cached, as learned
-        /// from when similar blocks were used again.
+        /// The blocks with the fewest expected hits per time in the cache. The cache learns these
+        /// from how soon similar blocks were used again.
         LEARNED = 0,
         /// The least recently used blocks.
         LRU = 1,
@@ -290,9 +292,9 @@ c_enum! {
         PARENTS = 2,
         /// uint8_t, one per query and position: 0 hides the position; any other value shows it,
         /// unless the causal rule or the window hides it. The byte of query i of sequence s for
-        /// column c is data\[s \* batch_stride + i \* row_stride + c\]. (With first_rows of
-        /// pkv_kv_sequences or pkv_batch_set_first_rows, i is the row in the padded batch.)
-        /// Positions before the first column are seen as without a mask.
+        /// column c is data\[s \* batch_stride + i \* row_stride + c\]. i counts from the first row
+        /// of the sequence; with first_rows of pkv_kv_sequences or pkv_batch_set_first_rows,
+        /// padding counts, too. Positions before the first column are seen as without a mask.
         BYTES = 3,
     }
 }
@@ -503,8 +505,8 @@ c_struct! {
         /// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
         /// memory.
         blocks: u64,
-        /// Tokens that fit: the minimum over the groups with neither a window nor states, or over
-        /// all groups if every group has one of these.
+        /// Tokens that fit: the lowest number of any group without a window or states. If there is
+        /// no such group, the lowest of all groups.
         tokens: u64,
         /// Bytes of all K and V memory.
         memory_bytes: u64,
@@ -670,7 +672,7 @@ c_struct! {
         asked_tokens: u64,
         /// Tokens found.
         matched_tokens: u64,
-        /// Whole block positions found.
+        /// Full block positions found.
         matched_blocks: u64,
         /// Block positions cached so far.
         published_blocks: u64,
@@ -690,8 +692,8 @@ c_struct! {
 }
 
 c_struct! {
-    /// A change of one block position. To predict a match, find the last block of the prompt whose
-    /// position was stored and not removed since: the match ends there. Without windows, all
+    /// A change of one block position. To predict a match, find the last block of the prompt with
+    /// an event STORED and no later removal: the match ends after it. Without windows, all
     /// positions before it are stored, too; if a group has a window, some may be missing. This
     /// struct will never grow.
     pkv_prefix_event {
@@ -806,7 +808,7 @@ c_struct! {
         queued_blocks: u64,
         /// Block positions not written, because the queue was full, memory was needed, or the store
         /// failed.
-        dropped_blocks: u64,
+        unwritten_blocks: u64,
         /// Items that the store accepted.
         written_items: u64,
         /// Bytes of these items.
