@@ -13,7 +13,7 @@ pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tens
                                const pkv_tensor* merged, float* merged_lse) {
   return guarded([&] {
     const ComputeLease lease(compute);
-    attention::merge_states(*lease, count, outs, lse, rows, heads, dim, merged, merged_lse);
+    attention::merge_results(*lease, count, outs, lse, rows, heads, dim, merged, merged_lse);
   });
 }
 

@@ -273,9 +273,9 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
           pkv_batch_begin(cache, 1, &handle, &three_blocks, &blocks_short, &batch));
   EXPECT_EQ(1u, blocks_short);
   EXPECT_STREQ(
-      "begin needs 3 blocks in group 0, 5 of 8 are free, 3 stay free (watermark) (1 short over all "
-      "groups): suspend what pkv_batch_choose_victims names, and resume none before this step "
-      "has begun",
+      "begin needs 3 blocks in group 0, 5 of 8 are free, 3 must stay free (watermark) (1 short "
+      "over all groups): suspend what pkv_batch_choose_victims names, and resume none before this "
+      "step has begun",
       pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));

@@ -469,8 +469,7 @@ TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
   REFUSED(PKV_INVALID_ARGUMENT,
           pkv_session_match_prefix(loaded[0], other.size(), other.data(), &matched));
   EXPECT_STREQ(
-      "match_prefix: the session has or remembers 32 tokens and has 0 blocks already; "
-      "match before anything else",
+      "match_prefix: the session is not empty: it has or remembers 32 tokens and holds 0 blocks",
       pkv_last_error());
   EXPECT_EQ(99u, matched);
 }

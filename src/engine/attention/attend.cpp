@@ -217,9 +217,9 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
   attend(compute.workers(), compute.scratch(), compute.kernels(), call);
 }
 
-void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
-                  const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
-                  const pkv_tensor* merged, float* merged_lse) {
+void merge_results(const Compute& compute, size_t count, const pkv_tensor* outs,
+                   const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
+                   const pkv_tensor* merged, float* merged_lse) {
   if (count == 0 || count > UINT32_MAX)
     fail(PKV_INVALID_ARGUMENT, "count is %zu; it must be 1 to 2^32 - 1", count);
   if (outs == nullptr || lse == nullptr)

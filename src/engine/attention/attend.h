@@ -23,8 +23,8 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
 
 // Merges `count` results of the same queries, each over a part of the tokens, by their log-sum-exp.
 // Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc, before it writes anything.
-void merge_states(const Compute& compute, size_t count, const pkv_tensor* outs,
-                  const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
-                  const pkv_tensor* merged, float* merged_lse);
+void merge_results(const Compute& compute, size_t count, const pkv_tensor* outs,
+                   const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
+                   const pkv_tensor* merged, float* merged_lse);
 
 }  // namespace pkv::attention

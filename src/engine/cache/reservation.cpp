@@ -11,8 +11,8 @@ namespace pkv {
 
 namespace {
 
-// A part of an error sentence about the blocks of a group: "3 of 8 are free, 2 evictable, 1 stay
-// free (watermark)". The text is a fixed buffer, since memory may be short.
+// A part of an error sentence about the blocks of a group: "3 of 8 are free, 2 evictable, 1 must
+// stay free (watermark)". The text is a fixed buffer, since memory may be short.
 struct Availability {
   char text[192];
 };
@@ -28,7 +28,7 @@ Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
   };
   if (cache.prefix() != nullptr) add(", %llu evictable", cache.evictable(group));
   if (cache.pages() != nullptr) add(", %llu shared pages are free", cache.pages()->free_pages());
-  if (watermark > 0) add(", %llu stay free (watermark)", watermark);
+  if (watermark > 0) add(", %llu must stay free (watermark)", watermark);
   return result;
 }
 

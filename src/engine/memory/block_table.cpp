@@ -49,8 +49,8 @@ size_t BlockTable::count_dropped(size_t begin, size_t end) const {
                                         first + static_cast<std::ptrdiff_t>(end), dropped_block));
 }
 
-bool BlockTable::shared(size_t index, const DroppedCounts* dropped) const {
-  return references_left(group_.pool, ids_[index], dropped) > 1;
+bool BlockTable::shared(size_t index, const GoneCounts* gone) const {
+  return references_left(group_.pool, ids_[index], gone) > 1;
 }
 
 uint64_t BlockTable::first_kept() const {
@@ -80,10 +80,10 @@ void BlockTable::add_reserved(uint64_t length, uint64_t end, const StepNeed& nee
 }
 
 std::span<const Block> BlockTable::expired_spares(uint64_t length, uint64_t taken,
-                                                  const DroppedCounts* dropped) const {
+                                                  const GoneCounts* gone) const {
   const std::span<const Block> spares = spares_.blocks();
   if (spares.empty()) return spares;
-  const uint64_t needed = std::max(taken, spares_needed(length, spares_.reserved_to(), dropped));
+  const uint64_t needed = std::max(taken, spares_needed(length, spares_.reserved_to(), gone));
   return spares.subspan(std::min<uint64_t>(spares.size(), needed));
 }
 

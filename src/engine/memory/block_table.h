@@ -45,15 +45,15 @@ struct StepNeed {
   uint64_t blocks() const { return entries + beside; }
 };
 
-// By block id: how many references to a shared block a forecast counts as dropped.
-using DroppedCounts = std::unordered_map<uint32_t, uint32_t>;
+// By block id: how many references to a shared block a forecast counts as gone.
+using GoneCounts = std::unordered_map<uint32_t, uint32_t>;
 
-// Returns how many references to a block are left. dropped: NULL if none are.
-inline uint32_t references_left(const Pool& pool, uint32_t id, const DroppedCounts* dropped) {
+// Returns how many references to a block are left. gone: NULL if none are.
+inline uint32_t references_left(const Pool& pool, uint32_t id, const GoneCounts* gone) {
   const uint32_t all = pool.references(id);
-  if (dropped == nullptr) return all;
-  const auto gone = dropped->find(id);
-  return gone == dropped->end() ? all : all - gone->second;
+  if (gone == nullptr) return all;
+  const auto found = gone->find(id);
+  return found == gone->end() ? all : all - found->second;
 }
 
 class BlockTable {
@@ -91,9 +91,8 @@ class BlockTable {
   // bad_alloc.
   virtual void make_room(const StepNeed& need, uint64_t end);
   // Begins a step of positions [length, end). Takes over the fresh blocks, as many as the step
-  // needs, after make_room(). Without `copies` the step writes into the tail itself; a tail that is
-  // shared must then belong to this table alone once the other steps of the batch have dropped
-  // theirs.
+  // needs, after make_room(). Without `copies` the step writes into the tail itself. If the tail is
+  // shared, all its other holders must be in the same batch and copy it.
   virtual void begin(uint64_t length, uint64_t end, bool copies,
                      std::span<const Block> fresh) noexcept = 0;
   // Throws UNSUPPORTED if the step in flight, of `count` tokens, cannot be committed with `kept`.
@@ -128,10 +127,11 @@ class BlockTable {
   // Returns the entries that the next token does not need. They stay for one step more, so that a
   // trim back to the beginning of the last one works.
   virtual Entries expired(uint64_t length) const = 0;
-  // Returns the spare blocks that later steps do not need any more: nobody shares the tail now, or
-  // would without the dropped references. The first `taken` ones are not among them.
+  // Returns the spare blocks that later steps do not need, for example because the tail is no
+  // longer shared. The references in `gone` do not count. The first `taken` spare blocks, which the
+  // coming step takes, are never among them.
   std::span<const Block> expired_spares(uint64_t length, uint64_t taken,
-                                        const DroppedCounts* dropped = nullptr) const;
+                                        const GoneCounts* gone = nullptr) const;
   // Releases both early, because blocks are short. Returns false if there are none; dropped blocks
   // among the expired ones count.
   bool release_expired(uint64_t length, uint64_t taken) noexcept;
@@ -175,15 +175,14 @@ class BlockTable {
   // Adds what the step in flight holds beside the table to `references`.
   virtual void count_step(std::span<uint64_t> references) const = 0;
   // Returns how many spare blocks suffice for steps from length to end, however they are cut.
-  virtual uint64_t spares_needed(uint64_t length, uint64_t end,
-                                 const DroppedCounts* dropped) const = 0;
+  virtual uint64_t spares_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const = 0;
   bool release_expired_spares(uint64_t length, uint64_t taken) noexcept;
   // Puts another block into an entry and returns the one that was there.
   Block exchange(size_t index, Block block) noexcept;
   void release_block(Block block) noexcept;
   // Releases the blocks of all entries from `keep` on and removes these entries.
   void release_from(size_t keep) noexcept;
-  bool shared(size_t index, const DroppedCounts* dropped = nullptr) const;
+  bool shared(size_t index, const GoneCounts* gone = nullptr) const;
   size_t count_dropped(size_t begin, size_t end) const;
 
   Group& group_;

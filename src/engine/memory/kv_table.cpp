@@ -22,9 +22,9 @@ StepNeed KvTable::step_need(uint64_t length, uint64_t end) const {
           .tail = end > length && tail < blocks_.size() ? blocks_[tail] : no_block};
 }
 
-uint64_t KvTable::spares_needed(uint64_t length, uint64_t end, const DroppedCounts* dropped) const {
+uint64_t KvTable::spares_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const {
   const bool writes_tail = step_need(length, end).tail != no_block;
-  return writes_tail && shared(group_.block_of(length), dropped) ? 1 : 0;
+  return writes_tail && shared(group_.block_of(length), gone) ? 1 : 0;
 }
 
 uint64_t KvTable::blocks_to_hold(uint64_t first, uint64_t end) const {

@@ -67,8 +67,7 @@ class KvTable final : public BlockTable {
   void count_step(std::span<uint64_t> references) const override {
     if (copied_from_ != no_block) references[block_id(copied_from_)]++;
   }
-  uint64_t spares_needed(uint64_t length, uint64_t end,
-                         const DroppedCounts* dropped) const override;
+  uint64_t spares_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const override;
   bool can_trim(uint64_t length) const;
   // Returns how many entries at the beginning of the table hold sinks, which never leave.
   size_t sink_blocks() const;

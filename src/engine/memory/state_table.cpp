@@ -65,28 +65,26 @@ StepNeed StateTable::step_need(uint64_t length, uint64_t end) const {
           .spares = std::min<uint64_t>(states, spares_.count())};
 }
 
-bool StateTable::comes_back(uint64_t tokens, const DroppedCounts* dropped) const {
+bool StateTable::comes_back(uint64_t tokens, const GoneCounts* gone) const {
   return state_block(tokens) != no_block && !group_.is_checkpoint(tokens) &&
-         !shared(group_.block_of(tokens - 1), dropped);
+         !shared(group_.block_of(tokens - 1), gone);
 }
 
-uint64_t StateTable::states_needed(uint64_t length, uint64_t end,
-                                   const DroppedCounts* dropped) const {
+uint64_t StateTable::states_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const {
   const Shape& shape = group_.shape;
   const uint64_t drafts = std::min<uint64_t>(shape.draft_tokens, end - length),
                  written = shape.checkpoint_tokens != 0 && ends_block_between(group_, length, end)
                                ? 2
                                : 1,
-                 before = end - length > 1 && !comes_back(length, dropped) ? 1 : 0;
+                 before = end - length > 1 && !comes_back(length, gone) ? 1 : 0;
   return count_checkpoints(group_, length, end) + std::max(drafts, written) + before;
 }
 
-uint64_t StateTable::spares_needed(uint64_t length, uint64_t end,
-                                   const DroppedCounts* dropped) const {
+uint64_t StateTable::spares_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const {
   if (end <= length) return 0;
   const uint64_t full = group_.block_of(length) * group_.block_size,
-                 needed = states_needed(length, end, dropped);
-  if (!ends_block_between(group_, length, end) || (full < length && comes_back(full, dropped)))
+                 needed = states_needed(length, end, gone);
+  if (!ends_block_between(group_, length, end) || (full < length && comes_back(full, gone)))
     return needed;
   const auto held = std::count_if(blocks_.begin(), blocks_.end(), is_block);
   return needed + (needed + static_cast<uint64_t>(held) < group_.pool.blocks() ? 1 : 0);

@@ -58,13 +58,12 @@ class StateTable final : public BlockTable {
   // Returns how many spare blocks steps from length to end need at most: for what they keep
   // forever, for what the largest of them writes besides, and for the state before it, unless the
   // block that holds the state at `length` serves for that.
-  uint64_t states_needed(uint64_t length, uint64_t end, const DroppedCounts* dropped) const;
+  uint64_t states_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const;
   // Adds a block for the state after the last full block, which can give way, unless the pool could
   // never give it.
-  uint64_t spares_needed(uint64_t length, uint64_t end,
-                         const DroppedCounts* dropped) const override;
+  uint64_t spares_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const override;
   // Returns whether the block of a state becomes a spare one when the table lets go of it.
-  bool comes_back(uint64_t tokens, const DroppedCounts* dropped = nullptr) const;
+  bool comes_back(uint64_t tokens, const GoneCounts* gone = nullptr) const;
   // Takes over a block as the state after `tokens` tokens.
   void put_state(uint64_t tokens, Block block) noexcept;
   // Drops the state after `tokens` tokens from the table, if it is held.

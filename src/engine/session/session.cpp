@@ -122,9 +122,9 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
                                        reservation.take(g, counts[g]));
 }
 
-// Aborts a step of its own, and gives the content to the prefix index and the store. While spare
-// blocks are kept, some blocks cannot be shared, so that steps can reuse them
-// (BlockTable::length_to_share()); without them, all can.
+// Aborts a step of its own, and gives the content to the prefix index and the store. Spare blocks
+// are released first: while a session has some, its last state is not shared, so that a step can
+// reuse that block (BlockTable::length_to_share()).
 void Session::pass_on() noexcept {
   own_step_.reset();
   for (const auto& table : content_.tables()) table->release_spares();
@@ -269,8 +269,8 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
     if (const size_t blocks = table->blocks().size() + table->spare_blocks().size();
         total() > 0 || blocks > 0)
       fail(PKV_INVALID_ARGUMENT,
-           "match_prefix: the session has or remembers %llu tokens and has %zu blocks already; "
-           "match before anything else",
+           "match_prefix: the session is not empty: it has or remembers %llu tokens and holds %zu "
+           "blocks",
            llu(total()), blocks);
   const size_t known = known_prefix_length(text);
   if (known < text.size())

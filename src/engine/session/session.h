@@ -110,9 +110,9 @@ class Session {
   kernels::KvView view(LayerPlace place) const {
     return content_.kv_table(place.group).view(place.layer);
   }
-  // Releases blocks that left the window and were kept so that a trim can reach back to before the
-  // last step, and spare blocks that neither `needs` nor later steps take. Call it when blocks are
-  // short. Returns false if there are none.
+  // Releases what is kept only for convenience: blocks that left the window in the last step, which
+  // a trim of that step needs, and spare blocks that neither `needs` nor later steps take. Call it
+  // when blocks are short. Returns false if there are none.
   bool release_expired(std::span<const memory::StepNeed> needs) noexcept;
   // Releases the shared blocks that copies replaced. The step can then only be committed.
   void drop_originals() noexcept;

@@ -8,10 +8,10 @@
 
 namespace pkv {
 
-Needs::Needs(const Cache& cache, size_t sessions, const char* who, const DroppedReferences* dropped)
+Needs::Needs(const Cache& cache, size_t sessions, const char* who, const GoneReferences* gone)
     : cache_(cache),
       who_(who),
-      dropped_(dropped),
+      gone_(gone),
       blocks_(cache.groups().size()),
       max_alone_(cache.groups().size()) {
   steps_.reserve(sessions * blocks_.size());
@@ -21,8 +21,8 @@ Needs::Needs(const Cache& cache, size_t sessions, const char* who, const Dropped
 // short, so the index does not count if it lets go.
 uint32_t Needs::references(size_t group, uint32_t id) const {
   const memory::Pool& pool = cache_.groups()[group]->pool;
-  if (dropped_ == nullptr) return pool.references(id);
-  const uint32_t left = memory::references_left(pool, id, &(*dropped_)[group]);
+  if (gone_ == nullptr) return pool.references(id);
+  const uint32_t left = memory::references_left(pool, id, &(*gone_)[group]);
   return left - (cache_.prefix() != nullptr && cache_.prefix()->gives_up(group, id) ? 1 : 0);
 }
 

@@ -9,18 +9,18 @@
 
 namespace pkv {
 
-using DroppedReferences = std::vector<memory::DroppedCounts>;  // by group
+using GoneReferences = std::vector<memory::GoneCounts>;  // by group
 
 class Needs {
  public:
-  // `who` is the name of the call, for sentences. `dropped` must outlive the object; NULL: every
+  // `who` is the name of the call, for sentences. `gone` must outlive the object; NULL: every
   // reference counts. Throws bad_alloc.
-  Needs(const Cache& cache, size_t sessions, const char* who,
-        const DroppedReferences* dropped = nullptr);
+  Needs(const Cache& cache, size_t sessions, const char* who, const GoneReferences* gone = nullptr);
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
-  // Subtracts what the i-th add() added. Not for a session that writes to a shared block.
+  // Subtracts what the i-th add() added. The session must not write to a shared block: then
+  // the needs of its other holders change, too, and all must be added again.
   void remove(size_t i);
   // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
   // session by itself would fit.
@@ -59,7 +59,7 @@ class Needs {
 
   const Cache& cache_;
   const char* const who_;
-  const DroppedReferences* const dropped_;
+  const GoneReferences* const gone_;
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;                     // by session and group
   std::map<std::pair<size_t, uint32_t>, Writers> writers_;  // by group and block id

@@ -49,16 +49,13 @@ class Forecast {
   }
 
   // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared.
-  // `new_tokens`: those with which expire() was called for it; NULL if it was not.
+  // has_expired: expire() was called for the session.
   template <class Visit>
-  void suspend(const Session& session, const uint32_t* new_tokens, const Visit& visit) {
+  void suspend(const Session& session, bool has_expired, const Visit& visit) {
     std::vector<memory::BlockTable::Entries> expired(free_.size());
-    if (new_tokens != nullptr) expired = expired_entries(session);
-    for (size_t g = 0; g < free_.size(); g++) {
-      const auto spares = session.content().table(g).spare_blocks();
-      size_t& gone = expired_spares_[{&session, g}];
-      free_all(g, spares.first(spares.size() - std::exchange(gone, spares.size())));
-    }
+    if (has_expired) expired = expired_entries(session);
+    for (size_t g = 0; g < free_.size(); g++)
+      free_spares(session, g, session.content().table(g).spare_blocks().size());
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
       const uint32_t id = id_of(session, group, entry);
       if (references > 1) visit(group, id);
@@ -80,7 +77,7 @@ class Forecast {
 
   // The references to shared blocks that the suspended sessions would drop. A step may need fewer
   // blocks without them: it does not copy a tail once the sessions that share it are suspended.
-  const DroppedReferences& suspended() const { return suspended_; }
+  const GoneReferences& suspended() const { return suspended_; }
 
  private:
   static uint32_t id_of(const Session& session, size_t group, size_t entry) {
@@ -115,8 +112,8 @@ class Forecast {
     uint32_t new_tokens;
   };
 
-  // Counts the spare blocks of a session that have expired as free, now and when others give up the
-  // last blocks of its table.
+  // Counts the expired spare blocks of a session as free, and looks again whenever another session
+  // gives up one of the last two blocks of its table.
   void watch_spares(size_t group, const Watcher& watcher) {
     expire_spares(group, watcher);
     const memory::BlockTable& table = watcher.session->content().table(group);
@@ -125,29 +122,30 @@ class Forecast {
       watchers_[{group, table.ids()[i]}].push_back(watcher);
   }
 
-  // A step that copies its tail has a spare block for the copy. This one has not expired, since the
-  // tail is still shared.
+  // Counts the spare blocks that no step needs any more as free. One that the coming step takes for
+  // the copy of its tail is still needed.
   void expire_spares(size_t group, const Watcher& watcher) {
     const memory::BlockTable& table = watcher.session->content().table(group);
     const uint64_t start = watcher.session->length(),
                    taken = table.step_need(start, start + watcher.new_tokens).spares;
-    const auto expired = table.expired_spares(start, taken, &given_up_[group]);
-    size_t& gone = expired_spares_[{watcher.session, group}];
-    if (expired.size() <= gone) return;
-    free_all(group, expired.first(expired.size() - std::exchange(gone, expired.size())));
+    free_spares(*watcher.session, group,
+                table.expired_spares(start, taken, &given_up_[group]).size());
+  }
+
+  // Counts spare blocks of a session as free, from the last one back, until `count` of them are.
+  void free_spares(const Session& session, size_t group, size_t count) {
+    const auto spares = session.content().table(group).spare_blocks();
+    for (size_t& gone = free_spares_[{&session, group}]; gone < count; gone++)
+      free(group, memory::block_id(spares[spares.size() - 1 - gone]));
   }
 
   // Drops one of a block's references. The block becomes free with the last of them.
-  void drop_reference(DroppedReferences& dropped, size_t group, uint32_t id, uint32_t references) {
+  void drop_reference(GoneReferences& gone, size_t group, uint32_t id, uint32_t references) {
     if (references > 1) {
-      dropped[group][id]++;
+      gone[group][id]++;
       if (suspended_[group][id] + expired_[group][id] < references) return;
     }
     free(group, id);
-  }
-
-  void free_all(size_t group, std::span<const memory::Block> blocks) {
-    for (const memory::Block block : blocks) free(group, memory::block_id(block));
   }
 
   void free(size_t group, uint32_t id) {
@@ -158,11 +156,11 @@ class Forecast {
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   bool sparse_ = false;                        // whether blocks can expire at all
-  DroppedReferences suspended_, expired_;
+  GoneReferences suspended_, expired_;
   // The references of suspended_ that nothing takes over, for the blocks in watchers_.
-  DroppedReferences given_up_;
+  GoneReferences given_up_;
   // By session and group: how many of its spare blocks count as free, from the last one back.
-  std::map<std::pair<const Session*, size_t>, size_t> expired_spares_;
+  std::map<std::pair<const Session*, size_t>, size_t> free_spares_;
   // By group and block id: the sessions whose spare blocks may expire when references to the block
   // are dropped.
   std::map<std::pair<size_t, uint32_t>, std::vector<Watcher>> watchers_;
@@ -184,12 +182,12 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   for (size_t i = 0; i < step_sessions; i++) sessions[i]->check_ready("choose_victims");
 
   // The sessions in the order of preference, so that the next victim is the last one.
-  std::vector<size_t> rank(sessions.size());
-  std::iota(rank.begin(), rank.end(), size_t{0});
-  std::erase_if(rank, [&](size_t i) {
+  std::vector<size_t> candidates(sessions.size());
+  std::iota(candidates.begin(), candidates.end(), size_t{0});
+  std::erase_if(candidates, [&](size_t i) {
     return i >= step_sessions && (sessions[i]->in_step() || !holds_blocks(*sessions[i]));
   });
-  std::sort(rank.begin(), rank.end(), [&](size_t a, size_t b) {
+  std::sort(candidates.begin(), candidates.end(), [&](size_t a, size_t b) {
     if (sessions[a]->priority() != sessions[b]->priority())
       return sessions[a]->priority() > sessions[b]->priority();
     return sessions[a]->open_order() < sessions[b]->open_order();
@@ -208,23 +206,22 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
       needs->skip_last_copies();
     }
     if (forecast.fits(*needs)) return victims;
-    if (rank.size() <= 1)
+    if (candidates.size() <= 1)
       fail(PKV_OUT_OF_BLOCKS,
-           "choose_victims: not enough blocks even with all %zu other sessions suspended",
+           "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
            victims.size());
-    const size_t victim = rank.back();
-    bool changes = false;
-    forecast.suspend(*sessions[victim], victim < step_sessions ? &new_tokens[victim] : nullptr,
-                     [&](size_t group, uint32_t id) {
-                       changes = changes || needs->writes_to_shared(group, id);
-                     });
-    if (changes)
+    const size_t victim = candidates.back();
+    bool needs_changed = false;
+    forecast.suspend(*sessions[victim], victim < step_sessions, [&](size_t group, uint32_t id) {
+      needs_changed = needs_changed || needs->writes_to_shared(group, id);
+    });
+    if (needs_changed)
       needs.reset();
     else if (victim < step_sessions)
       needs->remove(victim);
     victims.push_back(victim);
     suspended[victim] = true;
-    rank.pop_back();
+    candidates.pop_back();
   }
 }
 
