@@ -97,8 +97,7 @@ Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.se
   const Rows rows(prefilled ? geometry.tokens : 0, geometry.kv_heads, geometry.dim);
   for (pkv_session& session : sessions_) {
     check(pkv_session_open(cache_, nullptr, &session));
-    if (prefilled)
-      check(pkv_session_append(session, 0, geometry.tokens, rows.tensor(), rows.tensor()));
+    if (prefilled) check(append(cache_, session, geometry.tokens, 1, rows.tensor(), rows.tensor()));
   }
 }
 

@@ -290,16 +290,24 @@ void write(Source& draw) {
                              draw.chance(95) ? &v : nullptr));
 }
 
-void append(Source& draw) {
+// Steps a fork, which is then cut and dropped from.
+void step_fork(Source& draw) {
   Fixture& f = fixture();
   const uint64_t n = number(draw);
   const pkv_tensor k = draw_tensor(draw, f.rows, n, 1, dim),
                    v = draw_tensor(draw, f.rows, n, 1, dim);
   pkv_session session = nullptr;
   if (pkv_session_fork(f.session, &session) != PKV_OK) return;
-  const pkv_status status =
-      pkv_session_append(session, static_cast<uint32_t>(draw.below(20) / 19), n, &k, &v);
+  const uint32_t layer = static_cast<uint32_t>(draw.below(20) / 19),
+                 count = static_cast<uint32_t>(std::min<uint64_t>(n, UINT32_MAX));
+  pkv_batch batch = nullptr;
+  pkv_status status = pkv_batch_begin(f.cache, 1, &session, &count, nullptr, &batch);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  if (status == PKV_OK) {
+    status = pkv_batch_write(batch, layer, &k, &v);
+    documented(status);
+    EXPECT_EQ(PKV_OK, status == PKV_OK ? pkv_batch_commit(batch, nullptr) : pkv_batch_abort(batch));
+  }
   uint64_t length = 0;
   EXPECT_EQ(PKV_OK, pkv_session_get_length(session, &length));
   EXPECT_EQ(status == PKV_OK ? tokens + n : tokens, length);
@@ -642,7 +650,7 @@ void handles(Source& draw) {
 }
 
 constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend,  write,
-                                      append,       read_rows,   stateless,      merge,   filled,
+                                      step_fork,    read_rows,   stateless,      merge,   filled,
                                       listed,       begun,       pooled,         handles, prefix};
 
 }  // namespace

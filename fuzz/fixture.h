@@ -35,7 +35,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &session));
     EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &stepping));
     const pkv_tensor any = dense();
-    EXPECT_EQ(PKV_OK, pkv_session_append(session, 0, tokens, &any, &any));
+    EXPECT_EQ(PKV_OK, append(cache, session, tokens, 1, &any, &any));
     EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, nullptr, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
     // Computes the largest call once, because the cache keeps the working memory of attention.
@@ -62,7 +62,7 @@ struct Fixture {
     const pkv_tensor any = dense();
     pkv_session ended = nullptr;
     EXPECT_EQ(PKV_OK, pkv_session_open(prefixed, nullptr, &ended));
-    EXPECT_EQ(PKV_OK, pkv_session_append(ended, 0, std::size(text), &any, &any));
+    EXPECT_EQ(PKV_OK, append(prefixed, ended, std::size(text), 1, &any, &any));
     EXPECT_EQ(PKV_OK, pkv_session_set_tokens(ended, 0, std::size(text), text));
     EXPECT_EQ(PKV_OK, pkv_session_close(ended));
     uint64_t amount = 0;

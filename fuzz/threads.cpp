@@ -19,12 +19,15 @@ void make_common(cache_test::StagedCache& world, cache_test::Stage& stage) {
     if (!world.has_rows()) return;
     const std::vector<uint32_t> rows = stage.fresh_rows(length);
     const cache_test::Session session = cache_test::open(world.cache);
+    cache_test::Batch batch =
+        cache_test::begin(world.cache, {session}, {static_cast<uint32_t>(length)});
     for (uint32_t layer = 0; layer < cache_test::layers; layer++) {
       cache_test::Numbers k = cache_test::rows_of(rows, layer, false),
                           v = cache_test::rows_of(rows, layer, true);
       const pkv_tensor keys = k.tensor(), values = v.tensor();
-      CHECK(pkv_session_append(session, layer, length, &keys, &values));
+      CHECK(pkv_batch_write(batch, layer, &keys, &values));
     }
+    cache_test::commit(batch);
     stage.counts.commits++;
     stage.counts.committed_tokens += length;
     cache_test::Naive naive;

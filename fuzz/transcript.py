@@ -74,8 +74,6 @@ TENSORS = {
     "batch_write.v": "values(batch, layer, rows_of(batch))",
     "batch_attend.q": "queries(batch, layer, rows_of(batch))",
     "batch_attend.out": "out results(batch, layer, rows_of(batch))",
-    "session_append.k": "keys(session, layer, amount(n))",
-    "session_append.v": "values(session, layer, amount(n))",
     "session_read.k": "out keys(session, layer, amount(n))",
     "session_read.v": "out values(session, layer, amount(n))",
     "kv_attend.q": "queries(kv, sequences)",

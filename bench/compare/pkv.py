@@ -76,6 +76,7 @@ class Step(BaseStep):
             prefault=1,
         )
         self.cache, self.batch = c.c_void_p(), c.c_void_p()
+        batch = c.byref(self.batch)
         _call("cache_create", c.byref(config), c.byref(self.cache))
 
         sessions = (c.c_void_p * shape.sessions)()
@@ -85,11 +86,13 @@ class Step(BaseStep):
             sessions[i] = session
             if past := length - shape.new:
                 k, v = _tensor(rows.k[i]), _tensor(rows.v[i])
-                _call("session_append", session, 0, past, k, v)
+                count = c.byref(c.c_uint32(past))
+                _call("batch_begin", self.cache, 1, c.byref(session), count, None, batch)
+                _call("batch_write", self.batch, 0, k, v)
+                _call("batch_commit", self.batch, None)
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
         # The batch stays open, so that every repetition finds the sessions at the same length; the
         # end of the process aborts it.
-        batch = c.byref(self.batch)
         _call("batch_begin", self.cache, shape.sessions, sessions, new, None, batch)
         self.dtype = dtype if dtype in ("f16", "bf16") else "f32"
         k, v = (rows.new(shape, part) for part in (rows.k, rows.v))

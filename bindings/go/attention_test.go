@@ -89,10 +89,10 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	)
 	session := open(t, cache)
 	refused(
-		t, session.Append(0, 5, short, f32(make([]float32, 319))),
+		t, session.Read(0, 0, 5, short, f32(make([]float32, 319))),
 		pagedkv.ErrInvalidArgument, "v: 5 rows", "need 320",
 	)
-	refused(t, session.Append(0, -5, k, k), pagedkv.ErrInvalidArgument, "-5")
+	refused(t, session.Read(0, 0, -5, k, k), pagedkv.ErrInvalidArgument, "-5")
 }
 
 func TestStridesAndHalfPrecision(t *testing.T) {
@@ -108,18 +108,22 @@ func TestStridesAndHalfPrecision(t *testing.T) {
 		bf16[i] = uint16(math.Float32bits(v[i]) >> 16)
 	}
 	session := open(t, cache)
+	batch := begin(t, cache, step(session, n))
 	for layer := 0; layer < 2; layer++ {
-		must(t, session.Append(layer, n, f32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16)))
+		must(t, batch.Write(layer, f32(wide).WithStrides(100, 40), pagedkv.BFloat16(bf16)))
 	}
+	must(t, batch.Commit(nil))
 	gotK, gotV := make([]float32, len(k)), make([]float32, len(v))
 	must(t, session.Read(1, 0, n, f32(gotK), f32(gotV)))
 	ones := make([]uint16, 64)
 	for i := range ones {
 		ones[i] = 0x3C00 // 1 in binary16
 	}
+	batch = begin(t, cache, step(session, 1))
 	for layer := 0; layer < 2; layer++ {
-		must(t, session.Append(layer, 1, f32(k[:64]), pagedkv.Float16(ones)))
+		must(t, batch.Write(layer, f32(k[:64]), pagedkv.Float16(ones)))
 	}
+	must(t, batch.Commit(nil))
 	for i := range k {
 		if gotK[i] != k[i] || gotV[i] != math.Float32frombits(uint32(bf16[i])<<16) {
 			t.Fatalf("element %d came back as %v and %v", i, gotK[i], gotV[i])

@@ -38,11 +38,23 @@ func check(t testing.TB, err error) {
 
 var rows = make([]float32, 512*8*64)
 
+func fill(cache *Cache, session *Session, tokens int) error {
+	batch, err := cache.Begin(Step{session, tokens})
+	if err != nil {
+		return err
+	}
+	some := Float32(rows[:tokens*8*64])
+	if err := batch.Write(0, some, some); err != nil {
+		return err
+	}
+	return batch.Commit(nil)
+}
+
 func opened(t testing.TB, cache *Cache, tokens int) *Session {
 	t.Helper()
 	session, err := cache.OpenSession(nil)
 	check(t, err)
-	check(t, session.Append(0, tokens, Float32(rows[:tokens*8*64]), Float32(rows[:tokens*8*64])))
+	check(t, fill(cache, session, tokens))
 	return session
 }
 
@@ -345,7 +357,7 @@ func TestManyGoroutinesForgetEverything(t *testing.T) {
 func forgetOne(t *testing.T, cache *Cache, kind int) {
 	session, err := cache.OpenSession(nil)
 	if err == nil {
-		err = session.Append(0, 20, Float32(rows[:20*8*64]), Float32(rows[:20*8*64]))
+		err = fill(cache, session, 20)
 	}
 	if err == nil {
 		switch kind % 5 {

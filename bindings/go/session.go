@@ -125,19 +125,6 @@ func (s *Session) Reserve(tokens int) error {
 	return n.call(s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
-// Append adds rows of keys and values to the session, one layer per call and without a batch. The
-// call for the last layer commits the step. Trim ends an unfinished append.
-func (s *Session) Append(layer, rows int, k, v Tensor) error {
-	const op = "append"
-	number, keys, values, err := s.rows(op, layer, rows, k, v)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
-		return raw.SessionAppend(s.handle, number, uint64(rows), keys, values)
-	})
-}
-
 func (s *Session) rows(
 	op string, layer, rows int, k, v Tensor,
 ) (number uint32, keys, values *raw.Tensor, err error) {

@@ -180,7 +180,6 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	refused(t, errorOf(session.TrimPoint(-1)), pagedkv.ErrOutOfRange, "-1")
 	row := f32(make([]float32, 16))
 	refused(t, session.Read(1, 0, 1, row, row), pagedkv.ErrUnsupported)
-	refused(t, session.Append(1, 1, row, row), pagedkv.ErrUnsupported)
 
 	batch := begin(t, cache, step(session, 1))
 	defer batch.Close()

@@ -53,7 +53,9 @@ def steps_in_python(tokens: int, steps: int, threads: int) -> tuple[float, float
         )
         sessions = [cache.open_session() for _ in range(SESSIONS)]
         for session in sessions:
-            session.append(0, prompt, prompt, tokens)
+            with cache.begin([session], [tokens]) as batch:
+                batch.write(0, prompt, prompt)
+                batch.commit()
         q = np.zeros((SESSIONS, QUERY_HEADS, DIM), np.float32)
         k, v, out = (
             np.zeros((SESSIONS, heads, DIM), np.float32)

@@ -375,13 +375,6 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   void reserve(uint64_t total_tokens) { check(pkv_session_reserve(handle_, total_tokens)); }
   void set_priority(int32_t priority) { check(pkv_session_set_priority(handle_, priority)); }
 
-  void append(uint32_t layer, size_t n, const ConstTensor& k, const ConstTensor& v) {
-    check(pkv_session_append(handle_, layer, n, k.get(), v.get()));
-  }
-  /** Without V, in a latent group. */
-  void append(uint32_t layer, size_t n, const ConstTensor& k) {
-    check(pkv_session_append(handle_, layer, n, k.get(), nullptr));
-  }
   void read(uint32_t layer, uint64_t first, size_t n, const Tensor& k, const Tensor& v) const {
     check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
   }

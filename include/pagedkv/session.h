@@ -114,9 +114,8 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
                                           int32_t* tokens);
 
 /**
- * Sets the ids of tokens that were committed without ids, as by pkv_session_append. If forks that
- * share a block set different ids for it, the prefix index has the block only under the ids that it
- * gets first.
+ * Sets the ids of tokens that were committed without ids. If forks that share a block set different
+ * ids for it, the prefix index has the block only under the ids that it gets first.
  *
  * @param     session  The session.
  * @param     first    The first position.
@@ -149,30 +148,7 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
 /**
- * Appends n tokens to a session, one layer per call, without a batch.
- *
- * The first call begins a step. When every layer was written, the step is committed and the session
- * is n tokens longer. To give up an unfinished step, call pkv_session_trim, even with the session's
- * own length. To replace the contents of a session, trim it to 0 first.
- *
- *   for (layer = 0; layer < layers; layer++) pkv_session_append(session, layer, n, &k, &v);
- *
- * @param     session  The session.
- * @param     layer    The layer of the model, in any order. A layer may be written again until the
- *                     step is complete.
- * @param     n        How many tokens; the same in every call of a step.
- * @param[in] k        Keys, [n][kv_heads][key_dim].
- * @param[in] v        Values, [n][kv_heads][value_dim]. NULL in a latent group.
- *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, OUT_OF_RANGE (layer), INVALID_ARGUMENT (n is not
- * that of the step), UNSUPPORTED (storage NONE), BUSY, SUSPENDED. Since 0.1.
- */
-PKV_API pkv_status pkv_session_append(pkv_session session, uint32_t layer, size_t n,
-                                      const pkv_tensor* k, const pkv_tensor* v);
-
-/**
- * Removes the last tokens of a session and frees their blocks, including reserved ones. Drops an
- * unfinished pkv_session_append.
+ * Removes the last tokens of a session and frees their blocks, including reserved ones.
  *
  * @param session  The session.
  * @param length   How many tokens to keep.
@@ -260,8 +236,7 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
  * Preempts a session: frees the blocks that nothing else holds, and remembers the token ids.
  *
  * The session's length is then 0. Until it is resumed or trimmed, calls that would add tokens to it
- * return PKV_SUSPENDED. Needs no memory. Suspending twice is OK. Drops an unfinished
- * pkv_session_append.
+ * return PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
  *
  * @param session  The session.
  *

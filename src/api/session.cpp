@@ -5,7 +5,6 @@
 
 #include "api/boundary.h"
 #include "base/status.h"
-#include "engine/step/append.h"
 
 namespace pkv::api {
 namespace {
@@ -96,11 +95,6 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
     check_pointer(matched, "matched");
     *matched = session->match_prefix(prefix::Tokens(tokens, n));
   });
-}
-
-pkv_status pkv_session_append(pkv_session handle, uint32_t layer, size_t n, const pkv_tensor* k,
-                              const pkv_tensor* v) {
-  return guarded([&] { append(*SessionLease(handle, Access::write), layer, n, k, v); });
 }
 
 pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {

@@ -49,8 +49,7 @@ TEST(ChosenBlocks, FollowTrimsAndForks) {
       step(cache, session, model, trims || below(4) == 0 ? 1 + below(60) : 1, random);
       KeysValues all = materialize(session, 0, model, 0, length_of(session));
       const Session same = open(other);
-      const pkv_tensor k = all.k.tensor(), v = all.v.tensor();
-      CHECK(pkv_session_append(same, 0, all.k.rows(), &k, &v));
+      step(other, same, model, static_cast<uint32_t>(all.k.rows()), all);
       Rows q(1, 4, 32);
       q.fill(random);
       const uint32_t top = 1 + below(4);

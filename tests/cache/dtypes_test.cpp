@@ -44,14 +44,11 @@ class Dtypes : public testing::TestWithParam<Pair> {
 class Life {
  public:
   Life(pkv_cache cache, const Model& model) : cache_(cache), model_(model), session_(open(cache)) {
-    Rows k(50, model.kv_heads, model.key_dim), v(50, model.kv_heads, model.values());
-    const pkv_tensor keys = k.fill(random_).tensor(), values = v.fill(random_).tensor();
-    CHECK(pkv_session_append(session_, 0, 50, &keys, &values));
-    expect_kept();
+    KeysValues rows{Rows(50, model.kv_heads, model.key_dim),
+                    Rows(50, model.kv_heads, model.values())};
+    append(50, rows);
     for (const uint32_t tokens : {1u, 1u, 13u, 16u, 2u}) grow(tokens);
-    const pkv_tensor one_key = k.fill(random_).tensor(), one_value = v.fill(random_).tensor();
-    CHECK(pkv_session_append(session_, 0, 1, &one_key, &one_value));
-    expect_kept();
+    append(1, rows);
 
     Session child = fork(session_);
     Snapshot snapshot = freeze(session_);
@@ -77,6 +74,13 @@ class Life {
  private:
   void grow(uint32_t tokens) {
     step(cache_, session_, model_, tokens, random_);
+    expect_kept();
+  }
+
+  // Adds tokens with rows of type f32, whatever the cache stores.
+  void append(uint32_t tokens, KeysValues& rows) {
+    rows.k.fill(random_), rows.v.fill(random_);
+    step(cache_, session_, model_, tokens, rows);
     expect_kept();
   }
 

@@ -14,7 +14,7 @@ struct Operation {
 
 inline constexpr Operation operations[] = {
     {8, open_session},   {4, close_session}, {22, batch},          {22, go_on},
-    {14, append},        {8, fork_session},  {4, take_snapshot},   {4, open_snapshot},
+    {14, step_one},      {8, fork_session},  {4, take_snapshot},   {4, open_snapshot},
     {2, close_snapshot}, {6, trim},          {3, suspend_session}, {5, resume},
     {2, reserve},        {2, set_priority},  {3, set_tokens},      {4, victims},
     {4, stale},          {1, foreign},       {4, beyond},          {4, save_and_load}};

@@ -73,10 +73,7 @@ inline uint32_t holders(const Stage& stage, uint32_t group, size_t index, uint32
     return index < table.size() && table[index] == block;
   };
   uint32_t count = 0;
-  for (const auto& actor : stage.actors) {
-    const bool now = has(block_table(actor->session, group));
-    count += now || (actor->solo && has(actor->solo->tables[group]));
-  }
+  for (const auto& actor : stage.actors) count += has(block_table(actor->session, group));
   for (const auto& step : stage.steps)
     for (const Member& member : step->members)
       count += has(member.tables[group]) && !has(block_table(member.actor->session, group));
@@ -178,9 +175,7 @@ class Admission {
   uint64_t watermark_ = 0;
 };
 
-inline Step* begin_step(Stage& stage, Source& draw) {
-  if (stage.steps.size() >= 2) return nullptr;
-  const List list(stage, draw);
+inline Step* begin_step(Stage& stage, const List& list) {
   auto step = std::make_unique<Step>();
   size_t rows = 0;
   for (size_t i = 0; i < list.actors.size(); rows += list.counts[i++]) {
@@ -297,6 +292,23 @@ inline std::vector<uint32_t> kept_of(const Member& member) {
   return all;
 }
 
+// Ends a step that was committed with these ids.
+inline void end(Stage& stage, Step& step, const std::vector<int32_t>& tokens) {
+  stage.counts.commits++;
+  for (const Member& member : step.members) {
+    std::vector<uint32_t> rows;
+    std::vector<int32_t> told;
+    for (const uint32_t i : kept_of(member)) {
+      rows.push_back(step.rows[member.row + i]);
+      told.push_back(tokens[member.row + i]);
+    }
+    member.actor->naive.extend(rows, told);
+    stage.counts.committed_tokens += rows.size();
+    stage.counts.grown += !rows.empty();
+  }
+  stage.drop(step);
+}
+
 // Commits a step without token ids, or with new ids, and the old ones for tokens that are computed
 // again. Now and then it gives a wrong id first, which must be refused.
 inline void commit(Stage& stage, Source& draw, Step& step) {
@@ -324,26 +336,31 @@ inline void commit(Stage& stage, Source& draw, Step& step) {
   if (!stage.attempt([&] { return pkv_batch_commit(step.batch, tokens.data()); },
                      complete ? PKV_OK : PKV_INCOMPLETE))
     return;
-  stage.counts.commits++;
-  for (const Member& member : step.members) {
-    std::vector<uint32_t> rows;
-    std::vector<int32_t> told;
-    for (const uint32_t i : kept_of(member)) {
-      rows.push_back(step.rows[member.row + i]);
-      told.push_back(tokens[member.row + i]);
-    }
-    member.actor->naive.extend(rows, told);
-    stage.counts.committed_tokens += rows.size();
-    stage.counts.grown += !rows.empty();
-  }
-  stage.drop(step);
+  end(stage, step, tokens);
+}
+
+// Steps one session at once and without token ids. Layers come in any order, and some twice.
+inline void step_one(Stage& stage, Source& draw) {
+  if (!stage.world.has_rows()) return;
+  Actor& actor = pick(stage, draw);
+  const bool again = draw.chance(10);
+  List one;
+  one.add(actor, static_cast<uint32_t>(draw.chance(40) ? draw.between(1, 80) : 1));
+  if (actor.naive.rows.size() + one.counts[0] > max_tokens) return;
+  Step* const step = begin_step(stage, one);
+  if (step == nullptr) return;
+  const uint32_t first = static_cast<uint32_t>(draw.below(layers));
+  for (uint32_t i = 0; i < layers + again; i++) write_layer(stage, *step, (first + i) % layers);
+  stage.certain([&] { return pkv_batch_commit(step->batch, nullptr); });
+  end(stage, *step, std::vector<int32_t>(step->rows.size(), PKV_NO_TOKEN));
 }
 
 // Plays a whole step at once, or begins one.
 inline void batch(Stage& stage, Source& draw) {
   const bool held = draw.chance(25), aborted = draw.chance(15), accepts = draw.chance(20);
   const uint32_t attended = static_cast<uint32_t>(draw.below(2 * layers));
-  Step* const step = begin_step(stage, draw);
+  if (stage.steps.size() >= 2) return;
+  Step* const step = begin_step(stage, List(stage, draw));
   if (step == nullptr) return;
   if (!stage.world.has_rows()) write_slots(stage, *step);
   if (held) return;
@@ -382,8 +399,7 @@ inline void check_rank(Stage& stage, const List& list, const std::vector<Actor*>
   };
   EXPECT_TRUE(std::is_sorted(victims.begin(), victims.end(), before));
   for (const auto& actor : stage.actors) {
-    if (actor->in_batch || actor->solo ||
-        std::find(victims.begin(), victims.end(), actor.get()) != victims.end())
+    if (actor->in_batch || std::find(victims.begin(), victims.end(), actor.get()) != victims.end())
       continue;
     const pkv_session_info info = info_of(actor->session);
     const bool listed =
@@ -424,7 +440,7 @@ inline void victims(Stage& stage, Source& draw) {
   ASSERT_EQ(count, chosen.size()) << "a victim that is no session";
   check_rank(stage, list, chosen);
   for (size_t i = 0; i < count; i++) {
-    ASSERT_FALSE(chosen[i]->in_batch || chosen[i]->solo);
+    ASSERT_FALSE(chosen[i]->in_batch);
     const List rest = list.without({chosen.begin(), chosen.begin() + static_cast<int64_t>(i)});
     ASSERT_NE(PKV_OK, rest.begin(stage.world.cache, nullptr, &batch))
         << i << " of " << count << " victims are enough";

@@ -17,7 +17,7 @@ struct SavedStage {
 
   explicit SavedStage(const Stage& stage) {
     for (const auto& actor : stage.actors)
-      if (!actor->in_batch && !actor->solo) {
+      if (!actor->in_batch) {
         actors.push_back(actor.get());
         items.push_back({actor->session, nullptr, items.size()});
       }

@@ -40,7 +40,7 @@ inline void stale(Stage& stage, Source& draw) {
       [&] { return pkv_session_suspend(session); },
       [&] { return pkv_session_resume(session, &number, &number, &number); },
       [&] { return pkv_session_reserve(session, 1); },
-      [&] { return pkv_session_append(session, 0, 1, &tensor, &tensor); },
+      [&] { return pkv_session_set_tokens(session, 0, 1, &token); },
       [&] { return pkv_session_read(session, 0, 0, 1, &tensor, &tensor); },
       [&] { return pkv_session_close(session); },
       [&] { return pkv_snapshot_take(session, &taken); },
@@ -118,7 +118,7 @@ inline void beyond(Stage& stage, Source& draw) {
       {writes, [&] { return pkv_session_set_tokens(session, length, 1, &token); }},
       {writes,
        [&] { return pkv_session_trim(session, length + more < length ? more : length + more); }},
-      {writes, [&] { return pkv_session_append(session, layer, 1, &tensor, &tensor); }}};
+      {writes, [&] { return pkv_session_set_tokens(session, UINT64_MAX, 1, &token); }}};
   if (!stage.steps.empty()) {
     Step& step = *stage.steps[draw.below(stage.steps.size())];
     cases.push_back(

@@ -68,48 +68,6 @@ inline void close_snapshot(Stage& stage, Source& draw) {
   if (!stage.snapshots.empty()) stage.close_snapshot(draw.below(stage.snapshots.size()));
 }
 
-// Writes layers of an append, mostly all that are left. It begins one if none is in progress.
-inline void append(Stage& stage, Source& draw) {
-  if (!stage.world.has_rows()) return;
-  Actor& actor = pick(stage, draw);
-  Naive& naive = actor.naive;
-  const bool begins = !actor.solo;
-  const bool all = draw.chance(75), again = draw.chance(10);
-  std::vector<uint32_t> rows =
-      begins ? stage.fresh_rows(draw.chance(40) ? draw.between(1, 80) : 1) : actor.solo->rows;
-  if (begins && naive.rows.size() + rows.size() > max_tokens) return;
-  const bool wrong = !begins && draw.chance(10);  // A step in progress has a length.
-  if (wrong) rows.push_back(1);
-  const pkv_status obstacle = wrong ? PKV_INVALID_ARGUMENT : begins ? actor.obstacle() : PKV_OK;
-  const uint64_t max_blocks =
-      begins ? Stage::max_blocks_for(naive.rows.size(), naive.rows.size() + rows.size()) : 0;
-
-  if (begins && obstacle == PKV_OK) naive.expire();
-  const uint32_t first = static_cast<uint32_t>(draw.below(layers));
-  for (uint32_t i = 0; i < layers; i++) {
-    const uint32_t layer = (first + i) % layers;
-    if (!again && actor.solo && (actor.solo->written >> layer & 1)) continue;
-    Numbers k = rows_of(rows, layer, false), v = rows_of(rows, layer, true);
-    const pkv_tensor keys = k.tensor(), values = v.tensor();
-    const auto call = [&] {
-      return pkv_session_append(actor.session, layer, rows.size(), &keys, &values);
-    };
-    auto tables = begins && obstacle == PKV_OK ? tables_of(stage, actor) : decltype(Solo::tables)();
-    if (!stage.attempt(call, obstacle, max_blocks)) return;
-    if (!actor.solo) actor.solo = Solo{rows, 0, std::move(tables)};
-    actor.solo->written |= 1u << layer;
-    if (actor.solo->written == all_written) {
-      naive.extend(rows, std::vector<int32_t>(rows.size(), PKV_NO_TOKEN));
-      actor.solo.reset();
-      stage.counts.commits++;
-      stage.counts.committed_tokens += rows.size();
-      stage.counts.grown++;
-      return;
-    }
-    if (!all) return;
-  }
-}
-
 inline void trim(Stage& stage, Source& draw) {
   Actor& actor = pick(stage, draw);
   const uint64_t length = draw.below(actor.naive.rows.size() + 2);
@@ -123,7 +81,6 @@ inline void trim(Stage& stage, Source& draw) {
     return;
   EXPECT_EQ(obstacle, status) << pkv_last_error();
   if (status != PKV_OK) return;
-  stage.end_solo(actor);
   actor.naive.trim(length);
 }
 
@@ -131,7 +88,6 @@ inline void suspend(Stage& stage, Actor& actor) {
   stage.certain([&] { return pkv_session_suspend(actor.session); },
                 actor.in_batch ? PKV_BUSY : PKV_OK);
   if (actor.in_batch) return;
-  stage.end_solo(actor);
   stage.counts.suspensions += !actor.naive.suspended;
   actor.naive.suspend();
 }

@@ -77,20 +77,18 @@ TEST(Slots, TheLengthAfterAPrefillOfTTokensIsT) {
     Cache cache = create(config_of(model, 16, storage));
     Session session = open(cache);
     Random random(3);
+    Batch batch = begin(cache, {session}, {73});
     for (uint32_t layer = 0; layer < model.layers; layer++) {
       EXPECT_EQ(0u, length_of(session));
-      Rows k(73, model.kv_heads, model.key_dim), v(k);
-      const pkv_tensor keys = k.fill(random).tensor(), values = v.fill(random).tensor();
-      CHECK(pkv_session_append(session, layer, 73, &keys, &values));
+      KeysValues rows = random_rows(model, 73, random);
+      write(batch, layer, rows.k, rows.v);
       uint64_t length = 0;
       CHECK(pkv_session_get_layer_length(session, layer, &length));
       EXPECT_EQ(73u, length);
     }
+    commit(batch);
     EXPECT_EQ(73u, length_of(session));
-    Rows k(1, model.kv_heads, model.key_dim), v(k);
-    const pkv_tensor keys = k.fill(random).tensor(), values = v.fill(random).tensor();
-    for (uint32_t layer = 0; layer < model.layers; layer++)
-      CHECK(pkv_session_append(session, layer, 1, &keys, &values));
+    step(cache, session, model, 1, random);
     EXPECT_EQ(74u, length_of(session));
   }
 }

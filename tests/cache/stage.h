@@ -12,25 +12,16 @@
 
 namespace cache_test {
 
-// An append: a step that a session takes alone, layer by layer.
-struct Solo {
-  std::vector<uint32_t> rows;
-  uint32_t written = 0;  // One bit for each layer.
-  // The block tables from before.
-  std::array<std::vector<uint32_t>, 2> tables = {};
-};
-
 struct Actor {
   Session session;
   Naive naive;
   int32_t priority = 0;
   uint64_t opened = 0;  // How many sessions this stage opened before it.
   bool in_batch = false;
-  std::optional<Solo> solo;
 
   // Returns the status that calls which would add tokens must return.
   pkv_status obstacle() const {
-    return in_batch || solo ? PKV_BUSY : naive.suspended ? PKV_SUSPENDED : PKV_OK;
+    return in_batch ? PKV_BUSY : naive.suspended ? PKV_SUSPENDED : PKV_OK;
   }
 };
 
@@ -202,18 +193,11 @@ class Stage {
 
   // ---- Ends ---------------------------------------------------------------------------------
 
-  // Ends an append. One that is unfinished counts as aborted.
-  void end_solo(Actor& actor) {
-    counts.aborts += actor.solo.has_value();
-    actor.solo.reset();
-  }
-
   void close(size_t index) {
     Actor& actor = *actors[index];
     const pkv_session session = actor.session;
     certain([&] { return pkv_session_close(session); }, actor.in_batch ? PKV_BUSY : PKV_OK);
     if (actor.in_batch) return;
-    end_solo(actor);
     actor.session.forget();
     dead_sessions.push_back(session);
     actors.erase(actors.begin() + static_cast<int64_t>(index));
@@ -299,8 +283,6 @@ class Stage {
 
   // Returns the rows of a step in flight that a layer holds already.
   std::vector<uint32_t> in_flight(const Actor& actor, uint32_t layer) const {
-    if (actor.solo)
-      return actor.solo->written >> layer & 1 ? actor.solo->rows : std::vector<uint32_t>();
     for (const auto& step : steps)
       for (const Member& member : step->members)
         if (member.actor == &actor && (step->written >> layer & 1) && !step->accepted)

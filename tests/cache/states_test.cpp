@@ -398,7 +398,6 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
   view.struct_size = sizeof view;
   REFUSED(PKV_UNSUPPORTED, pkv_cache_get_kv_view(cache, 1, &view));
   REFUSED(PKV_UNSUPPORTED, pkv_session_read(session, 1, 0, 1, &tensor, &tensor));
-  REFUSED(PKV_UNSUPPORTED, pkv_session_append(session, 0, 1, &tensor, &tensor));
   int64_t slot;
   size_t count;
   State state(100);

@@ -136,13 +136,10 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   pkv_snapshot snapshot;
   const pkv_session handle = session;
   const uint32_t one = 1;
-  Rows row(1, model.kv_heads, model.key_dim);
-  const pkv_tensor tensor = row.tensor();
   size_t count;
   REFUSED(PKV_SUSPENDED, pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch));
   EXPECT_STREQ("begin: the session is suspended, with 20 tokens to compute again",
                pkv_last_error());
-  REFUSED(PKV_SUSPENDED, pkv_session_append(session, 0, 1, &tensor, &tensor));
   REFUSED(PKV_SUSPENDED, pkv_session_fork(session, &child));
   REFUSED(PKV_SUSPENDED, pkv_snapshot_take(session, &snapshot));
   REFUSED(PKV_SUSPENDED, pkv_session_reserve(session, 10));
@@ -156,8 +153,8 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   text.step(cache, session, 20);
   CHECK(pkv_session_suspend(session));
   CHECK(pkv_session_trim(session, 0));
-  for (uint32_t layer = 0; layer < model.layers; layer++)
-    CHECK(pkv_session_append(session, layer, 1, &tensor, &tensor));
+  Random random(1);
+  step(cache, session, model, 1, random);
   EXPECT_EQ(1u, info_of(session).total);
   EXPECT_EQ(0u, info_of(session).suspended);
 }
@@ -211,7 +208,7 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
   commit(batch, &text.tokens[20]);
 }
 
-TEST_P(Suspend, AStepInFlightIsBusyAndAnUnfinishedAppendEnds) {
+TEST_P(Suspend, AStepInFlightIsBusy) {
   Cache cache = this->cache(8);
   Session session = open(cache);
   Text text(20);
@@ -221,9 +218,6 @@ TEST_P(Suspend, AStepInFlightIsBusyAndAnUnfinishedAppendEnds) {
   REFUSED(PKV_BUSY, pkv_session_suspend(session));
   REFUSED(PKV_BUSY, pkv_session_resume(session, &length, &total, nullptr));
   batch.close();
-  Rows row(1, model.kv_heads, model.key_dim);
-  const pkv_tensor tensor = row.tensor();
-  CHECK(pkv_session_append(session, 0, 1, &tensor, &tensor));
   CHECK(pkv_session_suspend(session));
   EXPECT_EQ(8u, stats_of(cache).free_blocks);
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{16}), resume(session));

@@ -172,8 +172,6 @@ TEST(Latent, ValuesAreNotGiven) {
   REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_write(batch, 0, nullptr, nullptr));
   write(batch, 0, k);
   commit(batch);
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_append(session, 0, 1, &keys, &values));
-  CHECK(pkv_session_append(session, 0, 1, &keys, nullptr));
 }
 
 // Attends each query alone to positions [first, end) of rows that lie one after the other, as

@@ -72,7 +72,7 @@ class WorldPlay : WorldSessions {
         {"resume", 8, &WorldPlay::resume},
         {"reserve", 2, &WorldPlay::reserve},
         {"set tokens", 3, &WorldPlay::set_tokens},
-        {"append alone", 9, &WorldPlay::append_alone},
+        {"step without ids", 9, &WorldPlay::step_without_ids},
         {"pin", 2, &WorldPlay::pin},
         {"unpin", 1, &WorldPlay::unpin},
         {"clear", 1, &WorldPlay::clear},

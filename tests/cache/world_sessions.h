@@ -335,9 +335,8 @@ class WorldSessions {
   }
 
   // Adds tokens without ids, after the text or instead of it.
-  void append_alone() {
+  void step_without_ids() {
     Talk& talk = pick();
-    if (kind_.has_states() || !kind_.has_rows()) return;
     const bool anew = random_.chance(30);
     if (anew) {
       CHECK(pkv_session_trim(talk.session, 0));
@@ -349,25 +348,12 @@ class WorldSessions {
     std::vector<int32_t> wanted = ids_of(talk.text);
     const std::vector<int32_t> ids = draw_ids(anew ? random_.between(1, 60) : 1);
     wanted.insert(wanted.end(), ids.begin(), ids.end());
-    const Text more = after(talk, wanted).tokens;
-    if (write_alone(more, [&](uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
-          return pkv_session_append(talk.session, layer, more.size(), k, v);
-        }))
-      append(talk, more, false);
-  }
-
-  template <class Call>
-  bool write_alone(const Text& text, const Call& call) {
-    for (uint32_t g = 0; g < kind_.groups.size(); g++) {
-      const uint32_t layer = kind_.layers_of(g)[0];  // a group of K and V has one layer
-      Rows k = rows_of(text, 0, text.size(), layer, false),
-           v = rows_of(text, 0, text.size(), layer, true);
-      const pkv_tensor keys = k.tensor(), values = v.tensor();
-      const pkv_status status = call(layer, &keys, &values);
-      if (g > 0) cache_test::check(status, "another layer");
-      if (!worked(status, "the first layer")) return false;
-    }
-    return true;
+    const NewTokens more = after(talk, wanted);
+    Batch batch;
+    if (!begin({more}, batch)) return;
+    write_step(batch, kind_, {more});
+    commit(batch);
+    append(talk, more.tokens, false);
   }
 
   // ---- Snapshots ------------------------------------------------------------------------------

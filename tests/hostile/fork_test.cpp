@@ -124,8 +124,7 @@ TEST(Fork, WhileOthersCall) {
             if (pkv_session_open(world.cache, nullptr, &session) != PKV_OK) continue;
             const std::vector<float> data = numbers(20 * kv_floats, 1);
             const pkv_tensor rows = tensor(data.data());
-            for (uint32_t layer = 0; layer < layers; layer++)
-              pkv_session_append(session, layer, 20, &rows, &rows);
+            append(world.cache, session, 20, layers, &rows, &rows);
             pkv_session_close(session);
           }
         });

@@ -69,7 +69,7 @@ class LargestSize {
 };
 
 // 2^30 tokens do not fit into the cache, which is found before 4 GiB are allocated for their ids.
-TEST(Limits, AnAppendBeyondTheCacheAllocatesNothingLarge) {
+TEST(Limits, AStepBeyondTheCacheAllocatesNothingLarge) {
   IN_CHILD({
     LargestSize memory;
     ModelConfig config = small_model(20);
@@ -79,9 +79,9 @@ TEST(Limits, AnAppendBeyondTheCacheAllocatesNothingLarge) {
     OK(pkv_cache_create(&config, &cache));
     OK(pkv_session_open(cache, nullptr, &session));
     memory.largest = 0;
-    float row = 0;
-    const pkv_tensor rows = tensor(&row);
-    WANT(PKV_TOO_LARGE, pkv_session_append(session, 0, size_t{1} << 30, &rows, &rows));
+    const uint32_t tokens = 1 << 30;
+    pkv_batch batch = nullptr;
+    WANT(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch));
     HOSTILE_CHECK(memory.largest < 1 << 20, "%zu bytes at once", memory.largest);
     OK(pkv_cache_destroy(cache));
   });

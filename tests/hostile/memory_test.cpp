@@ -215,27 +215,6 @@ TEST(Memory, ThreadsThatBegin) {
         << "operator new number " << k;
 }
 
-// An append that gets no memory in its first layer begins no step.
-TEST(Memory, AppendsThatDoNotBegin) {
-  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file, Place(PKV_STORAGE_CONTIGUOUS)})
-    EXPECT_EQ(in_child([&] {
-                World world(place);
-                const pkv_tensor rows = world.rows(50 * kv_floats),
-                                 first = tensor(world.keep_list(numbers(20 * kv_floats, 1)));
-                fail_each(
-                    world, [&] { return pkv_session_append(world.session, 0, 50, &rows, &rows); },
-                    [&] {
-                      OK(pkv_session_close(world.session));
-                      OK(pkv_session_open(world.cache, nullptr, &world.session));
-                      for (uint32_t layer = 0; layer < layers; layer++)
-                        OK(pkv_session_append(world.session, layer, 20, &first, &first));
-                    });
-                world.close();
-              }),
-              "")
-        << name_of(place);
-}
-
 // Memory is really short: no machine has enough for this limit.
 TEST(Memory, TooMuchForTheSystem) {
   EXPECT_EQ(in_child([] {

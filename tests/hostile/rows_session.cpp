@@ -61,24 +61,6 @@ std::vector<Function> session_rows() {
   trim.add("UINT64_MAX", set(1, UINT64_MAX), range);
   trim.add("0", set(1, 0), fine);
 
-  Function append{ROW(pkv_session_append),
-                  {session, layer, number(30), rows(30, kv_heads), rows(30, kv_heads)},
-                  {in_batch()}};
-  append.add("n 0", set(2, 0), fine);
-  append.add("n SIZE_MAX", set(2, SIZE_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
-  append.add("n UINT32_MAX", set(2, UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
-  append.add("more than there is", set(2, 1005), too_large);
-  append.add("more than is free", set(2, 990), {PKV_OUT_OF_BLOCKS});
-  append.add("suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
-             {PKV_SUSPENDED});
-  append.add(
-      "a step of other rows is in progress",
-      [](World& world, Values&) {
-        const pkv_tensor row = world.rows(kv_floats);
-        OK(pkv_session_append(world.session, 0, 1, &row, &row));
-      },
-      invalid);
-
   Function suspend{ROW(pkv_session_suspend), {session}, {in_batch()}};
   Function resume{ROW(pkv_session_resume),
                   {session, out<uint64_t>(), out<uint64_t>(), optional(out<uint64_t>())},
@@ -188,9 +170,9 @@ std::vector<Function> session_rows() {
                 {"never", set(1, PKV_RETURN_HINT_NEVER), fine},
                 {"the longest", set(1, UINT32_MAX - 1), fine}};
 
-  std::vector<Function> all = {open,    close,      fork,       reserve,    trim,
-                               suspend, resume,     match,      drop,       set_priority,
-                               append,  set_tokens, read_state, trim_point, hint};
+  std::vector<Function> all = {open,       close,      fork,       reserve, trim,
+                               suspend,    resume,     match,      drop,    set_priority,
+                               set_tokens, read_state, trim_point, hint};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

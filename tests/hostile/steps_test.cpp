@@ -21,14 +21,12 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
     pkv_batch second = nullptr;
     const int32_t token = 1;
     const uint32_t one = 1;
-    const pkv_tensor row = world.rows(kv_floats);
     world.remember();
     WANT(PKV_BUSY, pkv_session_close(world.stepping));
     WANT(PKV_BUSY, pkv_session_trim(world.stepping, 0));
     WANT(PKV_BUSY, pkv_session_fork(world.stepping, &another));
     WANT(PKV_BUSY, pkv_session_reserve(world.stepping, 100));
     WANT(PKV_BUSY, pkv_session_set_tokens(world.stepping, 0, 1, &token));
-    WANT(PKV_BUSY, pkv_session_append(world.stepping, 0, 1, &row, &row));
     WANT(PKV_BUSY, pkv_snapshot_take(world.stepping, &taken));
     WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.stepping, &one, nullptr, &second));
     HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr,
@@ -39,35 +37,6 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
                   static_cast<unsigned long long>(length_of(world.stepping)));
     step(world.cache, {world.stepping}, {1}, 5);
     OK(pkv_session_close(world.stepping));
-    world.validate();
-    world.close();
-  });
-}
-
-// An append that lacks layers also holds the session. A trim ends it.
-TEST(Steps, AnUnfinishedAppendIsBusy) {
-  IN_CHILD({
-    World world;
-    const pkv_tensor row = world.rows(kv_floats), rows = world.rows(2 * kv_floats);
-    pkv_session fork = nullptr;
-    pkv_batch batch = nullptr;
-    const uint32_t one = 1;
-    OK(pkv_session_append(world.session, 0, 1, &row, &row));
-    world.remember();
-    world.validate();
-    WANT(PKV_BUSY, pkv_session_fork(world.session, &fork));
-    WANT(PKV_BUSY, pkv_session_reserve(world.session, 100));
-    WANT(PKV_INVALID_ARGUMENT, pkv_session_append(world.session, 1, 2, &rows, &rows));
-    WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.session, &one, nullptr, &batch));
-    world.check_state();
-    OK(pkv_session_trim(world.session, 20));
-    HOSTILE_CHECK(length_of(world.session) == 20, "trim to where it was");
-    OK(pkv_session_append(world.session, 1, 2, &rows, &rows));
-    WANT(PKV_INVALID_ARGUMENT, pkv_session_append(world.session, 0, 1, &row, &row));
-    OK(pkv_session_append(world.session, 0, 2, &rows, &rows));
-    HOSTILE_CHECK(length_of(world.session) == 22, "both layers were given");
-    OK(pkv_session_append(world.session, 0, 1, &row, &row));
-    OK(pkv_session_close(world.session));
     world.validate();
     world.close();
   });

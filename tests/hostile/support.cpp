@@ -27,7 +27,7 @@ bool sentence_tells(const std::string& sentence) {
   if (sentence.find_first_of("0123456789") != std::string::npos) return true;
   // Sentences without a number name the argument, the handle or what refused.
   for (const char* name : {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage",
-                           "session", "batch", "append", "cache", "scale", "blocks", "kv", "state"})
+                           "session", "batch", "cache", "scale", "blocks", "kv", "state"})
     if (sentence.find(name) != std::string::npos) return true;
   return false;
 }

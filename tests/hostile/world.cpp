@@ -290,15 +290,6 @@ void World::pin_some() {
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
-  if (place.storage == PKV_STORAGE_NONE || keeps_state(1))
-    return fill_by_step(target, tokens, seed);
-  const std::vector<float> data = numbers(tokens * kv_floats, seed);
-  const pkv_tensor row = tensor(data.data());
-  for (uint32_t layer = 0; layer < layers; layer++)
-    OK(pkv_session_append(target, layer, tokens, &row, &row));
-}
-
-void World::fill_by_step(pkv_session target, size_t tokens, uint64_t seed) {
   const uint32_t count = static_cast<uint32_t>(tokens);
   pkv_batch step = nullptr;
   OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, nullptr, &step));

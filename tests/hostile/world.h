@@ -111,7 +111,6 @@ class World {
     std::vector<unsigned char> before;
   };
   void fill(pkv_session target, size_t tokens, uint64_t seed);
-  void fill_by_step(pkv_session target, size_t tokens, uint64_t seed);
   void write_layers(pkv_batch step, size_t tokens, uint64_t seed);
   void close_some();
   void make_hybrid();

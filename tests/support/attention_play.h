@@ -146,9 +146,8 @@ class AttentionPlay {
     const pkv_tensor k = tensor(k_, 0), v = tensor(v_, 0);
     std::vector<pkv_session> sessions(1);
     EXPECT_EQ(pkv_session_open(cache, nullptr, &sessions[0]), PKV_OK);
-    EXPECT_EQ(
-        pkv_session_append(sessions[0], 0, past_, &k, config_.model.latent != 0 ? nullptr : &v),
-        PKV_OK)
+    EXPECT_EQ(append(cache, sessions[0], past_, 1, &k, config_.model.latent != 0 ? nullptr : &v),
+              PKV_OK)
         << pkv_last_error();
     for (uint64_t i = 0; i < forks_; i++)
       EXPECT_EQ(pkv_session_fork(sessions[0], &sessions.emplace_back()), PKV_OK);

@@ -33,6 +33,20 @@ inline pkv_kv_sequences sequences_of(uint32_t query_heads, const std::vector<uin
        .block_table_stride = queries.empty() ? 0 : tables.size() / queries.size()});
 }
 
+// Adds tokens to a session in a step of its own, with the same rows in every layer. If the step is
+// refused, it is aborted.
+inline pkv_status append(pkv_cache cache, pkv_session session, uint32_t tokens, uint32_t layers,
+                         const pkv_tensor* k, const pkv_tensor* v) {
+  pkv_batch batch = nullptr;
+  pkv_status status = pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch);
+  if (status != PKV_OK) return status;
+  for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
+    status = pkv_batch_write(batch, layer, k, v);
+  if (status == PKV_OK) status = pkv_batch_commit(batch, nullptr);
+  if (status != PKV_OK) pkv_batch_abort(batch);
+  return status;
+}
+
 // The config of a cache whose model is one group, which lies in this object. (A copy of the base
 // alone would keep the address of the group.)
 struct ModelConfig : pkv_cache_config {

@@ -231,6 +231,14 @@ inline void write(pkv_batch batch, uint32_t layer, const Model& model, KeysValue
     write(batch, layer, rows.k, rows.v);
 }
 
+// Makes one step of one session with the same keys and values in every layer.
+inline void step(pkv_cache cache, pkv_session session, const Model& model, uint32_t tokens,
+                 KeysValues& rows) {
+  Batch batch = begin(cache, {session}, {tokens});
+  for (uint32_t layer = 0; layer < model.layers; layer++) write(batch, layer, model, rows);
+  commit(batch);
+}
+
 // Makes one step of one session with random keys and values in every layer. Returns what was
 // written, one entry per layer.
 inline std::vector<KeysValues> step(pkv_cache cache, pkv_session session, const Model& model,

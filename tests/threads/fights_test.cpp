@@ -190,8 +190,7 @@ class Fighter {
     pkv_status status;
     const std::vector<float> data(kv_floats, 0.25f);
     const pkv_tensor row = tensor(data.data());
-    for (uint32_t layer = 0; layer < layers; layer++)
-      FIGHT(pkv_session_append(session, layer, 1, &row, &row), PKV_OUT_OF_BLOCKS);
+    FIGHT(::append(arena_.cache, session, 1, layers, &row, &row), PKV_OUT_OF_BLOCKS);
   }
 
   void read(pkv_session session, pkv_batch batch) {

@@ -61,9 +61,13 @@ static void fill(pkv_cache cache, pkv_session* sessions, size_t tokens) {
   float* k = new_array(tokens * KV_HEADS * DIM, sizeof *k);
   for (size_t i = 0; i < tokens * KV_HEADS * DIM; i++) k[i] = (float)(i % 17) / 17;
   const pkv_tensor row = {.data = k, .dtype = PKV_F32};
+  const uint32_t count = (uint32_t)tokens;
+  pkv_batch batch;
   for (size_t s = 0; s < SESSIONS; s++) {
     check(lib.session_open(cache, NULL, &sessions[s]));
-    check(lib.session_append(sessions[s], 0, tokens, &row, &row));
+    check(lib.batch_begin(cache, 1, &sessions[s], &count, NULL, &batch));
+    check(lib.batch_write(batch, 0, &row, &row));
+    check(lib.batch_commit(batch, NULL));
   }
   free(k);
 }

@@ -180,13 +180,6 @@ class Session(CacheMember):
         call(library().session_read, self._handle, layer, begin, rows, *tensors)
         return into[0], into[1]
 
-    def append(self, layer: int, k: Rows, v: Rows | None, n: int) -> None:
-        """Appends n rows to one layer, without a batch. The session gets longer when all layers
-        have the rows.
-        """
-        keys, values = kv_tensors(self.cache, layer, k, v, n)
-        call(library().session_append, self._handle, layer, n, keys, values)
-
 
 class Snapshot(CacheMember):
     """A frozen sequence. It outlives its session, and any number of sessions can begin from it."""
@@ -208,17 +201,13 @@ class Snapshot(CacheMember):
 
 
 def kv_tensors(
-    cache: CacheBase, layer: int, k: Rows, v: Rows | None, rows: BatchRows | int
+    cache: CacheBase, layer: int, k: Rows, v: Rows | None, rows: BatchRows
 ) -> tuple[Any, Any]:
-    """Tensors of keys and of values (None: they are in the keys), by reference. An int for `rows`
-    is a number of rows of one session, without padding.
-    """
+    """Tensors of keys and of values (None: they are in the keys), by reference."""
     shape = cache.rows_shape(layer)
 
     def take(array: Rows, dim: int, what: str) -> Any:
-        if isinstance(rows, BatchRows):
-            return ctypes.byref(batch_tensor(array, rows, shape.kv_heads, dim, what))
-        return ctypes.byref(tensor(array, rows, shape.kv_heads, dim, what))
+        return ctypes.byref(batch_tensor(array, rows, shape.kv_heads, dim, what))
 
     return take(k, shape.key_dim, "k"), None if v is None else take(v, shape.value_dim, "v")
 

@@ -203,11 +203,15 @@ def test_sessions_in_full(cache: pagedkv.Cache) -> None:
         session.reserve(40)
         assert session.info().blocks == 3
         rows = np.arange(3 * 16, dtype=np.float32).reshape(3, 1, 16)
-        for layer in range(2):
-            session.append(layer, rows, rows + 1, 3)
-        session.append(0, rows[:1], rows[:1], 1)
-        assert (session.length, session.layer_length(0), session.layer_length(1)) == (3, 4, 3)
-        session.append(1, rows[:1], rows[:1], 1)
+        with cache.begin([session], [3]) as batch:
+            for layer in range(2):
+                batch.write(layer, rows, rows + 1)
+            batch.commit()
+        with cache.begin([session], [1]) as batch:
+            batch.write(0, rows[:1], rows[:1])
+            assert (session.length, session.layer_length(0), session.layer_length(1)) == (3, 4, 3)
+            batch.write(1, rows[:1], rows[:1])
+            batch.commit()
         assert len(session) == 4
         assert session.tokens().tolist() == [pagedkv.NO_TOKEN] * 4
         session.set_tokens(1, [7, 8])

@@ -56,7 +56,11 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
   check(pkv_session_open(cache, NULL, &session));
   const pkv_tensor in = {.data = rows, .dtype = PKV_F32}, k_out = {.data = k, .dtype = PKV_F32},
                    v_out = {.data = v, .dtype = PKV_F32};
-  check(pkv_session_append(session, 0, ROWS, &in, &in));
+  const uint32_t new_tokens = ROWS;
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &session, &new_tokens, NULL, &batch));
+  check(pkv_batch_write(batch, 0, &in, &in));
+  check(pkv_batch_commit(batch, NULL));
   check(pkv_session_read(session, 0, 0, ROWS, &k_out, &v_out));
   check(pkv_cache_destroy(cache));
   *k_error = *v_error = 0;

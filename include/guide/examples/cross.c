@@ -49,7 +49,11 @@ int main(void) {
 
   /* [write] */
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
-  check(pkv_session_append(image, 0, PATCHES, &keys, &values)); /* once for each layer */
+  const uint32_t patch_count = PATCHES;
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &image, &patch_count, NULL, &batch));
+  check(pkv_batch_write(batch, 0, &keys, &values)); /* once for each layer */
+  check(pkv_batch_commit(batch, NULL));
   /* [write end] */
 
   /* [attend] */

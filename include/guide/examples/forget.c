@@ -40,7 +40,11 @@ int main(void) {
   check(pkv_cache_create(&config, &cache));
   check(pkv_session_open(cache, NULL, &session));
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
-  check(pkv_session_append(session, 0, TOKENS, &keys, &values));
+  const uint32_t all = TOKENS, one = 1;
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &session, &all, NULL, &batch));
+  check(pkv_batch_write(batch, 0, &keys, &values));
+  check(pkv_batch_commit(batch, NULL));
 
   /* [drop] */
   uint32_t dropped[BLOCKS];
@@ -53,11 +57,9 @@ int main(void) {
   uint64_t length;
   check(pkv_session_get_length(session, &length));
   printf("length: %d\n", (int)length);
-  const uint32_t one = 1;
   const pkv_tensor key = {.data = k[TOKENS], .dtype = PKV_F32},
                    value = {.data = v[TOKENS], .dtype = PKV_F32},
                    query = {.data = q, .dtype = PKV_F32}, result = {.data = out, .dtype = PKV_F32};
-  pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
   check(pkv_batch_write(batch, 0, &key, &value));
   check(pkv_batch_attend(batch, 0, NULL, &query, &result)); /* does not see what was dropped */

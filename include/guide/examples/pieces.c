@@ -9,7 +9,7 @@ enum { TOKENS = 48, FIRST = 32, HEADS = 2, DIM = 16 };
 static float k[TOKENS * DIM], v[TOKENS * DIM], q[HEADS * DIM];
 
 /* Attention of the last token's query over `n` tokens from `first` on. */
-static void attend(int first, int n, float* out, float* lse) {
+static void attend(int first, uint32_t n, float* out, float* lse) {
   const pkv_layer_group model = {.struct_size = sizeof model,
                                  .layers = 1,
                                  .query_heads = HEADS,
@@ -22,14 +22,17 @@ static void attend(int first, int n, float* out, float* lse) {
   check(pkv_session_open(cache, NULL, &session));
   const pkv_tensor all_k = {.data = k + first * DIM, .dtype = PKV_F32},
                    all_v = {.data = v + first * DIM, .dtype = PKV_F32};
-  check(pkv_session_append(session, 0, (size_t)n, &all_k, &all_v));
+  pkv_batch batch;
+  check(pkv_batch_begin(cache, 1, &session, &n, NULL, &batch));
+  check(pkv_batch_write(batch, 0, &all_k, &all_v));
+  check(pkv_batch_commit(batch, NULL));
 
   pkv_kv_view view = {.struct_size = sizeof view};
   check(pkv_cache_get_kv_view(cache, 0, &view));
   uint32_t table[8], one = 1;
   size_t count;
   check(pkv_session_get_block_table(session, 0, 8, table, &count));
-  const uint64_t length = (uint64_t)n;
+  const uint64_t length = n;
   const pkv_kv_sequences sequences = {.struct_size = sizeof sequences,
                                       .query_heads = HEADS,
                                       .count = 1,

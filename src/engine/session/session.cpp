@@ -72,10 +72,7 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
 }
 
 void Session::check_idle(const char* who) const {
-  if (step_ == nullptr) return;
-  if (own_step_ == nullptr) fail(PKV_BUSY, "%s: the session is in a batch", who);
-  fail(PKV_BUSY, "%s: an append is in progress; append its other layers, or drop it by a trim",
-       who);
+  if (step_ != nullptr) fail(PKV_BUSY, "%s: the session is in a batch", who);
 }
 
 void Session::check_ready(const char* who) const {
@@ -122,11 +119,10 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
                                        reservation.take(g, counts[g]));
 }
 
-// Aborts a step of its own, and gives the content to the prefix index and the store. Spare blocks
-// are released first: while a session has some, its last state is not shared, so that a step can
-// reuse that block (BlockTable::length_to_share()).
+// Gives the content to the prefix index and the store. Spare blocks are released first: while a
+// session has some, its last state is not shared, so that a step can reuse that block
+// (BlockTable::length_to_share()).
 void Session::pass_on() noexcept {
-  own_step_.reset();
   for (const auto& table : content_.tables()) table->release_spares();
   publish(true);
   write_to_store();
@@ -388,7 +384,6 @@ void Session::trim(uint64_t new_length) {
     fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu", llu(new_length),
          llu(length()));
   for (size_t g = 0; g < content_.groups(); g++) content_.table(g).check_trim(g, new_length);
-  own_step_.reset();
   forget_tokens();
   content_.tokens().resize(new_length);
   update_token_count();

@@ -5,7 +5,6 @@
 #include <pagedkv/session.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "base/vectors.h"
@@ -18,7 +17,7 @@ namespace pkv {
 class Session {
  public:
   explicit Session(Content content, const Attributes& attributes = {});
-  // Aborts a step of its own, publishes what is new and passes the content to the store.
+  // Publishes what is new and passes the content to the store.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -47,9 +46,9 @@ class Session {
   // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT, REF_LIMIT,
   // TOO_LARGE, bad_alloc; then the session is still empty.
   uint64_t match_prefix(prefix::Tokens text);
-  // Drops all tokens beyond `length`, remembered ones, and a step of its own. Throws OUT_OF_RANGE
-  // if the session is shorter, or if positions that the next token would see have left the window;
-  // then nothing has changed.
+  // Drops all tokens beyond `length`, and remembered ones. Throws OUT_OF_RANGE if the session is
+  // shorter, or if positions that the next token would see have left the window; then nothing has
+  // changed.
   void trim(uint64_t length);
   // Returns the longest length, up to `limit`, that trim() can cut to.
   uint64_t trim_point(uint64_t limit) const;
@@ -125,10 +124,6 @@ class Session {
   // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.
   void abort() noexcept;
 
-  // The step of an append. The session owns it, since its caller gives one layer per call and has
-  // no object for the step.
-  std::unique_ptr<Step>& own_step() { return own_step_; }
-
   // The block table of one group. Throws OUT_OF_RANGE, and UNSUPPORTED where storage is contiguous.
   const memory::BlockTable& table(uint32_t group) const;
   // Copies K and V of positions [first, first + n) of one layer to the caller's rows; k or v may be
@@ -162,9 +157,8 @@ class Session {
   bool suspended_ = false;
   Attributes attributes_;
   const uint64_t open_order_;
-  const Step* step_ = nullptr;  // in flight: own_step_ or a batch
+  const Step* step_ = nullptr;  // in flight
   uint32_t step_tokens_ = 0;    // the new tokens of step_
-  std::unique_ptr<Step> own_step_;
   // How many batches the cache had committed when this session was resumed last.
   std::optional<uint64_t> commits_at_resume_;
   uint64_t counted_tokens_ = 0;  // how many of its tokens the cache's statistics contain

@@ -1,6 +1,5 @@
-// The interface of a step in flight for the sessions in it. A step is a batch, or an append to one
-// session. Sessions include only this header, since batch.h includes session.h. Destroying a step
-// that was not committed aborts it.
+// What a session needs of the batch that it is in. Sessions include only this header, since batch.h
+// includes session.h.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +8,11 @@ namespace pkv {
 
 class Step {
  public:
-  virtual ~Step() = default;
   // True if K and V of the new tokens are written in this layer.
   virtual bool written(uint32_t layer) const = 0;
+
+ protected:
+  ~Step() = default;
 };
 
 }  // namespace pkv

@@ -13,7 +13,7 @@
 namespace pkv {
 
 Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
-             uint64_t* short_by, const char* who)
+             uint64_t* short_by)
     : cache_(cache), written_(cache.config().layers) {
   const bool has_rows = cache.config().storage != PKV_STORAGE_NONE;
   entries_.reserve(sessions.size());
@@ -22,7 +22,7 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
     sequences_.reserve(sessions.size());
   }
   for (size_t i = 0; i < sessions.size(); i++) {
-    sessions[i]->check_ready(who);
+    sessions[i]->check_ready("begin");
     const Entry& entry =
         entries_.emplace_back(sessions[i], sessions[i]->length(), new_tokens[i], rows_);
     if (has_rows && entry.count > 0)
@@ -30,14 +30,14 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
     rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
   }
   set_first_rows(nullptr);
-  reserve(short_by, who);
+  reserve(short_by);
   open_ = true;
 }
 
 // Begins the step in all sessions or in none: first everything that can fail is done for all of
 // them, then each begins, which cannot fail.
-void Batch::reserve(uint64_t* short_by, const char* who) {
-  Needs needs(cache_, entries_.size(), who);
+void Batch::reserve(uint64_t* short_by) {
+  Needs needs(cache_, entries_.size(), "begin");
   for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
   needs.skip_last_copies();
   needs.check_fits_together();
@@ -47,7 +47,7 @@ void Batch::reserve(uint64_t* short_by, const char* who) {
       any = entries_[i].session->release_expired(needs.of(i)) || any;
     return any || needs.skip_last_copies(cache_.prefix());
   };
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, who, give_up,
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin", give_up,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < entries_.size(); i++)
@@ -80,7 +80,7 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   Entry& entry = entries_[index];
   if (cache_.config().storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
-  if (rows_ > 0 && !complete())
+  if (rows_ > 0 && first_unwritten() < written_.size())
     fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
          written_.size());
   for (size_t i = 0; i < kept.size(); i++) {

@@ -23,25 +23,20 @@ struct StateBlocks {
   size_t capacity;
 };
 
-class Batch : public Step {
+class Batch final : public Step {
  public:
   // Begins a step in every session. The sessions must belong to `cache`, be listed once each and be
   // in no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by
   // to the number of blocks that are missing, unless it is NULL), TOO_LARGE, BATCH_TOO_LARGE,
-  // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun. `who` is the name of the call,
-  // for the sentence.
+  // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
   Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
-        uint64_t* short_by, const char* who = "begin");
+        uint64_t* short_by);
   // Aborts the step unless it was committed.
-  ~Batch() override;
+  ~Batch();
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // The new tokens of all sessions, which are the rows of every tensor.
-  size_t rows() const { return rows_; }
   bool written(uint32_t layer) const override { return written_[layer]; }
-  // True when all layers are written.
-  bool complete() const { return first_unwritten() == written_.size(); }
 
   // Sets where the rows of each session begin in tensors; NULL: one session after the other.
   void set_first_rows(const uint32_t* first_rows);
@@ -103,7 +98,7 @@ class Batch : public Step {
     }
   };
 
-  void reserve(uint64_t* short_by, const char* who);
+  void reserve(uint64_t* short_by);
   void abort() noexcept;
   size_t first_unwritten() const;
   memory::Group& group_with_rows(uint32_t layer, const char* who) const;
@@ -129,9 +124,9 @@ class Batch : public Step {
   std::vector<rows::Sequence> sequences_;
   std::optional<uint32_t> viewed_layer_;
   bool has_accepted_ = false;  // accept() was called for some session
-  size_t rows_ = 0;
-  size_t copies_ = 0;  // how many shared tails the step copied
-  bool open_ = false;  // begun, and neither committed nor aborted
+  size_t rows_ = 0;            // the new tokens of all sessions, which are the rows of every tensor
+  size_t copies_ = 0;          // how many shared tails the step copied
+  bool open_ = false;          // begun, and neither committed nor aborted
 };
 
 }  // namespace pkv

@@ -151,8 +151,15 @@ func filled(cache *pagedkv.Cache, tokens int) ([]*pagedkv.Session, error) {
 		if err != nil {
 			return nil, err
 		}
+		batch, err := cache.Begin(pagedkv.Step{Session: session, NewTokens: tokens})
+		if err != nil {
+			return nil, err
+		}
 		rows := pagedkv.Float32(prompt)
-		if err := session.Append(0, tokens, rows, rows); err != nil {
+		if err := batch.Write(0, rows, rows); err != nil {
+			return nil, err
+		}
+		if err := batch.Commit(nil); err != nil {
 			return nil, err
 		}
 		list[i] = session

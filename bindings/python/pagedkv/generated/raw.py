@@ -612,7 +612,6 @@ class Functions:
         self.session_get_tokens = call("session_get_tokens", _p, _u64, _size, _p)
         self.session_set_tokens = call("session_set_tokens", _p, _u64, _size, _p)
         self.session_reserve = call("session_reserve", _p, _u64)
-        self.session_append = call("session_append", _p, _u32, _size, _p, _p)
         self.session_trim = call("session_trim", _p, _u64)
         self.session_get_trim_point = call("session_get_trim_point", _p, _u64, _p)
         self.session_set_return_hint = call("session_set_return_hint", _p, _u32)

@@ -31,7 +31,9 @@ impl Run {
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS {
             let mut session = cache.open_session()?;
-            (0..layers).try_for_each(|layer| session.append(layer, tokens, &prompt, &prompt))?;
+            let mut batch = cache.begin([(&mut session, tokens as u32)])?;
+            (0..layers).try_for_each(|layer| batch.write(layer, &prompt, &prompt))?;
+            batch.commit(None)?;
             sessions.push(session);
         }
         let (k, q) =

@@ -22,7 +22,7 @@
 //! }
 //! # Ok::<(), pagedkv::Error>(())
 //! ```
-use crate::{Cache, CacheConfig, Error, LayerGroup, Result, Session, Storage};
+use crate::{Batch, Cache, CacheConfig, Error, LayerGroup, Result, Session, Storage};
 use std::fmt;
 use std::str::FromStr;
 
@@ -78,6 +78,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug)]
 pub struct KvMemory {
     cache: Cache,
+    layers: usize,
     width: usize,
 }
 
@@ -90,18 +91,49 @@ impl KvMemory {
         };
         let group = LayerGroup::new(layers, kv_heads, kv_heads, head_dim);
         let cache = Cache::new(&CacheConfig::new(group).storage(storage).blocks(blocks))?;
-        Ok(Self { cache, width: kv_heads as usize * head_dim as usize })
+        let (layers, width) = (layers as usize, kv_heads as usize * head_dim as usize);
+        Ok(Self { cache, layers, width })
     }
 
     /// An empty cache for one sequence.
     pub fn open(&self) -> Result<Box<dyn KvCache>> {
-        Ok(Box::new(Sequence { session: self.cache.open_session()?, width: self.width }))
+        Ok(Box::new(Sequence {
+            session: self.cache.open_session()?,
+            width: self.width,
+            next: vec![Default::default(); self.layers],
+        }))
     }
 }
 
 struct Sequence {
     session: Session,
     width: usize,
+    /// The keys and values of the next tokens, in the layers that have them.
+    next: Vec<(Vec<f32>, Vec<f32>)>,
+}
+
+impl Sequence {
+    /// Takes the next rows of a layer. Those of the last layer complete a step of the session.
+    fn add(&mut self, layer: u32, keys: &[f32], values: &[f32]) -> Result<()> {
+        let layers = self.next.len();
+        let next = self
+            .next
+            .get_mut(layer as usize)
+            .ok_or_else(|| Error::misuse(format!("layer {layer} of a cache that has {layers}")))?;
+        *next = (keys.to_vec(), values.to_vec());
+        if self.next.iter().any(|(keys, _)| keys.is_empty()) {
+            return Ok(());
+        }
+        let cache = self.session.cache.clone();
+        let rows = (keys.len() / self.width) as u32;
+        let mut batch = Batch::begin(&cache, [(&mut self.session, rows)])?;
+        for (layer, (keys, values)) in (0..).zip(&self.next) {
+            batch.write(layer, keys, values)?;
+        }
+        batch.commit(None)?;
+        self.next.fill(Default::default());
+        Ok(())
+    }
 }
 
 impl KvCache for Sequence {
@@ -109,12 +141,13 @@ impl KvCache for Sequence {
         // The first layer of a prompt removes the rows of all layers.
         if self.session.length()? > 0 {
             self.session.trim(0)?;
+            self.next.fill(Default::default());
         }
-        self.session.append(layer, keys.len() / self.width, keys, values)
+        self.add(layer, keys, values)
     }
 
     fn push(&mut self, layer: u32, key: &[f32], value: &[f32]) -> Result<()> {
-        self.session.append(layer, 1, key, value)
+        self.add(layer, key, value)
     }
 
     fn materialize(&self, layer: u32) -> Result<(Vec<f32>, Vec<f32>)> {
@@ -122,6 +155,8 @@ impl KvCache for Sequence {
         let (mut keys, mut values) =
             (vec![0.0; rows as usize * self.width], vec![0.0; rows as usize * self.width]);
         self.session.read(layer, 0..rows, &mut keys, &mut values)?;
+        keys.extend(&self.next[layer as usize].0);
+        values.extend(&self.next[layer as usize].1);
         Ok((keys, values))
     }
 
@@ -130,6 +165,7 @@ impl KvCache for Sequence {
     }
 
     fn snapshot(&self) -> Result<Box<dyn KvCache>> {
-        Ok(Box::new(Self { session: self.session.fork()?, width: self.width }))
+        let (session, next) = (self.session.fork()?, self.next.clone());
+        Ok(Box::new(Self { session, width: self.width, next }))
     }
 }

@@ -373,22 +373,6 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Rows of keys as C takes them.
-    #[inline]
-    pub(crate) fn keys(&self, rows: usize, k: Rows<'_>) -> Result<sys::pkv_tensor> {
-        k.tensor(rows, self.kv_heads, self.key_dim, "k")
-    }
-
-    #[inline]
-    pub(crate) fn kv(
-        &self,
-        rows: usize,
-        k: Rows<'_>,
-        v: Rows<'_>,
-    ) -> Result<(sys::pkv_tensor, sys::pkv_tensor)> {
-        Ok((self.keys(rows, k)?, v.tensor(rows, self.kv_heads, self.value_dim, "v")?))
-    }
-
     /// Rows of keys of a batch as C takes them.
     #[inline]
     pub(crate) fn batch_keys(&self, rows: &BatchRows<'_>, k: Rows<'_>) -> Result<sys::pkv_tensor> {

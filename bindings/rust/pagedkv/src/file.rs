@@ -247,7 +247,9 @@ impl Cache {
     ///
     /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
     /// let mut session = cache.open_session()?;
-    /// session.append(0, 3, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
+    /// let mut batch = cache.begin([(&mut session, 3)])?;
+    /// batch.write(0, &[0.5; 3 * 16], &[0.5; 3 * 16])?;
+    /// batch.commit(None)?;
     /// let mut file = Vec::new();
     /// cache.save([(&session, 42)], &FileConfig::new(), Sink::Writer(&mut file))?;
     ///

@@ -2,13 +2,12 @@ use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, fill, Error, Result, Status};
 use crate::hooks::Hooks;
-use crate::rows::{Rows, RowsMut};
+use crate::rows::RowsMut;
 use crate::stats::SessionInfo;
 use crate::structs::{address, bytes, filled, setters, Numbers};
 use crate::sys;
 use std::fmt;
 use std::ops::Range;
-use std::ptr::null;
 use std::sync::Arc;
 
 #[doc(inline)]
@@ -159,32 +158,7 @@ impl Session {
         call(|| unsafe { sys::pkv_session_reserve(self.handle, total_tokens) })
     }
 
-    /// Appends `n` tokens without a batch, one layer per call. The call for the last layer commits
-    /// the step. To replace the content of the session, [`trim`](Self::trim) to 0 first.
-    pub fn append<'a>(
-        &mut self,
-        layer: u32,
-        n: usize,
-        k: impl Into<Rows<'a>>,
-        v: impl Into<Rows<'a>>,
-    ) -> Result<()> {
-        let (k, v) = self.cache.shape(layer)?.kv(n, k.into(), v.into())?;
-        call(|| unsafe { sys::pkv_session_append(self.handle, layer, n, &k, &v) })
-    }
-
-    /// As [`append`](Self::append), for a layer whose values are inside its keys.
-    pub fn append_latent<'a>(
-        &mut self,
-        layer: u32,
-        n: usize,
-        k: impl Into<Rows<'a>>,
-    ) -> Result<()> {
-        let k = self.cache.shape(layer)?.keys(n, k.into())?;
-        call(|| unsafe { sys::pkv_session_append(self.handle, layer, n, &k, null()) })
-    }
-
-    /// Keeps the first `length` tokens and frees all blocks beyond them. An unfinished
-    /// [`append`](Self::append) ends.
+    /// Keeps the first `length` tokens and frees all blocks beyond them.
     pub fn trim(&mut self, length: u64) -> Result<()> {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
     }

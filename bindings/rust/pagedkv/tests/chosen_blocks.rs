@@ -35,7 +35,9 @@ fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
     let group = LayerGroup::new(1, QUERY_HEADS as u32, KV_HEADS as u32, DIM as u32);
     let cache = Cache::new(&CacheConfig::new(group).blocks(16).threads(1)).unwrap();
     let mut session = cache.open_session().unwrap();
-    session.append(0, TOKENS, &text.k[..before], &text.v[..before]).unwrap();
+    let mut batch = cache.begin([(&mut session, TOKENS as u32)]).unwrap();
+    batch.write(0, &text.k[..before], &text.v[..before]).unwrap();
+    batch.commit(None).unwrap();
     let mut batch = cache.begin([(&mut session, NEW as u32)]).unwrap();
     batch.write(0, &text.k[before..], &text.v[before..]).unwrap();
     test(&mut batch, &text);

@@ -14,9 +14,16 @@ fn config() -> CacheConfig {
     CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32)).blocks(64).threads(1)
 }
 
+fn fill(cache: &Cache, session: &mut Session, tokens: usize) -> Result<()> {
+    let rows = vec![0.5; tokens * DIM];
+    let mut batch = cache.begin([(session, tokens as u32)])?;
+    batch.write(0, &rows, &rows)?;
+    batch.commit(None)
+}
+
 fn filled(cache: &Cache, tokens: usize) -> Session {
     let mut session = cache.open_session().unwrap();
-    session.append(0, tokens, &vec![0.5; tokens * DIM], &vec![0.5; tokens * DIM]).unwrap();
+    fill(cache, &mut session, tokens).unwrap();
     session
 }
 
@@ -350,8 +357,7 @@ fn many_threads_that_drop_everything() {
 fn work(cache: &Cache, bytes: &Arc<AtomicIsize>, kind: usize) {
     let busy = |error: Error| assert_eq!(error.status(), Status::BUSY, "{error}");
     let mut session = cache.open_session().unwrap();
-    let rows = [0.5; 20 * DIM];
-    session.append(0, 20, &rows, &rows).unwrap_or_else(busy);
+    fill(cache, &mut session, 20).unwrap_or_else(busy);
     match kind % 5 {
         0 => drop(cache.choose_victims([(&session, 1)]).map_err(busy)),
         1 => drop(session.snapshot().map_err(busy)),

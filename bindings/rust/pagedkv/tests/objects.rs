@@ -15,6 +15,19 @@ fn cache() -> Cache {
     Cache::new(&config()).unwrap()
 }
 
+/// Adds rows to a session in a step of its own.
+fn add<'a>(
+    cache: &Cache,
+    session: &mut Session,
+    n: u32,
+    k: impl Into<Rows<'a>>,
+    v: impl Into<Rows<'a>>,
+) -> Result<()> {
+    let mut batch = cache.begin([(session, n)])?;
+    batch.write(0, k, v)?;
+    batch.commit(None)
+}
+
 fn filled(cache: &Cache, tokens: &[i32]) -> Session {
     let mut session = cache.open_session().unwrap();
     let kv: Vec<f32> = tokens.iter().flat_map(|&token| [token as f32; DIM]).collect();
@@ -114,8 +127,8 @@ fn strided_rows_and_halves() {
     let mut k = [Bf16(0); 3 * 20];
     (0..3).for_each(|row| k[row * 20..][..DIM].fill(Bf16(one)));
     let v = [F16(0x4000); 3 * DIM]; // 2.0 in binary16
-    session.append(0, 3, Rows::strided(&k[..2 * 20 + DIM], 20, DIM), &v).unwrap();
-    session.append(0, 1, &[3f32; DIM], &[4f32; DIM]).unwrap();
+    add(&cache, &mut session, 3, Rows::strided(&k[..2 * 20 + DIM], 20, DIM), &v).unwrap();
+    add(&cache, &mut session, 1, &[3f32; DIM], &[4f32; DIM]).unwrap();
     let (mut keys, mut values) = ([0f32; 4 * 24], [F16(0); 4 * DIM]);
     session.read(0, 0..4, RowsMut::strided(&mut keys, 24, DIM), &mut values).unwrap();
     assert_eq!((keys[0], keys[15], keys[16], keys[3 * 24]), (1.0, 1.0, 0.0, 3.0));
@@ -136,7 +149,7 @@ fn arrays() {
     });
     let view = wide.slice(s![..;2, 1..2, 4..4 + DIM]); // rows 0 and 2, one head, some dims
     let flat = Array2::from_elem((2, DIM), 0.5f32);
-    session.append(0, 2, view, &flat).unwrap();
+    add(&cache, &mut session, 2, view, &flat).unwrap();
     let mut k = Array3::<f32>::zeros((2, 1, DIM));
     let mut v = Array3::<f32>::zeros((2, 2, DIM));
     session.read(0, 0..2, &mut k, v.slice_mut(s![.., 1..2, ..])).unwrap();
@@ -144,7 +157,7 @@ fn arrays() {
     assert_eq!((v[[0, 0, 0]], v[[0, 1, 0]], v[[1, 1, DIM - 1]]), (0.0, 0.5, 0.5));
 
     let mut refused = |rows: Rows<'_>| {
-        let error = session.append(0, 2, rows, &flat).unwrap_err();
+        let error = add(&cache, &mut session, 2, rows, &flat).unwrap_err();
         assert_eq!(error.status(), Status::INVALID_ARGUMENT)
     };
     refused(wide.slice(s![..2, ..1, ..;2]).into()); // dims with gaps
@@ -159,9 +172,8 @@ fn arrays() {
 fn halves_of_the_half_crate() {
     let cache = cache();
     let mut session = cache.open_session().unwrap();
-    session
-        .append(0, 1, &[half::f16::from_f32(0.5); DIM], &[half::bf16::from_f32(2.0); DIM])
-        .unwrap();
+    let (k, v) = ([half::f16::from_f32(0.5); DIM], [half::bf16::from_f32(2.0); DIM]);
+    add(&cache, &mut session, 1, &k, &v).unwrap();
     let (mut k, mut v) = ([half::bf16::ZERO; DIM], [0f32; DIM]);
     session.read(0, 0..1, &mut k, &mut v).unwrap();
     assert_eq!((k[3].to_f32(), v[3]), (0.5, 2.0));
@@ -321,8 +333,9 @@ fn values_inside_keys() {
     let latent = LayerGroup::new(1, 4, 1, 32).value_dim(16).latent();
     let cache = Cache::new(&CacheConfig::new(latent).blocks(8)).unwrap();
     let mut session = cache.open_session().unwrap();
-    session.append_latent(0, 1, &[1f32; 32]).unwrap();
-    session.append_latent(0, 1, &[2f32; 32]).unwrap();
+    let mut batch = cache.begin([(&mut session, 2)]).unwrap();
+    batch.write_latent(0, &[[1f32; 32], [2.0; 32]].concat()).unwrap();
+    batch.commit(None).unwrap();
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     batch.write_latent(0, &[3f32; 32]).unwrap();
     let mut out = [0f32; 4 * 16];

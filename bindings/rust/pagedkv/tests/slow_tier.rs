@@ -37,7 +37,9 @@ fn keys_and_values_are_in_a_file() {
     let cache = Cache::new(&config().memory_directory(&directory.0)).unwrap();
     assert!(directory.is_mapped());
     let mut session = cache.open_session().unwrap();
-    session.append(0, 1, &[1f32; 64], &[2f32; 64]).unwrap();
+    let mut batch = cache.begin([(&mut session, 1)]).unwrap();
+    batch.write(0, &[1f32; 64], &[2f32; 64]).unwrap();
+    batch.commit(None).unwrap();
     let mut out = [0f32; 64];
     session.read_values(0, 0..1, &mut out).unwrap();
     assert_eq!(out, [2.0; 64]);

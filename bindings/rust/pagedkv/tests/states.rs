@@ -146,7 +146,6 @@ fn wrong_calls_are_refused() {
     assert_eq!(status(read(3, 20, BYTES)), Some(Status::OUT_OF_RANGE));
     assert_eq!(status(read(0, 20, BYTES)), Some(Status::UNSUPPORTED));
     assert_eq!(status(session.read(1, 0..1, &mut k, &mut v)), Some(Status::UNSUPPORTED));
-    assert_eq!(status(session.append(1, 1, &k, &v)), Some(Status::UNSUPPORTED));
 
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     let error = batch.states(0).unwrap_err();

@@ -892,8 +892,6 @@ macro_rules! for_each_function {
             fn pkv_session_set_tokens(session: pkv_session, first: u64, n: usize, tokens: *const
                 i32) -> pkv_status;
             fn pkv_session_reserve(session: pkv_session, total_tokens: u64) -> pkv_status;
-            fn pkv_session_append(session: pkv_session, layer: u32, n: usize, k: *const pkv_tensor,
-                v: *const pkv_tensor) -> pkv_status;
             fn pkv_session_trim(session: pkv_session, length: u64) -> pkv_status;
             fn pkv_session_get_trim_point(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
