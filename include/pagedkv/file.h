@@ -140,7 +140,7 @@ typedef struct pkv_file_item {
  *                     May be NULL.
  *
  * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (an item is in a step), IO, UNSUPPORTED (a key, in
- * a build without libsodium or libcrypto), TOO_LARGE (fingerprint, key), REF_LIMIT. Since 0.1.
+ * a build without libsodium or libcrypto), REF_LIMIT. Since 0.1.
  */
 PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
                                  const pkv_file_config* config, const pkv_stream* to,
@@ -204,8 +204,7 @@ typedef struct pkv_file_info {
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *
- * Statuses: CORRUPT, WRONG_VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED, TOO_LARGE.
- * Since 0.1.
+ * Statuses: CORRUPT, WRONG_VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED. Since 0.1.
  */
 PKV_API pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
                                     pkv_file_info* out);

@@ -32,11 +32,11 @@ std::vector<Case> config_cases(size_t at) {
           in(WITH(it.trust_salts = 2), invalid),
           in(WITH(it.prefix_index = 1), fine),
           in(WITH(it.fingerprint_size = 1), invalid),
-          in(WITH(it.fingerprint = &it, it.fingerprint_size = 65), too_large),
-          in(WITH(it.fingerprint = &it, it.fingerprint_size = UINT64_MAX), too_large),
+          in(WITH(it.fingerprint = &it, it.fingerprint_size = 65), invalid),
+          in(WITH(it.fingerprint = &it, it.fingerprint_size = UINT64_MAX), invalid),
           in(WITH(it.secret_key_size = 16), invalid),
           in(WITH(it.secret_key = "0123456789abcdef", it.secret_key_size = 15), invalid),
-          in(WITH(it.secret_key = &it, it.secret_key_size = 65), too_large)};
+          in(WITH(it.secret_key = &it, it.secret_key_size = 65), invalid)};
 }
 
 // Makes a case for each thing that can be wrong with the stream at argument `at`.

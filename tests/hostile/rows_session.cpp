@@ -43,8 +43,8 @@ std::vector<Function> session_rows() {
                 with(WITH(it.retention = PKV_RETENTION_LOW), fine),
                 with(WITH(it.retention = PKV_RETENTION_HIGH), fine),
                 with(WITH(it.salt_size = 1), invalid),
-                with(WITH(it.salt = &it, it.salt_size = 257), too_large),
-                with(WITH(it.salt = &it, it.salt_size = UINT64_MAX), too_large),
+                with(WITH(it.salt = &it, it.salt_size = 257), invalid),
+                with(WITH(it.salt = &it, it.salt_size = UINT64_MAX), invalid),
                 with(WITH(it.salt = "one", it.salt_size = 3), fine)};
 
   Function close{ROW(pkv_session_close), {handle(Handle::session, true)}, {in_batch()}};

@@ -187,7 +187,8 @@ void check_store(const pkv_store_config& config) {
   check_fingerprint(config.fingerprint, config.fingerprint_size);
   check_key(config.secret_key, config.secret_key_size);
   if (config.buffer_bytes > max_buffer_bytes)
-    fail(PKV_TOO_LARGE, "buffer_bytes is %llu; it must be at most 2^36", llu(config.buffer_bytes));
+    fail(PKV_INVALID_ARGUMENT, "buffer_bytes is %llu; it must be at most 2^36",
+         llu(config.buffer_bytes));
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {

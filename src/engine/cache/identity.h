@@ -13,13 +13,13 @@ namespace pkv {
 inline constexpr uint64_t max_fingerprint_size = 64, min_key_size = 16, max_key_size = 64;
 
 // Returns the caller's bytes as a span; `name` is what sentences call them. Throws INVALID_ARGUMENT
-// if `bytes` is NULL and `size` is not 0, TOO_LARGE if there are more than `max_size`.
+// if `bytes` is NULL and `size` is not 0, or if `size` is above `max_size`.
 inline std::span<const unsigned char> check_bytes(const void* bytes, uint64_t size,
                                                   uint64_t max_size, const char* name) {
   if (bytes == nullptr && size > 0)
     fail(PKV_INVALID_ARGUMENT, "%s is NULL for %llu bytes", name, llu(size));
   if (size > max_size)
-    fail(PKV_TOO_LARGE, "a %s of %llu bytes; it must have at most %llu", name, llu(size),
+    fail(PKV_INVALID_ARGUMENT, "a %s of %llu bytes; it must have at most %llu", name, llu(size),
          llu(max_size));
   return {static_cast<const unsigned char*>(bytes), static_cast<size_t>(size)};
 }
