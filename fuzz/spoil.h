@@ -57,13 +57,18 @@ inline bool honest(double bytes, size_t room) {
   return bytes <= static_cast<double>(room) || bytes >= 0x1p65;
 }
 
-// The bytes from the first element to the last, as a double; exact if it is small.
-inline double reach(const pkv_tensor& tensor, uint64_t rows, uint32_t heads, uint32_t width) {
-  if (tensor.row_stride < 0 || tensor.head_stride < 0 || rows == 0)
-    return 0;  // refused, or never read
-  const double head = tensor.head_stride != 0 ? static_cast<double>(tensor.head_stride) : width;
-  const double row = tensor.row_stride != 0 ? static_cast<double>(tensor.row_stride) : head * heads;
-  return (static_cast<double>(rows - 1) * row + (heads - 1.0) * head + width) * 4;
+// The bytes from the first element of a tensor to the end of a row of a sequence, as a double;
+// exact if it is small, and 0 if the tensor is refused.
+inline double reach(const pkv_tensor& tensor, double sequence, double row, uint32_t heads,
+                    uint32_t width) {
+  if (tensor.row_stride < 0 || tensor.head_stride < 0 || tensor.batch_stride < 0) return 0;
+  const double head_stride =
+      tensor.head_stride != 0 ? static_cast<double>(tensor.head_stride) : width;
+  const double row_stride = tensor.row_stride != 0 ? static_cast<double>(tensor.row_stride)
+                                                   : static_cast<double>(width) * heads;
+  return (sequence * static_cast<double>(tensor.batch_stride) + row * row_stride +
+          (heads - 1.0) * head_stride + width) *
+         4;
 }
 
 // The rows that each sequence of a call has in its tensors.
@@ -71,30 +76,48 @@ struct SequenceRows {
   std::vector<uint64_t> lengths;
   const uint32_t* first_rows = nullptr;
 
-  uint64_t row(const pkv_tensor& tensor, size_t sequence, uint64_t i) const {
-    const bool padded = tensor.batch_rows != 0;
-    uint64_t first = 0;
-    for (size_t s = 0; s < sequence && !padded; s++) first += lengths[s];
-    if (first_rows != nullptr) first = first_rows[sequence];
-    return uint64_t{tensor.batch_rows} * sequence + first + i;
+  // The first row of a sequence: in the tensor, or within its entry of a padded batch.
+  uint64_t first(const pkv_tensor& tensor, size_t sequence) const {
+    uint64_t before = 0;
+    for (size_t s = 0; s < sequence && tensor.batch_stride == 0; s++) before += lengths[s];
+    return first_rows != nullptr ? first_rows[sequence] : before;
   }
-  // The number of rows of a tensor up to the last one of any sequence.
-  uint64_t reach(const pkv_tensor& tensor) const {
-    uint64_t end = 0;
+  // The bytes of a tensor up to the last row of any sequence.
+  double reach(const pkv_tensor& tensor, uint32_t heads, uint32_t width) const {
+    double end = 0;
     for (size_t s = 0; s < lengths.size(); s++)
-      if (lengths[s] > 0) end = std::max(end, row(tensor, s, lengths[s]));
+      if (lengths[s] > 0)
+        end = std::max(
+            end, ::reach(tensor, static_cast<double>(s),
+                         static_cast<double>(first(tensor, s) + lengths[s] - 1), heads, width));
     return end;
+  }
+};
+
+// What the bytes of an input change of a tensor. Inputs of the corpus rely on the order of fields
+// and on the size.
+struct DrawnTensor {
+  void* data;
+  pkv_dtype dtype;
+  uint32_t batch;  // up to 2^31 - 1 the rows from sequence to sequence, above it 2^31 + elements
+  int64_t row_stride, head_stride;
+
+  pkv_tensor tensor(uint32_t heads, uint32_t width) const {
+    const uint64_t row =
+        row_stride != 0 ? static_cast<uint64_t>(row_stride) : uint64_t{heads} * width;
+    const uint64_t stride = batch >> 31 != 0 ? batch & INT32_MAX : batch * row;
+    return {nullptr, dtype, row_stride, head_stride, static_cast<int64_t>(stride)};
   }
 };
 
 inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, const SequenceRows& rows,
                               uint32_t heads, uint32_t width) {
-  pkv_tensor tensor{nullptr, PKV_F32, 0, 0, 0};
-  spoil(tensor, draw);
-  tensor.data =
-      draw.chance(97) && honest(reach(tensor, rows.reach(tensor), heads, width), buffer.size())
-          ? buffer.data()
-          : nullptr;
+  DrawnTensor drawn{nullptr, PKV_F32, 0, 0, 0};
+  spoil(drawn, draw);
+  pkv_tensor tensor = drawn.tensor(heads, width);
+  tensor.data = draw.chance(97) && honest(rows.reach(tensor, heads, width), buffer.size())
+                    ? buffer.data()
+                    : nullptr;
   return tensor;
 }
 inline pkv_tensor draw_tensor(Source& draw, Guarded& buffer, uint64_t rows, uint32_t heads,
@@ -115,7 +138,9 @@ inline void check_written(Guarded& buffer, const pkv_tensor& tensor, const Seque
   for (size_t s = 0; s < rows.lengths.size(); s++)
     for (uint64_t i = 0; i < rows.lengths[s]; i++)
       for (uint32_t h = 0; h < heads; h++)
-        std::memset(buffer.data() + (rows.row(tensor, s, i) * row + h * head) * size,
+        std::memset(buffer.data() + (s * static_cast<size_t>(tensor.batch_stride) +
+                                     (rows.first(tensor, s) + i) * row + h * head) *
+                                        size,
                     Guarded::filler, width * size);
   EXPECT_TRUE(buffer.untouched_from());
 }

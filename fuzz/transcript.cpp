@@ -157,18 +157,16 @@ std::string handle_text(const void* handle) {
 }
 
 std::string tensor_text(const pkv_tensor& tensor, const std::string& data) {
-  return "{" + data + ", " + number(tensor.dtype) + ", " + number(tensor.batch_rows) + ", " +
-         number(tensor.row_stride) + ", " + number(tensor.head_stride) + "}";
+  return "{" + data + ", " + number(tensor.dtype) + ", " + number(tensor.row_stride) + ", " +
+         number(tensor.head_stride) + ", " + number(tensor.batch_stride) + "}";
 }
 
 double bytes_of(const pkv_tensor& tensor, Shape shape) {
   if (shape.rows == 0 || shape.heads == 0) return stand_in_bytes;
-  const double reached = tensor.batch_rows == 0
-                             ? shape.rows
-                             : (shape.sequences - 1) * tensor.batch_rows + shape.entry_rows;
-  const uint64_t rows = static_cast<uint64_t>(std::clamp(reached, 0.0, 0x1p63));
-  const double as_f32 =
-      reach(tensor, rows, static_cast<uint32_t>(shape.heads), static_cast<uint32_t>(shape.dim));
+  const bool padded = tensor.batch_stride != 0;
+  const double as_f32 = reach(tensor, padded ? std::max(0.0, shape.sequences - 1) : 0,
+                              std::max(0.0, (padded ? shape.entry_rows : shape.rows) - 1),
+                              static_cast<uint32_t>(shape.heads), static_cast<uint32_t>(shape.dim));
   return as_f32 / 4 * amount(element_bytes(tensor.dtype));
 }
 

@@ -53,7 +53,7 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	refused(t, batch.Write(0, k, short), pagedkv.ErrInvalidArgument, "v: 37 rows")
 	refused(
 		t, batch.Write(0, k.WithStrides(65, 0), k), pagedkv.ErrInvalidArgument,
-		"strides of 65 and 32 need 2404",
+		"strides of 65, 32 and 0 need 2404",
 	)
 	refused(t, batch.Write(0, k.WithStrides(-64, 0), k), pagedkv.ErrInvalidArgument, "-64")
 	refused(
@@ -63,6 +63,17 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	refused(
 		t, batch.Write(0, k.WithStrides(0, 1<<63-1), k), pagedkv.ErrInvalidArgument,
 		"the slice has 2368",
+	)
+	refused(
+		t, batch.Write(0, f32(make([]float32, 37*100)).WithStrides(0, 40), k),
+		pagedkv.ErrInvalidArgument, "row_stride is 0 (dense), but head_stride is 40",
+	)
+	refused(
+		t, batch.Write(0, k.WithStrides(1, 1), k), pagedkv.ErrInvalidArgument, "overlap",
+	)
+	refused(
+		t, batch.Write(0, k.WithBatchStride(-1), k), pagedkv.ErrInvalidArgument,
+		"must not be negative",
 	)
 	refused(t, batch.Write(0, k, pagedkv.Tensor{}), pagedkv.ErrInvalidArgument, "v is NULL")
 	refused(t, batch.Write(2, k, k), pagedkv.ErrOutOfRange)

@@ -90,13 +90,13 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		wide, wideOut := make([]float32, 96), make([]float32, 96)
 		copy(wide, values[:48])
 		copy(wide[80:], values[48:])
-		zeros := f32(make([]float32, 96)).Padded(3)
+		zeros := f32(make([]float32, 96)).WithBatchStride(48)
 		must(t, pagedkv.WriteSlots(view, []int64{32, pagedkv.NoSlot, 33, 34}, k, k))
-		must(t, pagedkv.Write(view, left, zeros, f32(wide).Padded(3)))
-		must(t, pagedkv.Attend(view, left, zeros, f32(wideOut).Padded(3), nil))
+		must(t, pagedkv.Write(view, left, zeros, f32(wide).WithBatchStride(48)))
+		must(t, pagedkv.Attend(view, left, zeros, f32(wideOut).WithBatchStride(48), nil))
 		same(t, means(wideOut, 0, 1, 2, 3, 5), 0, 0.5, 1, 0, 3)
 		refused(
-			t, pagedkv.Write(view, left, zeros, f32(wide[1:]).Padded(3)),
+			t, pagedkv.Write(view, left, zeros, f32(wide[1:]).WithBatchStride(48)),
 			pagedkv.ErrInvalidArgument, "v: 6 rows", "the slice has 95",
 		)
 		left.FirstRows = left.FirstRows[:1]
@@ -188,11 +188,22 @@ func TestBatchesTakePaddedRows(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i / 64)
 	}
-	k, v := f32(make([]float32, 4*64)).Padded(2), f32(values).Padded(2)
+	k, v := f32(make([]float32, 4*64)).WithBatchStride(2*64), f32(values).WithBatchStride(2*64)
 	must(t, batch.Write(0, k, v))
-	refused(t, batch.Write(0, k, f32(values[1:]).Padded(2)), pagedkv.ErrInvalidArgument)
+	refused(t, batch.Write(0, k, f32(values[1:]).WithBatchStride(2*64)), pagedkv.ErrInvalidArgument)
 	q, out := make([]float32, 4*128), make([]float32, 4*128)
-	must(t, batch.Attend(0, f32(q).Padded(2), f32(out).Padded(2), nil))
+	must(t, batch.Attend(0, f32(q).WithBatchStride(2*128), f32(out).WithBatchStride(2*128), nil))
 	same(t, []float32{out[0], out[128], out[256], out[384]}, 0, 0.5, 0, 3)
+
+	// The same as [2][sessions][heads][dim].
+	apart := func(rows []float32, width int) pagedkv.Tensor {
+		return f32(rows).WithStrides(2*width, 0).WithBatchStride(width)
+	}
+	for i := range values[128:192] {
+		values[128+i] = 1
+	}
+	must(t, batch.Write(0, apart(make([]float32, 4*64), 64), apart(values, 64)))
+	must(t, batch.Attend(0, apart(q, 128), apart(out, 128), nil))
+	same(t, []float32{out[0], out[256], out[384]}, 0, 0.5, 3)
 	must(t, batch.SetFirstRows(nil))
 }

@@ -77,7 +77,8 @@ func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
 func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	count, reach := len(batch.lengths), batch.reach()
 	needed, fits := extent(
-		uint64(count), uint64(reach), uint64(m.Columns), uint64(m.BatchStride), uint64(m.RowStride),
+		[2]uint64{uint64(count), uint64(m.BatchStride)},
+		[2]uint64{uint64(reach), uint64(m.RowStride)}, [2]uint64{uint64(m.Columns), 1},
 	)
 	switch {
 	case n.err != nil:

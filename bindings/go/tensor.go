@@ -10,11 +10,10 @@ import (
 // Tensor is rows in the caller's memory: keys, values, queries or outputs, [rows][heads][dim]. The
 // zero Tensor stands for none.
 type Tensor struct {
-	data                  unsafe.Pointer
-	elements              int
-	dtype                 DType
-	rowStride, headStride int
-	batchRows             uint32
+	data                               unsafe.Pointer
+	elements                           int
+	dtype                              DType
+	rowStride, headStride, batchStride int
 }
 
 // empty is the target of tensors without rows; only its address is used.
@@ -38,17 +37,18 @@ func Float16(data []uint16) Tensor { return tensorOf(data, F16) }
 func BFloat16(data []uint16) Tensor { return tensorOf(data, BF16) }
 
 // WithStrides returns the tensor with element (row, head, dim) at row * rowStride + head *
-// headStride + dim; 0 means dense.
+// headStride + dim; 0 means dense, never a broadcast.
 func (t Tensor) WithStrides(rowStride, headStride int) Tensor {
 	t.rowStride, t.headStride = rowStride, headStride
 	return t
 }
 
-// Padded returns the tensor as a padded batch: the rows of each sequence begin batchRows rows after
-// those of the one before it. [batch][n][heads][dim] is padded by n, and [batch][heads][n][dim] by
-// heads * n, with strides of dim and n * dim.
-func (t Tensor) Padded(batchRows uint32) Tensor {
-	t.batchRows = batchRows
+// WithBatchStride returns the tensor as a padded batch: the rows of each sequence begin batchStride
+// elements after those of the one before it. [batch][n][heads][dim] has one of n * heads * dim;
+// [batch][heads][n][dim] also has strides of dim and n * dim; [n][batch][heads][dim] has one of
+// heads * dim, and rows batch * heads * dim apart.
+func (t Tensor) WithBatchStride(batchStride int) Tensor {
+	t.batchStride = batchStride
 	return t
 }
 
@@ -84,37 +84,41 @@ func (b batchRows) reach() int {
 
 // checkBatch is check for the rows of a batch, which may be padded.
 func (t Tensor) checkBatch(op, name string, rows batchRows, heads, dim int) (*raw.Tensor, error) {
-	reached := rows.total()
-	if reached > 0 && (t.batchRows != 0 || rows.firstRows != nil) {
-		over, before := bits.Mul64(uint64(len(rows.lengths)-1), uint64(t.batchRows))
-		if over != 0 || before > 1<<61 {
-			return nil, misuse(op, ErrOverflow, "%s: %d sequences of %d rows", name,
-				len(rows.lengths), t.batchRows)
-		}
-		reached = int(before) + rows.reach()
+	sequences, reached := 1, rows.total()
+	if reached > 0 && (t.batchStride != 0 || rows.firstRows != nil) {
+		reached = rows.reach()
 	}
-	out, err := t.check(op, name, reached, heads, dim)
-	if out != nil {
-		out.BatchRows = t.batchRows
+	if t.batchStride != 0 {
+		sequences = len(rows.lengths)
 	}
-	return out, err
-}
-
-// extent returns one more than the index of the last element, or false on overflow.
-func extent(rows, heads, dim, rowStride, headStride uint64) (uint64, bool) {
-	if rows == 0 || heads == 0 {
-		return 0, true
-	}
-	overRows, row := bits.Mul64(rows-1, rowStride)
-	overHeads, head := bits.Mul64(heads-1, headStride)
-	sum, carry := bits.Add64(row, head, 0)
-	sum, carry2 := bits.Add64(sum, dim, 0)
-	return sum, overRows|overHeads|carry|carry2 == 0 && sum < 1<<62
+	return t.checkExtent(op, name, sequences, reached, heads, dim)
 }
 
 // check returns the tensor of C after checking that the slice has these rows; NULL for the zero
 // one.
 func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error) {
+	return t.checkExtent(op, name, 1, rows, heads, dim)
+}
+
+// extent returns one more than the index of the last element of axes with these counts and strides,
+// or false on overflow.
+func extent(axes ...[2]uint64) (uint64, bool) {
+	sum := uint64(1)
+	for _, axis := range axes {
+		if axis[0] == 0 {
+			return 0, true
+		}
+		over, apart := bits.Mul64(axis[0]-1, axis[1])
+		if sum += apart; over != 0 || apart >= 1<<62 || sum >= 1<<62 {
+			return 0, false
+		}
+	}
+	return sum, true
+}
+
+func (t Tensor) checkExtent(
+	op, name string, sequences, rows, heads, dim int,
+) (*raw.Tensor, error) {
 	if t.data == nil {
 		return nil, nil
 	}
@@ -124,47 +128,49 @@ func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error
 			heads, dim,
 		)
 	}
-	if t.rowStride < 0 || t.headStride < 0 {
+	if t.rowStride < 0 || t.headStride < 0 || t.batchStride < 0 {
 		return nil, misuse(
-			op, ErrInvalidArgument, "%s: strides of %d and %d elements: they must not be negative",
-			name, t.rowStride, t.headStride,
+			op, ErrInvalidArgument, "%s: strides of %d, %d and %d elements: they must not be negative",
+			name, t.rowStride, t.headStride, t.batchStride,
 		)
 	}
-	headStride := uint64(t.headStride)
+	rowStride, headStride := uint64(t.rowStride), uint64(t.headStride)
 	if headStride == 0 {
 		headStride = uint64(dim)
 	}
-	rowStride := uint64(t.rowStride)
 	if rowStride == 0 {
-		over, dense := bits.Mul64(uint64(heads), headStride)
+		over, dense := bits.Mul64(uint64(heads), uint64(dim))
 		if over != 0 {
-			return nil, misuse(
-				op, ErrOverflow, "%s: %d heads with a stride of %d", name, heads, headStride,
-			)
+			return nil, misuse(op, ErrOverflow, "%s: %d heads of %d dims", name, heads, dim)
 		}
 		rowStride = dense
 	}
-	needed, fits := extent(uint64(rows), uint64(heads), uint64(dim), rowStride, headStride)
+	needed, fits := extent(
+		[2]uint64{uint64(sequences), uint64(t.batchStride)}, [2]uint64{uint64(rows), rowStride},
+		[2]uint64{uint64(heads), headStride}, [2]uint64{uint64(dim), 1},
+	)
 	if !fits || needed > uint64(t.elements) {
 		return nil, misuse(
 			op,
 			ErrInvalidArgument,
-			"%s: %d rows of %d heads of %d dims with strides of %d and %d need %d elements, "+
+			"%s: %d rows of %d heads of %d dims with strides of %d, %d and %d need %d elements, "+
 				"the slice has %d",
 			name,
-			rows,
+			sequences*rows,
 			heads,
 			dim,
 			rowStride,
 			headStride,
+			t.batchStride,
 			needed,
 			t.elements,
 		)
 	}
 	return &raw.Tensor{
-		Data:       t.data,
-		DType:      int32(t.dtype),
-		RowStride:  int64(t.rowStride),
-		HeadStride: int64(t.headStride),
+		Data:        t.data,
+		DType:       int32(t.dtype),
+		RowStride:   int64(t.rowStride),
+		HeadStride:  int64(t.headStride),
+		BatchStride: int64(t.batchStride),
 	}, nil
 }

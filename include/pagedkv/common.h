@@ -119,22 +119,26 @@ typedef enum pkv_dtype PKV_ENUM {
  * Rows in the caller's memory: element (row, head, dim) is at data[row * row_stride + head *
  * head_stride + dim].
  *
- * Strides are in elements. 0 means dense: head_stride is then dim, and row_stride heads *
- * head_stride, as in [rows][heads][dim]. Any alignment works. This struct will never grow.
+ * Strides are in elements. 0 means dense, as in [rows][heads][dim]. 0 is never a broadcast, unlike
+ * in PyTorch and unlike in pkv_mask. Negative strides are refused, and so is a row_stride of 0
+ * beside a head_stride that is not dense. Rows, heads and sequences may lie within each other in
+ * any order, but each stride must be at least the extent of all that lies within, so that nothing
+ * overlaps. Any alignment works. This struct will never grow.
  *
- * Functions that take rows of several sequences also take padded batches. Row i of sequence s is
- * then row s * batch_rows + i of the tensor, at (s * batch_rows + i) * row_stride. In other
- * functions batch_rows must be 0. Examples:
+ * Functions that take rows of several sequences also take padded batches: row i of sequence s
+ * begins at element s * batch_stride + i * row_stride. In other functions batch_stride must be 0.
+ * Examples:
  *
- *   [batch][n][heads][dim]   batch_rows n, the other strides dense;
- *   [batch][heads][n][dim]   batch_rows heads * n, row_stride dim, head_stride n * dim.
+ *   [batch][n][heads][dim]   batch_stride n * heads * dim, the other strides dense;
+ *   [batch][heads][n][dim]   batch_stride heads * n * dim, row_stride dim, head_stride n * dim;
+ *   [n][batch][heads][dim]   batch_stride heads * dim, row_stride batch * heads * dim.
  */
 typedef struct pkv_tensor {
-  void* data;          /**< The caller's memory; only read if the parameter is [in]. */
-  pkv_dtype dtype;     /**< F32, F16 or BF16. */
-  uint32_t batch_rows; /**< Rows from one sequence to the next in a padded batch; 0: not padded. */
-  int64_t row_stride;  /**< Elements from row to row; 0, or at least those of one row. */
-  int64_t head_stride; /**< Elements from head to head; 0, or at least dim. */
+  void* data;           /**< The caller's memory; only read if the parameter is [in]. */
+  pkv_dtype dtype;      /**< F32, F16 or BF16. */
+  int64_t row_stride;   /**< Elements from row to row; 0: heads * dim. */
+  int64_t head_stride;  /**< Elements from head to head; 0: dim. */
+  int64_t batch_stride; /**< Elements from sequence to sequence; 0: each follows the previous. */
 } pkv_tensor;
 
 /* ---- Hooks ----------------------------------------------------------------------------------

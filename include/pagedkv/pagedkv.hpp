@@ -175,8 +175,8 @@ class ConstTensor {
 
   /** Rows of any pkv_dtype; strides count elements. */
   ConstTensor(const void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
-              uint32_t batch_rows = 0)
-      : tensor_{const_cast<void*>(data), dtype, batch_rows, row_stride, head_stride} {}
+              int64_t batch_stride = 0)
+      : tensor_{const_cast<void*>(data), dtype, row_stride, head_stride, batch_stride} {}
 
   /** Rows described by a pkv_tensor. */
   explicit ConstTensor(const pkv_tensor& tensor) : tensor_(tensor) {}
@@ -201,8 +201,8 @@ class Tensor {
 
   /** Rows of any pkv_dtype; strides count elements. */
   Tensor(void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
-         uint32_t batch_rows = 0)
-      : tensor_{data, dtype, batch_rows, row_stride, head_stride} {}
+         int64_t batch_stride = 0)
+      : tensor_{data, dtype, row_stride, head_stride, batch_stride} {}
 
   /** Rows described by a pkv_tensor. */
   explicit Tensor(const pkv_tensor& tensor) : tensor_(tensor) {}

@@ -353,7 +353,8 @@ class CallPlay : public DrawnCall {
       rows.v.copy(row_of(query), given_.v, slot_of(one, one.start() + query.index), 1);
     }
     pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
-    k.batch_rows = v.batch_rows = batch_rows();
+    k.batch_stride = batch_rows() * k.row_stride;
+    v.batch_stride = batch_rows() * v.row_stride;
     first_rows_.clear();
     for (const Sequence& one : sequences_) first_rows_.push_back(one.first_row);
     if (padding_ != Padding::none) CHECK(pkv_batch_set_first_rows(batch, first_rows_.data()));
@@ -524,7 +525,8 @@ class CallPlay : public DrawnCall {
   template <class Call>
   void call_with(const Call& call, const pkv_attention_params& params, Rows& out) {
     pkv_tensor q = q_.tensor(), to = out.tensor();
-    q.batch_rows = to.batch_rows = batch_rows();
+    q.batch_stride = batch_rows() * q.row_stride;
+    to.batch_stride = batch_rows() * to.row_stride;
     CHECK(call(params, q, to));
   }
 

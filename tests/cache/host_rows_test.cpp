@@ -13,7 +13,11 @@ namespace {
 constexpr uint32_t heads = 6, kv_heads = 2, dim = 32, value_dim = 48;
 const Model model{1, heads, kv_heads, dim, value_dim, PKV_F32};
 
-enum class Order { tokens_heads, heads_tokens };  // [batch][n][heads][dim], [batch][heads][n][dim]
+// [batch][n][heads][dim], [batch][heads][n][dim], [n][batch][heads][dim] and
+// [heads][n][batch][dim].
+enum class Order { tokens_heads, heads_tokens, batch_inside, heads_outside };
+constexpr Order orders[] = {Order::tokens_heads, Order::heads_tokens, Order::batch_inside,
+                            Order::heads_outside};
 
 // A padded batch of fp32 rows. Padding holds 7.
 class Padded {
@@ -35,8 +39,10 @@ class Padded {
   }
 
   pkv_tensor tensor() {
-    if (order_ == Order::tokens_heads) return {data_.data(), PKV_F32, n_, 0, 0};
-    return {data_.data(), PKV_F32, heads_ * n_, width_, int64_t{n_} * width_};
+    const Strides strides = strides_of();
+    // Dense strides are left to the library.
+    if (order_ == Order::tokens_heads) return {data_.data(), PKV_F32, 0, 0, strides.batch};
+    return {data_.data(), PKV_F32, strides.row, strides.head, strides.batch};
   }
   std::vector<uint32_t> first_rows() const {
     std::vector<uint32_t> first;
@@ -59,17 +65,34 @@ class Padded {
   }
 
  private:
+  struct Strides {
+    int64_t batch, row, head;
+  };
+  Strides strides_of() const {
+    const int64_t batch = static_cast<int64_t>(rows_.size()), n = n_, h = heads_, d = width_;
+    switch (order_) {
+      case Order::tokens_heads:
+        return {n * h * d, h * d, d};
+      case Order::heads_tokens:
+        return {n * h * d, d, n * d};
+      case Order::batch_inside:
+        return {h * d, batch * h * d, d};
+      default:
+        return {d, batch * d, n * batch * d};
+    }
+  }
+
   void each(const std::function<void(size_t, size_t, uint32_t, uint32_t)>& visit) const {
+    const Strides strides = strides_of();
     size_t row = 0;
     for (size_t s = 0; s < rows_.size(); s++)
       for (uint32_t i = 0; i < rows_[s]; i++, row++) {
         const uint32_t at = left_ ? n_ - rows_[s] + i : i;
         for (uint32_t h = 0; h < heads_; h++)
-          for (uint32_t d = 0; d < width_; d++) {
-            const size_t of_heads = order_ == Order::tokens_heads ? (s * n_ + at) * heads_ + h
-                                                                  : (s * heads_ + h) * n_ + at;
-            visit(of_heads * width_ + d, row, h, d);
-          }
+          for (uint32_t d = 0; d < width_; d++)
+            visit(s * static_cast<size_t>(strides.batch) + at * static_cast<size_t>(strides.row) +
+                      h * static_cast<size_t>(strides.head) + d,
+                  row, h, d);
       }
   }
 
@@ -133,8 +156,8 @@ TEST_F(HostRows, PaddedBatches) {
   const Rows expected = attend(host.get(), AttentionParams());
   const std::vector<unsigned char> bytes = memory.bytes;
   for (const bool left : {false, true})
-    for (const Order order : {Order::tokens_heads, Order::heads_tokens})
-      for (const Order out_order : {Order::tokens_heads, Order::heads_tokens}) {
+    for (const Order order : orders)
+      for (const Order out_order : orders) {
         Padded k(written.k, host.rows, 23, order, left), v(written.v, host.rows, 23, order, left),
             queries(q, host.rows, 23, order, left),
             out(host.rows, 23, heads, value_dim, out_order, left);
@@ -177,15 +200,32 @@ TEST_F(HostRows, PackedRowsFromFirstRows) {
 TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
   const pkv_kv_sequences sequences = host.get();
   Rows wide(4 * 64, heads, value_dim);
-  for (const auto& [rows, row, head] :
-       {std::tuple{19u, 0, 0}, {20u, value_dim, 0}, {heads * 20 - 1, value_dim, 20 * value_dim}}) {
+  constexpr int64_t all = heads * value_dim;
+  for (const auto& [batch, row, head] : {std::tuple<int64_t, int64_t, int64_t>{20 * all - 1, 0, 0},
+                                         {20 * all, value_dim, 0},
+                                         {20 * all - 1, value_dim, 20 * value_dim},
+                                         {all - 1, 4 * all, 0},
+                                         {all, 4 * all - 1, 0},
+                                         {value_dim, 4 * value_dim, 80 * value_dim - 1}}) {
     pkv_tensor out = wide.tensor();
-    out.batch_rows = rows, out.row_stride = row, out.head_stride = head;
+    out.row_stride = row, out.head_stride = head, out.batch_stride = batch;
     const pkv_tensor from = q.tensor();
     REFUSED(PKV_INVALID_ARGUMENT,
             pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out))
-        << rows;
+        << batch;
+    EXPECT_TRUE(std::strstr(pkv_last_error(), "overlap") != nullptr) << pkv_last_error();
   }
+}
+
+// The two defaults that could be taken for a broadcast.
+TEST_F(HostRows, RefusesHeadStridesBesideDenseRows) {
+  const pkv_kv_sequences sequences = host.get();
+  pkv_tensor from = q.tensor(), out = Rows(total, heads, value_dim).tensor();
+  from.row_stride = 0, from.head_stride = 2 * dim;
+  REFUSED(PKV_INVALID_ARGUMENT,
+          pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out));
+  EXPECT_STREQ("q: row_stride is 0 (dense), but head_stride is 64; dense heads are 32 apart",
+               pkv_last_error());
 }
 
 TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
@@ -321,7 +361,7 @@ TEST(CacheRows, PaddedBatchesAndTrees) {
   parents[1] = 0, parents[7] = 0;
   for (const bool tree : {false, true})
     for (const bool left : {false, true})
-      for (const Order order : {Order::tokens_heads, Order::heads_tokens}) {
+      for (const Order order : orders) {
         Cache cache = create(config_of(model, 20));
         std::vector<Session> owned;
         std::vector<pkv_session> sessions;

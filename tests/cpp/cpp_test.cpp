@@ -278,8 +278,16 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     batch.write(layer, k, v);
     // After each head, as many elements stay unchanged.
-    batch.attend(layer, q, pagedkv::Tensor(out.data(), PKV_F32, 0, 2 * DIM), params);
+    batch.attend(layer, q, pagedkv::Tensor(out.data(), PKV_F32, 2 * QUERY_HEADS * DIM, 2 * DIM),
+                 params);
   }
+  const auto refused = [&](int64_t row_stride, int64_t head_stride, int64_t batch_stride) {
+    return status_of([&] {
+      batch.write(0, k, pagedkv::ConstTensor(v, PKV_F32, row_stride, head_stride, batch_stride));
+    });
+  };
+  EXPECT_EQ(refused(0, 2 * DIM, 0), PKV_INVALID_ARGUMENT);  // dense rows of apart heads
+  EXPECT_EQ(refused(0, 0, -1), PKV_OUT_OF_RANGE);
   batch.commit();
   for (uint32_t head = 0; head < QUERY_HEADS; head++)
     EXPECT_EQ(out[head * 2 * DIM + 3], head < 2 ? 0 : 5);

@@ -113,7 +113,7 @@ Arg optional(Arg arg) {
   return arg;
 }
 
-Arg rows(size_t count, size_t heads) {
+Arg rows(size_t count, size_t heads, size_t sequences) {
   // There is one float more than is needed, for the rows that begin one byte later.
   Arg arg =
       pointer([=](World& world) { return bits(world.keep(world.rows(count * heads * dim + 1))); });
@@ -130,16 +130,25 @@ Arg rows(size_t count, size_t heads) {
   add(WITH(set_enum(it.dtype, 0x7F7F7F7F)), invalid);
   add(WITH(it.dtype = PKV_INT8), invalid);
   add(WITH(it.dtype = PKV_FP8_E4M3), invalid);
-  add(WITH(it.batch_rows = 1), invalid);
   add(WITH(it.row_stride = -1), range);
   add(WITH(it.head_stride = -1), range);
+  add(WITH(it.batch_stride = -1), range);
   add(WITH(it.row_stride = INT64_MIN), range);
   add(WITH(it.head_stride = INT64_MIN), range);
+  add(WITH(it.batch_stride = INT64_MIN), range);
   // The stride from row to row does not matter if there is one row.
   add(WITH(it.row_stride = INT64_MAX), count > 1 ? overflow : fine);
-  add(WITH(it.head_stride = INT64_MAX), overflow);
-  add(WITH(it.head_stride = INT64_MAX / 3), overflow);
+  // Nor does the stride from sequence to sequence if there is one.
+  add(WITH(it.batch_stride = 1), sequences == 1 ? fine : invalid);
+  const auto wide = static_cast<int64_t>(heads * dim);
+  add(WITH(it.row_stride = dim, it.head_stride = INT64_MAX), overflow);
+  add(WITH(it.row_stride = dim, it.head_stride = INT64_MAX / 3), overflow);
+  add(WITH(it.row_stride = it.head_stride = 1), invalid);
+  // Dense rows of heads that are not dense.
   add(WITH(it.head_stride = 1), invalid);
+  add(WITH(it.head_stride = 2 * dim), invalid);
+  add(WITH(it.head_stride = INT64_MAX), invalid);
+  add(WITH(it.row_stride = wide, it.head_stride = dim), fine);
   add(WITH(it.data = static_cast<char*>(it.data) + 1), fine);  // One byte off.
   return arg;
 }

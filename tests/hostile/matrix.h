@@ -157,7 +157,7 @@ Arg enumeration(int64_t valid, std::vector<int64_t> unknown);
 Arg pointer(std::function<uint64_t(World&)> value);
 // Makes an argument that may be NULL.
 Arg optional(Arg arg);
-Arg rows(size_t count, size_t heads);
+Arg rows(size_t count, size_t heads, size_t sequences = 0);
 
 template <class T>
 Arg out(size_t count = 1) {

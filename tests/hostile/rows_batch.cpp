@@ -154,10 +154,10 @@ std::vector<Function> batch_rows() {
                        {PKV_INCOMPLETE}};
 
   Function first_rows{ROW(pkv_batch_set_first_rows), {batch, optional(in<uint32_t>({0}))}};
-  Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads), rows(3, kv_heads)}};
+  Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads, 1), rows(3, kv_heads, 1)}};
   Function attend{ROW(pkv_batch_attend),
                   {batch, layer, optional(config_in<pkv_attention_params>(params)),
-                   rows(3, query_heads), rows(3, query_heads)},
+                   rows(3, query_heads, 1), rows(3, query_heads, 1)},
                   params_cases(2)};
   attend.cases.push_back(unwritten);
   Function commit{ROW(pkv_batch_commit), {batch, optional(in<int32_t>({1, 2, 3}))}, {unwritten}};

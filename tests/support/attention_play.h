@@ -216,7 +216,7 @@ class AttentionPlay {
   }
 
   static pkv_tensor tensor(const std::vector<float>& rows, int64_t stride) {
-    return {const_cast<float*>(rows.data()), PKV_F32, 0, stride, 0};
+    return {const_cast<float*>(rows.data()), PKV_F32, stride, 0, 0};
   }
 
   static pkv_tensor tensor(const std::vector<uint16_t>& rows) {

@@ -108,7 +108,7 @@ class Rows {
   // Returns these rows, from `first` on, as a tensor of the library.
   pkv_tensor tensor(size_t first = 0) {
     return {&bytes_[offset_ + first * static_cast<size_t>(row_stride_) * bytes_of(dtype_)], dtype_,
-            0, row_stride_, head_stride_};
+            row_stride_, head_stride_, 0};
   }
 
   Rows& fill(Random& random, float amplitude = 1) {

@@ -72,33 +72,6 @@ def _shown(shape: Sequence[int]) -> str:
     return "".join(f"[{n}]" for n in shape)
 
 
-def _strides(memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str) -> tuple[int, int]:
-    """The strides of rows and heads. If an extent is 1, its stride is never used and may be
-    anything.
-    """
-    shape, strides = memory.shape, memory.strides
-    if shape == (rows, heads * dim):
-        row_stride, head_stride, dim_stride = strides[0], dim * strides[1], strides[1]
-    elif shape == (rows, heads, dim):
-        row_stride, head_stride, dim_stride = strides
-    else:
-        raise misuse(
-            f"{what}: {_shown((rows, heads, dim))} (rows, heads, dim) are needed, the array is "
-            f"{_shown(shape)}"
-        )
-    if heads == 1 or rows == 0:
-        head_stride = dim
-    extent = (heads - 1) * head_stride + dim
-    if rows <= 1:
-        row_stride, dim_stride = extent, dim_stride if rows else 1
-    if dim_stride != 1 or head_stride < dim or row_stride < extent:
-        raise misuse(
-            f"{what}: element strides {strides} of {_shown(shape)}: dims must be side by side, "
-            "and heads within their row"
-        )
-    return row_stride, head_stride
-
-
 def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = False) -> Tensor:
     """The array as a pkv_tensor, which keeps the array's memory alive."""
     if type(array) is np.ndarray and array.shape == (
@@ -108,16 +81,36 @@ def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = F
     ):  # the usual case, at a third of the time
         dtype, flags = DENSE.get(array.dtype.str), array.flags
         if dtype is not None and flags.c_contiguous and (flags.writeable or not out):
-            found = Tensor(address(array), dtype, 0, heads * dim, dim)
+            found = Tensor(address(array), dtype, heads * dim, dim, 0)
             found.owner = array
             return found
     memory = _memory_of(array, what)
-    return _tensor_of(memory, what, out, *_strides(memory, rows, heads, dim, what))
+    if memory.shape == (rows, heads * dim):
+        row, last = memory.strides
+        memory = memory._replace(shape=(rows, heads, dim), strides=(row, dim * last, last))
+    if memory.shape != (rows, heads, dim):
+        raise misuse(
+            f"{what}: {_shown((rows, heads, dim))} (rows, heads, dim) are needed, the array is "
+            f"{_shown(memory.shape)}"
+        )
+    return _tensor_of(memory, what, out)
 
 
-def _tensor_of(
-    memory: _dlpack.Memory, what: str, out: bool, row_stride: int, head_stride: int
-) -> Tensor:
+def _tensor_of(memory: _dlpack.Memory, what: str, out: bool) -> Tensor:
+    """Rows, or with four dimensions a padded batch. C refuses rows and heads that overlap."""
+    shape = memory.shape
+    # The stride of an axis with one entry is never used and may be anything.
+    strides = [
+        stride if n > 1 and 0 not in shape else dense
+        for n, stride, dense in zip(
+            shape, memory.strides, _dlpack.dense_strides(shape), strict=True
+        )
+    ]
+    if strides[-1] != 1 or min(strides) < 1:
+        raise misuse(
+            f"{what}: element strides {memory.strides} of {_shown(shape)}: dims must be side by "
+            "side, and the other strides positive"
+        )
     dtype = DTYPES.get(memory.dtype)
     if dtype is None:
         raise misuse(
@@ -126,7 +119,7 @@ def _tensor_of(
         )
     if out and not memory.writable:
         raise misuse(f"{what}: the array is read only")
-    found = Tensor(memory.address, dtype, 0, row_stride, head_stride)
+    found = Tensor(memory.address, dtype, *strides[-3:-1], *strides[:-3])
     found.owner = memory.owner
     return found
 
@@ -189,23 +182,7 @@ def batch_tensor(
             f"{what}: {_shown((len(rows.lengths), rows.reach, heads, dim))} (sequences, rows, "
             f"heads, dim) are needed, the array is {_shown(memory.shape)}"
         )
-    batch, row, head, last = memory.strides
-    row = row if n > 1 else batch if count > 1 else heads * dim
-    head = head if heads > 1 else dim
-    batch_rows = batch // row if count > 1 and row > 0 else n
-    if (
-        (last != 1 and dim > 1)
-        or min(row, head) < dim
-        or batch_rows < 1
-        or (count > 1 and batch != batch_rows * row)
-    ):
-        raise misuse(
-            f"{what}: element strides {memory.strides} of {_shown(memory.shape)}: dims must be "
-            "side by side, and sequences a multiple of rows apart"
-        )
-    found = _tensor_of(memory, what, out, row, head)
-    found.batch_rows = batch_rows
-    return found
+    return _tensor_of(memory, what, out)
 
 
 def token_ids(tokens: TokenIds, what: str = "tokens") -> npt.NDArray[np.int32]:

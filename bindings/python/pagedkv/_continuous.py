@@ -137,7 +137,7 @@ def _view(
 
 def _tensor(rows: torch.Tensor) -> _raw.Tensor:
     """Rows of [rows][heads][dim] for C."""
-    return _raw.Tensor(rows.data_ptr(), ROWS[rows.dtype], 0, rows.stride(0), rows.stride(1))
+    return _raw.Tensor(rows.data_ptr(), ROWS[rows.dtype], rows.stride(0), rows.stride(1), 0)
 
 
 @dataclasses.dataclass

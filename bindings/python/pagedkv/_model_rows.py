@@ -72,8 +72,7 @@ class ForwardPass:
         if found is None or found.layout != layout:
             rows = states.detach()
             rows = rows[0].transpose(0, 1) if self._packed else rows.transpose(1, 2)
-            # Heads may lie apart only in a padded batch.
-            if rows.stride(-1) != 1 or (self._packed and rows.stride(0) < heads * dim):
+            if rows.stride(-1) != 1 or 0 in rows.stride():  # 0: repeated by expand()
                 rows = rows.contiguous()
             struct = batch_tensor(rows, self.batch.batch_rows, heads, dim, what)
             found = _Operand(layout, struct)

@@ -258,7 +258,8 @@ def _rows(rows: torch.Tensor, name: str) -> _raw.Tensor:
         raise misuse(
             f"{name}: strides {[row, head, last]}; dims must be side by side, and rows apart"
         )
-    return _raw.Tensor(rows.data_ptr(), dtype, 0, row, head)
+    # A row stride of 0, which one row may have, would mean dense heads to C.
+    return _raw.Tensor(rows.data_ptr(), dtype, row or rows.shape[1] * head, head, 0)
 
 
 def _numbers(given: torch.Tensor, dtype: torch.dtype, dims: int, name: str) -> torch.Tensor:

@@ -13,9 +13,9 @@ static float k[BATCH][KV_HEADS][LENGTH][DIM], v[BATCH][KV_HEADS][LENGTH][DIM];
 static pkv_tensor padded(float* rows, uint32_t heads) {
   return (pkv_tensor){.data = rows,
                       .dtype = PKV_F32,
-                      .batch_rows = heads * LENGTH,
                       .row_stride = DIM,
-                      .head_stride = LENGTH * DIM};
+                      .head_stride = LENGTH * DIM,
+                      .batch_stride = heads * LENGTH * DIM};
 }
 
 /* [memory] */

@@ -93,7 +93,7 @@ class SplitRunner {
     task.parts = static_cast<uint32_t>(parts.size());
     task.part = parts.data();
     task.sink_logits = call_.params.sink_logits;
-    task.rows = rows::rows_from(call_.out.view, chunk.reading->out_row + chunk.first);
+    task.rows = rows::rows_from(chunk.reading->out, chunk.first);
     task.lse = lse_ != nullptr ? lse_ + query * call_.shape.query_heads : nullptr;
     task.lse_stride = call_.shape.query_heads;
     kernels_.finish(task);
@@ -134,7 +134,7 @@ class SplitRunner {
       task.key_dim = call_.shape.key_dim;
       task.rotation = chunk.reading->kv.k.rotation;
       task.scale = call_.params.scale;
-      task.rows = rows::rows_from(call_.q.view, chunk.reading->q_row + chunk.first);
+      task.rows = rows::rows_from(chunk.reading->q, chunk.first);
       task.q = q + rows * task.key_dim;
       task.head_rows = work_.rows(split);
       kernels_.prepare(task);

@@ -96,7 +96,7 @@ void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) 
   prepared.key_dim = call_.shape.key_dim;
   prepared.scale = call_.params.scale;
   prepared.rotation = part.reading->kv.k.rotation;
-  prepared.rows = rows::rows_from(call_.q.view, part.reading->q_row + queries.first);
+  prepared.rows = rows::rows_from(part.reading->q, queries.first);
   prepared.q = scratch;
   prepared.head_rows = uint64_t{queries.count} * heads_per_kv_head();
   kernels_.prepare(prepared);

@@ -148,7 +148,7 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uin
   std::fill(scratch.positive.begin(), scratch.positive.end(), 0.0f);
   std::fill(scratch.negative.begin(), scratch.negative.end(), 0.0f);
   for (uint32_t query = chooser.first; query < chooser.first + chooser.count; query++) {
-    prepared.rows = rows::rows_from(call_.q.view, reading.q_row + query);
+    prepared.rows = rows::rows_from(reading.q, query);
     kernels_.prepare(prepared);
     for (uint32_t row = 0; row < rows; row++)
       for (uint32_t d = 0; d < dim; d++) {
@@ -301,8 +301,8 @@ void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t coun
   one.sinks = static_cast<uint32_t>(excerpt.position(std::min<uint64_t>(whole.sinks, seen.end())));
   one.queries = count;
   one.first_query += first;
-  one.q_row += first;
-  one.out_row += first;
+  one.q = rows::rows_from(whole.q, first);
+  one.out = rows::rows_from(whole.out, first);
   const std::span<kernels::QueryView> views = take<kernels::QueryView>(count);
   for (uint32_t i = 0; i < count; i++) {
     const kernels::QueryView& view = whole.views[first + i];

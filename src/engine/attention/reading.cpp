@@ -173,9 +173,9 @@ Readings::Readings(Workers& workers, const AttendCall& call) : runs_(0) {
     for (uint32_t head = 0, end; head < call.shape.kv_heads; head = end) {
       end = end_of_run(call, head);
       const Window window = call.params.window_of(head);
-      all_.push_back({sequence, call.q.first(call.rows, sequence),
-                      call.out.first(call.rows, sequence), head, end, window.window, window.sinks,
-                      views_.data() + views_.size()});
+      all_.push_back({sequence, rows::rows_at(call.q.view, call.q.begin(call.rows, sequence)),
+                      rows::rows_at(call.out.view, call.out.begin(call.rows, sequence)), head, end,
+                      window.window, window.sinks, views_.data() + views_.size()});
       for (uint32_t i = 0; i < sequence.queries; i++)
         views_.push_back(view_of(call.params, sequence, window.window,
                                  masks.empty() ? MaskRows{} : masks[s], i));

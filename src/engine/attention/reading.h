@@ -16,7 +16,7 @@ inline constexpr uint64_t word_bits = 64;
 
 // A sequence as KV heads [head_begin, head_end) see it.
 struct Reading : rows::Sequence {
-  uint64_t q_row, out_row;  // the row of its first query in q and in out
+  kernels::RowsView q, out;  // its rows, from its first query on
   uint32_t head_begin, head_end;
   uint32_t window, sinks;           // of these heads
   const kernels::QueryView* views;  // what each query sees

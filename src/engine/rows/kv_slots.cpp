@@ -19,19 +19,23 @@ namespace {
 // A row of a caller's tensors and the slot that it belongs to.
 struct SlotRow {
   uint64_t slot;
-  uint64_t k_row, v_row;
-  size_t order = 0;  // among all rows of the call
+  uint64_t k_begin, v_begin;  // the elements at which it begins
+  size_t order = 0;           // among all rows of the call
 };
 
 // Rows of the same tile are copied by one thread, because elements of two tokens may share a byte.
 uint64_t tile_of(const SlotRow& row) { return row.slot / kernels::tile_tokens; }
 
-// Returns the number of rows from rows[0] on whose slots follow each other, in one tile and one
-// block.
-size_t run_length(std::span<const SlotRow> rows, uint32_t block_size) {
+// Returns the number of rows from rows[0] on that follow each other, as their slots do, in one tile
+// and one block.
+size_t run_length(std::span<const SlotRow> rows, const kernels::RowsView& k,
+                  const kernels::RowsView& v, uint32_t block_size) {
+  const auto k_stride = static_cast<uint64_t>(k.row_stride),
+             v_stride = static_cast<uint64_t>(v.row_stride);
   size_t n = 1;
   while (n < rows.size() && rows[n].slot == rows[0].slot + n &&
-         rows[n].k_row == rows[0].k_row + n && rows[n].v_row == rows[0].v_row + n &&
+         rows[n].k_begin == rows[0].k_begin + n * k_stride &&
+         rows[n].v_begin == rows[0].v_begin + n * v_stride &&
          rows[n].slot % kernels::tile_tokens != 0 && rows[n].slot % block_size != 0)
     n++;
   return n;
@@ -68,13 +72,15 @@ void check_slot(const pkv_kv_view& kv, int64_t slot, uint64_t row) {
          (long long)slot, llu(kv.blocks), kv.block_size);
 }
 
-std::vector<SlotRow> check_slots(const pkv_kv_view& kv, std::span<const int64_t> slots) {
+std::vector<SlotRow> check_slots(const pkv_kv_view& kv, std::span<const int64_t> slots,
+                                 const kernels::RowsView& k, const kernels::RowsView& v) {
   std::vector<SlotRow> rows;
   rows.reserve(slots.size());
   for (uint64_t i = 0; i < slots.size(); i++) {
     if (slots[i] == PKV_NO_SLOT) continue;
     check_slot(kv, slots[i], i);
-    rows.push_back({static_cast<uint64_t>(slots[i]), i, i});
+    rows.push_back({static_cast<uint64_t>(slots[i]), i * static_cast<uint64_t>(k.row_stride),
+                    i * static_cast<uint64_t>(v.row_stride)});
   }
   return rows;
 }
@@ -96,9 +102,9 @@ void copy_slots(Workers& workers, void (*kernel)(const kernels::CopyTask&),
   workers.for_each(cuts.size() - 1, [&](size_t part, unsigned) {
     for (size_t i = cuts[part]; i < cuts[part + 1];) {
       const SlotRow& row = rows[i];
-      const size_t n = run_length(rows.subspan(i, cuts[part + 1] - i), view.block_size);
+      const size_t n = run_length(rows.subspan(i, cuts[part + 1] - i), k, v, view.block_size);
       kernel({block_view(view, row.slot / view.block_size), row.slot % view.block_size, n,
-              rows_from(k, row.k_row), rows_from(v, row.v_row)});
+              rows_at(k, row.k_begin), rows_at(v, row.v_begin)});
       i += n;
     }
   });
@@ -113,7 +119,7 @@ void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_v
   const kernels::RowsView k_rows = check_rows(k, slots.size(), kv.kv_heads, kv.key_dim, "k");
   const kernels::RowsView v_rows =
       check_values(v, slots.size(), kv.kv_heads, kv.value_dim, kv.v == nullptr);
-  std::vector<SlotRow> rows = check_slots(kv, slots);
+  std::vector<SlotRow> rows = check_slots(kv, slots, k_rows, v_rows);
   copy_slots(workers, kernels.store, view, rows, k_rows, v_rows);
 }
 
@@ -129,7 +135,7 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
   std::vector<SlotRow> rows;
   rows.reserve(batch.rows());
   for (const Sequence& one : sequences.list()) {
-    const uint64_t k_first = keys.first(batch, one), v_first = values.first(batch, one);
+    const uint64_t k_begin = keys.begin(batch, one), v_begin = values.begin(batch, one);
     for (uint32_t i = 0; i < one.queries; i++) {
       const uint64_t position = one.position(i);
       if (position >= one.length)
@@ -137,7 +143,8 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
              llu(position), llu(one.index), llu(one.length));
       rows.push_back({uint64_t{one.kv.blocks[position / kv.block_size]} * kv.block_size +
                           position % kv.block_size,
-                      k_first + i, v_first + i});
+                      k_begin + i * static_cast<uint64_t>(keys.view.row_stride),
+                      v_begin + i * static_cast<uint64_t>(values.view.row_stride)});
     }
   }
   copy_slots(workers, kernels.store, view, rows, keys.view, values.view);
@@ -149,7 +156,7 @@ void read_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_vi
   kernels::RowsView k_rows{}, v_rows{};
   if (k != nullptr) k_rows = check_rows(k, slots.size(), kv.kv_heads, kv.key_dim, "k");
   if (v != nullptr) v_rows = check_rows(v, slots.size(), kv.kv_heads, kv.value_dim, "v");
-  std::vector<SlotRow> rows = check_slots(kv, slots);
+  std::vector<SlotRow> rows = check_slots(kv, slots, k_rows, v_rows);
   copy_slots(workers, kernels.load, view, rows, k_rows, v_rows);
 }
 

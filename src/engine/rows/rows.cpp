@@ -13,23 +13,33 @@ namespace pkv::rows {
 
 namespace {
 
-// Checks that no two rows or heads overlap, because one result would overwrite another, and that
-// the size of the tensor does not overflow.
-void check_extent(const kernels::RowsView& view, uint64_t rows, uint64_t heads, uint64_t dim,
-                  const char* name) {
-  const uint64_t row = static_cast<uint64_t>(view.row_stride),
-                 head = static_cast<uint64_t>(view.head_stride);
-  const uint64_t row_extent = checked_add(checked_mul(heads - 1, head, name), dim, name);
-  const uint64_t head_extent = checked_add(checked_mul(rows - 1, row, name), dim, name);
-  const bool rows_apart = rows == 1 || row >= row_extent || (row >= dim && head >= head_extent);
-  const bool heads_apart = heads == 1 || head >= dim;
-  if (!rows_apart || !heads_apart)
-    fail(
-        PKV_INVALID_ARGUMENT,
-        "%s: with row_stride %lld and head_stride %lld the %llu rows of %llu heads of %llu overlap",
-        name, (long long)view.row_stride, (long long)view.head_stride, llu(rows), llu(heads),
-        llu(dim));
-  const uint64_t extent = checked_add(checked_mul(rows - 1, row, name), row_extent, name);
+// The rows, heads or sequences of a tensor.
+struct Axis {
+  uint64_t count, stride;
+};
+
+// Checks that no two rows, heads or sequences overlap, because one result would overwrite another,
+// and that the size of the tensor does not overflow. In order of their strides, each axis lies
+// within the next. `rows` is the number of rows of one sequence, up to the last that is not
+// padding.
+void check_extent(const BatchTensor& tensor, uint64_t sequences, uint64_t rows, uint64_t heads,
+                  uint64_t dim, const char* name) {
+  const kernels::RowsView& view = tensor.view;
+  Axis axes[] = {{heads, static_cast<uint64_t>(view.head_stride)},
+                 {rows, static_cast<uint64_t>(view.row_stride)},
+                 {sequences, tensor.batch_stride}};
+  std::ranges::sort(axes, {}, &Axis::stride);
+  uint64_t extent = dim;  // of all that lies within an axis
+  for (const Axis& axis : axes) {
+    if (axis.count == 1) continue;
+    if (axis.stride < extent)
+      fail(PKV_INVALID_ARGUMENT,
+           "%s: with row_stride %llu, head_stride %llu and batch_stride %llu the %llu rows of %llu "
+           "heads of %llu overlap",
+           name, llu(view.row_stride), llu(view.head_stride), llu(tensor.batch_stride),
+           llu(sequences * rows), llu(heads), llu(dim));
+    extent = checked_add(extent, checked_mul(axis.count - 1, axis.stride, name), name);
+  }
   checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
 
@@ -41,43 +51,29 @@ kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_
     fail(PKV_INVALID_ARGUMENT, "%s: %s dtype %d; rows are F32, F16 or BF16", name,
          kernels::dtype_stored(tensor->dtype) ? "the stored" : "unknown",
          static_cast<int>(tensor->dtype));
-  if (tensor->row_stride < 0 || tensor->head_stride < 0)
-    fail(PKV_OUT_OF_RANGE, "%s: negative stride (row_stride %lld, head_stride %lld)", name,
-         (long long)tensor->row_stride, (long long)tensor->head_stride);
+  if (tensor->row_stride < 0 || tensor->head_stride < 0 || tensor->batch_stride < 0)
+    fail(PKV_OUT_OF_RANGE,
+         "%s: negative stride (row_stride %lld, head_stride %lld, batch_stride %lld)", name,
+         (long long)tensor->row_stride, (long long)tensor->head_stride,
+         (long long)tensor->batch_stride);
+  if (tensor->row_stride == 0 && tensor->head_stride != 0 && tensor->head_stride != dim)
+    fail(PKV_INVALID_ARGUMENT,
+         "%s: row_stride is 0 (dense), but head_stride is %lld; dense heads are %u apart", name,
+         (long long)tensor->head_stride, dim);
   kernels::RowsView view{};
   view.data = static_cast<unsigned char*>(tensor->data);
   view.dtype = tensor->dtype;
   view.head_stride = tensor->head_stride != 0 ? tensor->head_stride : int64_t{dim};
-  const uint64_t dense = checked_mul(static_cast<uint64_t>(view.head_stride), heads, name);
-  view.row_stride = tensor->row_stride != 0
-                        ? tensor->row_stride
-                        : static_cast<int64_t>(std::min<uint64_t>(dense, INT64_MAX));
+  view.row_stride =
+      tensor->row_stride != 0
+          ? tensor->row_stride
+          : static_cast<int64_t>(std::min<uint64_t>(uint64_t{heads} * dim, INT64_MAX));
   return view;
 }
 
 void check_data(const kernels::RowsView& view, uint64_t rows, const char* name) {
   if (view.data == nullptr)
     fail(PKV_INVALID_ARGUMENT, "%s: data is NULL for %llu rows", name, llu(rows));
-}
-
-// Checks that the entries of a padded batch do not overlap, and that its size does not overflow.
-// `reach` is the number of rows of one entry, up to the last that is not padding.
-void check_entries(const BatchTensor& tensor, const BatchRows& rows, uint64_t heads, uint64_t dim,
-                   const char* name) {
-  const kernels::RowsView& view = tensor.view;
-  const auto row = static_cast<uint64_t>(view.row_stride),
-             head = static_cast<uint64_t>(view.head_stride);
-  const uint64_t stride = checked_mul(tensor.batch_rows, row, name);
-  uint64_t extent = checked_add(checked_mul(rows.reach(true) - 1, row, name), dim, name);
-  extent = checked_add(extent, checked_mul(heads - 1, head, name), name);
-  if (tensor.batch_rows < rows.reach(true) || (rows.sequences() > 1 && stride < extent))
-    fail(PKV_INVALID_ARGUMENT,
-         "%s: with batch_rows %llu, row_stride %lld and head_stride %lld the sequences of %llu "
-         "rows overlap",
-         name, llu(tensor.batch_rows), (long long)view.row_stride, (long long)view.head_stride,
-         llu(rows.reach(true)));
-  extent = checked_add(extent, checked_mul(rows.sequences() - 1, stride, name), name);
-  checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
 }
 
 void check_no_values(const pkv_tensor* tensor, uint32_t dim) {
@@ -91,23 +87,23 @@ void check_no_values(const pkv_tensor* tensor, uint32_t dim) {
 kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t heads, uint32_t dim,
                              const char* name) {
   const kernels::RowsView view = check_tensor(tensor, heads, dim, name);
-  if (tensor->batch_rows != 0)
-    fail(PKV_INVALID_ARGUMENT, "%s: batch_rows is %u, but there are no sequences here", name,
-         tensor->batch_rows);
+  if (tensor->batch_stride != 0)
+    fail(PKV_INVALID_ARGUMENT, "%s: batch_stride is %lld, but there are no sequences here", name,
+         (long long)tensor->batch_stride);
   if (rows == 0) return view;
   check_data(view, rows, name);
-  check_extent(view, rows, heads, dim, name);
+  check_extent({view, 0}, 1, rows, heads, dim, name);
   return view;
 }
 
 BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
                        uint32_t dim, const char* name) {
-  const BatchTensor result{check_tensor(tensor, heads, dim, name), tensor->batch_rows};
-  const bool padded = result.batch_rows != 0;
+  const kernels::RowsView view = check_tensor(tensor, heads, dim, name);
+  const BatchTensor result{view, static_cast<uint64_t>(tensor->batch_stride)};
+  const bool padded = result.batch_stride != 0;
   if (rows.rows() == 0) return result;
-  check_data(result.view, rows.rows(), name);
-  check_extent(result.view, rows.reach(padded), heads, dim, name);
-  if (padded) check_entries(result, rows, heads, dim, name);
+  check_data(view, rows.rows(), name);
+  check_extent(result, padded ? rows.sequences() : 1, rows.reach(padded), heads, dim, name);
   if (!padded) rows.check_apart(name);
   return result;
 }
@@ -147,11 +143,14 @@ void BatchRows::add(uint64_t rows) {
   end_ = std::max(end_, end);
 }
 
-kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first) {
+kernels::RowsView rows_at(const kernels::RowsView& rows, uint64_t element) {
   kernels::RowsView view = rows;
-  if (view.data != nullptr)
-    view.data += static_cast<int64_t>(first) * rows.row_stride * kernels::dtype_bytes(rows.dtype);
+  if (view.data != nullptr) view.data += element * kernels::dtype_bytes(rows.dtype);
   return view;
+}
+
+kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first) {
+  return rows_at(rows, first * static_cast<uint64_t>(rows.row_stride));
 }
 
 namespace {

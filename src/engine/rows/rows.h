@@ -69,12 +69,13 @@ struct Sequence {
 // A tensor with the rows of a batch.
 struct BatchTensor {
   kernels::RowsView view;
-  uint64_t batch_rows;  // 0: not padded
+  uint64_t batch_stride;  // 0: not padded
 
-  // Returns the index of the first row of a sequence.
-  uint64_t first(const BatchRows& rows, const Sequence& sequence) const {
-    return sequence.index * batch_rows +
-           rows.first(sequence.index, sequence.first_query, batch_rows != 0);
+  // Returns the element at which the rows of a sequence begin.
+  uint64_t begin(const BatchRows& rows, const Sequence& sequence) const {
+    return sequence.index * batch_stride +
+           rows.first(sequence.index, sequence.first_query, batch_stride != 0) *
+               static_cast<uint64_t>(view.row_stride);
   }
 };
 
@@ -83,6 +84,9 @@ BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t
                        uint32_t dim, const char* name);
 BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
                          uint32_t dim, bool latent);
+
+// Returns a view of the rows from an element on.
+kernels::RowsView rows_at(const kernels::RowsView& rows, uint64_t element);
 
 // Returns a view of the rows from row `first` on.
 kernels::RowsView rows_from(const kernels::RowsView& rows, uint64_t first);

@@ -152,8 +152,8 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   tasks_.clear();
   for (const rows::Sequence& one : sequences(layer))
     tasks_.push_back({one.kv, one.start(), one.queries,
-                      rows::rows_from(keys.view, keys.first(batch_rows_, one)),
-                      rows::rows_from(values.view, values.first(batch_rows_, one))});
+                      rows::rows_at(keys.view, keys.begin(batch_rows_, one)),
+                      rows::rows_at(values.view, values.begin(batch_rows_, one))});
   rows::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
                   group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;

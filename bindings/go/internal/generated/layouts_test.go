@@ -9,7 +9,7 @@ var layouts = []struct {
 	here reflect.Type
 	c    []uintptr
 }{
-	{reflect.TypeOf(Tensor{}), []uintptr{32, 0, 8, 12, 16, 24}},
+	{reflect.TypeOf(Tensor{}), []uintptr{40, 0, 8, 16, 24, 32}},
 	{reflect.TypeOf(Allocator{}), []uintptr{24, 0, 8, 16}},
 	{reflect.TypeOf(Logger{}), []uintptr{16, 0, 8}},
 	{reflect.TypeOf(Runner{}), []uintptr{24, 0, 8, 16, 20}},

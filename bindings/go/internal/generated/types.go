@@ -61,10 +61,9 @@ type (
 )
 
 type Tensor struct {
-	Data                  unsafe.Pointer
-	DType                 int32
-	BatchRows             uint32
-	RowStride, HeadStride int64
+	Data                               unsafe.Pointer
+	DType                              int32
+	RowStride, HeadStride, BatchStride int64
 }
 
 type Allocator struct {

@@ -357,8 +357,8 @@ class StreamKind(enum.IntEnum):
 
 
 class Tensor(ctypes.Structure):
-    _fields_ = [("data", _p), ("dtype", _int), ("batch_rows", _u32), ("row_stride", _i64),
-        ("head_stride", _i64)]
+    _fields_ = [("data", _p), ("dtype", _int), ("row_stride", _i64), ("head_stride", _i64),
+        ("batch_stride", _i64)]
 
 
 class Allocator(ctypes.Structure):

@@ -56,9 +56,9 @@ impl Run {
         let tensor = |data: *const f32| sys::pkv_tensor {
             data: data as *mut _,
             dtype: sys::pkv_dtype::F32,
-            batch_rows: 0,
             row_stride: 0,
             head_stride: 0,
+            batch_stride: 0,
         };
         let (k, q, out) =
             (tensor(self.k.as_ptr()), tensor(self.q.as_ptr()), tensor(self.out.as_mut_ptr()));

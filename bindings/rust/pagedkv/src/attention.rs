@@ -2,7 +2,7 @@
 use crate::compute::{handle_of, Compute};
 use crate::error::{call, ensure_library, Error, Result, Status};
 use crate::kv::{KvView, Sequences};
-use crate::rows::{BatchRows, Rows, RowsMut};
+use crate::rows::{stride, BatchRows, Rows, RowsMut};
 use crate::structs::{address, setters, Numbers};
 use crate::sys;
 use std::ptr::{null, null_mut};
@@ -28,11 +28,6 @@ fn array_mut<T>(what: &str, given: Option<&mut [T]>, sizes: &[usize]) -> Result<
         check_length(what, given.len(), sizes)?;
         Ok(given.as_mut_ptr())
     })
-}
-
-/// A stride beyond `i64` is refused by the library as `i64::MAX`.
-fn stride(stride: usize) -> i64 {
-    i64::try_from(stride).unwrap_or(i64::MAX)
 }
 
 /// Which positions each query sees, in addition to the causal rule and the window.

@@ -112,26 +112,29 @@ impl Extent {
         let fits = match self {
             _ if total == 0 => true,
             Self::Array(shape, usable) => {
-                tensor.batch_rows == 0 && usable && shape[0] >= reach && shape[1..] == [heads, dim]
+                tensor.batch_stride == 0
+                    && usable
+                    && shape[0] >= reach
+                    && shape[1..] == [heads, dim]
             }
             Self::Matrix(shape, usable) => {
-                tensor.batch_rows == 0
+                tensor.batch_stride == 0
                     && usable
                     && shape[0] >= reach
                     && Some(shape[1]) == heads.checked_mul(dim)
             }
             Self::Elements(len) => {
-                let before = (rows.lengths.len() - 1).checked_mul(tensor.batch_rows as usize);
-                let all = before.and_then(|before| before.checked_add(reach));
-                all.and_then(|all| strided_extent(tensor, all, heads, dim))
+                let last = (rows.lengths.len() - 1).checked_mul(tensor.batch_stride as usize);
+                strided_extent(tensor, reach, heads, dim)
+                    .and_then(|extent| extent.checked_add(last?))
                     .map_or(false, |extent| extent <= len)
             }
         };
         if !fits {
-            let (count, batch_rows) = (rows.lengths.len(), tensor.batch_rows);
+            let (count, batch_stride) = (rows.lengths.len(), tensor.batch_stride);
             return Err(Error::misuse(format!(
-                "{what}: {count} sequences of up to {reach} rows of [{heads}][{dim}], padded by \
-                 {batch_rows}, are needed, this is {self}"
+                "{what}: {count} sequences of up to {reach} rows of [{heads}][{dim}], with a batch \
+                 stride of {batch_stride}, are needed, this is {self}"
             )));
         }
         Ok(())
@@ -169,7 +172,7 @@ fn strided_extent(
 ) -> Option<usize> {
     let head_stride =
         if tensor.head_stride != 0 { usize::try_from(tensor.head_stride).ok()? } else { dim };
-    let dense = head_stride.checked_mul(heads)?;
+    let dense = dim.checked_mul(heads)?;
     let row_stride =
         if tensor.row_stride != 0 { usize::try_from(tensor.row_stride).ok()? } else { dense };
     if rows == 0 || heads == 0 {
@@ -181,16 +184,19 @@ fn strided_extent(
         .checked_add(dim)
 }
 
+/// A stride beyond `i64` is refused by the library as `i64::MAX`.
+pub(crate) fn stride(stride: usize) -> i64 {
+    i64::try_from(stride).unwrap_or(i64::MAX)
+}
+
 fn tensor<E: Element>(data: *const E, row_stride: usize, head_stride: usize) -> sys::pkv_tensor {
-    // No slice has a stride beyond i64; as i64::MAX its extent is refused.
-    let stride = |stride: usize| i64::try_from(stride).unwrap_or(i64::MAX);
     let (row_stride, head_stride) = (stride(row_stride), stride(head_stride));
     sys::pkv_tensor {
         data: data as *mut _,
         dtype: E::DTYPE,
-        batch_rows: 0,
         row_stride,
         head_stride,
+        batch_stride: 0,
     }
 }
 
@@ -210,7 +216,7 @@ macro_rules! rows {
 
         impl<'a> $name<'a> {
             /// Rows with gaps: element (row, head, dim) is at `data[row * row_stride + head *
-            /// head_stride + dim]`. A stride of 0 is dense.
+            /// head_stride + dim]`. A stride of 0 is dense, never a broadcast.
             pub fn strided<E: Element>(
                 data: &'a $($mutable)? [E],
                 row_stride: usize,
@@ -233,11 +239,13 @@ macro_rules! rows {
                 Ok(self.tensor)
             }
 
-            /// The rows of a padded batch: each sequence begins `batch_rows` rows after the
-            /// previous one. `[batch][n][heads][dim]` is padded by `n`, and
-            /// `[batch][heads][n][dim]` by `heads * n`, with strides of `dim` and `n * dim`.
-            pub fn padded(mut self, batch_rows: u32) -> Self {
-                self.tensor.batch_rows = batch_rows;
+            /// The rows of a padded batch: each sequence begins `batch_stride` elements after the
+            /// previous one. `[batch][n][heads][dim]` has one of `n * heads * dim`;
+            /// `[batch][heads][n][dim]` also has strides of `dim` and `n * dim`;
+            /// `[n][batch][heads][dim]` has one of `heads * dim`, and rows `batch * heads * dim`
+            /// apart.
+            pub fn batch_stride(mut self, batch_stride: usize) -> Self {
+                self.tensor.batch_stride = stride(batch_stride);
                 self
             }
 
@@ -251,7 +259,7 @@ macro_rules! rows {
                 what: &str,
             ) -> Result<sys::pkv_tensor> {
                 let total = rows.total().ok_or_else(|| Error::misuse("too many rows"))?;
-                if self.tensor.batch_rows == 0 && rows.first_rows.is_none() {
+                if self.tensor.batch_stride == 0 && rows.first_rows.is_none() {
                     return self.tensor(total, heads, dim, what);
                 }
                 self.extent.check_batch(&self.tensor, rows, total, heads, dim, what)?;
@@ -329,19 +337,22 @@ mod tests {
     #[test]
     fn padded_rows_end_within_their_slice() {
         let data = [0.0; 24];
-        let fits = |batch_rows, lengths: &[u32], first_rows, heads, strides: [usize; 2]| {
+        let fits = |stride, lengths: &[u32], first_rows, heads, strides: [usize; 2]| {
             let rows = BatchRows { lengths, first_rows };
-            let padded = Rows::strided(&data, strides[0], strides[1]).padded(batch_rows);
+            let padded = Rows::strided(&data, strides[0], strides[1]).batch_stride(stride);
             padded.batch_tensor(&rows, heads, 4, "x").is_ok()
         };
-        assert!(fits(3, &[3, 1], None, 1, [0, 0])); // [2][3][1][4]
-        assert!(!fits(6, &[3, 1], None, 1, [0, 0]));
-        assert!(fits(3, &[1, 3], None, 1, [0, 0]));
-        assert!(fits(2, &[1, 1], Some(&[1, 1]), 1, [0, 0]));
-        assert!(!fits(5, &[1, 1], Some(&[0, 1]), 1, [0, 0]));
-        assert!(fits(4, &[1, 1], None, 2, [4, 4])); // 4 * 4 + 4 + 4
-        assert!(!fits(u32::MAX, &[1, 1], None, 2, [4, 4]));
-        assert!(fits(u32::MAX, &[1], None, 2, [4, 4]));
+        assert!(fits(12, &[3, 1], None, 1, [0, 0])); // [2][3][1][4]
+        assert!(!fits(13, &[3, 1], None, 1, [0, 0]));
+        assert!(fits(12, &[1, 3], None, 1, [0, 0]));
+        assert!(fits(8, &[1, 1], Some(&[1, 1]), 1, [0, 0]));
+        assert!(!fits(20, &[1, 1], Some(&[0, 1]), 1, [0, 0]));
+        assert!(fits(16, &[1, 1], None, 2, [4, 4])); // 16 + 4 + 4
+        assert!(!fits(17, &[1, 1], None, 2, [4, 4]));
+        assert!(fits(4, &[3, 2], None, 1, [8, 4])); // [3][2][1][4]
+        assert!(!fits(5, &[3, 2], None, 1, [8, 4]));
+        assert!(!fits(usize::MAX, &[1, 1], None, 2, [4, 4]));
+        assert!(fits(usize::MAX, &[1], None, 2, [4, 4]));
         assert!(fits(0, &[2, 1], Some(&[0, 5]), 1, [0, 0]));
         assert!(!fits(0, &[2, 1], Some(&[0, 6]), 1, [0, 0]));
     }
@@ -352,8 +363,7 @@ mod tests {
         assert!(fits(&data, [16, 4], 2, 2, 4)); // the last is 16 + 4 + 4
         assert!(fits(&data, [17, 0], 2, 1, 7)); // 17 + 7
         assert!(!fits(&data, [17, 4], 2, 2, 4));
-        // A row is 2 * 7 then, the last one ends at 14 + 7 + 4.
-        assert!(!fits(&data, [0, 7], 2, 2, 4));
+        assert!(!fits(&data, [0, 13], 2, 2, 4)); // 2 * 4 + 13 + 4
         assert!(!fits(&data, [usize::MAX, 4], 2, 2, 4));
         assert!(fits(&data, [usize::MAX, 4], 1, 2, 4)); // of one row no stride is used
     }

@@ -255,9 +255,9 @@ fn blocked_in_attend(
         let tensor = |data: *const f32| sys::pkv_tensor {
             data: data as *mut _,
             dtype: Dtype::F32,
-            batch_rows: 0,
             row_stride: 0,
             head_stride: 0,
+            batch_stride: 0,
         };
         unsafe {
             sys::pkv_batch_attend(

@@ -283,15 +283,15 @@ fn memory_of_ones_own_is_written_and_attended() {
     padded[..96].copy_from_slice(&values[..96]);
     padded[160..].copy_from_slice(&values[96..]);
     let queries = vec![0f32; 2 * N * 32];
-    let wide = |data| Rows::strided::<f32>(data, 0, 0).padded(3);
+    let wide = |data| Rows::strided::<f32>(data, 0, 0).batch_stride(3 * 32);
     memory.write_slots(None, &[32, NO_SLOT, 33, 34], &keys, &keys).unwrap();
     memory.write(None, &left, wide(&queries), wide(&padded)).unwrap();
     let mut apart = vec![7f32; 2 * N * 32];
-    let q = Rows::strided(&queries, 16, N * 16).padded(6);
-    let to = RowsMut::strided(&mut apart, 16, N * 16).padded(6);
+    let q = Rows::strided(&queries, 16, N * 16).batch_stride(6 * 16);
+    let to = RowsMut::strided(&mut apart, 16, N * 16).batch_stride(6 * 16);
     kv_attend(None, &memory.view(), &left, &params, q, to, None).unwrap();
     assert_eq!([apart[0], apart[16], apart[32], apart[96], apart[128]], [0.0, 0.5, 1.0, 7.0, 3.0]);
-    let short = Rows::strided(&queries[1..], 16, N * 16).padded(6);
+    let short = Rows::strided(&queries[1..], 16, N * 16).batch_stride(6 * 16);
     assert!(kv_attend(None, &memory.view(), &left, &params, short, &mut apart, None).is_err());
 
     let (mut k, mut v) = ([1f32; 64], [1f32; 64]);
@@ -303,29 +303,6 @@ fn memory_of_ones_own_is_written_and_attended() {
     assert!(memory.write_slots(None, &[0, 1], &[0f32; 32], &[0f32; 32]).is_err());
     assert!(KvMemory::new(Layout::PACKED, Dtype::INT8, [4, 8, 2, 16]).is_err());
     assert!(KvMemory::new(Layout::PLAIN, Dtype::F32, [u32::MAX, 16, 2, 16]).is_err());
-}
-
-#[test]
-fn batches_take_padded_rows() {
-    let cache = cache();
-    let (mut one, mut other) = (filled(&cache, &[]), filled(&cache, &[]));
-    let mut batch = cache.begin([(&mut one, 2), (&mut other, 1)]).unwrap();
-    // [2][2][DIM], the second session after a row of padding.
-    let mut values = [0f32; 4 * DIM];
-    values[DIM..2 * DIM].fill(1.0);
-    values[2 * DIM..3 * DIM].fill(f32::NAN);
-    values[3 * DIM..].fill(3.0);
-    let keys = [0f32; 4 * DIM];
-    let padded = |data| Rows::strided::<f32>(data, 0, 0).padded(2);
-    assert!(batch.set_first_rows(Some(&[0])).is_err());
-    batch.set_first_rows(Some(&[0, 1])).unwrap();
-    batch.write(0, padded(&keys), padded(&values)).unwrap();
-    assert!(batch.write(0, padded(&keys[..3 * DIM]), padded(&values)).is_err());
-    let (queries, mut out) = ([0f32; 8 * DIM], [7f32; 8 * DIM]);
-    let outputs = RowsMut::strided(&mut out, 0, 0).padded(2);
-    batch.attend(0, padded(&queries), outputs).unwrap();
-    assert_eq!([out[0], out[2 * DIM], out[4 * DIM], out[6 * DIM]], [0.0, 0.5, 7.0, 3.0]);
-    batch.set_first_rows(None).unwrap();
 }
 
 #[test]

@@ -357,7 +357,7 @@ c_enum! {
 
 c_struct! {
     pkv_tensor {
-        data: *mut c_void, dtype: pkv_dtype, batch_rows: u32, row_stride: i64, head_stride: i64,
+        data: *mut c_void, dtype: pkv_dtype, row_stride: i64, head_stride: i64, batch_stride: i64,
     }
 }
 
