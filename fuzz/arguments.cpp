@@ -14,21 +14,21 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   Fixture& f = fixture();
   pkv_session session = nullptr;
   pkv_batch batch = nullptr;
-  documented(pkv_session_open(cache, nullptr, &session), {PKV_NO_MEMORY});
+  documented(pkv_session_open(cache, nullptr, &session), {PKV_OUT_OF_MEMORY});
   const uint32_t two = 2;
   if (session == nullptr) return;
   const pkv_status begun = pkv_batch_begin(cache, 1, &session, &two, nullptr, &batch);
-  documented(begun, {PKV_NO_MEMORY, PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE});
+  documented(begun, {PKV_OUT_OF_MEMORY, PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE});
   if (begun == PKV_OK && row_floats * 2 * 4 <= f.out.size()) {
     const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0};
     for (uint32_t layer = 0; layer < std::min(layers, 4u); layer++) {
       if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK)
         documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});
       documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out),
-                 {PKV_UNSUPPORTED, PKV_NO_MEMORY, PKV_INCOMPLETE});
+                 {PKV_UNSUPPORTED, PKV_OUT_OF_MEMORY, PKV_INCOMPLETE});
     }
     const pkv_status committed = pkv_batch_commit(batch, nullptr);
-    documented(committed, {PKV_INCOMPLETE, PKV_NO_MEMORY});
+    documented(committed, {PKV_INCOMPLETE, PKV_OUT_OF_MEMORY});
     if (committed == PKV_OK) batch = nullptr;
     f.out.clear();
   }
@@ -110,7 +110,7 @@ void cache_config(Source& draw) {
   const pkv_status status = pkv_cache_create(&config, &cache);
   EXPECT_EQ(status == PKV_OK, cache != nullptr);
   EXPECT_TRUE(status == planned ||
-              (planned == PKV_OK && (status == PKV_NO_MEMORY || status == PKV_IO)))
+              (planned == PKV_OK && (status == PKV_OUT_OF_MEMORY || status == PKV_IO)))
       << pkv_status_name(status) << ": " << pkv_last_error();
   if (status != PKV_OK) return;
   EXPECT_TRUE(config.storage != PKV_STORAGE_PAGED || plan.memory_bytes <= budget);
@@ -130,7 +130,7 @@ void pool_config(Source& draw) {
   config.allocator = fixture().hooks.allocator();
   pkv_pool pool = nullptr;
   const pkv_status status = pkv_pool_create(&config, &pool);
-  documented(status, {PKV_TOO_LARGE, PKV_NO_MEMORY});
+  documented(status, {PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
   if (status != PKV_OK) return;
   pkv_block block;
   EXPECT_EQ(PKV_OK, pkv_pool_alloc(pool, 1, &block));
@@ -146,7 +146,7 @@ void session_config(Source& draw) {
   pkv_session session = nullptr;
   const pkv_status status =
       pkv_session_open(draw.chance(50) ? fixture().cache : fixture().prefixed, &config, &session);
-  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
   EXPECT_EQ(status == PKV_OK, session != nullptr);
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
@@ -275,7 +275,7 @@ void attend(Source& draw) {
                    out = draw_tensor(draw, f.out, fresh, query_heads, dim);
   const pkv_status status = pkv_batch_attend(
       f.batch, draw.chance(95) ? 0 : static_cast<uint32_t>(number(draw)), &params, &q, &out);
-  documented(status, {PKV_NO_MEMORY});
+  documented(status, {PKV_OUT_OF_MEMORY});
   check_written(f.out, out, fresh, query_heads, dim, status);
   EXPECT_TRUE(f.lse.untouched_from(
       status == PKV_OK && params.lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
@@ -302,7 +302,7 @@ void step_fork(Source& draw) {
                  count = static_cast<uint32_t>(std::min<uint64_t>(n, UINT32_MAX));
   pkv_batch batch = nullptr;
   pkv_status status = pkv_batch_begin(f.cache, 1, &session, &count, nullptr, &batch);
-  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
   if (status == PKV_OK) {
     status = pkv_batch_write(batch, layer, &k, &v);
     documented(status);
@@ -317,7 +317,7 @@ void step_fork(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_session_set_return_hint(session, static_cast<uint32_t>(number(draw))));
   documented(pkv_session_trim(session, number(draw)));
   documented(pkv_session_reserve(session, number(draw)),
-             {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_NO_MEMORY});
+             {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
   EXPECT_EQ(PKV_OK, pkv_session_close(session));
 }
 
@@ -341,7 +341,7 @@ void write_own(Source& draw, pkv_kv_view& view, const pkv_kv_sequences& sequence
                    v = draw_tensor(draw, f.rows, rows, view.kv_heads, view.value_dim);
   documented(pkv_kv_write(nullptr, &view, &sequences, &k,
                           view.v == nullptr && draw.chance(90) ? nullptr : &v),
-             {PKV_NO_MEMORY});
+             {PKV_OUT_OF_MEMORY});
   int64_t slots[8];
   for (int64_t& slot : slots)
     slot = draw.chance(97) ? static_cast<int64_t>(draw.below(17)) - 1
@@ -353,9 +353,9 @@ void write_own(Source& draw, pkv_kv_view& view, const pkv_kv_sequences& sequence
   const int64_t* const list = n <= std::size(slots) || n > SIZE_MAX / 4 ? slots : nullptr;
   documented(
       pkv_kv_write_slots(nullptr, &view, n, list, &one_k, view.v == nullptr ? nullptr : &one_v),
-      {PKV_NO_MEMORY});
+      {PKV_OUT_OF_MEMORY});
   const pkv_status status = pkv_kv_read_slots(nullptr, &view, n, list, &to, nullptr);
-  documented(status, {PKV_NO_MEMORY});
+  documented(status, {PKV_OUT_OF_MEMORY});
   check_written(f.out, to, n, view.kv_heads, view.key_dim, status);
   EXPECT_TRUE(memory.untouched_from(memory.size()));
   uint64_t bytes = 0;
@@ -421,7 +421,7 @@ void stateless(Source& draw) {
   const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences.query_heads, view.key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, all, sequences.query_heads, view.value_dim);
   const pkv_status status = pkv_kv_attend(nullptr, &view, &sequences, &params, &q, &out);
-  documented(status, {PKV_NO_MEMORY, PKV_UNSUPPORTED});
+  documented(status, {PKV_OUT_OF_MEMORY, PKV_UNSUPPORTED});
   check_written(f.out, out, all, sequences.query_heads, view.value_dim, status);
   EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params.lse != nullptr
                                        ? rows * sequences.query_heads * sizeof(float)
@@ -444,7 +444,7 @@ void merge(Source& draw) {
   const size_t count = draw.chance(95) ? draw.below(3) : 0;
   const pkv_status status =
       pkv_attention_merge(nullptr, count, outs, lse, rows, heads, wide, &merged, nullptr);
-  documented(status, {PKV_NO_MEMORY});
+  documented(status, {PKV_OUT_OF_MEMORY});
   check_written(f.out, merged, rows, heads, wide, status);
 }
 
@@ -551,7 +551,7 @@ void prefix(Source& draw) {
                  {PKV_TOO_LARGE, PKV_OUT_OF_BLOCKS});
       break;
     case 1:
-      documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens), {PKV_DOUBLE_FREE});
+      documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens), {PKV_NOT_HELD});
       break;
     case 2:
       documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {});
@@ -599,7 +599,7 @@ void pooled(Source& draw) {
       documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE});
       break;
     case 1:
-      documented(pkv_pool_release(f.pool, n, list), {PKV_DOUBLE_FREE});
+      documented(pkv_pool_release(f.pool, n, list), {PKV_NOT_HELD});
       break;
     case 2:
       documented(pkv_pool_claim(f.pool, list[0], static_cast<uint32_t>(number(draw)),

@@ -19,8 +19,8 @@ const (
 	ErrBufferTooSmall Status = 103
 	// The handle or block was closed, released or never valid.
 	ErrStaleHandle Status = 104
-	// A block was released more often than it was held.
-	ErrDoubleFree Status = 105
+	// A block was released, or a text unpinned, more often than held.
+	ErrNotHeld Status = 105
 	// A session, batch or snapshot of another cache.
 	ErrWrongCache Status = 106
 	// Another call or an open batch uses the object.
@@ -42,7 +42,7 @@ const (
 	// More than the whole cache can hold: refuse the request.
 	ErrTooLarge Status = 201
 	// The allocator returned no memory.
-	ErrNoMemory Status = 202
+	ErrOutOfMemory Status = 202
 	// The reference count of a block is at its limit.
 	ErrRefLimit Status = 203
 	// Every slot of the block is used.
@@ -63,10 +63,10 @@ const (
 
 var statusNames = map[Status]string{
 	0: "PKV_OK", 100: "PKV_INVALID_ARGUMENT", 101: "PKV_OUT_OF_RANGE", 102: "PKV_OVERFLOW",
-	103: "PKV_BUFFER_TOO_SMALL", 104: "PKV_STALE_HANDLE", 105: "PKV_DOUBLE_FREE",
+	103: "PKV_BUFFER_TOO_SMALL", 104: "PKV_STALE_HANDLE", 105: "PKV_NOT_HELD",
 	106: "PKV_WRONG_CACHE", 107: "PKV_BUSY", 108: "PKV_REENTRANT", 109: "PKV_FORKED",
 	110: "PKV_BLOCK_SEALED", 111: "PKV_UNSUPPORTED", 112: "PKV_INCOMPLETE", 113: "PKV_SUSPENDED",
-	200: "PKV_OUT_OF_BLOCKS", 201: "PKV_TOO_LARGE", 202: "PKV_NO_MEMORY", 203: "PKV_REF_LIMIT",
+	200: "PKV_OUT_OF_BLOCKS", 201: "PKV_TOO_LARGE", 202: "PKV_OUT_OF_MEMORY", 203: "PKV_REF_LIMIT",
 	204: "PKV_BLOCK_FULL", 205: "PKV_BATCH_TOO_LARGE", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION",
 	302: "PKV_MISMATCH", 400: "PKV_IO", 500: "PKV_INTERNAL",
 }
@@ -206,7 +206,7 @@ const (
 	HugePagesAdvise HugePages = 0
 	// Normal pages.
 	HugePagesOff HugePages = 1
-	// Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY.
+	// Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY.
 	HugePagesRequire HugePages = 2
 )
 

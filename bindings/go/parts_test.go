@@ -44,10 +44,10 @@ func TestPool(t *testing.T) {
 		stats.FilledSlots != 0 {
 		t.Errorf("%+v", stats)
 	}
-	refused(t, pool.Release(blocks[2], blocks[2]), pagedkv.ErrDoubleFree)
+	refused(t, pool.Release(blocks[2], blocks[2]), pagedkv.ErrNotHeld)
 	must(t, pool.Release(blocks[1], blocks[2]))
 	must(t, pool.Release(blocks[1]))
-	refused(t, pool.Release(blocks[2]), pagedkv.ErrDoubleFree)
+	refused(t, pool.Release(blocks[2]), pagedkv.ErrNotHeld)
 	refused(t, pool.Retain(blocks[2]), pagedkv.ErrStaleHandle)
 	must(t, pool.Validate())
 	must(t, pool.Close())
@@ -81,14 +81,14 @@ func TestPrefixIndex(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	must(t, prefix.Unpin("a", text[:32]))
-	refused(t, prefix.Unpin("a", text[:32]), pagedkv.ErrDoubleFree)
+	refused(t, prefix.Unpin("a", text[:32]), pagedkv.ErrNotHeld)
 	must(t, prefix.SetQuota("a", 1))
 	all, err := prefix.StatsOfAll()
 	must(t, err)
 	if all.CachedBlocks != 1 || all.ExpelledBlocks != 1 {
 		t.Errorf("%+v", all)
 	}
-	must(t, prefix.SetQuota("a", pagedkv.DefaultQuota))
+	must(t, prefix.SetQuota("a", 0))
 	must(t, prefix.Clear("a"))
 
 	hashes, err := pagedkv.HashBlocks("a", 16, text)

@@ -51,7 +51,7 @@ typedef struct pkv_batch_t* pkv_batch;
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
  * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
- * also: count is above 2^22), OVERFLOW, NO_MEMORY, WRONG_CACHE, BUSY (a session is already in a
+ * also: count is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, BUSY (a session is already in a
  * batch, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
@@ -81,7 +81,7 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  *
  * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
  * pkv_batch_begin), BATCH_TOO_LARGE (count is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
- * NO_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+ * OUT_OF_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
                                             const pkv_session* sessions, const uint32_t* new_tokens,
@@ -127,7 +127,7 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
- * group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), NO_MEMORY.
+ * group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), OUT_OF_MEMORY.
  * Since 0.1.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
@@ -164,7 +164,7 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
  * @param[in] kept   [count]: indices among the session's new tokens, from 0, ascending.
  *
  * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE,
- * UNSUPPORTED (NONE), NO_MEMORY. Since 0.1.
+ * UNSUPPORTED (NONE), OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 

@@ -109,7 +109,7 @@ typedef enum pkv_rotation PKV_ENUM {
 typedef enum pkv_huge_pages PKV_ENUM {
   PKV_HUGE_PAGES_ADVISE = 0, /**< Transparent huge pages if the system has them (default). */
   PKV_HUGE_PAGES_OFF = 1,    /**< Normal pages. */
-  PKV_HUGE_PAGES_REQUIRE = 2 /**< Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY. */
+  PKV_HUGE_PAGES_REQUIRE = 2 /**< Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY. */
 } pkv_huge_pages;
 
 /**
@@ -351,7 +351,7 @@ PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32
  * @param[in]  config  The config.
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, NO_MEMORY,
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, OUT_OF_MEMORY,
  * UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory). Since 0.1.
  */
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);

@@ -42,19 +42,19 @@ typedef enum pkv_status PKV_ENUM {
   PKV_OVERFLOW = 102,         /**< A size does not fit into 64 bits, or exceeds 2^56 bytes. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
   PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
-  PKV_DOUBLE_FREE = 105,      /**< A block was released more often than it was held. */
-  PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
-  PKV_BUSY = 107,             /**< Another call or an open batch uses the object. */
-  PKV_REENTRANT = 108,        /**< A call from inside one of the caller's hooks. */
-  PKV_FORKED = 109,           /**< A handle inherited by fork(): the child may only close it. */
-  PKV_BLOCK_SEALED = 110,     /**< A write to a block that is sealed. */
-  PKV_UNSUPPORTED = 111,      /**< Not available for this storage, layout or CPU. */
-  PKV_INCOMPLETE = 112,       /**< A layer was not yet written in this step. */
-  PKV_SUSPENDED = 113,        /**< The session is suspended: resume it first. */
+  PKV_NOT_HELD = 105,     /**< A block was released, or a text unpinned, more often than held. */
+  PKV_WRONG_CACHE = 106,  /**< A session, batch or snapshot of another cache. */
+  PKV_BUSY = 107,         /**< Another call or an open batch uses the object. */
+  PKV_REENTRANT = 108,    /**< A call from inside one of the caller's hooks. */
+  PKV_FORKED = 109,       /**< A handle inherited by fork(): the child may only close it. */
+  PKV_BLOCK_SEALED = 110, /**< A write to a block that is sealed. */
+  PKV_UNSUPPORTED = 111,  /**< Not available for this storage, layout or CPU. */
+  PKV_INCOMPLETE = 112,   /**< A layer was not yet written in this step. */
+  PKV_SUSPENDED = 113,    /**< The session is suspended: resume it first. */
 
   PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks; the error message says how many are short. */
   PKV_TOO_LARGE = 201,     /**< More than the whole cache can hold: refuse the request. */
-  PKV_NO_MEMORY = 202,     /**< The allocator returned no memory. */
+  PKV_OUT_OF_MEMORY = 202, /**< The allocator returned no memory. */
   PKV_REF_LIMIT = 203,     /**< The reference count of a block is at its limit. */
   PKV_BLOCK_FULL = 204,    /**< Every slot of the block is used. */
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
@@ -162,10 +162,11 @@ typedef struct pkv_tensor {
 /**
  * Memory supplied by the caller.
  *
- * If alloc returns memory with the wrong alignment, the library frees it and returns PKV_NO_MEMORY.
+ * If alloc returns memory with the wrong alignment, the library frees it and returns
+ * PKV_OUT_OF_MEMORY.
  */
 typedef struct pkv_allocator {
-  /** Returns size bytes at a multiple of alignment (a power of two), or NULL: PKV_NO_MEMORY. */
+  /** Returns size bytes at a multiple of alignment (a power of two), or NULL: PKV_OUT_OF_MEMORY. */
   void* (*alloc)(void* user, size_t size, size_t alignment);
   /** Frees memory; size and alignment are those passed to alloc. */
   void (*free)(void* user, void* memory, size_t size, size_t alignment);

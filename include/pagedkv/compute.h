@@ -40,7 +40,7 @@ typedef struct pkv_compute_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The pkv_compute. Destroy it with pkv_compute_destroy.
  *
- * Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), NO_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_compute* out);
 

@@ -109,7 +109,7 @@ PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, uint64_t* 
  * @param[in] k        Keys, [rows][kv_heads][key_dim].
  * @param[in] v        Values, [rows][kv_heads][value_dim]. NULL if V is part of K.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                                       const int64_t* slots, const pkv_tensor* k,
@@ -125,7 +125,7 @@ PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv
  * @param[out] k        Keys, [rows][kv_heads][key_dim]. NULL: not copied.
  * @param[out] v        Values, [rows][kv_heads][value_dim]. NULL: not copied.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, NO_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                                      const int64_t* slots, const pkv_tensor* k,
@@ -183,7 +183,7 @@ typedef struct pkv_kv_sequences {
  * @param[in] v          Values, [queries][kv_heads][value_dim]. NULL if V is part of K.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or a position), OVERFLOW,
- * NO_MEMORY. Since 0.1.
+ * OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                                 const pkv_kv_sequences* sequences, const pkv_tensor* k,

@@ -56,7 +56,7 @@ typedef struct pkv_pool_config {
  * @param[in]  config  The number of blocks and their size.
  * @param[out] out     The pool. Destroy it with pkv_pool_destroy.
  *
- * Statuses: INVALID_ARGUMENT, TOO_LARGE, NO_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, TOO_LARGE, OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out);
 
@@ -100,8 +100,8 @@ PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blo
  * @param     n       The number of entries in the list.
  * @param[in] blocks  [n]: the blocks, each once.
  *
- * Statuses: OUT_OF_RANGE, DOUBLE_FREE (free, freed and allocated again, or twice in the list),
- * NO_MEMORY (a list of more than 64 blocks needs working memory). Since 0.1.
+ * Statuses: OUT_OF_RANGE, NOT_HELD (free, freed and allocated again, or twice in the list),
+ * OUT_OF_MEMORY (a list of more than 64 blocks needs working memory). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* blocks);
 

@@ -149,7 +149,7 @@ PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt
  * @param     n          The number of tokens that pkv_prefix_pin returned. 0 does nothing.
  * @param[in] tokens     [n]: the first ids of the prompt.
  *
- * Statuses: UNSUPPORTED (no index), DOUBLE_FREE (no such pin). Since 0.1.
+ * Statuses: UNSUPPORTED (no index), NOT_HELD (no such pin). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens);
@@ -170,7 +170,7 @@ PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t sa
  * @param     blocks     The most block positions. 0: quota_blocks of the config, the default;
  *                       PKV_NO_QUOTA: no limit.
  *
- * Statuses: UNSUPPORTED (no index), NO_MEMORY. Since 0.1.
+ * Statuses: UNSUPPORTED (no index), OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size,
                                         uint64_t blocks);

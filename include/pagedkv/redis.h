@@ -123,7 +123,7 @@ typedef struct pkv_redis_config {
  *
  * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library built without it), IO (no server
  * answers, a server refuses the password or a command, its certificate is refused, or a file cannot
- * be read; the error message has the address or path, the reason and the errno), NO_MEMORY.
+ * be read; the error message has the address or path, the reason and the errno), OUT_OF_MEMORY.
  * Since 0.1.
  */
 PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);

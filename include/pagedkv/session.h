@@ -55,7 +55,7 @@ typedef struct pkv_session_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The session, to be closed by pkv_session_close.
  *
- * Statuses: NO_MEMORY (also: too many objects are open). Since 0.1.
+ * Statuses: OUT_OF_MEMORY (also: too many objects are open). Since 0.1.
  */
 PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
                                     pkv_session* out);
@@ -143,7 +143,7 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY, BUSY. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
@@ -228,7 +228,7 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.
  *
- * Statuses: NO_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
@@ -263,8 +263,8 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
  *                           only on OUT_OF_BLOCKS. May be NULL.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, NO_MEMORY (after these three the session is still suspended),
- * BUSY. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY (after these three the session is still
+ * suspended), BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total,
                                       uint64_t* blocks_short);

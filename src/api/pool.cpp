@@ -32,7 +32,7 @@ void check_id(const memory::Pool& pool, uint32_t id) {
 void check(pkv_status status, const memory::Pool& pool, pkv_block block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);
-  if (status == PKV_NO_MEMORY)
+  if (status == PKV_OUT_OF_MEMORY)
     fail(status, "%s: no memory to look for duplicates in the list", verb);
   check_id(pool, id);
   const memory::BlockState state = pool.state(id);

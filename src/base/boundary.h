@@ -41,9 +41,9 @@ pkv_status guarded(KeepError keep_error, const Body& body) noexcept {
   } catch (const Error& error) {
     return keep_error(error.status, error.text);
   } catch (const Misaligned& error) {
-    return keep_error(PKV_NO_MEMORY, error.what());
+    return keep_error(PKV_OUT_OF_MEMORY, error.what());
   } catch (const std::bad_alloc&) {
-    return keep_error(PKV_NO_MEMORY, "the allocator refused memory for the call's own tables");
+    return keep_error(PKV_OUT_OF_MEMORY, "the allocator refused memory for the call's own tables");
   } catch (const std::exception& error) {
     return keep_error(PKV_INTERNAL, error.what());
   } catch (...) {

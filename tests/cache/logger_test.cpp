@@ -50,7 +50,7 @@ TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
     config.logger = lines.logger();
     pkv_cache cache;
     const pkv_status status = pkv_cache_create(&config, &cache);
-    if (status == PKV_NO_MEMORY) GTEST_SKIP() << "the system promises no more than it has";
+    if (status == PKV_OUT_OF_MEMORY) GTEST_SKIP() << "the system promises no more than it has";
     CHECK(status);
     EXPECT_EQ(more ? 1u : 0u, lines.count(PKV_LOG_WARNING, "MiB of memory"));
     CHECK(pkv_cache_destroy(cache));

@@ -61,7 +61,7 @@ inline void save_and_load(Stage& stage, Source& draw) {
   SavedStage saved(stage);
   const auto save = [&] { return saved.save(stage.world.cache); };
   const pkv_status status = stage.run(save, PKV_BUFFER_TOO_SMALL);
-  if (status == PKV_NO_MEMORY && refused) return;
+  if (status == PKV_OUT_OF_MEMORY && refused) return;
   ASSERT_EQ(PKV_BUFFER_TOO_SMALL, status) << pkv_last_error();
   saved.bytes.resize(saved.size);
   stage.certain(save);

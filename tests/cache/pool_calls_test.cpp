@@ -166,14 +166,14 @@ TEST_F(SmallPool, DoubleFreeIsRefused) {
   std::array<pkv_block, 2> blocks;
   CHECK(pkv_pool_alloc(pool, 2, blocks.data()));
   CHECK(pkv_pool_release(pool, 1, &blocks[0]));
-  REFUSED(PKV_DOUBLE_FREE, pkv_pool_release(pool, 1, &blocks[0]));
+  REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 1, &blocks[0]));
   const std::array<pkv_block, 2> twice = {blocks[1], blocks[1]};
-  REFUSED(PKV_DOUBLE_FREE, pkv_pool_release(pool, 2, twice.data()));
+  REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 2, twice.data()));
   EXPECT_EQ(7u, free_blocks()) << "a list is all or nothing";
   pkv_block next;
   CHECK(pkv_pool_alloc(pool, 1, &next));
   EXPECT_EQ(PKV_BLOCK_ID(blocks[0]), PKV_BLOCK_ID(next));
-  REFUSED(PKV_DOUBLE_FREE, pkv_pool_release(pool, 1, &blocks[0]));
+  REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 1, &blocks[0]));
   EXPECT_EQ(6u, free_blocks()) << "the stale name does not free the block's new owner's";
 }
 

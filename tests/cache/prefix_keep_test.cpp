@@ -24,7 +24,7 @@ class PrefixKeep : public Prefix {
     CHECK(pkv_cache_validate(cache_));
   }
   void expect_unpinned(const Text& tokens) {
-    REFUSED(PKV_DOUBLE_FREE, pkv_prefix_unpin(cache_, nullptr, 0, tokens.size(), tokens.data()));
+    REFUSED(PKV_NOT_HELD, pkv_prefix_unpin(cache_, nullptr, 0, tokens.size(), tokens.data()));
   }
   void set_quota(uint64_t blocks, const std::string& salt) {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));

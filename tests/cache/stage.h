@@ -155,7 +155,7 @@ class Stage {
   // Returns true if the call worked. It may be short of blocks where a group has fewer than
   // `max_blocks` of them, and short of memory where an allocation was refused.
   bool worked(pkv_status status, pkv_status obstacle = PKV_OK, uint64_t max_blocks = 0) {
-    if (status == PKV_NO_MEMORY && struck_) {
+    if (status == PKV_OUT_OF_MEMORY && struck_) {
       counts.no_memory++;
     } else if (obstacle != PKV_OK) {
       EXPECT_EQ(obstacle, status) << pkv_last_error();

@@ -407,7 +407,7 @@ TEST(Cpp, FindsPrefixes) {
   EXPECT_EQ(cache.prefix_stats("").cached_blocks, 0u);
   EXPECT_EQ(cache.prefix_stats().cached_blocks, cache.prefix_stats(salt).cached_blocks);
   cache.unpin_prefix(text(16), salt);
-  EXPECT_EQ(status_of([&] { cache.unpin_prefix(text(16), salt); }), PKV_DOUBLE_FREE);
+  EXPECT_EQ(status_of([&] { cache.unpin_prefix(text(16), salt); }), PKV_NOT_HELD);
 
   uint64_t next = 0, lost = 1;
   std::vector<pkv_prefix_event> events(8);
@@ -519,7 +519,7 @@ TEST(Cpp, PoolsKeepIds) {
   EXPECT_EQ(pool.stats().references, 6u);
   pool.free(blocks);
   pool.free(blocks);
-  EXPECT_EQ(status_of([&] { pool.free(blocks); }), PKV_DOUBLE_FREE);
+  EXPECT_EQ(status_of([&] { pool.free(blocks); }), PKV_NOT_HELD);
   std::array<pkv_block, 1> one;
   pool.alloc(one);
   EXPECT_EQ(pool.claim(one[0], 3), 0u);

@@ -102,9 +102,9 @@ TEST(Hooks, MisalignedMemory) {
                     }
                     HOSTILE_CHECK(crooked.came_back, "the block did not come back");
                     // The index continues without what it cannot store.
-                    HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
+                    HOSTILE_CHECK(status == PKV_OUT_OF_MEMORY || status == PKV_OK, "%s",
                                   pkv_status_name(status));
-                    refused += status == PKV_NO_MEMORY;
+                    refused += status == PKV_OUT_OF_MEMORY;
                   }
                   HOSTILE_CHECK(refused > 0, "no block was refused");
                 }),

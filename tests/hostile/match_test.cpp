@@ -202,8 +202,8 @@ TEST(Match, WithEachAllocationRefused) {
                     status = stage.match(matched);
                     struck = failing.struck();
                   }
-                  refused += status == PKV_NO_MEMORY;
-                  if (status == PKV_NO_MEMORY) {
+                  refused += status == PKV_OUT_OF_MEMORY;
+                  if (status == PKV_OUT_OF_MEMORY) {
                     HOSTILE_CHECK(struck, "nothing was refused");
                     stage.check(0);
                     OK(stage.match(matched));

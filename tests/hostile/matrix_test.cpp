@@ -192,7 +192,7 @@ void fail_each_allocation(const Function& function, const Place& place, Source s
         if (function.undo) function.undo(world, values);
         break;
       }
-      check_answer(function, got, {PKV_NO_MEMORY}, before);
+      check_answer(function, got, {PKV_OUT_OF_MEMORY}, before);
       world.check_memory();
       world.check_state();
       world.validate();
@@ -238,7 +238,7 @@ void refuse_each_everywhere(const Function& function, memory::Source source, boo
       memory::exempt = false;
       got = function.call(values);
       memory::exempt = true;
-      if (got != PKV_OK) check_answer(function, got, {PKV_NO_MEMORY}, before);
+      if (got != PKV_OK) check_answer(function, got, {PKV_OUT_OF_MEMORY}, before);
       if (!function.closes) world.rest();
       struck = refusal.struck();
     }

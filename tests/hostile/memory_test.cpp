@@ -8,7 +8,7 @@ namespace hostile::memory_test {
 namespace {
 
 // Runs `call` with the k-th allocation refused, for every k, through the hooks and through operator
-// new. It returns NO_MEMORY each time with everything as before, until it works. Then `undo`
+// new. It returns OUT_OF_MEMORY each time with everything as before, until it works. Then `undo`
 // prepares the next source of memory.
 void fail_each(World& world, const std::function<pkv_status()>& call,
                const std::function<void()>& undo, std::vector<bool> sources = {true, false}) {
@@ -34,7 +34,7 @@ void fail_each(World& world, const std::function<pkv_status()>& call,
         expect(PKV_OK, got, "the call with no allocation refused");
         break;
       }
-      expect(PKV_NO_MEMORY, got,
+      expect(PKV_OUT_OF_MEMORY, got,
              format("the call with allocation %llu refused (%s)",
                     static_cast<unsigned long long>(k), hooks ? "hook" : "operator new")
                  .c_str());
@@ -200,7 +200,7 @@ TEST(Memory, ThreadsThatBegin) {
                 }
                 if (status == PKV_OK) continue;
                 refused++;
-                expect(PKV_NO_MEMORY, status, "a call with one allocation refused");
+                expect(PKV_OUT_OF_MEMORY, status, "a call with one allocation refused");
                 OK(call());
               }
               HOSTILE_CHECK(refused > 0 || k > 1, "nothing was refused");
@@ -226,7 +226,7 @@ TEST(Memory, TooMuchForTheSystem) {
               config.model.key_dim = 576;
               pkv_cache cache = nullptr;
               const pkv_status status = pkv_cache_create(&config, &cache);
-              HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_TOO_LARGE, "%s",
+              HOSTILE_CHECK(status == PKV_OUT_OF_MEMORY || status == PKV_TOO_LARGE, "%s",
                             pkv_status_name(status));
               HOSTILE_CHECK(cache == nullptr && sentence_tells(pkv_last_error()), "%s",
                             pkv_last_error());

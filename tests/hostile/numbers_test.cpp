@@ -306,7 +306,7 @@ Progress& progress() {
 bool told(const Described& function, pkv_status status) {
   // Any call may return these.
   for (const pkv_status each :
-       {PKV_OK, PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_NO_MEMORY, PKV_STALE_HANDLE})
+       {PKV_OK, PKV_INVALID_ARGUMENT, PKV_OVERFLOW, PKV_OUT_OF_MEMORY, PKV_STALE_HANDLE})
     if (each == status) return true;
   return std::find(function.statuses.begin(), function.statuses.end(), status) !=
          function.statuses.end();

@@ -42,8 +42,8 @@ class Story {
     memory::exempt = true;
     // An object that an earlier call was to open does not exist.
     const pkv_status expected[] = {
-        PKV_OK,         PKV_NO_MEMORY, PKV_OUT_OF_BLOCKS, PKV_INVALID_ARGUMENT,
-        PKV_INCOMPLETE, PKV_SUSPENDED, PKV_OUT_OF_RANGE};
+        PKV_OK,         PKV_OUT_OF_MEMORY, PKV_OUT_OF_BLOCKS, PKV_INVALID_ARGUMENT,
+        PKV_INCOMPLETE, PKV_SUSPENDED,     PKV_OUT_OF_RANGE};
     HOSTILE_CHECK(std::find(std::begin(expected), std::end(expected), status) != std::end(expected),
                   "%s: %s", pkv_status_name(status), pkv_last_error());
     return status;
@@ -213,7 +213,7 @@ TEST(Refused, TheTierGivesWayWithoutMemory) {
                   expect(PKV_OK, status, "a reserve that the tier gives way to");
                   break;
                 }
-                HOSTILE_CHECK(status == PKV_NO_MEMORY || status == PKV_OK, "%s",
+                HOSTILE_CHECK(status == PKV_OUT_OF_MEMORY || status == PKV_OK, "%s",
                               pkv_status_name(status));
                 if (status == PKV_OK) break;
               }

@@ -215,8 +215,8 @@ std::vector<Function> prefix_rows() {
   probe.add("no tokens", set(3, 0, 4, 0), fine);
   pin.add("no tokens", set(3, 0, 4, 0), fine);
   unpin.cases = {{"no tokens", set(3, 0, 4, 0), fine},
-                 {"tokens that are not pinned", set(3, 15), {PKV_DOUBLE_FREE}},
-                 {"another salt", set(1, 0, 2, 0), {PKV_DOUBLE_FREE}}};
+                 {"tokens that are not pinned", set(3, 15), {PKV_NOT_HELD}},
+                 {"another salt", set(1, 0, 2, 0), {PKV_NOT_HELD}}};
   Function events{ROW(pkv_prefix_read_events),
                   {cache, in<uint64_t>({0}), number(4), out<pkv_prefix_event>(4), out<size_t>(),
                    optional(out<uint64_t>())}};

@@ -53,7 +53,7 @@ TEST_P(Lists, DuplicateIsDoubleFreeAndChangesNothing) {
     for (size_t second : {first + 1, blocks_.size()}) {
       std::vector<Block> list = blocks_;
       list.insert(list.begin() + static_cast<std::ptrdiff_t>(second), blocks_[first]);
-      EXPECT_EQ(pool_.release(list.size(), list.data(), &failed_at_), PKV_DOUBLE_FREE);
+      EXPECT_EQ(pool_.release(list.size(), list.data(), &failed_at_), PKV_NOT_HELD);
       EXPECT_EQ(failed_at_, second);
       expect_references(1);
     }
@@ -64,14 +64,14 @@ TEST_P(Lists, DuplicateIsDoubleFreeThoughTwoReferencesAreHeld) {
   EXPECT_EQ(pool_.retain(blocks_.size(), blocks_.data()), PKV_OK);
   std::vector<Block> list = blocks_;
   list.push_back(blocks_[0]);
-  EXPECT_EQ(pool_.release(list.size(), list.data()), PKV_DOUBLE_FREE);
+  EXPECT_EQ(pool_.release(list.size(), list.data()), PKV_NOT_HELD);
   expect_references(2);
 }
 
 TEST_P(Lists, ListLongerThanThePool) {
   std::vector<Block> list;
   while (list.size() <= 2 * pool_.blocks()) list.insert(list.end(), blocks_.begin(), blocks_.end());
-  EXPECT_EQ(pool_.release(list.size(), list.data(), &failed_at_), PKV_DOUBLE_FREE);
+  EXPECT_EQ(pool_.release(list.size(), list.data(), &failed_at_), PKV_NOT_HELD);
   EXPECT_GE(failed_at_, blocks_.size());
   expect_references(1);
 }
@@ -81,8 +81,8 @@ TEST_P(Lists, BadBlockAnywhereChangesNothing) {
     const Block good = blocks_[at];
     for (auto [bad, on_retain, on_release] :
          {std::tuple{make_block(300, 0), PKV_OUT_OF_RANGE, PKV_OUT_OF_RANGE},
-          std::tuple{make_block(299, 0), PKV_STALE_HANDLE, PKV_DOUBLE_FREE},
-          std::tuple{make_block(block_id(good), 1), PKV_STALE_HANDLE, PKV_DOUBLE_FREE}}) {
+          std::tuple{make_block(299, 0), PKV_STALE_HANDLE, PKV_NOT_HELD},
+          std::tuple{make_block(block_id(good), 1), PKV_STALE_HANDLE, PKV_NOT_HELD}}) {
       blocks_[at] = bad;
       size_t retain_failed_at = untouched;
       EXPECT_EQ(pool_.retain(blocks_.size(), blocks_.data(), &retain_failed_at), on_retain);
@@ -130,7 +130,7 @@ TEST_P(Lists, TablesHaveGaps) {
   expect_references(1);
   EXPECT_EQ(pool_.release_table(table), PKV_OK);
   EXPECT_EQ(pool_.free_count(), pool_.blocks());
-  EXPECT_EQ(pool_.release_table(table), PKV_DOUBLE_FREE);
+  EXPECT_EQ(pool_.release_table(table), PKV_NOT_HELD);
   pool_.validate();
 }
 

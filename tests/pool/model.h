@@ -49,9 +49,8 @@ class PoolModel {
 
   pkv_status release(const std::vector<Block>& blocks, size_t* failed_at) {
     for (*failed_at = 0; *failed_at < blocks.size(); ++*failed_at)
-      if (const pkv_status status = check(blocks[*failed_at], PKV_DOUBLE_FREE)) return status;
-    if (std::set<Block>(blocks.begin(), blocks.end()).size() < blocks.size())
-      return PKV_DOUBLE_FREE;
+      if (const pkv_status status = check(blocks[*failed_at], PKV_NOT_HELD)) return status;
+    if (std::set<Block>(blocks.begin(), blocks.end()).size() < blocks.size()) return PKV_NOT_HELD;
     for (Block block : blocks) {
       BlockState& state = states_.at(block_id(block));
       if (--state.references == 0) state = {state.generation + 1, 0, 0, false};

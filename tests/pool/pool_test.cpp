@@ -82,9 +82,9 @@ TEST(Pool, DoubleFreeIsRefused) {
   Pool pool(2, 16, memory);
   const Block block = alloc(pool, 1)[0];
   EXPECT_EQ(pool.release(block), PKV_OK);
-  EXPECT_EQ(pool.release(block), PKV_DOUBLE_FREE);
+  EXPECT_EQ(pool.release(block), PKV_NOT_HELD);
   EXPECT_EQ(alloc(pool, 1)[0], make_block(0, 1));
-  EXPECT_EQ(pool.release(block), PKV_DOUBLE_FREE) << "the id lives on with another owner";
+  EXPECT_EQ(pool.release(block), PKV_NOT_HELD) << "the id lives on with another owner";
   EXPECT_EQ(pool.references(0), 1u);
   pool.validate();
 }
@@ -99,7 +99,7 @@ TEST(Pool, StaleAndForgedBlocksAreRefusedEverywhere) {
   for (Block bad : {stale, make_block(1, 0), make_block(0, 2), make_block(0, retired_generation)}) {
     EXPECT_FALSE(pool.is_current(bad));
     EXPECT_EQ(pool.retain(bad), PKV_STALE_HANDLE);
-    EXPECT_EQ(pool.release(bad), PKV_DOUBLE_FREE);
+    EXPECT_EQ(pool.release(bad), PKV_NOT_HELD);
     EXPECT_EQ(pool.claim(bad, 1, &offset), PKV_STALE_HANDLE);
     EXPECT_EQ(pool.set_filled(bad, 1), PKV_STALE_HANDLE);
     EXPECT_EQ(pool.seal(bad), PKV_STALE_HANDLE);
@@ -217,7 +217,7 @@ TEST(Pool, GenerationThatWouldWrapRetiresTheBlock) {
   EXPECT_EQ(pool.retired(), 1u);
   EXPECT_EQ(pool.free_count(), 1u);
   EXPECT_EQ(pool.retain(make_block(0, retired_generation)), PKV_STALE_HANDLE);
-  EXPECT_EQ(pool.release(make_block(0, retired_generation)), PKV_DOUBLE_FREE);
+  EXPECT_EQ(pool.release(make_block(0, retired_generation)), PKV_NOT_HELD);
   EXPECT_EQ(block_id(alloc(pool, 1)[0]), 1u);
   Block none;
   EXPECT_FALSE(pool.try_alloc(1, &none));
@@ -300,7 +300,7 @@ TEST(Pool, LongListInDisorderNeedsScratch) {
   Pool pool(200, 16, &scarce);
   std::vector<Block> blocks = alloc(pool, 66);
   std::swap(blocks[0], blocks[1]);
-  EXPECT_EQ(pool.release(65, blocks.data()), PKV_NO_MEMORY);
+  EXPECT_EQ(pool.release(65, blocks.data()), PKV_OUT_OF_MEMORY);
   EXPECT_EQ(pool.free_count(), 134u);
   EXPECT_EQ(pool.release(64, blocks.data() + 2), PKV_OK) << "few";
   EXPECT_EQ(pool.release_held(2, blocks.data()), PKV_OK);

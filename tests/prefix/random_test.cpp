@@ -58,7 +58,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   // Accepts that a call fails because memory or blocks are short, and for no other reason.
   bool done(pkv_status status) {
     if (status == PKV_OK) return true;
-    EXPECT_TRUE((status == PKV_NO_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS)
+    EXPECT_TRUE((status == PKV_OUT_OF_MEMORY && memory_.refused > 0) || status == PKV_OUT_OF_BLOCKS)
         << pkv_status_name(status) << ": " << pkv_last_error();
     return false;
   }

@@ -72,7 +72,7 @@ struct Model {
     if (op.call == Call::look) return state == op.state;
     pkv_status status = PKV_OK;
     if (state.references == 0 || state.generation != pkv::memory::block_generation(op.block))
-      status = op.call == Call::release ? PKV_DOUBLE_FREE : PKV_STALE_HANDLE;
+      status = op.call == Call::release ? PKV_NOT_HELD : PKV_STALE_HANDLE;
     else
       status = change(op, state);
     if (status != op.status) return false;

@@ -171,7 +171,7 @@ void refuse_each(const Directory& directory, const Call& call) {
         struck = refusal.struck();
       }
       disk::no_unnamed_files = false;
-      EXPECT_EQ(struck ? PKV_NO_MEMORY : PKV_OK, status) << k << ": " << pkv_last_error();
+      EXPECT_EQ(struck ? PKV_OUT_OF_MEMORY : PKV_OK, status) << k << ": " << pkv_last_error();
       EXPECT_EQ(names, directory.names()) << k;
       ASSERT_EQ(descriptors, files::count_descriptors()) << k;
     }

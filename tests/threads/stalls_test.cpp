@@ -392,7 +392,7 @@ TEST_F(LoggerStalls, WhileACacheIsMade) {
                         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   config.logger = &entering_;
   pkv_cache probe;
-  if (pkv_cache_create(&config, &probe) == PKV_NO_MEMORY)
+  if (pkv_cache_create(&config, &probe) == PKV_OUT_OF_MEMORY)
     GTEST_SKIP() << "the system promises no more than it has";
   CHECK(pkv_cache_destroy(probe));
   play(

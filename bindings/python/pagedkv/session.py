@@ -39,7 +39,7 @@ class Resumed(NamedTuple):
 
 class Session(CacheMember):
     """One sequence: its tokens and its block tables. Made by Cache.open_session, fork and
-    Snapshot.open; one thread at a time.
+    Snapshot.fork; one thread at a time.
     """
 
     _close_function = "session_close"

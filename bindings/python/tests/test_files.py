@@ -104,7 +104,7 @@ def test_pins_quotas_and_events() -> None:
         cache.prefix_clear(all_salts=True)
         assert cache.prefix_stats().pinned_blocks == cache.prefix_stats().cached_blocks == 2
         cache.prefix_unpin(tokens[:32])
-        with pytest.raises(pagedkv.MisuseError, match="DOUBLE_FREE"):
+        with pytest.raises(pagedkv.MisuseError, match="NOT_HELD"):
             cache.prefix_unpin(tokens[:32])
         cache.prefix_set_quota(None, 1)
         assert cache.prefix_stats().cached_blocks == 1

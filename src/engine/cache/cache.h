@@ -52,7 +52,7 @@ class Counted {
 
 class Cache {
  public:
-  // `config` comes from check_config(); `allocator` and `logger` may be NULL. Throws NO_MEMORY,
+  // `config` comes from check_config(); `allocator` and `logger` may be NULL. Throws OUT_OF_MEMORY,
   // bad_alloc.
   Cache(const CacheConfig& config, const pkv_allocator* allocator, const pkv_logger* logger);
   ~Cache();

@@ -84,7 +84,7 @@ struct Group {
   std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
 
   // Returns the bounds of keys by which blocks are chosen. The first call makes them. Needs a slab.
-  // Throws NO_MEMORY, OVERFLOW, bad_alloc.
+  // Throws OUT_OF_MEMORY, OVERFLOW, bad_alloc.
   KeyBounds& make_bounds();
   // Computes the bounds of these blocks in a layer, except those that are known already. Throws
   // what make_bounds() throws, and INVALID_ARGUMENT if a caller's runner skips tasks.

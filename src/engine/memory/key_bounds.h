@@ -25,7 +25,7 @@ namespace pkv::memory {
 
 class KeyBounds {
  public:
-  // Throws NO_MEMORY, OVERFLOW, bad_alloc.
+  // Throws OUT_OF_MEMORY, OVERFLOW, bad_alloc.
   KeyBounds(const Layout& layout, const Shape& shape, uint32_t block_size, uint32_t blocks,
             HookMemory& memory, pkv_huge_pages huge_pages);
 

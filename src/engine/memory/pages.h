@@ -40,7 +40,7 @@ PageCut cut_pages(uint64_t memory_bytes, std::span<const uint64_t> block_bytes);
 class Pages {
  public:
   // with_slab: the pages have bytes, in a file in `directory` unless that is empty. Throws
-  // NO_MEMORY, IO, bad_alloc.
+  // OUT_OF_MEMORY, IO, bad_alloc.
   Pages(const PageCut& cut, bool with_slab, HookMemory& memory, pkv_huge_pages huge_pages,
         const std::string& directory);
 

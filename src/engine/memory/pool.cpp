@@ -376,7 +376,7 @@ pkv_status BasicPool<Atomics>::retain(size_t n, const Block* blocks, size_t* fai
 template <class Atomics>
 pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
   BlockState after{};
-  const pkv_status status = update(block, PKV_DOUBLE_FREE, [&after](BlockState& state) {
+  const pkv_status status = update(block, PKV_NOT_HELD, [&after](BlockState& state) {
     state.references--;
     if (state.references == 0) state = {state.generation + 1, 0, 0, false};
     after = state;
@@ -471,12 +471,12 @@ pkv_status BasicPool<Atomics>::check_held(size_t n, const Block* blocks, size_t*
       continue;
     }
     *failed_at = i;
-    return block_id(blocks[i]) < blocks_ ? PKV_DOUBLE_FREE : PKV_OUT_OF_RANGE;
+    return block_id(blocks[i]) < blocks_ ? PKV_NOT_HELD : PKV_OUT_OF_RANGE;
   }
   return PKV_OK;
 }
 
-// Returns DOUBLE_FREE if a block is in the list twice.
+// Returns NOT_HELD if a block is in the list twice.
 template <class Atomics>
 pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
                                               size_t* failed_at) const noexcept {
@@ -485,7 +485,7 @@ pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
     for (size_t i = 1; i < n; i++) {
       if (std::find(blocks, blocks + i, blocks[i]) == blocks + i) continue;
       *failed_at = i;
-      return PKV_DOUBLE_FREE;
+      return PKV_NOT_HELD;
     }
     return PKV_OK;
   }
@@ -499,9 +499,9 @@ pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
     if (twice == sorted.end()) return PKV_OK;
     *failed_at = static_cast<size_t>(
         std::find(std::find(blocks, blocks + n, *twice) + 1, blocks + n, *twice) - blocks);
-    return PKV_DOUBLE_FREE;
+    return PKV_NOT_HELD;
   } catch (const std::bad_alloc&) {
-    return PKV_NO_MEMORY;
+    return PKV_OUT_OF_MEMORY;
   }
 }
 

@@ -74,13 +74,13 @@ class BasicPool {
   // the first block that could not be retained.
   pkv_status retain(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
-  // Removes a reference; without references the block is free. Returns OUT_OF_RANGE or DOUBLE_FREE
+  // Removes a reference; without references the block is free. Returns OUT_OF_RANGE or NOT_HELD
   // if it cannot.
   pkv_status release(Block block) noexcept;
   // Checks a list of blocks, then removes a reference from each; if a check fails, from none. A
-  // block that is in the list twice is a DOUBLE_FREE, and *failed_at is the index of its second
+  // block that is in the list twice is a NOT_HELD, and *failed_at is the index of its second
   // occurrence. To find duplicates, lists of more than 64 blocks that are not in ascending order of
-  // ids need scratch memory; without it, returns NO_MEMORY.
+  // ids need scratch memory; without it, returns OUT_OF_MEMORY.
   pkv_status release(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
   // Removes a reference from each block of a list without checking the list first, for callers that
   // are known to hold these references. Needs no memory. Skips blocks that cannot be released, and

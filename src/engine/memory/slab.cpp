@@ -17,7 +17,7 @@ Slab::Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages,
   else
     data_ = static_cast<unsigned char*>(memory.allocate(size, storage_alignment));
   if (data_ == nullptr)
-    fail(PKV_NO_MEMORY, "the system refused %llu bytes for keys and values%s", llu(size),
+    fail(PKV_OUT_OF_MEMORY, "the system refused %llu bytes for keys and values%s", llu(size),
          huge_pages_ == PKV_HUGE_PAGES_REQUIRE ? " in reserved huge pages" : "");
 }
 

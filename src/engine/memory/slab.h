@@ -12,7 +12,7 @@ namespace pkv::memory {
 class Slab {
  public:
   // Allocates size bytes, which must not be 0; in a file in `directory`, unless that is empty.
-  // Throws NO_MEMORY, IO.
+  // Throws OUT_OF_MEMORY, IO.
   Slab(uint64_t size, HookMemory& memory, pkv_huge_pages huge_pages,
        const std::string& directory = {});
   ~Slab();

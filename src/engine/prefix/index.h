@@ -109,7 +109,7 @@ class Index {
   // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
   // OUT_OF_BLOCKS beyond the quota of pins, REF_LIMIT and bad_alloc.
   uint32_t pin(std::string_view salt, Tokens text);
-  // Removes a pin of exactly this text; none of an empty one. Throws DOUBLE_FREE if there is none.
+  // Removes a pin of exactly this text; none of an empty one. Throws NOT_HELD if there is none.
   void unpin(std::string_view salt, Tokens text);
   // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nullopt: the limit of all
   // salts. Throws bad_alloc.

@@ -7,7 +7,7 @@ namespace pkv::prefix {
 namespace {
 
 [[noreturn]] void fail_unpinned(Tokens text) {
-  fail(PKV_DOUBLE_FREE, "unpin: no pin of this text ends after %zu tokens", text.size());
+  fail(PKV_NOT_HELD, "unpin: no pin of this text ends after %zu tokens", text.size());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class Reader {
   Reader(const ItemFormat& format, StoreCalls& store) : format_(format), store_(store) {}
 
   // Requests a text. If there are too many requests, the oldest one that is not being read is
-  // dropped. Throws bad_alloc or NO_MEMORY.
+  // dropped. Throws bad_alloc or OUT_OF_MEMORY.
   void prefetch(std::string_view salt, prefix::Tokens text);
   // Waits until the requests that concern a text have ended, or until the given time. Returns how
   // many have not.

@@ -19,8 +19,8 @@ void Worker::start(size_t buffer_bytes, const std::function<void()>& run) {
   try {
     thread_ = std::thread(run);
   } catch (const std::system_error& error) {
-    fail(PKV_NO_MEMORY, "a thread for the store could not be started: %s (error %d)", error.what(),
-         error.code().value());
+    fail(PKV_OUT_OF_MEMORY, "a thread for the store could not be started: %s (error %d)",
+         error.what(), error.code().value());
   }
   id_.store(thread_.get_id(), std::memory_order_relaxed);
 }

@@ -19,7 +19,7 @@ class Worker {
   ~Worker();
 
   // Allocates the buffer and starts the thread, unless it runs already. Throws bad_alloc or
-  // NO_MEMORY.
+  // OUT_OF_MEMORY.
   void start(size_t buffer_bytes, const std::function<void()>& run);
   unsigned char* buffer() { return buffer_.data(); }
 

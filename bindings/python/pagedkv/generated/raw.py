@@ -65,8 +65,8 @@ class Status(enum.IntEnum):
     """An array is too short; its count output is the number needed."""
     STALE_HANDLE = 104
     """The handle or block was closed, released or never valid."""
-    DOUBLE_FREE = 105
-    """A block was released more often than it was held."""
+    NOT_HELD = 105
+    """A block was released, or a text unpinned, more often than held."""
     WRONG_CACHE = 106
     """A session, batch or snapshot of another cache."""
     BUSY = 107
@@ -87,7 +87,7 @@ class Status(enum.IntEnum):
     """Too few free blocks; the error message says how many are short."""
     TOO_LARGE = 201
     """More than the whole cache can hold: refuse the request."""
-    NO_MEMORY = 202
+    OUT_OF_MEMORY = 202
     """The allocator returned no memory."""
     REF_LIMIT = 203
     """The reference count of a block is at its limit."""
@@ -239,7 +239,7 @@ class HugePages(enum.IntEnum):
     OFF = 1
     """Normal pages."""
     REQUIRE = 2
-    """Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY."""
+    """Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY."""
 
 
 class Eviction(enum.IntEnum):

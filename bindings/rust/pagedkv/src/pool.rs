@@ -67,7 +67,7 @@ impl PoolConfig {
 /// pool.retain(&blocks[..1])?;
 /// pool.release(&blocks)?;
 /// assert_eq!(pool.stats()?.used_blocks, 1);
-/// assert_eq!(pool.release(&blocks[1..]).unwrap_err().status(), Status::DOUBLE_FREE);
+/// assert_eq!(pool.release(&blocks[1..]).unwrap_err().status(), Status::NOT_HELD);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
 pub struct Pool {

@@ -41,10 +41,8 @@ impl Snapshot {
     }
 
     /// Opens a new session with the frozen content.
-    pub fn open(&self) -> Result<Session> {
-        Session::opened(&self.cache, |out| unsafe {
-            sys::pkv_snapshot_fork(self.cache.handle, self.handle, out)
-        })
+    pub fn fork(&self) -> Result<Session> {
+        Session::opened(&self.cache, |out| unsafe { sys::pkv_snapshot_fork(self.handle, out) })
     }
 
     /// The number of tokens.

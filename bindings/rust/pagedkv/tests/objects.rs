@@ -440,7 +440,7 @@ fn the_prefix_index_tells_what_it_does() {
     refused(prefix.pin(Salt::None, &text), Status::OUT_OF_BLOCKS);
     assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
     prefix.unpin(Salt::None, &text[..16]).unwrap();
-    refused(prefix.unpin(Salt::from("tenant"), &text[..16]), Status::DOUBLE_FREE);
+    refused(prefix.unpin(Salt::from("tenant"), &text[..16]), Status::NOT_HELD);
     prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
     assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
@@ -626,7 +626,7 @@ fn memory_of_the_caller() {
     assert!(bytes.load(Ordering::Relaxed) >= 8 * 16 * 2 * 64);
     drop((cache, session));
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
-    refused(Cache::new(&config().allocator(counted(1000))), Status::NO_MEMORY);
+    refused(Cache::new(&config().allocator(counted(1000))), Status::OUT_OF_MEMORY);
     drop(Pool::new(&PoolConfig::new(1 << 16).allocator(counted(1 << 30))).unwrap());
     assert_eq!(bytes.load(Ordering::Relaxed), 0);
 }

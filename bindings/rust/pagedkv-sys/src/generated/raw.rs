@@ -60,8 +60,8 @@ c_enum! {
         BUFFER_TOO_SMALL = 103,
         /// The handle or block was closed, released or never valid.
         STALE_HANDLE = 104,
-        /// A block was released more often than it was held.
-        DOUBLE_FREE = 105,
+        /// A block was released, or a text unpinned, more often than held.
+        NOT_HELD = 105,
         /// A session, batch or snapshot of another cache.
         WRONG_CACHE = 106,
         /// Another call or an open batch uses the object.
@@ -83,7 +83,7 @@ c_enum! {
         /// More than the whole cache can hold: refuse the request.
         TOO_LARGE = 201,
         /// The allocator returned no memory.
-        NO_MEMORY = 202,
+        OUT_OF_MEMORY = 202,
         /// The reference count of a block is at its limit.
         REF_LIMIT = 203,
         /// Every slot of the block is used.
@@ -234,7 +234,7 @@ c_enum! {
         ADVISE = 0,
         /// Normal pages.
         OFF = 1,
-        /// Reserved 2 MiB pages (hugetlbfs), else PKV_NO_MEMORY.
+        /// Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY.
         REQUIRE = 2,
     }
 }
