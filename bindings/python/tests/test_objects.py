@@ -54,7 +54,7 @@ def test_a_cache_takes_its_own_with_it() -> None:
     with pagedkv.Cache(pagedkv.CacheConfig(**MODEL)) as cache:
         things: list[Any] = [cache.open_session()]
         things += [things[0].snapshot(), cache.begin(things[:1], [1])]
-    for thing, method in zip(things, ("info", "open", "slot_mapping"), strict=True):
+    for thing, method in zip(things, ("info", "fork", "slot_mapping"), strict=True):
         with pytest.raises(pagedkv.MisuseError, match="STALE_HANDLE"):
             getattr(thing, method)()
     del things, thing

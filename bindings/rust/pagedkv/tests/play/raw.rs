@@ -75,12 +75,10 @@ fn of_session(session: sys::pkv_session, step: &Value) -> Status {
     }
 }
 
-fn of_snapshot(player: &Player, snapshot: sys::pkv_snapshot, step: &Value) -> Status {
+fn of_snapshot(snapshot: sys::pkv_snapshot, step: &Value) -> Status {
     let mut session = null_mut();
     match text(step, "do") {
-        "fork_snapshot" => unsafe {
-            sys::pkv_snapshot_fork(player.cache.as_raw(), snapshot, &mut session)
-        },
+        "fork_snapshot" => unsafe { sys::pkv_snapshot_fork(snapshot, &mut session) },
         "close_snapshot" => unsafe { sys::pkv_snapshot_close(snapshot) },
         unknown => panic!("the runner has no step {unknown} for a closed snapshot"),
     }
@@ -93,7 +91,7 @@ pub fn play(player: &Player, step: &Value) -> Result<(), String> {
     } else if let Some(name) = step["session"].as_str() {
         of_session(handle(player, name), step)
     } else {
-        of_snapshot(player, player.closed.snapshots[text(step, "snapshot")], step)
+        of_snapshot(player.closed.snapshots[text(step, "snapshot")], step)
     };
     let sentence = unsafe { std::ffi::CStr::from_ptr(sys::pkv_last_error()) }.to_string_lossy();
     if status == named(&step["status"], Status) && !sentence.is_empty() {
