@@ -22,7 +22,7 @@ class PagedKVError(Exception):
 
 
 class MisuseError(PagedKVError, ValueError):
-    """1xx: fix the call."""
+    """1xx: the call cannot be made like this, or not now (BUSY, SUSPENDED)."""
 
 
 class ExhaustedError(PagedKVError):
@@ -41,7 +41,7 @@ class BatchTooLargeError(ExhaustedError):
 
 
 class CorruptError(PagedKVError):
-    """3xx: the data is bad."""
+    """3xx: the data cannot be used: damaged, of another model, or a wrong key."""
 
 
 class SystemCallError(PagedKVError):

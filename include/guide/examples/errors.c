@@ -2,8 +2,10 @@
 #include "toy.h"
 
 /* [family] */
-/* What an engine does with a status: its hundreds digit is enough. */
+/* What an engine does with a status. Three have an answer of their own; for the others, the
+   hundreds digit is enough. */
 static const char* what_to_do(pkv_status status) {
+  if (status == PKV_BUSY) return "try again when the other call or the batch has ended";
   if (status == PKV_TOO_LARGE)
     return "refuse the request"; /* the whole cache could never hold it */
   if (status == PKV_BATCH_TOO_LARGE)
@@ -11,7 +13,7 @@ static const char* what_to_do(pkv_status status) {
   static const char* const advice[] = {"go on",
                                        "correct the call",
                                        "free something and try again",
-                                       "the data is bad: compute it",
+                                       "the data cannot be used: compute it",
                                        "look at the system",
                                        "report it"};
   return advice[status / 100];
