@@ -5,9 +5,9 @@
  * A session is one sequence of tokens with its K and V. Layers of the same shape and window form a
  * layer group; a plain model has one. A block holds K and V of block_size consecutive tokens (16 by
  * default) in all layers of a group, and a session's block table lists its blocks. A slot is the
- * place of one token: block id * block_size + offset. A step is one forward pass; each new token in
- * it is a row of its tensors. guide/glossary.md has more words, and what vLLM, SGLang and llama.cpp
- * call them.
+ * place of one token: block id * block_size + offset. A step is one forward pass; each new token of
+ * a step is one row of the step's tensors. guide/glossary.md has more words, and what vLLM, SGLang
+ * and llama.cpp call them.
  *
  * GUIDED TOUR
  *
@@ -18,8 +18,9 @@
  *
  * 2. Sharing. pkv_session_fork makes a second session that continues the same sequence.
  *    pkv_snapshot_take freezes a sequence, and pkv_snapshot_fork makes new sessions from it. They
- *    share blocks until one of them writes. pkv_session_trim removes the last tokens, for example
- *    after speculative decoding. (session.h, snapshot.h)
+ *    share blocks until one of them writes. pkv_session_trim removes the last tokens, and
+ *    pkv_batch_accept keeps only the accepted ones of a step's speculative tokens. (session.h,
+ *    snapshot.h, batch.h)
  *
  * 3. Prefix reuse. A cache with a pkv_prefix_config keeps the blocks of ended sessions, and
  *    pkv_session_match_prefix gives them to sessions that begin with the same tokens. (prefix.h)
