@@ -20,7 +20,7 @@ TEST(Attention, RandomCallsEqualTheReference) {
     if (HasFailure()) return;
     for (const auto& [name, has] : play.features()) counts[name] += has;
   }
-  if (rounds < 200) return;
+  if (rounds < 600) return;  // too few for the rare ones
   for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << "it never happened: " << name;
 }
 
