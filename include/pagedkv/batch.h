@@ -45,8 +45,8 @@ typedef struct pkv_batch_t* pkv_batch;
  * @param      count         How many sessions.
  * @param[in]  sessions      [count]: the sessions, each once.
  * @param[in]  new_tokens    [count]: the number of new tokens of each session; 0 is OK.
- * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
- *                           only on OUT_OF_BLOCKS. May be NULL.
+ * @param[out] blocks_short  How many blocks are missing, summed over groups; each group lacks its
+ *                           own. Written only on OUT_OF_BLOCKS. May be NULL.
  * @param[out] out           The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
@@ -63,10 +63,10 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * rest of the list.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
- * last, in the list or not. Never victims are the session that would be chosen last and, outside of
- * the list, sessions that hold no block or that another call or batch uses. A shared block counts
- * as freed only if all its holders are victims. The result is valid until something else takes or
- * frees blocks.
+ * last, in the list or not. The session that would be chosen last is never a victim. Neither are
+ * sessions outside of the list that hold no block, or that another call or batch is using. A shared
+ * block counts as freed only if all its holders are victims. The result is valid until something
+ * else takes or frees blocks.
  *
  * Call it from the thread that schedules: while it looks at the sessions, calls that would change
  * one return BUSY.
@@ -108,7 +108,7 @@ PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, const uint32_t* fir
  * @param[in] k      Keys, [rows][kv_heads][key_dim].
  * @param[in] v      Values, [rows][kv_heads][value_dim]. NULL in a latent group.
  *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (NONE). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (NONE). Since 0.1.
  */
 PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_tensor* k,
                                    const pkv_tensor* v);
@@ -118,7 +118,8 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  *
  * A NaN or an infinity in q affects only the result of that row and head. This result follows IEEE
  * 754, or is NaN if K is INT8 or INT4. A NaN or an infinity in V affects only the results that see
- * its token. If V is INT4, it makes them NaN in its 32 dims or in all dims.
+ * its token. If V is INT4, those results are NaN in the 32 dims that share its scale, or in
+ * all dims.
  *
  * @param      batch   The batch.
  * @param      layer   The layer of the model, already written in this step.
@@ -127,8 +128,8 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
- * group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), OUT_OF_MEMORY.
- * Since 0.1.
+ * group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), OVERFLOW,
+ * OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,
@@ -141,9 +142,8 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
  *
  * @param     batch   The batch.
  * @param[in] tokens  [rows]: the ids of the tokens whose K and V the step wrote: its inputs, not
- * the
- *                    tokens that were sampled from its outputs. The prefix index needs them. NULL:
- *                    the ids that pkv_session_suspend remembered, or else PKV_NO_TOKEN.
+ *                    those sampled from its outputs. The prefix index needs them. NULL: the ids
+ *                    that pkv_session_suspend remembered, or else PKV_NO_TOKEN.
  *
  * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id
  * differs from the remembered one). Since 0.1.

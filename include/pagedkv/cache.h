@@ -213,10 +213,10 @@ typedef struct pkv_prefix_config {
   /** How many events to keep for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
   uint32_t kept_events;
   /**
-   * Computing a token at this position takes twice as long as at position 0, because it attends to
-   * all tokens before it. With w weights used per token, l layers and h = query heads *
-   * head dim, it is about w / (2 l h). LEARNED then weighs each block by the time that a hit saves.
-   * 0 (default): all blocks weigh the same.
+   * The position at which computing a token takes twice as long as at position 0, because of
+   * attention to the tokens before it. With w weights used per token, l layers and h = query heads
+   * * head dim, it is about w / (2 l h). LEARNED then weighs each block by the time that a hit
+   * saves. 0 (default): all blocks weigh the same.
    */
   uint32_t doubling_depth;
 } pkv_prefix_config;
@@ -261,7 +261,8 @@ typedef struct pkv_cache_config {
   /**
    * How many blocks of each group stay free when a session starts, so that running sessions can
    * finish: a first step, a resume, or the reserve of an empty session fails rather than take them.
-   * A suspended session that needs more than the other blocks can never be resumed (TOO_LARGE).
+   * A suspended session that needs more blocks than the group has beyond these can never be resumed
+   * (TOO_LARGE).
    * Exact while only one thread makes such calls. Default 0.
    */
   uint32_t watermark_blocks;

@@ -120,10 +120,10 @@ typedef enum pkv_dtype PKV_ENUM {
  * head_stride + dim].
  *
  * Strides are in elements. 0 means dense, as in [rows][heads][dim]. 0 is never a broadcast, unlike
- * in PyTorch and unlike in pkv_mask. Negative strides are refused, and so is a row_stride of 0
- * beside a head_stride that is not dense. Rows, heads and sequences may lie within each other in
- * any order, but each stride must be at least the extent of all that lies within, so that nothing
- * overlaps. Any alignment works. This struct will never grow.
+ * in PyTorch and unlike in pkv_mask. Negative strides are refused. If head_stride is not dense,
+ * row_stride must be set as well. The axes may be nested in any order, but elements must not
+ * overlap: each stride must be at least the extent of the axes nested inside it. Any alignment
+ * works. This struct will never grow.
  *
  * Functions that take rows of several sequences also take padded batches: row i of sequence s
  * begins at element s * batch_stride + i * row_stride. In other functions batch_stride must be 0.

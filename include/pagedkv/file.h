@@ -88,10 +88,10 @@ typedef struct pkv_file_config {
   uint32_t struct_size;  /**< Must be sizeof(pkv_file_config). */
   uint32_t prefix_index; /**< 1: includes the prefix index, if the cache has one. Default 0. */
   /**
-   * For loading a file without a key into a cache with a prefix index: a user that can write such a
-   * file decides which tenants find its sequences. 0 (default): a file without a key that has salts
-   * is a MISMATCH. 1: it is accepted. Sequences without a salt are always accepted: without a key,
-   * do not load a file that others can write.
+   * For loading a file without a key into a cache with a prefix index. A user that can write such a
+   * file can put sequences under any salt, and so into any tenant's part of the index. 0 (default):
+   * a file without a key that has salts is a MISMATCH. 1: it is accepted. Sequences without a salt
+   * are accepted in both cases, so never load a file without a key that others can write.
    */
   uint32_t trust_salts;
   /**

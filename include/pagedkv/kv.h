@@ -165,8 +165,9 @@ typedef struct pkv_kv_sequences {
   /**
    * [queries]: the position of each query, for the causal rule, windows and slopes. Set it for
    * queries that are not the last positions of their sequence: in cross-attention, or in a tree of
-   * drafts. In causal attention with a mask of kind BITS or PARENTS, every position must be at or
-   * after the last one before the new tokens. NULL (default): the last positions.
+   * drafts. In causal attention with a mask of kind BITS or PARENTS, each position must be at least
+   * kv_length - query_length - 1, the last position before the new tokens. NULL (default): the last
+   * positions.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;

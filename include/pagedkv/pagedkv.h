@@ -76,7 +76,7 @@
  *
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
  * INVALID_ARGUMENT (NULL where it is not allowed), STALE_HANDLE, BUSY, REENTRANT and FORKED; any
- * function may return OUT_OF_MEMORY and INTERNAL.
+ * function may return INTERNAL and, unless its text excludes it, OUT_OF_MEMORY.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

@@ -24,8 +24,9 @@
  * Counts are in block positions: one block in each layer group, for the same tokens.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
- * index. A decode step tries to take this lock only when a block gets full, and never waits for it:
- * if the lock is taken, a later step or the end of the session publishes the block.
+ * index. A commit only tries to take this lock, when a block gets full: if the lock is taken, a
+ * later step or the end of the session publishes the block. pkv_batch_begin waits for it only when
+ * it has to evict.
  */
 #ifndef PAGEDKV_PREFIX_H
 #define PAGEDKV_PREFIX_H
@@ -49,7 +50,7 @@ extern "C" {
  *                      does not use it.
  *
  * Statuses: INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an id is
- * PKV_NO_TOKEN), SUSPENDED, BUSY. Since 0.1.
+ * PKV_NO_TOKEN), TOO_LARGE, REF_LIMIT, SUSPENDED, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);
@@ -125,8 +126,7 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * were unpinned as often as pinned. To pin a system prompt, compute it in a session, close the
  * session, then call this.
  *
- * @param      cache      The cache. max_pinned_blocks in its prefix config limits all pins
- * together.
+ * @param      cache      The cache. max_pinned_blocks in its prefix config limits all its pins.
  * @param[in]  salt       The salt. NULL with size 0: none.
  * @param      salt_size  Bytes of the salt.
  * @param      n          Tokens in the prompt.

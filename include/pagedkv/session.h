@@ -143,7 +143,7 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY, BUSY. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY, BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
@@ -260,11 +260,11 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * @param      session       The session.
  * @param[out] length        Tokens that have K and V.
  * @param[out] total         Tokens, including the remembered ones.
- * @param[out] blocks_short  How many blocks must be freed before the same call can succeed; written
- *                           only on OUT_OF_BLOCKS. May be NULL.
+ * @param[out] blocks_short  How many blocks are missing, summed over groups; each group lacks its
+ *                           own. Written only on OUT_OF_BLOCKS. May be NULL.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY (after these three the session is still
- * suspended), BUSY. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, OUT_OF_MEMORY, BUSY; the session is then still
+ * suspended. Since 0.1.
  */
 PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total,
                                       uint64_t* blocks_short);
@@ -328,14 +328,17 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
  * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
- * Statuses: OUT_OF_RANGE (also: left the window, or dropped), UNSUPPORTED (NONE). Since 0.1.
+ * Statuses: OUT_OF_RANGE (also: left the window, or dropped), OVERFLOW, UNSUPPORTED (NONE).
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
                                     const pkv_tensor* k, const pkv_tensor* v);
 
 /**
- * Copies a state of one layer of a group with states. A session holds the states after its last
- * token, after its last full block (unless blocks were short) and at checkpoints.
+ * Copies a state of one layer of a group with states. A session holds the state after its last
+ * token and at checkpoints. It also holds the state after its last full block if a step ended
+ * there, if checkpoint_tokens is set, or if the step had at most draft_tokens tokens (unless blocks
+ * were short).
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.

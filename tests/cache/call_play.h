@@ -291,8 +291,11 @@ class CallPlay : public DrawnCall {
   }
 
   void attend_in_cache(pkv_isa isa) {
-    ModelConfig config = config_of(model_, view_.blocks + 2 * sequences_.size(),
-                                   contiguous_ ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED);
+    // Contiguous forks are copies of the whole parent before they are trimmed.
+    uint64_t blocks = view_.blocks + 2 * sequences_.size();
+    for (const Sequence& one : sequences_) blocks += contiguous_ ? blocks_of(one) : 0;
+    ModelConfig config =
+        config_of(model_, blocks, contiguous_ ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED);
     config.layout = view_.layout;
     config.block_size = block_size();
     config.threads = threads_;

@@ -48,7 +48,7 @@ struct StepNeed {
 // By block id: how many references to a shared block a forecast counts as gone.
 using GoneCounts = std::unordered_map<uint32_t, uint32_t>;
 
-// Returns how many references to a block are left. gone: NULL if none are.
+// Returns how many references to a block are left. gone: the references to leave out; NULL: none.
 inline uint32_t references_left(const Pool& pool, uint32_t id, const GoneCounts* gone) {
   const uint32_t all = pool.references(id);
   if (gone == nullptr) return all;
@@ -71,8 +71,8 @@ class BlockTable {
   size_t dropped() const { return dropped_; }
   // Blocks in no table, which are reserved for later steps.
   std::span<const Block> spare_blocks() const { return spares_.blocks(); }
-  // Returns the first position of the run at the end of the table that the window holds, dropped
-  // blocks included: 0 unless blocks left the window.
+  // Returns the position right after the last entry that is no_block, because its block left the
+  // window. Returns 0 if there is none, or without a window.
   uint64_t first_kept() const;
 
   // ---- Steps ------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ namespace pkv::prefix {
 class CachedBlocks {
  public:
   // shared: something besides the index references the block, or did at the last review; or a pin
-  // keeps the block of a sparse group. Full groups have no other list, and this one only for blocks
-  // of unused nodes.
+  // keeps the block of a sparse group. In full groups, only blocks of unused nodes are in a list,
+  // and only in this one.
   enum List : uint8_t { shared, inner, edge, none };
   struct Place {
     Node* node;

@@ -96,8 +96,9 @@ class Index {
   // Marks all evictable blocks as free. Throws bad_alloc.
   void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
-  // Evicts a block that its last users want to write into, with all cached texts that go on after
-  // it, or in a sparse group by itself. A pin keeps it.
+  // Evicts a block so that its remaining users can write into it without a copy. In a full group
+  // this also evicts all cached texts that continue after it, in a sparse group only this block.
+  // Does nothing if the block is pinned.
   void let_go(size_t group, uint32_t id) noexcept;
   // Returns true if the index has a block, and let_go() evicts it once nothing else but its writers
   // references it.

@@ -47,8 +47,7 @@ class Session {
   // TOO_LARGE, bad_alloc; then the session is still empty.
   uint64_t match_prefix(prefix::Tokens text);
   // Drops all tokens beyond `length`, and remembered ones. Throws OUT_OF_RANGE if the session is
-  // shorter, or if positions that the next token would see have left the window; then nothing has
-  // changed.
+  // shorter or lacks something that its next token needs; then nothing has changed.
   void trim(uint64_t length);
   // Returns the longest length, up to `limit`, that trim() can cut to.
   uint64_t trim_point(uint64_t limit) const;

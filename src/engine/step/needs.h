@@ -19,16 +19,17 @@ class Needs {
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
-  // Subtracts what the i-th add() added. The session must not write to a shared block: then
-  // the needs of its other holders change, too, and all must be added again.
+  // Subtracts what the i-th add() added. Do not use it for a session that writes to a shared block:
+  // that also changes what the block's other holders need, so all must be added again.
   void remove(size_t i);
   // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
   // session by itself would fit.
   void check_fits_together() const;
   // Call this after the last add(). Where every holder of a shared tail also writes to it, one of
   // them needs no copy: it is the only holder once the others have copied. The longest session is
-  // chosen, so that an abort finds all rows of the others unchanged. `index`: if blocks are short,
-  // the prefix index lets go of tails that it holds besides. Returns true if fewer copies are left.
+  // chosen, so that an abort finds all rows of the others unchanged. Pass `index` only if
+  // blocks are short: the prefix index then drops a tail if it is the only holder besides the
+  // writers. Returns true if this saved a copy.
   bool skip_last_copies(prefix::Index* index = nullptr);
 
   // Returns whether a session that was added writes to this block, which others share.
