@@ -44,8 +44,8 @@ class Batch final : public Step {
   // INVALID_ARGUMENT, OVERFLOW; then nothing is written, unless the caller's runner failed.
   void write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v);
   // Attends with the queries of the new tokens in one layer. Throws as write() does, INCOMPLETE
-  // while the layer is not written, and bad_alloc; then `out` is untouched, with the same
-  // exception.
+  // while the layer is not written, and bad_alloc; then `out` is untouched, unless the caller's
+  // runner failed.
   void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
               const pkv_tensor* out);
   // Keeps only the listed new tokens of session `index` (indices in ascending order), as after the

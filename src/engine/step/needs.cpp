@@ -64,8 +64,7 @@ void Needs::check_pages(const Session& session, uint64_t end) {
   if (cut.pages_for(held) > cut.pages)
     fail(PKV_TOO_LARGE,
          "%s: a step to token %llu needs %llu pages in one session; the memory that the groups "
-         "share "
-         "has %u",
+         "share has %u",
          who_, llu(end), llu(cut.pages_for(held)), cut.pages);
   const uint32_t watermark = session.length() == 0 ? cache_.config().watermark : 0;
   max_pages_alone_ = std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, watermark)));
