@@ -31,7 +31,7 @@ void step_overhead(benchmark::State& state) {
   const auto begin = Clock::now();
   for (auto _ : state) {
     pkv_batch batch;
-    check(pkv_batch_begin(cache, count, sessions.data(), ones.data(), nullptr, &batch));
+    check(pkv_batch_begin(cache, count, sessions.data(), ones.data(), &batch));
     check(pkv_batch_commit(batch, tokens.data()));
     uint64_t length;
     check(pkv_session_get_length(sessions[0], &length));
@@ -69,7 +69,7 @@ void states_step(benchmark::State& state) {
   const auto step = [&](bool computes) {
     pkv_batch batch;
     size_t count;
-    check(pkv_batch_begin(cache, sessions, open.data(), ones.data(), nullptr, &batch));
+    check(pkv_batch_begin(cache, sessions, open.data(), ones.data(), &batch));
     for (uint32_t layer = 0; layer < layers; layer++) {
       check(pkv_batch_get_states(batch, layer, before.data(), sessions, after.data(), &count));
       for (size_t i = 0; i < sessions && computes; i++)

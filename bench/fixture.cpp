@@ -119,8 +119,7 @@ Step::Step(const Geometry& geometry, Filled& filled, uint32_t new_tokens)
 pkv_batch Filled::begin(uint32_t new_tokens) {
   const std::vector<uint32_t> counts(sessions_.size(), new_tokens);
   pkv_batch batch;
-  check(
-      pkv_batch_begin(cache_, sessions_.size(), sessions_.data(), counts.data(), nullptr, &batch));
+  check(pkv_batch_begin(cache_, sessions_.size(), sessions_.data(), counts.data(), &batch));
   return batch;
 }
 

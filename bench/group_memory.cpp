@@ -145,8 +145,7 @@ class Server {
       tokens.push_back(one.next());
     }
     pkv_batch batch;
-    if (pkv_batch_begin(cache_, sessions.size(), sessions.data(), tokens.data(), nullptr, &batch) !=
-        PKV_OK)
+    if (pkv_batch_begin(cache_, sessions.size(), sessions.data(), tokens.data(), &batch) != PKV_OK)
       return false;
     check(pkv_batch_commit(batch, nullptr));
     steps_++;

@@ -75,7 +75,7 @@ class Served {
   }
   void step(pkv_session session, uint32_t n, bool attends, const int32_t* ids) {
     pkv_batch batch;
-    check(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &batch));
+    check(pkv_batch_begin(cache_, 1, &session, &n, &batch));
     for (uint32_t layer = 0; layer < layers_; layer++) {
       check(pkv_batch_write(batch, layer, kv_.tensor(), kv_.tensor()));
       if (attends) check(pkv_batch_attend(batch, layer, nullptr, q_.tensor(), out_.tensor()));
@@ -298,7 +298,7 @@ void decode(benchmark::State& state, const OpenStore& open) {
   const auto run_steps = [&] {
     for (uint32_t i = 0; i < steps; i++) {
       pkv_batch batch;
-      check(pkv_batch_begin(served.cache(), sessions, running.data(), one.data(), nullptr, &batch));
+      check(pkv_batch_begin(served.cache(), sessions, running.data(), one.data(), &batch));
       check(pkv_batch_write(batch, 0, kv.tensor(), kv.tensor()));
       check(pkv_batch_attend(batch, 0, nullptr, q.tensor(), out.tensor()));
       check(pkv_batch_abort(batch));

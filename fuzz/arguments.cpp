@@ -17,7 +17,7 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   documented(pkv_session_open(cache, nullptr, &session), {PKV_OUT_OF_MEMORY});
   const uint32_t two = 2;
   if (session == nullptr) return;
-  const pkv_status begun = pkv_batch_begin(cache, 1, &session, &two, nullptr, &batch);
+  const pkv_status begun = pkv_batch_begin(cache, 1, &session, &two, &batch);
   documented(begun, {PKV_OUT_OF_MEMORY, PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE});
   if (begun == PKV_OK && row_floats * 2 * 4 <= f.out.size()) {
     const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0};
@@ -301,7 +301,7 @@ void step_fork(Source& draw) {
   const uint32_t layer = static_cast<uint32_t>(draw.below(20) / 19),
                  count = static_cast<uint32_t>(std::min<uint64_t>(n, UINT32_MAX));
   pkv_batch batch = nullptr;
-  pkv_status status = pkv_batch_begin(f.cache, 1, &session, &count, nullptr, &batch);
+  pkv_status status = pkv_batch_begin(f.cache, 1, &session, &count, &batch);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
   if (status == PKV_OK) {
     status = pkv_batch_write(batch, layer, &k, &v);
@@ -491,25 +491,24 @@ void listed(Source& draw) {
   const size_t room = f.out.size() / 8;
   void* const list = n <= room || n > SIZE_MAX / 4 ? f.out.data() : nullptr;
   size_t count = 0;
-  int64_t indptr[2];
+  uint32_t indptr[2];
   pkv_status status = PKV_OK;
-  size_t width = 8;
+  size_t width = 4;
   switch (draw.below(4)) {
     case 0:
-      status = pkv_session_get_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n,
-      width = 4;
+      status = pkv_session_get_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n;
       break;
     case 1:
       status =
-          pkv_session_get_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count),
-      width = 4;
+          pkv_session_get_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count);
       break;
     case 2:
       status = pkv_batch_get_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count);
+      width = 8;
       break;
     default:
       status = pkv_batch_get_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)),
-                                        indptr, n, static_cast<int64_t*>(list), &count, nullptr);
+                                        indptr, n, static_cast<uint32_t*>(list), &count, nullptr);
       break;
   }
   documented(status, {PKV_BUFFER_TOO_SMALL});
@@ -529,7 +528,7 @@ void begun(Source& draw) {
   documented(
       pkv_batch_choose_victims(f.cache, count, sessions, counts, draw.below(5), victims, &chosen),
       {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUFFER_TOO_SMALL, PKV_BUSY});
-  const pkv_status status = pkv_batch_begin(f.cache, count, sessions, counts, nullptr, &batch);
+  const pkv_status status = pkv_batch_begin(f.cache, count, sessions, counts, &batch);
   documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BATCH_TOO_LARGE, PKV_BUSY});
   EXPECT_EQ(status == PKV_OK, batch != nullptr);
   EXPECT_EQ(PKV_OK, pkv_batch_abort(batch));

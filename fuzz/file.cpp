@@ -102,7 +102,7 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
     const uint32_t one = 1;
     pkv_batch batch = nullptr;
     const pkv_session handle = session;
-    if (pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch) != PKV_OK) continue;
+    if (pkv_batch_begin(cache, 1, &handle, &one, &batch) != PKV_OK) continue;
     for (uint32_t layer = 0; layer < plan.layers() && plan.storage != PKV_STORAGE_NONE; layer++) {
       const Model& model = plan.of_layer(layer);
       KeysValues rows = rows_of(model, 1);

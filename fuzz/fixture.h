@@ -36,7 +36,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_open(cache, nullptr, &stepping));
     const pkv_tensor any = dense();
     EXPECT_EQ(PKV_OK, append(cache, session, tokens, 1, &any, &any));
-    EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, nullptr, &batch));
+    EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
     // Computes the largest call once, because the cache keeps the working memory of attention.
     const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0};

@@ -47,7 +47,7 @@ LENGTHS = {
     "batch_get_state_blocks.tokens": "capacity",
     "batch_get_state_blocks.after": "capacity",
     "session_read_state.state": "size",
-    "session_drop_blocks.blocks": "count",
+    "session_drop_blocks.indices": "count",
     "batch_get_kv_indices.indptr": "sessions_of(batch) + 1",
     "batch_get_kv_indices.indices": "capacity",
     "batch_get_kv_indices.last_block_length": "sessions_of(batch)",

@@ -193,8 +193,7 @@ class Decoder {
   void take_rows(Sequence& q, const Head& head, const float* body) {
     if (head.layer == 0) {
       if (head.first != q.held) throw std::logic_error("rows that do not follow those before");
-      check(pkv_batch_begin(cache_.handle(), 1, &q.session, &head.count, nullptr, &q.arriving),
-            "begin");
+      check(pkv_batch_begin(cache_.handle(), 1, &q.session, &head.count, &q.arriving), "begin");
     }
     const size_t floats = size_t{head.count} * options_.kv_heads * options_.dim;
     const pkv_tensor k{const_cast<float*>(body), PKV_F32, 0, 0, 0};

@@ -136,7 +136,7 @@ pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const ui
   const auto begin = std::chrono::steady_clock::now();
   pkv_batch batch;
   const pkv_status status =
-      pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &batch);
+      pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), &batch);
   if (status == PKV_OUT_OF_BLOCKS) return status;
   check(status, "begin");
   const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});

@@ -54,7 +54,7 @@ bool Server::resume(Sequence& q) {
   if (!running_.empty() && !has_room(blocks_of(q.known() + 1, options_.block_size), q))
     return false;
   uint64_t length, total;
-  const pkv_status status = pkv_session_resume(q.session, &length, &total, nullptr);
+  const pkv_status status = pkv_session_resume(q.session, &length, &total);
   if (status == PKV_OUT_OF_BLOCKS) return false;
   check(status, "resume");
   q.held = length;

@@ -53,9 +53,8 @@ int main() try {
   // Running out of blocks does not throw: then there is no batch.
   pagedkv::Session other = cache.open();
   other.reserve(62 * 16);
-  uint64_t blocks_short = 0;
-  if (!cache.try_begin({session}, {64}, &blocks_short))
-    std::printf("a step is short of %u blocks\n", unsigned(blocks_short));
+  if (!cache.try_begin({session}, {64}))
+    std::printf("a step is short of %u blocks\n", unsigned(pkv_last_error_details()->blocks_short));
   return 0;
 } catch (const pagedkv::Error& error) {
   std::fprintf(stderr, "%s: %s\n", error.name(), error.what());

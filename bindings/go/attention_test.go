@@ -158,12 +158,8 @@ func TestStatelessAttention(t *testing.T) {
 		q := rowsOf(rows, kindQ, 1, 4, 32)
 		lse := make([]float32, attentionTokens*4)
 		want := attend(t, batch, 1, q, &pagedkv.AttentionParams{LSE: lse})
-		_, blocks, _, err := batch.KVIndices(0, pagedkv.IndexBlocks)
+		_, table, _, err := batch.KVIndices(0, pagedkv.IndexBlocks)
 		must(t, err)
-		table := make([]uint32, len(blocks))
-		for i := range table {
-			table[i] = uint32(blocks[i])
-		}
 		sequences := pagedkv.Sequences{
 			QueryHeads:       4,
 			QueryLengths:     []uint32{attentionTokens},

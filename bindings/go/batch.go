@@ -57,14 +57,13 @@ func (c *Cache) Begin(steps ...Step) (*Batch, error) {
 	for i := range steps {
 		b.sessions[i] = steps[i].Session
 	}
-	var short uint64
 	err = call(op, b, func() raw.Status {
 		return raw.BatchBegin(
-			c.handle, uint64(len(sessions)), first(sessions), first(tokens), &short, &b.handle,
+			c.handle, uint64(len(sessions)), first(sessions), first(tokens), &b.handle,
 		)
 	})
 	if err != nil {
-		return nil, withBlocksShort(err, short)
+		return nil, err
 	}
 	handle := b.handle
 	e := ending{close: func() raw.Status { return raw.BatchAbort(handle) }}
@@ -246,11 +245,11 @@ func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 // block of each step.
 func (b *Batch) KVIndices(
 	group int, unit IndexUnit,
-) (indptr, indices []int64, lastBlockLength []uint32, err error) {
+) (indptr, indices, lastBlockLength []uint32, err error) {
 	n := numbers{op: "kv indices"}
 	number := n.u32("group", group)
-	indptr, lastBlockLength = make([]int64, len(b.sessions)+1), make([]uint32, len(b.sessions))
-	indices, err = list(n, b, func(capacity uint64, indices *int64, count *uint64) raw.Status {
+	indptr, lastBlockLength = make([]uint32, len(b.sessions)+1), make([]uint32, len(b.sessions))
+	indices, err = list(n, b, func(capacity uint64, indices *uint32, count *uint64) raw.Status {
 		return raw.BatchGetKVIndices(
 			b.handle, number, int32(unit), &indptr[0], capacity, indices, count,
 			first(lastBlockLength),
@@ -270,8 +269,7 @@ type SessionStates struct {
 }
 
 // States returns the states of one layer of a group with LayerGroup.StateBytes, step by step: the
-// state that each session has, and where to write those after its new tokens. The layer counts as
-// written from now on.
+// state that each session has, and where to write those after its new tokens.
 //
 // There is always a place for the state after the last new token. A step that reaches past a
 // checkpoint has places for the states there and after the last full block, too, and a draft
@@ -324,7 +322,7 @@ type SessionStateBlocks struct {
 func (b *Batch) StateBlocks(group int) ([]SessionStateBlocks, error) {
 	n := numbers{op: "state blocks"}
 	number := n.u32("group", group)
-	before, indptr := make([]uint32, len(b.sessions)+1), make([]uint64, len(b.sessions)+1)
+	before, indptr := make([]uint32, len(b.sessions)+1), make([]uint32, len(b.sessions)+1)
 	var tokens []uint32
 	after, err := list(n, b, func(capacity uint64, after *uint32, count *uint64) raw.Status {
 		tokens = make([]uint32, capacity)

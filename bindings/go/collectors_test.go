@@ -245,7 +245,7 @@ func TestWhatIsBusyWhenItIsCollectedIsClosedByALaterCall(t *testing.T) {
 	var batch raw.Batch
 	func() {
 		handle, tokens := opened(t, cache, 20).handle, uint32(1)
-		status := raw.BatchBegin(cache.handle, 1, &handle, &tokens, nil, &batch)
+		status := raw.BatchBegin(cache.handle, 1, &handle, &tokens, &batch)
 		if status != raw.OK {
 			t.Fatal(Status(status))
 		}

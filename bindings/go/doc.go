@@ -31,9 +31,9 @@
 // # Errors
 //
 // Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares
-// it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). A failed call has
-// changed nothing. Slices are checked against the shapes of the model before the library reads
-// them.
+// it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). It also has the entry
+// of a list that the call refused, and how many blocks are short. A failed call has changed nothing.
+// Slices are checked against the shapes of the model before the library reads them.
 //
 // # Closing
 //
@@ -44,7 +44,8 @@
 // # Goroutines
 //
 // All functions may be called from any goroutine. Different sessions and batches of one cache work
-// concurrently; a call during another one on the same session or batch returns ErrBusy and changes
-// nothing. Slices belong to the library only during the call. The slices of Batch.States are the
-// library's memory, and belong to the caller until the batch ends.
+// concurrently. During a call that changes a session or batch, other calls on it return ErrBusy. A
+// call that changes it waits for those that only return values of it, such as Length, and returns
+// ErrBusy during those that copy or save it. Slices belong to the library only during the call. The
+// slices of Batch.States are the library's memory, and belong to the caller until the batch ends.
 package pagedkv

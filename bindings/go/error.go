@@ -61,8 +61,10 @@ type Error struct {
 	Op       string // What failed: "begin".
 	Status   Status
 	Sentence string // One sentence with the numbers.
-	// With ErrOutOfBlocks from Begin and Resume: how many blocks must be freed before the same call
-	// can succeed.
+	Group    int    // With ErrOutOfBlocks: the first layer group that lacks blocks; -1: no group.
+	// The entry of a list that the call refused: a step of Begin, a block or an item. -1: none.
+	Index int
+	// With ErrOutOfBlocks: how many blocks must be freed before the same call can succeed.
 	BlocksShort uint64
 	Cause       error // The error of the caller's io.Reader or io.Writer; nil otherwise.
 }
@@ -102,20 +104,26 @@ func call(op string, owner any, function func() raw.Status) error {
 	if status == raw.OK {
 		return nil
 	}
-	return &Error{Op: op, Status: Status(status), Sentence: raw.LastError()}
+	return lastError(op, Status(status))
+}
+
+// lastError returns the error of the last failed call on this thread.
+func lastError(op string, status Status) *Error {
+	details := raw.LastErrorDetails()
+	// The library's values for none are -1 as signed numbers.
+	return &Error{
+		Op: op, Status: status, Sentence: raw.LastError(), Group: int(int32(details.Group)),
+		Index: int(details.Index), BlocksShort: details.BlocksShort,
+	}
+}
+
+// plainError returns an error that concerns no group, no entry of a list and no blocks.
+func plainError(op string, status Status, sentence string) *Error {
+	return &Error{Op: op, Status: status, Sentence: sentence, Group: -1, Index: -1}
 }
 
 func misuse(op string, status Status, format string, arguments ...any) error {
-	return &Error{Op: op, Status: status, Sentence: fmt.Sprintf(format, arguments...)}
-}
-
-// withBlocksShort completes the error of a call that wrote how many blocks are short.
-func withBlocksShort(err error, short uint64) error {
-	var e *Error
-	if errors.As(err, &e) && e.Status == ErrOutOfBlocks {
-		e.BlocksShort = short
-	}
-	return err
+	return plainError(op, status, fmt.Sprintf(format, arguments...))
 }
 
 // unsigned32 converts a number for C, where the largest values of uint32_t mean something else.

@@ -250,9 +250,13 @@ def function_lines(api):
         parameters = [f"{argument(p['name'])} {api.go(p['type'])}" for p in function["parameters"]]
         arguments = [str(number), *(argument_of(api, p) for p in function["parameters"])]
         result = result_of(api, function)
+        convert = {"string": "text"}.get(result, result)
         name = f"func {camel(function['name'])}"
         head = f"{name}({', '.join(parameters)}) {result}"
-        body = f"return {'text' if result == 'string' else result}(call({', '.join(arguments)}))"
+        called = f"call({', '.join(arguments)})"
+        if result.startswith("*"):
+            convert, called = f"({result})", f"pointer({called})"
+        body = f"return {convert}({called})"
         if width((head, body)) + 5 <= WIDTH:
             short.append((head, body))
             continue

@@ -37,7 +37,7 @@ const (
 	ErrIncomplete Status = 112
 	// The session is suspended: resume it first.
 	ErrSuspended Status = 113
-	// Too few free blocks; the error message says how many are short.
+	// Too few free blocks: pkv_last_error_details.
 	ErrOutOfBlocks Status = 200
 	// More than the whole cache can hold: refuse the request.
 	ErrTooLarge Status = 201

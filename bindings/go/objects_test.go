@@ -125,7 +125,8 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 	extend(t, session, numbered(1, 20))
 	_, err = cache.Begin(step(open(t, cache), 17))
 	var e *pagedkv.Error
-	if !errors.As(err, &e) || e.Status != pagedkv.ErrOutOfBlocks || e.BlocksShort != 2 {
+	if !errors.As(err, &e) || e.Status != pagedkv.ErrOutOfBlocks || e.BlocksShort != 2 ||
+		e.Group != 0 || e.Index != -1 {
 		t.Errorf("out of blocks: %#v", err)
 	}
 	if !strings.Contains(err.Error(), "PKV_OUT_OF_BLOCKS") ||
@@ -136,6 +137,14 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 		if !errors.Is(err, pagedkv.ErrOutOfRange) || !strings.Contains(err.Error(), "-1") {
 			t.Errorf("a negative number: %v", err)
 		}
+		if !errors.As(err, &e) || e.Group != -1 || e.Index != -1 {
+			t.Errorf("not of a list: %#v", err)
+		}
+	}
+	must(t, session.Suspend())
+	_, err = cache.Begin(step(open(t, cache), 1), step(session, 1))
+	if !errors.As(err, &e) || e.Status != pagedkv.ErrSuspended || e.Index != 1 || e.Group != -1 {
+		t.Errorf("the second session is suspended: %#v", err)
 	}
 	if name := pagedkv.Status(7).Error(); name != "status 7" {
 		t.Errorf("an unknown status is called %q", name)

@@ -75,7 +75,7 @@ func (c *RedisConfig) open(op string) (*raw.Store, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if status := library.RedisOpen(given, store); status != raw.OK {
-		return store, &Error{Op: op, Status: Status(status), Sentence: library.RedisLastError()}
+		return store, plainError(op, Status(status), library.RedisLastError())
 	}
 	return store, nil
 }

@@ -170,11 +170,11 @@ func (s *Session) TrimPoint(limit int) (int, error) {
 
 // DropBlocks frees blocks in the middle, by their indices in the block table of a group, in
 // ascending order. Later tokens do not see the tokens of these blocks.
-func (s *Session) DropBlocks(group int, blocks []uint32) error {
+func (s *Session) DropBlocks(group int, indices []uint32) error {
 	n := numbers{op: "drop blocks"}
-	index := n.u32("group", group)
+	number := n.u32("group", group)
 	return n.call(s, func() raw.Status {
-		return raw.SessionDropBlocks(s.handle, index, uint64(len(blocks)), first(blocks))
+		return raw.SessionDropBlocks(s.handle, number, uint64(len(indices)), first(indices))
 	})
 }
 
@@ -197,11 +197,9 @@ func (s *Session) Suspend() error {
 // Resume ends the suspension: positions [length, total) must be computed again; Tokens returns
 // their ids. If blocks are short, the Error says how many.
 func (s *Session) Resume() (length, total int, err error) {
-	var from, to, short uint64
-	err = call("resume", s, func() raw.Status {
-		return raw.SessionResume(s.handle, &from, &to, &short)
-	})
-	return int(from), int(to), withBlocksShort(err, short)
+	var from, to uint64
+	err = call("resume", s, func() raw.Status { return raw.SessionResume(s.handle, &from, &to) })
+	return int(from), int(to), err
 }
 
 // SetPriority changes the priority of SessionConfig.

@@ -127,7 +127,11 @@ func TestAPathOfADraftIsAccepted(t *testing.T) {
 	batch := begin(t, session.Cache(), step(session, 4))
 	writeHybrid(t, batch, []byte{15}, []byte{50})
 	must(t, batch.Accept(0, []uint32{0, 2}))
-	refused(t, errorOf(batch.States(1)), pagedkv.ErrInvalidArgument)
+	states, err := batch.States(1)
+	must(t, err)
+	if !reflect.DeepEqual(states[0].Tokens, []uint32{0, 1, 2, 3}) {
+		t.Errorf("after the accept, states are kept at %v", states[0].Tokens)
+	}
 	must(t, batch.Commit(nil))
 	holds(t, session, map[int]byte{16: 50, 17: 52})
 }

@@ -63,7 +63,7 @@ public class Minimal {
     int[] tokens = new int[TOKENS];
     for (int i = 0; i < TOKENS; i++) tokens[i] = 100 + i;
 
-    check(pkv.pkv_batch_begin(cache[0], 1, session, new int[] {TOKENS}, null, batch));
+    check(pkv.pkv_batch_begin(cache[0], 1, session, new int[] {TOKENS}, batch));
     for (int layer = 0; layer < LAYERS; layer++) {
       check(pkv.pkv_batch_write(batch[0], layer, tensor(k), tensor(v)));
       check(pkv.pkv_batch_attend(batch[0], layer, null, tensor(q), tensor(out)));

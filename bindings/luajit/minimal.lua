@@ -51,7 +51,7 @@ local keys, values, queries, outputs = tensor(k), tensor(v), tensor(q), tensor(o
 
 local ids = ffi.new("int32_t[?]", tokens)
 for token = 0, tokens - 1 do ids[token] = 100 + token end
-check(pkv.pkv_batch_begin(cache, 1, out_session, ffi.new("uint32_t[1]", tokens), nil, out_batch))
+check(pkv.pkv_batch_begin(cache, 1, out_session, ffi.new("uint32_t[1]", tokens), out_batch))
 local batch = out_batch[0]
 for layer = 0, layers - 1 do
   check(pkv.pkv_batch_write(batch, layer, keys, values))

@@ -23,7 +23,7 @@ const v = rows(KV_HEADS).map((_, i) => Math.floor(i / (KV_HEADS * DIM)));
 const out = rows(QUERY_HEADS);
 const tokens = Int32Array.from({length: TOKENS}, (_, i) => 100 + i);
 
-pkv.pkv_batch_begin(cache[0], 1, session, [TOKENS], null, batch);
+pkv.pkv_batch_begin(cache[0], 1, session, [TOKENS], batch);
 for (let layer = 0; layer < LAYERS; layer++) {
   pkv.pkv_batch_write(batch[0], layer, tensor(rows(KV_HEADS)), tensor(v));
   pkv.pkv_batch_attend(batch[0], layer, null, tensor(rows(QUERY_HEADS)), tensor(out));
@@ -43,7 +43,7 @@ console.log(`token ${length[0] - 1} attends to ${length[0]} tokens: ` +
 try {
   pkv.pkv_session_trim(session[0], TOKENS + 1);
 } catch (error) {
-  if (!(error instanceof pkv.PagedkvError)) throw error;
+  if (error.details?.status !== pkv.PKV_OUT_OF_RANGE) throw error;
   console.log(`refused, as it should be: ${error.message}`);
 }
 

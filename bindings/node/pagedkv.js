@@ -51,6 +51,7 @@ class PagedkvError extends Error {
   constructor(status) {
     super(`${exports.pkv_status_name(status)}: ${exports.pkv_last_error()}`);
     this.status = status;
+    this.details = koffi.decode(exports.pkv_last_error_details(), types.pkv_error_details);
   }
 }
 exports.PagedkvError = PagedkvError;

@@ -5,8 +5,7 @@
  * second, and so on. [rows] is their total number. A full step:
  *
  *   pkv_batch batch;
- *   uint64_t short_by;
- *   pkv_status s = pkv_batch_begin(cache, n, sessions, new_tokens, &short_by, &batch);
+ *   pkv_status s = pkv_batch_begin(cache, n, sessions, new_tokens, &batch);
  *   if (s == PKV_OUT_OF_BLOCKS) {
  *     ... suspend the sessions that pkv_batch_choose_victims names; try again with the others ...
  *   }
@@ -41,22 +40,20 @@ typedef struct pkv_batch_t* pkv_batch;
  * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
  * none.
  *
- * @param      cache         The cache of the sessions.
- * @param      count         How many sessions.
- * @param[in]  sessions      [count]: the sessions, each once.
- * @param[in]  new_tokens    [count]: the number of new tokens of each session; 0 is OK.
- * @param[out] blocks_short  How many blocks are missing, summed over groups; each group lacks its
- *                           own. Written only on OUT_OF_BLOCKS. May be NULL.
- * @param[out] out           The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
+ * @param      cache       The cache of the sessions.
+ * @param      count       How many sessions.
+ * @param[in]  sessions    [count]: the sessions, each once.
+ * @param[in]  new_tokens  [count]: the number of new tokens of each session; 0 is OK.
+ * @param[out] out         The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
  * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
  * also: count is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, BUSY (a session is already in a
- * batch, or twice in the list), SUSPENDED, STALE_HANDLE. Since 0.1.
+ * batch, or twice in the list), SUSPENDED, STALE_HANDLE. If one session is the reason,
+ * pkv_last_error_details has its index. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
-                                   const uint32_t* new_tokens, uint64_t* blocks_short,
-                                   pkv_batch* out);
+                                   const uint32_t* new_tokens, pkv_batch* out);
 
 /**
  * Chooses victims: sessions to suspend (or close). After that, pkv_batch_begin succeeds for the
@@ -68,8 +65,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * block counts as freed only if all its holders are victims. The result is valid until something
  * else takes or frees blocks.
  *
- * Call it from the thread that schedules: while it looks at the sessions, calls that would change
- * one return BUSY.
+ * While it looks at the sessions, calls that would change one of the list return BUSY, and calls
+ * that would change another session wait.
  *
  * @param      cache         The cache of the sessions.
  * @param      count         The number of sessions in the list.
@@ -81,7 +78,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  *
  * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
  * pkv_batch_begin), BATCH_TOO_LARGE (count is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
- * OUT_OF_MEMORY, BUSY (a session of the list), SUSPENDED. Since 0.1.
+ * OUT_OF_MEMORY, BUSY (a session of the list), SUSPENDED. The index is as in pkv_batch_begin.
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
                                             const pkv_session* sessions, const uint32_t* new_tokens,
@@ -223,19 +221,20 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * draft_tokens new tokens, it has one for each of them; in a tree, that is the state after the
  * token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are.
  *
- * The engine must write all states of `after` before the commit; until then no other session sees
- * them. It must not write to `before`, whose states do not change during the step.
+ * The engine must write all states of `after` before the commit, which cannot check that; until
+ * then no other session sees them. It must not write to `before`, whose states do not change during
+ * the step.
  *
  * @param      batch     The batch.
- * @param      layer     The layer of the model. It counts as written after this call.
+ * @param      layer     The layer of the model.
  * @param[out] before    [sessions]: the state of each session, state_bytes bytes at a multiple of
  *                       64. NULL: the session has no token yet.
  * @param      capacity  Entries that after has room for.
  * @param[out] after     [capacity]: where to write, state_bytes each.
  * @param[out] count     The number of entries of after.
  *
- * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE),
- * INVALID_ARGUMENT (after pkv_batch_accept). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE).
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const void** before,
                                         size_t capacity, void** after, size_t* count);
@@ -261,7 +260,7 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
  */
 PKV_API pkv_status pkv_batch_get_state_blocks(pkv_batch batch, uint32_t group, uint32_t* before,
-                                              size_t* indptr, size_t capacity, uint32_t* tokens,
+                                              uint32_t* indptr, size_t capacity, uint32_t* tokens,
                                               uint32_t* after, size_t* count);
 
 /** The unit of the indices of pkv_batch_get_kv_indices. */
@@ -286,10 +285,11 @@ typedef enum pkv_index_unit PKV_ENUM {
  * @param[out] last_block_length  [sessions]: how many tokens the last block of each session holds.
  *                                May be NULL.
  *
- * Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
+ * Statuses: as pkv_batch_get_slot_mapping, OVERFLOW (an index or the number of indices is above
+ * 2^31 - 1, so that kernels can take the arrays as int32_t). Since 0.1.
  */
 PKV_API pkv_status pkv_batch_get_kv_indices(pkv_batch batch, uint32_t group, pkv_index_unit unit,
-                                            int64_t* indptr, size_t capacity, int64_t* indices,
+                                            uint32_t* indptr, size_t capacity, uint32_t* indices,
                                             size_t* count, uint32_t* last_block_length);
 
 #ifdef __cplusplus

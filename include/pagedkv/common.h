@@ -52,7 +52,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_INCOMPLETE = 112,   /**< A layer was not yet written in this step. */
   PKV_SUSPENDED = 113,    /**< The session is suspended: resume it first. */
 
-  PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks; the error message says how many are short. */
+  PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks: pkv_last_error_details. */
   PKV_TOO_LARGE = 201,     /**< More than the whole cache can hold: refuse the request. */
   PKV_OUT_OF_MEMORY = 202, /**< The allocator returned no memory. */
   PKV_REF_LIMIT = 203,     /**< The reference count of a block is at its limit. */
@@ -86,6 +86,28 @@ PKV_API const char* pkv_status_name(pkv_status status);
  * the library and stays valid until the next failing call on the same thread. Since 0.1.
  */
 PKV_API const char* pkv_last_error(void);
+
+/** The parts of an error that a program can act on. */
+typedef struct pkv_error_details {
+  pkv_status status; /**< The status that the call returned; PKV_OK if no call failed yet. */
+  /** OUT_OF_BLOCKS: the first layer group that lacks blocks. UINT32_MAX: no group. */
+  uint32_t group;
+  /** The entry of a list that the call refused: a session, block or item. UINT64_MAX: none. */
+  uint64_t index;
+  /**
+   * OUT_OF_BLOCKS: how many blocks are missing, summed over groups; each group lacks its own
+   * (pkv_cache_get_pool_stats has its free blocks). Otherwise 0.
+   */
+  uint64_t blocks_short;
+} pkv_error_details;
+
+/**
+ * Returns the details of the last failed call on this thread.
+ *
+ * Never NULL. The struct belongs to the library and changes when the next call fails on the same
+ * thread. Newer libraries may add fields at its end. Since 0.1.
+ */
+PKV_API const pkv_error_details* pkv_last_error_details(void);
 
 /* ---- Element types and tensors --------------------------------------------------------------*/
 
@@ -144,8 +166,8 @@ typedef struct pkv_tensor {
 /* ---- Hooks ----------------------------------------------------------------------------------
  *
  * A hook is a function of the caller that the library calls. It must not call the library
- * (PKV_REENTRANT), throw or longjmp. A cache with a store has two threads of its own (store.h).
- * These threads call hooks:
+ * (PKV_REENTRANT), wait for another thread that does, throw or longjmp. A cache with a store has
+ * two threads of its own (store.h). These threads call hooks:
  *
  *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and

@@ -57,36 +57,44 @@ namespace pagedkv {
 
 /* ---- Errors ---------------------------------------------------------------------------------*/
 
-/** The status and error message of a failed call. */
+/** The error message and details of a failed call. */
 class Error : public std::runtime_error {
  public:
-  /** Takes the status and error message of a failed call. */
-  Error(pkv_status status, const std::string& sentence)
-      : std::runtime_error(sentence), status_(status) {}
+  /** Takes the details and error message of a failed call. */
+  Error(const pkv_error_details& details, const std::string& sentence)
+      : std::runtime_error(sentence), details_(details) {}
 
   /** Returns the status of the call. */
-  pkv_status status() const noexcept { return status_; }
+  pkv_status status() const noexcept { return details_.status; }
 
   /** Returns the name of the status, such as "PKV_OUT_OF_BLOCKS". */
-  const char* name() const noexcept { return pkv_status_name(status_); }
+  const char* name() const noexcept { return pkv_status_name(details_.status); }
+
+  /** Returns the details: how many blocks are missing, for example. */
+  const pkv_error_details& details() const noexcept { return details_; }
 
  private:
-  pkv_status status_;
+  pkv_error_details details_;
 };
 
 /** Throws an Error. If exceptions are disabled, aborts the program. */
-[[noreturn]] inline void fail(pkv_status status, const std::string& sentence) {
+[[noreturn]] inline void fail(const pkv_error_details& details, const std::string& sentence) {
 #if defined(__cpp_exceptions)
-  throw Error(status, sentence);
+  throw Error(details, sentence);
 #else
-  static_cast<void>(status), static_cast<void>(sentence);
+  static_cast<void>(details), static_cast<void>(sentence);
   std::abort();
 #endif
 }
 
+/** Throws an Error that concerns no group, no entry of a list and no blocks. */
+[[noreturn]] inline void fail(pkv_status status, const std::string& sentence) {
+  fail(pkv_error_details{status, UINT32_MAX, UINT64_MAX, 0}, sentence);
+}
+
 /** Throws an Error unless the status, of the last C call on this thread, is PKV_OK. */
 inline void check(pkv_status status) {
-  if (status != PKV_OK) fail(status, pkv_last_error());
+  if (status != PKV_OK) fail(*pkv_last_error_details(), pkv_last_error());
 }
 
 /* ---- Lists and rows -------------------------------------------------------------------------*/
@@ -399,14 +407,13 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   void suspend() { check(pkv_session_suspend(handle_)); }
   Resumed resume() {
     Resumed resumed;
-    check(pkv_session_resume(handle_, &resumed.length, &resumed.total, nullptr));
+    check(pkv_session_resume(handle_, &resumed.length, &resumed.total));
     return resumed;
   }
-  /** As resume(). Out of blocks: returns nothing, and sets how many are missing. */
-  std::optional<Resumed> try_resume(uint64_t* blocks_short = nullptr) {
+  /** As resume(). Out of blocks: returns nothing; pkv_last_error_details says how many. */
+  std::optional<Resumed> try_resume() {
     Resumed resumed;
-    const pkv_status status =
-        pkv_session_resume(handle_, &resumed.length, &resumed.total, blocks_short);
+    const pkv_status status = pkv_session_resume(handle_, &resumed.length, &resumed.total);
     if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
     check(status);
     return resumed;
@@ -450,8 +457,8 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
  public:
   /** What kv_indices() returns. */
   struct Indices {
-    std::vector<int64_t> indptr;  /**< Where the indices of each session begin, and the end. */
-    std::vector<int64_t> indices; /**< Block ids or slots. */
+    std::vector<uint32_t> indptr;  /**< Where the indices of each session begin, and the end. */
+    std::vector<uint32_t> indices; /**< Block ids or slots. */
     std::vector<uint32_t> last_block_lengths; /**< Tokens in the last block of each session. */
   };
 
@@ -463,7 +470,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   /** What state_blocks() returns. */
   struct StateBlocks {
     std::vector<uint32_t> before; /**< The block of each session; PKV_NO_BLOCK: no token yet. */
-    std::vector<size_t> indptr;   /**< Where the kept states of each session begin, and the end. */
+    std::vector<uint32_t> indptr; /**< Where the kept states of each session begin, and the end. */
     std::vector<uint32_t> tokens; /**< The new token after which each state is kept. */
     std::vector<uint32_t> after;  /**< The blocks of these states. */
   };
@@ -501,7 +508,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   }
 
   /** Returns addresses in the cache's memory, valid until the batch ends. */
-  States states(uint32_t layer) {
+  States states(uint32_t layer) const {
     States out;
     out.before.resize(sessions_);
     out.after = detail::listed<void*>([&](size_t capacity, auto* after, size_t* count) {
@@ -555,7 +562,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     Indices out;
     out.indptr.resize(sessions_ + 1);
     out.last_block_lengths.resize(sessions_);
-    out.indices = detail::listed<int64_t>([&](size_t capacity, auto* indices, size_t* count) {
+    out.indices = detail::listed<uint32_t>([&](size_t capacity, auto* indices, size_t* count) {
       return pkv_batch_get_kv_indices(handle_, group, unit, out.indptr.data(), capacity, indices,
                                       count, out.last_block_lengths.data());
     });
@@ -711,17 +718,17 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     detail::same_size("begin", new_tokens.size(), sessions.size());
     return Batch(detail::told<pkv_batch>([&](auto* out) {
                    return pkv_batch_begin(handle_, sessions.size(), sessions.data(),
-                                          new_tokens.data(), nullptr, out);
+                                          new_tokens.data(), out);
                  }),
                  new_tokens);
   }
-  /** As begin(). Out of blocks: returns nothing, and sets how many are missing. */
-  std::optional<Batch> try_begin(Span<const pkv_session> sessions, Span<const uint32_t> new_tokens,
-                                 uint64_t* blocks_short = nullptr) {
+  /** As begin(). Out of blocks: returns nothing; pkv_last_error_details says how many. */
+  std::optional<Batch> try_begin(Span<const pkv_session> sessions,
+                                 Span<const uint32_t> new_tokens) {
     detail::same_size("try_begin", new_tokens.size(), sessions.size());
     pkv_batch batch = nullptr;
-    const pkv_status status = pkv_batch_begin(handle_, sessions.size(), sessions.data(),
-                                              new_tokens.data(), blocks_short, &batch);
+    const pkv_status status =
+        pkv_batch_begin(handle_, sessions.size(), sessions.data(), new_tokens.data(), &batch);
     if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
     check(status);
     return std::make_optional<Batch>(batch, new_tokens);

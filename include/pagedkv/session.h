@@ -1,8 +1,10 @@
 /* pagedkv: pkv_session, one sequence: its tokens and its block tables (one per layer group).
  *
- * Threads: one thread at a time may change a session, or several may read it. A call that conflicts
- * with a running one returns PKV_BUSY. While the session is in a batch, calls that change it return
- * PKV_BUSY; getters see the step in progress, and work unless a call on the batch is running.
+ * Threads: one thread at a time may change a session, or several may read it. While a call changes
+ * it, others return PKV_BUSY. A call that changes it waits for running getters, and returns
+ * PKV_BUSY while other calls read it (to copy, fork or save it). In a batch, a session can only be
+ * read, and getters see the step in progress; the calls on the batch count as calls that change the
+ * session.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -208,14 +210,14 @@ PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t del
  * @param     session  The session.
  * @param     group    The index of the group.
  * @param     count    How many blocks.
- * @param[in] blocks   [count]: their indices in the block table, ascending; each must be full.
+ * @param[in] indices  [count]: their indices in the block table, ascending; each must be full.
  *                     Blocks that were already dropped or left the window are allowed.
  *
  * Statuses: OUT_OF_RANGE (group; a block that is not full), INVALID_ARGUMENT (not ascending),
  * UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
-                                           const uint32_t* blocks);
+                                           const uint32_t* indices);
 
 /**
  * Opens a session with the same tokens. They share all blocks, even the last one if it is not full;
@@ -257,17 +259,14 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  *
  * If the session is not suspended, only its length and total are returned.
  *
- * @param      session       The session.
- * @param[out] length        Tokens that have K and V.
- * @param[out] total         Tokens, including the remembered ones.
- * @param[out] blocks_short  How many blocks are missing, summed over groups; each group lacks its
- *                           own. Written only on OUT_OF_BLOCKS. May be NULL.
+ * @param      session  The session.
+ * @param[out] length   Tokens that have K and V.
+ * @param[out] total    Tokens, including the remembered ones.
  *
  * Statuses: OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, OUT_OF_MEMORY, BUSY; the session is then still
  * suspended. Since 0.1.
  */
-PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total,
-                                      uint64_t* blocks_short);
+PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total);
 
 /**
  * Changes the priority of a session.

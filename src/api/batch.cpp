@@ -17,9 +17,9 @@ namespace {
 // releases when it ends.
 struct BatchObject {
   BatchObject(Cache& cache, std::span<Session* const> objects, std::span<const uint32_t> new_tokens,
-              uint64_t* short_by, std::vector<uint64_t> handles)
+              std::vector<uint64_t> handles)
       : sessions(std::move(handles)),
-        batch(cache, objects, new_tokens, short_by),
+        batch(cache, objects, new_tokens),
         counted(cache.counters().batches) {}
   std::vector<uint64_t> sessions;
   Batch batch;
@@ -43,6 +43,23 @@ void end(BatchLease& batch) noexcept {
   batch.retire();
 }
 
+// Leases the i-th session of a list for writing.
+Lease lease_session(pkv_cache cache, std::span<const pkv_session> sessions, size_t i) {
+  try {
+    Lease lease(bits(sessions[i]), Kind::session, Access::write);
+    if (lease.parent() != bits(cache))
+      fail(PKV_WRONG_CACHE, "session %zu of the list belongs to another cache", i);
+    return lease;
+  } catch (const Error& error) {
+    const auto earlier = sessions.first(i);
+    const auto same = std::find(earlier.begin(), earlier.end(), sessions[i]);
+    if (error.status == PKV_BUSY && same != earlier.end())
+      fail(PKV_BUSY, "sessions %zu and %zu of the list are the same",
+           static_cast<size_t>(same - earlier.begin()), i);
+    throw;
+  }
+}
+
 // Leases all sessions of a list for writing, or none. A session can be in the list only once, so a
 // list of more sessions than can be open is refused before memory is taken for it.
 std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> sessions) {
@@ -51,20 +68,8 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
          max_handles());
   std::vector<Lease> leases;
   leases.reserve(sessions.size());
-  for (size_t i = 0; i < sessions.size(); i++) {
-    try {
-      leases.emplace_back(bits(sessions[i]), Kind::session, Access::write);
-    } catch (const Error& error) {
-      const auto first =
-          std::find(sessions.begin(), sessions.begin() + static_cast<int64_t>(i), sessions[i]);
-      const size_t earlier = static_cast<size_t>(first - sessions.begin());
-      if (error.status == PKV_BUSY && earlier < i)
-        fail(PKV_BUSY, "sessions %zu and %zu of the list are the same", earlier, i);
-      throw;
-    }
-    if (leases.back().parent() != bits(cache))
-      fail(PKV_WRONG_CACHE, "session %zu of the list belongs to another cache", i);
-  }
+  for (size_t i = 0; i < sessions.size(); i++)
+    for_entry(i, [&] { leases.push_back(lease_session(cache, sessions, i)); });
   return leases;
 }
 
@@ -75,7 +80,7 @@ void lease_others(uint64_t cache, std::vector<Lease>& leases) {
   leases.reserve(leases.size() + handles.size());  // so that a failing lease does not allocate
   for (const uint64_t handle : handles) {
     try {
-      leases.emplace_back(handle, Kind::session, Access::read);
+      leases.emplace_back(handle, Kind::session, Access::get);
     } catch (const Error&) {
       // The session is in use, is in the list, or was closed meanwhile.
     }
@@ -89,7 +94,7 @@ using namespace pkv;
 using namespace pkv::api;
 
 pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
-                           const uint32_t* new_tokens, uint64_t* blocks_short, pkv_batch* out) {
+                           const uint32_t* new_tokens, pkv_batch* out) {
   return guarded([&] {
     const CacheLease lease(cache);
     check_list(sessions, count, "sessions");
@@ -103,7 +108,7 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
       handles.push_back(session.handle());
     }
     auto object = std::make_unique<BatchObject>(*lease, objects, std::span(new_tokens, count),
-                                                blocks_short, std::move(handles));
+                                                std::move(handles));
     const pkv_batch batch = BatchLease::make(std::move(object), bits(cache));
     for (Lease& session : leases) session.give_to_batch(bits(batch));
     *out = batch;
@@ -172,7 +177,7 @@ pkv_status pkv_batch_abort(pkv_batch handle) {
 pkv_status pkv_batch_get_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity,
                                       int64_t* slots, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle);
+    const BatchLease batch(handle, Access::get);
     check_list(slots, capacity, "slots");
     check_pointer(count, "count");
     check_capacity(capacity, batch->slot_mapping(group, std::span(slots, capacity)), count,
@@ -183,7 +188,7 @@ pkv_status pkv_batch_get_slot_mapping(pkv_batch handle, uint32_t group, size_t c
 pkv_status pkv_batch_get_block_copies(pkv_batch handle, uint32_t group, size_t capacity,
                                       uint32_t* from, uint32_t* to, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle);
+    const BatchLease batch(handle, Access::get);
     check_list(from, capacity, "from");
     check_list(to, capacity, "to");
     check_pointer(count, "count");
@@ -196,7 +201,7 @@ pkv_status pkv_batch_get_block_copies(pkv_batch handle, uint32_t group, size_t c
 pkv_status pkv_batch_get_states(pkv_batch handle, uint32_t layer, const void** before,
                                 size_t capacity, void** after, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle, Access::write);
+    const BatchLease batch(handle, Access::get);
     check_pointer(before, "before");
     check_list(after, capacity, "after");
     check_pointer(count, "count");
@@ -206,10 +211,10 @@ pkv_status pkv_batch_get_states(pkv_batch handle, uint32_t layer, const void** b
 }
 
 pkv_status pkv_batch_get_state_blocks(pkv_batch handle, uint32_t group, uint32_t* before,
-                                      size_t* indptr, size_t capacity, uint32_t* tokens,
+                                      uint32_t* indptr, size_t capacity, uint32_t* tokens,
                                       uint32_t* after, size_t* count) {
   return guarded([&] {
-    const BatchLease batch(handle);
+    const BatchLease batch(handle, Access::get);
     check_pointer(indptr, "indptr");
     check_list(tokens, capacity, "tokens");
     check_pointer(count, "count");
@@ -219,10 +224,10 @@ pkv_status pkv_batch_get_state_blocks(pkv_batch handle, uint32_t group, uint32_t
 }
 
 pkv_status pkv_batch_get_kv_indices(pkv_batch handle, uint32_t group, pkv_index_unit unit,
-                                    int64_t* indptr, size_t capacity, int64_t* indices,
+                                    uint32_t* indptr, size_t capacity, uint32_t* indices,
                                     size_t* count, uint32_t* last_block_length) {
   return guarded([&] {
-    const BatchLease batch(handle);
+    const BatchLease batch(handle, Access::get);
     check_pointer(indptr, "indptr");
     check_list(indices, capacity, "indices");
     check_pointer(count, "count");

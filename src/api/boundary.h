@@ -21,14 +21,16 @@
 
 namespace pkv::api {
 
-// Stores the error sentence for pkv_last_error() on this thread, and returns the status.
-pkv_status keep_error(pkv_status status, const char* sentence) noexcept;
+// Stores what pkv_last_error() and pkv_last_error_details() return on this thread, and returns the
+// status.
+pkv_status keep_error(const pkv_error_details& details, const char* sentence) noexcept;
 
 // Runs the body of an exported function in the default floating-point environment, and refuses
 // calls from the caller's own hooks.
 template <class Body>
 pkv_status guarded(const Body& body) noexcept {
-  if (in_hook()) return keep_error(PKV_REENTRANT, "a call from inside a hook of the caller");
+  if (in_hook())
+    return keep_error(plain_details(PKV_REENTRANT), "a call from inside a hook of the caller");
   const DefaultFloatEnvironment float_environment;
   return pkv::guarded(keep_error, body);
 }

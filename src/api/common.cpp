@@ -1,4 +1,4 @@
-// The C functions of errors and versions, and each thread's last error sentence.
+// The C functions of errors and versions, and each thread's last error.
 #include <pagedkv/pagedkv.h>
 
 #include <cstdio>
@@ -12,17 +12,20 @@
 namespace pkv::api {
 
 namespace {
-thread_local char last_error[sizeof(Error::text)] = "";
+thread_local constinit Error last_error{plain_details(PKV_OK), ""};
 }
 
-pkv_status keep_error(pkv_status status, const char* sentence) noexcept {
-  std::snprintf(last_error, sizeof last_error, "%s", sentence);
-  return status;
+pkv_status keep_error(const pkv_error_details& details, const char* sentence) noexcept {
+  static_cast<pkv_error_details&>(last_error) = details;
+  std::snprintf(last_error.text, sizeof last_error.text, "%s", sentence);
+  return details.status;
 }
 
 }  // namespace pkv::api
 
-const char* pkv_last_error(void) { return pkv::api::last_error; }
+const char* pkv_last_error(void) { return pkv::api::last_error.text; }
+
+const pkv_error_details* pkv_last_error_details(void) { return &pkv::api::last_error; }
 
 const char* pkv_status_name(pkv_status status) {
   switch (status) {

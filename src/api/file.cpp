@@ -28,22 +28,22 @@ file::Options read_options(const pkv_file_config* config) {
 class FrozenItems {
  public:
   FrozenItems(uint64_t cache, size_t n, const pkv_file_item* items) {
-    for (size_t i = 0; i < n; i++) {
-      const pkv_file_item& item = items[i];
-      if ((item.session == nullptr) == (item.snapshot == nullptr))
-        fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
-      Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot),
-                  item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
-      if (lease.parent() != cache) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
-      frozen_.push_back(item.session != nullptr
-                            ? file::freeze(lease.object<Session>(), item.label)
-                            : file::freeze(lease.object<Snapshot>(), item.label));
-      if (!frozen_.back().copy) leases_.push_back(std::move(lease));
-    }
+    for (size_t i = 0; i < n; i++) for_entry(i, [&] { add(cache, i, items[i]); });
   }
   std::span<const file::FrozenSequence> all() const { return frozen_; }
 
  private:
+  void add(uint64_t cache, size_t i, const pkv_file_item& item) {
+    if ((item.session == nullptr) == (item.snapshot == nullptr))
+      fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
+    Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot),
+                item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
+    if (lease.parent() != cache) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
+    frozen_.push_back(item.session != nullptr ? file::freeze(lease.object<Session>(), item.label)
+                                              : file::freeze(lease.object<Snapshot>(), item.label));
+    if (!frozen_.back().copy) leases_.push_back(std::move(lease));
+  }
+
   std::vector<Lease> leases_;
   std::vector<file::FrozenSequence> frozen_;
 };

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "api/slots.h"
@@ -51,6 +53,24 @@ void clear_mark(Slot& slot, uint64_t mark) noexcept {
   slot.word.store(slot.word.load(std::memory_order_relaxed) & ~mark, std::memory_order_release);
 }
 
+bool is_shared(Access access) { return access == Access::get || access == Access::read; }
+
+uint64_t one_lease(Access access) { return access == Access::get ? one_getter : one_reader; }
+
+// Returns whether no further lease of this kind can be counted.
+bool is_full(uint64_t word, Access access) {
+  const uint64_t count = access == Access::get ? getters : readers;
+  return (word & count) == count;
+}
+
+// Waits until no getter has a lease. The slot is marked as written, so none can take another.
+void wait_for_getters(const Slot& slot) noexcept {
+  constexpr int looks_before_sleep = 100;  // beyond, a getter's thread may need this processor
+  for (int looks = 0; (slot.word.load(std::memory_order_acquire) & getters) != 0; looks++)
+    looks < looks_before_sleep ? std::this_thread::yield()
+                               : std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 // Makes stripes whose counts are 0. Returns false if memory is refused.
 bool prepare_stripes(Slot& slot) {
   Stripes::prepare();
@@ -78,11 +98,11 @@ Lease::Lease(uint64_t handle, Kind kind, Access access)
     return;
   }
   if (is_striped(kind)) {
-    access == Access::read ? acquire_striped_shared() : acquire_striped_exclusive();
+    is_shared(access) ? acquire_striped_shared() : acquire_striped_exclusive();
     return;
   }
   while (!acquire_plain()) {
-    if (access != Access::read)
+    if (!is_shared(access))
       fail(PKV_BUSY, "the %s %#llx is in a batch", kind_name(kind), llu(handle));
     if (acquire_through_batch()) return;
   }
@@ -116,20 +136,18 @@ void Lease::acquire_inherited() {
 
 // Takes a lease of an object without stripes. Returns false if a batch holds it.
 bool Lease::acquire_plain() {
+  const bool shared = is_shared(access_);
   // Acquire: makes the slot's fields, and what the last writer did to the object, visible.
   uint64_t word = slot_->word.load(std::memory_order_acquire);
-  for (;;) {
+  do {
     check(word);
-    uint64_t wanted;
-    if (word & held) {
-      return false;
-    } else if ((word & written) || (access_ != Access::read && (word & readers))) {
+    if (word & held) return false;
+    if ((word & written) || (shared ? is_full(word, access_) : (word & readers) != 0))
       fail_busy(handle_);
-    } else {
-      wanted = access_ == Access::read ? word + 1 : word | written;
-    }
-    if (slot_->word.compare_exchange_weak(word, wanted, std::memory_order_acquire)) return true;
-  }
+  } while (!slot_->word.compare_exchange_weak(
+      word, shared ? word + one_lease(access_) : word | written, std::memory_order_acquire));
+  if (!shared) wait_for_getters(*slot_);
+  return true;
 }
 
 // Leases of striped objects. A reader counts itself in a stripe and then reads the word; a call
@@ -176,7 +194,7 @@ bool Lease::has_striped_readers() const {
 bool Lease::acquire_through_batch() {
   const uint64_t batch = slot_->holder.load(std::memory_order_acquire);
   try {
-    Lease lease(batch, Kind::batch, Access::read);
+    Lease lease(batch, Kind::batch, access_);
     const uint64_t word = slot_->word.load(std::memory_order_acquire);
     if (generation_of(word) != handle_ >> 32 || (word & held) == 0 ||
         slot_->holder.load(std::memory_order_relaxed) != batch)
@@ -205,8 +223,8 @@ Lease::~Lease() {
   }
   Slot* const leased = batch_ != 0 ? slot_table().at(batch_ & no_index) : slot_;
   // Release: makes what this call did to the object visible to the next one.
-  if (access_ == Access::read)
-    leased->word.fetch_sub(1, std::memory_order_release);
+  if (is_shared(access_))
+    leased->word.fetch_sub(one_lease(access_), std::memory_order_release);
   else
     clear_mark(*leased, written);
   if (inherited()) slot_->closed_in.store(0, std::memory_order_release);

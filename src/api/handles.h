@@ -2,11 +2,12 @@
 // from being closed while a call uses it.
 //
 // The index selects a slot in a table. The slot's atomic word holds the generation and how calls
-// use the object now: not at all, several read it, one writes it, or a batch has it. One
-// compare-and-swap checks the generation and takes the lease. So a stale or forged handle is found
-// before any pointer is followed, and no object is closed while a call uses it. Many threads read
-// pools and caches at once, and would contend for that word; so these readers are counted in
-// stripes (stripes.h) instead. Slots and stripes are never freed, and nothing here takes a lock.
+// use the object now: not at all, several read it, one writes it, or a batch has it. A call that
+// reads a session in a batch leases the batch. One compare-and-swap checks the generation and takes
+// the lease. So a stale or forged handle is found before any pointer is followed, and no object is
+// closed while a call uses it. Many threads read pools and caches at once, and would contend for
+// that word; so these readers are counted in stripes (stripes.h) instead. Slots and stripes are
+// never freed, and nothing here takes a lock.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,8 @@
 namespace pkv::api {
 
 enum class Access {
-  read,   // shared with other readers; to read a session that is in a batch, leases the batch
+  get,    // shared and brief: a call that needs exclusive access waits for its end
+  read,   // shared: a call that needs exclusive access is refused
   write,  // exclusive
   close   // exclusive, and also allowed in a child that inherited the handle by fork()
 };

@@ -78,7 +78,8 @@ pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
       fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, pool->blocks());
     if (pool->try_alloc(n, blocks)) return;
     const uint32_t free = pool->free_count();
-    fail(PKV_OUT_OF_BLOCKS, "%zu blocks are asked for, %u of %u are free", n, free, pool->blocks());
+    fail({PKV_OUT_OF_BLOCKS, UINT32_MAX, UINT64_MAX, n > free ? n - free : 1},
+         "%zu blocks are asked for, %u of %u are free", n, free, pool->blocks());
   });
 }
 
@@ -88,7 +89,8 @@ pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block* blocks) {
     check_list(blocks, n, "blocks");
     size_t failed = 0;
     const pkv_status status = pool->retain(n, blocks, &failed);
-    if (status != PKV_OK) check(status, *pool, blocks[failed], "retain");
+    if (status != PKV_OK)
+      for_entry(failed, [&] { check(status, *pool, blocks[failed], "retain"); });
   });
 }
 
@@ -98,7 +100,8 @@ pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) 
     check_list(blocks, n, "blocks");
     size_t failed = 0;
     const pkv_status status = pool->release(n, blocks, &failed);
-    if (status != PKV_OK) check(status, *pool, blocks[failed], "release");
+    if (status != PKV_OK)
+      for_entry(failed, [&] { check(status, *pool, blocks[failed], "release"); });
   });
 }
 

@@ -52,7 +52,7 @@ pkv_status pkv_session_close(pkv_session handle) {
 
 pkv_status pkv_session_get_length(pkv_session handle, uint64_t* tokens) {
   return guarded([&] {
-    const SessionLease session(handle);
+    const SessionLease session(handle, Access::get);
     check_pointer(tokens, "tokens");
     *tokens = session->length();
   });
@@ -60,7 +60,7 @@ pkv_status pkv_session_get_length(pkv_session handle, uint64_t* tokens) {
 
 pkv_status pkv_session_get_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
   return guarded([&] {
-    const SessionLease session(handle);
+    const SessionLease session(handle, Access::get);
     check_pointer(tokens, "tokens");
     *tokens = session->layer_length(layer);
   });
@@ -68,7 +68,7 @@ pkv_status pkv_session_get_layer_length(pkv_session handle, uint32_t layer, uint
 
 pkv_status pkv_session_get_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
   return guarded([&] {
-    const SessionLease session(handle);
+    const SessionLease session(handle, Access::get);
     check_list(tokens, n, "tokens");
     session->tokens(first, n, tokens);
   });
@@ -106,17 +106,17 @@ pkv_status pkv_session_set_return_hint(pkv_session handle, uint32_t delay) {
 }
 
 pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t count,
-                                   const uint32_t* blocks) {
+                                   const uint32_t* indices) {
   return guarded([&] {
     const SessionLease session(handle, Access::write);
-    check_list(blocks, count, "blocks");
-    session->drop_blocks(group, std::span(blocks, count));
+    check_list(indices, count, "indices");
+    session->drop_blocks(group, std::span(indices, count));
   });
 }
 
 pkv_status pkv_session_get_trim_point(pkv_session handle, uint64_t limit, uint64_t* length) {
   return guarded([&] {
-    const SessionLease session(handle);
+    const SessionLease session(handle, Access::get);
     check_pointer(length, "length");
     *length = session->trim_point(limit);
   });
@@ -137,13 +137,12 @@ pkv_status pkv_session_suspend(pkv_session handle) {
   return guarded([&] { SessionLease(handle, Access::write)->suspend(); });
 }
 
-pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* total,
-                              uint64_t* blocks_short) {
+pkv_status pkv_session_resume(pkv_session handle, uint64_t* length, uint64_t* total) {
   return guarded([&] {
     const SessionLease session(handle, Access::write);
     check_pointer(length, "length");
     check_pointer(total, "total");
-    session->resume(blocks_short);
+    session->resume();
     *length = session->length();
     *total = session->total();
   });
@@ -154,13 +153,13 @@ pkv_status pkv_session_set_priority(pkv_session handle, int32_t priority) {
 }
 
 pkv_status pkv_session_get_info(pkv_session handle, pkv_session_info* out) {
-  return guarded([&] { fill_struct(out, SessionLease(handle)->info(), "out"); });
+  return guarded([&] { fill_struct(out, SessionLease(handle, Access::get)->info(), "out"); });
 }
 
 pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_t capacity,
                                        uint32_t* ids, size_t* count) {
   return guarded([&] {
-    const SessionLease session(handle);
+    const SessionLease session(handle, Access::get);
     check_list(ids, capacity, "ids");
     check_pointer(count, "count");
     const std::span<const uint32_t> table = session->table(group).ids();

@@ -27,9 +27,9 @@ class WithoutCancellation {
   int before_;
 };
 
-// Stores the error sentence of a failed call for this thread, and returns the status. Each library
-// defines it, together with the function that returns the sentence.
-using KeepError = pkv_status (*)(pkv_status status, const char* sentence) noexcept;
+// Stores the error of a failed call for this thread, and returns the status. Each library defines
+// it, together with the function that returns the sentence.
+using KeepError = pkv_status (*)(const pkv_error_details& details, const char* sentence) noexcept;
 
 // Runs the body of an exported function. Turns exceptions into statuses and stores their sentences.
 template <class Body>
@@ -39,15 +39,16 @@ pkv_status guarded(KeepError keep_error, const Body& body) noexcept {
     body();
     return PKV_OK;
   } catch (const Error& error) {
-    return keep_error(error.status, error.text);
+    return keep_error(error, error.text);
   } catch (const Misaligned& error) {
-    return keep_error(PKV_OUT_OF_MEMORY, error.what());
+    return keep_error(plain_details(PKV_OUT_OF_MEMORY), error.what());
   } catch (const std::bad_alloc&) {
-    return keep_error(PKV_OUT_OF_MEMORY, "the allocator refused memory for the call's own tables");
+    return keep_error(plain_details(PKV_OUT_OF_MEMORY),
+                      "the allocator refused memory for the call's own tables");
   } catch (const std::exception& error) {
-    return keep_error(PKV_INTERNAL, error.what());
+    return keep_error(plain_details(PKV_INTERNAL), error.what());
   } catch (...) {
-    return keep_error(PKV_INTERNAL, "an unknown exception");
+    return keep_error(plain_details(PKV_INTERNAL), "an unknown exception");
   }
 }
 

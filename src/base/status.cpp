@@ -7,14 +7,26 @@
 
 namespace pkv {
 
+namespace {
+
+[[noreturn]] void throw_error(const pkv_error_details& details, const char* format, va_list args) {
+  Error error{details, {}};
+  std::vsnprintf(error.text, sizeof error.text, format, args);
+  throw error;
+}
+
+}  // namespace
+
 void fail(pkv_status status, const char* format, ...) {
-  Error error{};
-  error.status = status;
   va_list args;
   va_start(args, format);
-  std::vsnprintf(error.text, sizeof error.text, format, args);
-  va_end(args);
-  throw error;
+  throw_error(plain_details(status), format, args);
+}
+
+void fail(const pkv_error_details& details, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  throw_error(details, format, args);
 }
 
 const char* errno_text(int error) {

@@ -1,22 +1,40 @@
-// How code below the C boundary reports an error: it throws an Error, which holds the status and a
+// How code below the C boundary reports an error: it throws an Error, which holds the details and a
 // sentence for pkv_last_error(). The sentence is in a fixed buffer, so that reporting that memory
 // ran out needs no memory.
 #pragma once
 
 #include <pagedkv/common.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace pkv {
 
-struct Error {
-  pkv_status status;
+struct Error : pkv_error_details {
   char text[256];
 };
+
+// The details of an error that concerns no group, no entry of a list and no blocks.
+constexpr pkv_error_details plain_details(pkv_status status) {
+  return {status, UINT32_MAX, UINT64_MAX, 0};
+}
 
 // Throws an Error with a printf-formatted sentence.
 [[noreturn]] void fail(pkv_status status, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
+[[noreturn]] void fail(const pkv_error_details& details, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Calls body() for one entry of a caller's list. An Error gets the index of this entry.
+template <class Body>
+decltype(auto) for_entry(size_t index, const Body& body) {
+  try {
+    return body();
+  } catch (Error& error) {
+    error.index = index;
+    throw;
+  }
+}
 
 // A number for %llu, whatever uint64_t is on the platform.
 inline unsigned long long llu(uint64_t number) { return number; }

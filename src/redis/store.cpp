@@ -20,9 +20,9 @@ namespace {
 
 thread_local char last_error[sizeof(Error::text)] = "";
 
-pkv_status keep_error(pkv_status status, const char* sentence) noexcept {
+pkv_status keep_error(const pkv_error_details& details, const char* sentence) noexcept {
   std::snprintf(last_error, sizeof last_error, "%s", sentence);
-  return status;
+  return details.status;
 }
 
 template <class Body>

@@ -84,16 +84,15 @@ TEST(BlockTable, AStepThatIsShortOfBlocksChangesNothing) {
   grow(cache, session, 20);
   const pkv_session list[] = {other, session};
   const uint32_t counts[] = {10, 20};
-  uint64_t blocks_short = 0;
   pkv_batch batch = nullptr;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 2, list, counts, &blocks_short, &batch));
-  EXPECT_EQ(1u, blocks_short);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 2, list, counts, &batch));
+  EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
   EXPECT_EQ(nullptr, batch);
   EXPECT_EQ(20u, length_of(session));
   EXPECT_EQ(2u, block_table(session).size());
   EXPECT_EQ(0u, block_table(other).size());
   const uint32_t beyond = 29;
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &list[1], &beyond, nullptr, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &list[1], &beyond, &batch));
   grow(cache, session, 28);
   CHECK(pkv_cache_validate(cache));
 }

@@ -47,8 +47,7 @@ TEST(DroppedBlocks, AreNotReadByABatch) {
   step(cache, session, model, 100, random);
   drop(session, {1, 4});
   Batch batch = begin(cache, {session}, {1});
-  int64_t indptr[2], blocks[8], slots[128];
-  uint32_t last = 0;
+  uint32_t indptr[2], blocks[8], slots[128], last = 0;
   size_t count = 0;
   CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, 8, blocks, &count, &last));
   EXPECT_EQ(5u, count);
@@ -148,7 +147,7 @@ TEST_F(DroppedBlocksOfTheIndex, AreTakenFromItWhereNobodyElseUsesThem) {
   EXPECT_EQ(32u, matched(128));
   CHECK(pkv_session_suspend(session));
   uint64_t length = 0, total = 0;
-  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  CHECK(pkv_session_resume(session, &length, &total));
   EXPECT_EQ(32u, length);
   EXPECT_EQ(128u, total);
   CHECK(pkv_cache_validate(cache_));

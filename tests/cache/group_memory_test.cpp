@@ -73,10 +73,10 @@ TEST(GroupMemory, WhatCanNeverFitIsTooLarge) {
   pkv_batch none = nullptr;
   const pkv_session handle = session;
   const uint32_t too_many = 11 * block_size;
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_many, nullptr, &none));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_many, &none));
   EXPECT_NE(std::string::npos, std::string(pkv_last_error()).find("blocks")) << pkv_last_error();
   const uint32_t also = 9 * block_size;
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &also, nullptr, &none));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &also, &none));
   EXPECT_NE(std::string::npos, std::string(pkv_last_error()).find("pages")) << pkv_last_error();
   grow(cache, session, 8 * block_size);
 }
@@ -123,8 +123,7 @@ class Scheduler {
     }
     if (list.empty() || random_.below(12) == 0) return replace_one();
     pkv_batch batch = nullptr;
-    pkv_status status =
-        pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch);
+    pkv_status status = pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), &batch);
     if (status == PKV_OUT_OF_BLOCKS) {
       size_t victims = sessions_.size();
       std::vector<pkv_session> named(victims);
@@ -135,7 +134,7 @@ class Scheduler {
       ASSERT_GT(victims, 0u);
       named.resize(victims);
       suspend(named, list, counts);
-      status = pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch);
+      status = pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), &batch);
     }
     if (status == PKV_TOO_LARGE || status == PKV_BATCH_TOO_LARGE) return replace_one();
     ASSERT_EQ(PKV_OK, status) << pkv_last_error();
@@ -212,7 +211,7 @@ TEST(GroupMemory, ManyThreadsMovePages) {
           const pkv_session handle = session;
           const uint32_t n = 20;
           pkv_batch batch = nullptr;
-          const pkv_status status = pkv_batch_begin(cache, 1, &handle, &n, nullptr, &batch);
+          const pkv_status status = pkv_batch_begin(cache, 1, &handle, &n, &batch);
           if (status != PKV_OK) {
             EXPECT_EQ(PKV_OUT_OF_BLOCKS, status);
             refused++;

@@ -152,7 +152,7 @@ TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
       } else {
         pkv_batch none = nullptr;
         const pkv_session handle = sequence.session();
-        REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &n, nullptr, &none));
+        REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &n, &none));
         REFUSED(PKV_TOO_LARGE, pkv_session_reserve(handle, length + n));
         refused++;
       }
@@ -195,13 +195,12 @@ TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   shared.grow(39, 39);
   Session fork_of = fork(shared.session());
   CHECK(pkv_cache_validate(another));
-  uint64_t blocks_short = 0;
   pkv_batch none = nullptr;
   const pkv_session handle = shared.session();
   const uint32_t much = 33;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(another, 1, &handle, &much, &blocks_short, &none))
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(another, 1, &handle, &much, &none))
       << "the fork holds them";
-  EXPECT_GT(blocks_short, 0u);
+  EXPECT_GT(pkv_last_error_details()->blocks_short, 0u);
   fork_of.close();
   shared.grow(much, much);
   CHECK(pkv_cache_validate(another));
@@ -309,14 +308,13 @@ TEST(Hybrid, AForkSharesTheWindowAndKeepsItWhenTheParentMovesOn) {
 TEST(Hybrid, ReservingIsAllGroupsOrNone) {
   Cache cache = create_hybrid(40, 3);
   Session session = open(cache);
-  uint64_t blocks_short = 0;
   const uint32_t tokens = 48, more = 1;
   Session other = open(cache);
   CHECK(pkv_session_reserve(other, 40));
   pkv_batch batch = nullptr;
   const pkv_session handle = session;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &tokens, &blocks_short, &batch));
-  EXPECT_EQ(3u, blocks_short);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &tokens, &batch));
+  EXPECT_EQ(3u, pkv_last_error_details()->blocks_short);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(session, more));
   EXPECT_EQ(3u, pool_stats_of(cache, 0).used_blocks) << "nothing of the other group was kept";
   CHECK(pkv_cache_validate(cache));

@@ -86,7 +86,7 @@ TEST(KnownBugs, APreemptedSequenceStaysReadableInASnapshot) {
   const pkv_session handle = other;
   const uint32_t too_many = 32;
   pkv_batch batch;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &too_many, nullptr, &batch));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &too_many, &batch));
   step(cache, other, model, 16, random);
   Session again = thaw(reader);
   for (uint32_t layer = 0; layer < model.layers; layer++)
@@ -108,15 +108,14 @@ TEST(KnownBugs, AFullBlockNeedsNoNextOne) {
   const pkv_session handle = session;
   const uint32_t one = 1;
   pkv_batch batch;
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &one, &batch));
   // All blocks of the fork are full, so nothing is copied.
   Session child = fork(session);
   EXPECT_EQ(0u, stats_of(cache).copied_blocks);
   CHECK(pkv_session_trim(child, 31));
   const pkv_session forked = child;
-  uint64_t blocks_short = 0;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &forked, &one, &blocks_short, &batch));
-  EXPECT_EQ(1u, blocks_short) << "the copy of the shared tail";
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &forked, &one, &batch));
+  EXPECT_EQ(1u, pkv_last_error_details()->blocks_short) << "the copy of the shared tail";
 }
 
 // A fork must count its own references: closing the parent must not free what the child uses.
@@ -335,7 +334,7 @@ TEST(KnownBugs, NegativeCountsAreRefused) {
   const pkv_session handle = session;
   const uint32_t negative = static_cast<uint32_t>(-1);
   pkv_batch batch;
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &negative, nullptr, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &negative, &batch));
   Rows rows(4, model.kv_heads, model.key_dim);
   pkv_tensor tensor = rows.tensor();
   tensor.row_stride = -64;

@@ -77,9 +77,9 @@ TEST(Logger, HearsOfResumesThatAreInVain) {
     if (i < 10)
       grow(cache, a, 0);
     else
-      REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 2, both, one_each, nullptr, &batch));
+      REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 2, both, one_each, &batch));
     CHECK(pkv_session_suspend(b));
-    CHECK(pkv_session_resume(b, &length, &total, nullptr));
+    CHECK(pkv_session_resume(b, &length, &total));
   }
 }
 

@@ -59,10 +59,10 @@ struct List {
     return rest;
   }
 
-  pkv_status begin(pkv_cache cache, uint64_t* short_by, pkv_batch* batch) const {
+  pkv_status begin(pkv_cache cache, pkv_batch* batch) const {
     for (Actor* actor : actors)
       if (actor->obstacle() == PKV_OK) actor->naive.expire();
-    return pkv_batch_begin(cache, handles.size(), handles.data(), counts.data(), short_by, batch);
+    return pkv_batch_begin(cache, handles.size(), handles.data(), counts.data(), batch);
   }
 };
 
@@ -183,13 +183,14 @@ inline Step* begin_step(Stage& stage, const List& list) {
         {list.actors[i], list.counts[i], rows, tables_of(stage, *list.actors[i]), {}});
   }
   pkv_batch batch;
-  uint64_t short_by = 0;
   const Admission admission(stage, list);
   const pkv_status obstacle = list.obstacle();
   const pkv_status status =
-      stage.run([&] { return list.begin(stage.world.cache, &short_by, &batch); }, obstacle);
-  EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, short_by > 0);
-  admission.check(status, short_by);
+      stage.run([&] { return list.begin(stage.world.cache, &batch); }, obstacle);
+  admission.check(status, blocks_short_after(status));
+  if (status == PKV_SUSPENDED) {
+    EXPECT_EQ(status, list.actors.at(pkv_last_error_details()->index)->obstacle());
+  }
   if (!stage.worked(status, obstacle, list.max_blocks())) return nullptr;
   step->batch = Batch(batch);
   step->rows = stage.fresh_rows(rows);
@@ -428,7 +429,7 @@ inline void victims(Stage& stage, Source& draw) {
   if (!stage.world.alone) return;  // Other threads take and give back blocks meanwhile.
   pkv_batch batch;
   if (obstacle == PKV_OK && (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE)) {
-    EXPECT_NE(PKV_OK, list.begin(stage.world.cache, nullptr, &batch)) << "nobody need be suspended";
+    EXPECT_NE(PKV_OK, list.begin(stage.world.cache, &batch)) << "nobody need be suspended";
     return;
   }
   if (!stage.worked(status, obstacle)) return;
@@ -442,11 +443,11 @@ inline void victims(Stage& stage, Source& draw) {
   for (size_t i = 0; i < count; i++) {
     ASSERT_FALSE(chosen[i]->in_batch);
     const List rest = list.without({chosen.begin(), chosen.begin() + static_cast<int64_t>(i)});
-    ASSERT_NE(PKV_OK, rest.begin(stage.world.cache, nullptr, &batch))
+    ASSERT_NE(PKV_OK, rest.begin(stage.world.cache, &batch))
         << i << " of " << count << " victims are enough";
     suspend(stage, *chosen[i]);
   }
-  ASSERT_EQ(PKV_OK, list.without(chosen).begin(stage.world.cache, nullptr, &batch))
+  ASSERT_EQ(PKV_OK, list.without(chosen).begin(stage.world.cache, &batch))
       << count << " victims are too few: " << pkv_last_error();
   CHECK(pkv_batch_abort(batch));
   stage.counts.aborts++;

@@ -38,7 +38,7 @@ inline void stale(Stage& stage, Source& draw) {
       [&] { return pkv_session_trim(session, 0); },
       [&] { return pkv_session_fork(session, &made); },
       [&] { return pkv_session_suspend(session); },
-      [&] { return pkv_session_resume(session, &number, &number, &number); },
+      [&] { return pkv_session_resume(session, &number, &number); },
       [&] { return pkv_session_reserve(session, 1); },
       [&] { return pkv_session_set_tokens(session, 0, 1, &token); },
       [&] { return pkv_session_read(session, 0, 0, 1, &tensor, &tensor); },
@@ -46,7 +46,7 @@ inline void stale(Stage& stage, Source& draw) {
       [&] { return pkv_snapshot_take(session, &taken); },
       [&] { return pkv_snapshot_fork(snapshot, &made); },
       [&] { return pkv_snapshot_close(snapshot); },
-      [&] { return pkv_batch_begin(cache, 1, &session, &one, &number, &begun); },
+      [&] { return pkv_batch_begin(cache, 1, &session, &one, &begun); },
       [&] { return pkv_batch_choose_victims(cache, 1, &session, &one, 1, &made, &count); },
       [&] { return pkv_batch_write(batch, 0, &tensor, &tensor); },
       [&] { return pkv_batch_attend(batch, 0, nullptr, &tensor, &tensor); },
@@ -72,11 +72,11 @@ inline void foreign(Stage& stage, Source& draw) {
   size_t count = 7;
   const pkv_session foreign = session, mine = own.session;
   const std::function<pkv_status()> calls[] = {
-      [&] { return pkv_batch_begin(stage.world.cache, 1, &foreign, &one, nullptr, &batch); },
+      [&] { return pkv_batch_begin(stage.world.cache, 1, &foreign, &one, &batch); },
       [&] {
         return pkv_batch_choose_victims(stage.world.cache, 1, &foreign, &one, 1, &made, &count);
       },
-      [&] { return pkv_batch_begin(other, 1, &mine, &one, nullptr, &batch); }};
+      [&] { return pkv_batch_begin(other, 1, &mine, &one, &batch); }};
   const size_t i = draw.below(std::size(calls));
   REFUSED(i == 2 && own.in_batch ? PKV_BUSY : PKV_WRONG_CACHE,
           stage.run(calls[i], i == 2 && own.in_batch ? PKV_BUSY : PKV_OK));

@@ -26,15 +26,14 @@ uint32_t schedule(pkv_cache cache, std::vector<Request*>& running, std::vector<R
       counts.push_back(length_of(request->session) == 0 ? request->prompt + request->made : 1);
     }
     pkv_batch batch;
-    uint64_t blocks_short = 0;
-    const pkv_status status = pkv_batch_begin(cache, sessions.size(), sessions.data(),
-                                              counts.data(), &blocks_short, &batch);
+    const pkv_status status =
+        pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), &batch);
     if (status == PKV_OK) {
       CHECK(pkv_batch_commit(batch, nullptr));
       return preempted;
     }
     if (status != PKV_OUT_OF_BLOCKS) CHECK(status);
-    EXPECT_GE(blocks_short, 1u);
+    EXPECT_GE(pkv_last_error_details()->blocks_short, 1u);
     running.back()->session.close();
     waiting.insert(waiting.begin(), running.back());
     running.pop_back();

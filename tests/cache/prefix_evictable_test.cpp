@@ -153,7 +153,7 @@ TEST_F(Evictable, ATrimIntoAPinnedBlockOfAFullPool) {
   REFUSED(PKV_OUT_OF_BLOCKS,
           pkv_batch_choose_victims(cache_, 1, &list, &one, 1, &victim, &victims));
   pkv_batch batch;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &list, &one, nullptr, &batch));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &list, &one, &batch));
   EXPECT_EQ(64u, probe(whole));
 }
 

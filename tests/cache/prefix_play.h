@@ -212,7 +212,7 @@ class PrefixPlay {
     const pkv_session session = talk.session;
     const uint32_t n = static_cast<uint32_t>(wanted.size() - from);
     pkv_batch handle;
-    if (!worked(pkv_batch_begin(cache_, 1, &session, &n, nullptr, &handle))) return;
+    if (!worked(pkv_batch_begin(cache_, 1, &session, &n, &handle))) return;
     Batch batch(handle);
     for (uint32_t layer = 0; layer < layers() && setup_.storage != PKV_STORAGE_NONE; layer++) {
       const char salt = talk.forgetful() ? 'f' : talk.salt;
@@ -313,7 +313,7 @@ class PrefixPlay {
     for (size_t t = 0; t < talks_.size(); t++)
       if (talks_[t].session != session && !talks_[t].suspended) suspend(t);
     pkv_batch batch;
-    ASSERT_EQ(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &session, &tokens, nullptr, &batch));
+    ASSERT_EQ(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &session, &tokens, &batch));
   }
 
   void resume(size_t t) {
@@ -321,7 +321,7 @@ class PrefixPlay {
     Talk& talk = talks_[t];
     if (!talk.suspended) return;
     uint64_t length = 0, total = 0;
-    if (!worked(pkv_session_resume(talk.session, &length, &total, nullptr))) return;
+    if (!worked(pkv_session_resume(talk.session, &length, &total))) return;
     ASSERT_EQ(talk.remembered.size(), total);
     talk.suspended = false;
     matched_ += length;

@@ -95,13 +95,12 @@ TEST_F(Prefix, BlocksGoLeafFirstWhenTheyAreNeeded) {
   session.close();
   EXPECT_EQ(32u, serve(text(1, 64))) << "the beginning stayed";
   Session all = open(cache_);
-  uint64_t blocks_short = 0;
   const pkv_session handle = all;
   const uint32_t too_much = 129;
   pkv_batch batch;
   CHECK(pkv_session_reserve(all, 128));
   EXPECT_EQ(0u, figures().cached_blocks);
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 1, &handle, &too_much, &blocks_short, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 1, &handle, &too_much, &batch));
 }
 
 TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
@@ -109,22 +108,21 @@ TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
   Session holder = open(cache_);
   extend(holder, text(1, 64));
   Session other = open(cache_);
-  uint64_t blocks_short = 0;
   const pkv_session handle = other;
   const uint32_t five = 80;
   pkv_batch batch;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &batch));
   EXPECT_STREQ(
       "begin needs 5 blocks in group 0, 4 of 8 are free, 0 evictable (2 short over all groups): "
       "suspend what pkv_batch_choose_victims names, and resume none before this step has begun",
       pkv_last_error());
-  EXPECT_EQ(2u, blocks_short);
+  EXPECT_EQ(2u, pkv_last_error_details()->blocks_short);
   check_content(holder, text(1, 64));
   Snapshot snapshot = freeze(holder);
   holder.close();
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &handle, &five, &batch));
   snapshot.close();
-  CHECK(pkv_batch_begin(cache_, 1, &handle, &five, &blocks_short, &batch));
+  CHECK(pkv_batch_begin(cache_, 1, &handle, &five, &batch));
   CHECK(pkv_batch_abort(batch));
 }
 
@@ -235,8 +233,8 @@ TEST_F(Prefix, AResumeFindsWhatIsStillThere) {
   extend(session, prompt);
   CHECK(pkv_session_suspend(session));
   EXPECT_EQ(12u, stats_of(cache_).evictable_blocks);
-  uint64_t length = 0, total = 0, blocks_short = 0;
-  CHECK(pkv_session_resume(session, &length, &total, &blocks_short));
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(session, &length, &total));
   EXPECT_EQ(96u, length);
   EXPECT_EQ(100u, total);
   extend(session, prompt);
@@ -246,11 +244,11 @@ TEST_F(Prefix, AResumeFindsWhatIsStillThere) {
     Session other = open(cache_);
     // Ten blocks are free, so four of the tail are evicted.
     CHECK(pkv_session_reserve(other, 16 * 14));
-    REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
-    EXPECT_EQ(2u * (7 - 2), blocks_short) << "two blocks of it are left";
+    REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total));
+    EXPECT_EQ(2u * (7 - 2), pkv_last_error_details()->blocks_short) << "two blocks of it are left";
     CHECK(pkv_cache_validate(cache_));
   }
-  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  CHECK(pkv_session_resume(session, &length, &total));
   EXPECT_EQ(32u, length);
   extend(session, prompt);
   check_content(session, prompt);

@@ -188,7 +188,7 @@ class ReservePlay {
     }
     pkv_batch begun = nullptr;
     const pkv_status status =
-        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &begun);
+        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), &begun);
     if (status != PKV_OK) return status;
     Batch batch(begun);
     if (random_.below(6) == 0) return PKV_OK;  // an abort
@@ -292,7 +292,7 @@ class LonePlay {
     fork_.close();
     CHECK(pkv_session_suspend(session_));
     uint64_t length = 0, total = 0;
-    CHECK(pkv_session_resume(session_, &length, &total, nullptr));
+    CHECK(pkv_session_resume(session_, &length, &total));
   }
 
   void try_step(uint32_t count) {
@@ -307,7 +307,7 @@ class LonePlay {
     const pkv_session session = session_;
     const std::vector<int32_t> ids(count, 7);
     pkv_batch batch = nullptr;
-    const pkv_status status = pkv_batch_begin(cache_, 1, &session, &count, nullptr, &batch);
+    const pkv_status status = pkv_batch_begin(cache_, 1, &session, &count, &batch);
     if (status == PKV_OK) CHECK(pkv_batch_commit(batch, ids.data()));
     return status;
   }

@@ -104,7 +104,7 @@ TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
   CHECK(pkv_batch_choose_victims(cache, 1, &self, &four, 1, &victim, &victims));
   EXPECT_EQ(1u, victims);
   pkv_batch batch = nullptr;
-  EXPECT_EQ(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &self, &four, nullptr, &batch));
+  EXPECT_EQ(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &self, &four, &batch));
   others.pop_back();
   step(cache, session, 4);
   CHECK(pkv_cache_validate(cache));

@@ -150,12 +150,10 @@ TEST_P(Sharing, ForksInOneBatchCopyAllButOneTail) {
   const auto before = content(all[0]);
   {
     pkv_batch none;
-    uint64_t short_by = 0;
     const std::vector<pkv_session> five(all.begin(), all.end());
     const std::vector<uint32_t> ones(5, 1);
-    REFUSED(PKV_OUT_OF_BLOCKS,
-            pkv_batch_begin(cache, 5, five.data(), ones.data(), &short_by, &none));
-    EXPECT_EQ(1u, short_by);
+    REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 5, five.data(), ones.data(), &none));
+    EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
     EXPECT_STREQ(
         "begin needs 4 blocks in group 0, 3 of 5 are free (1 short over all groups): "
         "suspend what pkv_batch_choose_victims names, and resume none before this step "

@@ -85,20 +85,20 @@ TEST_P(Sinks, ABatchTellsTheSlotsThatItReads) {
   for (const uint32_t tokens : {200u, 1u, 1u}) first.step(tokens, attention_of(model));
   second.step(10, attention_of(model));
   Batch batch = begin(cache, {first.session(), second.session()}, {1, 3});
-  std::vector<int64_t> indptr(3);
+  std::vector<uint32_t> indptr(3);
   const std::vector<int64_t> slots = kv_indices(batch, indptr);
   std::vector<int64_t> expected = slots_read(first.session(), first.length() + 1);
-  EXPECT_EQ(indptr[1], static_cast<int64_t>(expected.size()));
+  EXPECT_EQ(indptr[1], expected.size());
   const std::vector<int64_t> more = slots_read(second.session(), 13);
   expected.insert(expected.end(), more.begin(), more.end());
   EXPECT_EQ(expected, slots);
 
-  std::vector<int64_t> blocks(50);
+  std::vector<uint32_t> blocks(50);
   size_t count = 0;
   CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr.data(), blocks.size(),
                                  blocks.data(), &count, nullptr));
   blocks.resize(count);
-  std::vector<int64_t> held;
+  std::vector<uint32_t> held;
   for (const pkv_session session : {first.session(), second.session()})
     for (const uint32_t id : block_table(session))
       if (id != PKV_NO_BLOCK) held.push_back(id);

@@ -17,24 +17,25 @@ TEST(Slots, APrefillReadsJustTheSlotsItWrites) {
   Batch batch = begin(cache, {first, second}, {73, 20});
   const std::vector<int64_t> written = slot_mapping(batch);
 
-  int64_t indptr[3];
-  std::vector<int64_t> read(93);
+  uint32_t indptr[3];
+  std::vector<uint32_t> read(93);
   size_t count = 0;
   uint32_t last_block_length[2];
   CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, read.size(), read.data(),
                                  &count, last_block_length));
   EXPECT_EQ(93u, count);
-  EXPECT_EQ(written, read);
-  EXPECT_EQ((std::vector<int64_t>{0, 73, 93}), std::vector<int64_t>(indptr, indptr + 3));
+  EXPECT_EQ(written, std::vector<int64_t>(read.begin(), read.end()));
+  EXPECT_EQ((std::vector<uint32_t>{0, 73, 93}), std::vector<uint32_t>(indptr, indptr + 3));
   EXPECT_EQ(9u, last_block_length[0]);
   EXPECT_EQ(4u, last_block_length[1]);
-  EXPECT_EQ(93u, std::set<int64_t>(read.begin(), read.end()).size()) << "no slot serves two tokens";
+  EXPECT_EQ(93u, std::set<uint32_t>(read.begin(), read.end()).size())
+      << "no slot serves two tokens";
 
-  std::vector<int64_t> blocks(7);
+  std::vector<uint32_t> blocks(7);
   CHECK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, blocks.size(), blocks.data(),
                                  &count, nullptr));
-  const std::vector<uint32_t> table = block_table(first), second_table = block_table(second);
-  std::vector<int64_t> expected(table.begin(), table.end());
+  const std::vector<uint32_t> second_table = block_table(second);
+  std::vector<uint32_t> expected = block_table(first);
   expected.insert(expected.end(), second_table.begin(), second_table.end());
   EXPECT_EQ(expected, blocks);
 }
@@ -45,7 +46,7 @@ TEST(Slots, ADecodeStepWritesOneSlotAndReadsAll) {
   Random random(2);
   step(cache, session, model, 16, random);
   Batch batch = begin(cache, {session}, {1});
-  std::vector<int64_t> indptr(2);
+  std::vector<uint32_t> indptr(2);
   const std::vector<int64_t> written = slot_mapping(batch), read = kv_indices(batch, indptr);
   EXPECT_EQ(1u, written.size());
   EXPECT_EQ(17u, read.size());

@@ -50,6 +50,17 @@ struct Frozen {
   int32_t priority = 0;
 };
 
+// Checks the details of the last call of this thread, which returned `status`. Returns how many
+// blocks it lacked.
+inline uint64_t blocks_short_after(pkv_status status) {
+  if (status == PKV_OK) return 0;
+  const pkv_error_details& details = *pkv_last_error_details();
+  EXPECT_EQ(status, details.status);
+  EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, details.blocks_short > 0);
+  EXPECT_EQ(status == PKV_OUT_OF_BLOCKS, details.group != UINT32_MAX);
+  return details.blocks_short;
+}
+
 inline constexpr uint32_t all_written = (1u << layers) - 1;
 
 // The state that all threads of one input share.

@@ -99,7 +99,7 @@ struct NewTokens {
 // The states of a batch in one layer.
 struct BatchStates {
   std::vector<const void*> before;
-  std::vector<size_t> indptr;
+  std::vector<uint32_t> indptr;
   std::vector<uint32_t> tokens;
   std::vector<void*> after;
 };

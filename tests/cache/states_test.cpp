@@ -180,11 +180,10 @@ TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
     CHECK(pkv_cache_validate(cache));
   }
   Session c = open(cache);
-  uint64_t blocks_short = 0;
   const pkv_session sessions[] = {a, b, c};
   const uint32_t ones[] = {1, 1, 1};
   pkv_batch batch;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 3, sessions, ones, &blocks_short, &batch));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 3, sessions, ones, &batch));
   pkv_session victims[3];
   size_t count = 0;
   CHECK(pkv_batch_choose_victims(cache, 3, sessions, ones, 3, victims, &count));
@@ -202,7 +201,7 @@ TEST(States, WhatRanInAPoolIsResumedInIt) {
     for (const size_t chunk : {1, 5, 16, 33, 200}) {
       CHECK(pkv_session_suspend(session));
       uint64_t length = 99, total = 0;
-      CHECK(pkv_session_resume(session, &length, &total, nullptr));
+      CHECK(pkv_session_resume(session, &length, &total));
       EXPECT_EQ(0u, length);
       for (size_t at = 0; at < whole.size(); at += chunk)
         step(cache, {{session, part(whole, at, std::min(chunk, whole.size() - at))}});
@@ -365,8 +364,8 @@ TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
   const Text whole = text(1, 40);
   for (size_t at = 0; at < whole.size(); at += 8) {
     Batch batch = begin(cache, {session}, {8});
-    uint32_t before = 0, token = 0, after = 0;
-    size_t indptr[2], count = 0;
+    uint32_t before = 0, token = 0, after = 0, indptr[2];
+    size_t count = 0;
     CHECK(
         pkv_batch_get_state_blocks(batch, state_group, &before, indptr, 1, &token, &after, &count));
     ASSERT_EQ(1u, count);
@@ -427,8 +426,8 @@ TEST(States, AStepThatCanNeverFitIsTooLarge) {
   const uint32_t four = 4, five = 5;
   const pkv_session handle = session;
   pkv_batch batch;
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &five, nullptr, &batch));
-  CHECK(pkv_batch_begin(cache, 1, &handle, &four, nullptr, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &five, &batch));
+  CHECK(pkv_batch_begin(cache, 1, &handle, &four, &batch));
   CHECK(pkv_batch_abort(batch));
 }
 

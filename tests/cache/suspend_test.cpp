@@ -12,7 +12,7 @@ const Model model{2, 4, 2, 32};
 // Resumes a session. Returns the positions [length, total) that must be computed again.
 std::pair<uint64_t, uint64_t> resume(pkv_session session) {
   uint64_t length = 99, total = 99;
-  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  CHECK(pkv_session_resume(session, &length, &total));
   return {length, total};
 }
 
@@ -137,7 +137,7 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   const pkv_session handle = session;
   const uint32_t one = 1;
   size_t count;
-  REFUSED(PKV_SUSPENDED, pkv_batch_begin(cache, 1, &handle, &one, nullptr, &batch));
+  REFUSED(PKV_SUSPENDED, pkv_batch_begin(cache, 1, &handle, &one, &batch));
   EXPECT_STREQ("begin: the session is suspended, with 20 tokens to compute again",
                pkv_last_error());
   REFUSED(PKV_SUSPENDED, pkv_session_fork(session, &child));
@@ -166,9 +166,9 @@ TEST_P(Suspend, ResumeTakesAllItsBlocksOrNone) {
   text.step(cache, session, 70);
   CHECK(pkv_session_suspend(session));
   text.step(cache, other, 81);  // This takes 6 of 8 blocks, and 5 are needed.
-  uint64_t length = 7, total = 7, blocks_short = 7;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total, &blocks_short));
-  EXPECT_EQ(3u, blocks_short);
+  uint64_t length = 7, total = 7;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_resume(session, &length, &total));
+  EXPECT_EQ(3u, pkv_last_error_details()->blocks_short);
   EXPECT_EQ(7u, length);
   EXPECT_EQ(1u, info_of(session).suspended);
   EXPECT_EQ(2u, stats_of(cache).free_blocks);
@@ -216,7 +216,7 @@ TEST_P(Suspend, AStepInFlightIsBusy) {
   Batch batch = begin(cache, {session}, {1});
   uint64_t length, total;
   REFUSED(PKV_BUSY, pkv_session_suspend(session));
-  REFUSED(PKV_BUSY, pkv_session_resume(session, &length, &total, nullptr));
+  REFUSED(PKV_BUSY, pkv_session_resume(session, &length, &total));
   batch.close();
   CHECK(pkv_session_suspend(session));
   EXPECT_EQ(8u, stats_of(cache).free_blocks);
@@ -261,31 +261,30 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
   text.step(cache, running, 40);  // This takes 3 blocks, so 5 are free.
   const pkv_session handle = fresh;
   pkv_batch batch;
-  uint64_t blocks_short = 0, length, total;
+  uint64_t length, total;
   const uint32_t two_blocks = 32, three_blocks = 33, too_much = 81;
-  REFUSED(PKV_OUT_OF_BLOCKS,
-          pkv_batch_begin(cache, 1, &handle, &three_blocks, &blocks_short, &batch));
-  EXPECT_EQ(1u, blocks_short);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &three_blocks, &batch));
+  EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
   EXPECT_STREQ(
       "begin needs 3 blocks in group 0, 5 of 8 are free, 3 must stay free (watermark) (1 short "
       "over all groups): suspend what pkv_batch_choose_victims names, and resume none before this "
       "step has begun",
       pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &blocks_short, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &batch));
   // The cache has blocks for both, but not beside the three that stay free.
   const pkv_session both[] = {running, fresh};
   const uint32_t four_and_two[] = {64, 32};
-  REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache, 2, both, four_and_two, nullptr, &batch));
+  REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache, 2, both, four_and_two, &batch));
   EXPECT_STREQ(
       "begin: 2 sessions need 6 blocks of group 0 at once, which can give 5: begin fewer at a time",
       pkv_last_error());
-  CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, nullptr, &batch));
+  CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, &batch));
   CHECK(pkv_batch_abort(batch));
   text.step(cache, running, 88);  // This takes every block.
   EXPECT_EQ(0u, stats_of(cache).free_blocks);
   CHECK(pkv_session_suspend(running));
-  REFUSED(PKV_TOO_LARGE, pkv_session_resume(running, &length, &total, nullptr));
+  REFUSED(PKV_TOO_LARGE, pkv_session_resume(running, &length, &total));
 }
 
 TEST(SuspendConfig, AWatermarkLeavesSomething) {

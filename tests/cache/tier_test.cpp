@@ -269,7 +269,7 @@ TEST_F(TierTest, ASuspendedSessionComesBackThroughTheStore) {
   press(8);
   EXPECT_EQ(0u, figures().cached_blocks);
   uint64_t length = 0, total = 0;
-  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  CHECK(pkv_session_resume(session, &length, &total));
   EXPECT_EQ(96u, length);
   EXPECT_EQ(100u, total);
   extend(session, prompt);
@@ -286,7 +286,7 @@ TEST_F(TierTest, APrefetchForASuspendedSession) {
   press(8);
   EXPECT_EQ(96u, fetch(prompt, "s"));
   uint64_t length = 0, total = 0;
-  CHECK(pkv_session_resume(session, &length, &total, nullptr));
+  CHECK(pkv_session_resume(session, &length, &total));
   EXPECT_EQ(96u, length);
 }
 

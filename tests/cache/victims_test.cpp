@@ -38,7 +38,7 @@ class Victims : public testing::Test {
     EXPECT_EQ(expected, choose(list, counts));
     pkv_batch batch;
     REFUSED(PKV_OUT_OF_BLOCKS,
-            pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), nullptr, &batch));
+            pkv_batch_begin(cache_, list.size(), list.data(), counts.data(), &batch));
     for (const pkv_session victim : expected) {
       CHECK(pkv_session_suspend(victim));
       const auto at = std::find(list.begin(), list.end(), victim);
@@ -105,10 +105,10 @@ TEST_F(Victims, OfABatchThatIsTooLargeTheyAreThoseToLeaveOut) {
   const pkv_session list[] = {add(0), add(0)};
   const uint32_t counts[] = {80, 80}, with_too_much[] = {80, 500};
   pkv_batch batch;
-  REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache_, 2, list, counts, nullptr, &batch));
-  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 2, list, with_too_much, nullptr, &batch));
+  REFUSED(PKV_BATCH_TOO_LARGE, pkv_batch_begin(cache_, 2, list, counts, &batch));
+  REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache_, 2, list, with_too_much, &batch));
   EXPECT_EQ((std::vector{list[1]}), choose({list[0], list[1]}, {80, 80}));
-  CHECK(pkv_batch_begin(cache_, 1, list, counts, nullptr, &batch));
+  CHECK(pkv_batch_begin(cache_, 1, list, counts, &batch));
   CHECK(pkv_batch_abort(batch));
 }
 
@@ -138,7 +138,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
     for (Request& request : requests) {
       if (request.session == nullptr) continue;
       uint64_t length, total;
-      const pkv_status resumed = pkv_session_resume(request.session, &length, &total, nullptr);
+      const pkv_status resumed = pkv_session_resume(request.session, &length, &total);
       if (resumed == PKV_OUT_OF_BLOCKS) continue;
       CHECK(resumed);
       list.push_back(request.session);

@@ -118,7 +118,7 @@ struct NewTokens {
 // Writes the states of a step, and checks that the one before it is that of the last token.
 inline void write_states(pkv_batch batch, uint32_t group, uint32_t layer,
                          const std::vector<NewTokens>& news, size_t bytes) {
-  std::vector<size_t> indptr(news.size() + 1);
+  std::vector<uint32_t> indptr(news.size() + 1);
   std::vector<const void*> before(news.size());
   size_t count = 0;
   const pkv_status status =

@@ -167,7 +167,7 @@ class WorldSessions {
     }
     pkv_batch begun = nullptr;
     const pkv_status status =
-        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), nullptr, &begun);
+        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), &begun);
     if (status != PKV_OK && random_.chance(50)) {
       preempt(sessions, counts);
       return false;
@@ -310,7 +310,7 @@ class WorldSessions {
     for (size_t n = 0; n < talks_.size() && !talks_[i].suspended; n++) i = (i + 1) % talks_.size();
     Talk& talk = talks_[i];
     uint64_t length = 0, total = 0;
-    if (!worked(pkv_session_resume(talk.session, &length, &total, nullptr), "resume")) return;
+    if (!worked(pkv_session_resume(talk.session, &length, &total), "resume")) return;
     ASSERT_EQ(std::max(talk.text.size(), talk.remembered.size()), total);
     if (!talk.suspended) return;
     std::vector<int32_t> ids = ids_of(talk.remembered);

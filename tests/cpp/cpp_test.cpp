@@ -64,15 +64,21 @@ std::vector<float> step(Cache& cache, Session& session, Span<const int32_t> toke
 }
 
 template <class Call>
-pkv_status status_of(Call call) {
+pkv_error_details details_of(Call call) {
   try {
     call();
   } catch (const Error& error) {
     EXPECT_STRNE(error.what(), "");
     EXPECT_STREQ(error.name(), pkv_status_name(error.status()));
-    return error.status();
+    EXPECT_EQ(error.details().status, error.status());
+    return error.details();
   }
-  return PKV_OK;
+  return {};
+}
+
+template <class Call>
+pkv_status status_of(Call call) {
+  return details_of(call).status;
 }
 
 template <class T>
@@ -183,21 +189,26 @@ TEST(Cpp, TellsShortBlocksWithoutThrowing) {
   Session a = cache.open(), b = cache.open();
   step(cache, a, text(12 * 16));
   b.set_priority(1);
-  uint64_t blocks_short = 0;
-  EXPECT_FALSE(cache.try_begin({b}, {6 * 16}, &blocks_short));
-  EXPECT_EQ(blocks_short, 2u);
-  EXPECT_EQ(status_of([&] { cache.begin({b}, {6 * 16}); }), PKV_OUT_OF_BLOCKS);
+  EXPECT_FALSE(cache.try_begin({b}, {6 * 16}));
+  EXPECT_EQ(pkv_last_error_details()->blocks_short, 2u);
+  const pkv_error_details short_of = details_of([&] { cache.begin({b}, {6 * 16}); });
+  EXPECT_EQ(short_of.status, PKV_OUT_OF_BLOCKS);
+  EXPECT_EQ(short_of.group, 0u);
+  EXPECT_EQ(short_of.blocks_short, 2u);
 
   const auto victims = cache.choose_victims({b}, {6 * 16});
   ASSERT_EQ(victims.size(), 1u);
   EXPECT_EQ(victims[0], a.get());
   a.suspend();
   EXPECT_EQ(a.info().suspended, 1u);
+  const pkv_error_details refused = details_of([&] { cache.begin({b, a}, {1, 1}); });
+  EXPECT_EQ(refused.status, PKV_SUSPENDED);
+  EXPECT_EQ(refused.index, 1u);
   {
     auto batch = cache.try_begin({b}, {6 * 16});
     ASSERT_TRUE(batch);
-    EXPECT_FALSE(a.try_resume(&blocks_short));
-    EXPECT_EQ(blocks_short, 2u);
+    EXPECT_FALSE(a.try_resume());
+    EXPECT_EQ(pkv_last_error_details()->blocks_short, 2u);
     EXPECT_EQ(status_of([&] { a.resume(); }), PKV_OUT_OF_BLOCKS);
   }
   const auto resumed = a.try_resume();
@@ -325,7 +336,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   EXPECT_EQ(batch.slot_mapping().size(), 3u);
   EXPECT_EQ(batch.block_copies().size(), 2u);
   const auto indices = batch.kv_indices(0, PKV_INDEX_SLOTS);
-  EXPECT_EQ(indices.indptr, (std::vector<int64_t>{0, 21, 43}));
+  EXPECT_EQ(indices.indptr, (std::vector<uint32_t>{0, 21, 43}));
   EXPECT_EQ(indices.indices.size(), 43u);
   EXPECT_EQ(indices.last_block_lengths, (std::vector<uint32_t>{5, 6}));
   batch.set_first_rows({0, 1});
@@ -364,7 +375,7 @@ TEST(Cpp, GroupsMayKeepStates) {
     Batch batch = cache.begin({session}, {n});
     const Batch::StateBlocks kept = batch.state_blocks(0);
     const Batch::States states = batch.states(0);
-    EXPECT_EQ(kept.indptr, (std::vector<size_t>{0, kept.tokens.size()}));
+    EXPECT_EQ(kept.indptr, (std::vector<uint32_t>{0, uint32_t(kept.tokens.size())}));
     EXPECT_EQ(kept.tokens.size(), kept.after.size());
     EXPECT_EQ(states.after.size(), kept.after.size());
     const uint64_t before =

@@ -65,7 +65,7 @@ struct House {
     run(session, text(0));
     OK(pkv_session_open(cache, nullptr, &stepping));
     const uint32_t one = 1;
-    OK(pkv_batch_begin(cache, 1, &stepping, &one, nullptr, &batch));
+    OK(pkv_batch_begin(cache, 1, &stepping, &one, &batch));
     OK(pkv_snapshot_take(session, &snapshot));
     pool = make_pool();
     compute = make_compute();
@@ -75,7 +75,7 @@ struct House {
   void run(pkv_session target, const std::vector<int32_t>& tokens) const {
     const auto n = static_cast<uint32_t>(tokens.size());
     pkv_batch step = nullptr;
-    OK(pkv_batch_begin(cache, 1, &target, &n, nullptr, &step));
+    OK(pkv_batch_begin(cache, 1, &target, &n, &step));
     const std::vector<float> kv = numbers(n * kv_floats, 1), q = numbers(n * q_floats, 2);
     std::vector<float> out(n * q_floats);
     const pkv_tensor rows = tensor(kv.data()), queries = tensor(q.data()),
@@ -135,7 +135,7 @@ void play_sessions(const House& house, uint32_t seed) {
   OK(pkv_session_trim(child, 10));
   OK(pkv_session_suspend(child));
   uint64_t length = 0, total = 0;
-  OK(pkv_session_resume(child, &length, &total, nullptr));
+  OK(pkv_session_resume(child, &length, &total));
   OK(pkv_session_close(child));
   OK(pkv_session_close(session));
 }

@@ -70,7 +70,7 @@ pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
   if (status != PKV_OK) return status;
   const std::function<pkv_status()> calls[] = {
       [&] { return pkv_session_open(cache, nullptr, &session); },
-      [&] { return pkv_batch_begin(cache, 1, &session, &count, nullptr, &batch); },
+      [&] { return pkv_batch_begin(cache, 1, &session, &count, &batch); },
       [&] { return pkv_batch_write(batch, 0, &in, &in); },
       [&] { return pkv_batch_write(batch, 1, &in, &in); },
       [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); },

@@ -23,24 +23,21 @@ pkv_session open_session(pkv_cache cache, uint64_t reserved_tokens) {
 // blocks. Closing one session fewer than the count says does not help. Closing that many does.
 void check_short(pkv_cache cache, std::vector<pkv_session>& holders,
                  const std::vector<pkv_session>& steps, const std::vector<uint32_t>& new_tokens) {
-  uint64_t blocks_short = 0;
   pkv_batch batch = nullptr;
   const auto begin = [&] {
-    return pkv_batch_begin(cache, steps.size(), steps.data(), new_tokens.data(), &blocks_short,
-                           &batch);
+    return pkv_batch_begin(cache, steps.size(), steps.data(), new_tokens.data(), &batch);
   };
   WANT(PKV_OUT_OF_BLOCKS, begin());
-  const uint64_t told = blocks_short;
+  const uint64_t told = pkv_last_error_details()->blocks_short;
   HOSTILE_CHECK(told > 0 && told <= holders.size(), "%llu blocks short",
                 static_cast<unsigned long long>(told));
   HOSTILE_CHECK(
       std::string(pkv_last_error()).find(std::to_string(told) + " short") != std::string::npos,
       "%s", pkv_last_error());
   for (uint64_t freed = 0; freed < told; freed++) {
-    blocks_short = 0;
     WANT(PKV_OUT_OF_BLOCKS, begin());
-    HOSTILE_CHECK(blocks_short == told - freed, "%llu short after %llu were freed, %llu before",
-                  static_cast<unsigned long long>(blocks_short),
+    const unsigned long long now = pkv_last_error_details()->blocks_short;
+    HOSTILE_CHECK(now == told - freed, "%llu short after %llu were freed, %llu before", now,
                   static_cast<unsigned long long>(freed), static_cast<unsigned long long>(told));
     HOSTILE_CHECK(batch == nullptr, "a batch was given out");
     OK(pkv_cache_validate(cache));
@@ -81,7 +78,7 @@ TEST(Limits, AStepBeyondTheCacheAllocatesNothingLarge) {
     memory.largest = 0;
     const uint32_t tokens = 1 << 30;
     pkv_batch batch = nullptr;
-    WANT(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch));
+    WANT(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &session, &tokens, &batch));
     HOSTILE_CHECK(memory.largest < 1 << 20, "%zu bytes at once", memory.largest);
     OK(pkv_cache_destroy(cache));
   });
@@ -138,15 +135,87 @@ TEST(Limits, BlocksShortOverGroups) {
     pkv_cache cache = nullptr;
     OK(pkv_cache_create(&config, &cache));
     const pkv_session holder = open_session(cache, 64), session = open_session(cache, 0);
-    uint64_t blocks_short = 0;
     pkv_batch batch = nullptr;
     const uint32_t tokens = 96;
     // Each needs 6 blocks, and 2 and 5 are free.
-    WANT(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &session, &tokens, &blocks_short, &batch));
-    HOSTILE_CHECK(blocks_short == 5, "%llu short", static_cast<unsigned long long>(blocks_short));
+    WANT(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &session, &tokens, &batch));
+    const pkv_error_details details = *pkv_last_error_details();
+    HOSTILE_CHECK(details.blocks_short == 5 && details.group == 0, "%llu short, first in group %u",
+                  static_cast<unsigned long long>(details.blocks_short), details.group);
     OK(pkv_cache_validate(cache));
     OK(pkv_session_close(holder));
-    OK(pkv_batch_begin(cache, 1, &session, &tokens, &blocks_short, &batch));
+    OK(pkv_batch_begin(cache, 1, &session, &tokens, &batch));
+    OK(pkv_cache_destroy(cache));
+  });
+}
+
+// A call over a list returns which entry it refused.
+TEST(Limits, DetailsHaveTheIndex) {
+  IN_CHILD({
+    World world;
+    const pkv_session suspended = open_session(world.cache, 0),
+                      fresh = open_session(world.cache, 0);
+    OK(pkv_session_suspend(suspended));
+    pkv_batch batch = nullptr;
+    pkv_session victims[3];
+    size_t count = 0;
+    const auto refused = [&](pkv_status wanted, uint64_t index,
+                             const std::vector<pkv_session>& list, uint32_t last_tokens = 1) {
+      std::vector<uint32_t> tokens(list.size(), 1);
+      tokens.back() = last_tokens;
+      const auto check = [&](pkv_status status, const char* what) {
+        expect(wanted, status, what);
+        const pkv_error_details& details = *pkv_last_error_details();
+        HOSTILE_CHECK(details.status == wanted && details.index == index &&
+                          details.group == UINT32_MAX && details.blocks_short == 0,
+                      "%s: index %llu", what, static_cast<unsigned long long>(details.index));
+      };
+      check(pkv_batch_begin(world.cache, list.size(), list.data(), tokens.data(), &batch), "begin");
+      check(pkv_batch_choose_victims(world.cache, list.size(), list.data(), tokens.data(), 3,
+                                     victims, &count),
+            "choose_victims");
+    };
+    refused(PKV_SUSPENDED, 1, {fresh, suspended});
+    refused(PKV_STALE_HANDLE, 1, {fresh, world.closed_session, suspended});
+    refused(PKV_WRONG_CACHE, 0, {world.foreign, fresh});
+    refused(PKV_BUSY, 2, {fresh, world.session, world.stepping});
+    refused(PKV_BUSY, 2, {fresh, world.session, fresh});
+    refused(PKV_TOO_LARGE, 1, {fresh, world.session}, 100'000);
+    refused(PKV_INVALID_ARGUMENT, 0, {nullptr});
+
+    pkv_block blocks[] = {0, 0};
+    OK(pkv_pool_alloc(world.pool, 1, blocks));
+    blocks[1] = 1u << 20;
+    WANT(PKV_OUT_OF_RANGE, pkv_pool_release(world.pool, 2, blocks));
+    HOSTILE_CHECK(pkv_last_error_details()->index == 1, "the second block does not exist");
+    OK(pkv_pool_release(world.pool, 1, blocks));
+    WANT(PKV_INVALID_ARGUMENT, pkv_pool_alloc(world.pool, 1, nullptr));
+    HOSTILE_CHECK(pkv_last_error_details()->index == UINT64_MAX, "no entry is wrong");
+    OK(pkv_session_close(suspended));
+    OK(pkv_session_close(fresh));
+    world.close();
+  });
+}
+
+// Slots beyond 2^31 - 1 do not fit into the int32_t of kernels.
+TEST(Limits, SlotsInIndices) {
+  IN_CHILD({
+    ModelConfig config = small_model((1u << 23) + 1);
+    config.block_size = 256;
+    config.storage = PKV_STORAGE_NONE;
+    pkv_cache cache = nullptr;
+    OK(pkv_cache_create(&config, &cache));
+    const pkv_session session = open_session(cache, 0);
+    const uint32_t tokens = 3;
+    pkv_batch batch = nullptr;
+    OK(pkv_batch_begin(cache, 1, &session, &tokens, &batch));
+    uint32_t indptr[2];
+    uint32_t indices[3];
+    size_t count = 0;
+    WANT(PKV_OVERFLOW,
+         pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, 3, indices, &count, nullptr));
+    OK(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_BLOCKS, indptr, 3, indices, &count, nullptr));
+    HOSTILE_CHECK(count == 1, "one block, not %zu", count);
     OK(pkv_cache_destroy(cache));
   });
 }

@@ -61,7 +61,7 @@ class Stage {
     OK(pkv_session_match_prefix(own, text.size() - 1, text.data(), &matched));
     const Text rest(text.begin() + static_cast<std::ptrdiff_t>(matched), text.end());
     const auto count = static_cast<uint32_t>(rest.size());
-    const pkv_status status = pkv_batch_begin(cache, 1, &own, &count, nullptr, &batch);
+    const pkv_status status = pkv_batch_begin(cache, 1, &own, &count, &batch);
     if (status == PKV_OK) {
       const std::vector<float> data = rows_of(rest);
       const pkv_tensor rows = tensor(data.data());
@@ -80,7 +80,7 @@ class Stage {
     pkv_batch batch = nullptr;
     const uint32_t count = blocks * block_size;
     OK(pkv_session_open(cache, nullptr, &own));
-    const pkv_status status = pkv_batch_begin(cache, 1, &own, &count, nullptr, &batch);
+    const pkv_status status = pkv_batch_begin(cache, 1, &own, &count, &batch);
     if (status == PKV_OK) OK(pkv_batch_abort(batch));
     OK(pkv_session_close(own));
     return status;

@@ -65,7 +65,7 @@ TEST(Memory, BeginOverManySessions) {
                     world,
                     [&] {
                       return pkv_batch_begin(world.cache, sessions.size(), sessions.data(),
-                                             new_tokens.data(), nullptr, &batch);
+                                             new_tokens.data(), &batch);
                     },
                     [&] { OK(pkv_batch_abort(batch)); });
                 world.close();
@@ -97,7 +97,7 @@ TEST(Memory, SuspendedSessions) {
                 uint64_t length = 0, total = 0;
                 for (const pkv_session session : {world.session, matches})
                   fail_each(
-                      world, [&] { return pkv_session_resume(session, &length, &total, nullptr); },
+                      world, [&] { return pkv_session_resume(session, &length, &total); },
                       [&] {
                         OK(pkv_session_suspend(session));
                         world.rest();
@@ -107,7 +107,7 @@ TEST(Memory, SuspendedSessions) {
                 pkv_session greedy = nullptr, victims[8];
                 size_t count = 0;
                 OK(pkv_session_open(world.cache, nullptr, &greedy));
-                OK(pkv_session_resume(world.session, &length, &total, nullptr));
+                OK(pkv_session_resume(world.session, &length, &total));
                 OK(pkv_session_set_priority(greedy, 1));
                 fail_each(
                     world,
@@ -171,47 +171,46 @@ TEST(Memory, GroupsWithWindows) {
 // throws, and the next call spins forever, which no caller can fix.
 TEST(Memory, ThreadsThatBegin) {
   for (uint64_t k = 1; k <= 40; k++)
-    EXPECT_EQ(
-        in_child(
-            [k] {
-              World(PKV_STORAGE_PAGED, 2).close();
-              Hooks hooks;
-              ModelConfig config = small_model(64, &hooks);
-              config.threads = 2;
-              pkv_cache cache = nullptr;
-              pkv_session session = nullptr;
-              pkv_batch batch = nullptr;
-              const uint32_t tokens = 200;
-              const std::vector<float> data = numbers(tokens * q_floats, 1);
-              std::vector<float> outputs(data.size());
-              const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
-              const std::function<pkv_status()> calls[] = {
-                  [&] { return pkv_cache_create(&config, &cache); },
-                  [&] { return pkv_session_open(cache, nullptr, &session); },
-                  [&] { return pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch); },
-                  [&] { return pkv_batch_write(batch, 0, &in, &in); },
-                  [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); }};
-              uint64_t refused = 0;
-              for (const auto& call : calls) {
-                pkv_status status;
-                {
-                  FailingNew failing(k);
-                  status = call();
-                }
-                if (status == PKV_OK) continue;
-                refused++;
-                expect(PKV_OUT_OF_MEMORY, status, "a call with one allocation refused");
-                OK(call());
-              }
-              HOSTILE_CHECK(refused > 0 || k > 1, "nothing was refused");
-              OK(pkv_batch_abort(batch));
-              OK(pkv_cache_validate(cache));
-              OK(pkv_cache_destroy(cache));
-              HOSTILE_CHECK(hooks.live() == 0 && hooks.sound(),
-                            "the allocator's blocks did not all come back");
-            },
-            20),
-        "")
+    EXPECT_EQ(in_child(
+                  [k] {
+                    World(PKV_STORAGE_PAGED, 2).close();
+                    Hooks hooks;
+                    ModelConfig config = small_model(64, &hooks);
+                    config.threads = 2;
+                    pkv_cache cache = nullptr;
+                    pkv_session session = nullptr;
+                    pkv_batch batch = nullptr;
+                    const uint32_t tokens = 200;
+                    const std::vector<float> data = numbers(tokens * q_floats, 1);
+                    std::vector<float> outputs(data.size());
+                    const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
+                    const std::function<pkv_status()> calls[] = {
+                        [&] { return pkv_cache_create(&config, &cache); },
+                        [&] { return pkv_session_open(cache, nullptr, &session); },
+                        [&] { return pkv_batch_begin(cache, 1, &session, &tokens, &batch); },
+                        [&] { return pkv_batch_write(batch, 0, &in, &in); },
+                        [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); }};
+                    uint64_t refused = 0;
+                    for (const auto& call : calls) {
+                      pkv_status status;
+                      {
+                        FailingNew failing(k);
+                        status = call();
+                      }
+                      if (status == PKV_OK) continue;
+                      refused++;
+                      expect(PKV_OUT_OF_MEMORY, status, "a call with one allocation refused");
+                      OK(call());
+                    }
+                    HOSTILE_CHECK(refused > 0 || k > 1, "nothing was refused");
+                    OK(pkv_batch_abort(batch));
+                    OK(pkv_cache_validate(cache));
+                    OK(pkv_cache_destroy(cache));
+                    HOSTILE_CHECK(hooks.live() == 0 && hooks.sound(),
+                                  "the allocator's blocks did not all come back");
+                  },
+                  20),
+              "")
         << "operator new number " << k;
 }
 

@@ -57,7 +57,7 @@ std::vector<float> attend(pkv_cache cache, const std::vector<pkv_session>& sessi
                           const std::vector<uint32_t>& new_tokens, const std::vector<float>& k,
                           const std::vector<float>& v, const std::vector<float>& q) {
   pkv_batch batch = nullptr;
-  OK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
+  OK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), &batch));
   std::vector<float> outputs(q.size());
   const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()),
                    out = tensor(outputs.data());
@@ -175,7 +175,7 @@ TEST(Nan, GivenUpSlotsShowNothing) {
                 pkv_batch batch = nullptr;
                 const uint32_t four = 4;
                 const pkv_tensor rows = tensor(bad.data());
-                OK(pkv_batch_begin(used.cache, 1, &b, &four, nullptr, &batch));
+                OK(pkv_batch_begin(used.cache, 1, &b, &four, &batch));
                 for (uint32_t layer = 0; layer < layers; layer++)
                   OK(pkv_batch_write(batch, layer, &rows, &rows));
                 OK(pkv_batch_abort(batch));

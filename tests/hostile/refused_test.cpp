@@ -64,8 +64,7 @@ class Story {
     const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
     pkv_batch batch = nullptr;
     if (session == nullptr ||
-        call([&] { return pkv_batch_begin(world.cache, 1, &session, &n, nullptr, &batch); }) !=
-            PKV_OK)
+        call([&] { return pkv_batch_begin(world.cache, 1, &session, &n, &batch); }) != PKV_OK)
       return;
     for (uint32_t layer = 0; layer < layers; layer++) {
       call([&] { return pkv_batch_write(batch, layer, &in, &in); });
@@ -107,8 +106,7 @@ class Life : public Story {
     }
     grow(child, 17, 4);
     call([&] { return pkv_store_prefetch(world.cache, "p", 1, text.size(), text.data()); });
-    if (session != nullptr)
-      call([&] { return pkv_session_resume(session, &number, &total, nullptr); });
+    if (session != nullptr) call([&] { return pkv_session_resume(session, &number, &total); });
     std::vector<unsigned char> bytes(1 << 17);
     auto stream = buffer_stream(bytes.data(), bytes.size());
     auto config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});

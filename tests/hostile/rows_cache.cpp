@@ -375,6 +375,7 @@ std::vector<Function> plain_rows() {
       quiet("pkv_version", caller(silent<pkv_version>), {}),
       quiet("pkv_version_string", caller(silent<pkv_version_string>), {}),
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
+      quiet("pkv_last_error_details", caller(silent<pkv_last_error_details>), {}),
       quiet("pkv_status_name", caller(silent<pkv_status_name, pkv_status>),
             {any_of({-1, 99, 114, INT32_MAX})}),
       quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>),

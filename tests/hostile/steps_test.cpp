@@ -28,7 +28,7 @@ TEST(Steps, ASessionInABatchIsBusyForChanges) {
     WANT(PKV_BUSY, pkv_session_reserve(world.stepping, 100));
     WANT(PKV_BUSY, pkv_session_set_tokens(world.stepping, 0, 1, &token));
     WANT(PKV_BUSY, pkv_snapshot_take(world.stepping, &taken));
-    WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.stepping, &one, nullptr, &second));
+    WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.stepping, &one, &second));
     HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr,
                   "an output was written");
     world.check_state();
@@ -51,7 +51,7 @@ TEST(Steps, GettersSeeTheStepInFlight) {
     HOSTILE_CHECK(tokens == 8, "layer 1 was written: 8, not %llu",
                   static_cast<unsigned long long>(tokens));
     size_t count = 0;
-    std::vector<int64_t> slots(8), indptr(2);
+    std::vector<uint32_t> slots(8), indptr(2);
     const auto indices = [&](size_t capacity) {
       return pkv_batch_get_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr.data(), capacity,
                                       slots.data(), &count, nullptr);
@@ -80,7 +80,7 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
     pkv_batch batch = nullptr;
     std::thread([&] {
       const uint32_t two = 2;
-      OK(pkv_batch_begin(world.cache, 1, &world.session, &two, nullptr, &batch));
+      OK(pkv_batch_begin(world.cache, 1, &world.session, &two, &batch));
       const std::vector<float> data = numbers(2 * kv_floats, 6);
       const pkv_tensor row = tensor(data.data());
       OK(pkv_batch_write(batch, 0, &row, &row));
@@ -111,9 +111,9 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
   using Fill = std::function<pkv_status(size_t, int64_t*, size_t*)>;
   IN_CHILD({
     World world;
-    int64_t indptr[2];
+    uint32_t indptr[2];
     std::memset(indptr, 0xA5, sizeof indptr);
-    const int64_t untouched = indptr[0];
+    const uint32_t untouched = indptr[0];
     uint32_t last = 77;
     const std::vector<std::pair<Fill, size_t>> getters = {
         {[&](size_t n, int64_t* to, size_t* count) {
@@ -126,8 +126,8 @@ TEST(Steps, SmallBuffersTellWhatTheyNeed) {
          },
          3},
         {[&](size_t n, int64_t* to, size_t* count) {
-           return pkv_batch_get_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr, n, to, count,
-                                           &last);
+           return pkv_batch_get_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr, n,
+                                           reinterpret_cast<uint32_t*>(to), count, &last);
          },
          8}};
     for (size_t i = 0; i < getters.size(); i++) {

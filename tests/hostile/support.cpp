@@ -180,7 +180,7 @@ std::vector<float> numbers(size_t n, uint64_t seed) {
 std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& sessions,
                         const std::vector<uint32_t>& new_tokens, uint64_t seed) {
   pkv_batch batch = nullptr;
-  OK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
+  OK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), &batch));
   const size_t rows = std::accumulate(new_tokens.begin(), new_tokens.end(), size_t{0});
   std::vector<float> outputs(layers * rows * q_floats);
   for (uint32_t layer = 0; layer < layers; layer++) {

@@ -212,7 +212,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   make_hybrid();
 
   const uint32_t three = 3;
-  OK(pkv_batch_begin(cache, 1, &stepping, &three, nullptr, &batch));
+  OK(pkv_batch_begin(cache, 1, &stepping, &three, &batch));
   if (kind != PKV_STORAGE_NONE) write_layers(batch, three, 4);
 }
 
@@ -244,7 +244,7 @@ void World::make_hybrid() {
   const std::vector<float> data = numbers(20 * kv_floats, 7);
   const pkv_tensor row = tensor(data.data());
   for (const uint32_t count : {20u, 3u}) {
-    OK(pkv_batch_begin(hybrid, 1, &recurrent, &count, nullptr, &recurring));
+    OK(pkv_batch_begin(hybrid, 1, &recurrent, &count, &recurring));
     OK(pkv_batch_write(recurring, 0, &row, &row));
     const void* before = nullptr;
     void* after[3] = {};
@@ -262,7 +262,7 @@ void World::close_some() {
   OK(pkv_session_open(closed_cache, nullptr, &closed_session));
   OK(pkv_snapshot_take(closed_session, &closed_snapshot));
   const uint32_t none = 0;
-  OK(pkv_batch_begin(closed_cache, 1, &closed_session, &none, nullptr, &closed_batch));
+  OK(pkv_batch_begin(closed_cache, 1, &closed_session, &none, &closed_batch));
   OK(pkv_batch_abort(closed_batch));
   OK(pkv_snapshot_close(closed_snapshot));
   OK(pkv_session_close(closed_session));
@@ -292,7 +292,7 @@ void World::pin_some() {
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
   const uint32_t count = static_cast<uint32_t>(tokens);
   pkv_batch step = nullptr;
-  OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, nullptr, &step));
+  OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, &step));
   if (place.storage != PKV_STORAGE_NONE) write_layers(step, tokens, seed);
   OK(pkv_batch_commit(step, nullptr));
 }

@@ -103,7 +103,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     const uint32_t more = static_cast<uint32_t>(text.size() - running.text.size());
     const pkv_session session = running.session;
     pkv_batch batch;
-    if (more == 0 || !done(pkv_batch_begin(cache_, 1, &session, &more, nullptr, &batch))) return;
+    if (more == 0 || !done(pkv_batch_begin(cache_, 1, &session, &more, &batch))) return;
     if (!done(pkv_batch_commit(batch, text.data() + running.text.size()))) {
       CHECK(pkv_batch_abort(batch));
       return;

@@ -157,7 +157,7 @@ const Row rows[] = {
        return count([&] {
          CHECK(pkv_session_suspend(session));
          uint64_t length = 0, total = 0;
-         CHECK(pkv_session_resume(session, &length, &total, nullptr));
+         CHECK(pkv_session_resume(session, &length, &total));
        });
      }},
     {"pkv_session_reserve, which evicts",

@@ -85,7 +85,7 @@ Copy copied(Way way, Copy original) {
     case Way::suspend: {
       CHECK(pkv_session_suspend(session));
       uint64_t held, total;
-      CHECK(pkv_session_resume(session, &held, &total, nullptr));
+      CHECK(pkv_session_resume(session, &held, &total));
       return original;
     }
     case Way::index_file:
@@ -297,7 +297,7 @@ std::vector<Row> rows() {
          CHECK(pkv_session_suspend(session));
          CHECK(pkv_prefix_clear(cache, nullptr, 0));
          uint64_t held, total;
-         CHECK(pkv_session_resume(session, &held, &total, nullptr));
+         CHECK(pkv_session_resume(session, &held, &total));
        },
        [](Copy& copy) {
          const pkv_session_info info = info_of(copy.session);

@@ -322,7 +322,7 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
   CHECK(pkv_session_suspend(suspended));
   CHECK(pkv_session_suspend(resumed));
   uint64_t length = 0, total = 0;
-  CHECK(pkv_session_resume(resumed, &length, &total, nullptr));
+  CHECK(pkv_session_resume(resumed, &length, &total));
   append(a, resumed, setup, 18, 2);
   const std::vector<Session> loaded = load(b, save(a, {suspended, resumed}));
   for (size_t i = 0; i < 2; i++) {
@@ -335,7 +335,7 @@ TEST(Sessions, PrioritiesAndSuspendedOnesComeBack) {
     EXPECT_EQ(tokens_of(original, before.total), tokens_of(loaded[i], before.total));
   }
   EXPECT_EQ(1u, stats_of(b).suspended_sessions);
-  CHECK(pkv_session_resume(loaded[0], &length, &total, nullptr));
+  CHECK(pkv_session_resume(loaded[0], &length, &total));
   EXPECT_EQ(40u, total);
 }
 
@@ -348,7 +348,7 @@ TEST(Sessions, OneThatWasResumedAsAWholeComesBack) {
   append(a, bystander, setup, 20, 2);
   CHECK(pkv_session_suspend(chat));
   uint64_t length = 0, total = 0;
-  CHECK(pkv_session_resume(chat, &length, &total, nullptr));
+  CHECK(pkv_session_resume(chat, &length, &total));
   ASSERT_EQ(std::pair(uint64_t{32}, uint64_t{32}), std::pair(length, total));
   const std::vector<Session> loaded = load(b, save(a, {chat, bystander}));
   expect_same(chat, loaded[0], setup);
@@ -459,7 +459,7 @@ TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
   append(a, resumed, setup, 32, 1);
   CHECK(pkv_session_suspend(resumed));
   uint64_t length = 0, total = 0, matched = 99;
-  CHECK(pkv_session_resume(resumed, &length, &total, nullptr));
+  CHECK(pkv_session_resume(resumed, &length, &total));
   const std::vector<Session> loaded = load(b, save(a, {resumed}));
   const std::vector<int32_t> other = [&] {
     const Session session = open(a);

@@ -166,9 +166,8 @@ class AttentionPlay {
     }
     const std::vector<uint32_t> counts(sessions.size(), fresh_);
     pkv_batch batch;
-    EXPECT_EQ(
-        pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), nullptr, &batch),
-        PKV_OK)
+    EXPECT_EQ(pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), &batch),
+              PKV_OK)
         << pkv_last_error();
     const std::vector<uint16_t> half_q = halves(q_);
     const pkv_tensor batch_k = tensor(new_k, 0), batch_v = tensor(new_v, 0),

@@ -174,8 +174,7 @@ inline Session thaw(pkv_snapshot snapshot) {
 inline Batch begin(pkv_cache cache, const std::vector<pkv_session>& sessions,
                    const std::vector<uint32_t>& new_tokens) {
   pkv_batch batch;
-  CHECK(
-      pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), nullptr, &batch));
+  CHECK(pkv_batch_begin(cache, sessions.size(), sessions.data(), new_tokens.data(), &batch));
   return Batch(batch);
 }
 
@@ -230,21 +229,21 @@ inline std::vector<int64_t> slots_of(pkv_session session, size_t n, uint32_t gro
 }
 
 // The slots that each session of a batch reads, one list after the other.
-inline std::vector<int64_t> kv_indices(pkv_batch batch, std::vector<int64_t>& indptr,
+inline std::vector<int64_t> kv_indices(pkv_batch batch, std::vector<uint32_t>& indptr,
                                        uint32_t group = 0) {
   size_t count = 0;
   const pkv_status status = pkv_batch_get_kv_indices(batch, group, PKV_INDEX_SLOTS, indptr.data(),
                                                      0, nullptr, &count, nullptr);
   if (status != PKV_BUFFER_TOO_SMALL) CHECK(status);
-  std::vector<int64_t> slots(count);
+  std::vector<uint32_t> slots(count);
   CHECK(pkv_batch_get_kv_indices(batch, group, PKV_INDEX_SLOTS, indptr.data(), count, slots.data(),
                                  &count, nullptr));
-  return slots;
+  return {slots.begin(), slots.end()};
 }
 
 // The slots that a session reads between two steps.
 inline std::vector<int64_t> kv_indices(pkv_cache cache, pkv_session session, uint32_t group = 0) {
-  std::vector<int64_t> indptr(2);
+  std::vector<uint32_t> indptr(2);
   return kv_indices(begin(cache, {session}, {0}), indptr, group);
 }
 

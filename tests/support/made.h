@@ -38,7 +38,7 @@ inline pkv_kv_sequences sequences_of(uint32_t query_heads, const std::vector<uin
 inline pkv_status append(pkv_cache cache, pkv_session session, uint32_t tokens, uint32_t layers,
                          const pkv_tensor* k, const pkv_tensor* v) {
   pkv_batch batch = nullptr;
-  pkv_status status = pkv_batch_begin(cache, 1, &session, &tokens, nullptr, &batch);
+  pkv_status status = pkv_batch_begin(cache, 1, &session, &tokens, &batch);
   if (status != PKV_OK) return status;
   for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
     status = pkv_batch_write(batch, layer, k, v);

@@ -41,7 +41,7 @@ static const char* use(void* library) {
   for (size_t i = 0; i < tokens * 32; i++) rows[i] = 1;
   TRY(cache_create(&config, &cache));
   TRY(session_open(cache, NULL, &session));
-  TRY(batch_begin(cache, 1, &session, &count, NULL, &batch));
+  TRY(batch_begin(cache, 1, &session, &count, &batch));
   TRY(batch_write(batch, 0, &in, &in));
   TRY(batch_attend(batch, 0, NULL, &in, &out));
   TRY(batch_commit(batch, NULL));

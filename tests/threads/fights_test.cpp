@@ -101,8 +101,7 @@ class Fighter {
     pkv_status status;
     pkv_batch batch = nullptr;
     const std::vector<uint32_t> tokens(sessions.size(), 1 + static_cast<uint32_t>(random_() % 6));
-    FIGHT(pkv_batch_begin(arena_.cache, sessions.size(), sessions.data(), tokens.data(), nullptr,
-                          &batch),
+    FIGHT(pkv_batch_begin(arena_.cache, sessions.size(), sessions.data(), tokens.data(), &batch),
           PKV_OUT_OF_BLOCKS);
     if (status != PKV_OK) return;
     FIGHT(pkv_batch_abort(arena_.batches[random_() % arena_.batches.size()].exchange(batch)));
@@ -124,7 +123,7 @@ class Fighter {
   void resume(pkv_session session) {
     pkv_status status;
     uint64_t length = 0, total = 0;
-    FIGHT(pkv_session_resume(session, &length, &total, nullptr), PKV_OUT_OF_BLOCKS);
+    FIGHT(pkv_session_resume(session, &length, &total), PKV_OUT_OF_BLOCKS);
   }
 
   void choose_victims(pkv_session session, pkv_session second) {
@@ -283,7 +282,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
                            pkv_batch batch = nullptr;
                            uint64_t length = 0;
                            OK(pkv_session_open(cache, nullptr, &session));
-                           OK(pkv_batch_begin(cache, 1, &session, &mine, nullptr, &batch));
+                           OK(pkv_batch_begin(cache, 1, &session, &mine, &batch));
                            OK(pkv_batch_commit(batch, nullptr));
                            WANT(PKV_STALE_HANDLE, pkv_batch_abort(batch));
                            HOSTILE_CHECK(length_of(session) == mine,

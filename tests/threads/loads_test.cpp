@@ -20,7 +20,7 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
   for (uint32_t i = 0; i < saved; i++) {
     OK(pkv_session_open(cache, nullptr, &items[i].session));
     pkv_batch batch = nullptr;
-    OK(pkv_batch_begin(cache, 1, &items[i].session, &tokens_each, nullptr, &batch));
+    OK(pkv_batch_begin(cache, 1, &items[i].session, &tokens_each, &batch));
     for (uint32_t layer = 0; layer < layers; layer++)
       OK(pkv_batch_write(batch, layer, &rows, &rows));
     const std::vector<int32_t> tokens(tokens_each, static_cast<int32_t>(i));

@@ -51,7 +51,7 @@ uint64_t live(pkv_cache cache, const std::vector<int32_t>& text) {
   if (matched > 0) check_holds(session, text, matched);
   const auto rest = static_cast<uint32_t>(text.size() - matched);
   pkv_batch batch = nullptr;
-  const pkv_status begun = pkv_batch_begin(cache, 1, &session, &rest, nullptr, &batch);
+  const pkv_status begun = pkv_batch_begin(cache, 1, &session, &rest, &batch);
   if (begun != PKV_OUT_OF_BLOCKS) {
     expect(PKV_OK, begun, "pkv_batch_begin");
     const std::vector<float> rows = rows_of(text, matched, text.size());

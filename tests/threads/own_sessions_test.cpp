@@ -25,7 +25,7 @@ class Shared {
 bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed,
               std::vector<float>& outputs) {
   pkv_batch batch = nullptr;
-  const pkv_status status = pkv_batch_begin(cache, 1, &session, &n, nullptr, &batch);
+  const pkv_status status = pkv_batch_begin(cache, 1, &session, &n, &batch);
   if (status == PKV_OUT_OF_BLOCKS) return false;
   expect(PKV_OK, status, "pkv_batch_begin");
   std::vector<float> result(layers * n * q_floats);
@@ -76,7 +76,7 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
       case 2: {
         const uint32_t n = 5;
         pkv_batch batch = nullptr;
-        const pkv_status status = pkv_batch_begin(cache, 1, &session, &n, nullptr, &batch);
+        const pkv_status status = pkv_batch_begin(cache, 1, &session, &n, &batch);
         if (status == PKV_OUT_OF_BLOCKS) return end(false);
         expect(PKV_OK, status, "pkv_batch_begin");
         OK(pkv_batch_abort(batch));
@@ -95,7 +95,7 @@ bool live(pkv_cache cache, uint64_t seed, std::vector<float>& outputs) {
       case 4: {
         OK(pkv_session_suspend(session));
         uint64_t kept = 0, total = 0;
-        const pkv_status status = pkv_session_resume(session, &kept, &total, nullptr);
+        const pkv_status status = pkv_session_resume(session, &kept, &total);
         if (status == PKV_OUT_OF_BLOCKS) return end(false);
         expect(PKV_OK, status, "pkv_session_resume");
         HOSTILE_CHECK(kept == 0 && total >= length, "a resume told %llu and %llu",

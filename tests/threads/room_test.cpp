@@ -52,7 +52,7 @@ class RoomStorm : public testing::TestWithParam<Room> {
 
   void step(pkv_session session, const std::vector<int32_t>& text, uint64_t from, uint32_t count) {
     pkv_batch batch = nullptr;
-    OK(pkv_batch_begin(cache_, 1, &session, &count, nullptr, &batch));
+    OK(pkv_batch_begin(cache_, 1, &session, &count, &batch));
     const std::vector<float> zeros(count * size_t{dim});
     const pkv_tensor rows = tensor(zeros.data());
     for (uint32_t layer = 0; layer < 6 && GetParam().with_store; layer++)

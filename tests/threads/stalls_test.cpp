@@ -115,7 +115,7 @@ class Stalls : public Prefix {
       CHECK(pkv_session_trim(child, 70));
       extend(child, Text(whole.begin(), whole.begin() + 70) + text(90, 3));
       CHECK(pkv_session_suspend(session));
-      CHECK(pkv_session_resume(session, &length, &total, nullptr));
+      CHECK(pkv_session_resume(session, &length, &total));
     }
     // Takes all blocks, so that everything that is cached or waits for the store must be released.
     Session greedy = open(cache_);
@@ -350,7 +350,7 @@ TEST_F(LoggerStalls, AtASuspensionInVain) {
         uint64_t length = 0, total = 0;
         for (int i = 0; i < 4; i++) {
           CHECK(pkv_session_suspend(session));
-          CHECK(pkv_session_resume(session, &length, &total, nullptr));
+          CHECK(pkv_session_resume(session, &length, &total));
         }
       });
 }

@@ -11,7 +11,8 @@
 
 /* clang-format off */
 #define PKV_DL_FUNCTIONS(X)                                                                       \
-  X(version) X(version_string) X(status_name) X(last_error) X(isa_supported) X(isa_name)        \
+  X(version) X(version_string) X(status_name) X(last_error) X(last_error_details)                 \
+  X(isa_supported) X(isa_name)                                                                    \
   X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain) X(pool_release) X(pool_claim)       \
   X(pool_seal) X(pool_reset) X(pool_get_block_info) X(pool_get_stats) X(pool_validate)           \
   X(cache_compute_plan) X(cache_create) X(cache_destroy) X(cache_get_info) X(cache_get_stats)     \

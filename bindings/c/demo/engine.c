@@ -179,7 +179,7 @@ bool engine_forward(engine* e, size_t count, step* steps) {
   const size_t rows = stack_rows(e, count, steps);
   double start = seconds();
   const pkv_status status =
-      e->lib->batch_begin(e->cache, count, e->sessions, e->new_tokens, NULL, &e->batch);
+      e->lib->batch_begin(e->cache, count, e->sessions, e->new_tokens, &e->batch);
   e->library_seconds += seconds() - start;
   if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE || status == PKV_BATCH_TOO_LARGE)
     return false;

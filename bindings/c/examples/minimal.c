@@ -35,7 +35,7 @@ int main(void) {
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   const pkv_tensor queries = {.data = q, .dtype = PKV_F32};
   const pkv_tensor outputs = {.data = out, .dtype = PKV_F32};
-  check(pkv_batch_begin(cache, 1, &session, &new_tokens, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &new_tokens, &batch));
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     check(pkv_batch_write(batch, layer, &keys, &values));
     check(pkv_batch_attend(batch, layer, NULL, &queries, &outputs));

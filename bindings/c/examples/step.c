@@ -34,7 +34,7 @@ static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
   const pkv_tensor q = {.data = r->q, .dtype = PKV_F32}, out = {.data = r->out, .dtype = PKV_F32};
   const pkv_tensor k = {.data = r->k, .dtype = PKV_F32}, v = {.data = r->v, .dtype = PKV_F32};
   pkv_batch batch;
-  check(lib.batch_begin(cache, SESSIONS, sessions, new_tokens, NULL, &batch));
+  check(lib.batch_begin(cache, SESSIONS, sessions, new_tokens, &batch));
   check(lib.batch_write(batch, 0, &k, &v));
   check(lib.batch_attend(batch, 0, NULL, &q, &out));
   check(lib.batch_commit(batch, tokens));
@@ -65,7 +65,7 @@ static void fill(pkv_cache cache, pkv_session* sessions, size_t tokens) {
   pkv_batch batch;
   for (size_t s = 0; s < SESSIONS; s++) {
     check(lib.session_open(cache, NULL, &sessions[s]));
-    check(lib.batch_begin(cache, 1, &sessions[s], &count, NULL, &batch));
+    check(lib.batch_begin(cache, 1, &sessions[s], &count, &batch));
     check(lib.batch_write(batch, 0, &row, &row));
     check(lib.batch_commit(batch, NULL));
   }

@@ -106,8 +106,7 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
     status = add_session(p, f, entry);
     if (status != PKV_OK) return status;
   }
-  status =
-      p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &p->blocks_short, &batch);
+  status = p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &batch);
   if (status != PKV_OK) return status;
   const uint32_t layers = p->config.cache.storage == PKV_STORAGE_NONE ? 0 : p->config.layers;
   for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)

@@ -35,7 +35,6 @@ typedef struct player {
     pkv_snapshot snapshot;
   } names[MAX_NAMES];
   pkv_session session; /* of the step; NULL where it names none */
-  uint64_t blocks_short;
   bool differs;
   char difference[512];
 } player;

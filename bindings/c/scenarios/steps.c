@@ -170,7 +170,7 @@ static pkv_status suspend(player* p, const cJSON* step) {
 
 static pkv_status resume(player* p, const cJSON* step) {
   uint64_t from, total;
-  const pkv_status status = p->lib->session_resume(p->session, &from, &total, &p->blocks_short);
+  const pkv_status status = p->lib->session_resume(p->session, &from, &total);
   if (status != PKV_OK) return status;
   player_expect(p, "length", (long long)from, (long long)number_of(step, "length"));
   player_expect(p, "total", (long long)total, (long long)number_of(step, "total"));
@@ -261,7 +261,6 @@ bool player_step(player* p, const cJSON* step) {
   const char* expected = text_of(step, "status");
   if (expected == NULL) expected = "PKV_OK";
   p->differs = false;
-  p->blocks_short = 0;
   p->session = player_session(p, text_of(step, "session"));
   const pkv_status status = action_of(text_of(step, "do"))(p, step);
   const char* got = p->lib->status_name(status);
@@ -273,7 +272,7 @@ bool player_step(player* p, const cJSON* step) {
   if (status != PKV_OK && strchr(p->lib->last_error(), ' ') == NULL)
     player_differ(p, "no sentence: '%s'", p->lib->last_error());
   if (item_of(step, "blocks_short") != NULL)
-    player_expect(p, "blocks_short", (long long)p->blocks_short,
+    player_expect(p, "blocks_short", (long long)p->lib->last_error_details()->blocks_short,
                   (long long)number_of(step, "blocks_short"));
   return !p->differs;
 }

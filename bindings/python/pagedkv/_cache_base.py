@@ -259,15 +259,9 @@ Member = TypeVar("Member", bound="CacheMember")
 class CacheMember(Handle):
     """An object that belongs to a cache, and is closed with it."""
 
-    def __init__(
-        self,
-        cache: CacheBase,
-        function: Any,
-        *arguments: Any,
-        check: Callable[[int], None] | None = None,
-    ) -> None:
+    def __init__(self, cache: CacheBase, function: Any, *arguments: Any) -> None:
         self.cache = cache
-        super().__init__(function, *arguments, check=check)
+        super().__init__(function, *arguments)
 
     @classmethod
     def _of(cls: type[Member], cache: CacheBase, handle: int | None) -> Member:

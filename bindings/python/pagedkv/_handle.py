@@ -80,14 +80,12 @@ class Handle(Closable):
 
     _close_function = ""
 
-    def __init__(
-        self, function: Any, *arguments: Any, check: Callable[[int], None] | None = None
-    ) -> None:
+    def __init__(self, function: Any, *arguments: Any) -> None:
         """Calls the function that makes the object. C writes the handle into this object, so an
         exception between two lines, such as Ctrl-C, cannot lose it."""
         self._made = ctypes.c_void_p()
         self._closed = False
-        (check or opened().check)(function(*arguments, ctypes.byref(self._made)))
+        call(function, *arguments, ctypes.byref(self._made))
 
     @property
     def _handle(self) -> int:

@@ -9,8 +9,8 @@ import pathlib
 import subprocess
 
 from . import _waiting
-from .errors import error_of
-from .generated.raw import VERSION, Functions
+from .errors import OutOfBlocksError, PagedKVError, error_of
+from .generated.raw import VERSION, ErrorDetails, Functions
 
 SONAME = "libpagedkv.so.0"
 
@@ -32,7 +32,16 @@ class Library(Functions):
 
     def check(self, status: int) -> None:
         if status:
-            raise error_of(status, self.last_error().decode(errors="replace"))
+            raise self._last_error(status)
+
+    def _last_error(self, status: int) -> PagedKVError:
+        error = error_of(status, self.last_error().decode(errors="replace"))
+        details = ErrorDetails.from_address(self.last_error_details())
+        error.group = None if details.group == 2**32 - 1 else details.group
+        error.index = None if details.index == 2**64 - 1 else details.index
+        if isinstance(error, OutOfBlocksError):
+            error.blocks_short = details.blocks_short
+        return error
 
 
 def _beside_package() -> str | None:

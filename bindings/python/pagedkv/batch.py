@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,9 +39,9 @@ class KVIndices(NamedTuple):
     tokens.
     """
 
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int64]
-    last_block_length: npt.NDArray[np.uint32]
+    indptr: npt.NDArray[np.int32]
+    indices: npt.NDArray[np.int32]
+    last_block_length: npt.NDArray[np.int32]
 
 
 class StateBlocks(NamedTuple):
@@ -50,7 +50,7 @@ class StateBlocks(NamedTuple):
     """
 
     before: npt.NDArray[np.uint32]
-    indptr: npt.NDArray[np.uintp]
+    indptr: npt.NDArray[np.int32]
     tokens: npt.NDArray[np.uint32]
     after: npt.NDArray[np.uint32]
 
@@ -72,12 +72,11 @@ class Batch(CacheMember):
         new_tokens: Sequence[int],
         function: Any,
         *arguments: Any,
-        check: Callable[[int], None],
     ) -> None:
         self.sessions = tuple(sessions)
         self.rows = sum(new_tokens)
         self.batch_rows = BatchRows(tuple(new_tokens))
-        super().__init__(cache, function, *arguments, check=check)
+        super().__init__(cache, function, *arguments)
 
     def _shown(self) -> str:
         return f"{counted(self.rows, 'row')} of {counted(len(self.sessions), 'session')}"
@@ -128,7 +127,7 @@ class Batch(CacheMember):
 
     def states(self, layer: int) -> list[SessionStates]:
         """The states of a layer, by session: read `before`, and write all of `after` before the
-        commit. This call counts as the write of the layer.
+        commit.
         """
         size = self.cache.layer_shape(layer).state_bytes
         _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(layer))
@@ -148,7 +147,7 @@ class Batch(CacheMember):
     def state_blocks(self, group: int) -> StateBlocks:
         """The states of a group that the step keeps, and their blocks."""
         before = np.empty(len(self.sessions), np.uint32)
-        indptr = np.empty(len(self.sessions) + 1, np.uintp)
+        indptr = np.empty(len(self.sessions) + 1, np.int32)
         given = unsigned(group, 32, "group"), address(before), address(indptr)
         ask = library().batch_get_state_blocks
         tokens, after = growing(np.uint32, ask, self._handle, *given, arrays=2)
@@ -191,9 +190,9 @@ class Batch(CacheMember):
         return np.stack(growing(np.uint32, copies, self._handle, number, arrays=2), axis=1)
 
     def kv_indices(self, group: int = 0, unit: IndexUnit | str = IndexUnit.BLOCKS) -> KVIndices:
-        """The block ids or slots that each session reads, as compressed sparse rows."""
-        indptr = np.empty(len(self.sessions) + 1, np.int64)
-        last = np.empty(len(self.sessions), np.uint32)
+        """The block ids or slots that each session reads, as compressed sparse rows of int32."""
+        indptr = np.empty(len(self.sessions) + 1, np.int32)
+        last = np.empty(len(self.sessions), np.int32)
 
         number, kind = unsigned(group, 32, "group"), enum_number(unit, IndexUnit, "unit")
 
@@ -201,4 +200,4 @@ class Batch(CacheMember):
             asked = self._handle, number, kind, address(indptr)
             return library().batch_get_kv_indices(*asked, *room, address(last))
 
-        return KVIndices(indptr, growing(np.int64, ask)[0], last)
+        return KVIndices(indptr, growing(np.int32, ask)[0], last)

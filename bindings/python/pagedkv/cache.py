@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import PrefixUse, Retention
 from .kv import KVView
-from .session import Session, check_blocks
+from .session import Session
 
 
 class Cache(CacheBase):
@@ -55,11 +54,8 @@ class Cache(CacheBase):
         """Begins a step: takes the blocks for all new tokens of every session, or raises an
         OutOfBlocksError with the number of missing blocks.
         """
-        short = ctypes.c_uint64()
-        step = self._handle, *_step(sessions, new_tokens), ctypes.byref(short)
-        begin = library().batch_begin
-        check = functools.partial(check_blocks, short=short)
-        return Batch(self, sessions, new_tokens, begin, *step, check=check)
+        step = self._handle, *_step(sessions, new_tokens)
+        return Batch(self, sessions, new_tokens, library().batch_begin, *step)
 
     def choose_victims(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> list[int]:
         """Handles of the sessions to suspend or close so that `begin` with the rest of this list

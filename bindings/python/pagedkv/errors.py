@@ -12,6 +12,11 @@ class PagedKVError(Exception):
     sentence with its numbers.
     """
 
+    group: int | None = None
+    """The first layer group that lacks blocks."""
+    index: int | None = None
+    """The entry of a list that the call refused: a session, block or item."""
+
     def __init__(self, status: Status | int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
@@ -32,8 +37,8 @@ class ExhaustedError(PagedKVError):
 class OutOfBlocksError(ExhaustedError):
     """Not enough free blocks."""
 
-    blocks_short: int | None = None
-    """The number of blocks that the call lacks, if the call reports it."""
+    blocks_short: int = 0
+    """How many blocks must be freed before the same call can succeed."""
 
 
 class BatchTooLargeError(ExhaustedError):

@@ -22,9 +22,8 @@ from ._arrays import (
 )
 from ._cache_base import CacheBase, CacheMember
 from ._handle import call, number, report, signed32, unsigned
-from ._library import library, opened
+from ._library import library
 from ._repr import counted
-from .errors import OutOfBlocksError
 from .generated.raw import NO_TOKEN
 from .generated.records import SessionInfo
 from .states import StateBytes
@@ -109,12 +108,12 @@ class Session(CacheMember):
         most = unsigned(limit, 64, "limit")
         return number(library().session_get_trim_point, self._handle, most)
 
-    def drop_blocks(self, blocks: Sequence[int], group: int = 0) -> None:
+    def drop_blocks(self, indices: Sequence[int], group: int = 0) -> None:
         """Gives back blocks in the middle, by their indices in the block table of a group, in
         ascending order. Later tokens do not see the tokens of these blocks.
         """
-        numbers, index = number_array(blocks, "blocks"), unsigned(group, 32, "group")
-        call(library().session_drop_blocks, self._handle, index, len(blocks), numbers)
+        numbers, number = number_array(indices, "indices"), unsigned(group, 32, "group")
+        call(library().session_drop_blocks, self._handle, number, len(indices), numbers)
 
     def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
         """Returns a copy of the state of a layer after `tokens` tokens, by default after all."""
@@ -141,11 +140,9 @@ class Session(CacheMember):
 
     def resume(self) -> Resumed:
         """Ends the suspension. An OutOfBlocksError has the number of missing blocks."""
-        length, total, short = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-        status = library().session_resume(
-            self._handle, ctypes.byref(length), ctypes.byref(total), ctypes.byref(short)
-        )
-        check_blocks(status, short)
+        length, total = ctypes.c_uint64(), ctypes.c_uint64()
+        ask = library().session_resume
+        call(ask, self._handle, ctypes.byref(length), ctypes.byref(total))
         return Resumed(length.value, total.value)
 
     def set_priority(self, priority: int) -> None:
@@ -210,12 +207,3 @@ def kv_tensors(
         return ctypes.byref(batch_tensor(array, rows, shape.kv_heads, dim, what))
 
     return take(k, shape.key_dim, "k"), None if v is None else take(v, shape.value_dim, "v")
-
-
-def check_blocks(status: int, short: ctypes.c_uint64) -> None:
-    """Like Library.check; an OutOfBlocksError gets the number of missing blocks."""
-    try:
-        opened().check(status)
-    except OutOfBlocksError as error:
-        error.blocks_short = short.value
-        raise

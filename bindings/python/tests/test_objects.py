@@ -127,6 +127,15 @@ def test_an_error_has_the_librarys_sentence(cache: pagedkv.Cache) -> None:
     session.close()
     assert raised.value.status == pagedkv.Status.OUT_OF_BLOCKS
     assert raised.value.blocks_short == 1
+    assert (raised.value.group, raised.value.index) == (0, None)
+
+
+def test_an_error_names_the_entry_of_the_list(cache: pagedkv.Cache) -> None:
+    with cache.open_session() as one, cache.open_session() as two:
+        two.suspend()
+        with pytest.raises(pagedkv.MisuseError, match="SUSPENDED") as raised:
+            cache.begin([one, two], [1, 1])
+    assert (raised.value.index, raised.value.group) == (1, None)
 
 
 def test_the_gil_is_released() -> None:
@@ -237,6 +246,7 @@ def test_batches_in_full(cache: pagedkv.Cache) -> None:
             assert indptr.tolist() == [0, 2, 3]
             assert indices.tolist() == [*fork.block_table(), *two.block_table()]
             assert last.tolist() == [6, 3]
+            assert {array.dtype for array in (indptr, indices, last)} == {np.dtype(np.int32)}
             by_slot = batch.kv_indices(unit=pagedkv.IndexUnit.SLOTS)
             assert by_slot.indptr.tolist() == [0, 22, 25]
             rows = np.zeros((5, 1, 16), np.float32)

@@ -36,6 +36,7 @@ def step(
             state.view(np.uint64)[:] = before + token + 1
         if kept is not None:
             batch.accept(0, kept)
+            assert batch.states(1)[0].tokens == own.tokens
         batch.commit()
 
 

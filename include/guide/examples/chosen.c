@@ -55,7 +55,7 @@ int main(void) {
   const uint32_t all = TOKENS, one = 1;
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &all, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &all, &batch));
   for (uint32_t layer = 0; layer < 2; layer++) check(pkv_batch_write(batch, layer, &keys, &values));
   check(pkv_batch_commit(batch, NULL));
 
@@ -65,7 +65,7 @@ int main(void) {
   float whole[HEADS][DIM], few[HEADS][DIM], whole_lse[HEADS], few_lse[HEADS];
   const pkv_tensor whole_out = {.data = whole, .dtype = PKV_F32},
                    few_out = {.data = few, .dtype = PKV_F32};
-  check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &one, &batch));
   for (uint32_t layer = 0; layer < 2; layer++)
     check(pkv_batch_write(batch, layer, &new_keys, &new_values));
   pkv_attention_params params = {.struct_size = sizeof params, .lse = whole_lse};

@@ -51,7 +51,7 @@ int main(void) {
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   const uint32_t patch_count = PATCHES;
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &image, &patch_count, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &image, &patch_count, &batch));
   check(pkv_batch_write(batch, 0, &keys, &values)); /* once for each layer */
   check(pkv_batch_commit(batch, NULL));
   /* [write end] */

@@ -21,10 +21,10 @@ static void make_rows(float* rows, size_t n, float seed) { /* instead of project
 }
 
 /* One query over the slots of its sequence: what a kernel of the device does. */
-static void attend(const float* q, const int64_t* slots, int64_t n, float* out) {
+static void attend(const float* q, const uint32_t* slots, uint32_t n, float* out) {
   float sum = 0;
   memset(out, 0, DIM * sizeof *out);
-  for (int64_t j = 0; j < n; j++) {
+  for (uint32_t j = 0; j < n; j++) {
     float score = 0;
     for (int d = 0; d < DIM; d++) score += q[d] * device_k[slots[j]][d];
     const float weight = expf(score / sqrtf(DIM));
@@ -38,7 +38,7 @@ static void attend(const float* q, const int64_t* slots, int64_t n, float* out) 
 static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const uint32_t* new_tokens,
                  const float* k, const float* v, const float* q, float (*out)[DIM]) {
   pkv_batch batch;
-  check(pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch));
+  check(pkv_batch_begin(cache, n, sessions, new_tokens, &batch));
 
   uint32_t from[SESSIONS], to[SESSIONS];
   size_t count;
@@ -59,7 +59,7 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
     memcpy(device_v[slots[row]], v + row * DIM, sizeof *device_v);
   }
 
-  int64_t indptr[SESSIONS + 1], indices[SESSIONS * SLOTS];
+  uint32_t indptr[SESSIONS + 1], indices[SESSIONS * SLOTS];
   /* What each session reads. */
   check(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, SESSIONS * SLOTS, indices,
                                  &count, NULL));

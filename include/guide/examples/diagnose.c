@@ -39,7 +39,7 @@ int main(void) {
     uint64_t length, total;
     if (toy_forward(cache, 2, sessions, texts, p) == PKV_OK) break;
     check(pkv_session_suspend(sessions[1]));
-    check(pkv_session_resume(sessions[1], &length, &total, NULL)); /* wrong: see schedule.md */
+    check(pkv_session_resume(sessions[1], &length, &total)); /* wrong: see schedule.md */
   }
   /* [wrong end] */
   check(pkv_session_suspend(sessions[1]));

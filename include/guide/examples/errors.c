@@ -37,21 +37,20 @@ int main(void) {
   /* [exhaustion] */
   check(pkv_session_reserve(a, 32)); /* two of four blocks of 16 */
   const uint32_t new_tokens = 40;
-  uint64_t short_by;
   pkv_batch batch;
-  pkv_status status = pkv_batch_begin(cache, 1, &b, &new_tokens, &short_by, &batch);
+  pkv_status status = pkv_batch_begin(cache, 1, &b, &new_tokens, &batch);
   tell(status);
   if (status == PKV_OUT_OF_BLOCKS) { /* b has none of them, batch is untouched */
     check(pkv_session_trim(a, 0));
-    tell(pkv_batch_begin(cache, 1, &b, &new_tokens, &short_by, &batch));
+    tell(pkv_batch_begin(cache, 1, &b, &new_tokens, &batch));
   }
   tell(pkv_batch_commit(batch, NULL)); /* no layer was written: the batch stays open */
   check(pkv_batch_abort(batch));
   const uint32_t too_many = 100; /* more than the whole cache: nothing that is freed can help */
-  tell(pkv_batch_begin(cache, 1, &b, &too_many, NULL, &batch));
+  tell(pkv_batch_begin(cache, 1, &b, &too_many, &batch));
   const pkv_session both[] = {a, b};
   const uint32_t each[] = {40, 40}; /* three blocks and three, of four */
-  tell(pkv_batch_begin(cache, 2, both, each, NULL, &batch));
+  tell(pkv_batch_begin(cache, 2, both, each, &batch));
   /* [exhaustion end] */
 
   /* [misuse] */

@@ -42,7 +42,7 @@ int main(void) {
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   const uint32_t all = TOKENS, one = 1;
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &all, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &all, &batch));
   check(pkv_batch_write(batch, 0, &keys, &values));
   check(pkv_batch_commit(batch, NULL));
 
@@ -60,12 +60,12 @@ int main(void) {
   const pkv_tensor key = {.data = k[TOKENS], .dtype = PKV_F32},
                    value = {.data = v[TOKENS], .dtype = PKV_F32},
                    query = {.data = q, .dtype = PKV_F32}, result = {.data = out, .dtype = PKV_F32};
-  check(pkv_batch_begin(cache, 1, &session, &one, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &one, &batch));
   check(pkv_batch_write(batch, 0, &key, &value));
   check(pkv_batch_attend(batch, 0, NULL, &query, &result)); /* does not see what was dropped */
   size_t seen;
-  int64_t indptr[2];
-  static int64_t slots[TOKENS];
+  uint32_t indptr[2];
+  static uint32_t slots[TOKENS];
   check(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, TOKENS, slots, &seen, NULL));
   printf("tokens that the query saw: %d\n", (int)seen);
   check(pkv_batch_commit(batch, NULL));

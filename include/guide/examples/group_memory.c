@@ -42,7 +42,7 @@ static void grow(pkv_cache cache, pkv_session session, int tokens) {
   static float rows[16 * KEY_DIM];
   const uint32_t count = (uint32_t)tokens;
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &count, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &count, &batch));
   const pkv_tensor k = {.data = rows, .dtype = PKV_F32}, v = {.data = rows, .dtype = PKV_F32};
   for (uint32_t layer = 0; layer < 2; layer++) check(pkv_batch_write(batch, layer, &k, &v));
   check(pkv_batch_commit(batch, NULL));

@@ -23,7 +23,7 @@ static void attend(int first, uint32_t n, float* out, float* lse) {
   const pkv_tensor all_k = {.data = k + first * DIM, .dtype = PKV_F32},
                    all_v = {.data = v + first * DIM, .dtype = PKV_F32};
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &n, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &n, &batch));
   check(pkv_batch_write(batch, 0, &all_k, &all_v));
   check(pkv_batch_commit(batch, NULL));
 

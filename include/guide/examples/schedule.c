@@ -43,7 +43,7 @@ static void admit(server* s) {
     pkv_status status = PKV_OK;
     if (r->state == PREEMPTED) {
       uint64_t length, total;
-      status = pkv_session_resume(r->session, &length, &total, NULL);
+      status = pkv_session_resume(r->session, &length, &total);
     } else if (r->state == WAITING) {
       status = pkv_session_reserve(r->session, r->text.length);
     }

@@ -49,7 +49,7 @@ static pkv_batch write_step(pkv_cache cache, pkv_session session, int first, int
   const pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
   pkv_batch batch;
   make_rows(first, count);
-  check(pkv_batch_begin(cache, 1, &session, &new_tokens, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &new_tokens, &batch));
   check(pkv_batch_write(batch, 0, &keys, &values));
   return batch;
 }

@@ -56,7 +56,7 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8, .mask = &mask};
 
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &tree->nodes, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &tree->nodes, &batch));
   float p[NODES][LETTERS] = {{0}};
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     for (int i = 0; i < (int)tree->nodes; i++)

@@ -30,8 +30,8 @@ static pkv_cache create_recurrent(void) {
 static void forward(pkv_batch batch, const int32_t* tokens, uint32_t n) {
   const void* before;
   void* after[8];
-  uint32_t kept[8];
-  size_t indptr[2], count;
+  uint32_t kept[8], indptr[2];
+  size_t count;
   check(pkv_batch_get_state_blocks(batch, GROUP, NULL, indptr, 8, kept, NULL, &count));
   check(pkv_batch_get_states(batch, LAYER, &before, 8, after, &count));
   float state[LETTERS] = {0}; /* before the first token there is none: begin with zeros */
@@ -46,7 +46,7 @@ static void forward(pkv_batch batch, const int32_t* tokens, uint32_t n) {
 
 static void step(pkv_cache cache, pkv_session session, const int32_t* tokens, uint32_t n) {
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &n, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &n, &batch));
   forward(batch, tokens, n);
   check(pkv_batch_commit(batch, tokens));
 }
@@ -85,7 +85,7 @@ int main(void) {
   add(&draft, "zzzz");
   const uint32_t four = 4, right[] = {0, 1}; /* two of the four turn out right */
   pkv_batch batch;
-  check(pkv_batch_begin(cache, 1, &session, &four, NULL, &batch));
+  check(pkv_batch_begin(cache, 1, &session, &four, &batch));
   forward(batch, draft.tokens, four);
   check(pkv_batch_accept(batch, 0, 2, right)); /* the state after the second one stays */
   check(pkv_batch_commit(batch, draft.tokens));

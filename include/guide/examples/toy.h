@@ -94,7 +94,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
     rows += new_tokens[i];
   }
   pkv_batch batch;
-  pkv_status status = pkv_batch_begin(cache, n, sessions, new_tokens, NULL, &batch);
+  pkv_status status = pkv_batch_begin(cache, n, sessions, new_tokens, &batch);
   if (status != PKV_OK) return status; /* not enough blocks: nothing has changed */
 
   /* With this scale, a letter that matches gets e^8 times the weight of one that does not. */

@@ -73,8 +73,7 @@ std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t 
 }
 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         uint64_t* short_by, const char* who, const std::function<bool()>& give_up,
-                         const char* advice)
+                         const char* who, const std::function<bool()>& give_up, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(counts, watermark, who);
   size_t lacking = reserve(counts, watermark);
@@ -83,10 +82,9 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
   const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
-  if (short_by != nullptr) *short_by = total;
-  fail(PKV_OUT_OF_BLOCKS, "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s",
-       who, llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total),
-       advice);
+  fail({PKV_OUT_OF_BLOCKS, static_cast<uint32_t>(lacking), UINT64_MAX, total},
+       "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
+       llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
 }
 
 void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t watermark,

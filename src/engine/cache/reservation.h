@@ -21,12 +21,9 @@ class Reservation {
   // group where some are needed, `watermark` more blocks stay free. `who` is the name of the call,
   // for the sentence, which ends with `advice`. While blocks are short, it calls give_up(), which
   // may release blocks or lower `counts`, and tries again if that returns true. Throws
-  // OUT_OF_BLOCKS (and sets *short_by to the number of blocks that are missing in all groups,
-  // unless it is NULL), TOO_LARGE if a pool could never give as many, bad_alloc; then no block is
-  // taken.
-  Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-              uint64_t* short_by, const char* who, const std::function<bool()>& give_up = {},
-              const char* advice = "");
+  // OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as many, bad_alloc; then no block is taken.
+  Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark, const char* who,
+              const std::function<bool()>& give_up = {}, const char* advice = "");
   // Releases the blocks that were not taken.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;

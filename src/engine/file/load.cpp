@@ -92,7 +92,7 @@ void Loader::check_before_evicting() {
 }
 
 void Loader::allocate_blocks() {
-  reservation_.emplace(cache_, block_counts_, 0, nullptr, "load");
+  reservation_.emplace(cache_, block_counts_, 0, "load");
   if (contiguous_) return;
   std::vector<std::span<const memory::Block>> rest;
   for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->blocks(g));

@@ -88,14 +88,14 @@ uint32_t Session::watermark() const { return length() == 0 ? cache().config().wa
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
   const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
-  reserve_blocks(totals, watermark(), true, nullptr, "reserve");
+  reserve_blocks(totals, watermark(), true, "reserve");
 }
 
 // Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free.
 // any_cut: they suffice for steps of any size, and not only for one step. If it throws, no block is
 // taken.
 void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
-                             uint64_t* short_by, const char* who) {
+                             const char* who) {
   std::vector<memory::StepNeed> needs;
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < totals.size(); g++) {
@@ -105,8 +105,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
                             : table.step_need(length(), totals[g]));
     counts.push_back(needs.back().blocks());
   }
-  Reservation reservation(cache(), counts, watermark, short_by, who,
-                          [&] { return release_expired(needs); });
+  Reservation reservation(cache(), counts, watermark, who, [&] { return release_expired(needs); });
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
@@ -144,11 +143,11 @@ void Session::suspend() noexcept {
   cache().counters().suspensions += 1;
 }
 
-void Session::resume(uint64_t* short_by) {
+void Session::resume() {
   check_idle("resume");
   if (!suspended_) return;
   try {
-    take_back(short_by);
+    take_back();
   } catch (...) {
     clear();
     throw;
@@ -160,7 +159,7 @@ void Session::resume(uint64_t* short_by) {
 }
 
 // Takes over what the prefix index has of the remembered tokens, and blocks for the others.
-void Session::take_back(uint64_t* short_by) {
+void Session::take_back() {
   const prefix::Tokens remembered(remembered_tokens_);
   const size_t known = known_prefix_length(remembered);
   const uint64_t matched = take_prefix(remembered.first(known));
@@ -171,7 +170,7 @@ void Session::take_back(uint64_t* short_by) {
                                  : std::min<uint64_t>(remembered.size(), length() + window));
   }
   const auto reserve = [&](bool any_cut) {
-    reserve_blocks(totals, cache().config().watermark, any_cut, short_by, "resume");
+    reserve_blocks(totals, cache().config().watermark, any_cut, "resume");
   };
   try {
     reserve(true);
@@ -296,7 +295,7 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
 bool Session::copy_tail(const prefix::Tail& tail) {
   try {
     const std::vector<uint64_t> ones(tail.blocks.size(), 1);
-    Reservation reservation(cache(), ones, watermark(), nullptr, "match_prefix");
+    Reservation reservation(cache(), ones, watermark(), "match_prefix");
     for (const auto& table : content_.tables()) table->reserve_entries(1);
     for (size_t g = 0; g < ones.size(); g++)
       content_.tables()[g]->append_copy(reservation.take(g, 1)[0], tail.blocks[g], tail.tokens);
@@ -407,15 +406,16 @@ void Session::drop_blocks(uint32_t group, std::span<const uint32_t> entries) {
 void Session::check_drop(uint32_t group, std::span<const uint32_t> entries) const {
   memory::check_has_rows(table(group).group(), "drop_blocks");
   const uint64_t full = length() / cache().config().block_size;
-  for (size_t i = 0; i < entries.size(); i++) {
-    if (entries[i] >= full)
-      fail(PKV_OUT_OF_RANGE, "drop_blocks: block %u; the session has %llu full ones", entries[i],
-           llu(full));
-    if (i > 0 && entries[i] <= entries[i - 1])
-      fail(PKV_INVALID_ARGUMENT,
-           "drop_blocks: block indices must be in ascending order: index %zu is %u, after %u", i,
-           entries[i], entries[i - 1]);
-  }
+  for (size_t i = 0; i < entries.size(); i++)
+    for_entry(i, [&] {
+      if (entries[i] >= full)
+        fail(PKV_OUT_OF_RANGE, "drop_blocks: block %u; the session has %llu full ones", entries[i],
+             llu(full));
+      if (i > 0 && entries[i] <= entries[i - 1])
+        fail(PKV_INVALID_ARGUMENT,
+             "drop_blocks: block indices must be in ascending order: index %zu is %u, after %u", i,
+             entries[i], entries[i - 1]);
+    });
 }
 
 uint64_t Session::trim_point(uint64_t limit) const {

@@ -65,9 +65,9 @@ class Session {
   // Releases all blocks but remembers the token ids.
   void suspend() noexcept;
   // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
-  // the caller computes positions [length(), total()) again. Throws BUSY, OUT_OF_BLOCKS (and sets
-  // *short_by, unless NULL), TOO_LARGE, REF_LIMIT, bad_alloc; then the session stays suspended.
-  void resume(uint64_t* short_by);
+  // the caller computes positions [length(), total()) again. Throws BUSY,
+  // OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, bad_alloc; then the session stays suspended.
+  void resume();
   bool suspended() const { return suspended_; }
   // Returns length(), or the number of remembered tokens if that is larger.
   uint64_t total() const { return std::max<uint64_t>(length(), remembered_tokens_.size()); }
@@ -139,8 +139,8 @@ class Session {
   void update_token_count();
   uint32_t watermark() const;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
-                      uint64_t* short_by, const char* who);
-  void take_back(uint64_t* short_by);
+                      const char* who);
+  void take_back();
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;

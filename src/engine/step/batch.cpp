@@ -12,9 +12,10 @@
 
 namespace pkv {
 
-Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
-             uint64_t* short_by)
+Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens)
     : cache_(cache), written_(cache.config().layers) {
+  for (uint32_t layer = 0; layer < written_.size(); layer++)
+    written_[layer] = cache.group(cache.place(layer).group).has_states();
   const bool has_rows = cache.config().storage != PKV_STORAGE_NONE;
   entries_.reserve(sessions.size());
   if (has_rows) {
@@ -22,7 +23,7 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
     sequences_.reserve(sessions.size());
   }
   for (size_t i = 0; i < sessions.size(); i++) {
-    sessions[i]->check_ready("begin");
+    for_entry(i, [&] { sessions[i]->check_ready("begin"); });
     const Entry& entry =
         entries_.emplace_back(sessions[i], sessions[i]->length(), new_tokens[i], rows_);
     if (has_rows && entry.count > 0)
@@ -30,15 +31,16 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
     rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
   }
   set_first_rows(nullptr);
-  reserve(short_by);
+  reserve();
   open_ = true;
 }
 
 // Begins the step in all sessions or in none: first everything that can fail is done for all of
 // them, then each begins, which cannot fail.
-void Batch::reserve(uint64_t* short_by) {
+void Batch::reserve() {
   Needs needs(cache_, entries_.size(), "begin");
-  for (const Entry& entry : entries_) needs.add(*entry.session, entry.count);
+  for (size_t i = 0; i < entries_.size(); i++)
+    for_entry(i, [&] { needs.add(*entries_[i].session, entries_[i].count); });
   needs.skip_last_copies();
   needs.check_fits_together();
   const auto give_up = [&] {
@@ -47,7 +49,7 @@ void Batch::reserve(uint64_t* short_by) {
       any = entries_[i].session->release_expired(needs.of(i)) || any;
     return any || needs.skip_last_copies(cache_.prefix());
   };
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), short_by, "begin", give_up,
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", give_up,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < entries_.size(); i++)
@@ -83,14 +85,15 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   if (rows_ > 0 && first_unwritten() < written_.size())
     fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
          written_.size());
-  for (size_t i = 0; i < kept.size(); i++) {
-    if (kept[i] >= entry.count)
-      fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
-           entry.count);
-    if (i > 0 && kept[i] <= kept[i - 1])
-      fail(PKV_INVALID_ARGUMENT, "kept must be in ascending order: kept[%zu] is %u, after %u", i,
-           kept[i], kept[i - 1]);
-  }
+  for (size_t i = 0; i < kept.size(); i++)
+    for_entry(i, [&] {
+      if (kept[i] >= entry.count)
+        fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
+             entry.count);
+      if (i > 0 && kept[i] <= kept[i - 1])
+        fail(PKV_INVALID_ARGUMENT, "kept must be in ascending order: kept[%zu] is %u, after %u", i,
+             kept[i], kept[i - 1]);
+    });
   if (entry.accepted)
     fail(PKV_INVALID_ARGUMENT,
          "accept: the tokens of session %zu of the batch were accepted already", index);
@@ -273,10 +276,9 @@ size_t Batch::count_states(uint32_t group) const {
   return count;
 }
 
-size_t Batch::states(uint32_t layer, const void** before, std::span<void*> after) {
+size_t Batch::states(uint32_t layer, const void** before, std::span<void*> after) const {
   const LayerPlace place = cache_.place(layer);
   memory::check_has_states(cache_.group(place.group), layer);
-  check_none_accepted("states");
   const size_t total = count_states(place.group);
   if (after.size() < total) return total;
   size_t at = 0;
@@ -287,7 +289,6 @@ size_t Batch::states(uint32_t layer, const void** before, std::span<void*> after
     for (const memory::NewState& state : table.new_states())
       after[at++] = table.state(state.block, place.layer);
   }
-  written_[layer] = true;
   return total;
 }
 
@@ -296,7 +297,7 @@ size_t Batch::state_blocks(uint32_t group, const StateBlocks& out) const {
     fail(PKV_UNSUPPORTED, "group %u keeps keys and values, and no states", group);
   const size_t total = count_states(group);
   if (out.capacity < total) return total;
-  size_t at = 0;
+  uint32_t at = 0;
   for (size_t i = 0; i < entries_.size(); i++) {
     const memory::StateTable& table = entries_[i].session->content().state_table(group);
     if (out.before != nullptr)
@@ -335,34 +336,40 @@ size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint
   return count;
 }
 
-size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
-                         std::span<int64_t> indices, uint32_t* last_block_length) const {
+size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, uint32_t* indptr,
+                         std::span<uint32_t> indices, uint32_t* last_block_length) const {
   check_has_slots(group);
+  const memory::Group& of = cache_.group(group);
+  constexpr uint64_t max = INT32_MAX;
+  if (unit == PKV_INDEX_SLOTS && uint64_t{of.pool.blocks()} * of.block_size - 1 > max)
+    fail(PKV_OVERFLOW, "group %u has %u blocks of %u slots; indices go up to %llu", group,
+         of.pool.blocks(), of.block_size, llu(max));
   size_t total = 0;
   for (const Entry& entry : entries_)
     entry.session->content().kv_table(group).for_each_read(
         entry.end(), [&](uint64_t, uint64_t first, uint64_t last) {
           total += unit == PKV_INDEX_SLOTS ? last - first : 1;
         });
+  if (total > max) fail(PKV_OVERFLOW, "%zu KV indices; there can be at most %llu", total, llu(max));
   if (indices.size() < total) return total;
 
-  size_t at = 0;
+  uint32_t at = 0;
   for (size_t e = 0; e < entries_.size(); e++) {
     const memory::KvTable& table = entries_[e].session->content().kv_table(group);
     const uint64_t end = entries_[e].end();
-    indptr[e] = static_cast<int64_t>(at);
+    indptr[e] = at;
     table.for_each_read(end, [&](uint64_t block, uint64_t first, uint64_t last) {
       if (unit == PKV_INDEX_BLOCKS)
         indices[at++] = table.ids()[block];
       else
         for (uint64_t position = first; position < last; position++)
-          indices[at++] = table.slot(position);
+          indices[at++] = static_cast<uint32_t>(table.slot(position));
     });
     if (last_block_length != nullptr)
       last_block_length[e] =
           end == 0 ? 0 : static_cast<uint32_t>((end - 1) % cache_.config().block_size + 1);
   }
-  indptr[entries_.size()] = static_cast<int64_t>(at);
+  indptr[entries_.size()] = at;
   return total;
 }
 

@@ -17,7 +17,7 @@ namespace pkv {
 // The caller's lists that pkv_batch_get_state_blocks fills; before and after may be NULL.
 struct StateBlocks {
   uint32_t* before;  // [sessions]
-  size_t* indptr;    // [sessions + 1]
+  uint32_t* indptr;  // [sessions + 1]
   uint32_t* tokens;  // [capacity], as `after`
   uint32_t* after;
   size_t capacity;
@@ -26,11 +26,9 @@ struct StateBlocks {
 class Batch final : public Step {
  public:
   // Begins a step in every session. The sessions must belong to `cache`, be listed once each and be
-  // in no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS (and sets *short_by
-  // to the number of blocks that are missing, unless it is NULL), TOO_LARGE, BATCH_TOO_LARGE,
-  // OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
-  Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens,
-        uint64_t* short_by);
+  // in no step; session i gets new_tokens[i] new tokens. Throws OUT_OF_BLOCKS, TOO_LARGE,
+  // BATCH_TOO_LARGE, OVERFLOW, BUSY, SUSPENDED, bad_alloc; then no session has begun.
+  Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens);
   // Aborts the step unless it was committed.
   ~Batch();
   Batch(const Batch&) = delete;
@@ -56,15 +54,13 @@ class Batch final : public Step {
   // or is NULL. Throws INCOMPLETE, INVALID_ARGUMENT; then the step is still open.
   void commit(const int32_t* tokens);
 
+  // The queries below throw OUT_OF_RANGE for an unknown layer or group, and UNSUPPORTED where
+  // storage is contiguous or where the group does not have what they return.
+
   // Writes pointers to the states of one layer: before[i] to the state of session i, NULL if it has
   // no token yet; `after` to those that the step keeps, in the order of state_blocks(), if they
-  // fit. The layer counts as written from then on. Returns how many states the step keeps. Throws
-  // OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT.
-  size_t states(uint32_t layer, const void** before, std::span<void*> after);
-
-  // The queries below throw OUT_OF_RANGE for an unknown group, and UNSUPPORTED where storage is
-  // contiguous or where the group does not have what they return.
-
+  // fit. Returns how many states the step keeps.
+  size_t states(uint32_t layer, const void** before, std::span<void*> after) const;
   // Writes which states of a group the step keeps, if the lists have room. Returns how many there
   // are.
   size_t state_blocks(uint32_t group, const StateBlocks& out) const;
@@ -75,9 +71,9 @@ class Batch final : public Step {
   // replaced it. Returns how many pairs there are.
   size_t block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const;
   // Writes the blocks or slots that each session reads, as compressed rows (indptr and indices), if
-  // they fit into `indices`. Returns how many there are.
-  size_t kv_indices(uint32_t group, pkv_index_unit unit, int64_t* indptr,
-                    std::span<int64_t> indices, uint32_t* last_block_length) const;
+  // they fit into `indices`. Returns how many there are. Also throws OVERFLOW.
+  size_t kv_indices(uint32_t group, pkv_index_unit unit, uint32_t* indptr,
+                    std::span<uint32_t> indices, uint32_t* last_block_length) const;
 
  private:
   // The new tokens that accept() kept of a session.
@@ -98,7 +94,7 @@ class Batch final : public Step {
     }
   };
 
-  void reserve(uint64_t* short_by);
+  void reserve();
   void abort() noexcept;
   size_t first_unwritten() const;
   memory::Group& group_with_rows(uint32_t layer, const char* who) const;
@@ -117,7 +113,7 @@ class Batch final : public Step {
   // The copies of one write. The vector is reserved by the constructor, so that write() needs no
   // memory for it.
   std::vector<kernels::CopyTask> tasks_;
-  std::vector<bool> written_;         // by layer
+  std::vector<bool> written_;         // by layer; those with states count as written
   std::vector<uint32_t> first_rows_;  // by session, as the caller set them; empty: not set
   rows::BatchRows batch_rows_;        // which rows of tensors each session has
   // The sessions with new tokens, and their K and V in the layer that sequences() returned last.

@@ -179,7 +179,8 @@ bool holds_blocks(const Session& session) {
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
                                    std::span<const uint32_t> new_tokens) {
   const size_t step_sessions = new_tokens.size();
-  for (size_t i = 0; i < step_sessions; i++) sessions[i]->check_ready("choose_victims");
+  for (size_t i = 0; i < step_sessions; i++)
+    for_entry(i, [&] { sessions[i]->check_ready("choose_victims"); });
 
   // The sessions in the order of preference, so that the next victim is the last one.
   std::vector<size_t> candidates(sessions.size());
@@ -202,7 +203,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
     if (!needs) {
       needs.emplace(cache, step_sessions, "choose_victims", &forecast.suspended());
       for (size_t i = 0; i < step_sessions; i++)
-        needs->add(*sessions[i], suspended[i] ? 0 : new_tokens[i]);
+        for_entry(i, [&] { needs->add(*sessions[i], suspended[i] ? 0 : new_tokens[i]); });
       needs->skip_last_copies();
     }
     if (forecast.fits(*needs)) return victims;

@@ -220,7 +220,7 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   std::vector<uint64_t> counts(groups());
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) counts[g] += is_needed(lookup, position, g);
-  Reservation reservation(cache(), counts, cache().config().watermark, nullptr, "prefetch");
+  Reservation reservation(cache(), counts, cache().config().watermark, "prefetch");
   for (size_t g = 0; g < groups(); g++) content->tables()[g]->reserve_entries(count);
   const size_t before = item;
   for (uint64_t position = first; position < first + count; position++)

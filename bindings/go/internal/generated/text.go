@@ -2,11 +2,11 @@ package generated
 
 import "unsafe"
 
-func text(address uintptr) string {
-	// The address is C's: going through its own address is how vet is told that no object of Go's
-	// moves here.
-	return Text(*(*unsafe.Pointer)(unsafe.Pointer(&address)))
-}
+// pointer converts an address of C's. Going through its own address is how vet is told that no
+// object of Go's moves here.
+func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+func text(address uintptr) string { return Text(pointer(address)) }
 
 // Text copies a C string.
 func Text(address unsafe.Pointer) string {

@@ -60,6 +60,12 @@ type (
 	Snapshot uintptr
 )
 
+type ErrorDetails struct {
+	Status             int32
+	Group              uint32
+	Index, BlocksShort uint64
+}
+
 type Tensor struct {
 	Data                               unsafe.Pointer
 	DType                              int32

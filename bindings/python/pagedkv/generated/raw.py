@@ -84,7 +84,7 @@ class Status(enum.IntEnum):
     SUSPENDED = 113
     """The session is suspended: resume it first."""
     OUT_OF_BLOCKS = 200
-    """Too few free blocks; the error message says how many are short."""
+    """Too few free blocks: pkv_last_error_details."""
     TOO_LARGE = 201
     """More than the whole cache can hold: refuse the request."""
     OUT_OF_MEMORY = 202
@@ -356,6 +356,10 @@ class StreamKind(enum.IntEnum):
     """The caller's functions. A load reads no byte after the file."""
 
 
+class ErrorDetails(ctypes.Structure):
+    _fields_ = [("status", _int), ("group", _u32), ("index", _u64), ("blocks_short", _u64)]
+
+
 class Tensor(ctypes.Structure):
     _fields_ = [("data", _p), ("dtype", _int), ("row_stride", _i64), ("head_stride", _i64),
         ("batch_stride", _i64)]
@@ -582,6 +586,7 @@ class Functions:
         text: Callable[..., _Text] = _bind(library, _text)
         self.status_name = text("status_name", _int)
         self.last_error = text("last_error")
+        self.last_error_details = _bind(library, _p)("last_error_details")
         self.version = _bind(library, _u32)("version")
         self.version_string = text("version_string")
         self.cache_compute_plan = call("cache_compute_plan", _p, _u32, _p)
@@ -618,7 +623,7 @@ class Functions:
         self.session_drop_blocks = call("session_drop_blocks", _p, _u32, _size, _p)
         self.session_fork = call("session_fork", _p, _p)
         self.session_suspend = call("session_suspend", _p)
-        self.session_resume = call("session_resume", _p, _p, _p, _p)
+        self.session_resume = call("session_resume", _p, _p, _p)
         self.session_set_priority = call("session_set_priority", _p, _i32)
         self.session_get_info = call("session_get_info", _p, _p)
         self.session_get_block_table = call("session_get_block_table", _p, _u32, _size, _p, _p)
@@ -635,7 +640,7 @@ class Functions:
         self.kv_write = call("kv_write", _p, _p, _p, _p, _p)
         self.kv_attend = call("kv_attend", _p, _p, _p, _p, _p, _p)
         self.attention_merge = call("attention_merge", _p, _size, _p, _p, _size, _u32, _u32, _p, _p)
-        self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p, _p)
+        self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p)
         self.batch_choose_victims = call("batch_choose_victims", _p, _size, _p, _p, _size, _p, _p)
         self.batch_set_first_rows = call("batch_set_first_rows", _p, _p)
         self.batch_write = call("batch_write", _p, _u32, _p, _p)

@@ -65,14 +65,8 @@ impl Run {
         let mut batch = null_mut();
         unsafe {
             let (cache, new) = (self.cache.as_raw(), [1; SESSIONS]);
-            check(sys::pkv_batch_begin(
-                cache,
-                SESSIONS,
-                handles.as_ptr(),
-                new.as_ptr(),
-                null_mut(),
-                &mut batch,
-            ));
+            let (handles, new) = (handles.as_ptr(), new.as_ptr());
+            check(sys::pkv_batch_begin(cache, SESSIONS, handles, new, &mut batch));
             for layer in 0..self.layers {
                 check(sys::pkv_batch_write(batch, layer, &k, &k));
                 check(sys::pkv_batch_attend(batch, layer, null(), &q, &out));

@@ -41,9 +41,9 @@ unsafe impl Send for Batch<'_> {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvIndices {
     /// Session `i` reads `indices[indptr[i]..indptr[i + 1]]`.
-    pub indptr: Vec<i64>,
+    pub indptr: Vec<u32>,
     /// Block ids or slots, in token order.
-    pub indices: Vec<i64>,
+    pub indices: Vec<u32>,
     /// The number of tokens in the last block of each session.
     pub last_block_length: Vec<u32>,
 }
@@ -64,7 +64,7 @@ pub struct StateBlocks {
     /// yet.
     pub before: Vec<u32>,
     /// Session `i` keeps the states after its new tokens `tokens[indptr[i]..indptr[i + 1]]`.
-    pub indptr: Vec<usize>,
+    pub indptr: Vec<u32>,
     /// Indices of new tokens of each session in ascending order; 0 is the first.
     pub tokens: Vec<u32>,
     /// The blocks to write, one for each of `tokens`.
@@ -153,19 +153,11 @@ impl<'s> Batch<'s> {
         let (sessions, new_tokens): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
         let handles: Vec<_> =
             sessions.iter().map(|session: &&mut Session| session.as_raw()).collect();
-        let (mut handle, mut short) = (null_mut(), 0);
+        let mut handle = null_mut();
         call(|| unsafe {
             let (sessions, tokens) = (handles.as_ptr(), new_tokens.as_ptr());
-            sys::pkv_batch_begin(
-                cache.handle,
-                handles.len(),
-                sessions,
-                tokens,
-                &mut short,
-                &mut handle,
-            )
-        })
-        .map_err(|error| error.with_blocks_short(short))?;
+            sys::pkv_batch_begin(cache.handle, handles.len(), sessions, tokens, &mut handle)
+        })?;
         let rows = new_tokens.iter().map(|&n| n as usize).sum();
         let (cache, new_tokens) = (cache.clone(), new_tokens.into_boxed_slice());
         Ok(Self { handle, cache, sessions, rows, new_tokens, first_rows: None })
@@ -403,8 +395,7 @@ impl<'s> Batch<'s> {
     }
 
     /// The states of one layer of a group [with states](crate::LayerGroup::states), session by
-    /// session: what each has, and where those after its new tokens are written. The layer counts
-    /// as written from now on.
+    /// session: what each has, and where those after its new tokens are written.
     ///
     /// There is always a place for the state after the last new token. A step that reaches past a
     /// [checkpoint](crate::LayerGroup::checkpoint_tokens) has places for the states there and after
@@ -468,11 +459,11 @@ impl<'s> Batch<'s> {
             // of the batch ends before the step does.
             (token, unsafe { from_raw_parts_mut(state.cast(), shape.state_bytes) })
         });
-        let of_session = |(state, ends): (*const c_void, &[usize])| SessionStates {
+        let of_session = |(state, ends): (*const c_void, &[u32])| SessionStates {
             // The current state of a session does not change during its step.
             before: (!state.is_null())
                 .then(|| unsafe { from_raw_parts(state.cast(), shape.state_bytes) }),
-            after: after.by_ref().take(ends[1] - ends[0]).collect(),
+            after: after.by_ref().take((ends[1] - ends[0]) as usize).collect(),
         };
         Ok(before.into_iter().zip(indptr.windows(2)).map(of_session).collect())
     }

@@ -15,7 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     status: Status,
     message: Box<str>,
-    blocks_short: Option<u64>,
+    // As in C, because options would make the error large.
+    group: u32,
+    index: u64,
+    blocks_short: u64,
 }
 
 impl Error {
@@ -29,20 +32,24 @@ impl Error {
         &self.message
     }
 
-    /// With `OUT_OF_BLOCKS` from [`Cache::begin`](crate::Cache::begin) or
-    /// [`Session::resume`](crate::Session::resume): how many blocks must be freed before the same
-    /// call can succeed.
+    /// With `OUT_OF_BLOCKS`: how many blocks must be freed before the same call can succeed.
     pub fn blocks_short(&self) -> Option<u64> {
-        self.blocks_short
+        (self.status == Status::OUT_OF_BLOCKS).then_some(self.blocks_short)
     }
 
-    pub(crate) fn with_blocks_short(mut self, blocks: u64) -> Self {
-        self.blocks_short = Some(blocks).filter(|_| self.status == Status::OUT_OF_BLOCKS);
-        self
+    /// With `OUT_OF_BLOCKS`: the first layer group that lacks blocks.
+    pub fn group(&self) -> Option<u32> {
+        Some(self.group).filter(|&group| group != u32::MAX)
+    }
+
+    /// The entry of a list that the call refused: a session of
+    /// [`Cache::begin`](crate::Cache::begin), a block or an item.
+    pub fn index(&self) -> Option<u64> {
+        Some(self.index).filter(|&index| index != u64::MAX)
     }
 
     pub(crate) fn new(status: Status, message: impl Into<Box<str>>) -> Self {
-        Self { status, message: message.into(), blocks_short: None }
+        Self { status, message: message.into(), group: u32::MAX, index: u64::MAX, blocks_short: 0 }
     }
 
     pub(crate) fn misuse(message: impl Into<Box<str>>) -> Self {
@@ -51,9 +58,16 @@ impl Error {
 
     #[cold]
     fn last(status: Status) -> Self {
-        // A string of C that stays until the next call on this thread fails; never NULL.
+        // A string and a struct of C that stay until the next call on this thread fails; never
+        // NULL.
         let sentence = unsafe { CStr::from_ptr(sys::pkv_last_error()) };
-        Self::new(status, sentence.to_string_lossy())
+        let details = unsafe { &*sys::pkv_last_error_details() };
+        Self {
+            group: details.group,
+            index: details.index,
+            blocks_short: details.blocks_short,
+            ..Self::new(status, sentence.to_string_lossy())
+        }
     }
 }
 

@@ -180,9 +180,9 @@ impl Session {
 
     /// Frees blocks in the middle, by their indices in the block table of a group, in ascending
     /// order. Later tokens do not see the tokens of these blocks.
-    pub fn drop_blocks(&mut self, group: u32, blocks: &[u32]) -> Result<()> {
+    pub fn drop_blocks(&mut self, group: u32, indices: &[u32]) -> Result<()> {
         call(|| unsafe {
-            sys::pkv_session_drop_blocks(self.handle, group, blocks.len(), blocks.as_ptr())
+            sys::pkv_session_drop_blocks(self.handle, group, indices.len(), indices.as_ptr())
         })
     }
 
@@ -200,11 +200,8 @@ impl Session {
     /// Ends the suspension: reserves the blocks that the remembered tokens need, and returns which
     /// of them must be computed again. A commit without ids uses the remembered ones.
     pub fn resume(&mut self) -> Result<Resumed> {
-        let (mut length, mut total, mut short) = (0, 0, 0);
-        call(|| unsafe {
-            sys::pkv_session_resume(self.handle, &mut length, &mut total, &mut short)
-        })
-        .map_err(|error| error.with_blocks_short(short))?;
+        let (mut length, mut total) = (0, 0);
+        call(|| unsafe { sys::pkv_session_resume(self.handle, &mut length, &mut total) })?;
         Ok(Resumed { length, total })
     }
 

@@ -382,7 +382,7 @@ fn engines_with_bytes_of_their_own() {
     );
     let blocks = batch.kv_indices(0, IndexUnit::BLOCKS).unwrap();
     assert_eq!((blocks.indptr, blocks.last_block_length), (vec![0, 2, 4], vec![6, 4]));
-    assert_eq!(blocks.indices, [new, old].concat().into_iter().map(i64::from).collect::<Vec<_>>());
+    assert_eq!(blocks.indices, [new, old].concat());
     assert_eq!(batch.kv_indices(0, IndexUnit::SLOTS).unwrap().indices.len(), 42);
     batch.commit(&[2; 2]).unwrap();
 }
@@ -410,8 +410,19 @@ fn victims_are_named_by_id() {
     assert_eq!(cache.choose_victims([(&high, 60)]).unwrap(), [low.id()]);
     let error = cache.begin([(&mut high, 60)]).unwrap_err();
     assert_eq!((error.status(), error.blocks_short()), (Status::OUT_OF_BLOCKS, Some(3)));
+    assert_eq!((error.group(), error.index()), (Some(0), None));
     high.set_priority(-1).unwrap();
     assert_eq!(high.info().unwrap().priority, -1);
+}
+
+#[test]
+fn an_error_names_the_entry_of_the_list() {
+    let cache = cache();
+    let (mut first, mut second) = (filled(&cache, &[1]), filled(&cache, &[2]));
+    second.suspend().unwrap();
+    let error = cache.begin([(&mut first, 1), (&mut second, 1)]).unwrap_err();
+    assert_eq!((error.status(), error.index()), (Status::SUSPENDED, Some(1)));
+    assert_eq!((error.group(), error.blocks_short()), (None, None));
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_path_of_a_draft_is_accepted() {
     let mut batch = cache.begin([(&mut session, 4)]).unwrap();
     write(&mut batch, &[(15, 50)]);
     batch.accept(0, &[0, 2]).unwrap();
-    assert_eq!(batch.states(1).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    assert_eq!(batch.states(1).unwrap()[0].after.len(), 4, "the accept changes no states");
     batch.commit(None).unwrap();
     assert_eq!(held(&session), [(16, 50), (17, 52)]);
 }

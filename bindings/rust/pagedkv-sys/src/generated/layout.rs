@@ -5,6 +5,7 @@
 use super::raw::*;
 
 layout! {
+    pkv_error_details 24 8: status 0, group 4, index 8, blocks_short 16;
     pkv_tensor 40 8: data 0, dtype 8, row_stride 16, head_stride 24, batch_stride 32;
     pkv_allocator 24 8: alloc 0, free 8, user 16;
     pkv_logger 16 8: log 0, user 8;

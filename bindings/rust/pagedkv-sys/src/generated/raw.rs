@@ -78,7 +78,7 @@ c_enum! {
         INCOMPLETE = 112,
         /// The session is suspended: resume it first.
         SUSPENDED = 113,
-        /// Too few free blocks; the error message says how many are short.
+        /// Too few free blocks: pkv_last_error_details.
         OUT_OF_BLOCKS = 200,
         /// More than the whole cache can hold: refuse the request.
         TOO_LARGE = 201,
@@ -352,6 +352,12 @@ c_enum! {
         BUFFER = 3,
         /// The caller's functions. A load reads no byte after the file.
         CALLBACKS = 4,
+    }
+}
+
+c_struct! {
+    pkv_error_details {
+        status: pkv_status, group: u32, index: u64, blocks_short: u64,
     }
 }
 
@@ -853,6 +859,7 @@ macro_rules! for_each_function {
         $use! {
             fn pkv_status_name(status: pkv_status) -> *const c_char;
             fn pkv_last_error() -> *const c_char;
+            fn pkv_last_error_details() -> *const pkv_error_details;
             fn pkv_version() -> u32;
             fn pkv_version_string() -> *const c_char;
             fn pkv_cache_compute_plan(config: *const pkv_cache_config, group: u32, out: *mut
@@ -896,12 +903,12 @@ macro_rules! for_each_function {
             fn pkv_session_get_trim_point(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
             fn pkv_session_set_return_hint(session: pkv_session, delay: u32) -> pkv_status;
-            fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, blocks:
+            fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, indices:
                 *const u32) -> pkv_status;
             fn pkv_session_fork(session: pkv_session, out: *mut pkv_session) -> pkv_status;
             fn pkv_session_suspend(session: pkv_session) -> pkv_status;
-            fn pkv_session_resume(session: pkv_session, length: *mut u64, total: *mut u64,
-                blocks_short: *mut u64) -> pkv_status;
+            fn pkv_session_resume(session: pkv_session, length: *mut u64, total: *mut u64) ->
+                pkv_status;
             fn pkv_session_set_priority(session: pkv_session, priority: i32) -> pkv_status;
             fn pkv_session_get_info(session: pkv_session, out: *mut pkv_session_info) -> pkv_status;
             fn pkv_session_get_block_table(session: pkv_session, group: u32, capacity: usize, ids:
@@ -931,7 +938,7 @@ macro_rules! for_each_function {
                 *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor,
                 merged_lse: *mut f32) -> pkv_status;
             fn pkv_batch_begin(cache: pkv_cache, count: usize, sessions: *const pkv_session,
-                new_tokens: *const u32, blocks_short: *mut u64, out: *mut pkv_batch) -> pkv_status;
+                new_tokens: *const u32, out: *mut pkv_batch) -> pkv_status;
             fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const
                 pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session,
                 victim_count: *mut usize) -> pkv_status;
@@ -951,10 +958,10 @@ macro_rules! for_each_function {
             fn pkv_batch_get_states(batch: pkv_batch, layer: u32, before: *mut *const c_void,
                 capacity: usize, after: *mut *mut c_void, count: *mut usize) -> pkv_status;
             fn pkv_batch_get_state_blocks(batch: pkv_batch, group: u32, before: *mut u32, indptr:
-                *mut usize, capacity: usize, tokens: *mut u32, after: *mut u32, count: *mut usize)
-                -> pkv_status;
+                *mut u32, capacity: usize, tokens: *mut u32, after: *mut u32, count: *mut usize) ->
+                pkv_status;
             fn pkv_batch_get_kv_indices(batch: pkv_batch, group: u32, unit: pkv_index_unit, indptr:
-                *mut i64, capacity: usize, indices: *mut i64, count: *mut usize, last_block_length:
+                *mut u32, capacity: usize, indices: *mut u32, count: *mut usize, last_block_length:
                 *mut u32) -> pkv_status;
             fn pkv_snapshot_take(session: pkv_session, out: *mut pkv_snapshot) -> pkv_status;
             fn pkv_snapshot_fork(snapshot: pkv_snapshot, out: *mut pkv_session) -> pkv_status;

@@ -51,15 +51,8 @@ fn begin(player: &Player, step: &Value) -> Status {
         entries.iter().map(|entry| super::rows::tokens(&entry["tokens"]).len() as u32).collect();
     let mut batch = null_mut();
     unsafe {
-        let (cache, short) = (player.cache.as_raw(), null_mut());
-        sys::pkv_batch_begin(
-            cache,
-            sessions.len(),
-            sessions.as_ptr(),
-            new.as_ptr(),
-            short,
-            &mut batch,
-        )
+        let (cache, new) = (player.cache.as_raw(), new.as_ptr());
+        sys::pkv_batch_begin(cache, sessions.len(), sessions.as_ptr(), new, &mut batch)
     }
 }
 
