@@ -32,7 +32,7 @@
 //
 // Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares
 // it with a Status (ErrOutOfBlocks) or with a family of them (ErrExhausted). It also has the entry
-// of a list that the call refused, and how many blocks are short. A failed call has changed nothing.
+// of a list that the call refused, and how many blocks are short. A failed call changes nothing.
 // Slices are checked against the shapes of the model before the library reads them.
 //
 // # Closing
