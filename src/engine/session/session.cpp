@@ -29,19 +29,12 @@ Session::Session(Content content, const Attributes& attributes)
       remembered_tokens_(&cache().memory()),
       attributes_(attributes),
       open_order_(cache().counters().opened_sessions++) {
-  update_token_count();
+  cache().counters().tokens += length();
 }
 
 Session::~Session() {
   pass_on();
-  forget_tokens();
-  cache().counters().tokens -= counted_tokens_;
-}
-
-// Adds the change of length() since the last call to the cache's statistics.
-void Session::update_token_count() {
-  cache().counters().tokens += length() - counted_tokens_;
-  counted_tokens_ = length();
+  cache().counters().tokens -= length();
 }
 
 uint64_t Session::length_in_flight() const {
@@ -129,6 +122,7 @@ void Session::pass_on() noexcept {
 
 void Session::suspend() noexcept {
   pass_on();
+  cache().counters().tokens -= length();
   auto& own = content_.tokens();
   // If tokens of the last suspension are still missing, their ids must not be lost.
   if (remembered_tokens_.size() > own.size())
@@ -137,9 +131,8 @@ void Session::suspend() noexcept {
     remembered_tokens_.swap(own);
   clear();
   if (suspended_) return;
-  suspended_ = true;
+  suspended_.emplace(cache().counters().suspended_sessions);
   cache().log_suspension(commits_at_resume_ == cache().counters().commits);
-  cache().counters().suspended_sessions += 1;
   cache().counters().suspensions += 1;
 }
 
@@ -152,9 +145,9 @@ void Session::resume() {
     clear();
     throw;
   }
-  suspended_ = false;
+  cache().counters().tokens += length();
+  suspended_.reset();
   commits_at_resume_ = cache().counters().commits;
-  cache().counters().suspended_sessions -= 1;
   forget_computed();
 }
 
@@ -183,8 +176,7 @@ void Session::take_back() {
 
 void Session::remember(std::span<const int32_t> tokens, bool suspended) {
   remembered_tokens_.assign(tokens.begin(), tokens.end());
-  suspended_ = suspended;
-  if (suspended) cache().counters().suspended_sessions += 1;
+  if (suspended) suspended_.emplace(cache().counters().suspended_sessions);
 }
 
 void Session::start_publishing() noexcept {
@@ -210,11 +202,10 @@ void Session::write_to_store() noexcept {
   }
 }
 
-// Releases tokens, blocks and the hold. The hold is released last: the blocks that the index then
-// counts as evictable have no other references.
+// Releases tokens, which the cache does not count any more, blocks and the hold. The hold is
+// released last: the blocks that the index then counts as evictable have no other references.
 void Session::clear() noexcept {
   content_.tokens().clear();
-  update_token_count();
   for (const auto& table : content_.tables()) table->clear();
   retreat(0);
 }
@@ -235,14 +226,13 @@ void Session::forget_computed() noexcept {
 // suspended.
 void Session::forget_tokens() noexcept {
   NumberVector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
-  if (suspended_) cache().counters().suspended_sessions -= 1;
-  suspended_ = false;
+  suspended_.reset();
 }
 
 pkv_session_info Session::info() const {
   pkv_session_info info{};
   info.priority = priority();
-  info.suspended = suspended_;
+  info.suspended = suspended();
   info.length = length();
   info.total = total();
   content_.for_each_block([&](size_t, size_t, uint32_t references) {
@@ -271,12 +261,14 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
   if (known < text.size())
     fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
   const uint64_t matched = take_prefix(text);
+  cache().counters().tokens += matched;
   content_.hold().count_match(text.size(), matched);
   return matched;
 }
 
 // Takes over what the prefix index has of a text. The session is empty and the text has no
-// PKV_NO_TOKEN. Throws TOO_LARGE, REF_LIMIT, bad_alloc; then the session is still empty.
+// PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
+// REF_LIMIT, bad_alloc; then the session is still empty.
 uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
   if (cache().store() != nullptr) cache().store()->fetch(content_.hold().salt(), text);
@@ -286,7 +278,6 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
     copy = [this](const prefix::Tail& tail) { return copy_tail(tail); };
   const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables(), copy);
   append(content_.tokens(), text.first(matched));
-  update_token_count();
   return matched;
 }
 
@@ -361,7 +352,6 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
   for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
-  counted_tokens_ += count;
   forget_computed();
   publish(false);
 }
@@ -384,8 +374,8 @@ void Session::trim(uint64_t new_length) {
          llu(length()));
   for (size_t g = 0; g < content_.groups(); g++) content_.table(g).check_trim(g, new_length);
   forget_tokens();
+  cache().counters().tokens -= length() - new_length;
   content_.tokens().resize(new_length);
-  update_token_count();
   for (const auto& table : content_.tables()) table->trim(new_length);
   retreat(new_length);
 }

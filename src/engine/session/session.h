@@ -65,10 +65,10 @@ class Session {
   // Releases all blocks but remembers the token ids.
   void suspend() noexcept;
   // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
-  // the caller computes positions [length(), total()) again. Throws BUSY,
-  // OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, bad_alloc; then the session stays suspended.
+  // the caller computes positions [length(), total()) again. Throws BUSY, OUT_OF_BLOCKS, TOO_LARGE,
+  // REF_LIMIT, bad_alloc; then the session stays suspended.
   void resume();
-  bool suspended() const { return suspended_; }
+  bool suspended() const { return suspended_.has_value(); }
   // Returns length(), or the number of remembered tokens if that is larger.
   uint64_t total() const { return std::max<uint64_t>(length(), remembered_tokens_.size()); }
   // Returns the id that a position had before the session was suspended, or PKV_NO_TOKEN.
@@ -136,7 +136,6 @@ class Session {
  private:
   void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
   void retreat(uint64_t new_length) noexcept;
-  void update_token_count();
   uint32_t watermark() const;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       const char* who);
@@ -153,14 +152,13 @@ class Session {
 
   Content content_;
   NumberVector<int32_t> remembered_tokens_;
-  bool suspended_ = false;
+  std::optional<Counted> suspended_;  // has a value while the session is suspended
   Attributes attributes_;
   const uint64_t open_order_;
   const Step* step_ = nullptr;  // in flight
   uint32_t step_tokens_ = 0;    // the new tokens of step_
   // How many batches the cache had committed when this session was resumed last.
   std::optional<uint64_t> commits_at_resume_;
-  uint64_t counted_tokens_ = 0;  // how many of its tokens the cache's statistics contain
   const Counted counted_{cache().counters().sessions};
 };
 
