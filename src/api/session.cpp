@@ -5,6 +5,7 @@
 
 #include "api/boundary.h"
 #include "base/status.h"
+#include "engine/session/read.h"
 
 namespace pkv::api {
 namespace {
@@ -170,7 +171,7 @@ pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_
 
 pkv_status pkv_session_read(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
                             const pkv_tensor* k, const pkv_tensor* v) {
-  return guarded([&] { SessionLease(handle)->read(layer, first, n, k, v); });
+  return guarded([&] { read_rows(*SessionLease(handle), layer, first, n, k, v); });
 }
 
 pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,
@@ -179,6 +180,6 @@ pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t t
     const SessionLease session(handle);
     auto* const bytes = static_cast<unsigned char*>(state);
     check_list(bytes, size, "state");
-    session->read_state(layer, tokens, std::span(bytes, size));
+    read_state(*session, layer, tokens, std::span(bytes, size));
   });
 }

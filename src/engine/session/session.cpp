@@ -1,14 +1,12 @@
-// Implements sessions: suspension, the prefix index, steps, trims and copies of rows.
+// Implements sessions: suspension, the prefix index, steps and trims.
 #include "engine/session/session.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/checked.h"
 #include "base/status.h"
 #include "engine/cache/reservation.h"
-#include "engine/rows/rows.h"
 
 namespace pkv {
 
@@ -417,20 +415,6 @@ uint64_t Session::trim_point(uint64_t limit) const {
   return found;
 }
 
-void Session::read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const {
-  const LayerPlace place = cache().place(layer);
-  check_has_states(cache().group(place.group), layer);
-  const memory::StateTable& table = content_.state_table(place.group);
-  const memory::Block block = tokens > length() ? memory::no_block : table.state_block(tokens);
-  if (block == memory::no_block)
-    fail(PKV_OUT_OF_RANGE, "layer %u: no state after %llu tokens is held; the session has %llu",
-         layer, llu(tokens), llu(length()));
-  if (out.size() != table.group().shape.state_bytes)
-    fail(PKV_INVALID_ARGUMENT, "layer %u: a state has %llu bytes, not %zu", layer,
-         llu(table.group().shape.state_bytes), out.size());
-  std::memcpy(out.data(), table.state(block, place.layer), out.size());
-}
-
 Content Session::fork() const {
   check_ready("fork");
   return content_.fork();
@@ -440,35 +424,6 @@ const memory::BlockTable& Session::table(uint32_t group) const {
   if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
   return content_.table(group);
-}
-
-void Session::read(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
-                   const pkv_tensor* v) const {
-  const LayerPlace place = cache().place(layer);
-  const memory::Group& group = cache().group(place.group);
-  check_has_rows(group, "read");
-  if (group.storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "read: storage NONE keeps no keys and values");
-  check_range(first, n, layer_length(layer), "rows of the layer");
-  const memory::KvTable& table = content_.kv_table(place.group);
-  if (n > 0 && !table.holds(first, first + n) && table.dropped() > 0)
-    fail(PKV_OUT_OF_RANGE,
-         "some of positions %llu to %llu were dropped or left the window; %zu blocks are dropped",
-         llu(first), llu(first + n - 1), table.dropped());
-  if (n > 0 && !table.holds(first, first + n))
-    fail(PKV_OUT_OF_RANGE,
-         "some of positions %llu to %llu left the window; this layer keeps positions from %llu on",
-         llu(first), llu(first + n - 1), llu(table.first_kept()));
-  kernels::CopyTask task{};
-  if (k != nullptr) task.k = rows::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
-  if (v != nullptr)
-    task.v = rows::check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
-  if (n == 0 || (k == nullptr && v == nullptr)) return;
-  task.kv = table.view(place.layer);
-  task.first = first;
-  task.count = n;
-  rows::copy_rows(cache().workers(), cache().kernels().load, std::span(&task, 1),
-                  group.layout.token_bytes() / group.shape.layers);
 }
 
 }  // namespace pkv

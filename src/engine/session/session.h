@@ -125,13 +125,6 @@ class Session {
 
   // The block table of one group. Throws OUT_OF_RANGE, and UNSUPPORTED where storage is contiguous.
   const memory::BlockTable& table(uint32_t group) const;
-  // Copies K and V of positions [first, first + n) of one layer to the caller's rows; k or v may be
-  // NULL. Throws OUT_OF_RANGE, UNSUPPORTED, INVALID_ARGUMENT, OVERFLOW.
-  void read(uint32_t layer, uint64_t first, size_t n, const pkv_tensor* k,
-            const pkv_tensor* v) const;
-  // Copies the state of one layer after `tokens` tokens. Throws OUT_OF_RANGE if it is not held,
-  // UNSUPPORTED, INVALID_ARGUMENT if it has another size.
-  void read_state(uint32_t layer, uint64_t tokens, std::span<unsigned char> out) const;
 
  private:
   void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
