@@ -34,7 +34,7 @@ class SplitRunner {
       kernel_bytes_ = std::max(kernel_bytes_, kernels.attend_scratch_bytes(task_of(split)));
     }
     size_t parts = 0;
-    for (const QueryChunk& chunk : work.chunks()) {
+    for (const SplitChunk& chunk : work.chunks()) {
       first_part_.push_back(parts);
       parts += chunk.splits.size();
     }
@@ -71,7 +71,7 @@ class SplitRunner {
   // Merges the results of all splits of a chunk, in order, and writes the chunk's outputs. If the
   // chunk has one split that needs no merge, `result` is that split's result; otherwise it is NULL.
   void finish(size_t chunk_index, float* result) {
-    const QueryChunk& chunk = work_.chunks()[chunk_index];
+    const SplitChunk& chunk = work_.chunks()[chunk_index];
     const uint32_t value_dim = call_.shape.value_dim;
     const std::span<kernels::Partial> parts =
         std::span(parts_).subspan(first_part_[chunk_index], chunk.splits.size());
@@ -86,7 +86,7 @@ class SplitRunner {
     kernels::FinishTask task{};
     task.head_begin = chunk.head_begin;
     task.head_end = chunk.head_end;
-    task.heads_per_kv_head = heads_per_kv_head();
+    task.heads_per_kv_head = call_.shape.heads_per_kv_head();
     task.queries = chunk.queries;
     task.value_dim = value_dim;
     task.rotation = chunk.reading->kv.v.rotation;
@@ -100,24 +100,12 @@ class SplitRunner {
   }
 
  private:
-  uint32_t heads_per_kv_head() const { return call_.shape.query_heads / call_.shape.kv_heads; }
-
   // The kernel's task for a split, without the pointers to queries, results and scratch memory.
   kernels::AttendTask task_of(const KvSplit& split) const {
-    const QueryChunk& chunk = work_.chunks()[split.chunks[0]];
-    kernels::AttendTask task{};
-    task.kv = chunk.reading->kv;
-    task.head_begin = chunk.head_begin;
-    task.head_end = chunk.head_end;
-    task.heads_per_kv_head = heads_per_kv_head();
+    kernels::AttendTask task =
+        attend_task(call_, work_.chunks()[split.chunks[0]], split.begin, split.end);
     task.queries = split.queries;
     task.query = split.views;
-    task.begin = split.begin;
-    task.end = split.end;
-    task.sinks = chunk.reading->sinks;
-    task.scale = call_.params.scale;
-    task.results = call_.out.view.dtype;
-    task.transform = call_.params.transform;
     return task;
   }
 
@@ -126,19 +114,8 @@ class SplitRunner {
     uint64_t rows = 0;
     for (const uint32_t i : split.chunks) {
       const QueryChunk& chunk = work_.chunks()[i];
-      kernels::QueryTask task{};
-      task.head_begin = chunk.head_begin;
-      task.head_end = chunk.head_end;
-      task.heads_per_kv_head = heads_per_kv_head();
-      task.queries = chunk.queries;
-      task.key_dim = call_.shape.key_dim;
-      task.rotation = chunk.reading->kv.k.rotation;
-      task.scale = call_.params.scale;
-      task.rows = rows::rows_from(chunk.reading->q, chunk.first);
-      task.q = q + rows * task.key_dim;
-      task.head_rows = work_.rows(split);
-      kernels_.prepare(task);
-      rows += uint64_t{chunk.queries} * heads_per_kv_head();
+      kernels_.prepare(query_task(call_, chunk, q + rows * call_.shape.key_dim, work_.rows(split)));
+      rows += uint64_t{chunk.queries} * call_.shape.heads_per_kv_head();
     }
   }
 
@@ -184,7 +161,7 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   // The results that need a merge.
   const size_t merged = work.shared_floats() == 0 ? 0 : work.chunks().size();
   workers.for_each(merged, [&](size_t i, unsigned) {
-    const QueryChunk& chunk = work.chunks()[i];
+    const SplitChunk& chunk = work.chunks()[i];
     if (work.splits()[chunk.splits[0]].needs_merge) runner.finish(i, nullptr);
   });
   if (mass) mass->write();

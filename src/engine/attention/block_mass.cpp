@@ -46,7 +46,7 @@ void BlockMass::list_queries(const WorkSplit& work) {
       const QueryChunk& chunk = chunks[i];
       const uint32_t end = chunk.first + chunk.queries, first = std::max(chunk.first, left_out);
       if (chunk.head_begin == reading.head_begin && first < end)
-        queries_.push_back({first, end - first, reading.views + first});
+        queries_.push_back({first, end - first});
     }
     add_parts(reading, first_queries);
   }
@@ -68,17 +68,7 @@ float* BlockMass::mass_of(const Reading& reading, uint32_t head) const {
 
 kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) const {
   kernels::WeighTask task{};
-  task.attend.kv = part.reading->kv;
-  task.attend.head_begin = part.head;
-  task.attend.head_end = part.head + 1;
-  task.attend.heads_per_kv_head = heads_per_kv_head();
-  task.attend.queries = queries.count;
-  task.attend.query = queries.views;
-  task.attend.begin = part.begin;
-  task.attend.end = part.end;
-  task.attend.sinks = part.reading->sinks;
-  task.attend.transform = call_.params.transform;
-  task.attend.scale = call_.params.scale;
+  task.attend = attend_task(call_, part.chunk(queries), part.begin, part.end);
   task.lse = lse_ + (part.reading->first_query + queries.first) * call_.shape.query_heads +
              uint64_t{part.head} * heads_per_kv_head();
   task.lse_stride = call_.shape.query_heads;
@@ -88,18 +78,8 @@ kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) 
 }
 
 void BlockMass::weigh(const Part& part, const Queries& queries, float* scratch) const {
-  kernels::QueryTask prepared{};
-  prepared.head_begin = part.head;
-  prepared.head_end = part.head + 1;
-  prepared.heads_per_kv_head = heads_per_kv_head();
-  prepared.queries = queries.count;
-  prepared.key_dim = call_.shape.key_dim;
-  prepared.scale = call_.params.scale;
-  prepared.rotation = part.reading->kv.k.rotation;
-  prepared.rows = rows::rows_from(part.reading->q, queries.first);
-  prepared.q = scratch;
-  prepared.head_rows = uint64_t{queries.count} * heads_per_kv_head();
-  kernels_.prepare(prepared);
+  kernels_.prepare(query_task(call_, part.chunk(queries), scratch,
+                              uint64_t{queries.count} * heads_per_kv_head()));
   kernels::WeighTask task = task_of(part, queries);
   task.attend.q = scratch;
   task.attend.scratch = reinterpret_cast<unsigned char*>(scratch + query_floats_);

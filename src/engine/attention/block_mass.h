@@ -28,7 +28,6 @@ class BlockMass {
   // Queries of one reading. All its KV heads have the same queries.
   struct Queries {
     uint32_t first, count;
-    const kernels::QueryView* views;
   };
   // Some blocks of a reading and one of its KV heads. One task adds up their weights for all
   // queries.
@@ -37,6 +36,10 @@ class BlockMass {
     size_t first_queries, queries_end;  // in queries_
     uint32_t head;
     uint64_t begin, end;  // positions; both at the beginning of blocks, or the end at the last one
+
+    QueryChunk chunk(const Queries& queries) const {
+      return {reading, queries.first, queries.count, head, head + 1};
+    }
   };
 
   void list_queries(const WorkSplit& work);
@@ -44,7 +47,7 @@ class BlockMass {
   void weigh(const Part& part, const Queries& queries, float* scratch) const;
   kernels::WeighTask task_of(const Part& part, const Queries& queries) const;
   float* mass_of(const Reading& reading, uint32_t head) const;
-  uint32_t heads_per_kv_head() const { return call_.shape.query_heads / call_.shape.kv_heads; }
+  uint32_t heads_per_kv_head() const { return call_.shape.heads_per_kv_head(); }
 
   Workers& workers_;
   const kernels::Table& kernels_;

@@ -17,6 +17,8 @@ namespace pkv::attention {
 struct AttendShape {
   uint32_t query_heads, kv_heads, key_dim, value_dim;
   pkv_dtype key_dtype, value_dtype;
+
+  uint32_t heads_per_kv_head() const { return query_heads / kv_heads; }
 };
 
 // A mask of kind BYTES.

@@ -100,7 +100,7 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
   const AttendShape& shape = call_.shape;
   std::vector<Scratch> scratch(workers_.threads());
   for (Scratch& one : scratch) {
-    one.q.resize(uint64_t{shape.query_heads} / heads() * shape.key_dim);
+    one.q.resize(uint64_t{shape.heads_per_kv_head()} * shape.key_dim);
     one.positive.resize(shape.key_dim);
     one.negative.resize(shape.key_dim);
     one.scores.resize(candidates);
@@ -134,22 +134,14 @@ void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
 void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uint32_t head,
                          uint32_t candidates, Scratch& scratch) const {
   const Reading& reading = whole_.of(chooser.sequence, head);
-  const uint32_t dim = call_.shape.key_dim, rows = call_.shape.query_heads / heads();
-  kernels::QueryTask prepared{};
-  prepared.head_begin = head;
-  prepared.head_end = head + 1;
-  prepared.heads_per_kv_head = rows;
-  prepared.queries = 1;
-  prepared.key_dim = dim;
-  prepared.scale = call_.params.scale;
-  prepared.rotation = reading.kv.k.rotation;
-  prepared.q = scratch.q.data();
-  prepared.head_rows = rows;
+  const uint32_t dim = call_.shape.key_dim, rows = call_.shape.heads_per_kv_head();
+  kernels::QueryTask task =
+      query_task(call_, {&reading, chooser.first, 1, head, head + 1}, scratch.q.data(), rows);
   std::fill(scratch.positive.begin(), scratch.positive.end(), 0.0f);
   std::fill(scratch.negative.begin(), scratch.negative.end(), 0.0f);
   for (uint32_t query = chooser.first; query < chooser.first + chooser.count; query++) {
-    prepared.rows = rows::rows_from(reading.q, query);
-    kernels_.prepare(prepared);
+    task.rows = rows::rows_from(reading.q, query);
+    kernels_.prepare(task);
     for (uint32_t row = 0; row < rows; row++)
       for (uint32_t d = 0; d < dim; d++) {
         const float x = scratch.q[size_t{row} * dim + d];

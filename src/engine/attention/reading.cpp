@@ -183,4 +183,38 @@ Readings::Readings(Workers& workers, const AttendCall& call) : runs_(0) {
   }
 }
 
+kernels::QueryTask query_task(const AttendCall& call, const QueryChunk& chunk, float* q,
+                              uint64_t head_rows) {
+  kernels::QueryTask task{};
+  task.head_begin = chunk.head_begin;
+  task.head_end = chunk.head_end;
+  task.heads_per_kv_head = call.shape.heads_per_kv_head();
+  task.queries = chunk.queries;
+  task.key_dim = call.shape.key_dim;
+  task.scale = call.params.scale;
+  task.rotation = chunk.reading->kv.k.rotation;
+  task.rows = rows::rows_from(chunk.reading->q, chunk.first);
+  task.q = q;
+  task.head_rows = head_rows;
+  return task;
+}
+
+kernels::AttendTask attend_task(const AttendCall& call, const QueryChunk& chunk, uint64_t begin,
+                                uint64_t end) {
+  kernels::AttendTask task{};
+  task.kv = chunk.reading->kv;
+  task.head_begin = chunk.head_begin;
+  task.head_end = chunk.head_end;
+  task.heads_per_kv_head = call.shape.heads_per_kv_head();
+  task.queries = chunk.queries;
+  task.query = chunk.views();
+  task.begin = begin;
+  task.end = end;
+  task.sinks = chunk.reading->sinks;
+  task.scale = call.params.scale;
+  task.results = call.out.view.dtype;
+  task.transform = call.params.transform;
+  return task;
+}
+
 }  // namespace pkv::attention

@@ -26,6 +26,24 @@ struct Reading : rows::Sequence {
   uint64_t mask_begin() const { return views[0].mask_begin; }  // the same for all its queries
 };
 
+// Some queries of one reading, for some of its KV heads. The kernels compute for such chunks.
+struct QueryChunk {
+  const Reading* reading;
+  uint32_t first, queries;  // queries [first, first + queries) of the reading
+  uint32_t head_begin, head_end;
+
+  const kernels::QueryView* views() const { return reading->views + first; }
+};
+
+// Returns the task that writes the queries of a chunk to q, converted to fp32 and scaled. There, a
+// KV head has `head_rows` rows.
+kernels::QueryTask query_task(const AttendCall& call, const QueryChunk& chunk, float* q,
+                              uint64_t head_rows);
+// Returns the task of a chunk for positions [begin, end) of its reading, without the pointers to
+// prepared queries, results and scratch memory.
+kernels::AttendTask attend_task(const AttendCall& call, const QueryChunk& chunk, uint64_t begin,
+                                uint64_t end);
+
 class Readings {
  public:
   // `call` has been checked. The object refers to its masks and block tables as long as it lives.

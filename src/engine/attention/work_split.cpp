@@ -29,8 +29,7 @@ constexpr uint64_t min_shared_tokens = 128;
 
 }  // namespace
 
-WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings)
-    : call_(call), heads_per_kv_head_(call.shape.query_heads / call.shape.kv_heads) {
+WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings) : call_(call) {
   for (const Reading& reading : readings) add_chunks(reading);
   std::vector<uint32_t> decode_chunks;  // only these may share splits
   for (uint32_t i = 0; i < chunks_.size(); i++) {
@@ -56,14 +55,15 @@ WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings)
 
 void WorkSplit::add_chunks(const Reading& reading) {
   if (reading.queries < min_prompt_queries) {
-    chunks_.push_back({&reading, 0, reading.queries, reading.head_begin, reading.head_end, {}, {}});
+    chunks_.push_back(
+        {{&reading, 0, reading.queries, reading.head_begin, reading.head_end}, {}, {}});
     return;
   }
-  const uint32_t queries = std::max(1u, max_stacked_rows / heads_per_kv_head_);
+  const uint32_t queries = std::max(1u, max_stacked_rows / call_.shape.heads_per_kv_head());
   for (uint32_t first = 0; first < reading.queries; first += queries)
     for (uint32_t head = reading.head_begin; head < reading.head_end; head++)
       chunks_.push_back(
-          {&reading, first, std::min(queries, reading.queries - first), head, head + 1, {}, {}});
+          {{&reading, first, std::min(queries, reading.queries - first), head, head + 1}, {}, {}});
 }
 
 // Returns the number of first tokens of a chunk's sequence that other chunks may read with it:
@@ -133,7 +133,7 @@ void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t beg
   for (size_t first = 0, last; first < chunks.size(); first = last) {
     uint64_t rows = 0;
     for (last = first; last < chunks.size(); last++) {
-      rows += uint64_t{chunks_[chunks[last]].queries} * heads_per_kv_head_;
+      rows += uint64_t{chunks_[chunks[last]].queries} * call_.shape.heads_per_kv_head();
       if (last > first && rows > max_stacked_rows) break;
     }
     add_splits(chunks.subspan(first, last - first), begin, end);
@@ -154,7 +154,7 @@ uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads) const {
 // Adds the splits that one chunk reads by itself: sinks, and the positions from `covered` on that
 // its queries see.
 void WorkSplit::add_own_splits(uint32_t i, uint64_t covered) {
-  const QueryChunk& chunk = chunks_[i];
+  const SplitChunk& chunk = chunks_[i];
   uint64_t begin = UINT64_MAX, end = 0;
   for (uint32_t query = 0; query < chunk.queries; query++) {
     begin = std::min(begin, chunk.views()[query].begin);
@@ -173,8 +173,8 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
   uint32_t queries = 0;
   for (const uint32_t chunk : chunks) queries += chunks_[chunk].queries;
   const QueryChunk& first = chunks_[chunks[0]];
-  const uint64_t tokens =
-      split_tokens(uint64_t{queries} * heads_per_kv_head_, first.head_end - first.head_begin);
+  const uint64_t tokens = split_tokens(uint64_t{queries} * call_.shape.heads_per_kv_head(),
+                                       first.head_end - first.head_begin);
   const kernels::QueryView* views = first.views();
   if (chunks.size() > 1) {  // the kernels need the views of all these chunks in a row
     std::vector<kernels::QueryView>& all = shared_views_.emplace_back();
@@ -192,7 +192,7 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
     for (const uint32_t chunk : chunks) {
       chunks_[chunk].splits.push_back(split);
       chunks_[chunk].first_rows.push_back(rows);
-      rows += chunks_[chunk].queries * heads_per_kv_head_;
+      rows += chunks_[chunk].queries * call_.shape.heads_per_kv_head();
     }
     at = next;
   }

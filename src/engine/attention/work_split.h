@@ -12,15 +12,10 @@
 
 namespace pkv::attention {
 
-// Some queries of one reading (a sequence as some KV heads see it), for some of these heads.
-struct QueryChunk {
-  const Reading* reading;
-  uint32_t first, queries;  // queries [first, first + queries) of the reading
-  uint32_t head_begin, head_end;
-  std::vector<uint32_t> splits;      // indices of the KV splits that it reads, by position
+// A chunk, and the KV splits that it reads.
+struct SplitChunk : QueryChunk {
+  std::vector<uint32_t> splits;      // their indices, by position
   std::vector<uint32_t> first_rows;  // by split: where its rows begin among the split's rows
-
-  const kernels::QueryView* views() const { return reading->views + first; }
 };
 
 // Positions [begin, end) of one sequence, or of several that have the same blocks there.
@@ -38,14 +33,16 @@ class WorkSplit {
   // The call and the readings must outlive it. Throws bad_alloc.
   WorkSplit(const AttendCall& call, std::span<const Reading> readings);
 
-  std::span<const QueryChunk> chunks() const { return chunks_; }
+  std::span<const SplitChunk> chunks() const { return chunks_; }
   std::span<const KvSplit> splits() const { return splits_; }
   // The number of KV heads of a split.
   uint32_t heads(const KvSplit& split) const {
     return chunks_[split.chunks[0]].head_end - chunks_[split.chunks[0]].head_begin;
   }
   // The rows of a split for one KV head: one for each query and each query head of that KV head.
-  uint64_t rows(const KvSplit& split) const { return uint64_t{split.queries} * heads_per_kv_head_; }
+  uint64_t rows(const KvSplit& split) const {
+    return uint64_t{split.queries} * call_.shape.heads_per_kv_head();
+  }
   // The size in floats of the prepared queries of a split.
   size_t query_floats(const KvSplit& split) const {
     return rows(split) * heads(split) * call_.shape.key_dim;
@@ -70,8 +67,7 @@ class WorkSplit {
   void place_results();
 
   const AttendCall& call_;
-  const uint32_t heads_per_kv_head_;
-  std::vector<QueryChunk> chunks_;
+  std::vector<SplitChunk> chunks_;
   std::vector<KvSplit> splits_;
   std::vector<std::vector<kernels::QueryView>> shared_views_;  // of splits with several chunks
   size_t shared_floats_ = 0;
