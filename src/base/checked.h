@@ -44,6 +44,11 @@ inline void check_range(uint64_t first, uint64_t n, uint64_t limit, const char* 
 
 constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
 
+// Returns how many more are needed than there are.
+constexpr uint64_t lacking(uint64_t needed, uint64_t there) {
+  return needed > there ? needed - there : 0;
+}
+
 // The result must fit.
 constexpr uint64_t round_up(uint64_t value, uint64_t multiple) {
   return ceil_div(value, multiple) * multiple;

@@ -195,9 +195,4 @@ class BlockTable {
 // The tables of one sequence, by group.
 using Tables = std::span<const std::unique_ptr<BlockTable>>;
 
-// Returns how many more are needed than there are.
-inline uint64_t lacking(uint64_t needed, uint64_t there) {
-  return needed - std::min(needed, there);
-}
-
 }  // namespace pkv::memory

@@ -182,7 +182,7 @@ void PageForecast::free(size_t group, uint32_t id) {
 bool PageForecast::fits(std::span<const uint64_t> wanted) const {
   uint64_t pages = 0;
   for (size_t g = 0; g < wanted.size(); g++)
-    pages += ceil_div(wanted[g] - std::min(wanted[g], loose_[g]), uint64_t{cut_.per_page[g]});
+    pages += ceil_div(lacking(wanted[g], loose_[g]), uint64_t{cut_.per_page[g]});
   return pages <= whole_;
 }
 

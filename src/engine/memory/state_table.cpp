@@ -5,6 +5,7 @@
 #include <cassert>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/status.h"
 
 namespace pkv::memory {
