@@ -5,8 +5,6 @@
 
 #include <bit>
 
-#include "engine/memory/atomics.h"
-
 namespace pkv::api {
 
 // The stripes that single threads own, as bits, and how they are returned when a thread ends.
@@ -91,7 +89,7 @@ void Stripes::make_visible() noexcept {
 uint32_t Stripes::choose_stripe() noexcept {
   const bool possible = plain.load(std::memory_order_relaxed) == Plain::possible;
   if (!possible || !StripeOwners::take(&stripe_))
-    stripe_ = own_stripes + memory::StdAtomics::thread_number() % shared_stripes;
+    stripe_ = own_stripes + os::thread_number() % shared_stripes;
   return stripe_;
 }
 

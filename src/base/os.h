@@ -33,6 +33,14 @@ unsigned processor_count();
 // Lowers the priority of this thread: while other threads want a CPU, it gets about a tenth of one.
 void lower_priority();
 
+// A small number that no other thread of this process has or had.
+inline uint32_t thread_number() noexcept {
+  static constinit std::atomic<uint32_t> threads{0};
+  static constinit thread_local uint32_t number = 0;  // 0: not assigned yet
+  if (number == 0) number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+  return number;
+}
+
 // The CPU time that this thread has used.
 std::chrono::nanoseconds thread_time();
 

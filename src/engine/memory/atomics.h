@@ -10,18 +10,15 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/os.h"
+
 namespace pkv::memory {
 
 struct StdAtomics {
   template <class T>
   using atomic = std::atomic<T>;
 
-  static uint32_t thread_number() noexcept {
-    static constinit std::atomic<uint32_t> threads{0};
-    static constinit thread_local uint32_t number = 0;  // 0: not assigned yet
-    if (number == 0) number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
-    return number;
-  }
+  static uint32_t thread_number() noexcept { return os::thread_number(); }
 };
 
 }  // namespace pkv::memory
