@@ -5,7 +5,6 @@
 namespace pkv::prefix {
 
 void Publisher::publish(Use& use, Tokens text, memory::Tables tables) {
-  uses_.reserve_node(*use.space);
   const uint32_t block_size = data_.block_size();
   const size_t whole = text.size() / block_size;
   while (use.depth < whole) {
