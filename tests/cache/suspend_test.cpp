@@ -272,6 +272,8 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
       pkv_last_error());
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(fresh, three_blocks));
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &too_much, &batch));
+  EXPECT_STREQ("begin needs 6 blocks in group 0, which has 5 besides the watermark",
+               pkv_last_error());
   // The cache has blocks for both, but not beside the three that stay free.
   const pkv_session both[] = {running, fresh};
   const uint32_t four_and_two[] = {64, 32};

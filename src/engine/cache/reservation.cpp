@@ -90,9 +90,9 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
 void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t watermark,
                                  const char* who) const {
   for (size_t g = 0; g < counts.size(); g++)
-    if (counts[g] > cache_.groups()[g]->pool.blocks() - watermark)
-      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu: %s", who, llu(counts[g]), g,
-           describe(cache_, g, watermark).text);
+    if (const uint64_t most = cache_.groups()[g]->pool.blocks() - watermark; counts[g] > most)
+      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu %s", who,
+           llu(counts[g]), g, llu(most), watermark > 0 ? "besides the watermark" : "in all");
   if (cache_.pages() == nullptr) return;
   const memory::PageCut& cut = cache_.pages()->cut();
   const uint64_t pages = cut.pages_for(with_watermark(counts, watermark));
