@@ -41,7 +41,7 @@ struct StepNeed {
   uint64_t spares = 0;    // spare blocks that the table must still have then
   Block tail = no_block;  // the part-filled last block, if the step writes into it
   bool copies = false;    // true if the tail is shared, so that a block replaces it
-  bool begins = false;    // true if the blocks are the first ones of the sequence
+  bool begins = false;    // true if the watermark must stay free beside the blocks
   uint64_t blocks() const { return entries + beside; }
 };
 

@@ -73,9 +73,6 @@ void Session::check_ready(const char* who) const {
          remembered_tokens_.size());
 }
 
-// The blocks that this session must leave free for those that have tokens already.
-uint32_t Session::watermark() const { return length() == 0 ? cache().config().watermark : 0; }
-
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
   const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
@@ -185,7 +182,7 @@ void Session::start_publishing() noexcept {
 // Passes all blocks to the store, if there is one, which writes those that the prefix index has.
 // The session keeps a copy of the token ids. Without memory for that copy nothing is passed on.
 void Session::write_to_store() noexcept {
-  if (cache().store() == nullptr || !attributes_.publishes || content_.hold().depth() == 0) return;
+  if (cache().store() == nullptr || !publishes() || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
     rest.hold() =
@@ -301,7 +298,7 @@ bool Session::copy_tail(const prefix::Tail& tail) {
 void Session::publish(bool wait) noexcept {
   const prefix::Index::Hold& hold = content_.hold();
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
-  if (!hold || !attributes_.publishes || length() < from + block_size) return;
+  if (!publishes() || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
   uint64_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
                                       content_.forgotten_from());

@@ -85,8 +85,13 @@ class Session {
   void start_publishing() noexcept;
 
   const Attributes& attributes() const { return attributes_; }
+  // Returns whether full blocks with known ids go into the prefix index.
+  bool publishes() const { return content_.hold() && attributes_.publishes; }
   int32_t priority() const { return attributes_.priority; }
   void set_priority(int32_t priority) { attributes_.priority = priority; }
+  // The blocks that must stay free when this session takes some: a session without tokens leaves
+  // them for those that have some already.
+  uint32_t watermark() const { return length() == 0 ? cache().config().watermark : 0; }
   // How many sessions of the cache were opened before this one.
   uint64_t open_order() const { return open_order_; }
   bool in_step() const { return step_ != nullptr; }
@@ -129,7 +134,6 @@ class Session {
  private:
   void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
   void retreat(uint64_t new_length) noexcept;
-  uint32_t watermark() const;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       const char* who);
   void take_back();

@@ -28,6 +28,7 @@ uint32_t Needs::references(size_t group, uint32_t id) const {
 
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
+  const uint32_t watermark = session.watermark();
   for (size_t g = 0; g < blocks_.size(); g++) {
     const memory::BlockTable& table = session.content().table(g);
     table.check_fits(start, end, who_);
@@ -43,11 +44,10 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
       else
         step.spares = 1;  // the copy goes into a spare block
     }
-    step.begins = start == 0 && step.blocks() > 0;
+    step.begins = watermark > 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
     beginning_ += step.begins;
-    max_alone_[g] =
-        std::max(max_alone_[g], step.blocks() + (step.begins ? cache_.config().watermark : 0));
+    max_alone_[g] = std::max(max_alone_[g], step.blocks() + (step.begins ? watermark : 0));
   }
   if (cache_.pages() != nullptr) check_pages(session, end);
 }
@@ -66,8 +66,8 @@ void Needs::check_pages(const Session& session, uint64_t end) {
          "%s: a step to token %llu needs %llu pages in one session; the memory that the groups "
          "share has %u",
          who_, llu(end), llu(cut.pages_for(held)), cut.pages);
-  const uint32_t watermark = session.length() == 0 ? cache_.config().watermark : 0;
-  max_pages_alone_ = std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, watermark)));
+  max_pages_alone_ =
+      std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, session.watermark())));
 }
 
 void Needs::remove(size_t i) {

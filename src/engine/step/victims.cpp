@@ -63,7 +63,8 @@ class Forecast {
         drop_reference(suspended_, group, id, references);
       else if (references > 1)
         expired_[group][id]--, suspended_[group][id]++;
-      if (references > 1 && !publishes(session, group, id)) give_up(group, id);
+      // The prefix index may take over a full block.
+      if (references > 1 && !(session.publishes() && full(session, group, id))) give_up(group, id);
     });
   }
 
@@ -91,11 +92,9 @@ class Forecast {
     return expired;
   }
 
-  // Returns whether the prefix index may get a block when its session is suspended.
-  static bool publishes(const Session& session, size_t group, uint32_t id) {
+  static bool full(const Session& session, size_t group, uint32_t id) {
     const memory::Group& of = session.content().table(group).group();
-    return session.content().hold() && session.attributes().publishes &&
-           of.pool.state(id).filled == of.block_size;
+    return of.pool.state(id).filled == of.block_size;
   }
 
   // Notes that a suspended session gives up a reference to a block, and that nothing takes it over.
