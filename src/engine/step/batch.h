@@ -81,7 +81,7 @@ class Batch final : public Step {
     std::vector<uint32_t> indices;
     std::vector<int32_t> ids;  // filled by commit(), allocated before so that it cannot fail
   };
-  struct Entry {
+  struct Member {
     Session* session;
     uint64_t start;    // the session's length before the step
     uint32_t count;    // how many new tokens it has
@@ -105,11 +105,11 @@ class Batch final : public Step {
   void compute_bounds() noexcept;
   attention::ChoosingLayer choosing_layer(const attention::AttendCall& call, uint32_t layer,
                                           memory::Group& group) const;
-  static std::span<const int32_t> kept_ids(Entry& entry, const int32_t* tokens);
+  static std::span<const int32_t> kept_ids(Member& member, const int32_t* tokens);
   void check_ids(size_t index, std::span<const int32_t> ids) const;
 
   Cache& cache_;
-  std::vector<Entry> entries_;
+  std::vector<Member> members_;
   // The copies of one write. The vector is reserved by the constructor, so that write() needs no
   // memory for it.
   std::vector<kernels::CopyTask> tasks_;
