@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/checked.h"
 #include "base/status.h"
 #include "engine/attention/attend.h"
 #include "engine/cache/reservation.h"
@@ -25,12 +24,11 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
   for (size_t i = 0; i < sessions.size(); i++) {
     for_entry(i, [&] { sessions[i]->check_ready("begin"); });
     const Member& member =
-        members_.emplace_back(sessions[i], sessions[i]->length(), new_tokens[i], rows_);
+        members_.emplace_back(sessions[i], sessions[i]->length(), new_tokens[i], rows());
     if (has_rows && member.count > 0)
       sequences_.push_back({kernels::KvView{}, member.end(), member.count, member.first_row, i});
-    rows_ = checked_add(rows_, new_tokens[i], "rows of the batch");
+    batch_rows_.add(member.count);
   }
-  set_first_rows(nullptr);
   reserve();
   open_ = true;
 }
@@ -82,7 +80,7 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   Member& member = members_[index];
   if (cache_.config().storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
-  if (rows_ > 0 && first_unwritten() < written_.size())
+  if (rows() > 0 && first_unwritten() < written_.size())
     fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
          written_.size());
   for (size_t i = 0; i < kept.size(); i++)
@@ -175,7 +173,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
   call.rows = batch_rows_;
   call.q = rows::check_rows(q, call.rows, shape.query_heads, shape.key_dim, "q");
   call.out = rows::check_rows(out, call.rows, shape.query_heads, shape.value_dim, "out");
-  if (!written_[layer] && rows_ > 0)
+  if (!written_[layer] && rows() > 0)
     fail(PKV_INCOMPLETE, "attend: layer %u was not written in this step", layer);
   call.sequences = sequences(layer);
   attention::ChoosingLayer choosing{};
@@ -219,7 +217,7 @@ void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
 
 void Batch::commit(const int32_t* tokens) {
   const size_t unwritten = first_unwritten();
-  if (cache_.config().storage != PKV_STORAGE_NONE && rows_ > 0 && unwritten < written_.size())
+  if (cache_.config().storage != PKV_STORAGE_NONE && rows() > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
   for (size_t e = 0; e < members_.size(); e++)
     if (!members_[e].session->remembered_tokens().empty())

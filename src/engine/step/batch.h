@@ -94,6 +94,8 @@ class Batch final : public Step {
     }
   };
 
+  // The new tokens of all sessions, which are the rows of every tensor.
+  size_t rows() const { return batch_rows_.rows(); }
   void reserve();
   void abort() noexcept;
   size_t first_unwritten() const;
@@ -120,7 +122,6 @@ class Batch final : public Step {
   std::vector<rows::Sequence> sequences_;
   std::optional<uint32_t> viewed_layer_;
   bool has_accepted_ = false;  // accept() was called for some session
-  size_t rows_ = 0;            // the new tokens of all sessions, which are the rows of every tensor
   size_t copies_ = 0;          // how many shared tails the step copied
   bool open_ = false;          // begun, and neither committed nor aborted
 };

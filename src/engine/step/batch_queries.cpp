@@ -56,12 +56,12 @@ size_t Batch::state_blocks(uint32_t group, const StateBlocks& out) const {
 
 size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
   check_has_slots(group);
-  if (slots.size() < rows_) return rows_;
+  if (slots.size() < rows()) return rows();
   for (const Member& member : members_)
     for (uint32_t i = 0; i < member.count; i++)
       slots[member.first_row + i] =
           member.session->content().kv_table(group).slot(member.start + i);
-  return rows_;
+  return rows();
 }
 
 size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const {
