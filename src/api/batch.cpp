@@ -13,15 +13,23 @@
 namespace pkv::api {
 namespace {
 
-// The object behind a batch handle: the batch and the handles of its sessions, which the batch
-// releases when it ends.
+// The handles of the sessions that a batch holds. Its end frees them for other calls. If the batch
+// could not begin, the call still has their leases and this has no effect.
+struct HeldSessions {
+  ~HeldSessions() {
+    for (const uint64_t session : handles) end_batch_hold(session);
+  }
+  const std::vector<uint64_t> handles;
+};
+
+// The object behind a batch handle. A batch that was not committed is aborted when it ends.
 struct BatchObject {
   BatchObject(Cache& cache, std::span<Session* const> objects, std::span<const uint32_t> new_tokens,
               std::vector<uint64_t> handles)
-      : sessions(std::move(handles)),
+      : sessions{std::move(handles)},
         batch(cache, objects, new_tokens),
         counted(cache.counters().batches) {}
-  std::vector<uint64_t> sessions;
+  const HeldSessions sessions;  // before the batch, so that it ends after the batch
   Batch batch;
   const Counted counted;
 };
@@ -31,17 +39,6 @@ class BatchLease : public LeaseOf<pkv_batch, Kind::batch, BatchObject> {
   using LeaseOf::LeaseOf;
   Batch* operator->() const { return &(**this).batch; }
 };
-
-// Ends a batch and closes its handle, which frees its sessions for other calls. A batch that was
-// not committed is aborted.
-void end(BatchLease& batch) noexcept {
-  if (!batch.inherited()) {
-    const std::vector<uint64_t> sessions = std::move((*batch).sessions);
-    delete &*batch;
-    for (const uint64_t session : sessions) end_batch_hold(session);
-  }
-  batch.retire();
-}
 
 // Leases the i-th session of a list for writing.
 Lease lease_session(pkv_cache cache, std::span<const pkv_session> sessions, size_t i) {
@@ -154,7 +151,7 @@ pkv_status pkv_batch_commit(pkv_batch handle, const int32_t* tokens) {
   return guarded([&] {
     BatchLease batch(handle, Access::write);
     batch->commit(tokens);
-    end(batch);
+    batch.destroy();
   });
 }
 
@@ -167,11 +164,7 @@ pkv_status pkv_batch_accept(pkv_batch handle, size_t i, size_t count, const uint
 }
 
 pkv_status pkv_batch_abort(pkv_batch handle) {
-  return guarded([&] {
-    if (handle == nullptr) return;
-    BatchLease batch(handle, Access::close);
-    end(batch);
-  });
+  return guarded([&] { BatchLease::close(handle); });
 }
 
 pkv_status pkv_batch_get_slot_mapping(pkv_batch handle, uint32_t group, size_t capacity,

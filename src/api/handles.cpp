@@ -238,6 +238,7 @@ bool Lease::inherited() const {
 
 uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_relaxed); }
 
+// Makes the handle stale.
 void Lease::retire() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
   // Release: a thread that destroys the cache and no longer finds this child sees the changes that

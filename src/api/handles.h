@@ -44,13 +44,7 @@ class Lease {
   uint64_t handle() const { return handle_; }
   // Returns the handle of the object's cache.
   uint64_t parent() const;
-  // Returns whether this is a forked child and its parent process created the object. Another
-  // thread of the parent may have been changing the object at the fork, so the child retires the
-  // handle but does not destroy the object: its memory is kept until the process ends.
-  bool inherited() const;
 
-  // Makes the handle stale. The caller deletes the object.
-  void retire() noexcept;
   // Deletes the object, unless it is inherited, and makes the handle stale.
   void destroy() noexcept;
   // Passes this lease of a session on to a batch, which has it until end_batch_hold().
@@ -61,6 +55,11 @@ class Lease {
   explicit Lease(Slot* locked) noexcept;
   friend void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
+  // Returns whether this is a forked child and its parent process created the object. Another
+  // thread of the parent may have been changing the object at the fork, so the child retires the
+  // handle but does not destroy the object: its memory is kept until the process ends.
+  bool inherited() const;
+  void retire() noexcept;
   void check(uint64_t word) const;
   void acquire_inherited();
   bool acquire_plain();
