@@ -2,8 +2,8 @@
 #include "toy.h"
 
 /* [family] */
-/* What an engine does with a status. Three have an answer of their own; for the others, the
-   hundreds digit is enough. */
+/* What an engine does with a status. Some, such as these three, need their own reaction; for most,
+   the hundreds digit is enough. */
 static const char* what_to_do(pkv_status status) {
   if (status == PKV_BUSY) return "try again when the other call or the batch has ended";
   if (status == PKV_TOO_LARGE)
