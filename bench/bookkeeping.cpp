@@ -32,7 +32,7 @@ void step_overhead(benchmark::State& state) {
   for (auto _ : state) {
     pkv_batch batch;
     check(pkv_batch_begin(cache, count, sessions.data(), ones.data(), &batch));
-    check(pkv_batch_commit(batch, tokens.data()));
+    check(pkv_batch_commit(batch, count, tokens.data()));
     uint64_t length;
     check(pkv_session_get_length(sessions[0], &length));
     if (length == 50000)
@@ -75,7 +75,7 @@ void states_step(benchmark::State& state) {
       for (size_t i = 0; i < sessions && computes; i++)
         update(static_cast<const float*>(before[i]), static_cast<float*>(after[i]), floats);
     }
-    check(pkv_batch_commit(batch, nullptr));
+    check(pkv_batch_commit(batch, 0, nullptr));
   };
   step(false);
   double ours = 0, in_place = 0, calls = 0;

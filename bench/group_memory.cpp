@@ -147,7 +147,7 @@ class Server {
     pkv_batch batch;
     if (pkv_batch_begin(cache_, sessions.size(), sessions.data(), tokens.data(), &batch) != PKV_OK)
       return false;
-    check(pkv_batch_commit(batch, nullptr));
+    check(pkv_batch_commit(batch, 0, nullptr));
     steps_++;
     session_steps_ += sessions.size();
     if (steps_ % 64 == 0 && !room_) sample();

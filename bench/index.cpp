@@ -74,7 +74,7 @@ class Index {
   void step(pkv_session session, const int32_t* tokens, uint32_t count) const {
     pkv_batch batch;
     check(pkv_batch_begin(cache_, 1, &session, &count, &batch));
-    check(pkv_batch_commit(batch, tokens));
+    check(pkv_batch_commit(batch, count, tokens));
   }
   void match(uint64_t number, const std::vector<int32_t>& text) const {
     const pkv_session session = open(number);

@@ -37,7 +37,7 @@ Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
       const uint32_t rest = static_cast<uint32_t>(tokens.size() - matched);
       pkv_batch batch;
       check(pkv_batch_begin(cache, 1, &session, &rest, &batch));
-      check(pkv_batch_commit(batch, tokens.data() + matched));
+      check(pkv_batch_commit(batch, rest, tokens.data() + matched));
     }
     check(pkv_session_close(session));
     result.seconds += seconds_since(begin);

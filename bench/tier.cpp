@@ -80,7 +80,7 @@ class Served {
       check(pkv_batch_write(batch, layer, kv_.tensor(), kv_.tensor()));
       if (attends) check(pkv_batch_attend(batch, layer, nullptr, q_.tensor(), out_.tensor()));
     }
-    check(pkv_batch_commit(batch, ids));
+    check(pkv_batch_commit(batch, n, ids));
   }
   // Ends a session with this text, which goes to the store.
   void end_session(uint32_t number, uint32_t tokens) {

@@ -27,7 +27,7 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
       documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out),
                  {PKV_UNSUPPORTED, PKV_OUT_OF_MEMORY, PKV_INCOMPLETE});
     }
-    const pkv_status committed = pkv_batch_commit(batch, nullptr);
+    const pkv_status committed = pkv_batch_commit(batch, 0, nullptr);
     documented(committed, {PKV_INCOMPLETE, PKV_OUT_OF_MEMORY});
     if (committed == PKV_OK) batch = nullptr;
     f.out.clear();
@@ -306,7 +306,8 @@ void step_fork(Source& draw) {
   if (status == PKV_OK) {
     status = pkv_batch_write(batch, layer, &k, &v);
     documented(status);
-    EXPECT_EQ(PKV_OK, status == PKV_OK ? pkv_batch_commit(batch, nullptr) : pkv_batch_abort(batch));
+    EXPECT_EQ(PKV_OK,
+              status == PKV_OK ? pkv_batch_commit(batch, 0, nullptr) : pkv_batch_abort(batch));
   }
   uint64_t length = 0;
   EXPECT_EQ(PKV_OK, pkv_session_get_length(session, &length));
@@ -360,8 +361,8 @@ void write_own(Source& draw, pkv_kv_view& view, const pkv_kv_sequences& sequence
   EXPECT_TRUE(memory.untouched_from(memory.size()));
   uint64_t bytes = 0;
   view.k = nullptr;
-  documented(
-      pkv_kv_view_plan(&view, draw.chance(80) ? 0 : static_cast<uint32_t>(number(draw)), &bytes));
+  view.latent = draw.chance(80) ? 0 : static_cast<uint32_t>(number(draw));
+  documented(pkv_kv_view_plan(&view, &bytes));
 }
 
 void stateless(Source& draw) {
@@ -388,6 +389,7 @@ void stateless(Source& draw) {
                                f.rows.size());
   view.k = k_honest ? f.rows.data() : nullptr;
   view.v = v_honest && draw.chance(90) ? f.rows.data() : nullptr;
+  if (draw.chance(97)) view.latent = view.v == nullptr ? 1 : 0;
   uint32_t lengths[4], table[64];
   uint64_t kv_lengths[4], rows = 0;
   for (size_t i = 0; i < 4; i++) {
@@ -547,7 +549,7 @@ void prefix(Source& draw) {
   switch (draw.below(6)) {
     case 0:
       documented(pkv_prefix_pin(f.prefixed, salt, salt_size, n, tokens, &amount),
-                 {PKV_TOO_LARGE, PKV_OUT_OF_BLOCKS});
+                 {PKV_LIMIT_REACHED});
       break;
     case 1:
       documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens), {PKV_NOT_HELD});
@@ -637,7 +639,7 @@ void handles(Source& draw) {
       pkv_session_trim(static_cast<pkv_session>(forged), 0),
       pkv_session_close(static_cast<pkv_session>(forged)),
       pkv_batch_get_slot_mapping(static_cast<pkv_batch>(forged), 0, 0, nullptr, &rows),
-      pkv_batch_commit(static_cast<pkv_batch>(forged), nullptr),
+      pkv_batch_commit(static_cast<pkv_batch>(forged), 0, nullptr),
       pkv_batch_abort(static_cast<pkv_batch>(forged)),
       pkv_snapshot_fork(static_cast<pkv_snapshot>(forged), &opened),
       pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),

@@ -110,7 +110,7 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
       write(batch, layer, model, rows);
       attend(batch, layer, q, out);
     }
-    CHECK(pkv_batch_commit(batch, nullptr));
+    CHECK(pkv_batch_commit(batch, 0, nullptr));
   }
   CHECK(pkv_cache_validate(cache));
 }
@@ -184,8 +184,9 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
     caches.expect_empty(caches.other);
     use(caches.one, caches.plan, sessions);
   } else {
-    EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_OUT_OF_BLOCKS ||
-                status == PKV_TOO_LARGE || status == PKV_BUFFER_TOO_SMALL)
+    EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_WRONG_KEY ||
+                status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE ||
+                status == PKV_BUFFER_TOO_SMALL)
         << pkv_status_name(status) << ": " << pkv_last_error();
   }
   caches.expect_empty(caches.one);

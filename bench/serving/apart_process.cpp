@@ -200,7 +200,7 @@ class Decoder {
     const pkv_tensor v{const_cast<float*>(body) + floats, PKV_F32, 0, 0, 0};
     check(pkv_batch_write(q.arriving, head.layer, &k, &v), "write");
     if (head.layer + 1 < options_.layers) return;
-    check(pkv_batch_commit(q.arriving, q.tokens.data() + q.held), "commit");
+    check(pkv_batch_commit(q.arriving, head.count, q.tokens.data() + q.held), "commit");
     q.held += head.count;
   }
 

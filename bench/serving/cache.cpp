@@ -141,7 +141,7 @@ pkv_status Cache::step(std::span<const pkv_session> sessions, std::span<const ui
   check(status, "begin");
   const size_t rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
   if (!options_.ids_only) compute(batch, rows, written);
-  check(pkv_batch_commit(batch, tokens), "commit");
+  check(pkv_batch_commit(batch, tokens != nullptr ? rows : 0, tokens), "commit");
   *seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (options_.modelled) {
     const auto decodes = static_cast<double>(std::count(counts.begin(), counts.end(), 1u));

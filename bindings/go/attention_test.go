@@ -96,8 +96,10 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 		pagedkv.ErrInvalidArgument, "Bits has 36",
 	)
 	refused(
-		t, batch.Commit(make([]int32, 36)), pagedkv.ErrInvalidArgument, "36 token ids for 37 rows",
+		t, batch.Commit(make([]int32, 36)), pagedkv.ErrInvalidArgument,
+		"36 entries; the batch has 37 rows",
 	)
+	refused(t, batch.Commit([]int32{}), pagedkv.ErrInvalidArgument, "0 entries")
 	session := open(t, cache)
 	refused(
 		t, session.Read(0, 0, 5, short, f32(make([]float32, 319))),

@@ -101,19 +101,11 @@ func (b *Batch) Rows() int { return b.rows }
 // SetFirstRows sets where the rows of each session begin in the arrays to write and attend, for
 // left padding or gaps. nil: the default again.
 func (b *Batch) SetFirstRows(rows []uint32) error {
-	const op = "set first rows"
-	if rows != nil && len(rows) != len(b.batch.lengths) {
-		return misuse(
-			op, ErrInvalidArgument, "%d first rows for %d sessions", len(rows),
-			len(b.batch.lengths),
-		)
-	}
-	err := call(op, b, func() raw.Status { return raw.BatchSetFirstRows(b.handle, first(rows)) })
+	err := call("set first rows", b, func() raw.Status {
+		return raw.BatchSetFirstRows(b.handle, uint64(len(rows)), optional(rows))
+	})
 	if err == nil {
 		b.batch.firstRows = append([]uint32(nil), rows...)
-		if rows == nil {
-			b.batch.firstRows = nil
-		}
 	}
 	return err
 }
@@ -188,11 +180,9 @@ func (b *Batch) Accept(i int, kept []uint32) error {
 // Commit ends the step: it adds the new tokens to every session, one id per row. nil: their ids are
 // NoToken, or those that Session.Suspend remembered.
 func (b *Batch) Commit(tokens []int32) error {
-	const op = "commit"
-	if tokens != nil && len(tokens) != b.rows {
-		return misuse(op, ErrInvalidArgument, "%d token ids for %d rows", len(tokens), b.rows)
-	}
-	return b.end(call(op, b, func() raw.Status { return raw.BatchCommit(b.handle, first(tokens)) }))
+	return b.end(call("commit", b, func() raw.Status {
+		return raw.BatchCommit(b.handle, uint64(len(tokens)), optional(tokens))
+	}))
 }
 
 // Abort undoes the step.

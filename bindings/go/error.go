@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"runtime"
 	"strings"
+	"syscall"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
@@ -16,10 +17,10 @@ type Family int32
 
 // The families of statuses.
 const (
-	ErrMisuse    Family = 1 // Fix the call.
-	ErrExhausted Family = 2 // Free something, then try again; not with ErrTooLarge.
-	ErrCorrupted Family = 3 // The data is bad.
-	ErrSystem    Family = 4 // See the sentence.
+	ErrMisuse    Family = 1 // The call is wrong, or not possible now (ErrBusy, ErrSuspended).
+	ErrExhausted Family = 2 // Something has run out: free some, then try again.
+	ErrCorrupted Family = 3 // The data cannot be used.
+	ErrSystem    Family = 4 // The system or a server refused: see Errno.
 	ErrBug       Family = 5 // An invariant of the library does not hold: please report it.
 )
 
@@ -66,7 +67,8 @@ type Error struct {
 	Index int
 	// With ErrOutOfBlocks: how many blocks must be freed before the same call can succeed.
 	BlocksShort uint64
-	Cause       error // The error of the caller's io.Reader or io.Writer; nil otherwise.
+	Errno       syscall.Errno // With ErrIO: the error of the system; 0: none.
+	Cause       error         // The error of the caller's io.Reader or io.Writer; nil otherwise.
 }
 
 func (e *Error) Error() string {
@@ -81,8 +83,11 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether the cause is target; errors.Is finds the status by Unwrap.
-func (e *Error) Is(target error) bool { return e.Cause != nil && errors.Is(e.Cause, target) }
+// Is reports whether the cause is target, or Errno matches it (fs.ErrNotExist); errors.Is finds the
+// status by Unwrap.
+func (e *Error) Is(target error) bool {
+	return e.Cause != nil && errors.Is(e.Cause, target) || e.Errno != 0 && errors.Is(e.Errno, target)
+}
 
 // Unwrap returns the status, which errors.Is compares.
 func (e *Error) Unwrap() error { return e.Status }
@@ -114,6 +119,7 @@ func lastError(op string, status Status) *Error {
 	return &Error{
 		Op: op, Status: status, Sentence: raw.LastError(), Group: int(int32(details.Group)),
 		Index: int(details.Index), BlocksShort: details.BlocksShort,
+		Errno: syscall.Errno(details.SystemError),
 	}
 }
 
@@ -147,6 +153,14 @@ func first[T any](slice []T) *T {
 		return nil
 	}
 	return &slice[0]
+}
+
+// optional is first for a list that may be left out: an empty one is not nil in C either.
+func optional[T any](slice []T) *T {
+	if slice != nil && len(slice) == 0 {
+		return new(T)
+	}
+	return first(slice)
 }
 
 // list returns all entries that a C function lists.

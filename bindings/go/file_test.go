@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -89,7 +90,7 @@ func TestFilesComeBack(t *testing.T) {
 		must(t, one.Session.Close())
 	}
 	_, err = other.LoadFrom(bytes.NewReader(encrypted.Bytes()), config)
-	refused(t, err, pagedkv.ErrMismatch)
+	refused(t, err, pagedkv.ErrWrongKey)
 	_, err = cache.SaveTo(&encrypted, &pagedkv.FileConfig{SecretKey: pagedkv.NewSecret("")}, items...)
 	refused(t, err, pagedkv.ErrInvalidArgument)
 	_, err = other.LoadFile(path, &pagedkv.FileConfig{Fingerprint: []byte("another")})
@@ -102,6 +103,9 @@ func TestFilesComeBack(t *testing.T) {
 	}
 	_, err = other.LoadFile(filepath.Join(t.TempDir(), "none"), nil)
 	refused(t, err, pagedkv.ErrIO)
+	if !errors.Is(err, syscall.ENOENT) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %#v", err)
+	}
 	_, err = cache.SaveFile("a\x00b", nil)
 	refused(t, err, pagedkv.ErrInvalidArgument, `a\x00b`)
 	_, err = cache.SaveFile(path, nil, pagedkv.FileItem{})

@@ -13,7 +13,7 @@ const (
 	ErrInvalidArgument Status = 100
 	// An index, layer, position or block id past the end.
 	ErrOutOfRange Status = 101
-	// A size does not fit into 64 bits, or exceeds 2^56 bytes.
+	// A size or an index does not fit into its type.
 	ErrOverflow Status = 102
 	// An array is too short; its count output is the number needed.
 	ErrBufferTooSmall Status = 103
@@ -29,33 +29,37 @@ const (
 	ErrReentrant Status = 108
 	// A handle inherited by fork(): the child may only close it.
 	ErrForked Status = 109
-	// A write to a block that is sealed.
-	ErrBlockSealed Status = 110
 	// Not available for this storage, layout or CPU.
-	ErrUnsupported Status = 111
+	ErrUnsupported Status = 110
 	// A layer was not yet written in this step.
-	ErrIncomplete Status = 112
+	ErrIncomplete Status = 111
 	// The session is suspended: resume it first.
-	ErrSuspended Status = 113
+	ErrSuspended Status = 112
+	// More than the whole cache can hold: refuse the request.
+	ErrTooLarge Status = 113
+	// Each session fits, but the batch as a whole never does: begin with fewer sessions.
+	ErrBatchTooLarge Status = 114
+	// A write to a block that is sealed.
+	ErrBlockSealed Status = 115
+	// A write to a block that has more than one reference.
+	ErrBlockShared Status = 116
+	// The block has too few free slots.
+	ErrBlockFull Status = 117
 	// Too few free blocks: pkv_last_error_details.
 	ErrOutOfBlocks Status = 200
-	// More than the whole cache can hold: refuse the request.
-	ErrTooLarge Status = 201
 	// The allocator returned no memory.
-	ErrOutOfMemory Status = 202
-	// The reference count of a block is at its limit.
-	ErrRefLimit Status = 203
-	// Every slot of the block is used.
-	ErrBlockFull Status = 204
-	// Each session fits, but the batch as a whole never does: begin with fewer sessions.
-	ErrBatchTooLarge Status = 205
-	// Data is damaged, cut short, or authenticated with another key.
+	ErrOutOfMemory Status = 201
+	// A count is at its limit: open objects, references to a block, or pinned blocks.
+	ErrLimitReached Status = 202
+	// Data is damaged or cut short.
 	ErrCorrupt Status = 300
 	// A file has a format version that this library does not know.
 	ErrWrongVersion Status = 301
 	// Shapes, dtypes or the fingerprint of a file are not the cache's.
 	ErrMismatch Status = 302
-	// The system or a server refused; the error message says why.
+	// The key is not the file's: a different one, none, or one for a file without a key.
+	ErrWrongKey Status = 303
+	// The system or a server refused: see pkv_last_error_details.
 	ErrIO Status = 400
 	// An invariant of the library is broken: please report it.
 	ErrInternal Status = 500
@@ -65,18 +69,20 @@ var statusNames = map[Status]string{
 	0: "PKV_OK", 100: "PKV_INVALID_ARGUMENT", 101: "PKV_OUT_OF_RANGE", 102: "PKV_OVERFLOW",
 	103: "PKV_BUFFER_TOO_SMALL", 104: "PKV_STALE_HANDLE", 105: "PKV_NOT_HELD",
 	106: "PKV_WRONG_CACHE", 107: "PKV_BUSY", 108: "PKV_REENTRANT", 109: "PKV_FORKED",
-	110: "PKV_BLOCK_SEALED", 111: "PKV_UNSUPPORTED", 112: "PKV_INCOMPLETE", 113: "PKV_SUSPENDED",
-	200: "PKV_OUT_OF_BLOCKS", 201: "PKV_TOO_LARGE", 202: "PKV_OUT_OF_MEMORY", 203: "PKV_REF_LIMIT",
-	204: "PKV_BLOCK_FULL", 205: "PKV_BATCH_TOO_LARGE", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION",
-	302: "PKV_MISMATCH", 400: "PKV_IO", 500: "PKV_INTERNAL",
+	110: "PKV_UNSUPPORTED", 111: "PKV_INCOMPLETE", 112: "PKV_SUSPENDED", 113: "PKV_TOO_LARGE",
+	114: "PKV_BATCH_TOO_LARGE", 115: "PKV_BLOCK_SEALED", 116: "PKV_BLOCK_SHARED",
+	117: "PKV_BLOCK_FULL", 200: "PKV_OUT_OF_BLOCKS", 201: "PKV_OUT_OF_MEMORY",
+	202: "PKV_LIMIT_REACHED", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION", 302: "PKV_MISMATCH",
+	303: "PKV_WRONG_KEY", 400: "PKV_IO", 500: "PKV_INTERNAL",
 }
 
 // DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
 // and values can be stored in any type. Conversions round to nearest even. INT8 has one scale per
-// token and KV head, INT4 one per 32 dims of these. Scales are computed when a row is stored, from
-// only that row, so rows stored earlier never change. If m is the largest magnitude among the
-// elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If
-// one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
+// token and KV head. INT4 has one scale per 32 dims of each. Scales are computed when a row is
+// stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
+// among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
+// (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
+// become 0.
 type DType int32
 
 // Values of DType.
@@ -134,7 +140,7 @@ const (
 	// * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) counted in
 	// elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales follow the
 	// elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple
-	// of 64 bytes.
+	// of 64 bytes. Later versions may order these bytes differently; those of PLAIN stay.
 	LayoutPacked Layout = 0
 	// Layer-major, for engines with their own kernels: per layer one K tensor
 	// [block][block_size][kv head][key_dim] and one V tensor [block][block_size][kv
@@ -291,7 +297,7 @@ type PrefixEventKind int32
 const (
 	// A match can now end right after it.
 	PrefixEventStored PrefixEventKind = 1
-	// It no longer can: a block that such a match needs was evicted.
+	// A match can no longer end there: a block that it needs was evicted.
 	PrefixEventEvicted PrefixEventKind = 2
 	// It was removed because its salt's quota was full.
 	PrefixEventExpelled PrefixEventKind = 3
@@ -334,7 +340,7 @@ const (
 // CachePlan: Sizes of K and V, for one layer group or all of them.
 type CachePlan struct {
 	// The number of groups that these sizes cover.
-	Groups uint32
+	GroupCount uint32
 	// K and V of one token in all layers; states have none.
 	BytesPerToken uint64
 	// K and V of block_size tokens, or one state of each layer.
@@ -353,7 +359,7 @@ type CachePlan struct {
 
 func cachePlanOf(r *raw.CachePlan) CachePlan {
 	return CachePlan{
-		r.Groups, r.BytesPerToken, r.BytesPerBlock, r.Blocks, r.Tokens, r.MemoryBytes,
+		r.GroupCount, r.BytesPerToken, r.BytesPerBlock, r.Blocks, r.Tokens, r.MemoryBytes,
 		r.BookkeepingBytes,
 	}
 }
@@ -367,7 +373,7 @@ type CacheInfo struct {
 	// Tokens per block.
 	BlockSize uint32
 	// The number of layer groups.
-	Groups uint32
+	GroupCount uint32
 	// Layers of all groups.
 	Layers uint32
 	// Threads that compute attention.
@@ -378,7 +384,7 @@ type CacheInfo struct {
 
 func cacheInfoOf(r *raw.CacheInfo) CacheInfo {
 	return CacheInfo{
-		Storage(r.Storage), Layout(r.Layout), r.BlockSize, r.Groups, r.Layers, r.Threads,
+		Storage(r.Storage), Layout(r.Layout), r.BlockSize, r.GroupCount, r.Layers, r.Threads,
 		ISA(r.ISA),
 	}
 }
@@ -589,7 +595,7 @@ type FileInfo struct {
 	// Tokens per block of the cache that was saved.
 	BlockSize uint32
 	// Layer groups.
-	Groups uint32
+	GroupCount uint32
 	// Layers over all groups.
 	Layers uint32
 	// 0: saved with storage NONE.
@@ -605,7 +611,7 @@ type FileInfo struct {
 func fileInfoOf(r *raw.FileInfo) FileInfo {
 	return FileInfo{
 		r.Version, r.Bytes, r.KVBytes, r.Sessions, r.Tokens, r.StoredTokens, r.PrefixEntries,
-		r.BlockSize, r.Groups, r.Layers, r.HasKV != 0, r.Authenticated != 0, r.FingerprintSize,
+		r.BlockSize, r.GroupCount, r.Layers, r.HasKV != 0, r.Authenticated != 0, r.FingerprintSize,
 		r.Fingerprint,
 	}
 }

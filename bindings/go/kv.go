@@ -46,7 +46,8 @@ type KVView struct {
 	ValueDim   int
 	Blocks     uint64 // How many blocks the memory holds.
 	K          Memory
-	V          Memory // The zero Memory: V is the first ValueDim dims of K.
+	Latent     bool   // V is the first ValueDim dims of K.
+	V          Memory // The zero Memory with Latent.
 
 	KBlockStride, KRowStride, KHeadStride int64
 	VBlockStride, VRowStride, VHeadStride int64
@@ -88,7 +89,7 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 		DType: DType(r.DType), ValueDType: DType(r.ValueDType), Layout: Layout(r.Layout),
 		BlockSize: int(r.BlockSize),
 		KVHeads:   int(r.KVHeads), KeyDim: int(r.KeyDim), ValueDim: int(r.ValueDim),
-		Blocks:       r.Blocks,
+		Blocks: r.Blocks, Latent: r.Latent != 0,
 		KBlockStride: r.KBlockStride, KRowStride: r.KRowStride, KHeadStride: r.KHeadStride,
 		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
 		Rotation: Rotation(r.Rotation),
@@ -175,7 +176,7 @@ func (v *KVView) shape(n *numbers) *raw.KVView {
 		DType: int32(v.DType), ValueDType: int32(v.ValueDType), Layout: int32(v.Layout),
 		BlockSize: n.u32("BlockSize", v.BlockSize), KVHeads: n.u32("KVHeads", v.KVHeads),
 		KeyDim: n.u32("KeyDim", v.KeyDim), ValueDim: n.u32("ValueDim", v.ValueDim),
-		Blocks: v.Blocks,
+		Blocks: v.Blocks, Latent: flag(v.Latent),
 	})
 }
 
@@ -297,14 +298,14 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	// C computes only sizes here, and no address in Go's memory. The offset of V is its distance from
 	// an address that is never used.
 	var bytes uint64
-	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, 0, &bytes) })
+	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, &bytes) })
 	out.KeyRotation, out.ValueRotation = nil, nil
 	return out, bytes, err
 }
 
 // Plan lays out K and V in contiguous memory, as in a cache of the same Layout. It sets the
 // strides, and ValueDim and ValueDType if they are 0, and returns the bytes of K and V. With a
-// slice of that size it also sets K and V.
+// slice of that size it also sets K and, without Latent, V.
 func (v *KVView) Plan(memory []byte) (int, error) {
 	const op = "plan"
 	var (
@@ -335,7 +336,10 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 			}
 			offset = v.Blocks * uint64(v.KBlockStride) * unit
 		}
-		v.K, v.V = MemoryOf(memory[:bytes]), MemoryOf(memory[offset:bytes])
+		v.K, v.V = MemoryOf(memory[:bytes]), Memory{}
+		if !v.Latent {
+			v.V = MemoryOf(memory[offset:bytes])
+		}
 	}
 	return int(bytes), nil
 }

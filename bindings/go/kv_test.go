@@ -119,6 +119,34 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 	refused(t, errorOf(empty.Plan(nil)), pagedkv.ErrInvalidArgument)
 }
 
+func TestValuesInsideKeys(t *testing.T) {
+	view := pagedkv.KVView{
+		DType: pagedkv.F32, BlockSize: 16, KVHeads: 1, KeyDim: 32, ValueDim: 16, Blocks: 1,
+		Latent: true,
+	}
+	size, err := view.Plan(nil)
+	must(t, err)
+	if size != 16*32*4 {
+		t.Errorf("keys take %d bytes", size)
+	}
+	_, err = view.Plan(make([]byte, size))
+	must(t, err)
+	sequences := pagedkv.Sequences{
+		QueryHeads: 1, QueryLengths: []uint32{2}, KVLengths: []uint64{2},
+		BlockTables: []uint32{0}, BlockTableStride: 1,
+	}
+	keys, out := make([]float32, 2*32), make([]float32, 2*16)
+	keys[32] = 1
+	must(t, pagedkv.Write(view, sequences, f32(keys), pagedkv.Tensor{}))
+	must(t, pagedkv.Attend(view, sequences, f32(make([]float32, 2*32)), f32(out), nil))
+	same(t, means(out, 0, 1), 0, 0.5)
+	view.Latent = false
+	refused(
+		t, pagedkv.Write(view, sequences, f32(keys), pagedkv.Tensor{}), pagedkv.ErrInvalidArgument,
+		"v is NULL, and latent is 0",
+	)
+}
+
 // A rotation changes stored rows, but not what is read.
 func TestRotations(t *testing.T) {
 	exchange := make([]float32, 256)
@@ -182,7 +210,10 @@ func TestBatchesTakePaddedRows(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{})
 	batch := begin(t, cache, step(open(t, cache), 2), step(open(t, cache), 1))
 	defer batch.Close()
-	refused(t, batch.SetFirstRows([]uint32{0}), pagedkv.ErrInvalidArgument, "1 first rows for 2")
+	refused(
+		t, batch.SetFirstRows([]uint32{0}), pagedkv.ErrInvalidArgument,
+		"1 entries; the batch has 2 sessions",
+	)
 	must(t, batch.SetFirstRows([]uint32{0, 1}))
 	values := make([]float32, 4*64)
 	for i := range values {

@@ -115,10 +115,10 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{Blocks: 2})
 	session := open(t, cache)
 	_, err := cache.Begin(step(session, 1000))
-	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrExhausted) {
+	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrMisuse) {
 		t.Errorf("too large: %v", err)
 	}
-	if errors.Is(err, pagedkv.ErrMisuse) || errors.Is(err, pagedkv.ErrOutOfBlocks) ||
+	if errors.Is(err, pagedkv.ErrExhausted) || errors.Is(err, pagedkv.ErrOutOfBlocks) ||
 		errors.Is(err, fs.ErrClosed) {
 		t.Errorf("too large is taken for something else: %v", err)
 	}

@@ -21,7 +21,7 @@ func TestPool(t *testing.T) {
 	}
 	refused(t, pool.Alloc(make([]pagedkv.Block, 2)), pagedkv.ErrOutOfBlocks)
 	must(t, pool.Retain(blocks[0], blocks[1]))
-	refused(t, errorOf(pool.Claim(blocks[0], 3)), pagedkv.ErrBusy)
+	refused(t, errorOf(pool.Claim(blocks[0], 3)), pagedkv.ErrBlockShared)
 	must(t, pool.Release(blocks[0]))
 	for _, want := range []int{0, 3} {
 		if offset, err := pool.Claim(blocks[0], 3); err != nil || offset != want {
@@ -177,13 +177,13 @@ func TestFiguresOfACache(t *testing.T) {
 	info, err := cache.Info()
 	must(t, err)
 	want := pagedkv.CacheInfo{
-		Storage:   pagedkv.StoragePaged,
-		Layout:    pagedkv.LayoutPacked,
-		BlockSize: 16,
-		Groups:    2,
-		Layers:    3,
-		Threads:   1,
-		ISA:       pagedkv.ISAScalar,
+		Storage:    pagedkv.StoragePaged,
+		Layout:     pagedkv.LayoutPacked,
+		BlockSize:  16,
+		GroupCount: 2,
+		Layers:     3,
+		Threads:    1,
+		ISA:        pagedkv.ISAScalar,
 	}
 	if info != want || info.ISA.String() != "scalar" {
 		t.Errorf("%+v, %v", info, info.ISA)

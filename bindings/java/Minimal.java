@@ -68,7 +68,7 @@ public class Minimal {
       check(pkv.pkv_batch_write(batch[0], layer, tensor(k), tensor(v)));
       check(pkv.pkv_batch_attend(batch[0], layer, null, tensor(q), tensor(out)));
     }
-    check(pkv.pkv_batch_commit(batch[0], tokens));
+    check(pkv.pkv_batch_commit(batch[0], TOKENS, tokens));
 
     float mean = 0;
     for (int token = 0; token < TOKENS; token++) {

@@ -57,7 +57,7 @@ for layer = 0, layers - 1 do
   check(pkv.pkv_batch_write(batch, layer, keys, values))
   check(pkv.pkv_batch_attend(batch, layer, nil, queries, outputs))
 end
-check(pkv.pkv_batch_commit(batch, ids))
+check(pkv.pkv_batch_commit(batch, tokens, ids))
 
 local worst = 0
 for token = 0, tokens - 1 do

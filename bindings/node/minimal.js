@@ -28,7 +28,7 @@ for (let layer = 0; layer < LAYERS; layer++) {
   pkv.pkv_batch_write(batch[0], layer, tensor(rows(KV_HEADS)), tensor(v));
   pkv.pkv_batch_attend(batch[0], layer, null, tensor(rows(QUERY_HEADS)), tensor(out));
 }
-pkv.pkv_batch_commit(batch[0], tokens);
+pkv.pkv_batch_commit(batch[0], TOKENS, tokens);
 
 for (let token = 0; token < TOKENS; token++) {
   const mean = out[token * QUERY_HEADS * DIM];

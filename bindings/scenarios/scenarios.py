@@ -37,7 +37,7 @@ SCENARIOS = [
         do(
             "plan",
             fields={
-                "groups": 1,
+                "group_count": 1,
                 "bytes_per_token": 1024,
                 "bytes_per_block": 16384,
                 "blocks": 8,
@@ -288,7 +288,7 @@ SCENARIOS = [
         step(("b", [2, 0, 3]), ("a", [1, 20, 1]), status="PKV_STALE_HANDLE"),
         do("close", "a", status="PKV_STALE_HANDLE"),
         do("length", "b", length=0),
-        step(("b", [2, 0, 3]), ("b", [2, 3, 1]), status="PKV_BUSY"),
+        step(("b", [2, 0, 3]), ("b", [2, 3, 1]), status="PKV_INVALID_ARGUMENT"),
         do("fork_snapshot", snapshot="s", into="c"),
         do("close_snapshot", snapshot="s"),
         do("fork_snapshot", snapshot="s", into="x", status="PKV_STALE_HANDLE"),
@@ -377,8 +377,8 @@ SCENARIOS = [
                 },
             ]
         },
-        do("plan", fields={"groups": 2, "blocks": 11, "bytes_per_token": 1152}),
-        do("plan", group=1, fields={"groups": 1, "blocks": 5, "bytes_per_token": 128}),
+        do("plan", fields={"group_count": 2, "blocks": 11, "bytes_per_token": 1152}),
+        do("plan", group=1, fields={"group_count": 1, "blocks": 5, "bytes_per_token": 128}),
         do("open", "a"),
         step(("a", [1, 0, 40])),
         do("table", "a", group=0, count=3, gone=0),

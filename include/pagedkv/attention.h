@@ -12,7 +12,7 @@
  * in fp32. Partial results of a long sequence are merged in a fixed order, so the bits do not
  * depend on the number of threads. Leading blocks that sessions of a batch share are read once for
  * all of them (Juravsky et al. 2024, Ye et al. 2024). With few rows, INT8 and INT4 are multiplied
- * as integers; queries and weights are then rounded to 2^-15 of the largest.
+ * as integers; queries and weights are then rounded to 2^-15 of the largest of their row.
  *
  * Threads: every function may be called from any thread.
  */
@@ -133,7 +133,8 @@ typedef struct pkv_block_mass {
 
 /**
  * The kind of attention. Variants combine freely, except where noted. Arrays of [rows] have no
- * padding, even if tensors are padded.
+ * padding, even if tensors are padded. A call writes to the arrays whose text begins with "Out", so
+ * calls that run at the same time need params of their own for these.
  */
 typedef struct pkv_attention_params {
   uint32_t struct_size; /**< Must be sizeof(pkv_attention_params). */
@@ -148,7 +149,7 @@ typedef struct pkv_attention_params {
   uint32_t bidirectional;
   /**
    * A query sees its position and the window - 1 positions before it. 0 (default): the window of
-   * the layer's group; all positions if it has none.
+   * the layer's group; all positions if it has none, and in pkv_kv_attend.
    */
   uint32_t window;
   /**
@@ -177,8 +178,9 @@ typedef struct pkv_attention_params {
   const pkv_chosen_blocks* chosen_blocks; /**< NULL (default): queries read all blocks. */
   const pkv_block_mass* block_mass;       /**< NULL (default): not wanted. */
   /**
-   * Out, [rows][query_heads]: log of the sum of exp(score), including the sink logit. If a query
-   * sees nothing and there is no sink logit, it is -infinity. NULL (default): not wanted.
+   * Out, [rows][query_heads]: natural logarithm of the sum of exp(score), including the sink logit.
+   * If a query sees nothing and there is no sink logit, it is -infinity. NULL (default): not
+   * wanted. (FlashAttention returns [heads][rows], FlashInfer logarithms to base 2.)
    */
   float* lse;
 } pkv_attention_params;

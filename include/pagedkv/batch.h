@@ -15,7 +15,7 @@
  *     pkv_batch_attend(batch, layer, NULL, &q, &out);
  *     ... rest of the layer ...
  *   }
- *   pkv_batch_commit(batch, tokens);
+ *   pkv_batch_commit(batch, rows, tokens);
  *
  * Until the commit only this batch sees the new tokens. pkv_batch_abort restores every session to
  * what it was before begin.
@@ -38,7 +38,8 @@ typedef struct pkv_batch_t* pkv_batch;
 
 /**
  * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
- * none.
+ * none. If blocks are short, it first frees those that left a window (see pkv_layer_group); they
+ * stay free even if the call fails or the batch is aborted.
  *
  * @param      cache       The cache of the sessions.
  * @param      count       How many sessions.
@@ -48,16 +49,16 @@ typedef struct pkv_batch_t* pkv_batch;
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
  * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
- * also: count is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, BUSY (a session is already in a
- * batch, or twice in the list), SUSPENDED, STALE_HANDLE. If one session is the reason,
- * pkv_last_error_details has its index. Since 0.1.
+ * also: count is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, INVALID_ARGUMENT (also: a
+ * session is twice in the list), BUSY (a session is already in a batch), SUSPENDED, STALE_HANDLE.
+ * If one session is the reason, pkv_last_error_details has its index. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                                    const uint32_t* new_tokens, pkv_batch* out);
 
 /**
- * Chooses victims: sessions to suspend (or close). After that, pkv_batch_begin succeeds for the
- * rest of the list.
+ * Chooses victims: sessions to suspend (or close) so that pkv_batch_begin succeeds with those
+ * sessions of the list that are not victims.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
  * last, in the list or not. The session that would be chosen last is never a victim. Neither are
@@ -91,12 +92,14 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
  * for batches that are padded on the left or have gaps.
  *
  * @param     batch       The batch.
- * @param[in] first_rows  [sessions]: as first_rows of pkv_kv_sequences. NULL: the default,
- *                        where rows follow each other or are padded on the right.
+ * @param     count       The number of sessions of the batch; 0 with first_rows NULL.
+ * @param[in] first_rows  [count]: as first_rows of pkv_kv_sequences. NULL: the default, where rows
+ *                        follow each other or are padded on the right.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: INVALID_ARGUMENT (count). Since 0.1.
  */
-PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, const uint32_t* first_rows);
+PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t count,
+                                            const uint32_t* first_rows);
 
 /**
  * Stores K and V of one layer. A layer may be written again before the commit.
@@ -126,8 +129,8 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
- * group's, or a block list), UNSUPPORTED (NONE; chosen blocks with CONTIGUOUS), OVERFLOW,
- * OUT_OF_MEMORY. Since 0.1.
+ * group's, or a block list), UNSUPPORTED (NONE; chosen_blocks or block_mass with CONTIGUOUS),
+ * INVALID_ARGUMENT (also: params that exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,
@@ -139,14 +142,15 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
  * blocks.
  *
  * @param     batch   The batch.
- * @param[in] tokens  [rows]: the ids of the tokens whose K and V the step wrote: its inputs, not
- *                    those sampled from its outputs. The prefix index needs them. NULL: the ids
- *                    that pkv_session_suspend remembered, or else PKV_NO_TOKEN.
+ * @param     n       The number of rows; 0 with tokens NULL.
+ * @param[in] tokens  [n]: the ids of the tokens whose K and V the step wrote: its inputs, not those
+ *                    sampled from its outputs. The prefix index needs them. NULL: the ids that
+ *                    pkv_session_suspend remembered, or else PKV_NO_TOKEN.
  *
- * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (an id
+ * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (n; an id
  * differs from the remembered one). Since 0.1.
  */
-PKV_API pkv_status pkv_batch_commit(pkv_batch batch, const int32_t* tokens);
+PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* tokens);
 
 /**
  * Keeps only some of the new tokens of one session: the accepted path of a tree of speculative
@@ -185,7 +189,8 @@ PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
  * @param[out] slots     [capacity]: one slot per row.
  * @param[out] count     The number of slots.
  *
- * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS; a group with states).
+ * Since 0.1.
  */
 PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity,
                                               int64_t* slots, size_t* count);

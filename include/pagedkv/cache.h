@@ -46,7 +46,7 @@ typedef enum pkv_layout PKV_ENUM {
    *
    * counted in elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales
    * follow the elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a
-   * multiple of 64 bytes.
+   * multiple of 64 bytes. Later versions may order these bytes differently; those of PLAIN stay.
    */
   PKV_LAYOUT_PACKED = 0,
   /**
@@ -260,7 +260,8 @@ typedef struct pkv_cache_config {
   uint64_t memory_bytes;
   /**
    * How many blocks of each group stay free when a session starts, so that running sessions can
-   * finish: a first step, a resume, or the reserve of an empty session fails rather than take them.
+   * finish: a first step, a resume, or the reserve of an empty session returns OUT_OF_BLOCKS
+   * instead of using them.
    * A suspended session that needs more blocks than the group has beyond these can never be resumed
    * (TOO_LARGE).
    * Exact while only one thread makes such calls. Default 0.
@@ -314,7 +315,7 @@ typedef struct pkv_cache_config {
 /** Sizes of K and V, for one layer group or all of them. */
 typedef struct pkv_cache_plan {
   uint32_t struct_size;     /**< Must be sizeof(pkv_cache_plan). */
-  uint32_t groups;          /**< The number of groups that these sizes cover. */
+  uint32_t group_count;     /**< The number of groups that these sizes cover. */
   uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
   uint64_t bytes_per_block; /**< K and V of block_size tokens, or one state of each layer. */
   /** Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
@@ -359,6 +360,8 @@ PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* o
 
 /**
  * Destroys a cache with its sessions, batches and snapshots. Their handles are stale from then on.
+ * With a store, it first waits, without a time limit, until queued blocks are written; call
+ * pkv_store_flush before to learn how long that may take.
  *
  * @param cache  The cache. NULL is OK.
  *
@@ -372,7 +375,7 @@ typedef struct pkv_cache_info {
   pkv_storage storage;  /**< Where K and V are stored. */
   pkv_layout layout;    /**< The layout of the bytes. */
   uint32_t block_size;  /**< Tokens per block. */
-  uint32_t groups;      /**< The number of layer groups. */
+  uint32_t group_count; /**< The number of layer groups. */
   uint32_t layers;      /**< Layers of all groups. */
   uint32_t threads;     /**< Threads that compute attention. */
   pkv_isa isa;          /**< The instruction set of the kernels that run. */
@@ -437,7 +440,8 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
 PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
 
 /**
- * Returns whether this build has kernels for an instruction set and this CPU can run them.
+ * Returns whether this build has kernels for an instruction set, and the CPU and the system can run
+ * them. Changes nothing, also not the process's permission to use AMX.
  *
  * @param      isa  The instruction set. AUTO is always supported.
  * @param[out] out  1 if so, else 0.

@@ -25,12 +25,13 @@ extern "C" {
 /* ---- Statuses -------------------------------------------------------------------------------
  *
  * Every function that can fail returns a pkv_status, and writes its results through pointers. A
- * call that fails changes nothing and writes nothing, unless its description says otherwise.
+ * call that fails changes nothing and writes nothing, unless its description says otherwise. (A
+ * call that finds too few blocks may have evicted cached ones, and freed those that left a window.)
  *
- * The hundreds digit of a status is its family: 1 the call cannot be made like this or now, 2
- * something is short (for most, free something and try again), 3 the data cannot be used, 4 the
- * system refused (the error message has the errno), 5 a bug in the library. Values never change and
- * are never reused.
+ * The hundreds digit of a status is its family: 1 the call is wrong (BUSY and SUSPENDED: not
+ * possible now), 2 something has run out: free some and try again, 3 the data cannot be used, 4 the
+ * system refused, 5 a bug in the library. Values never change and are never reused. Later versions
+ * may return new statuses, also from existing functions: treat an unknown one as its family.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
@@ -39,32 +40,36 @@ typedef enum pkv_status PKV_ENUM {
 
   PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a size of 0. */
   PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
-  PKV_OVERFLOW = 102,         /**< A size does not fit into 64 bits, or exceeds 2^56 bytes. */
+  PKV_OVERFLOW = 102,         /**< A size or an index does not fit into its type. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
   PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
-  PKV_NOT_HELD = 105,     /**< A block was released, or a text unpinned, more often than held. */
-  PKV_WRONG_CACHE = 106,  /**< A session, batch or snapshot of another cache. */
-  PKV_BUSY = 107,         /**< Another call or an open batch uses the object. */
-  PKV_REENTRANT = 108,    /**< A call from inside one of the caller's hooks. */
-  PKV_FORKED = 109,       /**< A handle inherited by fork(): the child may only close it. */
-  PKV_BLOCK_SEALED = 110, /**< A write to a block that is sealed. */
-  PKV_UNSUPPORTED = 111,  /**< Not available for this storage, layout or CPU. */
-  PKV_INCOMPLETE = 112,   /**< A layer was not yet written in this step. */
-  PKV_SUSPENDED = 113,    /**< The session is suspended: resume it first. */
+  PKV_NOT_HELD = 105,    /**< A block was released, or a text unpinned, more often than held. */
+  PKV_WRONG_CACHE = 106, /**< A session, batch or snapshot of another cache. */
+  PKV_BUSY = 107,        /**< Another call or an open batch uses the object. */
+  PKV_REENTRANT = 108,   /**< A call from inside one of the caller's hooks. */
+  PKV_FORKED = 109,      /**< A handle inherited by fork(): the child may only close it. */
+  PKV_UNSUPPORTED = 110, /**< Not available for this storage, layout or CPU. */
+  PKV_INCOMPLETE = 111,  /**< A layer was not yet written in this step. */
+  PKV_SUSPENDED = 112,   /**< The session is suspended: resume it first. */
+  PKV_TOO_LARGE = 113,   /**< More than the whole cache can hold: refuse the request. */
+  /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
+  PKV_BATCH_TOO_LARGE = 114,
+  PKV_BLOCK_SEALED = 115, /**< A write to a block that is sealed. */
+  PKV_BLOCK_SHARED = 116, /**< A write to a block that has more than one reference. */
+  PKV_BLOCK_FULL = 117,   /**< The block has too few free slots. */
 
   PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks: pkv_last_error_details. */
-  PKV_TOO_LARGE = 201,     /**< More than the whole cache can hold: refuse the request. */
-  PKV_OUT_OF_MEMORY = 202, /**< The allocator returned no memory. */
-  PKV_REF_LIMIT = 203,     /**< The reference count of a block is at its limit. */
-  PKV_BLOCK_FULL = 204,    /**< Every slot of the block is used. */
-  /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
-  PKV_BATCH_TOO_LARGE = 205,
+  PKV_OUT_OF_MEMORY = 201, /**< The allocator returned no memory. */
+  /** A count is at its limit: open objects, references to a block, or pinned blocks. */
+  PKV_LIMIT_REACHED = 202,
 
-  PKV_CORRUPT = 300,       /**< Data is damaged, cut short, or authenticated with another key. */
+  PKV_CORRUPT = 300,       /**< Data is damaged or cut short. */
   PKV_WRONG_VERSION = 301, /**< A file has a format version that this library does not know. */
   PKV_MISMATCH = 302,      /**< Shapes, dtypes or the fingerprint of a file are not the cache's. */
+  /** The key is not the file's: a different one, none, or one for a file without a key. */
+  PKV_WRONG_KEY = 303,
 
-  PKV_IO = 400, /**< The system or a server refused; the error message says why. */
+  PKV_IO = 400, /**< The system or a server refused: see pkv_last_error_details. */
 
   PKV_INTERNAL = 500 /**< An invariant of the library is broken: please report it. */
 } pkv_status;
@@ -80,7 +85,7 @@ PKV_API const char* pkv_status_name(pkv_status status);
 
 /**
  * Returns the error message of the last failed call on this thread: one sentence, with the numbers,
- * such as "begin needs 12 blocks in group 0, 3 are free (9 short)".
+ * such as "begin needs 12 blocks in group 0, 3 of 8 are free (9 short over all groups)".
  *
  * Never NULL; "" if no call failed yet. Calls that succeed do not change it. The text belongs to
  * the library and stays valid until the next failing call on the same thread. Since 0.1.
@@ -99,6 +104,8 @@ typedef struct pkv_error_details {
    * (pkv_cache_get_pool_stats has its free blocks). Otherwise 0.
    */
   uint64_t blocks_short;
+  int32_t system_error; /**< IO: the errno, if there is one. Otherwise 0. */
+  uint32_t reserved;    /**< 0. */
 } pkv_error_details;
 
 /**
@@ -117,7 +124,7 @@ PKV_API const pkv_error_details* pkv_last_error_details(void);
  * Rows that a caller passes are F32, F16 or BF16. Keys and values can be stored in any type.
  * Conversions round to nearest even.
  *
- * INT8 has one scale per token and KV head, INT4 one per 32 dims of these. Scales are
+ * INT8 has one scale per token and KV head. INT4 has one scale per 32 dims of each. Scales are
  * computed when a row is stored, from only that row, so rows stored earlier never change. If m is
  * the largest magnitude among the elements that share a scale, the error of each is at most m / 254
  * (INT8) or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
@@ -176,9 +183,8 @@ typedef struct pkv_tensor {
  *   runner     run: the thread that calls the library. Its tasks call no hook.
  *   stream     read and write: the thread that saves or loads
  *
- * So a logger must work on any thread, and on several at once. The same holds for the allocator of
- * a cache with a store. If two threads use one cache at once, they may also call its allocator and
- * its runner at once.
+ * So hooks must be thread-safe. Only if one thread at a time uses a cache without a store are its
+ * hooks called by one thread at a time.
  */
 
 /**

@@ -1,10 +1,12 @@
 /* pagedkv: sessions in files. Saves sessions, snapshots and the prefix index to a path, a
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
- * The loading cache may be in another process and have another block size, layout, storage kind or
- * instruction set. If both caches store F32, F16 or BF16, a load converts between these types;
- * other types must be the same and come back bit for bit. Blocks that sessions share are written
- * once, and shared again after loading. src/engine/file/FORMAT.md describes every byte.
+ * The loading cache may be in another process and have a different block size, layout or
+ * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States need the same
+ * block size. The tokens that a window still holds, and dropped ones, must fill whole blocks.) If
+ * both caches store F32, F16 or BF16, a load converts between these types; other types must be the
+ * same and come back bit for bit. Blocks that sessions share are written once, and shared again
+ * after loading. src/engine/file/FORMAT.md describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
@@ -100,8 +102,8 @@ typedef struct pkv_file_config {
    */
   uint32_t skip_fsync;
   /**
-   * Identifies the model, for example a hash of its weights. A file with another fingerprint is a
-   * MISMATCH. NULL: none.
+   * Identifies the model, for example a hash of its weights. A load refuses a file with a different
+   * one (MISMATCH); NULL is none, and loads only files without one.
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
@@ -140,7 +142,7 @@ typedef struct pkv_file_item {
  *                     May be NULL.
  *
  * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (an item is in a step), IO, UNSUPPORTED (a key, in
- * a build without libsodium or libcrypto), REF_LIMIT. Since 0.1.
+ * a build without libsodium or libcrypto), LIMIT_REACHED. Since 0.1.
  */
 PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
                                  const pkv_file_config* config, const pkv_stream* to,
@@ -169,10 +171,9 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * @param[out] labels    [capacity]: the label of each session. May be NULL.
  * @param[out] count     The number of items in the file.
  *
- * Statuses: BUFFER_TOO_SMALL, CORRUPT (also a wrong key), WRONG_VERSION, MISMATCH (another
- * model, fingerprint, dtype or storage; a key for a file without one, or none for a file with one;
- * salts without a key, see trust_salts), IO, OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as
- * pkv_file_save), REF_LIMIT. Since 0.1.
+ * Statuses: BUFFER_TOO_SMALL, CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (a different model,
+ * fingerprint or dtype; storage NONE and another; salts without a key, see trust_salts), IO,
+ * OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as pkv_file_save), LIMIT_REACHED. Since 0.1.
  */
 PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
                                  const pkv_stream* from, size_t capacity, pkv_session* sessions,
@@ -189,7 +190,7 @@ typedef struct pkv_file_info {
   uint64_t stored_tokens;  /**< Positions whose K and V are in the file; shared ones count once. */
   uint64_t prefix_entries; /**< Entries of the prefix index. */
   uint32_t block_size;     /**< Tokens per block of the cache that was saved. */
-  uint32_t groups;         /**< Layer groups. */
+  uint32_t group_count;    /**< Layer groups. */
   uint32_t layers;         /**< Layers over all groups. */
   uint32_t has_kv;         /**< 0: saved with storage NONE. */
   uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
@@ -204,7 +205,7 @@ typedef struct pkv_file_info {
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *
- * Statuses: CORRUPT, WRONG_VERSION, MISMATCH (key, fingerprint), IO, UNSUPPORTED. Since 0.1.
+ * Statuses: CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (fingerprint), IO, UNSUPPORTED. Since 0.1.
  */
 PKV_API pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
                                     pkv_file_info* out);

@@ -4,9 +4,9 @@
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
  * rows of a step to their slots, and calls pkv_kv_attend (attention.h):
  *
- *   pkv_kv_view_plan(&kv, 0, &bytes);   computes the size
+ *   pkv_kv_view_plan(&kv, &bytes);   computes the size
  *   kv.k = aligned_alloc(64, bytes);
- *   pkv_kv_view_plan(&kv, 0, &bytes);   sets the addresses
+ *   pkv_kv_view_plan(&kv, &bytes);   sets the addresses
  *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
  *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out);
  *
@@ -39,13 +39,13 @@ typedef struct pkv_kv_view {
   pkv_layout layout;      /**< How the bytes of a block are arranged. */
   uint32_t block_size;    /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
   uint32_t kv_heads;      /**< KV heads of the layer. */
-  uint32_t key_dim;       /**< Dims of K per head. */
-  uint32_t value_dim;     /**< Dims of V per head. */
+  uint32_t key_dim;       /**< Dims of K per head; a multiple of 16, 16 to 576. */
+  uint32_t value_dim;     /**< Dims of V per head, likewise. */
   pkv_dtype dtype;        /**< Type of K. */
   pkv_dtype value_dtype;  /**< Type of V; 0: dtype. */
   uint64_t blocks;        /**< Number of blocks; block ids must be lower. */
   void* k;                /**< Memory of K. Only pkv_kv_write and pkv_kv_write_slots write to it. */
-  void* v;                /**< Memory of V, as k. NULL: V is the first value_dim dims of K. */
+  void* v;                /**< Memory of V, as k; NULL with latent. */
   int64_t k_block_stride; /**< K: from block to block. */
   int64_t k_row_stride;   /**< K: from token to token; PACKED: from tile to tile. */
   int64_t k_head_stride;  /**< K: from KV head to KV head. */
@@ -57,7 +57,7 @@ typedef struct pkv_kv_view {
    * unrotated rows; kernels of your own must rotate queries and outputs themselves. 0: NONE.
    */
   pkv_rotation rotation;
-  uint32_t reserved; /**< Must be 0. */
+  uint32_t latent; /**< 1: V is the first value_dim dims of K. 0 (default): V has memory. */
   /** MATRIX: [key_dim][key_dim]. Must be orthogonal (not checked). NULL: K is not rotated. */
   const float* key_rotation;
   const float* value_rotation; /**< MATRIX: [value_dim][value_dim]. NULL: V is not rotated. */
@@ -82,15 +82,15 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  * memory.
  *
  * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
- *                        (0: key_dim), dtype, value_dtype, blocks, rotation and its matrices, and k
- *                        to the memory for K and V, preferably aligned to 64 bytes. The call sets
- *                        the rest. With k NULL, it sets only v (to NULL), strides and size.
- * @param         latent  1: V is the first value_dim dims of K; 0: V has its own memory.
+ *                        (0: key_dim), dtype, value_dtype, blocks, latent, rotation and its
+ *                        matrices, and k to the memory for K and V, preferably aligned to 64 bytes.
+ *                        The call sets the rest. With k NULL, it sets only v (to NULL), strides and
+ *                        size.
  * @param[out]    bytes   The size of K and V together.
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
  */
-PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, uint64_t* bytes);
+PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint64_t* bytes);
 
 /** The slot of a padding row: nothing is written or read for it. */
 #define PKV_NO_SLOT (-1)
@@ -137,7 +137,7 @@ PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv,
  */
 typedef struct pkv_kv_sequences {
   uint32_t struct_size; /**< Must be sizeof(pkv_kv_sequences). */
-  uint32_t query_heads; /**< A multiple of the view's kv_heads. */
+  uint32_t query_heads; /**< For pkv_kv_attend: a multiple of the view's kv_heads. */
   uint64_t count;       /**< The number of sequences. */
   /**
    * [count]: the number of query rows of each sequence: its last positions, unless query_positions
@@ -158,8 +158,8 @@ typedef struct pkv_kv_sequences {
   /**
    * [count]: the first row of each sequence. In a padded batch it counts within the sequence's own
    * rows, and the rows before it are padding; in other tensors, from the beginning of the tensor,
-   * like cu_seqlens. NULL (default): 0 in a padded batch; otherwise each sequence follows the one
-   * before it.
+   * like cu_seqlens. So the tensors of one call must all have the same form. NULL (default): 0 in a
+   * padded batch; otherwise each sequence follows the one before it.
    */
   const uint32_t* first_rows;
   /**

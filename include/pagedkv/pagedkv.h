@@ -22,16 +22,17 @@
  *    pkv_batch_accept keeps only the accepted ones of a step's speculative tokens. (session.h,
  *    snapshot.h, batch.h)
  *
- * 3. Prefix reuse. A cache with a pkv_prefix_config keeps the blocks of ended sessions, and
- *    pkv_session_match_prefix gives them to sessions that begin with the same tokens. (prefix.h)
+ * 3. Prefix reuse. A cache with a pkv_prefix_config keeps the full blocks of sessions, even after
+ *    they end, and pkv_session_match_prefix gives them to sessions that begin with the same tokens.
+ *    (prefix.h)
  *
  * 4. Sessions that survive. pkv_file_save writes sessions and the prefix index to a file, a buffer
  *    or a stream of yours; pkv_file_load opens them again in another process. A store keeps blocks
  *    on disk or on another machine. (file.h, store.h)
  *
  * 5. An engine with its own kernels. A cache with storage NONE, or just a pkv_pool, manages only
- *    block ids. Block tables, slot mappings and KV indices say where each token is. With other
- *    storage, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
+ *    block ids. Block tables, slot mappings and KV indices say where each token is. With storage
+ *    PAGED, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
  *
  * 6. An engine with its own memory. pkv_kv_write stores rows in blocks that the engine describes,
  *    and pkv_kv_attend attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
@@ -51,7 +52,8 @@
  *   pkv_compute   everything except destroy
  *
  * A call that conflicts with a running one returns PKV_BUSY and changes nothing; so does closing an
- * object while another thread is inside a call on it. Steps of different sessions share no lock,
+ * object while another thread is inside a call on it. But calls that change a session or a batch
+ * wait for running getters (session.h). Steps of different sessions share no lock,
  * except that of a prefix index (prefix.h).
  *
  * After fork() the child may close inherited handles; any other use of them returns PKV_FORKED. The
@@ -75,8 +77,9 @@
  * unless strides of a pkv_tensor say otherwise.
  *
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
- * INVALID_ARGUMENT (NULL where it is not allowed), STALE_HANDLE, BUSY, REENTRANT and FORKED; any
- * function may return INTERNAL and, unless its text excludes it, OUT_OF_MEMORY.
+ * STALE_HANDLE, BUSY, REENTRANT and FORKED. Any function may return INVALID_ARGUMENT (NULL where it
+ * is not allowed, a wrong struct_size), INTERNAL and OUT_OF_MEMORY. But functions that close an
+ * object, pkv_batch_commit, pkv_batch_abort and pkv_session_suspend never run out of memory.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

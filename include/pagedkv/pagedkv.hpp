@@ -89,10 +89,10 @@ class Error : public std::runtime_error {
 
 /** Throws an Error that concerns no group, no entry of a list and no blocks. */
 [[noreturn]] inline void fail(pkv_status status, const std::string& sentence) {
-  fail(pkv_error_details{status, UINT32_MAX, UINT64_MAX, 0}, sentence);
+  fail(pkv_error_details{status, UINT32_MAX, UINT64_MAX, 0, 0, 0}, sentence);
 }
 
-/** Throws an Error unless the status, of the last C call on this thread, is PKV_OK. */
+/** Throws an Error unless the status, of the last call of pagedkv.h on this thread, is PKV_OK. */
 inline void check(pkv_status status) {
   if (status != PKV_OK) fail(*pkv_last_error_details(), pkv_last_error());
 }
@@ -382,6 +382,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
   void reserve(uint64_t total_tokens) { check(pkv_session_reserve(handle_, total_tokens)); }
   void set_priority(int32_t priority) { check(pkv_session_set_priority(handle_, priority)); }
+  void set_return_hint(uint32_t delay) { check(pkv_session_set_return_hint(handle_, delay)); }
 
   void read(uint32_t layer, uint64_t first, size_t n, const Tensor& k, const Tensor& v) const {
     check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
@@ -396,6 +397,9 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   uint64_t trim_point(uint64_t limit) const {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_session_get_trim_point(handle_, limit, out); });
+  }
+  void drop_blocks(uint32_t group, Span<const uint32_t> indices) {
+    check(pkv_session_drop_blocks(handle_, group, indices.size(), indices.data()));
   }
   Session fork() const {
     return Session(
@@ -488,8 +492,8 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   /** Returns the number of new tokens of all sessions. */
   size_t rows() const noexcept { return rows_; }
   void set_first_rows(Span<const uint32_t> first_rows) {
-    if (!first_rows.empty()) detail::same_size("set_first_rows", first_rows.size(), sessions_);
-    check(pkv_batch_set_first_rows(handle_, first_rows.empty() ? nullptr : first_rows.data()));
+    check(pkv_batch_set_first_rows(handle_, first_rows.size(),
+                                   first_rows.empty() ? nullptr : first_rows.data()));
   }
 
   void write(uint32_t layer, const ConstTensor& k, const ConstTensor& v) {
@@ -534,11 +538,11 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   }
   /** Ends the step; tokens has an id for each row. If it throws, the batch is still open. */
   void commit(Span<const int32_t> tokens) {
-    detail::same_size("commit", tokens.size(), rows_);
-    end(pkv_batch_commit(handle_, tokens.data()));
+    detail::same_size("commit", tokens.size(), rows_);  // C takes an empty list for none
+    end(pkv_batch_commit(handle_, tokens.size(), tokens.data()));
   }
   /** Ends the step without ids. */
-  void commit() { end(pkv_batch_commit(handle_, nullptr)); }
+  void commit() { end(pkv_batch_commit(handle_, 0, nullptr)); }
   /** Ends the step as if it had never begun. */
   void abort() { end(pkv_batch_abort(handle_)); }
 
@@ -929,10 +933,9 @@ inline pkv_runner openmp_runner() {
 /** K and V of one layer in the caller's memory: see kv.h. */
 struct KvView : detail::Config<pkv_kv_view> {
   /** Lays out the view in this memory (NULL: only computes), and returns its size in bytes. */
-  uint64_t plan(void* memory = nullptr, bool latent = false) {
+  uint64_t plan(void* memory = nullptr) {
     k = memory;
-    return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_kv_view_plan(this, latent ? 1 : 0, out); });
+    return detail::told<uint64_t>([&](auto* out) { return pkv_kv_view_plan(this, out); });
   }
 };
 

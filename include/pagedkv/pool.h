@@ -29,8 +29,8 @@ typedef struct pkv_pool_t* pkv_pool;
 /**
  * A reference to one block: its id in the low 32 bits, the generation of that id in the high 32.
  *
- * If only one thread allocates from a new pool, it gets ids 0, 1, 2, ... Freeing a block raises its
- * generation, so that a stale reference is recognised after the id is allocated again.
+ * Freeing a block raises its generation, so that a stale reference is recognised after the id is
+ * allocated again.
  */
 typedef uint64_t pkv_block;
 
@@ -70,8 +70,7 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out)
 PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
 
 /**
- * Allocates n blocks, all or none, each with one reference, empty and not sealed. Prefers ids near
- * the last one that the thread allocated or freed, and the lowest among these.
+ * Allocates n blocks, all or none, each with one reference, empty and not sealed.
  *
  * @param      pool    The pool.
  * @param      n       The number of blocks; 0 is OK.
@@ -88,7 +87,7 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
  * @param     n       The number of entries in the list.
  * @param[in] blocks  [n]: the blocks. The same block may be in the list more than once.
  *
- * Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), REF_LIMIT. Since 0.1.
+ * Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), LIMIT_REACHED. Since 0.1.
  */
 PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
 
@@ -114,8 +113,8 @@ PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* bl
  * @param      n       The number of slots.
  * @param[out] offset  The offset of the first slot in the block.
  *
- * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_FULL (fewer than n slots are free),
- * BUSY (shared). Since 0.1.
+ * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_SHARED, BLOCK_FULL (fewer than n slots
+ * are free). Since 0.1.
  */
 PKV_API pkv_status pkv_pool_claim(pkv_pool pool, pkv_block block, uint32_t n, uint32_t* offset);
 
@@ -135,7 +134,7 @@ PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
  * @param pool   The pool.
  * @param block  The block.
  *
- * Statuses: OUT_OF_RANGE, STALE_HANDLE, BUSY (shared). Since 0.1.
+ * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SHARED. Since 0.1.
  */
 PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 

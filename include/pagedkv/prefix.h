@@ -50,7 +50,7 @@ extern "C" {
  *                      does not use it.
  *
  * Statuses: INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an id is
- * PKV_NO_TOKEN), TOO_LARGE, REF_LIMIT, SUSPENDED, BUSY. Since 0.1.
+ * PKV_NO_TOKEN), TOO_LARGE, LIMIT_REACHED, SUSPENDED, BUSY. Since 0.1.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);
@@ -134,8 +134,8 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * @param[out] pinned     The number of tokens pinned, in full blocks; 0 if nothing is cached.
  *                        pkv_prefix_unpin needs it.
  *
- * Statuses: UNSUPPORTED (no index), OUT_OF_BLOCKS (beyond max_pinned_blocks:
- * nothing is pinned), REF_LIMIT. Since 0.1.
+ * Statuses: UNSUPPORTED (no index), LIMIT_REACHED (max_pinned_blocks, or 2^31 pins of the salt;
+ * then nothing is pinned). Since 0.1.
  */
 PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                   const int32_t* tokens, uint64_t* pinned);
@@ -180,7 +180,7 @@ PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_
 /** What happened to a block position. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
   PKV_PREFIX_EVENT_STORED = 1, /**< A match can now end right after it. */
-  /** It no longer can: a block that such a match needs was evicted. */
+  /** A match can no longer end there: a block that it needs was evicted. */
   PKV_PREFIX_EVENT_EVICTED = 2,
   PKV_PREFIX_EVENT_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
   PKV_PREFIX_EVENT_CLEARED = 4   /**< It was removed by pkv_prefix_clear. */

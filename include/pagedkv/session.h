@@ -57,7 +57,7 @@ typedef struct pkv_session_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The session, to be closed by pkv_session_close.
  *
- * Statuses: OUT_OF_MEMORY (also: too many objects are open). Since 0.1.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED (4,194,304 objects are open). Since 0.1.
  */
 PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
                                     pkv_session* out);
@@ -138,9 +138,8 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * of blocks that become shared later: call it again after pkv_session_fork, pkv_snapshot_take or
  * pkv_file_save.
  *
- * In groups with states, steps within the reservation reuse the blocks of older states. The prefix
- * index would keep such a block. So while the reservation lasts, the index gets the last full block
- * only if its state is a checkpoint.
+ * In groups with states, steps within the reservation reuse the blocks of older states. So while
+ * the reservation lasts, the last full block is published only if its state is a checkpoint.
  *
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
@@ -230,7 +229,7 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.
  *
- * Statuses: OUT_OF_MEMORY, REF_LIMIT, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
@@ -263,7 +262,7 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * @param[out] length   Tokens that have K and V.
  * @param[out] total    Tokens, including the remembered ones.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, OUT_OF_MEMORY, BUSY; the session is then still
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, LIMIT_REACHED, OUT_OF_MEMORY, BUSY; the session is then still
  * suspended. Since 0.1.
  */
 PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total);
@@ -335,9 +334,9 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
 
 /**
  * Copies a state of one layer of a group with states. A session holds the state after its last
- * token and at checkpoints. It also holds the state after its last full block if a step ended
- * there, if checkpoint_tokens is set, or if the step had at most draft_tokens tokens (unless blocks
- * were short).
+ * token and at checkpoints. It also holds the state after its last full block in one of these
+ * cases: a step ended there, checkpoint_tokens is set, or the step had at most draft_tokens tokens
+ * (unless blocks were short).
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.

@@ -71,7 +71,10 @@ typedef struct pkv_store_config {
    * milliseconds. Default 0: they take only what is in memory.
    */
   uint32_t wait_ms;
-  /** Copied, and closed by pkv_cache_destroy. If pkv_cache_create fails, the caller closes it. */
+  /**
+   * Copied, and closed by pkv_cache_destroy, so it is for one cache. If pkv_cache_create fails, the
+   * caller closes it.
+   */
   const pkv_store* store;
   /** Identifies the model, for example a hash of its weights. NULL: none. */
   const void* fingerprint;
@@ -225,8 +228,8 @@ typedef struct pkv_directory_config {
  * @param[in]  config  The config.
  * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
  *
- * Statuses: IO (the errno in the error message is EPERM if the directory belongs to another user or
- * other users may write to it, ELOOP for a symbolic link). Since 0.1.
+ * Statuses: IO (system_error of pkv_last_error_details is EPERM if the directory belongs to another
+ * user or other users may write to it, ELOOP for a symbolic link). Since 0.1.
  */
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
 

@@ -51,7 +51,7 @@ Lease lease_session(pkv_cache cache, std::span<const pkv_session> sessions, size
     const auto earlier = sessions.first(i);
     const auto same = std::find(earlier.begin(), earlier.end(), sessions[i]);
     if (error.status == PKV_BUSY && same != earlier.end())
-      fail(PKV_BUSY, "sessions %zu and %zu of the list are the same",
+      fail(PKV_INVALID_ARGUMENT, "sessions %zu and %zu of the list are the same",
            static_cast<size_t>(same - earlier.begin()), i);
     throw;
   }
@@ -68,6 +68,14 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
   for (size_t i = 0; i < sessions.size(); i++)
     for_entry(i, [&] { leases.push_back(lease_session(cache, sessions, i)); });
   return leases;
+}
+
+// Checks a list with an entry for each row or session of a batch, or none.
+template <class Element>
+void check_optional_list(const Element* list, size_t n, size_t wanted, const char* what) {
+  if (list == nullptr && n != 0) fail(PKV_INVALID_ARGUMENT, "the list is NULL for %zu %s", n, what);
+  if (list != nullptr && n != wanted)
+    fail(PKV_INVALID_ARGUMENT, "a list of %zu entries; the batch has %zu %s", n, wanted, what);
 }
 
 // Leases all other sessions of the cache for reading, except those in use, so that they do not
@@ -133,8 +141,12 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
   });
 }
 
-pkv_status pkv_batch_set_first_rows(pkv_batch handle, const uint32_t* first_rows) {
-  return guarded([&] { BatchLease(handle, Access::write)->set_first_rows(first_rows); });
+pkv_status pkv_batch_set_first_rows(pkv_batch handle, size_t count, const uint32_t* first_rows) {
+  return guarded([&] {
+    const BatchLease batch(handle, Access::write);
+    check_optional_list(first_rows, count, batch->sessions(), "sessions");
+    batch->set_first_rows(first_rows);
+  });
 }
 
 pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k,
@@ -147,9 +159,10 @@ pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attentio
   return guarded([&] { BatchLease(handle, Access::write)->attend(layer, params, q, out); });
 }
 
-pkv_status pkv_batch_commit(pkv_batch handle, const int32_t* tokens) {
+pkv_status pkv_batch_commit(pkv_batch handle, size_t n, const int32_t* tokens) {
   return guarded([&] {
     BatchLease batch(handle, Access::write);
+    check_optional_list(tokens, n, batch->rows(), "rows");
     batch->commit(tokens);
     batch.destroy();
   });

@@ -85,7 +85,7 @@ pkv_status pkv_cache_get_info(pkv_cache handle, pkv_cache_info* out) {
     info.storage = config.storage;
     info.layout = config.layout;
     info.block_size = config.block_size;
-    info.groups = static_cast<uint32_t>(config.groups.size());
+    info.group_count = static_cast<uint32_t>(config.groups.size());
     info.layers = config.layers;
     info.threads = cache->workers().threads();
     info.isa = cache->kernels().isa;

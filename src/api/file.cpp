@@ -126,7 +126,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
               : 0;
     info.prefix_entries = tables.entries.size();
     info.block_size = tables.block_size;
-    info.groups = static_cast<uint32_t>(tables.groups.size());
+    info.group_count = static_cast<uint32_t>(tables.groups.size());
     for (const file::SavedGroup& group : tables.groups) info.layers += group.shape.layers;
     info.has_kv = tables.has_kv ? 1 : 0;
     info.authenticated = opening.reader.header().encrypted ? 1 : 0;

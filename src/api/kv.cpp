@@ -11,12 +11,12 @@
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint32_t latent, uint64_t* bytes) {
+pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint64_t* bytes) {
   return guarded([&] {
     check_pointer(bytes, "bytes");
     const pkv_kv_view given = read_struct(kv, "kv");
     uint64_t size = 0;
-    const pkv_kv_view planned = rows::plan_view(given, latent, &size);
+    const pkv_kv_view planned = rows::plan_view(given, &size);
     fill_struct(kv, planned, "kv");
     *bytes = size;
   });

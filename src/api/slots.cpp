@@ -55,7 +55,7 @@ void SlotTable::add_chunk() {
   };
   const auto place = std::find_if(chunks_.begin(), chunks_.end(), empty);
   if (place == chunks_.end())
-    fail(PKV_OUT_OF_MEMORY, "%u handles are open, which is the limit", max_chunks * chunk_slots);
+    fail(PKV_LIMIT_REACHED, "%u handles are open, which is the limit", max_chunks * chunk_slots);
   auto slots = std::make_unique<Slot[]>(chunk_slots);
   const uint32_t base = static_cast<uint32_t>(place - chunks_.begin()) * chunk_slots;
   for (uint32_t i = 0; i < chunk_slots; i++) slots[i].index = base + i;

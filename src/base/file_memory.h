@@ -8,7 +8,7 @@ namespace pkv::os {
 
 // Maps a new file of `size` zero bytes in a directory. The file has no name, so it disappears with
 // the mapping, and all of its room is taken at once. Neither children of fork() nor core dumps get
-// the memory. Throws an IoError; a symbolic link at the end of the path is not followed.
+// the memory. Throws IO; a symbolic link at the end of the path is not followed.
 void* map_file(const char* directory, size_t size);
 // Undoes map_file() with the same size.
 void unmap_file(void* memory, size_t size);

@@ -20,12 +20,8 @@ namespace pkv::os {
 void fail_io(const char* what, const std::string& name, int error) {
   // Of a long name, the end is shown: it says more than the beginning.
   const size_t shown = name.size() > 120 ? name.size() - 120 : 0;
-  try {
-    fail(PKV_IO, "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "", name.c_str() + shown,
-         errno_text(error), error);
-  } catch (const Error& sentence) {
-    throw IoError{sentence, error};
-  }
+  fail(io_details(error), "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "",
+       name.c_str() + shown, errno_text(error), error);
 }
 
 void check_regular(const struct stat& status, const char* what, const std::string& name) {

@@ -1,5 +1,5 @@
 // Reading and writing files and directories by descriptors. If the system refuses an operation, it
-// throws an IoError, whose sentence has the name of the file and the errno.
+// throws IO, with the name of the file and the errno.
 #pragma once
 
 #include <sys/stat.h>
@@ -25,15 +25,10 @@ auto retry_on_eintr(const Call& call) {
   }
 }
 
-// An Error that keeps the errno its sentence was made from.
-struct IoError : Error {
-  int error;
-};
-
-// Throws an IoError: "cannot open /a/file: No such file or directory (errno 2)".
+// Throws IO: "cannot open /a/file: No such file or directory (errno 2)".
 [[noreturn]] void fail_io(const char* what, const std::string& name, int error);
 
-// Throws an IoError if the file is not a regular one; for a directory the sentence begins with
+// Throws IO if the file is not a regular one; for a directory the sentence begins with
 // `what`.
 void check_regular(const struct stat& status, const char* what, const std::string& name);
 

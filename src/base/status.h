@@ -16,7 +16,12 @@ struct Error : pkv_error_details {
 
 // The details of an error that concerns no group, no entry of a list and no blocks.
 constexpr pkv_error_details plain_details(pkv_status status) {
-  return {status, UINT32_MAX, UINT64_MAX, 0};
+  return {status, UINT32_MAX, UINT64_MAX, 0, 0, 0};
+}
+
+// The details of an error of the system.
+constexpr pkv_error_details io_details(int error) {
+  return {PKV_IO, UINT32_MAX, UINT64_MAX, 0, error, 0};
 }
 
 // Throws an Error with a printf-formatted sentence.

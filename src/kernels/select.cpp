@@ -55,6 +55,14 @@ bool may_use_tiles() {
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
+// Whether the system can save tile registers, so that it may permit them. Asks for nothing.
+bool saves_tiles() {
+  constexpr int get_supported = 0x1021, tile_data = 18;  // ARCH_GET_XCOMP_SUPP, XTILEDATA
+  uint64_t supported = 0;
+  return syscall(SYS_arch_prctl, get_supported, &supported) == 0 &&
+         (supported >> tile_data & 1) != 0;
+}
+
 bool has_tiles_of_bf16() {
   unsigned a, b, c, d;
   constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
@@ -70,11 +78,19 @@ Amx ask_for_amx() {
 
 // The answer is kept, because cpuid traps in a virtual machine. Two threads that ask at once get
 // the same answer.
+std::atomic<Amx> amx_answer{Amx::unknown};
+
 Amx amx() {
-  static std::atomic<Amx> answer{Amx::unknown};
-  if (answer.load(std::memory_order_relaxed) == Amx::unknown)
-    answer.store(ask_for_amx(), std::memory_order_relaxed);
-  return answer.load(std::memory_order_relaxed);
+  if (amx_answer.load(std::memory_order_relaxed) == Amx::unknown)
+    amx_answer.store(ask_for_amx(), std::memory_order_relaxed);
+  return amx_answer.load(std::memory_order_relaxed);
+}
+
+// As has_amx(), but does not ask for the permission if nobody has yet.
+bool could_have_amx() {
+  const Amx known = amx_answer.load(std::memory_order_relaxed);
+  if (known != Amx::unknown) return known == Amx::usable;
+  return has_avx512_bf16() && has_tiles_of_bf16() && saves_tiles();
 }
 
 bool has_amx() { return amx() == Amx::usable; }
@@ -145,7 +161,14 @@ const char* isa_name(pkv_isa isa) {
   return "unknown";
 }
 
-bool isa_supported(pkv_isa isa) { return find(isa) != nullptr; }
+bool isa_supported(pkv_isa isa) {
+  if (isa == PKV_ISA_AUTO) return true;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (isa == PKV_ISA_AMX) return could_have_amx();
+#endif
+  return find(isa) != nullptr;
+}
 
 const char* describe_fall_back(const Table& chosen) {
 #if defined(__x86_64__)

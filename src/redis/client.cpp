@@ -155,7 +155,7 @@ void Client::connect() {
     if (!find(*found)->ready()) failed = find(*found);
   }
   if (failed != nullptr)
-    fail(PKV_IO, "%.60s: %.160s (errno %d)", failed->address().text().c_str(),
+    fail(io_details(failed->error()), "%.60s: %.160s (errno %d)", failed->address().text().c_str(),
          failed->reason().c_str(), failed->error());
 }
 

@@ -92,7 +92,7 @@ void check_readable(const char* field, const char* path) {
   const int descriptor = path != nullptr ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
   if (path != nullptr && descriptor < 0) {
     const int error = errno;
-    fail(PKV_IO, "%s: '%.100s': %s (errno %d)", field, path, errno_text(error), error);
+    fail(io_details(error), "%s: '%.100s': %s (errno %d)", field, path, errno_text(error), error);
   }
   if (descriptor >= 0) close(descriptor);
 }
@@ -101,7 +101,7 @@ void check_directory(const char* field, const char* path) {
   DIR* const directory = opendir(path);
   if (directory == nullptr) {
     const int error = errno;
-    fail(PKV_IO, "%s: '%.100s': %s (errno %d)", field, path, errno_text(error), error);
+    fail(io_details(error), "%s: '%.100s': %s (errno %d)", field, path, errno_text(error), error);
   }
   closedir(directory);
 }

@@ -53,8 +53,9 @@ class CallPlay : public DrawnCall {
     pkv_kv_view unit = view_;
     unit.kv_heads = 2, unit.block_size = view_.layout == PKV_LAYOUT_PACKED ? 16 : 1,
     unit.blocks = 1;
+    unit.latent = view_.latent = model_.latent ? 1 : 0;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&unit, model_.latent, &size));
+    CHECK(pkv_kv_view_plan(&unit, &size));
     const size_t offset = view_.layout == PKV_LAYOUT_PACKED ? 0 : 4 * below(3);
     const auto side = [&](int64_t extent, pkv_dtype dtype, int64_t& block, int64_t& row,
                           int64_t& head, std::vector<unsigned char>& bytes) {
@@ -360,7 +361,8 @@ class CallPlay : public DrawnCall {
     v.batch_stride = batch_rows() * v.row_stride;
     first_rows_.clear();
     for (const Sequence& one : sequences_) first_rows_.push_back(one.first_row);
-    if (padding_ != Padding::none) CHECK(pkv_batch_set_first_rows(batch, first_rows_.data()));
+    if (padding_ != Padding::none)
+      CHECK(pkv_batch_set_first_rows(batch, first_rows_.size(), first_rows_.data()));
     CHECK(pkv_batch_write(batch, 0, &k, model_.latent != 0 ? nullptr : &v));
   }
 

@@ -123,7 +123,7 @@ class DroppedBlocksOfTheIndex : public testing::Test {
     Batch batch = begin(cache_, {session}, {tokens});
     KeysValues rows = random_rows(model_, tokens, random_);
     write(batch, 0, model_, rows);
-    commit(batch, text_.data() + first);
+    commit(batch, std::span(text_).subspan(first, tokens));
   }
   uint64_t matched(uint32_t tokens) {
     Session session = open(cache_);

@@ -3,6 +3,7 @@
 // times as much as one of the full group.
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -138,9 +139,9 @@ class Scheduler {
     }
     if (status == PKV_TOO_LARGE || status == PKV_BATCH_TOO_LARGE) return replace_one();
     ASSERT_EQ(PKV_OK, status) << pkv_last_error();
-    const std::vector<int32_t> tokens(90 * sessions_.size(),
+    const std::vector<int32_t> tokens(std::accumulate(counts.begin(), counts.end(), size_t{0}),
                                       static_cast<int32_t>(random_.below(1u << 30)));
-    CHECK(pkv_batch_commit(batch, tokens.data()));
+    CHECK(pkv_batch_commit(batch, tokens.size(), tokens.data()));
   }
 
   void suspend(const std::vector<pkv_session>& named, std::vector<pkv_session>& list,
@@ -185,7 +186,7 @@ TEST(GroupMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
     Session session = open(cache);
     Batch batch = begin(cache, {session}, {32});
     std::vector<int32_t> tokens(32, text);
-    CHECK(pkv_batch_commit(batch, tokens.data()));
+    CHECK(pkv_batch_commit(batch, 32, tokens.data()));
     batch.forget();
   }
   EXPECT_GT(used(cache, sliding), 20u) << "cached";
@@ -218,7 +219,7 @@ TEST(GroupMemory, ManyThreadsMovePages) {
             break;
           }
           steps++;
-          CHECK(pkv_batch_commit(batch, nullptr));
+          CHECK(pkv_batch_commit(batch, 0, nullptr));
         }
       }
     });

@@ -41,11 +41,12 @@ class HostMemory {
     view.key_rotation = model.key_rotation;
     view.value_rotation = model.value_rotation;
     view.blocks = blocks;
+    view.latent = model.latent ? 1 : 0;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&view, model.latent, &size));
+    CHECK(pkv_kv_view_plan(&view, &size));
     bytes.assign(size, 0xEE);
     view.k = bytes.data();
-    CHECK(pkv_kv_view_plan(&view, model.latent, &size));
+    CHECK(pkv_kv_view_plan(&view, &size));
   }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;

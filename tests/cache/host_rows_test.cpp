@@ -376,7 +376,7 @@ TEST(CacheRows, PaddedBatchesAndTrees) {
         Padded k(written.k, rows, 21, order, left), v(written.v, rows, 21, order, left),
             queries(q, rows, 21, order, left), out(rows, 21, heads, value_dim, order, left);
         const std::vector<uint32_t> first = k.first_rows();
-        if (left) CHECK(pkv_batch_set_first_rows(batch, first.data()));
+        if (left) CHECK(pkv_batch_set_first_rows(batch, first.size(), first.data()));
         const pkv_tensor keys = k.tensor(), values = v.tensor(), from = queries.tensor(),
                          to = out.tensor();
         CHECK(pkv_batch_write(batch, 0, &keys, &values));
@@ -384,7 +384,7 @@ TEST(CacheRows, PaddedBatchesAndTrees) {
         EXPECT_TRUE(expected == out.dense());
         EXPECT_TRUE(out.padding_untouched());
         EXPECT_TRUE(stored == materialize(sessions[2], 0, model, 0, 20));
-        CHECK(pkv_batch_set_first_rows(batch, nullptr));
+        CHECK(pkv_batch_set_first_rows(batch, 0, nullptr));
         attend(batch, 0, q, expected, &given);
         commit(batch);
       }

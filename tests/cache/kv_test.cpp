@@ -203,7 +203,8 @@ TEST(KvWrite, MemoryOfOtherEngines) {
                                    .k = at.data,
                                    .k_block_stride = at.row_stride * block_size,
                                    .k_row_stride = at.row_stride,
-                                   .k_head_stride = at.head_stride});
+                                   .k_head_stride = at.head_stride,
+                                   .latent = 1});
     std::vector<int64_t> slots;
     for (int64_t i = 0; i < 40; i++) slots.push_back(i * 37 % 100);
     CHECK(pkv_kv_write_slots(nullptr, &view, 40, slots.data(), &keys, nullptr));

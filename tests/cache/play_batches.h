@@ -330,11 +330,11 @@ inline void commit(Stage& stage, Source& draw, Step& step) {
   const bool complete = !stage.world.has_rows() || step.rows.empty() || step.written == all_written;
   if (wrong && remembered != nullptr && complete) {
     const int32_t right = std::exchange(*remembered, 1000);
-    stage.certain([&] { return pkv_batch_commit(step.batch, tokens.data()); },
+    stage.certain([&] { return pkv_batch_commit(step.batch, tokens.size(), tokens.data()); },
                   PKV_INVALID_ARGUMENT);
     *remembered = right;
   }
-  if (!stage.attempt([&] { return pkv_batch_commit(step.batch, tokens.data()); },
+  if (!stage.attempt([&] { return pkv_batch_commit(step.batch, tokens.size(), tokens.data()); },
                      complete ? PKV_OK : PKV_INCOMPLETE))
     return;
   end(stage, step, tokens);
@@ -352,7 +352,7 @@ inline void step_one(Stage& stage, Source& draw) {
   if (step == nullptr) return;
   const uint32_t first = static_cast<uint32_t>(draw.below(layers));
   for (uint32_t i = 0; i < layers + again; i++) write_layer(stage, *step, (first + i) % layers);
-  stage.certain([&] { return pkv_batch_commit(step->batch, nullptr); });
+  stage.certain([&] { return pkv_batch_commit(step->batch, 0, nullptr); });
   end(stage, *step, std::vector<int32_t>(step->rows.size(), PKV_NO_TOKEN));
 }
 

@@ -51,7 +51,7 @@ inline void stale(Stage& stage, Source& draw) {
       [&] { return pkv_batch_write(batch, 0, &tensor, &tensor); },
       [&] { return pkv_batch_attend(batch, 0, nullptr, &tensor, &tensor); },
       [&] { return pkv_batch_accept(batch, 0, 1, &one); },
-      [&] { return pkv_batch_commit(batch, &token); },
+      [&] { return pkv_batch_commit(batch, 1, &token); },
       [&] { return pkv_batch_abort(batch); }};
   REFUSED(PKV_STALE_HANDLE, calls[draw.below(std::size(calls))]());
   EXPECT_TRUE(token == 7 && number == 7 && count == 7 && made == session && begun == batch &&

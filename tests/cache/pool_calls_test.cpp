@@ -120,7 +120,7 @@ TEST(PoolCalls, RefusedCallsChangeNothing) {
   CHECK(pkv_pool_seal(pool, first));
   REFUSED(PKV_BLOCK_SEALED, pkv_pool_claim(pool, first, 1, &offset));
   CHECK(pkv_pool_retain(pool, 1, &second));
-  REFUSED(PKV_BUSY, pkv_pool_claim(pool, second, 1, &offset));
+  REFUSED(PKV_BLOCK_SHARED, pkv_pool_claim(pool, second, 1, &offset));
   EXPECT_EQ(77u, offset);
   CHECK(pkv_pool_validate(pool));
 }

@@ -29,7 +29,7 @@ uint32_t schedule(pkv_cache cache, std::vector<Request*>& running, std::vector<R
     const pkv_status status =
         pkv_batch_begin(cache, sessions.size(), sessions.data(), counts.data(), &batch);
     if (status == PKV_OK) {
-      CHECK(pkv_batch_commit(batch, nullptr));
+      CHECK(pkv_batch_commit(batch, 0, nullptr));
       return preempted;
     }
     if (status != PKV_OUT_OF_BLOCKS) CHECK(status);

@@ -102,7 +102,7 @@ class Prefix : public testing::Test {
       Rows k = rows(whole, layer, from), v = rows(whole, layer + 10, from);
       write(batch, layer, k, v);
     }
-    commit(batch, whole.data() + from);
+    commit(batch, std::span(whole).subspan(from));
     if (alone_) CHECK(pkv_cache_validate(cache_));
   }
 

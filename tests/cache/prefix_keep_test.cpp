@@ -127,7 +127,7 @@ TEST_F(PrefixKeep, PinsHaveAQuota) {
   EXPECT_EQ(32u, pin(text(1, 32)));
   const Text other = text(2, 32);
   uint64_t pinned = 7;
-  REFUSED(PKV_OUT_OF_BLOCKS,
+  REFUSED(PKV_LIMIT_REACHED,
           pkv_prefix_pin(cache_, nullptr, 0, other.size(), other.data(), &pinned));
   EXPECT_STREQ("pin needs 2 blocks more, 2 of at most 3 are pinned", pkv_last_error());
   EXPECT_EQ(7u, pinned);
@@ -136,7 +136,7 @@ TEST_F(PrefixKeep, PinsHaveAQuota) {
   make(16, PrefixKeep::config());  // The quota is a quarter of its 16 blocks.
   serve(text(1, 80));
   const Text all = text(1, 80);
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_prefix_pin(cache_, nullptr, 0, all.size(), all.data(), &pinned));
+  REFUSED(PKV_LIMIT_REACHED, pkv_prefix_pin(cache_, nullptr, 0, all.size(), all.data(), &pinned));
   EXPECT_EQ(64u, pin(Text(all.begin(), all.begin() + 64)));
 }
 

@@ -146,7 +146,8 @@ class PrefixPlay {
   };
 
   bool worked(pkv_status status) {
-    if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE) check(status, "operation");
+    if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE && status != PKV_LIMIT_REACHED)
+      check(status, "operation");
     refused_ += status != PKV_OK;
     return status == PKV_OK;
   }
@@ -220,7 +221,7 @@ class PrefixPlay {
       write(batch, layer, k, v);
     }
     if (random_.chance(10)) return;  // The batch is aborted.
-    commit(batch, wanted.data() + from);
+    commit(batch, std::span(wanted).subspan(from));
     talk.text = wanted;
     if (talk.text.size() >= talk.remembered.size()) talk.remembered.clear();
     past_.push_back(wanted);

@@ -310,7 +310,7 @@ TEST_F(Prefix, IdsAloneMatchWholeBlocks) {
   const Text prompt = text(1, 50);
   Session session = open(cache_);
   Batch batch = begin(cache_, {session}, {50});
-  commit(batch, prompt.data());
+  commit(batch, prompt);
   const std::vector<uint32_t> table = block_table(session);
   session.close();
   Session again = open(cache_);

@@ -194,7 +194,8 @@ class ReservePlay {
     if (random_.below(6) == 0) return PKV_OK;  // an abort
     if (kind_.storage != PKV_STORAGE_NONE) write(batch, ids.size());
     for (size_t i = 0; i < which.size(); i++) accept_some(batch, i, counts[i]);
-    commit(batch, random_.below(8) == 0 ? nullptr : ids.data());
+    if (random_.below(8) == 0) ids.clear();
+    commit(batch, ids);
     return PKV_OK;
   }
 
@@ -308,7 +309,7 @@ class LonePlay {
     const std::vector<int32_t> ids(count, 7);
     pkv_batch batch = nullptr;
     const pkv_status status = pkv_batch_begin(cache_, 1, &session, &count, &batch);
-    if (status == PKV_OK) CHECK(pkv_batch_commit(batch, ids.data()));
+    if (status == PKV_OK) CHECK(pkv_batch_commit(batch, count, ids.data()));
     return status;
   }
 

@@ -19,7 +19,7 @@ void step(pkv_cache cache, pkv_session session, uint32_t count) {
   Batch batch = begin(cache, {session}, {count});
   std::vector<int32_t> ids(count);
   for (uint32_t i = 0; i < count; i++) ids[i] = static_cast<int32_t>(length_of(session) + i);
-  commit(batch, ids.data());
+  commit(batch, ids);
 }
 
 std::vector<Session> take_the_rest(pkv_cache cache) {

@@ -401,7 +401,7 @@ TEST_P(Sharing, ACacheIsDestroyedWithEverythingOpen) {
     REFUSED(PKV_STALE_HANDLE, pkv_session_close(*session));
     session->forget();
   }
-  REFUSED(PKV_STALE_HANDLE, pkv_batch_commit(batch, nullptr));
+  REFUSED(PKV_STALE_HANDLE, pkv_batch_commit(batch, 0, nullptr));
   REFUSED(PKV_STALE_HANDLE, pkv_snapshot_close(s));
   REFUSED(PKV_STALE_HANDLE, pkv_cache_validate(handle));
   batch.forget();

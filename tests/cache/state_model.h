@@ -172,7 +172,7 @@ inline void step(pkv_cache cache, const std::vector<NewTokens>& news, size_t sta
   Batch batch = begin(cache, sessions, counts);
   write_step(batch, news, state_bytes);
   const Text ids = ids_of(news);
-  commit(batch, ids.data());
+  commit(batch, ids);
 }
 
 inline pkv_status read_state(pkv_session session, uint32_t layer, uint64_t tokens, State& state) {

@@ -125,7 +125,7 @@ TEST(States, AnyPathOfADraftCanBeAccepted) {
       Batch batch = begin(cache, {copy}, {6});
       write_step(batch, {of_copy}, 100);
       CHECK(pkv_batch_accept(batch, 0, path.size(), path.data()));
-      commit(batch, draft.tokens.data());
+      commit(batch, draft.tokens);
       Text expected = whole;
       for (const uint32_t i : path) expected.push_back(draft.tokens[i]);
       expect_holds(copy, expected);
@@ -143,7 +143,7 @@ TEST(States, WithoutDraftTokensOnlyAWholeStepCanBeAccepted) {
   REFUSED(PKV_UNSUPPORTED, pkv_batch_accept(batch, 0, 2, path));
   CHECK(pkv_batch_accept(batch, 0, 3, path));
   const Text ids = text(1, 3);
-  commit(batch, ids.data());
+  commit(batch, ids);
   expect_holds(session, ids);
 }
 
@@ -381,7 +381,7 @@ TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
     const void* pointers[1];
     void* to[1];
     REFUSED(PKV_UNSUPPORTED, pkv_batch_get_states(batch, 1, pointers, 1, to, &count));
-    commit(batch, &whole[at]);
+    commit(batch, std::span(whole).subspan(at, 8));
   }
   const std::vector<uint32_t> table = block_table(session, state_group);
   EXPECT_EQ(state_of(whole, 1, 100), slab[table.back()]);
@@ -415,7 +415,7 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
   REFUSED(PKV_BUFFER_TOO_SMALL, pkv_batch_get_states(batch, 1, &before, 0, nullptr, &count));
   EXPECT_EQ(1u, count);
   const int32_t id = 1;
-  REFUSED(PKV_INCOMPLETE, pkv_batch_commit(batch, &id));
+  REFUSED(PKV_INCOMPLETE, pkv_batch_commit(batch, 1, &id));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "layer 0 of 4 was not written"));
 }
 

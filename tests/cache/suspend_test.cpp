@@ -38,7 +38,7 @@ struct Text {
       write(batch, layer, k, v);
       attend(batch, layer, q.fill(random), out);
     }
-    commit(batch, tell ? tokens.data() + first : nullptr);
+    commit(batch, std::span(tokens).subspan(first, tell ? n : 0));
     return out;
   }
 
@@ -194,7 +194,7 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
     Rows k = text.rows[layer].k.slice(20, 1), v = text.rows[layer].v.slice(20, 1);
     write(batch, layer, k, v);
   }
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_commit(batch, &text.tokens[20]));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_commit(batch, 1, &text.tokens[20]));
   EXPECT_STREQ("commit: position 0 of session 0 held token 1000 before it was suspended, not 1020",
                pkv_last_error());
   batch.close();
@@ -205,7 +205,7 @@ TEST_P(Suspend, OtherTokensThanBeforeAreRefused) {
     Rows k = text.rows[layer].k.slice(20, 1), v = text.rows[layer].v.slice(20, 1);
     write(batch, layer, k, v);
   }
-  commit(batch, &text.tokens[20]);
+  commit(batch, std::span(text.tokens).subspan(20, 1));
 }
 
 TEST_P(Suspend, AStepInFlightIsBusy) {

@@ -133,7 +133,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
       write_and_attend(batch, session, layer, model, rows[layer], tree, random);
     CHECK(pkv_batch_accept(batch, 0, kept.size(), kept.data()));
     CHECK(pkv_cache_validate(cache));
-    commit(batch, ids.data());
+    commit(batch, ids);
 
     for (const uint32_t i : kept) {
       Batch one = begin(cache, {sequential}, {1});
@@ -141,7 +141,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
         Rows k = rows[layer].k.slice(i, 1), v = rows[layer].v.slice(i, 1);
         write(one, layer, k, v);
       }
-      commit(one, &ids[i]);
+      commit(one, std::span(ids).subspan(i, 1));
     }
     CHECK(pkv_cache_validate(cache));
     EXPECT_EQ(prompt + kept.size(), length_of(session));
@@ -196,7 +196,7 @@ TEST_P(Trees, AllOrNoneOfTheTokens) {
   CHECK(pkv_batch_accept(batch, 1, 0, nullptr));
   CHECK(pkv_batch_accept(batch, 0, 13, everything.data()));
   REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_accept(batch, 1, 0, nullptr));
-  commit(batch, ids.data());
+  commit(batch, ids);
   EXPECT_EQ(34u, length_of(all));
   EXPECT_EQ(tokens_of(plain), tokens_of(all));
   EXPECT_TRUE(content(plain, model) == content(all, model));

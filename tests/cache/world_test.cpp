@@ -42,7 +42,7 @@ struct StatesThatGo : testing::Test {
                whole.begin() + static_cast<ptrdiff_t>(std::min(n + 16, ids.size())));
       Batch batch = begin(cache_, {session}, {static_cast<uint32_t>(more.size())});
       write_step(batch, kind_, {{session, &before, more}});
-      commit(batch, ids.data() + n);
+      commit(batch, std::span(ids).subspan(n, more.size()));
     }
     return session;
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <ostream>
 #include <pagedkv/pagedkv.hpp>
 #include <type_traits>
@@ -220,7 +221,7 @@ TEST(Cpp, TellsShortBlocksWithoutThrowing) {
 
   // Errors other than a lack of blocks are thrown.
   EXPECT_EQ(status_of([&] { cache.try_begin({b}, {1 << 20}); }), PKV_TOO_LARGE);
-  EXPECT_EQ(status_of([&] { cache.try_begin({b, b}, {1, 1}); }), PKV_BUSY);
+  EXPECT_EQ(status_of([&] { cache.try_begin({b, b}, {1, 1}); }), PKV_INVALID_ARGUMENT);
 }
 
 TEST(Cpp, RefusesListsOfDifferentLengths) {
@@ -233,6 +234,7 @@ TEST(Cpp, RefusesListsOfDifferentLengths) {
   Batch batch = cache.begin({a, b}, {2, 1});
   EXPECT_TRUE(refused([&] { batch.set_first_rows({0}); }));
   EXPECT_TRUE(refused([&] { batch.commit(text(2)); }));
+  EXPECT_TRUE(refused([&] { batch.commit(std::vector<int32_t>{}); }));
   EXPECT_EQ(cache.stats().batches, 1u);
 }
 
@@ -331,6 +333,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   EXPECT_EQ(c.block_table().size(), 3u);
   c.set_priority(3);
   EXPECT_EQ(c.info().priority, 3);
+  c.set_return_hint(PKV_RETURN_HINT_NEVER);
 
   Batch batch = cache.begin({b, c}, {1, 2});
   EXPECT_EQ(batch.slot_mapping().size(), 3u);
@@ -346,6 +349,9 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   batch.accept(1, {1});
   batch.commit({1, 2, 3});
   EXPECT_EQ(c.length(), 21u);
+  EXPECT_EQ(status_of([&] { c.drop_blocks(0, {1}); }), PKV_OUT_OF_RANGE);
+  c.drop_blocks(0, {0});
+  EXPECT_EQ(c.block_table()[0], PKV_NO_BLOCK);
 }
 
 TEST(Cpp, LatentGroupsHaveNoValues) {
@@ -463,7 +469,7 @@ TEST(Cpp, SavesAndLoads) {
   EXPECT_GT(cache.save(pagedkv::Stream::file(path), items), 0u);
   EXPECT_EQ(other.load(pagedkv::Stream::file(path))[0].label, 77u);
   EXPECT_EQ(unlink(path.c_str()), 0);
-  EXPECT_EQ(status_of([&] { other.load(pagedkv::Stream::file(path)); }), PKV_IO);
+  EXPECT_EQ(details_of([&] { other.load(pagedkv::Stream::file(path)); }).system_error, ENOENT);
   EXPECT_EQ(status_of([&] { other.load(pagedkv::Stream::fd(-1)); }), PKV_INVALID_ARGUMENT);
 }
 
@@ -551,6 +557,10 @@ TEST(Cpp, ComputesWithoutACache) {
   pagedkv::KvView kv;
   kv.layout = PKV_LAYOUT_PACKED, kv.block_size = 16, kv.kv_heads = KV_HEADS, kv.key_dim = DIM;
   kv.dtype = PKV_F32, kv.blocks = 2;
+  kv.latent = 1;
+  const uint64_t bytes_of_keys = kv.plan();
+  kv.latent = 0;
+  EXPECT_EQ(kv.plan(), 2 * bytes_of_keys);
   std::vector<float> memory(kv.plan() / sizeof(float));
   kv.plan(memory.data());
 

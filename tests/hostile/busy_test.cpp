@@ -193,7 +193,7 @@ TEST(Busy, DestroyWaitsForItsChildren) {
       OK(pkv_snapshot_close(world.snapshot));  // The refused destroy has not left it locked.
       held.release();
       expect(PKV_OK, outcome, "the long call");
-      OK(pkv_batch_commit(world.batch, nullptr));
+      OK(pkv_batch_commit(world.batch, 0, nullptr));
       world.validate();
       OK(pkv_cache_destroy(world.cache));
       WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));

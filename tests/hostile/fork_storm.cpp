@@ -84,7 +84,7 @@ struct House {
       OK(pkv_batch_write(step, layer, &rows, &rows));
       OK(pkv_batch_attend(step, layer, nullptr, &queries, &results));
     }
-    OK(pkv_batch_commit(step, tokens.data()));
+    OK(pkv_batch_commit(step, n, tokens.data()));
   }
 
   cache_test::MemoryStore store;

@@ -42,7 +42,7 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
           [&] {
             uint64_t length = 0;
             WANT(PKV_FORKED, pkv_session_get_length(world.session, &length));
-            WANT(PKV_FORKED, pkv_batch_commit(world.batch, nullptr));
+            WANT(PKV_FORKED, pkv_batch_commit(world.batch, 0, nullptr));
             OK(pkv_session_close(world.session));
             OK(pkv_batch_abort(world.batch));
             OK(pkv_session_close(world.stepping));
@@ -77,7 +77,7 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
                     session_first.c_str());
       world.check_state();
       world.validate();
-      OK(pkv_batch_commit(world.batch, nullptr));
+      OK(pkv_batch_commit(world.batch, 0, nullptr));
       world.close();
     });
 }

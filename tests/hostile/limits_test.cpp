@@ -179,7 +179,7 @@ TEST(Limits, DetailsHaveTheIndex) {
     refused(PKV_STALE_HANDLE, 1, {fresh, world.closed_session, suspended});
     refused(PKV_WRONG_CACHE, 0, {world.foreign, fresh});
     refused(PKV_BUSY, 2, {fresh, world.session, world.stepping});
-    refused(PKV_BUSY, 2, {fresh, world.session, fresh});
+    refused(PKV_INVALID_ARGUMENT, 2, {fresh, world.session, fresh});
     refused(PKV_TOO_LARGE, 1, {fresh, world.session}, 100'000);
     refused(PKV_INVALID_ARGUMENT, 0, {nullptr});
 
@@ -228,14 +228,14 @@ TEST(Limits, References) {
     std::vector<pkv_block> many(limit - 1, block);
     OK(pkv_pool_retain(world.pool, many.size(), many.data()));
     world.remember();
-    WANT(PKV_REF_LIMIT, pkv_pool_retain(world.pool, 1, &block));
+    WANT(PKV_LIMIT_REACHED, pkv_pool_retain(world.pool, 1, &block));
     const pkv_block pair[] = {other, block};
-    WANT(PKV_REF_LIMIT, pkv_pool_retain(world.pool, 2, pair));
+    WANT(PKV_LIMIT_REACHED, pkv_pool_retain(world.pool, 2, pair));
     world.check_state();
     OK(pkv_pool_release(world.pool, 1, &block));
     const pkv_block twice[] = {block, other, block};
     world.remember();
-    WANT(PKV_REF_LIMIT, pkv_pool_retain(world.pool, 3, twice));
+    WANT(PKV_LIMIT_REACHED, pkv_pool_retain(world.pool, 3, twice));
     world.check_state();
     OK(pkv_pool_retain(world.pool, 1, &block));
     for (size_t i = 0; i < limit; i++) OK(pkv_pool_release(world.pool, 1, &block));

@@ -67,7 +67,7 @@ class Stage {
       const pkv_tensor rows = tensor(data.data());
       for (uint32_t layer = 0; layer < layers; layer++)
         OK(pkv_batch_write(batch, layer, &rows, &rows));
-      OK(pkv_batch_commit(batch, rest.data()));
+      OK(pkv_batch_commit(batch, count, rest.data()));
     }
     OK(pkv_session_close(own));
     return status;

@@ -153,7 +153,7 @@ TEST_P(Matrix, Forked) {
     HOSTILE_CHECK(in_grandchild.empty(), "in the child: %s", in_grandchild.c_str());
     world.check_state();
     world.validate();
-    OK(pkv_batch_commit(world.batch, nullptr));
+    OK(pkv_batch_commit(world.batch, 0, nullptr));
     step(world.cache, {world.session, world.stepping}, {4, 1}, 9);
     world.close();
   });

@@ -63,7 +63,7 @@ std::vector<float> attend(pkv_cache cache, const std::vector<pkv_session>& sessi
                    out = tensor(outputs.data());
   for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &kt, &vt));
   OK(pkv_batch_attend(batch, 0, nullptr, &qt, &out));
-  OK(pkv_batch_commit(batch, nullptr));
+  OK(pkv_batch_commit(batch, 0, nullptr));
   return outputs;
 }
 

@@ -84,7 +84,7 @@ class ReferenceLimit : public testing::Test {
       call();
       ADD_FAILURE() << "it was allowed";
     } catch (const Error& error) {
-      EXPECT_EQ(PKV_REF_LIMIT, error.status);
+      EXPECT_EQ(PKV_LIMIT_REACHED, error.status);
       EXPECT_NE(nullptr, std::strstr(error.text, "4194303")) << error.text;
     }
     for (size_t g = 0; g < 2; g++) EXPECT_EQ(before[g], references(g)) << "group " << g;

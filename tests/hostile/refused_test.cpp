@@ -70,7 +70,7 @@ class Story {
       call([&] { return pkv_batch_write(batch, layer, &in, &in); });
       call([&] { return pkv_batch_attend(batch, layer, nullptr, &in, &out); });
     }
-    if (call([&] { return pkv_batch_commit(batch, tokens.data()); }) != PKV_OK)
+    if (call([&] { return pkv_batch_commit(batch, n, tokens.data()); }) != PKV_OK)
       call([&] { return pkv_batch_abort(batch); });
   }
 

@@ -296,9 +296,12 @@ Function attention_row() {
   in_view(WITH(it.blocks = 0), invalid);
   in_view(WITH(it.blocks = UINT64_MAX), overflow);
   in_view(WITH(it.k = nullptr), invalid);
-  in_view(WITH(it.v = nullptr), fine);
-  in_view(WITH(it.v = nullptr, it.value_dim = 32), invalid);
-  in_view(WITH(it.v = nullptr, it.value_dtype = PKV_F16), invalid);
+  in_view(WITH(it.v = nullptr), invalid);
+  in_view(WITH(it.latent = 1), invalid);
+  in_view(WITH(it.latent = 2), invalid);
+  in_view(WITH(it.v = nullptr, it.latent = 1), fine);
+  in_view(WITH(it.v = nullptr, it.latent = 1, it.value_dim = 32), invalid);
+  in_view(WITH(it.v = nullptr, it.latent = 1, it.value_dtype = PKV_F16), invalid);
   in_view(WITH(it.k_block_stride = -1), range);
   in_view(WITH(it.v_row_stride = INT64_MAX, it.block_size = 32), overflow);
   in_view(WITH(it.v_block_stride = INT64_MAX), overflow);

@@ -41,7 +41,7 @@ std::vector<Case> list_cases() {
           {"count 2^60", set(1, size_t{1} << 60), overflow},
           {"count 2^32", set(1, size_t{1} << 32), {PKV_BATCH_TOO_LARGE}},
           {"count 2^22 + 1", set(1, (size_t{1} << 22) + 1), {PKV_BATCH_TOO_LARGE}},
-          {"twice in the list", followed_by(&World::session), busy},
+          {"twice in the list", followed_by(&World::session), invalid},
           {"in another batch", followed_by(&World::stepping), busy},
           {"of another cache", followed_by(&World::foreign), {PKV_WRONG_CACHE}},
           {"the other cache",
@@ -147,14 +147,20 @@ std::vector<Function> batch_rows() {
                        [](World& world, Values& values) { values[0] = bits(fresh_batch(world)); },
                        {PKV_INCOMPLETE}};
 
-  Function first_rows{ROW(pkv_batch_set_first_rows), {batch, optional(in<uint32_t>({0}))}};
+  Function first_rows{
+      ROW(pkv_batch_set_first_rows),
+      {batch, number(1), in<uint32_t>({0})},
+      {{"a wrong count", set(1, 2), invalid}, {"the default", set(1, 0, 2, 0), fine}}};
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads, 1), rows(3, kv_heads, 1)}};
   Function attend{ROW(pkv_batch_attend),
                   {batch, layer, optional(config_in<pkv_attention_params>(params)),
                    rows(3, query_heads, 1), rows(3, query_heads, 1)},
                   params_cases(2)};
   attend.cases.push_back(unwritten);
-  Function commit{ROW(pkv_batch_commit), {batch, optional(in<int32_t>({1, 2, 3}))}, {unwritten}};
+  Function commit{
+      ROW(pkv_batch_commit),
+      {batch, number(3), in<int32_t>({1, 2, 3})},
+      {unwritten, {"a wrong count", set(1, 1), invalid}, {"no ids", set(1, 0, 2, 0), fine}}};
   const Case accepted{"after accept", [](World& world, Values&) { accept_one(world); }, invalid};
   write.cases.push_back(accepted);
   attend.cases.push_back(accepted);

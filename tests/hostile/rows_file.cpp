@@ -69,7 +69,7 @@ std::vector<Case> reading_cases(size_t config, size_t stream) {
             in(WITH(static_cast<unsigned char*>(it.data)[it.size / 2] ^= 1), {PKV_CORRUPT}),
             in_config(WITH(it.fingerprint = "x", it.fingerprint_size = 1), {PKV_MISMATCH}),
             in_config(WITH(it.secret_key = "0123456789abcdef", it.secret_key_size = 16),
-                      {PKV_MISMATCH, PKV_UNSUPPORTED})}})
+                      {PKV_WRONG_KEY, PKV_UNSUPPORTED})}})
     cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }

@@ -37,13 +37,15 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   add(WITH(it.rotation = PKV_ROTATION_HADAMARD), fine);
   add(WITH(it.rotation = PKV_ROTATION_MATRIX), invalid);
   add(WITH(it.key_rotation = static_cast<float*>(it.k)), invalid);
-  add(WITH(it.reserved = 1), invalid);
+  add(WITH(it.latent = 1), invalid);
+  add(WITH(it.latent = 2), invalid);
   add(WITH(it.block_size = 0), invalid);
   add(WITH(it.kv_heads = 0), invalid);
   add(WITH(it.blocks = 0), invalid);
   add(WITH(it.blocks = UINT64_MAX), overflow);
   add(WITH(it.k = nullptr), invalid);
-  add(WITH(it.v = nullptr), of_writes);
+  add(WITH(it.v = nullptr), invalid);
+  add(WITH(it.v = nullptr, it.latent = 1), of_writes);
   add(WITH(it.k_head_stride = dim - 1), of_writes);
   add(WITH(it.v_row_stride = dim), of_writes);
   add(WITH(it.v_block_stride = 0), of_writes);
@@ -99,8 +101,7 @@ Function write_row() {
 }
 
 Function plan_row() {
-  Function row{ROW(pkv_kv_view_plan),
-               {config_in<pkv_kv_view>(own_memory), number(0), out<uint64_t>()}};
+  Function row{ROW(pkv_kv_view_plan), {config_in<pkv_kv_view>(own_memory), out<uint64_t>()}};
   const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                        Wanted wanted) { row.add(name, within(0, std::move(change)), wanted); };
   add(WITH(set_enum(it.dtype, 0)), invalid);
@@ -110,15 +111,9 @@ Function plan_row() {
   add(WITH(it.blocks = uint64_t{1} << 60), overflow);
   add(WITH(it.kv_heads = UINT32_MAX), fine);
   add(WITH(it.value_dim = 0), fine);
-  row.add("latent", set(1, 1), fine);
-  row.add("latent 2", set(1, 2), invalid);
-  row.add(
-      "latent, values wider than keys",
-      [](World&, Values& values) {
-        values[1] = 1;
-        reinterpret_cast<pkv_kv_view*>(values[0])->value_dim = 32;
-      },
-      invalid);
+  add(WITH(it.latent = 1), fine);
+  add(WITH(it.latent = 2), invalid);
+  add(WITH(it.latent = 1, it.value_dim = 32), invalid);
   return row;
 }
 

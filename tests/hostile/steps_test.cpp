@@ -64,9 +64,9 @@ TEST(Steps, GettersSeeTheStepInFlight) {
     OK(pkv_session_read(world.stepping, 1, 5, 3, &rows, nullptr));
     HOSTILE_CHECK(k == numbers(3 * kv_floats, 4), "the rows in flight are not what was written");
     WANT(PKV_OUT_OF_RANGE, pkv_session_read(world.stepping, 1, 5, 4, &rows, nullptr));
-    OK(pkv_batch_commit(world.batch, nullptr));
+    OK(pkv_batch_commit(world.batch, 0, nullptr));
     HOSTILE_CHECK(length_of(world.stepping) == 8, "after the commit");
-    WANT(PKV_STALE_HANDLE, pkv_batch_commit(world.batch, nullptr));
+    WANT(PKV_STALE_HANDLE, pkv_batch_commit(world.batch, 0, nullptr));
     WANT(PKV_STALE_HANDLE, pkv_batch_abort(world.batch));
     world.close();
   });
@@ -91,7 +91,7 @@ TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
     const std::vector<float> data = numbers(2 * kv_floats, 7);
     const pkv_tensor row = tensor(data.data());
     OK(pkv_batch_write(batch, 1, &row, &row));
-    OK(pkv_batch_commit(batch, nullptr));
+    OK(pkv_batch_commit(batch, 0, nullptr));
     HOSTILE_CHECK(length_of(world.session) == 22, "the step that a dead thread began is committed");
     world.validate();
     world.close();

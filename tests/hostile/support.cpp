@@ -192,7 +192,7 @@ std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& session
     OK(pkv_batch_write(batch, layer, &kt, &vt));
     OK(pkv_batch_attend(batch, layer, nullptr, &qt, &out));
   }
-  OK(pkv_batch_commit(batch, nullptr));
+  OK(pkv_batch_commit(batch, 0, nullptr));
   return outputs;
 }
 

@@ -251,7 +251,7 @@ void World::make_hybrid() {
     size_t states = 0;
     OK(pkv_batch_get_states(recurring, 1, &before, 3, after, &states));
     for (size_t i = 0; i < states; i++) std::memset(after[i], static_cast<int>(count), state_bytes);
-    if (count == 20) OK(pkv_batch_commit(recurring, nullptr));
+    if (count == 20) OK(pkv_batch_commit(recurring, 0, nullptr));
   }
 }
 
@@ -294,7 +294,7 @@ void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
   pkv_batch step = nullptr;
   OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, &step));
   if (place.storage != PKV_STORAGE_NONE) write_layers(step, tokens, seed);
-  OK(pkv_batch_commit(step, nullptr));
+  OK(pkv_batch_commit(step, 0, nullptr));
 }
 
 namespace {

@@ -140,7 +140,7 @@ TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
   ASSERT_TRUE(pool.try_alloc(3, blocks));
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.retain(blocks[1]), PKV_OK);
   size_t failed_at = untouched;
-  EXPECT_EQ(pool.retain(3, blocks, &failed_at), PKV_REF_LIMIT);
+  EXPECT_EQ(pool.retain(3, blocks, &failed_at), PKV_LIMIT_REACHED);
   EXPECT_EQ(failed_at, 1u);
   EXPECT_EQ(pool.references(0), 1u);
   EXPECT_EQ(pool.references(1), max_references);
@@ -159,7 +159,7 @@ TEST(ListAtTheLimit, TablesReachItAndGoNoFurther) {
   for (uint32_t i = 0; i < 4; i++) ASSERT_EQ(pool.retain_table(table, &failed_at), PKV_OK);
   EXPECT_EQ(pool.references(1), max_references / 2 + 4);
   while (pool.references(1) < max_references) ASSERT_EQ(pool.retain(blocks[1]), PKV_OK);
-  EXPECT_EQ(pool.retain_table(table, &failed_at), PKV_REF_LIMIT);
+  EXPECT_EQ(pool.retain_table(table, &failed_at), PKV_LIMIT_REACHED);
   EXPECT_EQ(failed_at, 2u);
   EXPECT_EQ(pool.references(0), 5u);
   EXPECT_EQ(pool.references(1), max_references);

@@ -62,7 +62,7 @@ class PoolModel {
     if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
     BlockState& state = states_.at(block_id(block));
     if (state.sealed) return PKV_BLOCK_SEALED;
-    if (state.references > 1) return PKV_BUSY;
+    if (state.references > 1) return PKV_BLOCK_SHARED;
     if (uint64_t{state.filled} + n > block_size_) return PKV_BLOCK_FULL;
     *offset = state.filled;
     state.filled += n;
@@ -73,7 +73,7 @@ class PoolModel {
     if (filled > block_size_) return PKV_OUT_OF_RANGE;
     if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
     BlockState& state = states_.at(block_id(block));
-    if (state.references > 1) return PKV_BUSY;
+    if (state.references > 1) return PKV_BLOCK_SHARED;
     state.filled = filled;
     state.sealed = filled == block_size_;
     return PKV_OK;
@@ -88,7 +88,7 @@ class PoolModel {
   pkv_status reset(Block block) {
     if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
     BlockState& state = states_.at(block_id(block));
-    if (state.references > 1) return PKV_BUSY;
+    if (state.references > 1) return PKV_BLOCK_SHARED;
     state.filled = 0;
     state.sealed = false;
     return PKV_OK;

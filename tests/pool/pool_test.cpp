@@ -142,7 +142,7 @@ TEST(Pool, ReferenceLimit) {
   Pool pool(1, 16, memory);
   const Block block = alloc(pool, 1)[0];
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.retain(block), PKV_OK);
-  EXPECT_EQ(pool.retain(block), PKV_REF_LIMIT);
+  EXPECT_EQ(pool.retain(block), PKV_LIMIT_REACHED);
   EXPECT_EQ(pool.state(0), (BlockState{0, max_references, 0, false}))
       << "the neighbours in the word are untouched";
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.release(block), PKV_OK);
@@ -183,9 +183,9 @@ TEST(Pool, SharedBlockIsNotWrittenTo) {
   uint32_t offset = 42;
   EXPECT_EQ(pool.set_filled(block, 3), PKV_OK);
   EXPECT_EQ(pool.retain(block), PKV_OK);
-  EXPECT_EQ(pool.claim(block, 1, &offset), PKV_BUSY);
-  EXPECT_EQ(pool.set_filled(block, 4), PKV_BUSY);
-  EXPECT_EQ(pool.reset(block), PKV_BUSY);
+  EXPECT_EQ(pool.claim(block, 1, &offset), PKV_BLOCK_SHARED);
+  EXPECT_EQ(pool.set_filled(block, 4), PKV_BLOCK_SHARED);
+  EXPECT_EQ(pool.reset(block), PKV_BLOCK_SHARED);
   EXPECT_EQ(pool.state(0), (BlockState{0, 2, 3, false}));
   EXPECT_EQ(pool.seal(block), PKV_OK);
   EXPECT_EQ(pool.release(block), PKV_OK);

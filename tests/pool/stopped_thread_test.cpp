@@ -240,7 +240,7 @@ TEST_F(StoppedThread, ClaimMeetsShare) {
           filled_when_shared = pool.state(0).filled;
         },
         [&] { return pool.claim(block, 3, &offset); });
-    EXPECT_EQ(status, filled_when_shared == 3 ? PKV_OK : PKV_BUSY);
+    EXPECT_EQ(status, filled_when_shared == 3 ? PKV_OK : PKV_BLOCK_SHARED);
     EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared, false}))
         << "nothing is written after the share";
     pool.validate();

@@ -56,7 +56,7 @@ TEST_F(PinCounters, StopAtALimitThatLeavesRoomForSessions) {
     pins_.pin("", text_);
     FAIL() << "one pin too many";
   } catch (const Error& error) {
-    EXPECT_EQ(PKV_REF_LIMIT, error.status);
+    EXPECT_EQ(PKV_LIMIT_REACHED, error.status);
   }
   EXPECT_EQ(Pins::max_pins, node.pins);
   EXPECT_EQ(Pins::max_pins + sessions, space_.root.users);

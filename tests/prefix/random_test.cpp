@@ -104,7 +104,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     const pkv_session session = running.session;
     pkv_batch batch;
     if (more == 0 || !done(pkv_batch_begin(cache_, 1, &session, &more, &batch))) return;
-    if (!done(pkv_batch_commit(batch, text.data() + running.text.size()))) {
+    if (!done(pkv_batch_commit(batch, more, text.data() + running.text.size()))) {
       CHECK(pkv_batch_abort(batch));
       return;
     }

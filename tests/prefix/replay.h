@@ -39,7 +39,7 @@ inline uint64_t run(pkv_cache cache, pkv_session session, const std::vector<int3
   if (matched == tokens.size()) return matched;
   cache_test::Batch batch =
       cache_test::begin(cache, {session}, {static_cast<uint32_t>(tokens.size() - matched)});
-  cache_test::commit(batch, tokens.data() + matched);
+  cache_test::commit(batch, std::span(tokens).subspan(matched));
   return matched;
 }
 

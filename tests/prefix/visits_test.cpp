@@ -125,7 +125,8 @@ const Row rows[] = {
        uint64_t visited = 0;
        {
          cache_test::Batch batch = cache_test::begin(world.cache, {session}, {4 * block_size});
-         visited = count([&] { cache_test::commit(batch, world.ours.data()); });
+         visited =
+             count([&] { cache_test::commit(batch, std::span(world.ours).first(4 * block_size)); });
        }
        session.close();
        CHECK(pkv_prefix_clear(world.cache, "a new salt", 10));

@@ -93,7 +93,7 @@ void serve(pkv_cache cache, const Text& text, PlayFigures& figures) {
       Rows v = rows_of_text(text, layer + model.layers, matched);
       write(batch, layer, k, v);
     }
-    commit(batch, text.data() + matched);
+    commit(batch, std::span(text).subspan(matched));
     figures.longest_step =
         std::max(figures.longest_step, std::chrono::duration<double>(Clock::now() - start).count());
     right = right && holds(session, text);

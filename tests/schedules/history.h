@@ -106,13 +106,13 @@ struct Model {
         break;
       case Call::claim:
         if (state.sealed) return PKV_BLOCK_SEALED;
-        if (shared) return PKV_BUSY;
+        if (shared) return PKV_BLOCK_SHARED;
         if (state.filled + op.n > block_size) return PKV_BLOCK_FULL;
         if (op.status == PKV_OK && op.offset != state.filled) return PKV_INTERNAL;
         state.filled += op.n;
         break;
       case Call::fill:
-        if (shared) return PKV_BUSY;
+        if (shared) return PKV_BLOCK_SHARED;
         state.filled = op.n;
         state.sealed = op.n == block_size;
         break;
@@ -120,7 +120,7 @@ struct Model {
         state.sealed = true;
         break;
       case Call::reset:
-        if (shared) return PKV_BUSY;
+        if (shared) return PKV_BLOCK_SHARED;
         state.filled = 0;
         state.sealed = false;
         break;

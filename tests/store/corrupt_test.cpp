@@ -301,14 +301,14 @@ TEST_F(Keys, AFileIsLoadedWithItsKeyOnly) {
   EXPECT_EQ(1u, info.version);
   EXPECT_EQ(50u, info.tokens);
   expect_same(fixture.session, load(fixture.cache, fixture.file, &fixture.right)[0], fixture.plan);
-  EXPECT_EQ(PKV_CORRUPT, try_load(fixture.cache, buffer(fixture.file), &fixture.wrong));
-  EXPECT_EQ(PKV_MISMATCH, try_load(fixture.cache, buffer(fixture.file)));
-  EXPECT_EQ(PKV_MISMATCH, try_load(fixture.cache, buffer(save(fixture.source, {fixture.session})),
-                                   &fixture.right));
+  EXPECT_EQ(PKV_WRONG_KEY, try_load(fixture.cache, buffer(fixture.file), &fixture.wrong));
+  EXPECT_EQ(PKV_WRONG_KEY, try_load(fixture.cache, buffer(fixture.file)));
+  EXPECT_EQ(PKV_WRONG_KEY, try_load(fixture.cache, buffer(save(fixture.source, {fixture.session})),
+                                    &fixture.right));
   auto refused = made<pkv_file_info>();
   const pkv_stream from = buffer(fixture.file);
-  EXPECT_EQ(PKV_MISMATCH, pkv_file_inspect(nullptr, &from, &refused));
-  EXPECT_EQ(PKV_CORRUPT, pkv_file_inspect(&fixture.wrong, &from, &refused));
+  EXPECT_EQ(PKV_WRONG_KEY, pkv_file_inspect(nullptr, &from, &refused));
+  EXPECT_EQ(PKV_WRONG_KEY, pkv_file_inspect(&fixture.wrong, &from, &refused));
 }
 
 TEST_F(Keys, EveryFlippedBitIsFound) {
@@ -364,7 +364,7 @@ TEST_F(Keys, PiecesBelongToOnePlaceOfOneFile) {
   shorter.resize(static_cast<size_t>(piece(fixture.file, 2).second - fixture.file.begin()));
   const uint64_t body = 3 * store_file::piece_bytes;
   std::memcpy(shorter.data() + store_file::body_bytes_at, &body, sizeof body);
-  EXPECT_EQ(PKV_CORRUPT, fixture.load_once(shorter));
+  EXPECT_EQ(PKV_WRONG_KEY, fixture.load_once(shorter)) << "its header was changed";
   EXPECT_EQ(PKV_OK, fixture.load_once(fixture.file)) << pkv_last_error();
 }
 
@@ -398,7 +398,7 @@ TEST_F(Keys, ForgedFilesAreRefused) {
   forged[12] = 0;
   std::fill(forged.begin() + 24, forged.begin() + 48, static_cast<unsigned char>(0));
   store_file::seal(forged);
-  EXPECT_EQ(PKV_MISMATCH, fixture.load_once(forged));
+  EXPECT_EQ(PKV_WRONG_KEY, fixture.load_once(forged));
   Bytes unkeyed = fixture.file;
   unkeyed[12] = 0;
   EXPECT_EQ(PKV_CORRUPT, fixture.load_once(unkeyed));

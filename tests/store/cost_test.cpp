@@ -299,7 +299,7 @@ class Collisions {
     for (uint32_t i = 0; i < n; i++) {
       sessions_.push_back(open(cache_));
       Batch batch = begin(cache_, {sessions_.back()}, {16});
-      commit(batch, block_made_to_collide(i, seed).data());
+      commit(batch, block_made_to_collide(i, seed));
     }
     items_ = items_of({sessions_.begin(), sessions_.end()});
   }

@@ -550,7 +550,7 @@ TEST(Inspect, TellsWhatTheFileHolds) {
   EXPECT_EQ(1u, info.sessions);
   EXPECT_EQ(33u, info.tokens);
   EXPECT_EQ(32u, info.block_size);
-  EXPECT_EQ(1u, info.groups);
+  EXPECT_EQ(1u, info.group_count);
   EXPECT_EQ(2u, info.layers);
   EXPECT_EQ(1u, info.has_kv);
   EXPECT_EQ(0u, info.authenticated);

@@ -92,7 +92,7 @@ inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint
     KeysValues rows = random_rows(model, n, random);
     write(batch, layer, model, rows);
   }
-  commit(batch, tokens.data());
+  commit(batch, tokens);
 }
 
 // Appends the same in steps of a few tokens, so that blocks leave windows.

@@ -176,7 +176,7 @@ class AttentionPlay {
               PKV_OK)
         << pkv_last_error();
     const Result result = attend_to_blocks(batch, q, new_rows);
-    EXPECT_EQ(pkv_batch_commit(batch, nullptr), PKV_OK) << pkv_last_error();
+    EXPECT_EQ(pkv_batch_commit(batch, 0, nullptr), PKV_OK) << pkv_last_error();
     EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();
     EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
     return result;

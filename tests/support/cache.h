@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <initializer_list>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -178,8 +179,8 @@ inline Batch begin(pkv_cache cache, const std::vector<pkv_session>& sessions,
   return Batch(batch);
 }
 
-inline void commit(Batch& batch, const int32_t* tokens = nullptr) {
-  CHECK(pkv_batch_commit(batch, tokens));
+inline void commit(Batch& batch, std::span<const int32_t> tokens = {}) {
+  CHECK(pkv_batch_commit(batch, tokens.size(), tokens.empty() ? nullptr : tokens.data()));
   batch.forget();
 }
 

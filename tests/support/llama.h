@@ -219,7 +219,7 @@ class CachedLlama {
           CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &outputs));
           return out;
         });
-    commit(batch, tokens.data());
+    commit(batch, tokens);
     return logits;
   }
 

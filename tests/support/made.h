@@ -42,7 +42,7 @@ inline pkv_status append(pkv_cache cache, pkv_session session, uint32_t tokens, 
   if (status != PKV_OK) return status;
   for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
     status = pkv_batch_write(batch, layer, k, v);
-  if (status == PKV_OK) status = pkv_batch_commit(batch, nullptr);
+  if (status == PKV_OK) status = pkv_batch_commit(batch, 0, nullptr);
   if (status != PKV_OK) pkv_batch_abort(batch);
   return status;
 }

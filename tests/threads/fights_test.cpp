@@ -60,7 +60,7 @@ class Fighter {
       case 2:
         return write_and_attend(batch);
       case 3:
-        FIGHT(pkv_batch_commit(batch, nullptr), PKV_INVALID_ARGUMENT, PKV_INCOMPLETE);
+        FIGHT(pkv_batch_commit(batch, 0, nullptr), PKV_INVALID_ARGUMENT, PKV_INCOMPLETE);
         return;
       case 4:
         FIGHT(pkv_batch_abort(batch));
@@ -102,7 +102,7 @@ class Fighter {
     pkv_batch batch = nullptr;
     const std::vector<uint32_t> tokens(sessions.size(), 1 + static_cast<uint32_t>(random_() % 6));
     FIGHT(pkv_batch_begin(arena_.cache, sessions.size(), sessions.data(), tokens.data(), &batch),
-          PKV_OUT_OF_BLOCKS);
+          PKV_OUT_OF_BLOCKS, PKV_INVALID_ARGUMENT);
     if (status != PKV_OK) return;
     FIGHT(pkv_batch_abort(arena_.batches[random_() % arena_.batches.size()].exchange(batch)));
   }
@@ -133,7 +133,7 @@ class Fighter {
     pkv_session victims[8];
     size_t count = 0;
     FIGHT(pkv_batch_choose_victims(arena_.cache, 2, sessions, tokens, 8, victims, &count),
-          PKV_OUT_OF_BLOCKS, PKV_BUFFER_TOO_SMALL);
+          PKV_OUT_OF_BLOCKS, PKV_BUFFER_TOO_SMALL, PKV_INVALID_ARGUMENT);
     if (status == PKV_OK && count > 0) FIGHT(pkv_session_suspend(victims[0]));
   }
 
@@ -283,7 +283,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
                            uint64_t length = 0;
                            OK(pkv_session_open(cache, nullptr, &session));
                            OK(pkv_batch_begin(cache, 1, &session, &mine, &batch));
-                           OK(pkv_batch_commit(batch, nullptr));
+                           OK(pkv_batch_commit(batch, 0, nullptr));
                            WANT(PKV_STALE_HANDLE, pkv_batch_abort(batch));
                            HOSTILE_CHECK(length_of(session) == mine,
                                          "the handle of thread %u leads to %llu tokens", thread,

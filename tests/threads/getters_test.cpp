@@ -17,7 +17,8 @@ void step(pkv_cache cache, const std::vector<pkv_session>& sessions,
   OK(pkv_batch_begin(cache, ones.size(), sessions.data(), ones.data(), &batch));
   shown = batch;
   for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &kv, &kv));
-  OK(length_of(sessions[0]) % 2 == 0 ? pkv_batch_commit(batch, nullptr) : pkv_batch_abort(batch));
+  OK(length_of(sessions[0]) % 2 == 0 ? pkv_batch_commit(batch, 0, nullptr)
+                                     : pkv_batch_abort(batch));
   const uint64_t length = length_of(sessions[1]);
   OK(pkv_session_trim(sessions[1], length - length % 16));
   if (length_of(sessions[0]) >= 64) OK(pkv_session_trim(sessions[0], 0));

@@ -24,7 +24,7 @@ pkv_stream save_sessions(pkv_cache cache, std::vector<unsigned char>& file) {
     for (uint32_t layer = 0; layer < layers; layer++)
       OK(pkv_batch_write(batch, layer, &rows, &rows));
     const std::vector<int32_t> tokens(tokens_each, static_cast<int32_t>(i));
-    OK(pkv_batch_commit(batch, tokens.data()));
+    OK(pkv_batch_commit(batch, tokens.size(), tokens.data()));
   }
   auto stream = made<pkv_stream>();
   stream.kind = PKV_STREAM_BUFFER, stream.data = file.data(), stream.size = file.size();

@@ -57,7 +57,7 @@ uint64_t live(pkv_cache cache, const std::vector<int32_t>& text) {
     const std::vector<float> rows = rows_of(text, matched, text.size());
     const pkv_tensor kv = tensor(rows.data());
     for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &kv, &kv));
-    OK(pkv_batch_commit(batch, text.data() + matched));
+    OK(pkv_batch_commit(batch, rest, text.data() + matched));
     check_holds(session, text, text.size());
   }
   OK(pkv_session_close(session));

@@ -57,7 +57,7 @@ class RoomStorm : public testing::TestWithParam<Room> {
     const pkv_tensor rows = tensor(zeros.data());
     for (uint32_t layer = 0; layer < 6 && GetParam().with_store; layer++)
       OK(pkv_batch_write(batch, layer, &rows, &rows));
-    OK(pkv_batch_commit(batch, text.data() + from));
+    OK(pkv_batch_commit(batch, count, text.data() + from));
   }
 
   pkv_cache cache_ = nullptr;

@@ -74,7 +74,7 @@ Saved replay_library(const Blocks& blocks, uint64_t capacity, const LibraryPolic
     if (const auto rest = static_cast<uint32_t>(tokens.size() - matched); rest > 0) {
       pkv_batch batch;
       check(pkv_batch_begin(cache, 1, &session, &rest, &batch), "begin");
-      check(pkv_batch_commit(batch, tokens.data() + matched), "commit");
+      check(pkv_batch_commit(batch, rest, tokens.data() + matched), "commit");
     }
     if (policy.hints && text.expected_return > 0)
       check(pkv_session_set_return_hint(session, hint_of(text.expected_return)), "hint");

@@ -188,7 +188,7 @@ bool engine_forward(engine* e, size_t count, step* steps) {
   llama2_forward(e->run, rows, e->tokens, e->positions, attend, e);
 
   start = seconds();
-  engine_check(e, e->lib->batch_commit(e->batch, e->tokens), "commit");
+  engine_check(e, e->lib->batch_commit(e->batch, rows, e->tokens), "commit");
   e->library_seconds += seconds() - start;
   e->rows_forwarded += rows;
   hand_out_logits(e, count, steps);

@@ -40,7 +40,7 @@ int main(void) {
     check(pkv_batch_write(batch, layer, &keys, &values));
     check(pkv_batch_attend(batch, layer, NULL, &queries, &outputs));
   }
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
   /* [step end] */
 
   uint32_t blocks[4];

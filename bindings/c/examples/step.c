@@ -37,7 +37,7 @@ static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
   check(lib.batch_begin(cache, SESSIONS, sessions, new_tokens, &batch));
   check(lib.batch_write(batch, 0, &k, &v));
   check(lib.batch_attend(batch, 0, NULL, &q, &out));
-  check(lib.batch_commit(batch, tokens));
+  check(lib.batch_commit(batch, SESSIONS, tokens));
 }
 
 static pkv_cache make_cache(size_t tokens, uint32_t threads) {
@@ -67,7 +67,7 @@ static void fill(pkv_cache cache, pkv_session* sessions, size_t tokens) {
     check(lib.session_open(cache, NULL, &sessions[s]));
     check(lib.batch_begin(cache, 1, &sessions[s], &count, &batch));
     check(lib.batch_write(batch, 0, &row, &row));
-    check(lib.batch_commit(batch, NULL));
+    check(lib.batch_commit(batch, 0, NULL));
   }
   free(k);
 }

@@ -112,7 +112,7 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
   for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
     status = run_layer(p, f, batch, layer);
   if (status == PKV_OK && end == NULL) {
-    status = p->lib->batch_commit(batch, f->tokens);
+    status = p->lib->batch_commit(batch, f->rows, f->tokens);
     if (status == PKV_OK) return compare_outputs(p, f, item_of(step, "out")), PKV_OK;
   }
   const pkv_status aborted = p->lib->batch_abort(batch);

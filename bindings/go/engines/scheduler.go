@@ -102,7 +102,7 @@ func (s *scheduler) run() error {
 				continue
 			}
 		}
-		if errors.Is(err, pagedkv.ErrExhausted) {
+		if errors.Is(err, pagedkv.ErrExhausted) || errors.Is(err, pagedkv.ErrTooLarge) {
 			if err := s.fail(longest(owners), err); err != nil {
 				return err
 			}

@@ -57,9 +57,10 @@ def _set_up(socket: zmq.Socket[bytes], bind: bool, endpoint: str, what: str) -> 
     except (zmq.ZMQError, TypeError, UnicodeError) as error:
         socket.close()
         sentence = f"{what}: cannot {'bind' if bind else 'connect to'} {endpoint!r}: {error}"
-        if getattr(error, "errno", zmq.EINVAL) in (zmq.EINVAL, zmq.EPROTONOSUPPORT, None):
+        code = getattr(error, "errno", None)
+        if code in (zmq.EINVAL, zmq.EPROTONOSUPPORT, None):
             raise misuse(sentence) from None
-        raise SystemCallError(Status.IO, sentence) from None
+        raise SystemCallError(Status.IO, sentence, code) from None
 
 
 def _check_port(endpoint: str) -> None:

@@ -39,6 +39,7 @@ class Library(Functions):
         details = ErrorDetails.from_address(self.last_error_details())
         error.group = None if details.group == 2**32 - 1 else details.group
         error.index = None if details.index == 2**64 - 1 else details.index
+        error.system_error = details.system_error or None
         if isinstance(error, OutOfBlocksError):
             error.blocks_short = details.blocks_short
         return error

@@ -176,7 +176,7 @@ class Scheduler:
         self._cache, self._chunk, self._max_running = cache, chunk, max_running
         self._block_size = cache.info().block_size
         plan = cache.config.plan()
-        self._groups, self._blocks = plan.groups, plan.blocks // plan.groups
+        self._groups, self._blocks = plan.group_count, plan.blocks // plan.group_count
         self._block_bytes = plan.bytes_per_block  # in all groups
         windows = [group.window for group in cache.config.layer_groups()]
         self._window = 0 if 0 in windows else max(windows)

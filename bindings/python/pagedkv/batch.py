@@ -28,7 +28,6 @@ from ._handle import call, reference, unsigned
 from ._library import library
 from ._repr import counted
 from .attention import AttentionParams, results
-from .errors import misuse
 from .generated.raw import IndexUnit
 from .session import Session, kv_tensors
 from .states import SessionStates, shown
@@ -90,7 +89,7 @@ class Batch(CacheMember):
         left or gaps. None: no gaps.
         """
         rows, numbers = place_rows(self.batch_rows.lengths, first_rows)
-        call(library().batch_set_first_rows, self._handle, numbers)
+        call(library().batch_set_first_rows, self._handle, len(numbers or ()), numbers)
         self.batch_rows = rows
 
     def write(self, layer: int, k: Rows, v: Rows | None = None) -> None:
@@ -164,12 +163,9 @@ class Batch(CacheMember):
         """Ends the step: every session is longer by its new tokens, whose ids are `tokens`
         ([rows]).
         """
-        ids = None
-        if tokens is not None:
-            ids = token_ids(tokens)
-            if len(ids) != self.rows:
-                raise misuse(f"tokens: {counted(len(ids), 'id')} for {counted(self.rows, 'row')}")
-        call(library().batch_commit, self._handle, None if ids is None else address(ids))
+        ids = None if tokens is None else token_ids(tokens)
+        given = (0, None) if ids is None else (len(ids), address(ids))
+        call(library().batch_commit, self._handle, *given)
         self._closed = True
 
     def abort(self) -> None:

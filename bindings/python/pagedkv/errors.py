@@ -17,9 +17,13 @@ class PagedKVError(Exception):
     index: int | None = None
     """The entry of a list that the call refused: a session, block or item."""
 
-    def __init__(self, status: Status | int, sentence: str) -> None:
+    def __init__(
+        self, status: Status | int, sentence: str, system_error: int | None = None
+    ) -> None:
         super().__init__(sentence)
         self.status = status
+        self.system_error = system_error
+        """With IO: the errno, if there is one."""
 
     def __str__(self) -> str:
         name = self.status.name if isinstance(self.status, Status) else str(self.status)
@@ -27,11 +31,15 @@ class PagedKVError(Exception):
 
 
 class MisuseError(PagedKVError, ValueError):
-    """1xx: the call cannot be made like this, or not now (BUSY, SUSPENDED)."""
+    """1xx: the call is wrong, or not possible now (BUSY, SUSPENDED)."""
+
+
+class BatchTooLargeError(MisuseError):
+    """Each session of the batch fits, but they never fit together: begin fewer at a time."""
 
 
 class ExhaustedError(PagedKVError):
-    """2xx: free something and try again, except after TOO_LARGE, which freeing cannot help."""
+    """2xx: something has run out: free some and try again."""
 
 
 class OutOfBlocksError(ExhaustedError):
@@ -41,16 +49,12 @@ class OutOfBlocksError(ExhaustedError):
     """How many blocks must be freed before the same call can succeed."""
 
 
-class BatchTooLargeError(ExhaustedError):
-    """Each session of the batch fits, but they never fit together: begin fewer at a time."""
-
-
 class CorruptError(PagedKVError):
     """3xx: the data cannot be used: damaged, of another model, or a wrong key."""
 
 
 class SystemCallError(PagedKVError):
-    """4xx: the operating system refused."""
+    """4xx: the system or a server refused."""
 
 
 class InternalError(PagedKVError):

@@ -74,6 +74,7 @@ class KVView:
         struct = sized(_raw.KVView, layout=Layout.PLAIN, block_size=block_size)
         slots, struct.kv_heads, struct.key_dim = shapes[0]
         struct.value_dim, struct.blocks = shapes[-1][2], slots // block_size
+        struct.latent = v is None
         struct.owners = owners = [tensor(k, slots, struct.kv_heads, struct.key_dim, "k")]
         keys = owners[0]
         struct.k, struct.dtype = keys.data, keys.dtype
@@ -119,6 +120,7 @@ class KVView:
             ),
             "blocks": blocks,
             "rotation": enum_number(rotation, Rotation, "rotation"),
+            "latent": latent,
         }
         if value_dtype is not None:
             given["value_dtype"] = enum_number(value_dtype, Dtype, "value_dtype")
@@ -127,8 +129,8 @@ class KVView:
         owners: list[Any] = []
         struct.owners = owners
         point_to_matrices(struct, key_rotation, value_rotation, owners)
-        memory = np.zeros(plan_view(struct, latent) + 63, np.uint8)
-        plan_view(struct, latent, -(-address(memory) // 64) * 64)
+        memory = np.zeros(plan_view(struct) + 63, np.uint8)
+        plan_view(struct, -(-address(memory) // 64) * 64)
         return cls(struct, memory)
 
     def __repr__(self) -> str:
@@ -151,12 +153,12 @@ class KVView:
         return contextlib.nullcontext() if self._memory is None else self._memory.read()
 
 
-def plan_view(view: _raw.KVView, latent: bool = False, begin: int | None = None) -> int:
+def plan_view(view: _raw.KVView, begin: int | None = None) -> int:
     """Fills in strides, and addresses in memory that begins at this address. Returns the size of
     the view in bytes.
     """
     view.k = begin
-    return number(library().kv_view_plan, ctypes.byref(view), int(latent))
+    return number(library().kv_view_plan, ctypes.byref(view))
 
 
 class Sequences:

@@ -25,7 +25,7 @@ from ._library import LibraryNotFoundError
 from ._python_store import table_of
 from ._repr import Shown
 from ._structs import text_for_c
-from .errors import error_of, misuse
+from .errors import SystemCallError, misuse
 from .generated import raw as _raw
 from .generated.raw import Status
 
@@ -88,7 +88,8 @@ class MooncakeStore(Shown):
             try:
                 client.connect()
             except OSError as error:
-                raise error_of(Status.IO, f"{error.strerror} (errno {error.errno})") from None
+                sentence = f"{error.strerror} (errno {error.errno})"
+                raise SystemCallError(Status.IO, sentence, error.errno) from None
         return table_of((client.put, client.get, client.probe, client.drop), client.close)
 
 

@@ -57,8 +57,8 @@ def _formats(dim: int) -> dict[tuple[torch.dtype, int], tuple[Dtype, Layout]]:
 
 
 def _tile_bytes(dtype: Dtype, dim: int) -> int:
-    shape = {"block_size": _TILE, "kv_heads": 1, "key_dim": dim, "blocks": 1}
-    return plan_view(sized(_raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape), True)
+    shape = {"block_size": _TILE, "kv_heads": 1, "key_dim": dim, "blocks": 1, "latent": 1}
+    return plan_view(sized(_raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape))
 
 
 def new_cache(

@@ -185,11 +185,28 @@ def test_read_only_arrays_are_read_but_not_written(batch: pagedkv.Batch) -> None
 
 def test_token_ids(batch: pagedkv.Batch) -> None:
     batch.write(0, K, V)
-    for wrong in ([1.5] * ROWS, [[1] * ROWS], [2**31] * ROWS, [1] * (ROWS + 1)):
+    for wrong in ([1.5] * ROWS, [[1] * ROWS], [2**31] * ROWS):
         with pytest.raises(pagedkv.MisuseError, match="tokens: "):
             batch.commit(wrong)  # type: ignore[arg-type]
+    for n in (0, ROWS + 1):
+        with pytest.raises(pagedkv.MisuseError, match=f"{n} entries; the batch has {ROWS} rows"):
+            batch.commit([1] * n)
     batch.commit(np.arange(ROWS, dtype=np.int64))
     assert batch.sessions[0].tokens().tolist() == list(range(ROWS))
+
+
+def test_values_inside_keys() -> None:
+    k = numbers(2, 1, 32)
+    views = (
+        pagedkv.KVView.allocate(1, 16, 1, 32, 16, latent=True),
+        pagedkv.KVView.of_arrays(np.zeros((16, 1, 32), np.float32), None, 16),
+    )
+    table = np.zeros((1, 1), np.uint32)
+    for view in views:
+        pagedkv.kv_write(view, k, None, [2], [2], table)
+        out = pagedkv.kv_attend(view, np.zeros((2, 1, 32), np.float32), [2], [2], table, 1)
+        np.testing.assert_array_equal(out[0, 0], k[0, 0, : out.shape[2]])
+        np.testing.assert_array_equal(out[1, 0], k[:, 0, : out.shape[2]].mean(axis=0))
 
 
 def test_numbers_are_not_cut_off(cache: pagedkv.Cache) -> None:

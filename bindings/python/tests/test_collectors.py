@@ -204,7 +204,7 @@ def test_a_sentence_is_that_of_the_call_that_failed() -> None:
     with used_by_another_thread() as things:
         cache = things[0]
         things.clear()
-        with pytest.raises(pagedkv.ExhaustedError, match="TOO_LARGE") as raised:
+        with pytest.raises(pagedkv.MisuseError, match="TOO_LARGE") as raised:
             cache.begin([cache.open_session()], [1000])
         assert "another call" not in str(raised.value)
     cache.close()

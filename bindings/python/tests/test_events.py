@@ -4,6 +4,7 @@ strangers.
 
 from __future__ import annotations
 
+import errno
 import functools
 import gc
 import importlib.util
@@ -413,8 +414,9 @@ def test_a_router_hears_of_the_end() -> None:
 
 def test_refusals_are_sentences() -> None:
     with EventPublisher(FREE) as made:
-        with pytest.raises(pagedkv.SystemCallError, match="cannot bind.*in use"):
+        with pytest.raises(pagedkv.SystemCallError, match="cannot bind.*in use") as refused:
             EventPublisher(made.endpoint)
+        assert refused.value.system_error == errno.EADDRINUSE
         with ids_only(events=0) as cache, pytest.raises(pagedkv.MisuseError, match="no events"):
             made.follow(cache)
         with pytest.raises(pagedkv.MisuseError, match="rank: -1"), ids_only() as cache:

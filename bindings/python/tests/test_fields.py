@@ -347,7 +347,7 @@ def test_matrices_of_another_shape_are_refused(wrong: Any) -> None:
 def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     k, v = np.zeros((64, 6, 16), np.float16)[:, ::2], np.zeros((64, 3, 32), np.float32)
     view = pagedkv.KVView.of_arrays(k, v, 16)
-    expected: Fields = {"struct_size": ctypes.sizeof(_raw.KVView), "reserved": 0}
+    expected: Fields = {"struct_size": ctypes.sizeof(_raw.KVView), "latent": 0}
     expected |= {"dtype": pagedkv.Dtype.F16, "value_dtype": pagedkv.Dtype.F32}
     expected |= {"layout": pagedkv.Layout.PLAIN, "block_size": 16, "blocks": 4, "kv_heads": 3}
     expected |= {"key_dim": 16, "value_dim": 32, "k": k.ctypes.data, "v": v.ctypes.data}

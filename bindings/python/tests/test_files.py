@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 from typing import Any
@@ -57,7 +58,7 @@ def test_files_of_every_kind(tmp_path: pathlib.Path) -> None:
         encrypted = path.read_bytes()
         assert info.version == 1
         assert b"model" not in encrypted
-        with pytest.raises(pagedkv.CorruptError, match=r"\(MISMATCH\)"):
+        with pytest.raises(pagedkv.CorruptError, match=r"\(WRONG_KEY\)"):
             pagedkv.load(other, encrypted, fingerprint=b"model\0one")
         with pytest.raises(pagedkv.MisuseError):
             pagedkv.save(cache, [session], secret_key=b"")
@@ -85,8 +86,9 @@ def test_bad_files_are_refused(tmp_path: pathlib.Path) -> None:
             pagedkv.load(cache, bytes(changed))
         with pytest.raises(pagedkv.CorruptError, match=r"\(MISMATCH\)"):
             pagedkv.load(other, data)
-        with pytest.raises(pagedkv.SystemCallError, match=r"\(IO\)"):
+        with pytest.raises(pagedkv.SystemCallError, match=r"\(IO\)") as gone:
             pagedkv.load(cache, tmp_path / "gone")
+        assert gone.value.system_error == errno.ENOENT
         with pytest.raises(pagedkv.MisuseError, match="there is a NUL"):
             pagedkv.load(cache, f"{tmp_path}\0gone")
         with pytest.raises(pagedkv.PagedKVError):

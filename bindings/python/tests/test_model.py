@@ -77,7 +77,7 @@ class Texts(RuleBasedStateMachine):
                 stats.free_blocks + stats.evictable_blocks < (len(tokens) + BLOCK - 1) // BLOCK + 1
             )
             return
-        except pagedkv.ExhaustedError as error:
+        except pagedkv.MisuseError as error:
             assert error.status == pagedkv.Status.TOO_LARGE
             assert len(text) > CONFIG.blocks * BLOCK
             return

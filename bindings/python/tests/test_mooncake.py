@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import importlib.util
 import os
 import pathlib
@@ -253,8 +254,9 @@ def test_a_master_that_dies_costs_hits_and_no_step_waits(master: Master) -> None
 def test_a_master_may_come_later(master: Master) -> None:
     master.kill()
     begin = time.monotonic()
-    with pytest.raises(pagedkv.SystemCallError, match=r"no Mooncake master at .*111"):
+    with pytest.raises(pagedkv.SystemCallError, match=r"no Mooncake master at .*111") as refused:
         with_store(master.store())
+    assert refused.value.system_error == errno.ECONNREFUSED
     assert time.monotonic() - begin < 5
     with with_store(master.store(segment_bytes=SEGMENT, connect_later=True)) as cache:
         assert found(cache) == 0

@@ -60,7 +60,7 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &new_tokens, &batch));
   check(pkv_batch_write(batch, 0, &in, &in));
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
   check(pkv_session_read(session, 0, 0, ROWS, &k_out, &v_out));
   check(pkv_cache_destroy(cache));
   *k_error = *v_error = 0;

@@ -57,7 +57,7 @@ int main(void) {
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &all, &batch));
   for (uint32_t layer = 0; layer < 2; layer++) check(pkv_batch_write(batch, layer, &keys, &values));
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
 
   const pkv_tensor new_keys = {.data = k[TOKENS], .dtype = PKV_F32},
                    new_values = {.data = v[TOKENS], .dtype = PKV_F32},

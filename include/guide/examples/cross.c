@@ -53,7 +53,7 @@ int main(void) {
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &image, &patch_count, &batch));
   check(pkv_batch_write(batch, 0, &keys, &values)); /* once for each layer */
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
   /* [write end] */
 
   /* [attend] */

@@ -69,7 +69,7 @@ static void step(pkv_cache cache, size_t n, const pkv_session* sessions, const u
     attend(q + (row - 1) * DIM, indices + indptr[i], indptr[i + 1] - indptr[i],
            out[i]); /* the last new token of the session */
   }
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
 }
 /* [step end] */
 

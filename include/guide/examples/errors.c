@@ -44,7 +44,7 @@ int main(void) {
     check(pkv_session_trim(a, 0));
     tell(pkv_batch_begin(cache, 1, &b, &new_tokens, &batch));
   }
-  tell(pkv_batch_commit(batch, NULL)); /* no layer was written: the batch stays open */
+  tell(pkv_batch_commit(batch, 0, NULL)); /* no layer was written: the batch stays open */
   check(pkv_batch_abort(batch));
   const uint32_t too_many = 100; /* more than the whole cache: nothing that is freed can help */
   tell(pkv_batch_begin(cache, 1, &b, &too_many, &batch));

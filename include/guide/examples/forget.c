@@ -44,7 +44,7 @@ int main(void) {
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &all, &batch));
   check(pkv_batch_write(batch, 0, &keys, &values));
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
 
   /* [drop] */
   uint32_t dropped[BLOCKS];
@@ -68,7 +68,7 @@ int main(void) {
   static uint32_t slots[TOKENS];
   check(pkv_batch_get_kv_indices(batch, 0, PKV_INDEX_SLOTS, indptr, TOKENS, slots, &seen, NULL));
   printf("tokens that the query saw: %d\n", (int)seen);
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
 
   /* [trim] */
   check(pkv_session_get_trim_point(session, 1000, &length));

@@ -45,7 +45,7 @@ static void grow(pkv_cache cache, pkv_session session, int tokens) {
   check(pkv_batch_begin(cache, 1, &session, &count, &batch));
   const pkv_tensor k = {.data = rows, .dtype = PKV_F32}, v = {.data = rows, .dtype = PKV_F32};
   for (uint32_t layer = 0; layer < 2; layer++) check(pkv_batch_write(batch, layer, &k, &v));
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
 }
 
 int main(void) {

@@ -25,7 +25,7 @@ static void attend(int first, uint32_t n, float* out, float* lse) {
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &n, &batch));
   check(pkv_batch_write(batch, 0, &all_k, &all_v));
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
 
   pkv_kv_view view = {.struct_size = sizeof view};
   check(pkv_cache_get_kv_view(cache, 0, &view));

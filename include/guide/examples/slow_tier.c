@@ -71,7 +71,7 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
   const pkv_attention_params params = {.struct_size = sizeof params, .chosen_blocks = &blocks};
   check(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
   /* [ask end] */
-  check(pkv_batch_commit(batch, NULL));
+  check(pkv_batch_commit(batch, 0, NULL));
   const int first = passage * PASSAGE / BLOCK;
   printf("it is in blocks %d to %d:", first, first + PASSAGE / BLOCK - 1);
   int read = 3; /* the first block, the last one, and that of the new token, in any case */
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   pkv_session session;
   check(pkv_session_open(cache, NULL, &session));
   for (int t = 0; t < TOKENS; t += CHUNK)
-    check(pkv_batch_commit(write_step(cache, session, t, CHUNK), NULL));
+    check(pkv_batch_commit(write_step(cache, session, t, CHUNK), 0, NULL));
 
   pkv_cache_plan plan = {.struct_size = sizeof plan};
   pkv_cache_stats stats = {.struct_size = sizeof stats};

@@ -81,7 +81,7 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   check(pkv_batch_accept(
       batch, 0, length,
       path)); /* the session gets just these tokens, wherever they were in the tree */
-  check(pkv_batch_commit(batch, tree->token));
+  check(pkv_batch_commit(batch, tree->nodes, tree->token));
 }
 /* [verify end] */
 

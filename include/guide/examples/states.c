@@ -48,7 +48,7 @@ static void step(pkv_cache cache, pkv_session session, const int32_t* tokens, ui
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &n, &batch));
   forward(batch, tokens, n);
-  check(pkv_batch_commit(batch, tokens));
+  check(pkv_batch_commit(batch, n, tokens));
 }
 
 static void print_state(const char* what, pkv_session session) {
@@ -88,7 +88,7 @@ int main(void) {
   check(pkv_batch_begin(cache, 1, &session, &four, &batch));
   forward(batch, draft.tokens, four);
   check(pkv_batch_accept(batch, 0, 2, right)); /* the state after the second one stays */
-  check(pkv_batch_commit(batch, draft.tokens));
+  check(pkv_batch_commit(batch, four, draft.tokens));
   print_state("a draft", session);
   /* [draft end] */
   check(pkv_cache_destroy(cache));

@@ -114,7 +114,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
         p[i][j] += out[row - 1][j] / (float)LAYERS; /* the last row of the session */
     }
   }
-  check(pkv_batch_commit(batch, tokens));
+  check(pkv_batch_commit(batch, rows, tokens));
   return PKV_OK;
 }
 

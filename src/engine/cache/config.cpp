@@ -391,7 +391,7 @@ pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
     const GroupConfig& one = config.groups[g];
     const memory::Layout layout(config.layout, one.shape, config.block_size, one.blocks,
                                 one.block_stride);
-    plan.groups++;
+    plan.group_count++;
     plan.bytes_per_token =
         checked_add(plan.bytes_per_token, layout.token_bytes(), "bytes of a token in all groups");
     plan.bytes_per_block =

@@ -82,7 +82,7 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
   const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
-  fail({PKV_OUT_OF_BLOCKS, static_cast<uint32_t>(lacking), UINT64_MAX, total},
+  fail({PKV_OUT_OF_BLOCKS, static_cast<uint32_t>(lacking), UINT64_MAX, total, 0, 0},
        "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
        llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
 }

@@ -37,7 +37,7 @@ struct FrozenSequence {
   const Content& content() const { return copy ? *copy : *original; }
 };
 
-// Both throw REF_LIMIT or bad_alloc; the first one throws BUSY if the session is in a batch.
+// Both throw LIMIT_REACHED or bad_alloc; the first one throws BUSY if the session is in a batch.
 FrozenSequence freeze(const Session& session, uint64_t label);
 FrozenSequence freeze(const Snapshot& snapshot, uint64_t label);
 
@@ -57,7 +57,7 @@ class LoadedSessions {
  public:
   // Loads a file. The sessions do not publish to the prefix index before publish(). Sets *count to
   // the number of sessions in the file, and throws BUFFER_TOO_SMALL if it exceeds max_sessions.
-  // Also throws what OpenedFile throws, OUT_OF_BLOCKS, TOO_LARGE or REF_LIMIT. The cache is as
+  // Also throws what OpenedFile throws, OUT_OF_BLOCKS, TOO_LARGE or LIMIT_REACHED. The cache is as
   // before then, except that unused cached blocks may have been evicted.
   LoadedSessions(Cache& cache, const Options& options, Source& source, size_t max_sessions,
                  size_t* count);

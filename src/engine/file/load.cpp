@@ -40,7 +40,7 @@ class Loader {
   const Tables& tables() const { return file_.tables; }
 
   // Returns the contents of the sessions, with their keys and values, and fills the blocks of the
-  // index's entries. Throws CORRUPT, MISMATCH, TOO_LARGE, OUT_OF_BLOCKS, REF_LIMIT, IO or
+  // index's entries. Throws CORRUPT, MISMATCH, TOO_LARGE, OUT_OF_BLOCKS, LIMIT_REACHED, IO or
   // bad_alloc.
   std::vector<Content> build();
   // Puts the entries into the index, as if sessions with their texts had ended one after another.
@@ -241,7 +241,7 @@ void Loader::publish_entries() noexcept {
     try {
       Session(make_content(text));
     } catch (const Error&) {
-      // REF_LIMIT: a block cannot be referenced by more texts.
+      // LIMIT_REACHED: a block cannot be referenced by more texts.
     } catch (const std::bad_alloc&) {
     }
   }

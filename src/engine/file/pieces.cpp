@@ -20,15 +20,15 @@ constexpr size_t window_bytes = window_pieces * piece_bytes;
 // Returns the size of piece i of n bytes, of which only the last one may be short.
 size_t piece_size(size_t n, size_t i) { return std::min(piece_bytes, n - i * piece_bytes); }
 
-// Reads a header. Throws MISMATCH if the caller's key does not fit it.
+// Reads a header. Throws WRONG_KEY if it needs a key and there is none, or the other way round.
 Header read_header(Source& source, std::span<const unsigned char> key) {
   unsigned char read[header_bytes];
   const size_t got = source.read(read, sizeof read);
   const Header header = parse_header(std::span(read).first(got));
   if (header.encrypted && key.empty())
-    fail(PKV_MISMATCH, "the file is encrypted: its key of 16 to 64 bytes is needed");
+    fail(PKV_WRONG_KEY, "the file is encrypted: its key of 16 to 64 bytes is needed");
   if (!header.encrypted && !key.empty())
-    fail(PKV_MISMATCH, "a key of %zu bytes is given, but the file was saved without one",
+    fail(PKV_WRONG_KEY, "a key of %zu bytes is given, but the file was saved without one",
          key.size());
   return header;
 }
@@ -71,8 +71,9 @@ FileReader::FileReader(Source& source, std::span<const unsigned char> key)
   if (source.read(tag.data(), tag.size()) < tag.size())
     fail(PKV_CORRUPT, "the file is cut short after its header");
   if (!sealer_.check_header(tag))
-    fail(PKV_CORRUPT,
-         "the header of the file is not what was written, or was written with another key");
+    fail(header_.encrypted ? PKV_WRONG_KEY : PKV_CORRUPT,
+         "the header of the file is not what was written%s",
+         header_.encrypted ? ", or was written with a different key" : "");
   const std::optional<uint64_t> left = source.left();
   const uint64_t needed = file_bytes(header_), has = left.value_or(0) + header_bytes + tag_bytes;
   if (left && (has < needed || (source.holds_one_file() && has > needed)))
@@ -93,9 +94,7 @@ size_t FileReader::read_piece(unsigned char* to, Piece& piece) {
 // Checks a piece that was read, and decrypts it if there is a key.
 void FileReader::open(const Piece& piece, std::span<unsigned char> bytes) const {
   if (!sealer_.open(piece.position, bytes, piece.tag))
-    fail(PKV_CORRUPT,
-         "%zu bytes of the file are not what was written, or were written with another key",
-         bytes.size());
+    fail(PKV_CORRUPT, "%zu bytes of the file are not what was written", bytes.size());
 }
 
 void FileReader::refill() {

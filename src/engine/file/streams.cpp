@@ -100,9 +100,10 @@ size_t call_for_all(size_t n, const char* what, const Call& call) {
   while (done < n) {
     const HookScope scope;
     const int64_t moved = call(done, n - done);
-    if (moved < 0)
-      fail(PKV_IO, "the caller's %s function returned errno %lld", what,
-           -(long long)std::max<int64_t>(moved, -INT32_MAX));
+    if (moved < 0) {
+      const int error = static_cast<int>(-std::max<int64_t>(moved, -INT32_MAX));
+      fail(io_details(error), "the caller's %s function returned errno %d", what, error);
+    }
     if (static_cast<uint64_t>(moved) > n - done)
       fail(PKV_IO, "the caller's %s function moved %lld bytes of %zu", what, (long long)moved,
            n - done);

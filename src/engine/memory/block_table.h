@@ -164,7 +164,7 @@ class BlockTable {
   // contiguous, since paged sequences share their blocks.
   uint64_t blocks_needed_to_fork(uint64_t length) const;
   // Takes over the first `length` positions of another table of the group into this empty one, and
-  // the fresh blocks. Throws REF_LIMIT or bad_alloc, and then the caller still owns those.
+  // the fresh blocks. Throws LIMIT_REACHED or bad_alloc, and then the caller still owns those.
   virtual void fork_from(const BlockTable& parent, uint64_t length, std::span<const Block> fresh);
 
   // Checks the invariants, and adds what the table holds to `references`, by block id. Only entries

@@ -52,7 +52,7 @@ void retain_table(Group& group, std::span<const Block> table) {
   size_t failed;
   if (group.pool.retain_table(table, &failed) == PKV_OK) return;
   const uint32_t id = block_id(table[failed]);
-  fail(PKV_REF_LIMIT, "block %u has %u references, which is the limit", id,
+  fail(PKV_LIMIT_REACHED, "block %u has %u references, which is the limit", id,
        group.pool.references(id));
 }
 

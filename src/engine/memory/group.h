@@ -99,7 +99,8 @@ struct Group {
   std::unique_ptr<KeyBounds> own_bounds_;
 };
 
-// Adds a reference to each block of a block table, as Pool::retain_table() does. Throws REF_LIMIT.
+// Adds a reference to each block of a block table, as Pool::retain_table() does. Throws
+// LIMIT_REACHED.
 void retain_table(Group& group, std::span<const Block> table);
 // Throws UNSUPPORTED for a group of states, which has no K and V. `who` is the name of the call,
 // for the error message.

@@ -353,7 +353,7 @@ pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change chan
 template <class Atomics>
 pkv_status BasicPool<Atomics>::retain(Block block) noexcept {
   return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
-    if (state.references == max_references) return PKV_REF_LIMIT;
+    if (state.references == max_references) return PKV_LIMIT_REACHED;
     state.references++;
     return PKV_OK;
   });
@@ -510,7 +510,7 @@ pkv_status BasicPool<Atomics>::claim(Block block, uint32_t n, uint32_t* offset) 
   uint32_t first = 0;
   const pkv_status status = update(block, PKV_STALE_HANDLE, [this, n, &first](BlockState& state) {
     if (state.sealed) return PKV_BLOCK_SEALED;
-    if (state.references > 1) return PKV_BUSY;
+    if (state.references > 1) return PKV_BLOCK_SHARED;
     if (n > block_size_ - state.filled) return PKV_BLOCK_FULL;
     first = state.filled;
     state.filled += n;
@@ -524,7 +524,7 @@ template <class Atomics>
 pkv_status BasicPool<Atomics>::set_filled(Block block, uint32_t filled) noexcept {
   if (filled > block_size_) return PKV_OUT_OF_RANGE;
   return update(block, PKV_STALE_HANDLE, [this, filled](BlockState& state) {
-    if (state.references > 1) return PKV_BUSY;
+    if (state.references > 1) return PKV_BLOCK_SHARED;
     state.filled = filled;
     state.sealed = filled == block_size_;
     return PKV_OK;
@@ -542,7 +542,7 @@ pkv_status BasicPool<Atomics>::seal(Block block) noexcept {
 template <class Atomics>
 pkv_status BasicPool<Atomics>::reset(Block block) noexcept {
   return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
-    if (state.references > 1) return PKV_BUSY;
+    if (state.references > 1) return PKV_BLOCK_SHARED;
     state.filled = 0;
     state.sealed = false;
     return PKV_OK;

@@ -68,7 +68,7 @@ class BasicPool {
   // same time: see the top of this file.
   bool try_alloc(size_t n, Block* out) noexcept;
 
-  // Adds a reference. Returns OUT_OF_RANGE, STALE_HANDLE or REF_LIMIT if it cannot.
+  // Adds a reference. Returns OUT_OF_RANGE, STALE_HANDLE or LIMIT_REACHED if it cannot.
   pkv_status retain(Block block) noexcept;
   // Adds a reference to each block of a list, or to none. If it fails, *failed_at is the index of
   // the first block that could not be retained.
@@ -88,8 +88,9 @@ class BasicPool {
   pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
 
   // Adds a reference to each block of a block table (entries may be no_block), or to none. The
-  // caller must hold references to these blocks, so that none is freed meanwhile. Returns REF_LIMIT
-  // if a block has too many references, and sets *failed_at to the index of its entry.
+  // caller must hold references to these blocks, so that none is freed meanwhile. Returns
+  // LIMIT_REACHED if a block has too many references, and sets *failed_at to the index of its
+  // entry.
   pkv_status retain_table(std::span<const Block> table, size_t* failed_at) noexcept;
   // Removes a reference from each block of a block table, as release_held() does.
   pkv_status release_table(std::span<const Block> table) noexcept;

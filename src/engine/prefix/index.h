@@ -78,7 +78,7 @@ class Index {
   // Puts the blocks of the longest cached beginning of a text into the tables, which are empty,
   // one per group, and calls copy_tail, if given, for the block after them if that begins like the
   // rest of the text. Returns how many tokens the tables have then. Throws bad_alloc and
-  // REF_LIMIT; nothing has changed then.
+  // LIMIT_REACHED; nothing has changed then.
   uint64_t match(Hold& hold, Tokens text, memory::Tables tables, const CopyTail& copy_tail);
   // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
@@ -108,7 +108,7 @@ class Index {
   std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;
 
   // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
-  // OUT_OF_BLOCKS beyond the quota of pins, REF_LIMIT and bad_alloc.
+  // OUT_OF_BLOCKS beyond the quota of pins, LIMIT_REACHED and bad_alloc.
   uint32_t pin(std::string_view salt, Tokens text);
   // Removes a pin of exactly this text; none of an empty one. Throws NOT_HELD if there is none.
   void unpin(std::string_view salt, Tokens text);

@@ -35,7 +35,7 @@ class Matcher {
   // Moves a use from the beginning of the text to the end of a match, and gives the tables the
   // blocks of sparse groups, which a use does not keep. Nothing may have been removed since the
   // match was found. Returns its tail; until release() the index uses and references that, so that
-  // it is not evicted for its own copy. Throws bad_alloc and REF_LIMIT; the use is where it was
+  // it is not evicted for its own copy. Throws bad_alloc and LIMIT_REACHED; the use is where it was
   // then, and the tables of some groups may have their blocks.
   Tail take(Match& match, Use& use, memory::Tables tables);
   // Gives the tables, which have room, a reference to each block of sparse groups or of all

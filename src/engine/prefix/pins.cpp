@@ -23,10 +23,10 @@ uint32_t Pins::pin(std::string_view salt, Tokens text) {
   for (const Node* node = &end; node->parent != nullptr; node = node->parent)
     more += node->pinned == 0 ? node->size : 0;
   if (more > max_blocks_ - blocks_)
-    fail(PKV_OUT_OF_BLOCKS, "pin needs %llu blocks more, %llu of at most %llu are pinned",
+    fail(PKV_LIMIT_REACHED, "pin needs %llu blocks more, %llu of at most %llu are pinned",
          llu(more), llu(blocks_), llu(max_blocks_));
   if (space->root.pinned == max_pins)
-    fail(PKV_REF_LIMIT, "pin: the salt has %u pins, which is the limit", space->root.pinned);
+    fail(PKV_LIMIT_REACHED, "pin: the salt has %u pins, which is the limit", space->root.pinned);
   uses_.attach(end);
   end.pins++;
   for (Node* node = &end; node != nullptr; node = node->parent) {

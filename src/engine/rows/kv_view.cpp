@@ -63,22 +63,15 @@ pkv_dtype check_shape(const pkv_kv_view& kv) {
   if (kv.kv_heads == 0 || kv.blocks == 0) fail(PKV_INVALID_ARGUMENT, "kv: kv_heads or blocks is 0");
   check_dim(kv.key_dim, "key_dim");
   check_dim(kv.value_dim, "value_dim");
-  if (kv.reserved != 0) fail(PKV_INVALID_ARGUMENT, "kv: reserved is %u, not 0", kv.reserved);
-  return value_dtype;
-}
-
-// Throws unless V can be the first dims of K.
-void check_latent(const pkv_kv_view& kv, pkv_dtype value_dtype) {
-  if (kv.value_dim > kv.key_dim || value_dtype != kv.dtype)
+  check_flag(kv.latent, "kv: latent");
+  if (kv.latent != 0 && (kv.value_dim > kv.key_dim || value_dtype != kv.dtype))
     fail(PKV_INVALID_ARGUMENT,
-         "kv: v is NULL, so values are the first of %u dims of k and have its type; value_dim is "
+         "kv: with latent, values are the first of %u dims of k and have its type; value_dim is "
          "%u, value_dtype %d",
          kv.key_dim, kv.value_dim, static_cast<int>(value_dtype));
-}
-
-void check_rotation(const pkv_kv_view& kv, bool latent) {
   memory::check_rotation(kv.rotation, kv.key_rotation, kv.value_rotation, kv.key_dim, kv.value_dim,
-                         latent, "kv");
+                         kv.latent != 0, "kv");
+  return value_dtype;
 }
 
 // Throws if rows of K or V overlap. Strides are checked in ascending order: each must be at least
@@ -113,8 +106,9 @@ void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, cons
 kernels::KvView check_view(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = check_shape(kv);
   if (kv.k == nullptr) fail(PKV_INVALID_ARGUMENT, "kv: k is NULL");
-  if (kv.v == nullptr) check_latent(kv, value_dtype);
-  check_rotation(kv, kv.v == nullptr);
+  if ((kv.v == nullptr) != (kv.latent != 0))
+    fail(PKV_INVALID_ARGUMENT, "kv: v is %s, and latent is %u", kv.v == nullptr ? "NULL" : "set",
+         kv.latent);
   check_strides(kv, kv.k_block_stride, kv.k_row_stride, kv.k_head_stride, kv.dtype, kv.key_dim,
                 "kv.k");
   if (kv.v != nullptr)
@@ -154,13 +148,10 @@ void check_rows_apart(const pkv_kv_view& kv) {
   if (view.v.data != nullptr) check_side_apart(kv, view.v, "kv.v");
 }
 
-pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, uint64_t* bytes) {
+pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes) {
   pkv_kv_view kv = given;
   if (kv.value_dim == 0) kv.value_dim = kv.key_dim;
   const pkv_dtype value_dtype = check_shape(kv);
-  check_flag(latent, "latent");
-  if (latent != 0) check_latent(kv, value_dtype);
-  check_rotation(kv, latent != 0);
   memory::Shape shape{};
   shape.layers = 1;
   shape.kv_heads = kv.kv_heads;
@@ -168,7 +159,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, uint64_t* bytes
   shape.value_dim = kv.value_dim;
   shape.dtype = kv.dtype;
   shape.value_dtype = value_dtype;
-  shape.latent = latent != 0;
+  shape.latent = kv.latent != 0;
   const memory::Layout layout(kv.layout, shape, kv.block_size, kv.blocks);
   checked_bytes(layout.total_bytes(), 1, "bytes of all blocks");
   // The size is known only now, so an address is made only where there is memory.
@@ -204,6 +195,7 @@ pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
   out.v_block_stride = view.v.block_stride / value_unit;
   out.v_row_stride = view.v.row_stride / value_unit;
   out.v_head_stride = view.v.head_stride / value_unit;
+  out.latent = view.v.data == nullptr ? 1 : 0;
   // If only V has a matrix, K has no rotation.
   out.rotation = std::max(view.k.rotation.kind, view.v.rotation.kind);
   out.key_rotation = view.k.rotation.matrix;

@@ -21,7 +21,7 @@ void check_rows_apart(const pkv_kv_view& kv);
 
 // Fills in strides and addresses of a view with one layer in a run of memory, which may be NULL.
 // Sets *bytes to the size of that run. Throws INVALID_ARGUMENT, OVERFLOW.
-pkv_kv_view plan_view(const pkv_kv_view& given, uint32_t latent, uint64_t* bytes);
+pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes);
 
 // Returns the kernels' view as the C interface describes it, with this number of blocks.
 pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks);

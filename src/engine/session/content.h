@@ -59,8 +59,8 @@ class Content {
   }
 
   // Returns a second content with the same tokens: its blocks are shared or, where storage is
-  // contiguous, its tensors are copies. Throws OUT_OF_BLOCKS, TOO_LARGE, REF_LIMIT, bad_alloc; then
-  // no block is taken.
+  // contiguous, its tensors are copies. Throws OUT_OF_BLOCKS, TOO_LARGE, LIMIT_REACHED, bad_alloc;
+  // then no block is taken.
   Content fork() const;
 
  private:

@@ -263,7 +263,7 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
 
 // Takes over what the prefix index has of a text. The session is empty and the text has no
 // PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
-// REF_LIMIT, bad_alloc; then the session is still empty.
+// LIMIT_REACHED, bad_alloc; then the session is still empty.
 uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
   if (cache().store() != nullptr) cache().store()->fetch(content_.hold().salt(), text);

@@ -43,8 +43,8 @@ class Session {
   // bad_alloc; then none is taken.
   void reserve(uint64_t total_tokens);
   // Takes over the longest cached beginning of a text from the prefix index and returns how many
-  // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT, REF_LIMIT,
-  // TOO_LARGE, bad_alloc; then the session is still empty.
+  // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT,
+  // LIMIT_REACHED, TOO_LARGE, bad_alloc; then the session is still empty.
   uint64_t match_prefix(prefix::Tokens text);
   // Drops all tokens beyond `length`, and remembered ones. Throws OUT_OF_RANGE if the session is
   // shorter or lacks something that its next token needs; then nothing has changed.
@@ -66,7 +66,7 @@ class Session {
   void suspend() noexcept;
   // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
   // the caller computes positions [length(), total()) again. Throws BUSY, OUT_OF_BLOCKS, TOO_LARGE,
-  // REF_LIMIT, bad_alloc; then the session stays suspended.
+  // LIMIT_REACHED, bad_alloc; then the session stays suspended.
   void resume();
   bool suspended() const { return suspended_.has_value(); }
   // Returns length(), or the number of remembered tokens if that is larger.

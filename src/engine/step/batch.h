@@ -35,6 +35,9 @@ class Batch final : public Step {
   Batch& operator=(const Batch&) = delete;
 
   bool written(uint32_t layer) const override { return written_[layer]; }
+  size_t sessions() const { return members_.size(); }
+  // The new tokens of all sessions, which are the rows of every tensor.
+  size_t rows() const { return batch_rows_.rows(); }
 
   // Sets where the rows of each session begin in tensors; NULL: one session after the other.
   void set_first_rows(const uint32_t* first_rows);
@@ -94,8 +97,6 @@ class Batch final : public Step {
     }
   };
 
-  // The new tokens of all sessions, which are the rows of every tensor.
-  size_t rows() const { return batch_rows_.rows(); }
   void reserve();
   void abort() noexcept;
   size_t first_unwritten() const;

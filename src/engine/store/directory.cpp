@@ -211,8 +211,8 @@ int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
     try {
       put_one(item);
       stored++;
-    } catch (const os::IoError& refused) {
-      error = refused.error;
+    } catch (const Error& refused) {
+      error = refused.system_error;
       if (error != EPERM) break;  // other items would fail for the same reason
     }
   }

@@ -158,9 +158,7 @@ func OpenmpRunner(out *Runner) Status { return Status(call(48, u(p(out)))) }
 func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
 	return Status(call(49, u(cache), u(layer), u(p(out))))
 }
-func KVViewPlan(kv *KVView, latent uint32, bytes *uint64) Status {
-	return Status(call(50, u(p(kv)), u(latent), u(p(bytes))))
-}
+func KVViewPlan(kv *KVView, bytes *uint64) Status { return Status(call(50, u(p(kv)), u(p(bytes)))) }
 func KVWriteSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
@@ -200,8 +198,8 @@ func BatchChooseVictims(
 	return Status(call(57, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
 		u(p(victims)), u(p(victimCount))))
 }
-func BatchSetFirstRows(batch Batch, firstRows *uint32) Status {
-	return Status(call(58, u(batch), u(p(firstRows))))
+func BatchSetFirstRows(batch Batch, count uint64, firstRows *uint32) Status {
+	return Status(call(58, u(batch), u(count), u(p(firstRows))))
 }
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	return Status(call(59, u(batch), u(layer), u(p(k)), u(p(v))))
@@ -211,8 +209,8 @@ func BatchAttend(
 ) Status {
 	return Status(call(60, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out))))
 }
-func BatchCommit(batch Batch, tokens *int32) Status {
-	return Status(call(61, u(batch), u(p(tokens))))
+func BatchCommit(batch Batch, n uint64, tokens *int32) Status {
+	return Status(call(61, u(batch), u(n), u(p(tokens))))
 }
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
 	return Status(call(62, u(batch), u(i), u(count), u(p(kept))))

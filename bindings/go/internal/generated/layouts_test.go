@@ -9,7 +9,7 @@ var layouts = []struct {
 	here reflect.Type
 	c    []uintptr
 }{
-	{reflect.TypeOf(ErrorDetails{}), []uintptr{24, 0, 4, 8, 16}},
+	{reflect.TypeOf(ErrorDetails{}), []uintptr{32, 0, 4, 8, 16, 24, 28}},
 	{reflect.TypeOf(Tensor{}), []uintptr{40, 0, 8, 16, 24, 32}},
 	{reflect.TypeOf(Allocator{}), []uintptr{24, 0, 8, 16}},
 	{reflect.TypeOf(Logger{}), []uintptr{16, 0, 8}},

@@ -64,6 +64,8 @@ type ErrorDetails struct {
 	Status             int32
 	Group              uint32
 	Index, BlocksShort uint64
+	SystemError        int32
+	Reserved           uint32
 }
 
 type Tensor struct {
@@ -138,15 +140,15 @@ type CacheConfig struct {
 }
 
 type CachePlan struct {
-	StructSize, Groups                                                          uint32
+	StructSize, GroupCount                                                      uint32
 	BytesPerToken, BytesPerBlock, Blocks, Tokens, MemoryBytes, BookkeepingBytes uint64
 }
 
 type CacheInfo struct {
-	StructSize                         uint32
-	Storage, Layout                    int32
-	BlockSize, Groups, Layers, Threads uint32
-	ISA                                int32
+	StructSize                             uint32
+	Storage, Layout                        int32
+	BlockSize, GroupCount, Layers, Threads uint32
+	ISA                                    int32
 }
 
 type PoolConfig struct {
@@ -195,7 +197,7 @@ type KVView struct {
 	K, V                                                                         unsafe.Pointer
 	KBlockStride, KRowStride, KHeadStride, VBlockStride, VRowStride, VHeadStride int64
 	Rotation                                                                     int32
-	Reserved                                                                     uint32
+	Latent                                                                       uint32
 	KeyRotation, ValueRotation                                                   *float32
 }
 
@@ -284,10 +286,10 @@ type FileItem struct {
 }
 
 type FileInfo struct {
-	StructSize, Version                                              uint32
-	Bytes, KVBytes, Sessions, Tokens, StoredTokens, PrefixEntries    uint64
-	BlockSize, Groups, Layers, HasKV, Authenticated, FingerprintSize uint32
-	Fingerprint                                                      [64]byte
+	StructSize, Version                                                  uint32
+	Bytes, KVBytes, Sessions, Tokens, StoredTokens, PrefixEntries        uint64
+	BlockSize, GroupCount, Layers, HasKV, Authenticated, FingerprintSize uint32
+	Fingerprint                                                          [64]byte
 }
 
 type StoreItem struct {

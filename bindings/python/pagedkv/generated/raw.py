@@ -60,7 +60,7 @@ class Status(enum.IntEnum):
     OUT_OF_RANGE = 101
     """An index, layer, position or block id past the end."""
     OVERFLOW = 102
-    """A size does not fit into 64 bits, or exceeds 2^56 bytes."""
+    """A size or an index does not fit into its type."""
     BUFFER_TOO_SMALL = 103
     """An array is too short; its count output is the number needed."""
     STALE_HANDLE = 104
@@ -75,34 +75,38 @@ class Status(enum.IntEnum):
     """A call from inside one of the caller's hooks."""
     FORKED = 109
     """A handle inherited by fork(): the child may only close it."""
-    BLOCK_SEALED = 110
-    """A write to a block that is sealed."""
-    UNSUPPORTED = 111
+    UNSUPPORTED = 110
     """Not available for this storage, layout or CPU."""
-    INCOMPLETE = 112
+    INCOMPLETE = 111
     """A layer was not yet written in this step."""
-    SUSPENDED = 113
+    SUSPENDED = 112
     """The session is suspended: resume it first."""
+    TOO_LARGE = 113
+    """More than the whole cache can hold: refuse the request."""
+    BATCH_TOO_LARGE = 114
+    """Each session fits, but the batch as a whole never does: begin with fewer sessions."""
+    BLOCK_SEALED = 115
+    """A write to a block that is sealed."""
+    BLOCK_SHARED = 116
+    """A write to a block that has more than one reference."""
+    BLOCK_FULL = 117
+    """The block has too few free slots."""
     OUT_OF_BLOCKS = 200
     """Too few free blocks: pkv_last_error_details."""
-    TOO_LARGE = 201
-    """More than the whole cache can hold: refuse the request."""
-    OUT_OF_MEMORY = 202
+    OUT_OF_MEMORY = 201
     """The allocator returned no memory."""
-    REF_LIMIT = 203
-    """The reference count of a block is at its limit."""
-    BLOCK_FULL = 204
-    """Every slot of the block is used."""
-    BATCH_TOO_LARGE = 205
-    """Each session fits, but the batch as a whole never does: begin with fewer sessions."""
+    LIMIT_REACHED = 202
+    """A count is at its limit: open objects, references to a block, or pinned blocks."""
     CORRUPT = 300
-    """Data is damaged, cut short, or authenticated with another key."""
+    """Data is damaged or cut short."""
     WRONG_VERSION = 301
     """A file has a format version that this library does not know."""
     MISMATCH = 302
     """Shapes, dtypes or the fingerprint of a file are not the cache's."""
+    WRONG_KEY = 303
+    """The key is not the file's: a different one, none, or one for a file without a key."""
     IO = 400
-    """The system or a server refused; the error message says why."""
+    """The system or a server refused: see pkv_last_error_details."""
     INTERNAL = 500
     """An invariant of the library is broken: please report it."""
 
@@ -110,10 +114,11 @@ class Status(enum.IntEnum):
 class Dtype(enum.IntEnum):
     """Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys and
     values can be stored in any type. Conversions round to nearest even. INT8 has one scale per
-    token and KV head, INT4 one per 32 dims of these. Scales are computed when a row is stored, from
-    only that row, so rows stored earlier never change. If m is the largest magnitude among the
-    elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If
-    one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
+    token and KV head. INT4 has one scale per 32 dims of each. Scales are computed when a row is
+    stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
+    among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
+    (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
+    become 0.
     """
 
     F32 = 1
@@ -167,7 +172,7 @@ class Layout(enum.IntEnum):
     value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2) (p = 1: t * value_dim + d) counted in
     elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales follow the
     elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a multiple of
-    64 bytes.
+    64 bytes. Later versions may order these bytes differently; those of PLAIN stay.
     """
     PLAIN = 1
     """Layer-major, for engines with their own kernels: per layer one K tensor
@@ -318,7 +323,7 @@ class PrefixEventKind(enum.IntEnum):
     STORED = 1
     """A match can now end right after it."""
     EVICTED = 2
-    """It no longer can: a block that such a match needs was evicted."""
+    """A match can no longer end there: a block that it needs was evicted."""
     EXPELLED = 3
     """It was removed because its salt's quota was full."""
     CLEARED = 4
@@ -357,7 +362,8 @@ class StreamKind(enum.IntEnum):
 
 
 class ErrorDetails(ctypes.Structure):
-    _fields_ = [("status", _int), ("group", _u32), ("index", _u64), ("blocks_short", _u64)]
+    _fields_ = [("status", _int), ("group", _u32), ("index", _u64), ("blocks_short", _u64),
+        ("system_error", _i32), ("reserved", _u32)]
 
 
 class Tensor(ctypes.Structure):
@@ -416,14 +422,14 @@ class CacheConfig(ctypes.Structure):
 
 
 class CachePlan(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("groups", _u32), ("bytes_per_token", _u64),
+    _fields_ = [("struct_size", _u32), ("group_count", _u32), ("bytes_per_token", _u64),
         ("bytes_per_block", _u64), ("blocks", _u64), ("tokens", _u64), ("memory_bytes", _u64),
         ("bookkeeping_bytes", _u64)]
 
 
 class CacheInfo(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("storage", _int), ("layout", _int), ("block_size", _u32),
-        ("groups", _u32), ("layers", _u32), ("threads", _u32), ("isa", _int)]
+        ("group_count", _u32), ("layers", _u32), ("threads", _u32), ("isa", _int)]
 
 
 class PoolConfig(ctypes.Structure):
@@ -460,7 +466,7 @@ class KVView(ctypes.Structure):
         ("key_dim", _u32), ("value_dim", _u32), ("dtype", _int), ("value_dtype", _int),
         ("blocks", _u64), ("k", _p), ("v", _p), ("k_block_stride", _i64), ("k_row_stride", _i64),
         ("k_head_stride", _i64), ("v_block_stride", _i64), ("v_row_stride", _i64),
-        ("v_head_stride", _i64), ("rotation", _int), ("reserved", _u32), ("key_rotation", _p),
+        ("v_head_stride", _i64), ("rotation", _int), ("latent", _u32), ("key_rotation", _p),
         ("value_rotation", _p)]
 
 
@@ -523,7 +529,7 @@ class FileItem(ctypes.Structure):
 class FileInfo(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("version", _u32), ("bytes", _u64), ("kv_bytes", _u64),
         ("sessions", _u64), ("tokens", _u64), ("stored_tokens", _u64), ("prefix_entries", _u64),
-        ("block_size", _u32), ("groups", _u32), ("layers", _u32), ("has_kv", _u32),
+        ("block_size", _u32), ("group_count", _u32), ("layers", _u32), ("has_kv", _u32),
         ("authenticated", _u32), ("fingerprint_size", _u32), ("fingerprint", _u8 * 64)]
 
 
@@ -634,7 +640,7 @@ class Functions:
         self.compute_get_info = call("compute_get_info", _p, _p)
         self.openmp_runner = call("openmp_runner", _p)
         self.cache_get_kv_view = call("cache_get_kv_view", _p, _u32, _p)
-        self.kv_view_plan = call("kv_view_plan", _p, _u32, _p)
+        self.kv_view_plan = call("kv_view_plan", _p, _p)
         self.kv_write_slots = call("kv_write_slots", _p, _p, _size, _p, _p, _p)
         self.kv_read_slots = call("kv_read_slots", _p, _p, _size, _p, _p, _p)
         self.kv_write = call("kv_write", _p, _p, _p, _p, _p)
@@ -642,10 +648,10 @@ class Functions:
         self.attention_merge = call("attention_merge", _p, _size, _p, _p, _size, _u32, _u32, _p, _p)
         self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p)
         self.batch_choose_victims = call("batch_choose_victims", _p, _size, _p, _p, _size, _p, _p)
-        self.batch_set_first_rows = call("batch_set_first_rows", _p, _p)
+        self.batch_set_first_rows = call("batch_set_first_rows", _p, _size, _p)
         self.batch_write = call("batch_write", _p, _u32, _p, _p)
         self.batch_attend = call("batch_attend", _p, _u32, _p, _p, _p)
-        self.batch_commit = call("batch_commit", _p, _p)
+        self.batch_commit = call("batch_commit", _p, _size, _p)
         self.batch_accept = call("batch_accept", _p, _size, _size, _p)
         self.batch_abort = call("batch_abort", _p)
         self.batch_get_slot_mapping = call("batch_get_slot_mapping", _p, _u32, _size, _p, _p)

@@ -95,7 +95,7 @@ class CacheStats:
 class CachePlan:
     """Sizes of K and V, for one layer group or all of them."""
 
-    groups: int
+    group_count: int
     """The number of groups that these sizes cover."""
     bytes_per_token: int
     """K and V of one token in all layers; states have none."""
@@ -125,7 +125,7 @@ class CacheInfo:
     """The layout of the bytes."""
     block_size: int
     """Tokens per block."""
-    groups: int
+    group_count: int
     """The number of layer groups."""
     layers: int
     """Layers of all groups."""
@@ -247,7 +247,7 @@ class FileInfo:
     """Entries of the prefix index."""
     block_size: int
     """Tokens per block of the cache that was saved."""
-    groups: int
+    group_count: int
     """Layer groups."""
     layers: int
     """Layers over all groups."""

@@ -287,7 +287,7 @@ def planned_view(
 ) -> _raw.KVView:
     shape = {"block_size": tokens, "kv_heads": kv_heads, "key_dim": dim, "blocks": blocks}
     view = sized(_raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape)
-    plan_view(view, begin=memory)
+    plan_view(view, memory)
     return view
 
 

@@ -71,7 +71,7 @@ impl Run {
                 check(sys::pkv_batch_write(batch, layer, &k, &k));
                 check(sys::pkv_batch_attend(batch, layer, null(), &q, &out));
             }
-            check(sys::pkv_batch_commit(batch, [1; SESSIONS].as_ptr()));
+            check(sys::pkv_batch_commit(batch, SESSIONS, [1; SESSIONS].as_ptr()));
         }
     }
 

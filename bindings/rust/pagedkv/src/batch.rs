@@ -28,7 +28,7 @@ pub use crate::sys::pkv_index_unit as IndexUnit;
 pub struct Batch<'s> {
     handle: sys::pkv_batch, // null once it is committed or aborted
     cache: Arc<Owned>,
-    sessions: Vec<&'s mut Session>,
+    sessions: Box<[&'s mut Session]>,
     rows: usize,
     new_tokens: Box<[u32]>,
     first_rows: Option<Box<[u32]>>,
@@ -160,7 +160,7 @@ impl<'s> Batch<'s> {
         })?;
         let rows = new_tokens.iter().map(|&n| n as usize).sum();
         let (cache, new_tokens) = (cache.clone(), new_tokens.into_boxed_slice());
-        Ok(Self { handle, cache, sessions, rows, new_tokens, first_rows: None })
+        Ok(Self { handle, cache, sessions: sessions.into(), rows, new_tokens, first_rows: None })
     }
 
     fn batch_rows(&self) -> BatchRows<'_> {
@@ -188,12 +188,8 @@ impl<'s> Batch<'s> {
     /// Sets where the rows of each session begin in the rows to write and attend: after left
     /// padding, or after gaps. `None`: the default again.
     pub fn set_first_rows(&mut self, first_rows: Option<&[u32]>) -> Result<()> {
-        if let Some(first_rows) = first_rows.filter(|rows| rows.len() != self.new_tokens.len()) {
-            let (given, sessions) = (first_rows.len(), self.new_tokens.len());
-            return Err(Error::misuse(format!("{given} first rows for {sessions} sessions")));
-        }
-        let list = first_rows.map_or(null(), <[u32]>::as_ptr);
-        call(|| unsafe { sys::pkv_batch_set_first_rows(self.handle, list) })?;
+        let (count, list) = first_rows.map_or((0, null()), |rows| (rows.len(), rows.as_ptr()));
+        call(|| unsafe { sys::pkv_batch_set_first_rows(self.handle, count, list) })?;
         self.first_rows = first_rows.map(Box::from);
         Ok(())
     }
@@ -321,14 +317,8 @@ impl<'s> Batch<'s> {
     /// As [`commit`](Self::commit), but returns the batch if it fails: for example to write a
     /// missing layer.
     pub fn try_commit<'a>(mut self, tokens: impl IntoTokens<'a>) -> Result<(), (Self, Error)> {
-        let tokens = tokens.into_tokens();
-        if let Some(tokens) = tokens.filter(|tokens| tokens.len() != self.rows) {
-            let error =
-                Error::misuse(format!("{} tokens are given for {} rows", tokens.len(), self.rows));
-            return Err((self, error));
-        }
-        let tokens = tokens.map_or(null(), <[i32]>::as_ptr);
-        match call(|| unsafe { sys::pkv_batch_commit(self.handle, tokens) }) {
+        let (n, tokens) = tokens.into_tokens().map_or((0, null()), |ids| (ids.len(), ids.as_ptr()));
+        match call(|| unsafe { sys::pkv_batch_commit(self.handle, n, tokens) }) {
             Ok(()) => {
                 self.handle = null_mut();
                 Ok(())

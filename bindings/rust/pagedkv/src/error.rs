@@ -19,6 +19,7 @@ pub struct Error {
     group: u32,
     index: u64,
     blocks_short: u64,
+    system_error: i32,
 }
 
 impl Error {
@@ -27,7 +28,8 @@ impl Error {
         self.status
     }
 
-    /// One sentence with numbers: "begin needs 12 blocks in group 0, 3 are free (9 short)".
+    /// One sentence with numbers: "begin needs 12 blocks in group 0, 3 of 8 are free (9 short over
+    /// all groups)".
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -48,8 +50,14 @@ impl Error {
         Some(self.index).filter(|&index| index != u64::MAX)
     }
 
+    /// With `IO`: the errno, if there is one.
+    pub fn system_error(&self) -> Option<i32> {
+        Some(self.system_error).filter(|&error| error != 0)
+    }
+
     pub(crate) fn new(status: Status, message: impl Into<Box<str>>) -> Self {
-        Self { status, message: message.into(), group: u32::MAX, index: u64::MAX, blocks_short: 0 }
+        let (group, index) = (u32::MAX, u64::MAX);
+        Self { status, message: message.into(), group, index, blocks_short: 0, system_error: 0 }
     }
 
     pub(crate) fn misuse(message: impl Into<Box<str>>) -> Self {
@@ -66,6 +74,7 @@ impl Error {
             group: details.group,
             index: details.index,
             blocks_short: details.blocks_short,
+            system_error: details.system_error,
             ..Self::new(status, sentence.to_string_lossy())
         }
     }

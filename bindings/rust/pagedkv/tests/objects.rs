@@ -448,7 +448,7 @@ fn the_prefix_index_tells_what_it_does() {
     let hashes = hash_blocks(Salt::None, 16, &text).unwrap();
     assert_eq!(events.events.iter().map(|event| event.hash).collect::<Vec<_>>(), hashes);
     assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::STORED, 2, 0));
-    refused(prefix.pin(Salt::None, &text), Status::OUT_OF_BLOCKS);
+    refused(prefix.pin(Salt::None, &text), Status::LIMIT_REACHED);
     assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
     prefix.unpin(Salt::None, &text[..16]).unwrap();
     refused(prefix.unpin(Salt::from("tenant"), &text[..16]), Status::NOT_HELD);
@@ -529,7 +529,7 @@ fn files_bring_sessions_back() {
     cache.save(items, &keyed, Sink::Path(&path)).unwrap();
     assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().authenticated, 1);
     check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
-    refused(cache.load(&plain, Source::Path(&path)), Status::MISMATCH);
+    refused(cache.load(&plain, Source::Path(&path)), Status::WRONG_KEY);
     refused(cache.save(items, &plain.secret_key(b""), Sink::Path(&path)), Status::INVALID_ARGUMENT);
     let mut written = Vec::new();
     cache.save(items, &plain, Sink::Writer(&mut written)).unwrap();
@@ -538,7 +538,8 @@ fn files_bring_sessions_back() {
     let another = FileConfig::new().fingerprint(b"another");
     refused(cache.load(&another, Source::Bytes(&written)), Status::MISMATCH);
     let nowhere = Source::Path(std::path::Path::new("/nonexistent/file"));
-    refused(cache.load(&plain, nowhere), Status::IO);
+    let error = cache.load(&plain, nowhere).unwrap_err();
+    assert_eq!((error.status(), error.system_error()), (Status::IO, Some(2)));
     let half = written.len() / 2;
     refused(cache.load(&plain, Source::Bytes(&written[..half])), Status::CORRUPT);
     written[half] ^= 1;

@@ -5,7 +5,8 @@
 use super::raw::*;
 
 layout! {
-    pkv_error_details 24 8: status 0, group 4, index 8, blocks_short 16;
+    pkv_error_details 32 8: status 0, group 4, index 8, blocks_short 16, system_error 24,
+        reserved 28;
     pkv_tensor 40 8: data 0, dtype 8, row_stride 16, head_stride 24, batch_stride 32;
     pkv_allocator 24 8: alloc 0, free 8, user 16;
     pkv_logger 16 8: log 0, user 8;
@@ -27,10 +28,10 @@ layout! {
         block_size 24, groups_share_memory 28, blocks 32, memory_bytes 40, watermark_blocks 48,
         huge_pages 52, prefault 56, reserved 60, memory_directory 64, threads 72, isa 76, prefix 80,
         store 88, allocator 96, runner 104, logger 112;
-    pkv_cache_plan 56 8: struct_size 0, groups 4, bytes_per_token 8, bytes_per_block 16, blocks 24,
-        tokens 32, memory_bytes 40, bookkeeping_bytes 48;
-    pkv_cache_info 32 4: struct_size 0, storage 4, layout 8, block_size 12, groups 16, layers 20,
-        threads 24, isa 28;
+    pkv_cache_plan 56 8: struct_size 0, group_count 4, bytes_per_token 8, bytes_per_block 16,
+        blocks 24, tokens 32, memory_bytes 40, bookkeeping_bytes 48;
+    pkv_cache_info 32 4: struct_size 0, storage 4, layout 8, block_size 12, group_count 16,
+        layers 20, threads 24, isa 28;
     pkv_pool_config 24 8: struct_size 0, blocks 4, block_size 8, reserved 12, allocator 16;
     pkv_block_info 24 4: struct_size 0, id 4, generation 8, references 12, filled_slots 16,
         sealed 20;
@@ -43,7 +44,7 @@ layout! {
     pkv_kv_view 128 8: struct_size 0, layout 4, block_size 8, kv_heads 12, key_dim 16, value_dim 20,
         dtype 24, value_dtype 28, blocks 32, k 40, v 48, k_block_stride 56, k_row_stride 64,
         k_head_stride 72, v_block_stride 80, v_row_stride 88, v_head_stride 96, rotation 104,
-        reserved 108, key_rotation 112, value_rotation 120;
+        latent 108, key_rotation 112, value_rotation 120;
     pkv_kv_sequences 64 8: struct_size 0, query_heads 4, count 8, query_lengths 16, kv_lengths 24,
         block_tables 32, block_table_stride 40, first_rows 48, query_positions 56;
     pkv_mask 48 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,
@@ -64,7 +65,7 @@ layout! {
         fingerprint 16, fingerprint_size 24, secret_key 32, secret_key_size 40;
     pkv_file_item 24 8: session 0, snapshot 8, label 16;
     pkv_file_info 144 8: struct_size 0, version 4, bytes 8, kv_bytes 16, sessions 24, tokens 32,
-        stored_tokens 40, prefix_entries 48, block_size 56, groups 60, layers 64, has_kv 68,
+        stored_tokens 40, prefix_entries 48, block_size 56, group_count 60, layers 64, has_kv 68,
         authenticated 72, fingerprint_size 76, fingerprint 80;
     pkv_store_item 48 8: name 0, data 32, size 40;
     pkv_store 56 8: struct_size 0, reserved 4, user 8, put 16, get 24, probe 32, drop 40, close 48;

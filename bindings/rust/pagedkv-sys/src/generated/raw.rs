@@ -41,8 +41,8 @@ handle!(pkv_batch_t, pkv_batch);
 handle!(pkv_snapshot_t, pkv_snapshot);
 
 /// A reference to one block: its id in the low 32 bits, the generation of that id in the high 32.
-/// If only one thread allocates from a new pool, it gets ids 0, 1, 2, ... Freeing a block raises
-/// its generation, so that a stale reference is recognised after the id is allocated again.
+/// Freeing a block raises its generation, so that a stale reference is recognised after the id is
+/// allocated again.
 pub type pkv_block = u64;
 
 c_enum! {
@@ -54,7 +54,7 @@ c_enum! {
         INVALID_ARGUMENT = 100,
         /// An index, layer, position or block id past the end.
         OUT_OF_RANGE = 101,
-        /// A size does not fit into 64 bits, or exceeds 2^56 bytes.
+        /// A size or an index does not fit into its type.
         OVERFLOW = 102,
         /// An array is too short; its count output is the number needed.
         BUFFER_TOO_SMALL = 103,
@@ -70,33 +70,37 @@ c_enum! {
         REENTRANT = 108,
         /// A handle inherited by fork(): the child may only close it.
         FORKED = 109,
-        /// A write to a block that is sealed.
-        BLOCK_SEALED = 110,
         /// Not available for this storage, layout or CPU.
-        UNSUPPORTED = 111,
+        UNSUPPORTED = 110,
         /// A layer was not yet written in this step.
-        INCOMPLETE = 112,
+        INCOMPLETE = 111,
         /// The session is suspended: resume it first.
-        SUSPENDED = 113,
+        SUSPENDED = 112,
+        /// More than the whole cache can hold: refuse the request.
+        TOO_LARGE = 113,
+        /// Each session fits, but the batch as a whole never does: begin with fewer sessions.
+        BATCH_TOO_LARGE = 114,
+        /// A write to a block that is sealed.
+        BLOCK_SEALED = 115,
+        /// A write to a block that has more than one reference.
+        BLOCK_SHARED = 116,
+        /// The block has too few free slots.
+        BLOCK_FULL = 117,
         /// Too few free blocks: pkv_last_error_details.
         OUT_OF_BLOCKS = 200,
-        /// More than the whole cache can hold: refuse the request.
-        TOO_LARGE = 201,
         /// The allocator returned no memory.
-        OUT_OF_MEMORY = 202,
-        /// The reference count of a block is at its limit.
-        REF_LIMIT = 203,
-        /// Every slot of the block is used.
-        BLOCK_FULL = 204,
-        /// Each session fits, but the batch as a whole never does: begin with fewer sessions.
-        BATCH_TOO_LARGE = 205,
-        /// Data is damaged, cut short, or authenticated with another key.
+        OUT_OF_MEMORY = 201,
+        /// A count is at its limit: open objects, references to a block, or pinned blocks.
+        LIMIT_REACHED = 202,
+        /// Data is damaged or cut short.
         CORRUPT = 300,
         /// A file has a format version that this library does not know.
         WRONG_VERSION = 301,
         /// Shapes, dtypes or the fingerprint of a file are not the cache's.
         MISMATCH = 302,
-        /// The system or a server refused; the error message says why.
+        /// The key is not the file's: a different one, none, or one for a file without a key.
+        WRONG_KEY = 303,
+        /// The system or a server refused: see pkv_last_error_details.
         IO = 400,
         /// An invariant of the library is broken: please report it.
         INTERNAL = 500,
@@ -106,8 +110,8 @@ c_enum! {
 c_enum! {
     /// Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
     /// and values can be stored in any type. Conversions round to nearest even. INT8 has one scale
-    /// per token and KV head, INT4 one per 32 dims of these. Scales are computed when a row is
-    /// stored, from only that row, so rows stored earlier never change. If m is the largest
+    /// per token and KV head. INT4 has one scale per 32 dims of each. Scales are computed when a
+    /// row is stored, from only that row, so rows stored earlier never change. If m is the largest
     /// magnitude among the elements that share a scale, the error of each is at most m / 254 (INT8)
     /// or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
     /// below 1e-30, all become 0.
@@ -163,7 +167,8 @@ c_enum! {
         /// t) \* p + d % p V: ((t / p) \* value_dim + d) \* p + (t % p) / 2 + (t % 2) \* (p / 2) (p
         /// = 1: t \* value_dim + d) counted in elements (INT4: nibble i is in byte i / 2, even i in
         /// the lower half). The scales follow the elements: INT8 \[16 tokens\], INT4 \[ceil(dim /
-        /// 32)\]\[16 tokens\]. A tile is padded to a multiple of 64 bytes.
+        /// 32)\]\[16 tokens\]. A tile is padded to a multiple of 64 bytes. Later versions may order
+        /// these bytes differently; those of PLAIN stay.
         PACKED = 0,
         /// Layer-major, for engines with their own kernels: per layer one K tensor
         /// \[block\]\[block_size\]\[kv head\]\[key_dim\] and one V tensor
@@ -314,7 +319,7 @@ c_enum! {
     pkv_prefix_event_kind {
         /// A match can now end right after it.
         STORED = 1,
-        /// It no longer can: a block that such a match needs was evicted.
+        /// A match can no longer end there: a block that it needs was evicted.
         EVICTED = 2,
         /// It was removed because its salt's quota was full.
         EXPELLED = 3,
@@ -357,7 +362,8 @@ c_enum! {
 
 c_struct! {
     pkv_error_details {
-        status: pkv_status, group: u32, index: u64, blocks_short: u64,
+        status: pkv_status, group: u32, index: u64, blocks_short: u64, system_error: i32,
+        reserved: u32,
     }
 }
 
@@ -503,7 +509,7 @@ c_struct! {
         /// Must be sizeof(pkv_cache_plan).
         struct_size: u32,
         /// The number of groups that these sizes cover.
-        groups: u32,
+        group_count: u32,
         /// K and V of one token in all layers; states have none.
         bytes_per_token: u64,
         /// K and V of block_size tokens, or one state of each layer.
@@ -533,7 +539,7 @@ c_struct! {
         /// Tokens per block.
         block_size: u32,
         /// The number of layer groups.
-        groups: u32,
+        group_count: u32,
         /// Layers of all groups.
         layers: u32,
         /// Threads that compute attention.
@@ -624,7 +630,7 @@ c_struct! {
         value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, blocks: u64, k: *mut c_void,
         v: *mut c_void, k_block_stride: i64, k_row_stride: i64, k_head_stride: i64,
         v_block_stride: i64, v_row_stride: i64, v_head_stride: i64, rotation: pkv_rotation,
-        reserved: u32, key_rotation: *const f32, value_rotation: *const f32,
+        latent: u32, key_rotation: *const f32, value_rotation: *const f32,
     }
 }
 
@@ -764,7 +770,7 @@ c_struct! {
         /// Tokens per block of the cache that was saved.
         block_size: u32,
         /// Layer groups.
-        groups: u32,
+        group_count: u32,
         /// Layers over all groups.
         layers: u32,
         /// 0: saved with storage NONE.
@@ -924,7 +930,7 @@ macro_rules! for_each_function {
             fn pkv_openmp_runner(out: *mut pkv_runner) -> pkv_status;
             fn pkv_cache_get_kv_view(cache: pkv_cache, layer: u32, out: *mut pkv_kv_view) ->
                 pkv_status;
-            fn pkv_kv_view_plan(kv: *mut pkv_kv_view, latent: u32, bytes: *mut u64) -> pkv_status;
+            fn pkv_kv_view_plan(kv: *mut pkv_kv_view, bytes: *mut u64) -> pkv_status;
             fn pkv_kv_write_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
                 *const i64, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             fn pkv_kv_read_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
@@ -942,12 +948,13 @@ macro_rules! for_each_function {
             fn pkv_batch_choose_victims(cache: pkv_cache, count: usize, sessions: *const
                 pkv_session, new_tokens: *const u32, capacity: usize, victims: *mut pkv_session,
                 victim_count: *mut usize) -> pkv_status;
-            fn pkv_batch_set_first_rows(batch: pkv_batch, first_rows: *const u32) -> pkv_status;
+            fn pkv_batch_set_first_rows(batch: pkv_batch, count: usize, first_rows: *const u32) ->
+                pkv_status;
             fn pkv_batch_write(batch: pkv_batch, layer: u32, k: *const pkv_tensor, v: *const
                 pkv_tensor) -> pkv_status;
             fn pkv_batch_attend(batch: pkv_batch, layer: u32, params: *const pkv_attention_params,
                 q: *const pkv_tensor, out: *const pkv_tensor) -> pkv_status;
-            fn pkv_batch_commit(batch: pkv_batch, tokens: *const i32) -> pkv_status;
+            fn pkv_batch_commit(batch: pkv_batch, n: usize, tokens: *const i32) -> pkv_status;
             fn pkv_batch_accept(batch: pkv_batch, i: usize, count: usize, kept: *const u32) ->
                 pkv_status;
             fn pkv_batch_abort(batch: pkv_batch) -> pkv_status;

@@ -225,7 +225,7 @@ impl Player {
                     .get("group")
                     .map_or_else(|| config.plan(), |group| config.plan_of(number(group) as u32))?;
                 compare_fields!(plan, fields,
-                    groups bytes_per_token bytes_per_block blocks tokens memory_bytes)
+                    group_count bytes_per_token bytes_per_block blocks tokens memory_bytes)
             }
             "info" => {
                 compare_fields!(self.session(step).info()?, fields,
