@@ -29,7 +29,7 @@ const (
 	ErrReentrant Status = 108
 	// A handle inherited by fork(): the child may only close it.
 	ErrForked Status = 109
-	// Not available for this storage, layout or CPU.
+	// Not available in this build, on this CPU or with this config.
 	ErrUnsupported Status = 110
 	// A layer was not yet written in this step.
 	ErrIncomplete Status = 111
@@ -273,9 +273,9 @@ const (
 	MaskParents MaskKind = 2
 	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
 	// the causal rule or the window hides it. The byte of query i of sequence s for column c is
-	// data[s * batch_stride + i * row_stride + c]. i counts from the first row of the sequence;
-	// with first_rows of pkv_kv_sequences or pkv_batch_set_first_rows, padding counts, too.
-	// Positions before the first column are seen as without a mask.
+	// data[s * batch_stride + i * row_stride + c]. i counts the queries of the sequence from 0; in
+	// a padded batch with first rows it counts its rows, padding included. Positions before the
+	// first column are seen as without a mask.
 	MaskBytes MaskKind = 3
 )
 
@@ -553,10 +553,10 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	}
 }
 
-// PrefixEvent: A change of one block position. To predict a match, find the last block of the
-// prompt with an event STORED and no later removal: the match ends after it. Without windows, all
-// positions before it are stored, too; if a group has a window, some may be missing. This struct
-// will never grow.
+// PrefixEvent: A change of one block position; an unknown kind is a removal. To predict a match,
+// find the last block of the prompt with an event STORED and no later removal: the match ends after
+// it. Without windows, all positions before it are stored, too; if a group has a window, some may
+// be missing. This struct will never grow.
 type PrefixEvent struct {
 	// Counts from 0.
 	Number uint64

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-/** The sinks of pkv_attention_params for none, even if the layer's group has some. */
+/** A value of `sinks` that means none, even if the layer's group has some. */
 #define PKV_NO_SINKS ((uint32_t)0xFFFFFFFFu)
 
 /** The kind of data of a pkv_mask. */
@@ -45,9 +45,9 @@ typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * uint8_t, one per query and position: 0 hides the position; any other value shows it, unless the
    * causal rule or the window hides it. The byte of query i of sequence s for column c is data[s *
-   * batch_stride + i * row_stride + c]. i counts from the first row of the sequence; with
-   * first_rows of pkv_kv_sequences or pkv_batch_set_first_rows, padding counts, too. Positions
-   * before the first column are seen as without a mask.
+   * batch_stride + i * row_stride + c]. i counts the queries of the sequence from 0; in a padded
+   * batch with first rows it counts its rows, padding included. Positions before the first column
+   * are seen as without a mask.
    */
   PKV_MASK_BYTES = 3
 } pkv_mask_kind;
@@ -61,8 +61,9 @@ typedef struct pkv_mask {
   pkv_mask_kind kind;   /**< The kind of data. */
   const void* data;     /**< Only read. */
   /**
-   * Elements of data from row to row. BITS: at most 2^26; they must cover the new tokens of every
-   * session. BYTES: 0 if all queries of a sequence share one row. PARENTS: 0.
+   * Elements of data from row to row. BITS: words, at most 2^26; 64 * row_stride must be at least
+   * the new tokens of each session. BYTES: 0 if all queries of a sequence share one row. PARENTS:
+   * 0.
    */
   int64_t row_stride;
   /** BYTES: elements from sequence to sequence; 0: all share the same rows. */
@@ -154,7 +155,7 @@ typedef struct pkv_attention_params {
   uint32_t window;
   /**
    * How many positions at the start are seen in spite of the window. 0 (default): those of the
-   * layer's group; PKV_NO_SINKS: none.
+   * layer's group, none in pkv_kv_attend; PKV_NO_SINKS: none.
    */
   uint32_t sinks;
   float softcap; /**< Caps scores (see above); finite, not negative; 0 (default): no cap. */

@@ -17,10 +17,10 @@
  *   }
  *   pkv_batch_commit(batch, rows, tokens);
  *
- * Until the commit only this batch sees the new tokens. pkv_batch_abort restores every session to
- * what it was before begin.
+ * Until the commit no other session sees the new tokens. pkv_batch_abort removes them again.
  *
- * Threads: one thread at a time may use a batch; others get PKV_BUSY. Batches over different
+ * Threads: one thread at a time may use a batch; others get PKV_BUSY, and calls that change it wait
+ * for running getters. Batches over different
  * sessions may run at the same time.
  */
 #ifndef PAGEDKV_BATCH_H
@@ -171,7 +171,7 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 
 /**
- * Ends a step as if it had never begun, and closes the batch.
+ * Ends a step without its new tokens, and closes the batch.
  *
  * @param batch  The batch. NULL is OK.
  *

@@ -251,11 +251,12 @@ typedef struct pkv_cache_config {
    * (default): each group has its own memory.
    */
   uint32_t groups_share_memory;
-  uint64_t blocks; /**< Blocks per group. Set this or memory_bytes. */
+  /** Blocks of each group that does not set its own. Set this or memory_bytes, or all groups. */
+  uint64_t blocks;
   /**
-   * Bytes for K and V of all groups. Every group gets the same number of blocks, as many as fit. If
-   * groups have different windows, that wastes memory: set `blocks` of each group, or
-   * groups_share_memory, with which the numbers change as groups need them.
+   * Bytes for K and V of all groups. Every group that does not set `blocks` gets the same number of
+   * blocks, as many as fit. If groups have different windows, that wastes memory: set `blocks` of
+   * each group, or groups_share_memory, with which the numbers change as groups need them.
    */
   uint64_t memory_bytes;
   /**
@@ -360,8 +361,8 @@ PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* o
 
 /**
  * Destroys a cache with its sessions, batches and snapshots. Their handles are stale from then on.
- * With a store, it first waits, without a time limit, until queued blocks are written; call
- * pkv_store_flush before to learn how long that may take.
+ * With a store, it first waits, without a time limit, until queued blocks are written or the store
+ * refuses them.
  *
  * @param cache  The cache. NULL is OK.
  *

@@ -31,7 +31,9 @@ extern "C" {
  * The hundreds digit of a status is its family: 1 the call is wrong (BUSY and SUSPENDED: not
  * possible now), 2 something has run out: free some and try again, 3 the data cannot be used, 4 the
  * system refused, 5 a bug in the library. Values never change and are never reused. Later versions
- * may return new statuses, also from existing functions: treat an unknown one as its family.
+ * may return new statuses, also from existing functions: treat an unknown one as its family. The
+ * same holds for other enums that the library returns: ignore an unknown value where its text says
+ * nothing else.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
@@ -48,7 +50,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_BUSY = 107,        /**< Another call or an open batch uses the object. */
   PKV_REENTRANT = 108,   /**< A call from inside one of the caller's hooks. */
   PKV_FORKED = 109,      /**< A handle inherited by fork(): the child may only close it. */
-  PKV_UNSUPPORTED = 110, /**< Not available for this storage, layout or CPU. */
+  PKV_UNSUPPORTED = 110, /**< Not available in this build, on this CPU or with this config. */
   PKV_INCOMPLETE = 111,  /**< A layer was not yet written in this step. */
   PKV_SUSPENDED = 112,   /**< The session is suspended: resume it first. */
   PKV_TOO_LARGE = 113,   /**< More than the whole cache can hold: refuse the request. */
@@ -95,7 +97,7 @@ PKV_API const char* pkv_last_error(void);
 /** The parts of an error that a program can act on. */
 typedef struct pkv_error_details {
   pkv_status status; /**< The status that the call returned; PKV_OK if no call failed yet. */
-  /** OUT_OF_BLOCKS: the first layer group that lacks blocks. UINT32_MAX: no group. */
+  /** OUT_OF_BLOCKS: the first layer group that lacks blocks. UINT32_MAX: none, or not known. */
   uint32_t group;
   /** The entry of a list that the call refused: a session, block or item. UINT64_MAX: none. */
   uint64_t index;
@@ -173,8 +175,8 @@ typedef struct pkv_tensor {
 /* ---- Hooks ----------------------------------------------------------------------------------
  *
  * A hook is a function of the caller that the library calls. It must not call the library
- * (PKV_REENTRANT), wait for another thread that does, throw or longjmp. A cache with a store has
- * two threads of its own (store.h). These threads call hooks:
+ * (PKV_REENTRANT), throw or longjmp, nor wait for another thread that calls the library. A cache
+ * with a store has two threads of its own (store.h). These threads call hooks:
  *
  *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and
@@ -225,8 +227,8 @@ typedef struct pkv_logger {
 typedef struct pkv_runner {
   /**
    * Calls task(context, i, worker) once for every i in [0, n), on any threads and in any order, and
-   * returns when all calls have returned. worker must be below threads, and calls that run at the
-   * same time must have different workers. task does not throw.
+   * returns when all calls have returned. worker must be below threads, and calls of the
+   * same run that overlap must have different workers. task does not throw.
    */
   void (*run)(void* user, size_t n, void (*task)(void* context, size_t i, uint32_t worker),
               void* context);

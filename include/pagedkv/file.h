@@ -3,10 +3,10 @@
  *
  * The loading cache may be in another process and have a different block size, layout or
  * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States need the same
- * block size. The tokens that a window still holds, and dropped ones, must fill whole blocks.) If
- * both caches store F32, F16 or BF16, a load converts between these types; other types must be the
- * same and come back bit for bit. Blocks that sessions share are written once, and shared again
- * after loading. src/engine/file/FORMAT.md describes every byte.
+ * block size. The first token that a window still holds, and both ends of dropped tokens, must be
+ * at ends of blocks.) If both caches store F32, F16 or BF16, a load converts between these types;
+ * other types must be the same and come back bit for bit. Blocks that sessions share are written
+ * once, and shared again after loading. src/engine/file/FORMAT.md describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
@@ -87,8 +87,9 @@ typedef struct pkv_stream {
 
 /** Options for saving and loading. */
 typedef struct pkv_file_config {
-  uint32_t struct_size;  /**< Must be sizeof(pkv_file_config). */
-  uint32_t prefix_index; /**< 1: includes the prefix index, if the cache has one. Default 0. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_file_config). */
+  /** 1: saves or loads the prefix index, too, if the cache has one. 0 (default): only sessions. */
+  uint32_t prefix_index;
   /**
    * For loading a file without a key into a cache with a prefix index. A user that can write such a
    * file can put sequences under any salt, and so into any tenant's part of the index. 0 (default):
@@ -102,8 +103,9 @@ typedef struct pkv_file_config {
    */
   uint32_t skip_fsync;
   /**
-   * Identifies the model, for example a hash of its weights. A load refuses a file with a different
-   * one (MISMATCH); NULL is none, and loads only files without one.
+   * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
+   * settings, and the rank with tensor or pipeline parallelism; for example a hash of these. A load
+   * refuses a file with a different one (MISMATCH); NULL is none, and loads only files without one.
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */

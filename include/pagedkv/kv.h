@@ -28,7 +28,9 @@ extern "C" {
  * Strides count elements of the dtype; for INT8 and INT4, whose rows include scales, they count
  * bytes. Block b begins at b * block_stride. In it
  *
- *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d;
+ *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d (INT4: + d
+ *   /
+ *           2, even d in the lower half; scales follow the elements of a row);
  *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside, see
  *           PKV_LAYOUT_PACKED.
  *
@@ -65,8 +67,8 @@ typedef struct pkv_kv_view {
 
 /**
  * Returns where one layer of a paged cache is in memory, for engines with their own kernels. Do not
- * write to it. The addresses stay valid as long as the cache. pkv_session_get_block_table returns
- * the blocks of each session.
+ * write to it, also not with pkv_kv_write. The addresses stay valid as long as the cache.
+ * pkv_session_get_block_table returns the blocks of each session.
  *
  * @param      cache  The cache.
  * @param      layer  The layer of the model.
@@ -150,8 +152,8 @@ typedef struct pkv_kv_sequences {
    */
   const uint64_t* kv_lengths;
   /**
-   * [count][block_table_stride]: block ids. Entries beyond kv_lengths or before a window are not
-   * read.
+   * [count][block_table_stride]: block ids. Entries beyond kv_lengths, or between the sinks and the
+   * window, are not read.
    */
   const uint32_t* block_tables;
   uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */

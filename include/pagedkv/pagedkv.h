@@ -52,8 +52,8 @@
  *   pkv_compute   everything except destroy
  *
  * A call that conflicts with a running one returns PKV_BUSY and changes nothing; so does closing an
- * object while another thread is inside a call on it. But calls that change a session or a batch
- * wait for running getters (session.h). Steps of different sessions share no lock,
+ * object while another thread is inside a call on it. But calls that change or close a session or a
+ * batch wait for running getters (session.h). Steps of different sessions share no lock,
  * except that of a prefix index (prefix.h).
  *
  * After fork() the child may close inherited handles; any other use of them returns PKV_FORKED. The

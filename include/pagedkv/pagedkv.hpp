@@ -102,7 +102,8 @@ inline void check(pkv_status status) {
 /**
  * A list in the caller's memory, like std::span of C++20: made from anything with data() and size()
  * and, if its elements are const, from a braced list that lives during the call. It is the same
- * type in every version of C++, so parts of a program may be compiled for different versions.
+ * type in every version of C++, so parts of a program may be compiled for different versions (but
+ * all with the same headers of pagedkv).
  */
 template <class T>
 class Span {

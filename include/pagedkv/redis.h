@@ -5,8 +5,8 @@
  * Each item is a Redis string. Its key is the key prefix, followed by the 32 bytes of the item's
  * name. Give the server a limit (maxmemory) and a policy that evicts (allkeys-lru), or set
  * ttl_seconds. Its user needs the commands SET, GETRANGE, STRLEN, DEL and PING on keys with the
- * prefix and, in a cluster, CLUSTER SLOTS and ASKING. As an ACL: "+set +getrange +strlen +del +ping
- * +cluster|slots +asking ~pagedkv:*".
+ * prefix, SELECT for a numbered database and, in a cluster, CLUSTER SLOTS and ASKING. As an ACL:
+ * "+set +getrange +strlen +del +ping +select +cluster|slots +asking ~pagedkv:*".
  *
  * Failures only cost hits. A connection is closed when bytes violate the protocol or exceed what
  * was requested, after a time-out, or when the server closes it. The next call connects again after

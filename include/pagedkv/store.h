@@ -5,9 +5,9 @@
  * functions.
  *
  * An item of a store is one block of one layer group. Its name is a hash (BLAKE2b) of the model's
- * shape, dtypes and fingerprint, the block size, the salt, and all tokens up to the end of the
- * block. So caches share blocks if and only if all of these are the same. With a secret key in the
- * config, items are encrypted and authenticated by AES-256-GCM; the store then sees only
+ * shape, dtypes, rotation and fingerprint, the block size, the salt, and all tokens up to the end
+ * of the block. So caches share blocks if and only if all of these are the same. With a secret key
+ * in the config, items are encrypted and authenticated by AES-256-GCM; the store then sees only
  * meaningless names, sizes, and which items are used when. Items are checked when they come back
  * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
  *
@@ -39,8 +39,8 @@ typedef struct pkv_store_item {
 } pkv_store_item;
 
 /**
- * A store: functions that a cache calls, put from its writer thread, and get, probe and drop from
- * either of its two threads. They are hooks: see common.h.
+ * A store: functions that a cache calls from its threads. They are hooks: see common.h. Any of them
+ * may run at the same time as any other or itself.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
  * negative errno if the store cannot be reached; the cache then makes no calls for a while.
@@ -76,7 +76,11 @@ typedef struct pkv_store_config {
    * caller closes it.
    */
   const pkv_store* store;
-  /** Identifies the model, for example a hash of its weights. NULL: none. */
+  /**
+   * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
+   * settings, and the rank with tensor or pipeline parallelism; for example a hash of these. NULL:
+   * none.
+   */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /** Secret bytes that encrypt and authenticate items. NULL: only checksums. */
@@ -149,8 +153,8 @@ PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t sa
                                     const int32_t* tokens);
 
 /**
- * Waits until the blocks of sessions that have ended so far are written. pkv_cache_destroy does the
- * same without a time limit, as long as the store accepts items.
+ * Waits until the blocks of sessions that ended or were suspended so far are written.
+ * pkv_cache_destroy does the same without a time limit, as long as the store accepts items.
  *
  * @param      cache       The cache.
  * @param      timeout_ms  The longest time to wait, in milliseconds.

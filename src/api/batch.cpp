@@ -72,20 +72,23 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
 
 // Checks a list with an entry for each row or session of a batch, or none.
 template <class Element>
-void check_optional_list(const Element* list, size_t n, size_t wanted, const char* what) {
-  if (list == nullptr && n != 0) fail(PKV_INVALID_ARGUMENT, "the list is NULL for %zu %s", n, what);
+void check_optional_list(const Element* list, size_t n, size_t wanted, const char* what,
+                         const char* name) {
+  check_list(list, n, name);
   if (list != nullptr && n != wanted)
-    fail(PKV_INVALID_ARGUMENT, "a list of %zu entries; the batch has %zu %s", n, wanted, what);
+    fail(PKV_INVALID_ARGUMENT, "%s has %zu entries; the batch has %zu %s", name, n, wanted, what);
 }
 
 // Leases all other sessions of the cache for reading, except those in use, so that they do not
 // change while victims are chosen among them.
 void lease_others(uint64_t cache, std::vector<Lease>& leases) {
   const std::vector<uint64_t> handles = list_children(cache, Kind::session);
-  leases.reserve(leases.size() + handles.size());  // so that a failing lease does not allocate
+  leases.reserve(leases.size() + handles.size());  // so that the loop throws only Errors
   for (const uint64_t handle : handles) {
     try {
       leases.emplace_back(handle, Kind::session, Access::get);
+      // It cannot be a victim, and the lease would make the calls on its batch wait.
+      if (leases.back().object<Session>().in_step()) leases.pop_back();
     } catch (const Error&) {
       // The session is in use, is in the list, or was closed meanwhile.
     }
@@ -144,7 +147,7 @@ pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_ses
 pkv_status pkv_batch_set_first_rows(pkv_batch handle, size_t count, const uint32_t* first_rows) {
   return guarded([&] {
     const BatchLease batch(handle, Access::write);
-    check_optional_list(first_rows, count, batch->sessions(), "sessions");
+    check_optional_list(first_rows, count, batch->sessions(), "sessions", "first_rows");
     batch->set_first_rows(first_rows);
   });
 }
@@ -162,7 +165,7 @@ pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attentio
 pkv_status pkv_batch_commit(pkv_batch handle, size_t n, const int32_t* tokens) {
   return guarded([&] {
     BatchLease batch(handle, Access::write);
-    check_optional_list(tokens, n, batch->rows(), "rows");
+    check_optional_list(tokens, n, batch->rows(), "rows", "tokens");
     batch->commit(tokens);
     batch.destroy();
   });
@@ -198,9 +201,9 @@ pkv_status pkv_batch_get_block_copies(pkv_batch handle, uint32_t group, size_t c
     check_list(from, capacity, "from");
     check_list(to, capacity, "to");
     check_pointer(count, "count");
-    check_capacity(capacity, batch->block_copies(group, 0, nullptr, nullptr), count,
-                   "block copies");
-    batch->block_copies(group, capacity, from, to);
+    check_capacity(capacity,
+                   batch->block_copies(group, std::span(from, capacity), std::span(to, capacity)),
+                   count, "block copies");
   });
 }
 

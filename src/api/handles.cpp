@@ -46,9 +46,9 @@ Slot& find(uint64_t handle, Kind kind) {
   fail(PKV_BUSY, "another call uses the %s %#llx", kind_name(handle_kind(handle)), llu(handle));
 }
 
-// Ends an exclusive lease or a batch's hold. While the word has such a mark, only the holder
-// changes it, so a plain store suffices. Release: makes what was done to the object visible to its
-// next user.
+// Ends an exclusive lease or a batch's hold. While the word has such a mark, and once
+// wait_for_getters() has returned, only the holder changes it, so a plain store suffices. Release:
+// makes what was done to the object visible to its next user.
 void clear_mark(Slot& slot, uint64_t mark) noexcept {
   slot.word.store(slot.word.load(std::memory_order_relaxed) & ~mark, std::memory_order_release);
 }

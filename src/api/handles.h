@@ -3,11 +3,12 @@
 //
 // The index selects a slot in a table. The slot's atomic word holds the generation and how calls
 // use the object now: not at all, several read it, one writes it, or a batch has it. A call that
-// reads a session in a batch leases the batch. One compare-and-swap checks the generation and takes
-// the lease. So a stale or forged handle is found before any pointer is followed, and no object is
-// closed while a call uses it. Many threads read pools and caches at once, and would contend for
-// that word; so these readers are counted in stripes (stripes.h) instead. Slots and stripes are
-// never freed, and nothing here takes a lock.
+// writes waits for getters, which are short; in any other conflict one of the calls is refused. A
+// call that reads a session in a batch leases the batch. One compare-and-swap checks the generation
+// and takes the lease. So a stale or forged handle is found before any pointer is followed, and no
+// object is closed while a call uses it. Many threads read pools and caches at once, and would
+// contend for that word; so these readers are counted in stripes (stripes.h) instead. Slots and
+// stripes are never freed.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@
 namespace pkv::api {
 
 enum class Access {
-  get,    // shared and brief: a call that needs exclusive access waits for its end
+  get,    // shared and short: a call that needs exclusive access waits for its end
   read,   // shared: a call that needs exclusive access is refused
   write,  // exclusive
   close   // exclusive, and also allowed in a child that inherited the handle by fork()
@@ -30,7 +31,8 @@ struct Slot;
 
 class Lease {
  public:
-  // Throws INVALID_ARGUMENT (the handle is NULL), STALE_HANDLE, BUSY or FORKED.
+  // Waits for getters if the access is exclusive. Throws INVALID_ARGUMENT (the handle is NULL),
+  // STALE_HANDLE, BUSY or FORKED.
   Lease(uint64_t handle, Kind kind, Access access);
   ~Lease();
   Lease(Lease&& other) noexcept;

@@ -78,7 +78,7 @@ pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
       fail(PKV_TOO_LARGE, "%zu blocks are asked for; the pool has %u", n, pool->blocks());
     if (pool->try_alloc(n, blocks)) return;
     const uint32_t free = pool->free_count();
-    fail({PKV_OUT_OF_BLOCKS, UINT32_MAX, UINT64_MAX, n > free ? n - free : 1, 0, 0},
+    fail(blocks_details(UINT32_MAX, n > free ? n - free : 1),
          "%zu blocks are asked for, %u of %u are free", n, free, pool->blocks());
   });
 }

@@ -19,6 +19,16 @@ constexpr pkv_error_details plain_details(pkv_status status) {
   return {status, UINT32_MAX, UINT64_MAX, 0, 0, 0};
 }
 
+// The details of an error about one entry of a caller's list.
+constexpr pkv_error_details entry_details(pkv_status status, uint64_t index) {
+  return {status, UINT32_MAX, index, 0, 0, 0};
+}
+
+// The details of an error about missing blocks in a layer group; UINT32_MAX: in none.
+constexpr pkv_error_details blocks_details(uint32_t group, uint64_t blocks_short) {
+  return {PKV_OUT_OF_BLOCKS, group, UINT64_MAX, blocks_short, 0, 0};
+}
+
 // The details of an error of the system.
 constexpr pkv_error_details io_details(int error) {
   return {PKV_IO, UINT32_MAX, UINT64_MAX, 0, error, 0};
@@ -30,7 +40,8 @@ constexpr pkv_error_details io_details(int error) {
 [[noreturn]] void fail(const pkv_error_details& details, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Calls body() for one entry of a caller's list. An Error gets the index of this entry.
+// Calls body() for one entry of a caller's list. An Error gets the index of this entry; in nested
+// lists, that of the outermost.
 template <class Body>
 decltype(auto) for_entry(size_t index, const Body& body) {
   try {

@@ -197,6 +197,48 @@ TEST(Limits, DetailsHaveTheIndex) {
   });
 }
 
+// A session whose first step can never leave the watermark free is refused by its index, whatever
+// the other sessions of the list need.
+TEST(Limits, BlocksBesidesTheWatermark) {
+  IN_CHILD({
+    ModelConfig config = small_model(8);
+    config.watermark_blocks = 3;
+    pkv_cache cache = nullptr;
+    OK(pkv_cache_create(&config, &cache));
+    const std::vector<pkv_session> list = {open_session(cache, 0), open_session(cache, 0)};
+    pkv_batch batch = nullptr;
+    pkv_session victims[2];
+    size_t count = 0;
+    const auto begin = [&](const std::vector<uint32_t>& tokens) {
+      return pkv_batch_begin(cache, 2, list.data(), tokens.data(), &batch);
+    };
+    const auto choose = [&](const std::vector<uint32_t>& tokens) {
+      return pkv_batch_choose_victims(cache, 2, list.data(), tokens.data(), 2, victims, &count);
+    };
+    const std::vector<uint32_t> six_blocks = {1, 6 * 16};
+    WANT(PKV_TOO_LARGE, begin(six_blocks));
+    HOSTILE_CHECK(pkv_last_error_details()->index == 1, "begin does not name the session");
+    WANT(PKV_TOO_LARGE, choose(six_blocks));
+    HOSTILE_CHECK(pkv_last_error_details()->index == 1, "choose_victims does not name it");
+    const std::vector<uint32_t> together = {3 * 16, 5 * 16};
+    WANT(PKV_BATCH_TOO_LARGE, begin(together));
+    OK(choose(together));
+    HOSTILE_CHECK(count == 1, "one victim is enough, not %zu", count);
+    // A snapshot keeps 3 of 8 blocks even if its session is suspended, and 3 must stay free.
+    step(cache, {list[0]}, {3 * 16}, 1);
+    pkv_snapshot snapshot = nullptr;
+    OK(pkv_snapshot_take(list[0], &snapshot));
+    OK(pkv_session_set_priority(list[1], 1));
+    const uint32_t tokens = 5 * 16;
+    WANT(PKV_OUT_OF_BLOCKS,
+         pkv_batch_choose_victims(cache, 1, &list[1], &tokens, 2, victims, &count));
+    const pkv_error_details details = *pkv_last_error_details();
+    HOSTILE_CHECK(details.group == 0 && details.blocks_short == 3, "%llu short",
+                  static_cast<unsigned long long>(details.blocks_short));
+    OK(pkv_cache_destroy(cache));
+  });
+}
+
 // Slots beyond 2^31 - 1 do not fit into the int32_t of kernels.
 TEST(Limits, SlotsInIndices) {
   IN_CHILD({

@@ -72,33 +72,38 @@ std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t 
   return result;
 }
 
-Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         const char* who, const std::function<bool()>& give_up, const char* advice)
-    : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
-  check_possible(counts, watermark, who);
-  size_t lacking = reserve(counts, watermark);
-  while (lacking < counts.size() && give_up && give_up()) lacking = reserve(counts, watermark);
-  if (lacking == counts.size()) return;
-  // Other threads may have released blocks since, so the count can be 0 by now; but at least one
-  // block was missing.
-  const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
-  fail({PKV_OUT_OF_BLOCKS, static_cast<uint32_t>(lacking), UINT64_MAX, total, 0, 0},
-       "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
-       llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
+void check_possible(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
+                    const char* who) {
+  const uint64_t most = cache.groups()[group]->pool.blocks() - watermark;
+  if (count > most)
+    fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu %s", who, llu(count),
+         group, llu(most), watermark > 0 ? "besides the watermark" : "in all");
 }
 
-void Reservation::check_possible(std::span<const uint64_t> counts, uint32_t watermark,
-                                 const char* who) const {
-  for (size_t g = 0; g < counts.size(); g++)
-    if (const uint64_t most = cache_.groups()[g]->pool.blocks() - watermark; counts[g] > most)
-      fail(PKV_TOO_LARGE, "%s needs %llu blocks in group %zu, which has %llu %s", who,
-           llu(counts[g]), g, llu(most), watermark > 0 ? "besides the watermark" : "in all");
-  if (cache_.pages() == nullptr) return;
-  const memory::PageCut& cut = cache_.pages()->cut();
+void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
+                          const char* who) {
+  const memory::PageCut& cut = cache.pages()->cut();
   const uint64_t pages = cut.pages_for(with_watermark(counts, watermark));
   if (pages > cut.pages)
     fail(PKV_TOO_LARGE, "%s needs %llu pages of the memory that the groups share, which has %u",
          who, llu(pages), cut.pages);
+}
+
+Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
+                         const char* who, const std::function<bool()>& free_more,
+                         const char* advice)
+    : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
+  for (size_t g = 0; g < counts.size(); g++) check_possible(cache, g, counts[g], watermark, who);
+  if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
+  size_t lacking = reserve(counts, watermark);
+  while (lacking < counts.size() && free_more && free_more()) lacking = reserve(counts, watermark);
+  if (lacking == counts.size()) return;
+  // Other threads may have released blocks since, so the count can be 0 by now; but at least one
+  // block was missing.
+  const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
+  fail(blocks_details(static_cast<uint32_t>(lacking), total),
+       "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
+       llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
 }
 
 // Takes free blocks, then cached ones, and last those that the store has yet to write, because they

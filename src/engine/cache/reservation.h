@@ -15,15 +15,23 @@ namespace pkv {
 // more than the count, or 0 where the count is 0.
 std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t watermark);
 
+// Throws TOO_LARGE if a group could never give `count` blocks and leave `watermark` free.
+void check_possible(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
+                    const char* who);
+// Does the same for counts by group and the pages that the groups share.
+void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
+                          const char* who);
+
 class Reservation {
  public:
   // Takes counts[g] blocks of each group g and evicts cached ones if too few are free. In every
-  // group where some are needed, `watermark` more blocks stay free. `who` is the name of the call,
-  // for the sentence, which ends with `advice`. While blocks are short, it calls give_up(), which
+  // group where some are needed, `watermark` more blocks stay free (exact while one thread takes
+  // blocks). `who` is the name of the call,
+  // for the sentence, which ends with `advice`. While blocks are short, it calls free_more(), which
   // may release blocks or lower `counts`, and tries again if that returns true. Throws
   // OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as many, bad_alloc; then no block is taken.
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark, const char* who,
-              const std::function<bool()>& give_up = {}, const char* advice = "");
+              const std::function<bool()>& free_more = {}, const char* advice = "");
   // Releases the blocks that were not taken.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
@@ -46,7 +54,6 @@ class Reservation {
   size_t reserve(std::span<const uint64_t> counts, uint32_t watermark);
   // Does the same, but evicts nothing.
   size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);
-  void check_possible(std::span<const uint64_t> counts, uint32_t watermark, const char* who) const;
   void give_back() noexcept;
 
   Cache& cache_;

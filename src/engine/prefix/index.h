@@ -108,7 +108,7 @@ class Index {
   std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;
 
   // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
-  // OUT_OF_BLOCKS beyond the quota of pins, LIMIT_REACHED and bad_alloc.
+  // LIMIT_REACHED, bad_alloc.
   uint32_t pin(std::string_view salt, Tokens text);
   // Removes a pin of exactly this text; none of an empty one. Throws NOT_HELD if there is none.
   void unpin(std::string_view salt, Tokens text);

@@ -54,10 +54,10 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
   check_range(first, n, length(), "tokens of the session");
   const auto begin = content_.tokens().begin() + static_cast<int64_t>(first);
   for (size_t i = 0; i < n; i++)
-    if (begin[static_cast<int64_t>(i)] != PKV_NO_TOKEN &&
-        begin[static_cast<int64_t>(i)] != tokens[i])
-      fail(PKV_INVALID_ARGUMENT, "position %llu holds token %d already, not %d", llu(first + i),
-           begin[static_cast<int64_t>(i)], tokens[i]);
+    if (const int32_t held = begin[static_cast<int64_t>(i)];
+        held != PKV_NO_TOKEN && held != tokens[i])
+      fail(entry_details(PKV_INVALID_ARGUMENT, i), "position %llu holds token %d already, not %d",
+           llu(first + i), held, tokens[i]);
   std::copy_n(tokens, n, begin);
   publish(false);
 }
@@ -254,7 +254,8 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
            llu(total()), blocks);
   const size_t known = known_prefix_length(text);
   if (known < text.size())
-    fail(PKV_INVALID_ARGUMENT, "match_prefix: token %zu is PKV_NO_TOKEN", known);
+    fail(entry_details(PKV_INVALID_ARGUMENT, known), "match_prefix: token %zu is PKV_NO_TOKEN",
+         known);
   const uint64_t matched = take_prefix(text);
   cache().counters().tokens += matched;
   content_.hold().count_match(text.size(), matched);

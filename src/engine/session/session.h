@@ -101,7 +101,7 @@ class Session {
   void check_ready(const char* who) const;
   pkv_session_info info() const;
 
-  // ---- A step: its driver calls these for each of its sessions, in this order -------------------
+  // ---- A step: its driver calls these for each of its sessions ----------------------------------
 
   // Allocates the memory that begin() and commit() need besides blocks. `needs` has one entry per
   // layer group. Throws bad_alloc; then nothing has changed.

@@ -41,13 +41,13 @@ void Batch::reserve() {
     for_entry(i, [&] { needs.add(*members_[i].session, members_[i].count); });
   needs.skip_last_copies();
   needs.check_fits_together();
-  const auto give_up = [&] {
+  const auto free_more = [&] {
     bool any = false;
     for (size_t i = 0; i < members_.size(); i++)
       any = members_[i].session->release_expired(needs.of(i)) || any;
     return any || needs.skip_last_copies(cache_.prefix());
   };
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", give_up,
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", free_more,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < members_.size(); i++)
@@ -209,7 +209,8 @@ void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
   for (uint64_t i = 0; i < ids.size() && member.start + i < member.session->total(); i++) {
     const int32_t before = member.session->remembered_token(member.start + i);
     if (before != PKV_NO_TOKEN && ids[i] != PKV_NO_TOKEN && before != ids[i])
-      fail(PKV_INVALID_ARGUMENT,
+      fail(entry_details(PKV_INVALID_ARGUMENT,
+                         member.first_row + (member.accepted ? member.kept()[i] : i)),
            "commit: position %llu of session %zu held token %d before it was suspended, not %d",
            llu(member.start + i), index, before, ids[i]);
   }

@@ -36,7 +36,7 @@ class Batch final : public Step {
 
   bool written(uint32_t layer) const override { return written_[layer]; }
   size_t sessions() const { return members_.size(); }
-  // The new tokens of all sessions, which are the rows of every tensor.
+  // The new tokens of all sessions.
   size_t rows() const { return batch_rows_.rows(); }
 
   // Sets where the rows of each session begin in tensors; NULL: one session after the other.
@@ -70,9 +70,9 @@ class Batch final : public Step {
 
   // Writes the slots of the new tokens in one group if they fit. Returns how many there are.
   size_t slot_mapping(uint32_t group, std::span<int64_t> slots) const;
-  // Writes the first `capacity` pairs of a shared block and the private copy by which the step
-  // replaced it. Returns how many pairs there are.
-  size_t block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const;
+  // Writes the pairs of a shared block and the private copy by which the step replaced it, if they
+  // fit. Returns how many there are.
+  size_t block_copies(uint32_t group, std::span<uint32_t> from, std::span<uint32_t> to) const;
   // Writes the blocks or slots that each session reads, as compressed rows (indptr and indices), if
   // they fit into `indices`. Returns how many there are. Also throws OVERFLOW.
   size_t kv_indices(uint32_t group, pkv_index_unit unit, uint32_t* indptr,

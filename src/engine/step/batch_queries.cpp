@@ -1,4 +1,6 @@
 // Answers queries about the slots, copies, indices and states of a step.
+#include <algorithm>
+
 #include "base/status.h"
 #include "engine/step/batch.h"
 
@@ -64,19 +66,21 @@ size_t Batch::slot_mapping(uint32_t group, std::span<int64_t> slots) const {
   return rows();
 }
 
-size_t Batch::block_copies(uint32_t group, size_t capacity, uint32_t* from, uint32_t* to) const {
+size_t Batch::block_copies(uint32_t group, std::span<uint32_t> from, std::span<uint32_t> to) const {
   check_has_slots(group);
-  size_t count = 0;
+  const auto copied = [&](const Member& member) {
+    return member.session->content().kv_table(group).copied_from() != memory::no_block;
+  };
+  const auto total = static_cast<size_t>(std::count_if(members_.begin(), members_.end(), copied));
+  if (from.size() < total) return total;
+  size_t at = 0;
   for (const Member& member : members_) {
+    if (!copied(member)) continue;
     const memory::KvTable& table = member.session->content().kv_table(group);
-    if (table.copied_from() == memory::no_block) continue;
-    if (count < capacity) {
-      from[count] = PKV_BLOCK_ID(table.copied_from());
-      to[count] = table.copied_to();
-    }
-    count++;
+    from[at] = memory::block_id(table.copied_from());
+    to[at++] = table.copied_to();
   }
-  return count;
+  return total;
 }
 
 size_t Batch::kv_indices(uint32_t group, pkv_index_unit unit, uint32_t* indptr,

@@ -9,11 +9,7 @@
 namespace pkv {
 
 Needs::Needs(const Cache& cache, size_t sessions, const char* who, const GoneReferences* gone)
-    : cache_(cache),
-      who_(who),
-      gone_(gone),
-      blocks_(cache.groups().size()),
-      max_alone_(cache.groups().size()) {
+    : cache_(cache), who_(who), gone_(gone), blocks_(cache.groups().size()) {
   steps_.reserve(sessions * blocks_.size());
 }
 
@@ -47,13 +43,13 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     step.begins = watermark > 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
     beginning_ += step.begins;
-    max_alone_[g] = std::max(max_alone_[g], step.blocks() + (step.begins ? watermark : 0));
+    check_possible(cache_, g, step.blocks(), watermark, who_);
   }
   if (cache_.pages() != nullptr) check_pages(session, end);
 }
 
 // Checks that the pages of shared memory suffice for what the session that was just added holds
-// during its step, and notes what it takes.
+// during its step, and for what it takes.
 void Needs::check_pages(const Session& session, uint64_t end) {
   const memory::PageCut& cut = cache_.pages()->cut();
   std::vector<uint64_t> held, taken;
@@ -66,8 +62,7 @@ void Needs::check_pages(const Session& session, uint64_t end) {
          "%s: a step to token %llu needs %llu pages in one session; the memory that the groups "
          "share has %u",
          who_, llu(end), llu(cut.pages_for(held)), cut.pages);
-  max_pages_alone_ =
-      std::max(max_pages_alone_, cut.pages_for(with_watermark(taken, session.watermark())));
+  check_pages_possible(cache_, taken, session.watermark(), who_);
 }
 
 void Needs::remove(size_t i) {
@@ -82,7 +77,7 @@ void Needs::remove(size_t i) {
 void Needs::check_fits_together() const {
   for (size_t g = 0; g < blocks_.size(); g++) {
     const uint64_t in_all = cache_.groups()[g]->pool.blocks();
-    if (blocks_[g] + watermark() <= in_all || max_alone_[g] > in_all) continue;
+    if (blocks_[g] + watermark() <= in_all) continue;
     fail(PKV_BATCH_TOO_LARGE,
          "%s: %zu sessions need %llu blocks of group %zu at once, which can give %llu: begin fewer "
          "at a time",
@@ -91,7 +86,7 @@ void Needs::check_fits_together() const {
   if (cache_.pages() == nullptr) return;
   const memory::PageCut& cut = cache_.pages()->cut();
   const uint64_t pages = cut.pages_for(with_watermark(blocks_, watermark()));
-  if (pages <= cut.pages || max_pages_alone_ > cut.pages) return;
+  if (pages <= cut.pages) return;
   fail(PKV_BATCH_TOO_LARGE,
        "%s: %zu sessions need %llu pages at once; the memory that the groups share has %u: begin "
        "fewer at a time",

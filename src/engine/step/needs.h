@@ -64,10 +64,7 @@ class Needs {
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;                     // by session and group
   std::map<std::pair<size_t, uint32_t>, Writers> writers_;  // by group and block id
-  // By group: the blocks that must be free for the step of one session alone, at most.
-  std::vector<uint64_t> max_alone_;
-  uint64_t max_pages_alone_ = 0;  // the same in pages, if the groups share their memory
-  uint64_t beginning_ = 0;        // how often a session takes its first blocks of a group
+  uint64_t beginning_ = 0;  // how often a session takes its first blocks of a group
 };
 
 }  // namespace pkv

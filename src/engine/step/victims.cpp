@@ -76,6 +76,19 @@ class Forecast {
     return true;
   }
 
+  // Returns the first group that the needs exceed, and how many blocks are missing over all groups.
+  // With shared memory a group has no number of its own.
+  pkv_error_details shortage(const Needs& needs) const {
+    pkv_error_details details = blocks_details(UINT32_MAX, 0);
+    for (uint32_t g = 0; g < free_.size() && !pages_; g++) {
+      const uint64_t wanted = needs.blocks()[g] == 0 ? 0 : needs.blocks()[g] + needs.watermark();
+      if (wanted <= free_[g]) continue;
+      details.group = std::min(details.group, g);
+      details.blocks_short += wanted - free_[g];
+    }
+    return details;
+  }
+
   // The references to shared blocks that the suspended sessions would drop. A step may need fewer
   // blocks without them: it does not copy a tail once the sessions that share it are suspended.
   const GoneReferences& suspended() const { return suspended_; }
@@ -207,7 +220,7 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
     }
     if (forecast.fits(*needs)) return victims;
     if (candidates.size() <= 1)
-      fail(PKV_OUT_OF_BLOCKS,
+      fail(forecast.shortage(*needs),
            "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
            victims.size());
     const size_t victim = candidates.back();

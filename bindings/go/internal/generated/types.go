@@ -30,7 +30,7 @@ const ReturnHintNever = 0xFFFFFFFF
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
 
-// The sinks of pkv_attention_params for none, even if the layer's group has some.
+// A value of `sinks` that means none, even if the layer's group has some.
 const NoSinks = 0xFFFFFFFF
 
 // Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other

@@ -41,7 +41,7 @@ RETURN_HINT_NEVER = 0xFFFFFFFF
 NO_SLOT = -1
 """The slot of a padding row: nothing is written or read for it."""
 NO_SINKS = 0xFFFFFFFF
-"""The sinks of pkv_attention_params for none, even if the layer's group has some."""
+"""A value of `sinks` that means none, even if the layer's group has some."""
 ALL_SALTS = 0xFFFFFFFFFFFFFFFF
 """Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
 functions refuse it.
@@ -76,7 +76,7 @@ class Status(enum.IntEnum):
     FORKED = 109
     """A handle inherited by fork(): the child may only close it."""
     UNSUPPORTED = 110
-    """Not available for this storage, layout or CPU."""
+    """Not available in this build, on this CPU or with this config."""
     INCOMPLETE = 111
     """A layer was not yet written in this step."""
     SUSPENDED = 112
@@ -302,9 +302,9 @@ class MaskKind(enum.IntEnum):
     BYTES = 3
     """uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
     the causal rule or the window hides it. The byte of query i of sequence s for column c is data[s
-    * batch_stride + i * row_stride + c]. i counts from the first row of the sequence; with
-    first_rows of pkv_kv_sequences or pkv_batch_set_first_rows, padding counts, too. Positions
-    before the first column are seen as without a mask.
+    * batch_stride + i * row_stride + c]. i counts the queries of the sequence from 0; in a padded
+    batch with first rows it counts its rows, padding included. Positions before the first column
+    are seen as without a mask.
     """
 
 

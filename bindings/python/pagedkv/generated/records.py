@@ -209,10 +209,10 @@ class PrefixStats:
 
 @dataclasses.dataclass(frozen=True)
 class PrefixEvent:
-    """A change of one block position. To predict a match, find the last block of the prompt with an
-    event STORED and no later removal: the match ends after it. Without windows, all positions
-    before it are stored, too; if a group has a window, some may be missing. This struct will never
-    grow.
+    """A change of one block position; an unknown kind is a removal. To predict a match, find the
+    last block of the prompt with an event STORED and no later removal: the match ends after it.
+    Without windows, all positions before it are stored, too; if a group has a window, some may be
+    missing. This struct will never grow.
     """
 
     number: int

@@ -25,7 +25,7 @@ pub const PKV_RETURN_HINT_UNKNOWN: c_int = 0;
 pub const PKV_RETURN_HINT_NEVER: u32 = u32::MAX;
 /// The slot of a padding row: nothing is written or read for it.
 pub const PKV_NO_SLOT: c_int = -1;
-/// The sinks of pkv_attention_params for none, even if the layer's group has some.
+/// A value of `sinks` that means none, even if the layer's group has some.
 pub const PKV_NO_SINKS: u32 = u32::MAX;
 /// Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
 /// functions refuse it.
@@ -70,7 +70,7 @@ c_enum! {
         REENTRANT = 108,
         /// A handle inherited by fork(): the child may only close it.
         FORKED = 109,
-        /// Not available for this storage, layout or CPU.
+        /// Not available in this build, on this CPU or with this config.
         UNSUPPORTED = 110,
         /// A layer was not yet written in this step.
         INCOMPLETE = 111,
@@ -297,9 +297,9 @@ c_enum! {
         PARENTS = 2,
         /// uint8_t, one per query and position: 0 hides the position; any other value shows it,
         /// unless the causal rule or the window hides it. The byte of query i of sequence s for
-        /// column c is data\[s \* batch_stride + i \* row_stride + c\]. i counts from the first row
-        /// of the sequence; with first_rows of pkv_kv_sequences or pkv_batch_set_first_rows,
-        /// padding counts, too. Positions before the first column are seen as without a mask.
+        /// column c is data\[s \* batch_stride + i \* row_stride + c\]. i counts the queries of the
+        /// sequence from 0; in a padded batch with first rows it counts its rows, padding included.
+        /// Positions before the first column are seen as without a mask.
         BYTES = 3,
     }
 }
@@ -704,10 +704,10 @@ c_struct! {
 }
 
 c_struct! {
-    /// A change of one block position. To predict a match, find the last block of the prompt with
-    /// an event STORED and no later removal: the match ends after it. Without windows, all
-    /// positions before it are stored, too; if a group has a window, some may be missing. This
-    /// struct will never grow.
+    /// A change of one block position; an unknown kind is a removal. To predict a match, find the
+    /// last block of the prompt with an event STORED and no later removal: the match ends after it.
+    /// Without windows, all positions before it are stored, too; if a group has a window, some may
+    /// be missing. This struct will never grow.
     pkv_prefix_event {
         /// Counts from 0.
         number: u64,
