@@ -40,21 +40,15 @@ class BatchLease : public LeaseOf<pkv_batch, Kind::batch, BatchObject> {
   Batch* operator->() const { return &(**this).batch; }
 };
 
-// Leases the i-th session of a list for writing.
-Lease lease_session(pkv_cache cache, std::span<const pkv_session> sessions, size_t i) {
-  try {
-    Lease lease(bits(sessions[i]), Kind::session, Access::write);
-    if (lease.parent() != bits(cache))
-      fail(PKV_WRONG_CACHE, "session %zu of the list belongs to another cache", i);
-    return lease;
-  } catch (const Error& error) {
-    const auto earlier = sessions.first(i);
-    const auto same = std::find(earlier.begin(), earlier.end(), sessions[i]);
-    if (error.status == PKV_BUSY && same != earlier.end())
-      fail(PKV_INVALID_ARGUMENT, "sessions %zu and %zu of the list are the same",
-           static_cast<size_t>(same - earlier.begin()), i);
-    throw;
-  }
+// Explains why session i of a list could not be leased.
+[[noreturn]] void fail_lease(std::span<const pkv_session> sessions, size_t i, Error error) {
+  const auto earlier = sessions.first(i);
+  const auto same = std::find(earlier.begin(), earlier.end(), sessions[i]);
+  if (error.status == PKV_BUSY && same != earlier.end())
+    fail(entry_details(PKV_INVALID_ARGUMENT, i), "sessions %zu and %zu of the list are the same",
+         static_cast<size_t>(same - earlier.begin()), i);
+  error.index = i;
+  throw error;
 }
 
 // Leases all sessions of a list for writing, or none. A session can be in the list only once, so a
@@ -65,8 +59,17 @@ std::vector<Lease> lease_sessions(pkv_cache cache, std::span<const pkv_session> 
          max_handles());
   std::vector<Lease> leases;
   leases.reserve(sessions.size());
-  for (size_t i = 0; i < sessions.size(); i++)
-    for_entry(i, [&] { leases.push_back(lease_session(cache, sessions, i)); });
+  try {
+    for (const pkv_session session : sessions) {
+      leases.emplace_back(bits(session), Kind::session, Access::write);
+      if (leases.back().parent() != bits(cache))
+        fail(entry_details(PKV_WRONG_CACHE, leases.size() - 1),
+             "session %zu of the list belongs to another cache", leases.size() - 1);
+    }
+  } catch (const Error& error) {
+    if (error.status == PKV_WRONG_CACHE) throw;
+    fail_lease(sessions, leases.size(), error);
+  }
   return leases;
 }
 
@@ -111,6 +114,8 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
     std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, count));
     std::vector<Session*> objects;
     std::vector<uint64_t> handles;
+    objects.reserve(count);
+    handles.reserve(count);
     for (const Lease& session : leases) {
       objects.push_back(&session.object<Session>());
       handles.push_back(session.handle());

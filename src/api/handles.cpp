@@ -63,8 +63,9 @@ bool is_full(uint64_t word, Access access) {
   return (word & count) == count;
 }
 
-// Waits until no getter has a lease. The slot is marked as written, so none can take another.
-void wait_for_getters(const Slot& slot) noexcept {
+// Waits until no getter has a lease. The slot is marked as written, so none can take another. Not
+// inline, so that leases stay short code.
+[[gnu::noinline]] void wait_for_getters(const Slot& slot) noexcept {
   constexpr int looks_before_sleep = 100;  // beyond, a getter's thread may need this processor
   for (int looks = 0; (slot.word.load(std::memory_order_acquire) & getters) != 0; looks++)
     looks < looks_before_sleep ? std::this_thread::yield()
@@ -146,7 +147,7 @@ bool Lease::acquire_plain() {
       fail_busy(handle_);
   } while (!slot_->word.compare_exchange_weak(
       word, shared ? word + one_lease(access_) : word | written, std::memory_order_acquire));
-  if (!shared) wait_for_getters(*slot_);
+  if (!shared && (word & getters) != 0) wait_for_getters(*slot_);
   return true;
 }
 
