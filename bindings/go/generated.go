@@ -217,7 +217,7 @@ const (
 )
 
 // Eviction: Which unused cached blocks are evicted first. The end of a sequence is evicted before
-// its beginning.
+// its beginning, except for blocks that left a window (prefix.h).
 type Eviction int32
 
 // Values of Eviction.
@@ -409,7 +409,8 @@ type CacheStats struct {
 	UsedBlocks uint64
 	// The most blocks in use at once so far.
 	UsedBlocksPeak uint64
-	// Used blocks that only the prefix index holds; they are evicted when free blocks run out.
+	// Of used_blocks, those that only the prefix index holds and that are not pinned. They are
+	// evicted when free blocks run out.
 	EvictableBlocks uint64
 	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
@@ -481,7 +482,7 @@ func poolStatsOf(r *raw.PoolStats) PoolStats {
 type SessionInfo struct {
 	// From the session's config, or set later.
 	Priority int32
-	// 1: between pkv_session_suspend and pkv_session_resume.
+	// 1: suspended, and neither resumed nor trimmed since.
 	Suspended bool
 	// Committed tokens.
 	Length uint64
@@ -555,7 +556,7 @@ func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 
 // PrefixEvent: A change of one block position; an unknown kind is a removal. To predict a match,
 // find the last block of the prompt with an event STORED and no later removal: the match ends after
-// it. Without windows, all positions before it are stored, too; if a group has a window, some may
+// it. Without windows and states, all positions before it are stored as well; with them, some may
 // be missing. This struct will never grow.
 type PrefixEvent struct {
 	// Counts from 0.

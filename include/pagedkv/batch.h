@@ -19,9 +19,9 @@
  *
  * Until the commit no other session sees the new tokens. pkv_batch_abort removes them again.
  *
- * Threads: one thread at a time may use a batch; others get PKV_BUSY, and calls that change it wait
- * for running getters. Batches over different
- * sessions may run at the same time.
+ * Threads: one thread at a time may change a batch, or several may call its getters. A call returns
+ * PKV_BUSY while another one changes the batch; one that changes it waits for running getters.
+ * Batches over different sessions may run at the same time.
  */
 #ifndef PAGEDKV_BATCH_H
 #define PAGEDKV_BATCH_H
@@ -233,7 +233,7 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * @param      batch     The batch.
  * @param      layer     The layer of the model.
  * @param[out] before    [sessions]: the state of each session, state_bytes bytes at a multiple of
- *                       64. NULL: the session has no token yet.
+ *                       64. An entry is NULL if its session has no token yet.
  * @param      capacity  Entries that after has room for.
  * @param[out] after     [capacity]: where to write, state_bytes each.
  * @param[out] count     The number of entries of after.

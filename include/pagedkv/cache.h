@@ -175,12 +175,13 @@ typedef struct pkv_layer_group {
    * Default 0.
    */
   uint32_t draft_tokens;
-  uint64_t blocks; /**< Blocks of this group; 0 (default): `blocks` of the config. */
+  /** Blocks of this group; 0 (default): as `blocks` or memory_bytes of the config say. */
+  uint64_t blocks;
 } pkv_layer_group;
 
 /**
  * Which unused cached blocks are evicted first. The end of a sequence is evicted before its
- * beginning.
+ * beginning, except for blocks that left a window (prefix.h).
  */
 typedef enum pkv_eviction PKV_ENUM {
   /**
@@ -225,8 +226,8 @@ typedef struct pkv_prefix_config {
  * Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended sessions,
  * and the caller's hooks.
  *
- * The library copies all structs. The functions of hooks, and what their `user` points to, must
- * stay valid until the cache is destroyed. A plain model is one group:
+ * The library copies all that the config points to, except that the functions of hooks, and what
+ * their `user` points to, must outlive the cache. A plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
  *                            .kv_heads = 8, .key_dim = 128};
@@ -251,7 +252,10 @@ typedef struct pkv_cache_config {
    * (default): each group has its own memory.
    */
   uint32_t groups_share_memory;
-  /** Blocks of each group that does not set its own. Set this or memory_bytes, or all groups. */
+  /**
+   * Blocks of each group that does not set its own. Set this, memory_bytes, or `blocks` of all
+   * groups.
+   */
   uint64_t blocks;
   /**
    * Bytes for K and V of all groups. Every group that does not set `blocks` gets the same number of

@@ -239,9 +239,9 @@ typedef struct pkv_runner {
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * Structs that may grow begin with struct_size. The caller sets it to the sizeof of the struct,
- * also when the library fills the struct. A field with a default may be 0, which means the default;
- * the other fields must be set. A field that says yes or no is a uint32_t, 1 or 0.
+ * Structs of the caller that may grow begin with struct_size. The caller sets it to the sizeof of
+ * the struct, also when the library fills the struct. A field with a default may be 0, which means
+ * the default; the other fields must be set. A field that says yes or no is a uint32_t, 1 or 0.
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *

@@ -82,7 +82,7 @@ PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* o
  *
  * @param[out] out  The runner, with as many threads as omp_get_max_threads() returns now.
  *
- * Statuses: UNSUPPORTED (the process has loaded no OpenMP library). Since 0.1.
+ * Statuses: UNSUPPORTED (no OpenMP library is visible to the whole process). Since 0.1.
  */
 PKV_API pkv_status pkv_openmp_runner(pkv_runner* out);
 

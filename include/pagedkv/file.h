@@ -3,10 +3,11 @@
  *
  * The loading cache may be in another process and have a different block size, layout or
  * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States need the same
- * block size. The first token that a window still holds, and both ends of dropped tokens, must be
- * at ends of blocks.) If both caches store F32, F16 or BF16, a load converts between these types;
- * other types must be the same and come back bit for bit. Blocks that sessions share are written
- * once, and shared again after loading. src/engine/file/FORMAT.md describes every byte.
+ * block size. With a different block size, the first token that a window still holds must be the
+ * first of a block, and dropped tokens must fill whole blocks.) If both caches store F32, F16 or
+ * BF16, a load converts between these types; other types must be the same and come back bit for
+ * bit. Blocks that sessions share are written once, and shared again after loading.
+ * src/engine/file/FORMAT.md describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
@@ -93,8 +94,8 @@ typedef struct pkv_file_config {
   /**
    * For loading a file without a key into a cache with a prefix index. A user that can write such a
    * file can put sequences under any salt, and so into any tenant's part of the index. 0 (default):
-   * a file without a key that has salts is a MISMATCH. 1: it is accepted. Sequences without a salt
-   * are accepted in both cases, so never load a file without a key that others can write.
+   * an unencrypted file that contains salts is a MISMATCH. 1: it is accepted. Sequences without a
+   * salt are accepted in both cases, so never load an unencrypted file that others can write.
    */
   uint32_t trust_salts;
   /**
@@ -153,9 +154,9 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
 /**
  * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
- * - Layers, KV heads, dims, windows and sinks must be those of the cache. With another block size,
- *   the tokens that a group with a window holds must fill whole blocks (they do if the new size
- *   divides the old one). A path or a buffer must end where the file ends.
+ * - Layers, KV heads, dims, windows and sinks must be those of the cache. With a different block
+ *   size, the first token that a window still holds must be the first of a block (it is if the new
+ *   size divides the old one). A path or a buffer must end where the file ends.
  * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, after the file was
  *   checked. A pipe or a callback cannot be read twice: only the part before K and V is checked
  *   first, and a call that fails has used up the stream.

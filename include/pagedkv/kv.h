@@ -28,9 +28,8 @@ extern "C" {
  * Strides count elements of the dtype; for INT8 and INT4, whose rows include scales, they count
  * bytes. Block b begins at b * block_stride. In it
  *
- *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d (INT4: + d
- *   /
- *           2, even d in the lower half; scales follow the elements of a row);
+ *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d, or + d / 2
+ *           for INT4, whose even d are lower halves; the scales follow the elements of a row;
  *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside, see
  *           PKV_LAYOUT_PACKED.
  *
@@ -46,7 +45,7 @@ typedef struct pkv_kv_view {
   pkv_dtype dtype;        /**< Type of K. */
   pkv_dtype value_dtype;  /**< Type of V; 0: dtype. */
   uint64_t blocks;        /**< Number of blocks; block ids must be lower. */
-  void* k;                /**< Memory of K. Only pkv_kv_write and pkv_kv_write_slots write to it. */
+  void* k;                /**< Memory of K. Of calls with a view, only pkv_kv_write* write to it. */
   void* v;                /**< Memory of V, as k; NULL with latent. */
   int64_t k_block_stride; /**< K: from block to block. */
   int64_t k_row_stride;   /**< K: from token to token; PACKED: from tile to tile. */

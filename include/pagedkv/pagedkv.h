@@ -45,16 +45,16 @@
  * Any function may be called from any thread. This is what may run at the same time on one object:
  *
  *   pkv_pool      everything except destroy; alloc, retain and release are lock-free
- *   pkv_cache     everything except destroy
+ *   pkv_cache     everything except destroy and validate
  *   pkv_session   one writer or several readers
- *   pkv_batch     one call
+ *   pkv_batch     one writer or several getters
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
  *
  * A call that conflicts with a running one returns PKV_BUSY and changes nothing; so does closing an
- * object while another thread is inside a call on it. But calls that change or close a session or a
- * batch wait for running getters (session.h). Steps of different sessions share no lock,
- * except that of a prefix index (prefix.h).
+ * object while another thread is inside a call on it. But a call that changes or closes a session
+ * or batch waits for a getter (with "get" in its name) that is running on it. Steps of different
+ * sessions share no lock, except that of a prefix index (prefix.h).
  *
  * After fork() the child may close inherited handles; any other use of them returns PKV_FORKED. The
  * child may create new objects and call functions that take no handle, even if other threads of the

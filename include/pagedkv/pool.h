@@ -4,7 +4,8 @@
  * a pool without a cache. A pkv_cache has a pool of its own for each layer group.
  *
  * A block's life: free -> owned (one reference, filling) -> sealed (full or finished; read-only) ->
- * shared (more than one reference) -> free when the last reference is released.
+ * free when the last reference is released. A block with more than one reference is shared, sealed
+ * or not; nobody may write to it.
  *
  * Threads: any number of threads may call any function on the same pool at once, except
  * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads alloc or release at

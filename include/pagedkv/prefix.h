@@ -189,7 +189,7 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
 /**
  * A change of one block position; an unknown kind is a removal. To predict a match, find the last
  * block of the prompt with an event STORED and no later removal: the match ends after it. Without
- * windows, all positions before it are stored, too; if a group has a window, some may be missing.
+ * windows and states, all positions before it are stored as well; with them, some may be missing.
  * This struct will never grow.
  */
 typedef struct pkv_prefix_event {

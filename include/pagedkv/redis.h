@@ -9,9 +9,9 @@
  * "+set +getrange +strlen +del +ping +select +cluster|slots +asking ~pagedkv:*".
  *
  * Failures only cost hits. A connection is closed when bytes violate the protocol or exceed what
- * was requested, after a time-out, or when the server closes it. The next call connects again after
- * a pause of 100 ms, which doubles with each failure up to 10 s; until then, calls return -ENOTCONN
- * at once. An item that the server refuses (out of memory, a replica, still loading) counts as not
+ * was requested, after a time-out, or when the server closes it. For the next 100 ms (doubled with
+ * each failure, up to 10 s) calls return -ENOTCONN at once; the first call after that connects
+ * again. An item that the server refuses (out of memory, a replica, still loading) counts as not
  * stored or not found. If no server answers, the call returns a negative errno.
  *
  * In a cluster, a server that is down costs only the hits on its keys, and keys that move are
@@ -76,9 +76,9 @@ typedef struct pkv_redis_config {
   /**
    * Milliseconds to connect (with the TLS handshake) and authenticate; up to 3,600,000. 0
    * (default): 500. A call waits this long for each configured server that does not answer, unless
-   * that server is in its pause. It does not limit look-ups of host names, which take as long as
-   * the system's resolver tries (resolv.conf; usually twice 5 s per name server), also when the
-   * store is closed: prefer addresses.
+   * that server is in its pause. It does not limit look-ups of host names: these, and a close
+   * during one, take as long as the system's resolver tries (resolv.conf; usually twice 5 s per
+   * name server). So prefer IP addresses.
    */
   uint32_t connect_timeout_ms;
   /**

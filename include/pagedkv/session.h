@@ -2,9 +2,9 @@
  *
  * Threads: one thread at a time may change a session, or several may read it. While a call changes
  * it, others return PKV_BUSY. A call that changes it waits for running getters, and returns
- * PKV_BUSY while other calls read it (to copy, fork or save it). In a batch, a session can only be
- * read, and getters see the step in progress; the calls on the batch count as calls that change the
- * session.
+ * PKV_BUSY while other calls read it (to copy, fork or save it). While a session is in a batch,
+ * only getters and pkv_session_read work on it, and calls on the batch count as calls that change
+ * it.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -184,9 +184,10 @@ PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limi
  * session is closed, suspended or trimmed. The hint stays until it is set again; forks and
  * snapshots inherit it.
  *
- * The policy LEARNED measures when sequences with similar hints (the same power of two) really
- * return. So any unit works if it is always the same, and a wrong hint costs little. Blocks that
- * several sequences share are judged by their uses instead. Other policies ignore the hint.
+ * The policy LEARNED measures when sequences with similar hints (equal when rounded down to a power
+ * of two) really return. So any unit works if it is always the same, and a wrong hint costs little.
+ * Blocks that several sequences share are judged by their uses instead. Other policies ignore the
+ * hint.
  *
  * @param session  The session.
  * @param delay    How long until then, for example in seconds; or PKV_RETURN_HINT_UNKNOWN or
@@ -236,8 +237,8 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 /**
  * Preempts a session: frees the blocks that nothing else holds, and remembers the token ids.
  *
- * The session's length is then 0. Until it is resumed or trimmed, calls that would add tokens to it
- * return PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
+ * The session's length is then 0. Until it is resumed or trimmed, calls that need its blocks return
+ * PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
  *
  * @param session  The session.
  *
@@ -281,7 +282,7 @@ PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priorit
 typedef struct pkv_session_info {
   uint32_t struct_size;      /**< Must be sizeof(pkv_session_info). */
   int32_t priority;          /**< From the session's config, or set later. */
-  uint32_t suspended;        /**< 1: between pkv_session_suspend and pkv_session_resume. */
+  uint32_t suspended;        /**< 1: suspended, and neither resumed nor trimmed since. */
   uint32_t reserved;         /**< 0. */
   uint64_t length;           /**< Committed tokens. */
   uint64_t total;            /**< Committed tokens, plus those to be computed again. */

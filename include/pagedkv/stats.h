@@ -50,7 +50,10 @@ typedef struct pkv_cache_stats {
   uint64_t free_blocks;      /**< Blocks that are free. */
   uint64_t used_blocks;      /**< Blocks in use; a shared block counts once. */
   uint64_t used_blocks_peak; /**< The most blocks in use at once so far. */
-  /** Used blocks that only the prefix index holds; they are evicted when free blocks run out. */
+  /**
+   * Of used_blocks, those that only the prefix index holds and that are not pinned. They are
+   * evicted when free blocks run out.
+   */
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */

@@ -40,7 +40,7 @@ typedef struct pkv_store_item {
 
 /**
  * A store: functions that a cache calls from its threads. They are hooks: see common.h. Any of them
- * may run at the same time as any other or itself.
+ * except close may run at the same time as any other or itself.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
  * negative errno if the store cannot be reached; the cache then makes no calls for a while.

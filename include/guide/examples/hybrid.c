@@ -51,8 +51,8 @@ int main(void) {
     before = held;
     t.tokens[t.length++] = most_likely(p[0]);
   }
-  /* A trim to where the last step began is always possible, even if a block left the window in that
-   * step. */
+  /* A trim to where the last step began is possible, even if a block left the window in that step,
+   * unless blocks were short. */
   uint64_t length;
   check(pkv_session_get_length(session, &length));
   check(pkv_session_trim(session, length - 1));

@@ -249,7 +249,7 @@ class HugePages(enum.IntEnum):
 
 class Eviction(enum.IntEnum):
     """Which unused cached blocks are evicted first. The end of a sequence is evicted before its
-    beginning.
+    beginning, except for blocks that left a window (prefix.h).
     """
 
     LEARNED = 0

@@ -64,7 +64,9 @@ class CacheStats:
     used_blocks_peak: int
     """The most blocks in use at once so far."""
     evictable_blocks: int
-    """Used blocks that only the prefix index holds; they are evicted when free blocks run out."""
+    """Of used_blocks, those that only the prefix index holds and that are not pinned. They are
+    evicted when free blocks run out.
+    """
     tokens: int
     """Committed tokens of all sessions; shared ones count in each session."""
     filled_slots: int
@@ -158,7 +160,7 @@ class SessionInfo:
     priority: int
     """From the session's config, or set later."""
     suspended: int
-    """1: between pkv_session_suspend and pkv_session_resume."""
+    """1: suspended, and neither resumed nor trimmed since."""
     length: int
     """Committed tokens."""
     total: int
@@ -211,7 +213,7 @@ class PrefixStats:
 class PrefixEvent:
     """A change of one block position; an unknown kind is a removal. To predict a match, find the
     last block of the prompt with an event STORED and no later removal: the match ends after it.
-    Without windows, all positions before it are stored, too; if a group has a window, some may be
+    Without windows and states, all positions before it are stored as well; with them, some may be
     missing. This struct will never grow.
     """
 

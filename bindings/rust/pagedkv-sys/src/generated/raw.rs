@@ -246,7 +246,7 @@ c_enum! {
 
 c_enum! {
     /// Which unused cached blocks are evicted first. The end of a sequence is evicted before its
-    /// beginning.
+    /// beginning, except for blocks that left a window (prefix.h).
     pkv_eviction {
         /// The blocks with the fewest expected hits per time in the cache. The cache learns these
         /// from how soon similar blocks were used again.
@@ -446,7 +446,8 @@ c_struct! {
         used_blocks: u64,
         /// The most blocks in use at once so far.
         used_blocks_peak: u64,
-        /// Used blocks that only the prefix index holds; they are evicted when free blocks run out.
+        /// Of used_blocks, those that only the prefix index holds and that are not pinned. They are
+        /// evicted when free blocks run out.
         evictable_blocks: u64,
         /// Committed tokens of all sessions; shared ones count in each session.
         tokens: u64,
@@ -588,7 +589,7 @@ c_struct! {
         struct_size: u32,
         /// From the session's config, or set later.
         priority: i32,
-        /// 1: between pkv_session_suspend and pkv_session_resume.
+        /// 1: suspended, and neither resumed nor trimmed since.
         suspended: u32,
         /// 0.
         reserved: u32,
@@ -706,7 +707,7 @@ c_struct! {
 c_struct! {
     /// A change of one block position; an unknown kind is a removal. To predict a match, find the
     /// last block of the prompt with an event STORED and no later removal: the match ends after it.
-    /// Without windows, all positions before it are stored, too; if a group has a window, some may
+    /// Without windows and states, all positions before it are stored as well; with them, some may
     /// be missing. This struct will never grow.
     pkv_prefix_event {
         /// Counts from 0.
