@@ -31,9 +31,9 @@ extern "C" {
  * The hundreds digit of a status is its family: 1 the call is wrong (BUSY and SUSPENDED: not
  * possible now), 2 something has run out: free some and try again, 3 the data cannot be used, 4 the
  * system refused, 5 a bug in the library. Values never change and are never reused. Later versions
- * may return new statuses, also from existing functions: treat an unknown one as its family. The
- * same holds for other enums that the library returns: ignore an unknown value where its text says
- * nothing else.
+ * may return new statuses, also from existing functions: treat an unknown one as its family. Other
+ * enums that the library returns may grow as well: ignore an unknown value unless its text says
+ * otherwise.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
@@ -103,7 +103,7 @@ typedef struct pkv_error_details {
   uint64_t index;
   /**
    * OUT_OF_BLOCKS: how many blocks are missing, summed over groups; each group lacks its own
-   * (pkv_cache_get_pool_stats has its free blocks). Otherwise 0.
+   * (pkv_cache_get_pool_stats has its free blocks). 0: none, or not known.
    */
   uint64_t blocks_short;
   int32_t system_error; /**< IO: the errno, if there is one. Otherwise 0. */

@@ -71,9 +71,7 @@ class Forecast {
   // True if the blocks that would be free or evictable cover the needs.
   bool fits(const Needs& needs) const {
     if (pages_) return pages_->fits(with_watermark(needs.blocks(), needs.watermark()));
-    for (size_t g = 0; g < free_.size(); g++)
-      if (needs.blocks()[g] > 0 && needs.blocks()[g] + needs.watermark() > free_[g]) return false;
-    return true;
+    return shortage(needs).blocks_short == 0;
   }
 
   // Returns the first group that the needs exceed, and how many blocks are missing over all groups.
