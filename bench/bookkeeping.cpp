@@ -10,7 +10,7 @@ namespace pkv::bench {
 namespace {
 
 void report_microseconds(benchmark::State& state, double seconds, double aim) {
-  const double microseconds = seconds * 1e6 / rounds(state);
+  const double microseconds = seconds * 1e6;
   state.counters["us"] = microseconds;
   state.counters["ratio"] = aim / microseconds;
 }
@@ -28,8 +28,7 @@ void step_overhead(benchmark::State& state) {
   const std::vector<pkv_session> sessions = open_sessions(cache, count);
   const std::vector<uint32_t> ones(count, 1);
   const std::vector<int32_t> tokens(count, 7);
-  const auto begin = Clock::now();
-  for (auto _ : state) {
+  const auto run_step = [&] {
     pkv_batch batch;
     check(pkv_batch_begin(cache, count, sessions.data(), ones.data(), &batch));
     check(pkv_batch_commit(batch, count, tokens.data()));
@@ -37,8 +36,12 @@ void step_overhead(benchmark::State& state) {
     check(pkv_session_get_length(sessions[0], &length));
     if (length == 50000)
       for (const pkv_session session : sessions) check(pkv_session_trim(session, 0));
-  }
-  report_microseconds(state, seconds_since(begin), 25);
+  };
+  constexpr unsigned steps = 200;
+  const auto [seconds] = in_turns(state, [&] {
+    for (unsigned i = 0; i < steps; i++) run_step();
+  });
+  report_microseconds(state, seconds / steps, 25);
   check(pkv_cache_destroy(cache));
 }
 
@@ -78,16 +81,13 @@ void states_step(benchmark::State& state) {
     check(pkv_batch_commit(batch, 0, nullptr));
   };
   step(false);
-  double ours = 0, in_place = 0, calls = 0;
-  for (auto _ : state) {
-    ours += seconds_of([&] { step(true); });
-    in_place += seconds_of([&] {
-      for (size_t i = 0; i < own.size(); i += floats) update(&own[i], &own[i], floats);
-    });
+  const auto update_in_place = [&] {
+    for (size_t i = 0; i < own.size(); i += floats) update(&own[i], &own[i], floats);
     benchmark::DoNotOptimize(own.data());
-    calls += seconds_of([&] { step(false); });
-  }
-  state.counters["us_calls"] = calls * 1e6 / rounds(state);
+  };
+  const auto [ours, in_place, calls] =
+      in_turns(state, [&] { step(true); }, update_in_place, [&] { step(false); });
+  state.counters["us_calls"] = calls * 1e6;
   state.counters["ratio"] = in_place / ours;
   check(pkv_cache_destroy(cache));
 }
@@ -99,14 +99,14 @@ void share(benchmark::State& state, const Take& take) {
   Filled filled({.sessions = 1, .tokens = 32768});
   auto before = made<pkv_cache_stats>(), after = before;
   check(pkv_cache_get_stats(filled.cache(), &before));
-  double seconds = 0;
-  for (auto _ : state) {
+  const auto [seconds] = in_turns(state, [&] {
     const auto begin = Clock::now();
     const auto close = take(filled.sessions()[0]);
-    seconds += seconds_since(begin);
+    const double passed = seconds_since(begin);
     check(pkv_cache_get_stats(filled.cache(), &after));
     close();
-  }
+    return passed;
+  });
   report_microseconds(state, seconds, 20);
   state.counters["blocks_taken"] = static_cast<double>(after.used_blocks - before.used_blocks);
 }
@@ -127,11 +127,10 @@ void snapshot_session(benchmark::State& state) {
   });
 }
 
-// Takes and returns `batch` ids on every thread. The peer is a vector of ids under a mutex, used in
-// the same way by as many threads.
+// Takes and returns ids on every thread, `rounds` times. The peer is a vector of ids under a mutex,
+// used in the same way by as many threads.
 template <class Step>
-double ids_per_second(unsigned threads, size_t batch, const Step& step) {
-  const size_t rounds = 400000 / batch;
+double seconds_of_threads(unsigned threads, size_t rounds, const Step& step) {
   const auto begin = Clock::now();
   std::vector<std::thread> workers;
   for (unsigned t = 0; t < threads; t++)
@@ -139,7 +138,7 @@ double ids_per_second(unsigned threads, size_t batch, const Step& step) {
       for (size_t i = 0; i < rounds; i++) step();
     });
   for (std::thread& worker : workers) worker.join();
-  return static_cast<double>(rounds * batch * threads) / seconds_since(begin);
+  return seconds_since(begin);
 }
 
 template <size_t batch>
@@ -151,29 +150,30 @@ void pool(benchmark::State& state) {
   check(pkv_pool_create(&config, &pool));
   std::mutex mutex;
   std::vector<uint32_t> free(65536);
-  double ours = 0, peer = 0;
-  for (auto _ : state) {
-    ours += ids_per_second(threads, batch, [&] {
-      pkv_block blocks[batch];
-      check(pkv_pool_alloc(pool, batch, blocks));
-      check(pkv_pool_release(pool, batch, blocks));
-    });
-    peer += ids_per_second(threads, batch, [&] {
-      uint32_t ids[batch];
-      for (uint32_t& id : ids) {
-        const std::lock_guard lock(mutex);
-        id = free.back();
-        free.pop_back();
-      }
-      benchmark::DoNotOptimize(ids);
-      for (const uint32_t id : ids) {
-        const std::lock_guard lock(mutex);
-        free.push_back(id);
-      }
-    });
-  }
-  state.counters["M_ids/s"] = ours / 1e6 / rounds(state);
-  state.counters["ratio"] = ours / peer;
+  const auto take_from_pool = [&] {
+    pkv_block blocks[batch];
+    check(pkv_pool_alloc(pool, batch, blocks));
+    check(pkv_pool_release(pool, batch, blocks));
+  };
+  const auto take_from_vector = [&] {
+    uint32_t ids[batch];
+    for (uint32_t& id : ids) {
+      const std::lock_guard lock(mutex);
+      id = free.back();
+      free.pop_back();
+    }
+    benchmark::DoNotOptimize(ids);
+    for (const uint32_t id : ids) {
+      const std::lock_guard lock(mutex);
+      free.push_back(id);
+    }
+  };
+  constexpr size_t times = 400000 / batch;
+  const auto [ours, peer] = in_turns(
+      state, [&] { return seconds_of_threads(threads, times, take_from_pool); },
+      [&] { return seconds_of_threads(threads, times, take_from_vector); });
+  report(state, "M_ids/s", "M_ids/s_mutex", static_cast<double>(times * batch * threads) / 1e6,
+         ours, peer);
   check(pkv_pool_destroy(pool));
 }
 

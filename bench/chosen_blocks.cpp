@@ -19,7 +19,7 @@ void compare(benchmark::State& state, const Geometry& geometry, uint32_t new_tok
       in_turns(state, [&] { step.attend(&some); }, [&] { step.attend(&all); });
   const bool trees = new_tokens > 1;
   report(state, trees ? "trees/s" : "tokens/s", trees ? "trees/s_all" : "tokens/s_all",
-         geometry.sessions * rounds(state), part, whole);
+         geometry.sessions, part, whole);
 }
 
 void chosen_blocks(benchmark::State& state, const Geometry& geometry) {

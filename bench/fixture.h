@@ -4,13 +4,13 @@
 #include <benchmark/benchmark.h>
 #include <pagedkv/pagedkv.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "../tests/support/made.h"
@@ -130,16 +130,26 @@ double seconds_of(const Call& call) {
   }
 }
 
-// Does two operations in turns. Returns the seconds of each.
-template <class First, class Second>
-std::pair<double, double> in_turns(benchmark::State& state, const First& first,
-                                   const Second& second) {
-  std::pair<double, double> seconds{0, 0};
-  for (auto _ : state) {
-    seconds.first += seconds_of(first);
-    seconds.second += seconds_of(second);
-  }
-  return seconds;
+// Returns the shortest of some times. Reports as `spread` by how much the median exceeds it, unless
+// another operation of the benchmark spreads more.
+double shortest(benchmark::State& state, std::vector<double>& seconds);
+
+// Does some operations in turns, after a first turn that fills caches and working memory. Returns
+// the shortest time of each, because other load on the machine only makes times longer.
+template <class... Calls>
+std::array<double, sizeof...(Calls)> in_turns(benchmark::State& state, const Calls&... calls) {
+  constexpr size_t min_turns = 20;
+  std::array<std::vector<double>, sizeof...(Calls)> seconds;
+  const auto take_turn = [&] {
+    size_t i = 0;
+    (seconds[i++].push_back(seconds_of(calls)), ...);
+  };
+  (seconds_of(calls), ...);
+  for (auto _ : state) take_turn();
+  while (seconds[0].size() < min_turns) take_turn();
+  std::array<double, sizeof...(Calls)> best;
+  for (size_t i = 0; i < best.size(); i++) best[i] = shortest(state, seconds[i]);
+  return best;
 }
 
 // Reports an amount per second under the name `ours`, that of a limit or a peer, and their ratio.

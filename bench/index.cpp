@@ -97,23 +97,23 @@ class Index {
   pkv_cache cache_ = nullptr;
 };
 
-// Calls look_up(thread, text number, text) on each thread for texts in an order of its own; returns
-// calls per second of all threads.
+// Calls look_up(thread, text number, text) on each thread for all texts, some times over and in an
+// order of its own.
+constexpr unsigned look_up_rounds = 4;
 template <class LookUp>
-double look_ups_per_second(const std::vector<std::vector<int32_t>>& texts, unsigned threads,
+double seconds_of_look_ups(const std::vector<std::vector<int32_t>>& texts, unsigned threads,
                            const LookUp& look_up) {
-  constexpr unsigned rounds = 4;
   const auto begin = Clock::now();
   std::vector<std::thread> workers;
   for (unsigned t = 0; t < threads; t++)
     workers.emplace_back([&, t] {
-      for (size_t i = 0; i < rounds * texts.size(); i++) {
+      for (size_t i = 0; i < look_up_rounds * texts.size(); i++) {
         const size_t number = (i * 7 + t * 31) % texts.size();
         look_up(t, number, texts[number]);
       }
     });
   for (std::thread& worker : workers) worker.join();
-  return static_cast<double>(rounds * texts.size() * threads) / seconds_since(begin);
+  return seconds_since(begin);
 }
 
 // N threads look up 128 texts of 8,192 tokens in one index, against N threads with an index each.
@@ -128,17 +128,17 @@ void look_up(benchmark::State& state, bool matches) {
                               const std::vector<int32_t>& text) {
     matches ? index.match(number, text) : index.probe(text);
   };
-  double one = 0, own = 0;
-  for (auto _ : state) {
-    one += look_ups_per_second(texts, threads, [&](unsigned, uint64_t number, const auto& text) {
-      look_up_in(*indexes[0], number, text);
-    });
-    own += look_ups_per_second(texts, threads, [&](unsigned t, uint64_t number, const auto& text) {
-      look_up_in(*indexes[t], number, text);
-    });
-  }
-  state.counters["us"] = 1e6 * threads * rounds(state) / one;
-  state.counters["ratio"] = one / own;
+  const auto in_one = [&](unsigned, uint64_t number, const auto& text) {
+    look_up_in(*indexes[0], number, text);
+  };
+  const auto in_own = [&](unsigned thread, uint64_t number, const auto& text) {
+    look_up_in(*indexes[thread], number, text);
+  };
+  const auto [one, own] = in_turns(
+      state, [&] { return seconds_of_look_ups(texts, threads, in_one); },
+      [&] { return seconds_of_look_ups(texts, threads, in_own); });
+  state.counters["us"] = 1e6 * one / static_cast<double>(look_up_rounds * texts.size());
+  state.counters["ratio"] = own / one;
 }
 
 // Measures matches of 1,600 tokens, and decode steps that fill a block, in an index of N blocks

@@ -145,21 +145,19 @@ unsigned char* big_buffer(size_t bytes) {
   return aligned;
 }
 
-double read_seconds(size_t bytes, unsigned threads) {
+double read_seconds(size_t bytes, size_t times, unsigned threads) {
   static const unsigned char* const buffer = big_buffer(largest_read);
-  static size_t next = 0;  // somewhere else each time
   bytes = std::min(bytes, largest_read);
-  if (next + bytes > largest_read) next = 0;
-  const auto* const words = reinterpret_cast<const uint64_t*>(buffer + next);
-  next += bytes / 4096 * 4096;
+  const auto* const words = reinterpret_cast<const uint64_t*>(buffer);
   return seconds_of(threads, [&](unsigned t) {
     const size_t all = bytes / sizeof(uint64_t), first = all / threads * t / 8 * 8,
                  last = all / threads * (t + 1) / 8 * 8;
     uint64_t sums[8] = {};
-    for (size_t i = first; i < last; i += 8) {
-      __builtin_prefetch(words + i + 512);
-      for (size_t j = 0; j < 8; j++) sums[j] += words[i + j];
-    }
+    for (size_t n = 0; n < times; n++)
+      for (size_t i = first; i < last; i += 8) {
+        __builtin_prefetch(words + i + 512);
+        for (size_t j = 0; j < 8; j++) sums[j] += words[i + j];
+      }
     for (uint64_t& sum : sums) keep(sum);
   });
 }

@@ -11,10 +11,10 @@ unsigned processors();
 // freed.
 unsigned char* big_buffer(size_t bytes);
 
-// Returns the seconds in which the threads read their shares of `bytes`, which exceed every cache.
-// At most largest_read bytes.
+// Returns the seconds in which the threads read their shares of `bytes`, at most largest_read, some
+// times over. It is always the same memory.
 inline constexpr size_t largest_read = size_t{1} << 30;
-double read_seconds(size_t bytes, unsigned threads = processors());
+double read_seconds(size_t bytes, size_t times = 1, unsigned threads = processors());
 
 // Does the same for a memcpy of at most largest_copy bytes.
 inline constexpr size_t largest_copy = size_t{1} << 28;

@@ -29,16 +29,10 @@ Geometry geometry_of(pkv_dtype dtype, uint32_t group, uint32_t dim) {
 void prefill(benchmark::State& state, const Geometry& geometry) {
   Filled filled(geometry);
   Step step(geometry, filled, chunk);
-  double ours = 0, limit = 0;
-  for (auto _ : state) {
-    ours += seconds_of([&] { step.attend(); });
-    limit += (fma_rate() + fma_rate()) / 2;
-  }
-  const double rate = flops(geometry) * rounds(state) / ours;
-  limit /= rounds(state);
-  state.counters["GFLOP/s"] = rate / 1e9;
-  state.counters["FMA_GFLOP/s"] = limit / 1e9;
-  state.counters["ratio"] = rate / limit;
+  const double operations = flops(geometry);
+  const auto [ours, limit] =
+      in_turns(state, [&] { step.attend(); }, [&] { return operations / fma_rate(); });
+  report(state, "GFLOP/s", "FMA_GFLOP/s", operations / 1e9, ours, limit);
 }
 
 // Measures the time of one thread, over N times the time of N threads.

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   const int given = argc > 1 ? std::atoi(argv[1]) : 0;
   const unsigned threads = given > 0 ? static_cast<unsigned>(given) : processors();
   const double read =
-      best([&] { return double(largest_read / 2) / read_seconds(largest_read / 2, threads); });
+      best([&] { return double(largest_read) / read_seconds(largest_read, 1, threads); });
   std::printf("{\"read\": %.4g, \"f32\": %.4g, \"f16\": %.4g, \"bf16\": %.4g, \"matrix\": %.4g}\n",
               read, best([&] { return fma_rate(threads); }),
               best([&] { return fp16_rate(threads); }), best([&] { return bf16_rate(threads); }),

@@ -1,31 +1,21 @@
 // Measures what a rotation costs: the rows of a step are written and attended, in turns in a cache
 // with a rotation and in one without.
-#include <algorithm>
-
 #include "fixture.h"
 
 namespace pkv::bench {
 
 namespace {
 
-// The shortest times are compared: a cost of microseconds would disappear in the mean of steps that
-// other programs interrupt.
 void rotation(benchmark::State& state, const Geometry& geometry, uint32_t new_tokens) {
   Geometry plain = geometry;
   plain.rotation = PKV_ROTATION_NONE;
   Filled filled(geometry), plain_filled(plain);
   Step step(geometry, filled, new_tokens), plain_step(plain, plain_filled, new_tokens);
   const auto run = [](Step& one) {
-    return seconds_of([&] {
-      one.write();
-      one.attend();
-    });
+    one.write();
+    one.attend();
   };
-  double ours = 1e9, theirs = 1e9;
-  for (auto _ : state) {
-    ours = std::min(ours, run(step));
-    theirs = std::min(theirs, run(plain_step));
-  }
+  const auto [ours, theirs] = in_turns(state, [&] { run(step); }, [&] { run(plain_step); });
   state.counters["us"] = ours * 1e6;
   state.counters["us_without"] = theirs * 1e6;
   state.counters["ratio"] = theirs / ours;

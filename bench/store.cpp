@@ -94,7 +94,7 @@ class Files {
 };
 
 void report_files(benchmark::State& state, const Files& files, double ours, double plain) {
-  report(state, "GB/s", "plain_GB/s", files.bytes() * rounds(state) / 1e9, ours, plain);
+  report(state, "GB/s", "plain_GB/s", files.bytes() / 1e9, ours, plain);
 }
 
 void save(benchmark::State& state, const Case& one) {
@@ -107,12 +107,12 @@ void save(benchmark::State& state, const Case& one) {
 void load(benchmark::State& state, const Case& one) {
   Files files(one);
   close_all(files.originals());
-  double ours = 0, plain = 0;
-  for (auto _ : state) {
-    ours += seconds_of([&] { files.load(); });
+  const auto load_and_close = [&] {
+    const double seconds = seconds_of([&] { files.load(); });
     close_all(files.loaded());
-    plain += seconds_of([&] { files.read_as_many(); });
-  }
+    return seconds;
+  };
+  const auto [ours, plain] = in_turns(state, load_and_close, [&] { files.read_as_many(); });
   report_files(state, files, ours, plain);
 }
 
