@@ -13,14 +13,15 @@
 #include "kernels/seen_rows.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/tile_reader.hpp"
+#include "kernels/tiles_ahead.hpp"
 
 namespace pkv::kernels {
 
-// The distance in floats from one row of queries to the next. It is a constant, so that one
-// register addresses all rows of a register tile.
-inline constexpr uint32_t query_stride = max_dim;
-// The same for scores. At most this many tokens are unpacked at a time.
+// The distance in floats from one row of scores to the next. It is a constant, so that one register
+// addresses all rows of a register tile. At most this many tokens are multiplied at a time.
 inline constexpr uint32_t score_stride = 128;
+// The same in words for whole rows.
+inline constexpr uint32_t whole_stride = max_dim / 2;
 
 // True if the instruction set has a bf16 dot product.
 template <class Isa>
@@ -34,7 +35,8 @@ class AttendMatmul {
         rows_(task.queries * task.heads_per_kv_head),
         step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
         tiles_(task.kv, scratch),
-        q_(scratch.take<float>(size_t{rows_} * query_stride)),
+        q_(scratch.take<float>(size_t{rows_} * task.kv.k.dim)),
+        whole_q_(may_be_whole() ? scratch.take<uint32_t>(size_t{rows_} * whole_stride) : nullptr),
         scores_(scratch.take<float>(size_t{rows_} * score_stride)),
         k_(scratch.take<float>(size_t{step_} * task.kv.k.dim)),
         v_(scratch.take<float>(size_t{step_} * task.kv.v.dim)),
@@ -44,6 +46,8 @@ class AttendMatmul {
                              : nullptr),
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
         whole_rows_(scratch.take<bool>(rows_)),
+        key_tiles_(scratch.take<const float*>(step_ / tile_tokens)),
+        ahead_(task.kv),
         seen_(task, scratch) {}
 
   void run() {
@@ -79,26 +83,30 @@ class AttendMatmul {
     out_ = task_.out + first * task_.kv.v.dim;
     max_ = task_.max + first;
     sum_ = task_.sum + first;
+    for_each_row_tile([&]<unsigned n>(uint32_t row) {
+      for (uint32_t r = 0; r < n; r++)
+        put_query(row + r, task_.q + (first + row + r) * key_dim, q_ + size_t{row} * key_dim + r,
+                  n);
+    });
     for (uint32_t row = 0; row < rows_; row++) {
-      put_query(row, task_.q + (first + row) * key_dim);
       for (uint32_t d = 0; d < task_.kv.v.dim; d++) out_[size_t{row} * task_.kv.v.dim + d] = 0;
       for (uint32_t t = 0; t < tile_tokens; t++) sums_[row * tile_tokens + t] = 0;
       max_[row] = -__builtin_inff();
     }
   }
 
-  void put_query(uint32_t row, const float* q) {
+  // Writes a row of queries to every `stride`-th float from `to` on, unless it is whole.
+  void put_query(uint32_t row, const float* q, float* to, uint32_t stride) {
     const uint32_t key_dim = task_.kv.k.dim;
-    float* const to = q_ + size_t{row} * query_stride;
     whole_rows_[row] = false;
     if constexpr (MultipliesWholeRows<Isa>) {
       if (may_be_whole() && WholeKeys::is_whole(q, key_dim, task_.scale)) {
-        WholeKeys::put_whole(q, key_dim, task_.scale, reinterpret_cast<uint32_t*>(to));
+        WholeKeys::put_whole(q, key_dim, task_.scale, whole_q_ + size_t{row} * whole_stride);
         whole_rows_[row] = some_whole_ = true;
         return;
       }
     }
-    __builtin_memcpy(to, q, key_dim * sizeof(float));
+    for (uint32_t d = 0; d < key_dim; d++) to[d * stride] = q[d];
     some_not_ = true;
   }
 
@@ -107,6 +115,7 @@ class AttendMatmul {
       const uint64_t from = at > begin ? at : begin, to = at + step_ < end ? at + step_ : end;
       seen_.begin_step(at, from, to);
       unpack();
+      ahead_.begin(head_, at + step_, at + 2 * step_ < end ? at + 2 * step_ : end, products());
       multiply_scores();
       for (uint32_t row = 0; row < rows_; row++)
         if (seen_.end_of(row) != 0) weigh(row);
@@ -114,11 +123,17 @@ class AttendMatmul {
     }
   }
 
+  // The number of products of register tiles in a step.
+  uint32_t products() const {
+    return (step_ + task_.kv.v.dim) / columns_at_once * (rows_ / block_rows + 1);
+  }
+
   void unpack() {
     finite_ = true;
     rounds_ = may_round();
     for (uint32_t tile = seen_.first_tile(); tile < seen_.tiles_end(); tile++) {
       const TokenMask present = put(tile);
+      key_tiles_[tile] = k_;  // any numbers: no row sees a tile that is not present
       if (present != 0) unpack_keys(tile);
       finite_ &= rounds_ ? copy_values(tile, present) : unpack_values(tile, present);
     }
@@ -155,10 +170,21 @@ class AttendMatmul {
   void unpack_keys(uint32_t tile) {
     const uint32_t key_dim = task_.kv.k.dim;
     const unsigned char* const keys = tiles_.keys(0, head_);
-    if (some_not_) tiles_.k().unpack_k(keys, key_dim, k_ + size_t{tile} * tile_tokens * key_dim);
+    if (some_not_) put_key_tile(tile, keys);
     if constexpr (MultipliesWholeRows<Isa>)
       if (some_whole_)
         WholeKeys::copy_tile(keys, key_dim, k_tiles_ + size_t{tile} * tile_tokens * key_dim * 2);
+  }
+
+  // Packed fp32 tiles are multiplied where they are.
+  void put_key_tile(uint32_t tile, const unsigned char* keys) {
+    if (task_.kv.k.dtype == PKV_F32 && task_.kv.layout == PKV_LAYOUT_PACKED) {
+      key_tiles_[tile] = reinterpret_cast<const float*>(keys);
+      return;
+    }
+    float* const to = k_ + size_t{tile} * tile_tokens * task_.kv.k.dim;
+    tiles_.k().unpack_k(keys, task_.kv.k.dim, to);
+    key_tiles_[tile] = to;
   }
 
   // Writes zeros for tokens that are not present. Returns false if a number is not finite.
@@ -198,30 +224,31 @@ class AttendMatmul {
       const unsigned vectors = columns_end - column < columns_at_once ? 1 : 2;
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
         if (seen_.end_of_rows(row, n) <= column) return;
+        ahead_.prefetch();
         uint32_t whole = 0;
         for (uint32_t r = row; r < row + n; r++) whole += whole_rows_[r];
-        if (whole == 0) return multiply_floats<n>(row, column, vectors);
+        const float* const q = q_ + size_t{row} * task_.kv.k.dim;
+        if (whole == 0) return multiply_floats<n, n>(q, row, column, vectors);
         if (whole == n) return multiply_whole<n>(row, column, vectors);
         // Rows are multiplied one by one, so that the bits of a row do not depend on the rows
         // beside it.
-        for (uint32_t r = row; r < row + n; r++)
-          whole_rows_[r] ? multiply_whole<1>(r, column, vectors)
-                         : multiply_floats<1>(r, column, vectors);
+        for (uint32_t r = 0; r < n; r++)
+          whole_rows_[row + r] ? multiply_whole<1>(row + r, column, vectors)
+                               : multiply_floats<1, n>(q + r, row + r, column, vectors);
       });
     }
   }
 
-  template <unsigned n>
-  void multiply_floats(uint32_t row, uint32_t column, unsigned vectors) {
-    const uint32_t key_dim = task_.kv.k.dim;
+  // Numbers of a row of q are `stride` apart.
+  template <unsigned n, uint32_t stride>
+  void multiply_floats(const float* q, uint32_t row, uint32_t column, unsigned vectors) {
     const float* b[2];
     for (unsigned i = 0; i < vectors; i++) {
       const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
-      b[i] = k_ + size_t{at / tile_tokens} * tile_tokens * key_dim + at % tile_tokens;
+      b[i] = key_tiles_[at / tile_tokens] + at % tile_tokens;
     }
-    multiply_rows<Isa, n, query_stride>(vectors, q_ + size_t{row} * query_stride, b, key_dim, false,
-                                        scores_ + size_t{row} * score_stride + column,
-                                        score_stride);
+    multiply_rows<Isa, n, 1, stride>(vectors, q, b, task_.kv.k.dim, false,
+                                     scores_ + size_t{row} * score_stride + column, score_stride);
   }
 
   template <unsigned n>
@@ -231,10 +258,10 @@ class AttendMatmul {
       const uint32_t key_dim = task_.kv.k.dim;
       const unsigned char* b[2];
       put_columns(k_tiles_, size_t{tile_tokens} * key_dim * 2, column, b);
-      const uint32_t* const q = reinterpret_cast<const uint32_t*>(q_ + size_t{row} * query_stride);
       float* const scores = scores_ + size_t{row} * score_stride + column;
-      multiply_pair_rows<typename Isa::Dot, n, query_stride, false>(
-          vectors, q, b, key_dim / 2, task_.scale, scores, score_stride);
+      multiply_pair_rows<typename Isa::Dot, n, whole_stride, false>(
+          vectors, whole_q_ + size_t{row} * whole_stride, b, key_dim / 2, task_.scale, scores,
+          score_stride);
     }
   }
 
@@ -301,10 +328,11 @@ class AttendMatmul {
       }
       for_each_row_tile([&]<unsigned n>(uint32_t row) {
         const uint32_t end = seen_.end_of_rows(row, n);
+        ahead_.prefetch();
         if (end > begin)
-          multiply_rows<Isa, n, score_stride>(vectors, scores_ + size_t{row} * score_stride + begin,
-                                              b, end - begin, true,
-                                              out_ + size_t{row} * value_dim + column, value_dim);
+          multiply_rows<Isa, n, score_stride, 1>(
+              vectors, scores_ + size_t{row} * score_stride + begin, b, end - begin, true,
+              out_ + size_t{row} * value_dim + column, value_dim);
       });
     }
   }
@@ -319,6 +347,7 @@ class AttendMatmul {
         for_each_row_tile([&]<unsigned n>(uint32_t row) {
           const uint32_t end = seen_.end_of_rows(row, n);
           if (end <= begin) return;
+          ahead_.prefetch();
           const uint32_t* const a =
               reinterpret_cast<const uint32_t*>(scores_ + size_t{row} * score_stride + begin);
           float* const c = out_ + size_t{row} * value_dim + column;
@@ -345,15 +374,17 @@ class AttendMatmul {
   const uint32_t rows_;
   const uint32_t step_;  // tokens that are unpacked at a time
   TileReader<Isa> tiles_;
-  float* const q_;
+  float* const q_;                // rows that are not whole, packed by register tiles
+  uint32_t* const whole_q_;       // whole rows as pairs of bf16
   float* const scores_;           // of a step; then weights
   float* const k_;                // K of a step, [tile][dim][16 tokens]
   float* const v_;                // V of a step, [16 dims][token][16]
   unsigned char* const k_tiles_;  // K of a step as it is stored, for whole rows
   unsigned char* const v_pairs_;  // V for weights of bf16, [16 dims][pair of tokens][16][2]
   float* const sums_;
-  // By row: true if it is whole. Then its place in q_ has pairs of bf16.
-  bool* const whole_rows_;
+  bool* const whole_rows_;         // by row: true if it is whole
+  const float** const key_tiles_;  // by tile: its K in fp32
+  TilesAhead<Isa> ahead_;
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;
   bool finite_ = true;                          // all numbers of V in the step are finite

@@ -7,6 +7,7 @@
 
 #include "kernels/isa/few_rows.hpp"
 #include "kernels/make_table.hpp"
+#include "kernels/tiles_ahead.hpp"
 
 namespace pkv::kernels {
 
@@ -38,6 +39,7 @@ class AttendMatrixUnit {
         query_parts_(scratch.take<QueryParts>(rows_)),
         key_blocks_(scratch.take<const unsigned char*>(step_ / tile_tokens)),
         bad_values_(scratch.take<TokenMask>(step_ / tile_tokens)),
+        ahead_(task.kv),
         seen_(task, scratch) {}
 
   void run() {
@@ -101,6 +103,8 @@ class AttendMatrixUnit {
     for (uint64_t at = begin / step_ * step_; begin < end && at < end; at += step_) {
       seen_.begin_step(at, at > begin ? at : begin, at + step_ < end ? at + step_ : end);
       unpack();
+      ahead_.begin(head_, at + step_, at + 2 * step_ < end ? at + 2 * step_ : end,
+                   rows_ * ((step_ + segment_tokens - 1) / segment_tokens));
       for (uint32_t row = 0; row < rows_; row += block_rows)
         multiply_block_of_rows(row, rows_ - row < block_rows ? rows_ - row : block_rows);
     }
@@ -314,7 +318,9 @@ class AttendMatrixUnit {
 
   // Computes the weights of the next row of a segment, unless all have been computed.
   void weigh_next() {
-    if (weighed_rows_ < block_size_) weigh(weighed_rows_++);
+    if (weighed_rows_ == block_size_) return;
+    weigh(weighed_rows_++);
+    ahead_.prefetch();
   }
 
   // Computes weights in parts from the scores of row `r` of the block. The weights of tokens of the
@@ -481,8 +487,8 @@ class AttendMatrixUnit {
     const float* const keys[2] = {floats_, floats_};
     const size_t first = size_t{head_ - task_.head_begin} * rows_;
     alignas(64) ScoreRow scores;
-    multiply_tile<Isa, 1, 1, max_dim>(task_.q + (first + row) * key_dim_, keys, key_dim_, false,
-                                      scores, 0);
+    multiply_tile<Isa, 1, 1, 0, 1>(task_.q + (first + row) * key_dim_, keys, key_dim_, false,
+                                   scores, 0);
     return _mm512_load_ps(scores);
   }
 
@@ -537,6 +543,7 @@ class AttendMatrixUnit {
   QueryParts* const query_parts_;           // by row
   const unsigned char** const key_blocks_;  // by tile: the first part of its K
   TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit uses 0
+  TilesAhead<Isa> ahead_;
   SeenRows<Isa> seen_;
   bool has_bad_values_ = false;  // in the step
   uint32_t block_row_ = 0, block_size_ = 0;
