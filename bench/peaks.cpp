@@ -123,6 +123,9 @@ Units units() {
   return {run_quad, 4};
 }
 
+// The operations of a round of multiply_add().
+double operations_of(const Units& units) { return 2.0 * 12 * units.lanes; }
+
 // Returns the operations per second; each round of a thread does `operations` of them.
 double rate(unsigned threads, void (*run)(size_t), double operations, size_t rounds) {
   return operations * static_cast<double>(rounds) * threads /
@@ -171,9 +174,15 @@ double copy_seconds(size_t bytes) {
                     [&](unsigned t) { std::memcpy(to + t * share, from + t * share, share); });
 }
 
+double fma_seconds(double operations, unsigned threads) {
+  const Units widest = units();
+  const double rounds = operations / operations_of(widest) / threads;
+  return seconds_of(threads, [&](unsigned) { widest.run(static_cast<size_t>(rounds)); });
+}
+
 double fma_rate(unsigned threads) {
   const Units widest = units();
-  return rate(threads, widest.run, 2.0 * 12 * widest.lanes, 3'000'000);
+  return rate(threads, widest.run, operations_of(widest), 3'000'000);
 }
 
 #if defined(__x86_64__)

@@ -20,8 +20,11 @@ double read_seconds(size_t bytes, size_t times = 1, unsigned threads = processor
 inline constexpr size_t largest_copy = size_t{1} << 28;
 double copy_seconds(size_t bytes);
 
-// Returns the floating-point operations per second of independent fp32 multiply-adds in registers,
-// with the widest vectors. One measurement takes about 20 ms.
+// Returns the seconds in which the threads do as many floating-point operations by independent fp32
+// multiply-adds in registers, with the widest vectors.
+double fma_seconds(double operations, unsigned threads = processors());
+
+// Returns their floating-point operations per second. One measurement takes about 20 ms.
 double fma_rate(unsigned threads = processors());
 
 // The same for other multiply-add instructions: pairs of fp16 (AVX512-FP16), dot products of bf16

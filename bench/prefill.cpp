@@ -31,7 +31,7 @@ void prefill(benchmark::State& state, const Geometry& geometry) {
   Step step(geometry, filled, chunk);
   const double operations = flops(geometry);
   const auto [ours, limit] =
-      in_turns(state, [&] { step.attend(); }, [&] { return operations / fma_rate(); });
+      in_turns(state, [&] { step.attend(); }, [&] { return fma_seconds(operations); });
   report(state, "GFLOP/s", "FMA_GFLOP/s", operations / 1e9, ours, limit);
 }
 
