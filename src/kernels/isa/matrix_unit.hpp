@@ -126,34 +126,45 @@ class AttendMatrixUnit {
     }
   }
 
-  // Writes columns of K in fp32, [dim][16 tokens]. int8 is written without its scales, which go to
-  // k_scales_.
-  void load_keys(TokenMask present, float* scales) {
+  // Returns byte number i of each word, in two's complement, as fp32. The lower halves are 0.
+  template <unsigned i>
+  static __m512i integers(__m512i words) {
+    return _mm512_castps_si512(
+        _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * i), 24)));
+  }
+
+  // Returns two bytes of each word as a pair of bf16 numbers, which are exact.
+  template <unsigned first, unsigned second>
+  static __m512i integer_pairs(__m512i words) {
+    return pair_parts(integers<first>(words), integers<second>(words));
+  }
+
+  // Writes int8 K without its scales, which go to `scales`.
+  void put_integer_keys(TokenMask present, unsigned char* to, float* scales) {
     if (present == 0) {
-      __builtin_memset(floats_, 0, size_t{key_dim_} * tile_tokens * sizeof(float));
+      __builtin_memset(to, 0, size_t{padded_dim_} * tile_tokens * 2);
       return;
     }
     const unsigned char* const tile = tiles_.keys(0, head_);
-    if (task_.kv.k.dtype != PKV_INT8) return tiles_.k().unpack_k(tile, key_dim_, floats_);
     _mm512_store_ps(scales, _mm512_loadu_ps(tile + size_t{key_dim_} * tile_tokens));
-    for (uint32_t d = 0; d < key_dim_; d++)
-      _mm512_store_ps(floats_ + d * tile_tokens,
-                      integers(_mm512_loadu_si512(tile + d / 4 * 64), d % 4));
+    for (uint32_t d = 0; d < padded_dim_; d += 4, to += 128) {
+      const __m512i words = d < key_dim_ ? _mm512_loadu_si512(tile + size_t{d} * tile_tokens)
+                                         : _mm512_setzero_si512();
+      _mm512_store_si512(to, integer_pairs<0, 1>(words));
+      _mm512_store_si512(to + 64, integer_pairs<2, 3>(words));
+    }
   }
 
-  // Returns byte number i of each word, in two's complement.
-  static __m512 integers(__m512i words, unsigned i) {
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(
-        _mm512_sllv_epi32(words, _mm512_set1_epi32(24 - 8 * static_cast<int>(i))), 24));
-  }
-
-  // Splits the K of a tile into parts. bf16 is multiplied in its layout, unless some of it must
-  // become 0. Numbers that are not finite result in a NaN, which finish_scores() finds.
+  // Splits the K of a tile into parts, unless it is bf16 or int8. bf16 is multiplied in its layout,
+  // unless some of it must become 0. Numbers that are not finite result in a NaN, which
+  // finish_scores() finds.
   void unpack_keys(uint32_t tile, TokenMask present) {
     unsigned char* const to = k_ + size_t{tile} * tile_tokens * padded_dim_ * 2;
     key_blocks_[tile] = to;
-    if (task_.kv.k.dtype != PKV_BF16) {
-      load_keys(present, k_scales_ + tile * tile_tokens);
+    if (task_.kv.k.dtype == PKV_INT8) {
+      put_integer_keys(present, to, k_scales_ + tile * tile_tokens);
+    } else if (task_.kv.k.dtype != PKV_BF16) {
+      if (present != 0) tiles_.k().unpack_k(tiles_.keys(0, head_), key_dim_, floats_);
       cut_keys(static_cast<__mmask16>(present), to);
     } else if (present == all_tokens && key_dim_ == padded_dim_) {
       // Rows of the plain layout are packed into memory that the next tile uses again.
@@ -188,19 +199,27 @@ class AttendMatrixUnit {
     }
   }
 
-  // Writes V in fp32, [16 dims][16 tokens][16]. int8 is written without its scales.
-  void load_values(TokenMask present, float* scales) {
-    _mm512_store_ps(scales, _mm512_set1_ps(1.0f));
-    if (task_.kv.v.dtype != PKV_INT8 || latent_)
-      return tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);
+  // Writes int8 V without its scales, which go to `scales`. Returns the tokens whose scales are not
+  // finite; these scales become 0, like those of tokens that are not present.
+  TokenMask put_integer_values(TokenMask present, unsigned char* to, float* scales) {
+    static_assert(packed_v_index(PKV_INT8, 0, 1, 0) == 2, "tokens of a word: 0, 2, 1, 3");
+    _mm512_store_ps(scales, _mm512_setzero_ps());
+    if (present == 0) {
+      for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
+        __builtin_memset(to, 0, tile_tokens * 32);
+      return 0;
+    }
     const unsigned char* const tile = tiles_.values(0, head_);
-    _mm512_store_ps(scales, _mm512_maskz_loadu_ps(static_cast<__mmask16>(present),
-                                                  tile + size_t{value_dim_} * tile_tokens));
-    for (uint32_t d = 0; d < value_dim_; d += tile_tokens)
-      for (uint32_t t = 0; t < tile_tokens; t++)
-        _mm512_store_ps(floats_ + (d + t) * tile_tokens,
-                        integers(_mm512_loadu_si512(tile + (size_t{t / 4} * value_dim_ + d) * 4),
-                                 packed_v_index(PKV_INT8, value_dim_, t % 4, 0)));
+    const __m512 x = _mm512_maskz_loadu_ps(static_cast<__mmask16>(present),
+                                           tile + size_t{value_dim_} * tile_tokens);
+    _mm512_mask_store_ps(scales, finite_lanes(x), x);
+    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
+      for (uint32_t t = 0; t < tile_tokens; t += 4) {
+        const __m512i words = _mm512_loadu_si512(tile + size_t{t} * value_dim_ + d * 4);
+        _mm512_store_si512(to + t * 32, integer_pairs<0, 2>(words));
+        _mm512_store_si512(to + t * 32 + 64, integer_pairs<1, 3>(words));
+      }
+    return _knot_mask16(finite_lanes(x));
   }
 
   // Copies V that is bf16 already. Returns the tokens with numbers that are not finite; these
@@ -246,22 +265,25 @@ class AttendMatrixUnit {
   }
 
   void unpack_values(uint32_t tile, TokenMask present) {
-    float* const scales = v_scales_ + tile * tile_tokens;
     unsigned char* const to = v_ + size_t{tile} * tile_tokens * 32;
     TokenMask bad = 0;
-    if (present != 0 && task_.kv.v.dtype == PKV_BF16 && !latent_) {
+    if (values_have_scales()) {
+      bad = put_integer_values(present, to, v_scales_ + tile * tile_tokens);
+    } else if (present != 0 && task_.kv.v.dtype == PKV_BF16 && !latent_) {
       bad = copy_values(present, to);
     } else {
-      _mm512_store_ps(scales, _mm512_setzero_ps());
-      if (present != 0) load_values(present, scales);
+      if (present != 0)
+        tiles_.unpack_values(0, head_, floats_, tile_tokens, tile_tokens * tile_tokens);
       bad = cut_values(present, to);
-      const __m512 x = _mm512_load_ps(scales);
-      bad |= _knot_mask16(finite_lanes(x));
-      _mm512_store_ps(scales, _mm512_maskz_mov_ps(finite_lanes(x), x));
     }
     bad_values_[tile] = bad;
     has_bad_values_ |= bad != 0;
   }
+
+  // Returns whether scores and weights are multiplied by the scales of K and V, which the unit does
+  // not see.
+  bool keys_have_scales() const { return task_.kv.k.dtype == PKV_INT8; }
+  bool values_have_scales() const { return task_.kv.v.dtype == PKV_INT8 && !latent_; }
 
   // ---- A block of rows ----
 
@@ -334,8 +356,10 @@ class AttendMatrixUnit {
     unsigned char* const to = weights_ + r * weights_stride;
     const RowState state{out_ + size_t{row} * value_dim_, max_ + row, sums_ + row * tile_tokens};
     const float factor = weights_take_factor(row) ? query_parts_[row].factor : 1.0f;
-    const bool ready = weights_take_factor(row) && end <= seen_.sees_up_to(row);
-    if (ready && end - begin == segment_tokens && weigh_whole(scores, factor, begin, state, to))
+    const bool ready = (weights_take_factor(row) || keys_have_scales()) &&
+                       !transforms(task_.transform) && end <= seen_.sees_up_to(row);
+    if (ready && end - begin == segment_tokens &&
+        weigh_whole(row, scores, factor, begin, state, to))
       return;
     clear_weights(to, 0, begin - weighed_.begin);
     clear_weights(to, end - weighed_.begin,
@@ -352,15 +376,18 @@ class AttendMatrixUnit {
 
   // The same for a row that sees the whole segment, in vector registers. Returns false if it
   // cannot: a score is not finite, V has numbers that are not, or weights have several parts.
-  [[gnu::always_inline]] bool weigh_whole(const float* scores, float factor, uint32_t begin,
-                                          RowState state, unsigned char* to) {
-    if (weight_parts_ != 1 || has_bad_values_) return false;
+  [[gnu::always_inline]] bool weigh_whole(uint32_t row, const float* scores, float factor,
+                                          uint32_t begin, RowState state, unsigned char* to) {
+    if (weight_parts_ != 1 || has_bad_values_ || query_parts_[row].count == 0) return false;
     constexpr uint32_t n = segment_tokens / tile_tokens;
     const __m512 zero = _mm512_setzero_ps();
     __m512 x[n], top = _mm512_set1_ps(-__builtin_inff()), not_finite = zero;
     PKV_UNROLL
     for (uint32_t i = 0; i < n; i++) {
       x[i] = _mm512_load_ps(scores + i * tile_tokens);
+      if (keys_have_scales())
+        x[i] = _mm512_mul_ps(_mm512_mul_ps(x[i], _mm512_set1_ps(query_parts_[row].factor)),
+                             _mm512_load_ps(k_scales_ + begin + i * tile_tokens));
       top = _mm512_max_ps(top, x[i]);
       not_finite = _mm512_fmadd_ps(x[i], zero, not_finite);  // NaN if one is not finite
     }
@@ -368,13 +395,12 @@ class AttendMatrixUnit {
     raise_max<Isa>(Floats<Isa>(_mm512_mul_ps(top, _mm512_set1_ps(factor))), value_dim_, state);
     const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * log2_e),
                  factors = _mm512_set1_ps(factor * log2_e);
-    const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_;
     __m512 sums = _mm512_load_ps(state.sums);
     PKV_UNROLL
     for (uint32_t i = 0; i < n; i++) {
       __m512 weights = power_of_2(_mm512_fmsub_ps(x[i], factors, shift));
       sums = _mm512_add_ps(sums, weights);
-      if (scaled)
+      if (values_have_scales())
         weights = _mm512_mul_ps(weights, _mm512_load_ps(v_scales_ + begin + i * tile_tokens));
       _mm256_store_si256(reinterpret_cast<__m256i*>(to + i * tile_tokens * 2),
                          Unit::round(weights));
@@ -401,8 +427,7 @@ class AttendMatrixUnit {
   // Returns whether the factor of a row's scores is applied within the exponentials. Neither this
   // nor the row's bits depend on the rows beside it.
   bool weights_take_factor(uint32_t row) const {
-    return query_parts_[row].factor > 0 && task_.kv.k.dtype != PKV_INT8 &&
-           !transforms(task_.transform);
+    return query_parts_[row].factor > 0 && !keys_have_scales() && !transforms(task_.transform);
   }
 
   void clear_weights(unsigned char* to, uint32_t begin, uint32_t end) {
@@ -419,7 +444,7 @@ class AttendMatrixUnit {
   [[gnu::noinline]] void put_weights(float* scores, float factor, uint32_t begin, uint32_t end,
                                      RowState state, unsigned char* to) {
     constexpr float unit = one_part ? log2_e : 1.0f;  // weights are powers of 2 or of e
-    const bool scaled = task_.kv.v.dtype == PKV_INT8 && !latent_, keeps = has_bad_values_;
+    const bool scaled = values_have_scales(), keeps = has_bad_values_;
     const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * unit),
                  factors = _mm512_set1_ps(factor * unit);
     unsigned char* const last = to + last_part();
@@ -446,7 +471,7 @@ class AttendMatrixUnit {
   [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores, uint32_t begin,
                                          uint32_t end) {
     const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
-    const bool scaled = task_.kv.k.dtype == PKV_INT8, transformed = transforms(task_.transform),
+    const bool scaled = keys_have_scales(), transformed = transforms(task_.transform),
                finite = query_parts_[row].count != 0, late = weights_take_factor(row);
     __m512 top = _mm512_set1_ps(-__builtin_inff());
     for (uint32_t token = begin; token < end; token += tile_tokens) {
