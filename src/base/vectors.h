@@ -36,7 +36,7 @@ class NumberAllocator : public std::pmr::polymorphic_allocator<Number> {
   NumberAllocator select_on_container_copy_construction() const { return {}; }
 };
 
-// A std::pmr::vector of integers whose resize() does not initialize new elements. Assigning to or
+// A std::pmr::vector of numbers whose resize() does not initialize new elements. Assigning to or
 // inserting into a std::pmr::vector constructs elements one at a time, which for the ids of a long
 // text takes four times as long as a memcpy.
 template <class Number>

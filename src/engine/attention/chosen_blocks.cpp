@@ -88,6 +88,13 @@ uint32_t ChosenBlocks::count_candidates(const Chooser& chooser, uint32_t head) c
   return count;
 }
 
+void ChosenBlocks::Scratch::resize(const AttendShape& shape, uint32_t candidates) {
+  q.resize(uint64_t{shape.heads_per_kv_head()} * shape.key_dim);
+  for (std::vector<float>* sums : {&positive, &negative}) sums->resize(shape.key_dim);
+  scores.resize(candidates);
+  for (std::vector<uint32_t>* list : {&entries, &ids, &order}) list->resize(candidates);
+}
+
 void ChosenBlocks::choose(const ChoosingLayer& layer) {
   if (most_chosen_ == 0) return;
   chosen_.resize(choices_.size() * most_chosen_);
@@ -97,22 +104,14 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
     candidates = std::max(candidates, choice.candidates);
     by_bounds |= choice.by_bounds();
   }
-  const AttendShape& shape = call_.shape;
-  std::vector<Scratch> scratch(workers_.threads());
-  for (Scratch& one : scratch) {
-    one.q.resize(uint64_t{shape.heads_per_kv_head()} * shape.key_dim);
-    one.positive.resize(shape.key_dim);
-    one.negative.resize(shape.key_dim);
-    one.scores.resize(candidates);
-    one.entries.resize(candidates);
-    one.ids.resize(candidates);
-    one.order.resize(candidates);
-  }
   if (by_bounds) {
     bounds_ = &layer.group->make_bounds();
     compute_bounds(layer);
   }
+  std::vector<Scratch> scratch(workers_.threads());
   workers_.for_each(choices_.size(), [&](size_t i, unsigned worker) {
+    // Only workers that get a task make room, since there may be many more of them than tasks.
+    scratch[worker].resize(call_.shape, candidates);
     choose_for(layer, i / heads(), static_cast<uint32_t>(i % heads()), scratch[worker]);
   });
 }

@@ -58,6 +58,8 @@ class ChosenBlocks {
     std::vector<float> q, positive, negative, scores;
     std::vector<uint32_t> entries, ids;  // of the candidates
     std::vector<uint32_t> order;
+
+    void resize(const AttendShape& shape, uint32_t candidates);
   };
 
   void check_lists() const;

@@ -15,6 +15,7 @@ ScratchPool::Vector* ScratchPool::borrow() {
     // Acquire makes the last borrower's writes to the fields of the vector visible.
     if (Vector* vector = slot.exchange(nullptr, std::memory_order_acquire)) return vector;
   }
+  static_assert(std::uses_allocator_v<Vector, std::pmr::polymorphic_allocator<>>);
   std::pmr::polymorphic_allocator<> allocator(&memory_);
   return allocator.new_object<Vector>();
 }
@@ -38,7 +39,10 @@ ScratchPool::Buffer::Buffer(ScratchPool& pool, size_t floats)
     : pool_(pool), vector_(pool.borrow()) {
   try {
     floats += line_floats;  // more than needed, so that the memory can be aligned
-    if (vector_->size() < floats) vector_->resize(floats);
+    if (vector_->size() < floats) {
+      vector_->clear();  // nothing is copied: the workers touch the new pages first
+      vector_->resize(floats);
+    }
   } catch (...) {
     pool_.give_back(vector_);
     throw;

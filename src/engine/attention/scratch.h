@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/vectors.h"
 
 namespace pkv::attention {
 
@@ -19,6 +20,8 @@ inline size_t whole_lines(size_t floats) { return round_up(floats, line_floats);
 // A few vectors that concurrent calls borrow, without a lock. A call that finds no free vector
 // makes one.
 class ScratchPool {
+  using Vector = NumberVector<float>;
+
  public:
   explicit ScratchPool(std::pmr::memory_resource& memory) : memory_(memory) {}
   ~ScratchPool();
@@ -37,13 +40,11 @@ class ScratchPool {
 
    private:
     ScratchPool& pool_;
-    std::pmr::vector<float>* vector_;
+    Vector* vector_;
     float* aligned_;
   };
 
  private:
-  using Vector = std::pmr::vector<float>;
-
   Vector* borrow();
   void give_back(Vector* vector) noexcept;
   void destroy(Vector* vector) noexcept;

@@ -25,16 +25,21 @@ void Group::compute_bounds(Workers& workers, const kernels::Table& kernels, uint
   KeyBounds& bounds = make_bounds();
   std::vector<Block> own;
   own.reserve(blocks.size());
-  const size_t keys = uint64_t{block_size} * shape.key_dim;
-  std::vector<std::vector<float>> scratch(workers.threads(), std::vector<float>(keys));
+  // Only workers that get a task make room for keys, and the first one, which must not fail below.
+  std::vector<std::vector<float>> scratch(workers.threads());
+  const auto make_room = [&](unsigned worker) {
+    scratch[worker].resize(uint64_t{block_size} * shape.key_dim);
+  };
   const auto compute = [&](Block block, unsigned worker) {
+    make_room(worker);
     bounds.compute(kernels, slab->data(), block, layer, scratch[worker].data());
   };
+  make_room(0);
   for (const Block block : blocks)
     if (bounds.claim(block, layer)) own.push_back(block);
   try {
     workers.for_each(own.size(), [&](size_t i, unsigned worker) { compute(own[i], worker); });
-  } catch (...) {  // a caller's runner that left tasks out
+  } catch (...) {  // too little memory, or a caller's runner that left tasks out
     for (const Block block : own) bounds.give_up(block, layer);
     throw;
   }
