@@ -1,5 +1,7 @@
 // Long sequences are cut into parts that several threads compute. The results have the same bits
 // for any number of threads, and the requested instruction set is the one that runs.
+#include <tbb/global_control.h>
+
 #include <algorithm>
 
 #include "../support/cache.h"
@@ -71,8 +73,11 @@ class AttentionThreads : public testing::TestWithParam<MemoryKind> {
 };
 
 TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
+  // Usually, oneTBB limits the number of threads to that of CPUs.
+  using tbb::global_control;
+  const global_control no_limit(global_control::max_allowed_parallelism, 64);
   const Rows one = outputs_of(config(1));
-  for (const uint32_t threads : {2u, 3u, 5u})
+  for (const uint32_t threads : {2u, 3u, 4u, 8u, 16u, 64u})
     EXPECT_TRUE(one == outputs_of(config(threads))) << threads << " threads";
   KeysValues longest = texts().before[0];
   longest.k.append(texts().stepped.k.slice(0, 1));

@@ -136,7 +136,7 @@ TEST_F(Runner, InTurnAndInReverse) {
 }
 
 TEST_F(Runner, APoolOfThreads) {
-  for (const uint32_t threads : {1u, 2u, 3u, 8u}) {
+  for (const uint32_t threads : {1u, 2u, 3u, 4u, 8u, 16u, 64u}) {
     Pool pool(threads);
     expect_same([&](size_t n, Task task, void* context) { pool.run(n, task, context); }, threads);
   }
