@@ -87,13 +87,13 @@ class Step(BaseStep):
             if past := length - shape.new:
                 k, v = _tensor(rows.k[i]), _tensor(rows.v[i])
                 count = c.byref(c.c_uint32(past))
-                _call("batch_begin", self.cache, 1, c.byref(session), count, None, batch)
+                _call("batch_begin", self.cache, 1, c.byref(session), count, batch)
                 _call("batch_write", self.batch, 0, k, v)
-                _call("batch_commit", self.batch, None)
+                _call("batch_commit", self.batch, 0, None)
         new = (c.c_uint32 * shape.sessions)(*[shape.new] * shape.sessions)
         # The batch stays open, so that every repetition finds the sessions at the same length; the
         # end of the process aborts it.
-        _call("batch_begin", self.cache, shape.sessions, sessions, new, None, batch)
+        _call("batch_begin", self.cache, shape.sessions, sessions, new, batch)
         self.dtype = dtype if dtype in ("f16", "bf16") else "f32"
         k, v = (rows.new(shape, part) for part in (rows.k, rows.v))
         self.rows = [_encoded(r, dtype) for r in (k, v, rows.q, np.zeros_like(rows.q))]
