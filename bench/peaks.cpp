@@ -1,5 +1,6 @@
 #include "peaks.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -8,6 +9,7 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -27,14 +29,25 @@ void keep(Value& value) {
   __asm__ volatile("" : "+m"(value) : : "memory");
 }
 
+// Returns the seconds from the first beginning to the last end of some work on each thread. All
+// threads begin together, since to start many of them takes longer than some measurements.
 template <class Work>
 double seconds_of(unsigned threads, const Work& work) {
-  const auto begin = Clock::now();
+  std::atomic<unsigned> missing = threads;
+  std::vector<Clock::time_point> begins(threads), ends(threads);
+  const auto run = [&](unsigned t) {
+    missing--;
+    while (missing > 0) std::this_thread::yield();
+    begins[t] = Clock::now();
+    work(t);
+    ends[t] = Clock::now();
+  };
   std::vector<std::thread> workers;
-  for (unsigned t = 1; t < threads; t++) workers.emplace_back([&, t] { work(t); });
-  work(0);
+  for (unsigned t = 1; t < threads; t++) workers.emplace_back(run, t);
+  run(0);
   for (std::thread& worker : workers) worker.join();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  const auto begin = *std::min_element(begins.begin(), begins.end());
+  return std::chrono::duration<double>(*std::max_element(ends.begin(), ends.end()) - begin).count();
 }
 
 #if defined(__x86_64__)
@@ -134,7 +147,11 @@ double rate(unsigned threads, void (*run)(size_t), double operations, size_t rou
 
 }  // namespace
 
-unsigned processors() { return std::max(1u, std::thread::hardware_concurrency()); }
+unsigned processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<unsigned>(CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
 
 unsigned char* big_buffer(size_t bytes) {
   constexpr size_t huge = size_t{2} << 20;
@@ -144,7 +161,12 @@ unsigned char* big_buffer(size_t bytes) {
   auto* const aligned = reinterpret_cast<unsigned char*>(
       (reinterpret_cast<uintptr_t>(memory) + huge - 1) / huge * huge);
   madvise(aligned, bytes, MADV_HUGEPAGE);
-  std::memset(aligned, 1, bytes);
+  // Threads touch pages in turns, so that these lie on all NUMA nodes.
+  const unsigned threads = processors();
+  seconds_of(threads, [&](unsigned t) {
+    for (size_t at = t * huge; at < bytes; at += threads * huge)
+      std::memset(aligned + at, 1, std::min(huge, bytes - at));
+  });
   return aligned;
 }
 

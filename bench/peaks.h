@@ -5,6 +5,7 @@
 
 namespace pkv::bench {
 
+// Returns the number of CPUs that this process may use (taskset).
 unsigned processors();
 
 // Returns memory in huge pages, if the system offers them. Its pages are in memory, and it is never
