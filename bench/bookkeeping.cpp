@@ -1,9 +1,11 @@
 // Measures what is not attention: steps, forks, snapshots and the pool.
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "fixture.h"
+#include "peaks.h"
 
 namespace pkv::bench {
 
@@ -184,7 +186,7 @@ void register_bookkeeping() {
   add("states/step", states_step)->Unit(benchmark::kMicrosecond);
   add("fork", fork_session)->Unit(benchmark::kMicrosecond);
   add("snapshot", snapshot_session)->Unit(benchmark::kMicrosecond);
-  for (const int threads : {1, 2, 4, 32}) {
+  for (const unsigned threads : std::set{1u, 2u, 4u, 32u, processors()}) {
     add("pool/single", pool<1>)->Arg(threads);
     add("pool/batch16", pool<16>)->Arg(threads);
   }

@@ -68,12 +68,13 @@ void register_decode() {
     const bool quantised = dtype == PKV_INT8 || dtype == PKV_INT4;
     for (const uint32_t group : {1u, 4u, 8u})
       for (const uint32_t dim : {64u, 128u, 256u})
-        for (const uint32_t sessions : {1u, 8u, 64u})
+        for (const uint32_t sessions : {1u, 8u, 64u, 256u})
           for (const uint32_t tokens : {512u, 4096u, 32768u}) {
             // The short mode varies one number at a time.
             const int unusual = (group != usual.group) + (dim != usual.dim) +
                                 (sessions != usual.sessions) + (tokens != usual.tokens);
             if (short_run() && (unusual > 1 || (unusual == 1 && dtype != PKV_BF16))) continue;
+            if (sessions == 256 && (tokens != 512 || dim != usual.dim)) continue;
             const Geometry geometry{
                 .dtype = dtype, .group = group, .dim = dim, .sessions = sessions, .tokens = tokens};
             if (geometry.kv_bytes() <= most_bytes)

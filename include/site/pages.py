@@ -61,6 +61,7 @@ PARTS = {
     "Figures": [
         "bench",
         "bench/FIGURES.md",
+        "bench/MANYCORES.md",
         "bench/COMPARISON.md",
         "bench/NOTEBOOK.md",
         "bench/data",
