@@ -63,12 +63,7 @@ struct FloatValueTile {
     if constexpr (unit<Isa, dtype> != 1) weights = times_unit<rows>(weights, scaled);
     const ValueRows<Isa, dtype> v{*at, dim};
     const unsigned char* const lines = *next;
-    uint32_t d = 0;
-    if (rows == 1 && dim <= linear_dims) {
-      d = add_while_left<1, 8>(v, lines, weights, d, out);
-      d = add_while_left<1, 4>(v, lines, weights, d, out);
-    }
-    add_while_left<rows, vectors_per_tile<Isa> == 1 ? 1 : 2>(v, lines, weights, d, out);
+    add<rows, most_vectors<rows>>(v, lines, weights, 0, out);
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
@@ -89,16 +84,21 @@ struct FloatValueTile {
   }
 
  private:
-  // Adds `vectors` vectors of dims at a time, which share the loads of weights. Returns the first
-  // remaining dim.
+  // The vectors of dims of a register tile, which share the loads of weights.
+  template <unsigned rows>
+  static constexpr unsigned most_vectors = rows == 1 ? 8 : 2 * Isa::direct_rows / rows;
+
+  // Adds the dims from d on, `vectors` vectors at a time as long as there are as many.
   template <unsigned rows, unsigned vectors>
-  static uint32_t add_while_left(const ValueRows<Isa, dtype>& v, const unsigned char* next,
-                                 const ScoreRow* weights, uint32_t d, float* out) {
+  static void add(const ValueRows<Isa, dtype>& v, const unsigned char* next,
+                  const ScoreRow* weights, uint32_t d, float* out) {
     constexpr unsigned dims = vectors * Floats<Isa>::size;
     for (; d + dims <= v.dim; d += dims) add_dims<rows, vectors>(v, next, weights, d, out);
-    return d;
+    if constexpr (dims > tile_tokens)
+      if (d < v.dim) add<rows, vectors / 2>(v, next, weights, d, out);
   }
 
+  // The order of a row's additions does not depend on `rows` and `vectors`.
   template <unsigned rows, unsigned vectors>
   [[gnu::always_inline]] static inline void add_dims(const ValueRows<Isa, dtype>& v,
                                                      const unsigned char* next,
@@ -106,51 +106,35 @@ struct FloatValueTile {
                                                      float* out) {
     constexpr unsigned lanes = Floats<Isa>::size,
                        line_bytes = vectors * lanes * Elements<Isa, dtype>::bytes;
-    // With one vector per tile, a second sum per row hides the latency of the additions. The order
-    // of a row's additions does not depend on `vectors`.
-    constexpr unsigned chains = vectors_per_tile<Isa> == 1 ? 2 : 1;
-    Floats<Isa> sum[chains][rows][vectors];
+    Floats<Isa> sum[rows][vectors];
     PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       PKV_UNROLL
-      for (unsigned n = 0; n < vectors; n++) {
-        sum[chains - 1][r][n] = Floats<Isa>(0.0f);
-        sum[0][r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * v.dim + d + n * lanes);
-      }
+      for (unsigned n = 0; n < vectors; n++)
+        sum[r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * v.dim + d + n * lanes);
     }
-    const auto add = [&](unsigned chain, uint32_t t, unsigned n, Floats<Isa> x) {
-      PKV_UNROLL
-      for (unsigned r = 0; r < rows; r++)
-        sum[chain][r][n] = Isa::fma(Floats<Isa>(weights[r][t]), x, sum[chain][r][n]);
-    };
-    const unsigned char* const lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
-    PKV_UNROLL
-    for (uint32_t t = 0; t < tile_tokens; t += 2) {
+    const unsigned char* lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
+    // Not unrolled: g++ 12 would keep a vector of each weight in memory for all dims.
+    for (uint32_t t = 0; t < tile_tokens; t += 2, lines += 2 * line_bytes) {
       // Prefetches a few lines at a time, so that they arrive while this tile is multiplied.
-      prefetch_lines<Isa>(lines + t * line_bytes, 2 * line_bytes);
-      if constexpr (ValueRows<Isa, dtype>::in_pairs) {
+      prefetch_lines<Isa>(lines, 2 * line_bytes);
+      Floats<Isa> first[vectors], second[vectors];
+      PKV_UNROLL
+      for (unsigned n = 0; n < vectors; n++) v.load_two(t, d + n * lanes, first + n, second + n);
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        const Floats<Isa> w0(weights[r][t]), w1(weights[r][t + 1]);
         PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) {
-          Floats<Isa> first, second;
-          v.load_two(t, d + n * lanes, &first, &second);
-          add(0, t, n, first);
-          add(chains - 1, t + 1, n, second);
-        }
-      } else {
+        for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(w0, first[n], sum[r][n]);
         PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) add(0, t, n, v.load(t, d + n * lanes));
-        PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++)
-          add(chains - 1, t + 1, n, v.load(t + 1, d + n * lanes));
+        for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(w1, second[n], sum[r][n]);
       }
     }
     PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       PKV_UNROLL
-      for (unsigned n = 0; n < vectors; n++) {
-        const Floats<Isa> total = chains == 2 ? sum[0][r][n] + sum[chains - 1][r][n] : sum[0][r][n];
-        total.store_unaligned(out + size_t{r} * v.dim + d + n * lanes);
-      }
+      for (unsigned n = 0; n < vectors; n++)
+        sum[r][n].store_unaligned(out + size_t{r} * v.dim + d + n * lanes);
     }
   }
 
