@@ -167,7 +167,7 @@ const (
 	ISAAVX512 ISA = 4
 	// AVX512 with VNNI.
 	ISAAVX512VNNI ISA = 5
-	// AVX512 with BF16 and VNNI.
+	// AVX512 with BF16, VBMI and VNNI.
 	ISAAVX512BF16 ISA = 6
 	// AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO the
 	// library asks for this permission, which raises the minimum size of signal stacks

@@ -69,7 +69,7 @@ typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AVX2 = 3,        /**< With FMA and F16C. */
   PKV_ISA_AVX512 = 4,      /**< F, CD, DQ, BW, VL. */
   PKV_ISA_AVX512_VNNI = 5, /**< AVX512 with VNNI. */
-  PKV_ISA_AVX512_BF16 = 6, /**< AVX512 with BF16 and VNNI. */
+  PKV_ISA_AVX512_BF16 = 6, /**< AVX512 with BF16, VBMI and VNNI. */
   /**
    * AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO the
    * library asks for this permission, which raises the minimum size of signal stacks

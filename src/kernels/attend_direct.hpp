@@ -20,6 +20,8 @@ class AttendDirect {
         tiles_(task.kv, scratch),
         k_scores_(tiles_.k()),
         v_accumulate_(tiles_.latent() ? ops_of<Isa>(PKV_F32) : tiles_.v()),
+        accumulate_(task.results == PKV_BF16 ? v_accumulate_.accumulate_rounded
+                                             : v_accumulate_.accumulate),
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
         max_rows_(k_scores_.max_rows < v_accumulate_.max_rows ? k_scores_.max_rows
                                                               : v_accumulate_.max_rows),
@@ -213,8 +215,7 @@ class AttendDirect {
     for (uint32_t j = 0; j < tiles * rows && transforms(task_.transform); j++)
       transform(i + j / rows, head, row + j % rows, scores[j]);
     absorb<Isa, rows, tiles>(scores, first, task_.kv.v.dim, at.next_v + i);
-    v_accumulate_.accumulate[tiles - 1][size](at.v + i, at.next_v + i, scores, task_.kv.v.dim,
-                                              first.out);
+    accumulate_[tiles - 1][size](at.v + i, at.next_v + i, scores, task_.kv.v.dim, first.out);
     return rows;
   }
 
@@ -251,6 +252,7 @@ class AttendDirect {
   // The functions for the dtype of V when it is multiplied. If V is a part of K, it is first
   // unpacked to fp32.
   const DtypeOps<Isa>& v_accumulate_;
+  const typename DtypeOps<Isa>::Accumulate (*const accumulate_)[4];
   const size_t query_bytes_;
   const uint32_t max_rows_;   // of a register tile
   const bool one_step_;       // both kernels take all tiles of a step at once

@@ -26,6 +26,8 @@ struct DtypeOps {
   // max_rows rows.
   Scores scores[tiles_per_step][4];
   Accumulate accumulate[tiles_per_step][4];
+  // The same for results that become bf16. Weights may then be rounded to bf16.
+  Accumulate accumulate_rounded[tiles_per_step][4];
   void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
   void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
                    size_t panel_stride);
@@ -46,6 +48,15 @@ struct DtypeOps {
 template <class Isa>
 constexpr unsigned direct_rows(pkv_dtype dtype) {
   return dtype == PKV_INT4 ? 4 : Isa::direct_rows;
+}
+
+// ValueTile::accumulate_rounded() if there is one.
+template <class V, unsigned rows, unsigned tiles>
+constexpr auto rounded() {
+  if constexpr (requires { &V::template accumulate_rounded<rows, tiles>; })
+    return &V::template accumulate_rounded<rows, tiles>;
+  else
+    return &V::template accumulate<rows, tiles>;
 }
 
 template <class Isa, pkv_dtype dtype>
@@ -70,6 +81,9 @@ constexpr DtypeOps<Isa> make_ops() {
         V::template accumulate<max_rows, 1>},
        {V::template accumulate<1, V::max_tiles>, V::template accumulate<2, V::max_tiles>,
         V::template accumulate<4, V::max_tiles>, V::template accumulate<max_rows, V::max_tiles>}},
+      {{rounded<V, 1, 1>(), rounded<V, 2, 1>(), rounded<V, 4, 1>(), rounded<V, max_rows, 1>()},
+       {rounded<V, 1, V::max_tiles>(), rounded<V, 2, V::max_tiles>(), rounded<V, 4, V::max_tiles>(),
+        rounded<V, max_rows, V::max_tiles>()}},
       K::unpack,
       V::unpack,
       P::pack_k,

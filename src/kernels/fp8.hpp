@@ -67,11 +67,15 @@ Words<Isa> f32_to_fp8(Floats<Isa> value) {
   return same_bits<Words<Isa>>(byte | sign);
 }
 
+// True if K and V of this dtype are found as bf16 in tables (isa/byte_look_up.hpp).
+template <class Isa>
+concept LooksUpBytes = requires { typename Isa::ByteLookUp; };
+
 // True if K and V of this dtype become binary16 first, which an instruction then converts. e5m2 is
 // the upper byte of a binary16 number. The bits of e4m3, moved to where binary16 has its sign,
 // exponent and mantissa, give 2^-8 times the number, also for denormals.
 template <class Isa, pkv_dtype dtype>
-inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16;
+inline constexpr bool through_f16 = is_fp8(dtype) && Isa::has_f16 && !LooksUpBytes<Isa>;
 
 // The factor that a loaded element still has to be multiplied by. Kernels apply it once per sum.
 template <class Isa, pkv_dtype dtype>

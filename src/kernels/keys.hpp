@@ -37,50 +37,50 @@ static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
   for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
 }
 
-// Two dims of K for 16 tokens.
+// Pairs of dims of K for 16 tokens. Most dtypes load one pair at a time.
 template <class Isa, pkv_dtype dtype>
-struct DimPair {
-  static constexpr unsigned bytes = 2 * tile_tokens * Elements<Isa, dtype>::bytes;
+struct DimPairs {
+  static constexpr unsigned pairs = 1;
 
-  Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
+  Floats<Isa> even[1][vectors_per_tile<Isa>], odd[1][vectors_per_tile<Isa>];
 
-  explicit DimPair(const unsigned char* from) {
-    constexpr unsigned vector_bytes = Floats<Isa>::size * Elements<Isa, dtype>::bytes;
+  explicit DimPairs(const unsigned char* from) {
+    constexpr unsigned lanes = Floats<Isa>::size, bytes = Elements<Isa, dtype>::bytes;
     PKV_UNROLL
-    for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
-      even[n] = Elements<Isa, dtype>::load(from + n * vector_bytes);
-      odd[n] = Elements<Isa, dtype>::load(from + bytes / 2 + n * vector_bytes);
+    for (unsigned n = 0; n < vectors_per_tile<Isa>; n++, from += lanes * bytes) {
+      even[0][n] = Elements<Isa, dtype>::load(from);
+      odd[0][n] = Elements<Isa, dtype>::load(from + tile_tokens * bytes);
     }
   }
 };
 
 template <class Isa>
-struct DimPair<Isa, PKV_BF16> {
-  static constexpr unsigned bytes = 2 * tile_tokens * 2;
+struct DimPairs<Isa, PKV_BF16> {
+  static constexpr unsigned pairs = 1;
 
-  Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
+  Floats<Isa> even[1][vectors_per_tile<Isa>], odd[1][vectors_per_tile<Isa>];
 
-  explicit DimPair(const unsigned char* from) {
+  explicit DimPairs(const unsigned char* from) {
     PKV_UNROLL
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
       const Words<Isa> words = load_words<Isa>(from + n * Floats<Isa>::size * 4);
-      even[n] = lower_bf16<Isa>(words);
-      odd[n] = upper_bf16<Isa>(words);
+      even[0][n] = lower_bf16<Isa>(words);
+      odd[0][n] = upper_bf16<Isa>(words);
     }
   }
 };
 
 template <class Isa, pkv_dtype dtype>
   requires through_f16<Isa, dtype>
-struct DimPair<Isa, dtype> {
-  static constexpr unsigned bytes = 2 * tile_tokens;
+struct DimPairs<Isa, dtype> {
+  static constexpr unsigned pairs = 1;
 
-  Floats<Isa> even[vectors_per_tile<Isa>], odd[vectors_per_tile<Isa>];
+  Floats<Isa> even[1][vectors_per_tile<Isa>], odd[1][vectors_per_tile<Isa>];
 
-  explicit DimPair(const unsigned char* from) {
+  explicit DimPairs(const unsigned char* from) {
     PKV_UNROLL
     for (unsigned n = 0; n < vectors_per_tile<Isa>; n++, from += Floats<Isa>::size)
-      load_two_fp8<Isa, dtype>(from, from + tile_tokens, even + n, odd + n);
+      load_two_fp8<Isa, dtype>(from, from + tile_tokens, even[0] + n, odd[0] + n);
   }
 };
 
@@ -106,7 +106,8 @@ struct FloatKeyTile {
     constexpr unsigned vectors = vectors_per_tile<Isa>;
     // With one vector per row, a second sum per row hides the latency of the additions.
     constexpr unsigned chains = vectors == 1 ? 2 : 1;
-    using Pair = DimPair<Isa, dtype>;
+    using Pairs = DimPairs<Isa, dtype>;
+    constexpr unsigned bytes = Pairs::pairs * 2 * tile_tokens * Elements<Isa, dtype>::bytes;
     const float* q = static_cast<const float*>(query_rows);
     const size_t dims = dim;
     Floats<Isa> sum[chains][rows][vectors];
@@ -119,16 +120,20 @@ struct FloatKeyTile {
       }
     }
 
-    for (size_t d = 0; d < dims; d += 2, tile += Pair::bytes, next += Pair::bytes) {
-      prefetch_lines<Isa>(next, Pair::bytes);
-      const Pair k(tile);
+    for (size_t d = 0; d < dims; d += 2 * Pairs::pairs, tile += bytes, next += bytes) {
+      prefetch_lines<Isa>(next, bytes);
+      const Pairs k(tile);
       PKV_UNROLL
-      for (unsigned r = 0; r < rows; r++) {
-        const Floats<Isa> q_even(q[r * dims + d]), q_odd(q[r * dims + d + 1]);
+      for (unsigned i = 0; i < Pairs::pairs; i++) {
         PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) {
-          sum[0][r][n] = Isa::fma(q_even, k.even[n], sum[0][r][n]);
-          sum[chains - 1][r][n] = Isa::fma(q_odd, k.odd[n], sum[chains - 1][r][n]);
+        for (unsigned r = 0; r < rows; r++) {
+          const float* const pair = q + r * dims + d + 2 * i;
+          const Floats<Isa> q_even(pair[0]), q_odd(pair[1]);
+          PKV_UNROLL
+          for (unsigned n = 0; n < vectors; n++) {
+            sum[0][r][n] = Isa::fma(q_even, k.even[i][n], sum[0][r][n]);
+            sum[chains - 1][r][n] = Isa::fma(q_odd, k.odd[i][n], sum[chains - 1][r][n]);
+          }
         }
       }
     }
@@ -144,15 +149,19 @@ struct FloatKeyTile {
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to) {
-    if constexpr (dtype == PKV_BF16 || through_f16<Isa, dtype>) {
+    if constexpr (dtype == PKV_BF16 || is_fp8(dtype)) {
+      using Pairs = DimPairs<Isa, dtype>;
       const Floats<Isa> scale(unit<Isa, dtype>);
-      for (uint32_t d = 0; d < dim;
-           d += 2, tile += DimPair<Isa, dtype>::bytes, to += 2 * tile_tokens) {
-        DimPair<Isa, dtype> k(tile);
-        for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
-          if constexpr (unit<Isa, dtype> != 1) k.even[n] *= scale, k.odd[n] *= scale;
-          k.even[n].store_unaligned(to + n * Floats<Isa>::size);
-          k.odd[n].store_unaligned(to + tile_tokens + n * Floats<Isa>::size);
+      for (uint32_t d = 0; d < dim; d += 2 * Pairs::pairs) {
+        const Pairs k(tile + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes);
+        PKV_UNROLL
+        for (unsigned i = 0; i < Pairs::pairs; i++, to += 2 * tile_tokens) {
+          for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
+            Floats<Isa> even = k.even[i][n], odd = k.odd[i][n];
+            if constexpr (unit<Isa, dtype> != 1) even *= scale, odd *= scale;
+            even.store_unaligned(to + n * Floats<Isa>::size);
+            odd.store_unaligned(to + tile_tokens + n * Floats<Isa>::size);
+          }
         }
       }
     } else {

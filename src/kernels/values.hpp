@@ -19,32 +19,48 @@
 
 namespace pkv::kernels {
 
-// Loads vectors of dims of V from a tile.
-template <class Isa, pkv_dtype dtype>
-struct ValueRows {
-  // True if loading two tokens at once is best.
-  static constexpr bool in_pairs = dtype == PKV_BF16 || through_f16<Isa, dtype>;
+// Some vectors of dims of V of two tokens.
+template <class Isa, unsigned vectors>
+struct FloatPair {
+  Floats<Isa> first[vectors], second[vectors];
 
-  const unsigned char* tile;
-  uint32_t dim;
-
-  // The vector of dims from d on of token t.
-  Floats<Isa> load(uint32_t t, uint32_t d) const {
-    return Elements<Isa, dtype>::load(tile + (size_t{t} * dim + d) * Elements<Isa, dtype>::bytes);
+  // Adds the products with a row's weights of tokens t and t + 1.
+  void add(const ScoreRow& weights, uint32_t t, Floats<Isa> (&sum)[vectors]) const {
+    const Floats<Isa> w0(weights[t]), w1(weights[t + 1]);
+    PKV_UNROLL
+    for (unsigned n = 0; n < vectors; n++) sum[n] = Isa::fma(w0, first[n], sum[n]);
+    PKV_UNROLL
+    for (unsigned n = 0; n < vectors; n++) sum[n] = Isa::fma(w1, second[n], sum[n]);
   }
+};
 
-  // The same for tokens t and t + 1; t is even.
-  void load_two(uint32_t t, uint32_t d, Floats<Isa>* first, Floats<Isa>* second) const {
-    if constexpr (dtype == PKV_BF16) {
-      const Words<Isa> words = load_words<Isa>(tile + (size_t{t} / 2 * dim + d) * 4);
-      *first = lower_bf16<Isa>(words);
-      *second = upper_bf16<Isa>(words);
-    } else if constexpr (through_f16<Isa, dtype>) {
-      const unsigned char* const at = tile + size_t{t} * dim + d;
-      load_two_fp8<Isa, dtype>(at, at + dim, first, second);
-    } else {
-      *first = load(t, d);
-      *second = load(t + 1, d);
+// Loads the dims from d on of tokens t and t + 1 of a tile.
+template <class Isa, pkv_dtype dtype, unsigned vectors>
+struct TokenPair : FloatPair<Isa, vectors> {
+  TokenPair(const unsigned char* tile, uint32_t dim, uint32_t t, uint32_t d) {
+    constexpr unsigned lanes = Floats<Isa>::size, bytes = Elements<Isa, dtype>::bytes;
+    const unsigned char* at = tile + (size_t{t} * dim + d) * bytes;
+    PKV_UNROLL
+    for (unsigned n = 0; n < vectors; n++, at += lanes * bytes) {
+      if constexpr (through_f16<Isa, dtype>) {
+        load_two_fp8<Isa, dtype>(at, at + dim, this->first + n, this->second + n);
+      } else {
+        this->first[n] = Elements<Isa, dtype>::load(at);
+        this->second[n] = Elements<Isa, dtype>::load(at + size_t{dim} * bytes);
+      }
+    }
+  }
+};
+
+template <class Isa, unsigned vectors>
+struct TokenPair<Isa, PKV_BF16, vectors> : FloatPair<Isa, vectors> {
+  TokenPair(const unsigned char* tile, uint32_t dim, uint32_t t, uint32_t d) {
+    const unsigned char* const at = tile + (size_t{t} / 2 * dim + d) * 4;
+    PKV_UNROLL
+    for (unsigned n = 0; n < vectors; n++) {
+      const Words<Isa> words = load_words<Isa>(at + n * Floats<Isa>::size * 4);
+      this->first[n] = lower_bf16<Isa>(words);
+      this->second[n] = upper_bf16<Isa>(words);
     }
   }
 };
@@ -61,49 +77,52 @@ struct FloatValueTile {
     static_assert(tiles == 1);
     alignas(64) float scaled[rows][tile_tokens];
     if constexpr (unit<Isa, dtype> != 1) weights = times_unit<rows>(weights, scaled);
-    const ValueRows<Isa, dtype> v{*at, dim};
-    const unsigned char* const lines = *next;
-    add<rows, most_vectors<rows>>(v, lines, weights, 0, out);
+    add<Pair, rows, most_vectors<rows>>(*at, *next, weights, dim, 0, out);
   }
 
   static void unpack(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
                      size_t panel_stride) {
-    const ValueRows<Isa, dtype> v{tile, dim};
+    constexpr unsigned vectors = vectors_per_tile<Isa>;
     const Floats<Isa> scale(unit<Isa, dtype>);
     for (uint32_t d = 0; d < dim; d += tile_tokens, to += panel_stride) {
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
-        for (unsigned n = 0; n < tile_tokens; n += Floats<Isa>::size) {
-          Floats<Isa> first, second;
-          v.load_two(t, d + n, &first, &second);
-          if constexpr (unit<Isa, dtype> != 1) first *= scale, second *= scale;
-          first.store_unaligned(to + t * token_stride + n);
-          second.store_unaligned(to + (t + 1) * token_stride + n);
+        Pair<vectors> v(tile, dim, t, d);
+        for (unsigned n = 0; n < vectors; n++) {
+          if constexpr (unit<Isa, dtype> != 1) v.first[n] *= scale, v.second[n] *= scale;
+          v.first[n].store_unaligned(to + t * token_stride + n * Floats<Isa>::size);
+          v.second[n].store_unaligned(to + (t + 1) * token_stride + n * Floats<Isa>::size);
         }
       }
     }
   }
 
- private:
+ protected:
   // The vectors of dims of a register tile, which share the loads of weights.
   template <unsigned rows>
   static constexpr unsigned most_vectors = rows == 1 ? 8 : 2 * Isa::direct_rows / rows;
 
   // Adds the dims from d on, `vectors` vectors at a time as long as there are as many.
-  template <unsigned rows, unsigned vectors>
-  static void add(const ValueRows<Isa, dtype>& v, const unsigned char* next,
-                  const ScoreRow* weights, uint32_t d, float* out) {
+  // Pair<vectors> loads two tokens and multiplies them by weights.
+  template <template <unsigned> class Pair, unsigned rows, unsigned vectors>
+  static void add(const unsigned char* tile, const unsigned char* next, const ScoreRow* weights,
+                  uint32_t dim, uint32_t d, float* out) {
     constexpr unsigned dims = vectors * Floats<Isa>::size;
-    for (; d + dims <= v.dim; d += dims) add_dims<rows, vectors>(v, next, weights, d, out);
+    for (; d + dims <= dim; d += dims)
+      add_dims<Pair, rows, vectors>(tile, next, weights, dim, d, out + d);
     if constexpr (dims > tile_tokens)
-      if (d < v.dim) add<rows, vectors / 2>(v, next, weights, d, out);
+      if (d < dim) add<Pair, rows, vectors / 2>(tile, next, weights, dim, d, out);
   }
 
+ private:
+  template <unsigned vectors>
+  using Pair = TokenPair<Isa, dtype, vectors>;
+
   // The order of a row's additions does not depend on `rows` and `vectors`.
-  template <unsigned rows, unsigned vectors>
-  [[gnu::always_inline]] static inline void add_dims(const ValueRows<Isa, dtype>& v,
+  template <template <unsigned> class Pair, unsigned rows, unsigned vectors>
+  [[gnu::always_inline]] static inline void add_dims(const unsigned char* tile,
                                                      const unsigned char* next,
-                                                     const ScoreRow* weights, uint32_t d,
-                                                     float* out) {
+                                                     const ScoreRow* weights, uint32_t dim,
+                                                     uint32_t d, float* out) {
     constexpr unsigned lanes = Floats<Isa>::size,
                        line_bytes = vectors * lanes * Elements<Isa, dtype>::bytes;
     Floats<Isa> sum[rows][vectors];
@@ -111,30 +130,22 @@ struct FloatValueTile {
     for (unsigned r = 0; r < rows; r++) {
       PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++)
-        sum[r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * v.dim + d + n * lanes);
+        sum[r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * dim + n * lanes);
     }
-    const unsigned char* lines = next + size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
+    next += size_t{d} * tile_tokens * Elements<Isa, dtype>::bytes;
     // Not unrolled: g++ 12 would keep a vector of each weight in memory for all dims.
-    for (uint32_t t = 0; t < tile_tokens; t += 2, lines += 2 * line_bytes) {
+    for (uint32_t t = 0; t < tile_tokens; t += 2, next += 2 * line_bytes) {
       // Prefetches a few lines at a time, so that they arrive while this tile is multiplied.
-      prefetch_lines<Isa>(lines, 2 * line_bytes);
-      Floats<Isa> first[vectors], second[vectors];
+      prefetch_lines<Isa>(next, 2 * line_bytes);
+      const Pair<vectors> v(tile, dim, t, d);
       PKV_UNROLL
-      for (unsigned n = 0; n < vectors; n++) v.load_two(t, d + n * lanes, first + n, second + n);
-      PKV_UNROLL
-      for (unsigned r = 0; r < rows; r++) {
-        const Floats<Isa> w0(weights[r][t]), w1(weights[r][t + 1]);
-        PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(w0, first[n], sum[r][n]);
-        PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) sum[r][n] = Isa::fma(w1, second[n], sum[r][n]);
-      }
+      for (unsigned r = 0; r < rows; r++) v.add(weights[r], t, sum[r]);
     }
     PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) {
       PKV_UNROLL
       for (unsigned n = 0; n < vectors; n++)
-        sum[r][n].store_unaligned(out + size_t{r} * v.dim + d + n * lanes);
+        sum[r][n].store_unaligned(out + size_t{r} * dim + n * lanes);
     }
   }
 

@@ -7,7 +7,7 @@
 //   a product    s = scale q.k is off by e = (L(D) + 3 u) A, where A is the largest
 //                scale * sum |q k| over the positions,
 //                + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 and neon_bf16 on
-//                stored bf16
+//                stored bf16, avx512_bf16 on fp8
 //                + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
 //   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
 //                a sum, a quotient and a product) and by 2 u |slope distance|
@@ -17,8 +17,9 @@
 //                rounding to its dtype
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
 //                integers (int8 and int4) and M is the largest p * scale of v in its tile of 16
-//                + 2^-8 sum(p |v|) where weights are rounded to bf16: avx512_bf16 and neon_bf16,
-//                many rows, stored bf16, outputs of bf16; amx, many rows, outputs of bf16
+//                + 2^-8 sum(p |v|) where weights are rounded to bf16, for outputs of bf16:
+//                avx512_bf16, stored bf16 or few rows of fp8; neon_bf16, many rows of stored bf16;
+//                amx, many rows
 //                + 2^-15 sum(p |v|) where they are rounded to two bf16 numbers: amx, many rows,
 //                outputs of f16
 //   an lse       log(sum exp(s)) is off by w + L(n + 8) + 3 u (|lse| + 1)
@@ -169,7 +170,11 @@ class ReferenceRow {
       return pkv_isa_supported(PKV_ISA_AMX, &supported) == PKV_OK && supported != 0;
     }();
     if (dtype == PKV_F16) return amx ? 0x1p-15 : 0;
-    return dtype == PKV_BF16 && (amx || attention_.values == PKV_BF16) ? 0x1p-8 : 0;
+    return dtype == PKV_BF16 && (amx || multiplied_as_bf16(attention_.values)) ? 0x1p-8 : 0;
+  }
+
+  static bool multiplied_as_bf16(pkv_dtype stored) {
+    return stored == PKV_BF16 || stored == PKV_FP8_E4M3 || stored == PKV_FP8_E5M2;
   }
 
   // Computes the scores and their weights p, and the sum of exp(score - max) with the sink logit.
@@ -209,7 +214,7 @@ class ReferenceRow {
     for (double& weight : p_) weight /= total;
     double score_error = (6 * std::sqrt(static_cast<double>(k.dim())) * u + 3 * u) * largest +
                          16 * u * cap + 2 * u * farthest;
-    if (attention_.keys == PKV_BF16) score_error += std::ldexp(largest, -16);
+    if (multiplied_as_bf16(attention_.keys)) score_error += std::ldexp(largest, -16);
     if (integers(attention_.keys))
       score_error += 1.01 * std::ldexp(largest_query * largest_key, -15);
     const double scores =

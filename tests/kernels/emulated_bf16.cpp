@@ -1,4 +1,5 @@
-// The kernels of AVX512_BF16 with their dot product computed by instructions of AVX-512 F.
+// The kernels of AVX512_BF16 with their dot product computed by instructions of AVX-512 F, and the
+// instructions of AVX512_VBMI in C++.
 #include "emulated_dot_product.h"
 #include "kernels/isa/avx512_bf16.hpp"
 #include "kernels/make_table.hpp"
@@ -20,7 +21,24 @@ namespace pkv::kernels {
 
 namespace {
 
-using Emulated = Avx512DotBf16<Avx512Base<EmulatedArch>, EmulatedDotProduct>;
+struct EmulatedBytes {
+  struct Vector {
+    unsigned char byte[64];
+  };
+  static Vector bytes(__m512i x) { return __builtin_bit_cast(Vector, x); }
+
+  static __m512i permute(__m512i order, __m512i x) { return look_up(order, x, x); }
+  static __m512i look_up(__m512i index, __m512i lower_table, __m512i upper_table) {
+    const Vector places = bytes(index), tables[] = {bytes(lower_table), bytes(upper_table)};
+    Vector found{};
+    for (int i = 0; i < 64; i++)
+      found.byte[i] = tables[places.byte[i] >> 6 & 1].byte[places.byte[i] & 63];
+    return __builtin_bit_cast(__m512i, found);
+  }
+};
+
+using Emulated =
+    Avx512DotBf16<WithByteLookUp<Avx512Base<EmulatedArch>, EmulatedBytes>, EmulatedDotProduct>;
 
 }  // namespace
 

@@ -58,12 +58,19 @@ Rounding Expected::rounding_of(const NamedTable& table) const {
   if (table.kernels->isa == PKV_ISA_SCALAR) return {};
   if (takes_matmul(shape_, call_))
     return {false, false, rounding_of_weights(table, call_.results, shape_), false};
-  const bool few_rows_by_unit = table.matrix_unit && call_.results == PKV_BF16 &&
-                                shape_.k_dtype == PKV_BF16 && shape_.v_dtype == PKV_BF16 &&
-                                !shape_.latent && shape_.heads_per_kv_head >= 4;
-  return {table.multiplies_bf16 && shape_.k_dtype == PKV_BF16 && !call_.whole_queries,
-          is_integer(shape_.k_dtype), few_rows_by_unit ? 0x1p-8 : 0,
-          is_integer(shape_.v_dtype) && !shape_.latent};
+  const auto as_bf16 = [&](pkv_dtype dtype) {
+    const bool fp8 = dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
+    return table.multiplies_bf16 &&
+           (dtype == PKV_BF16 || (fp8 && table.kernels->isa == PKV_ISA_AVX512_BF16));
+  };
+  const bool few_rows_by_unit = table.matrix_unit && shape_.k_dtype == PKV_BF16 &&
+                                shape_.v_dtype == PKV_BF16 && shape_.heads_per_kv_head >= 4,
+             few_rows_by_pairs =
+                 table.kernels->isa == PKV_ISA_AVX512_BF16 && as_bf16(shape_.v_dtype),
+             rounds_weights = call_.results == PKV_BF16 && !shape_.latent &&
+                              (few_rows_by_unit || few_rows_by_pairs);
+  return {as_bf16(shape_.k_dtype) && !call_.whole_queries, is_integer(shape_.k_dtype),
+          rounds_weights ? 0x1p-8 : 0, is_integer(shape_.v_dtype) && !shape_.latent};
 }
 
 std::string Expected::difference(const NamedTable& table, const Rows& out,

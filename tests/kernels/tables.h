@@ -13,7 +13,7 @@ struct NamedTable {
   const char* name;
   const Table* kernels;
   // Stored bf16 is multiplied as it is: by q as two bf16 numbers, unless one is enough, and by
-  // weights that are rounded to bf16 if the task allows it.
+  // weights that are rounded to bf16 if the task allows it. With AVX-512 and few rows, so is fp8.
   bool multiplies_bf16;
   // Many rows are multiplied by a matrix unit, with weights that are rounded for results of 16
   // bits.

@@ -1,9 +1,11 @@
-// AVX-512 with VNNI, and the matrix unit of AMX for many rows.
+// AVX-512 with VBMI and VNNI, and the matrix unit of AMX for many rows.
 #include <stdint.h>
 
 #include "kernels/instruction_sets.h"
 #include "kernels/isa/avx512_vnni.hpp"
 #include "kernels/isa/bf16_instructions.hpp"
+#include "kernels/isa/byte_instructions.hpp"
+#include "kernels/isa/byte_look_up.hpp"
 #include "kernels/isa/matrix_unit.hpp"
 
 namespace pkv::kernels {
@@ -85,7 +87,7 @@ struct Amx {
 
 // The bf16 dot product of AVX-512 is not used, because CPUs with AMX do half as many products with
 // it as with fp32 multiply-adds.
-using Isa = WithVnni<Avx512Base<AmxArch>>;
+using Isa = WithByteLookUp<WithVnni<Avx512Base<AmxArch>>, ByteInstructions>;
 
 }  // namespace
 

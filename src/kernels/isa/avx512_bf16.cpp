@@ -1,9 +1,10 @@
-// AVX-512 with BF16 and VNNI.
+// AVX-512 with BF16, VBMI and VNNI.
 #include "kernels/isa/avx512_bf16.hpp"
 
 #include "kernels/instruction_sets.h"
 #include "kernels/isa/avx512_vnni.hpp"
 #include "kernels/isa/bf16_instructions.hpp"
+#include "kernels/isa/byte_instructions.hpp"
 #include "kernels/make_table.hpp"
 
 namespace pkv::kernels {
@@ -23,7 +24,8 @@ namespace pkv::kernels {
 
 namespace {
 
-using Avx512Bf16 = Avx512DotBf16<WithVnni<Avx512Base<Avx512Bf16Arch>>, Bf16Instructions>;
+using Base = WithByteLookUp<WithVnni<Avx512Base<Avx512Bf16Arch>>, ByteInstructions>;
+using Avx512Bf16 = Avx512DotBf16<Base, Bf16Instructions>;
 
 }  // namespace
 

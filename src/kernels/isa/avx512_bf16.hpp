@@ -5,8 +5,8 @@
 
 #include "kernels/isa/avx512.hpp"
 #include "kernels/isa/bf16_parts.hpp"
+#include "kernels/isa/byte_look_up.hpp"
 #include "kernels/isa/split_query.hpp"
-#include "kernels/values.hpp"
 
 namespace pkv::kernels {
 
@@ -60,8 +60,19 @@ void multiply_pair_rows(unsigned vectors, const uint32_t* a, TilePointers b, siz
     multiply_pairs<DotProduct, rows, 2, a_stride, add>(a, b, pairs, factor, c, c_stride);
 }
 
+// Loads 4 dims of K of 16 tokens.
+template <class Isa, pkv_dtype dtype>
+void load_dim_pairs(const unsigned char* from, __m512i (&pairs)[2]) {
+  if constexpr (dtype == PKV_BF16) {
+    pairs[0] = _mm512_loadu_si512(from);
+    pairs[1] = _mm512_loadu_si512(from + 64);
+  } else {
+    load_key_pairs<Isa, dtype>(from, pairs);
+  }
+}
+
 // SplitQueryKeyTile's products.
-template <class Isa>
+template <class Isa, pkv_dtype dtype>
 struct Avx512PairScores {
   using DotProduct = typename Isa::Dot;
 
@@ -70,22 +81,25 @@ struct Avx512PairScores {
                      const unsigned char* next, ScoreRow* scores) {
     const size_t stride = SplitQuery::bytes(dim) / 4;
     const uint32_t pairs = dim / 2;
+    constexpr unsigned bytes = 4 * tile_tokens * Elements<Isa, dtype>::bytes;
     const uint32_t* const words = SplitQuery::row(q, 0, dim).words();
     __m512 high[2][rows], low[rows];  // two sums hide the latency of the additions
     PKV_UNROLL
     for (unsigned r = 0; r < rows; r++) high[0][r] = high[1][r] = low[r] = _mm512_setzero_ps();
 
-    for (uint32_t i = 0; i < pairs; i += 2) {
-      prefetch_lines<Isa>(next + i * 64, 128);
+    for (uint32_t i = 0; i < pairs; i += 2, tile += bytes, next += bytes) {
+      prefetch_lines<Isa>(next, bytes);
+      __m512i k[2];
+      load_dim_pairs<Isa, dtype>(tile, k);
       PKV_UNROLL
       for (uint32_t j = 0; j < 2; j++) {
-        const __m512i k = _mm512_loadu_si512(tile + (i + j) * 64);
         PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
           const uint32_t* const row = words + r * stride + i + j;
-          high[j][r] = DotProduct::dot(high[j][r], k, _mm512_set1_epi32(static_cast<int>(row[0])));
+          high[j][r] =
+              DotProduct::dot(high[j][r], k[j], _mm512_set1_epi32(static_cast<int>(row[0])));
           if constexpr (with_low)
-            low[r] = DotProduct::dot(low[r], k, _mm512_set1_epi32(static_cast<int>(row[pairs])));
+            low[r] = DotProduct::dot(low[r], k[j], _mm512_set1_epi32(static_cast<int>(row[pairs])));
         }
       }
     }
@@ -99,10 +113,14 @@ struct Avx512PairScores {
   }
 };
 
-template <class Base, class DotProduct>
-struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
-    : SplitQueryKeyTile<Avx512DotBf16<Base, DotProduct>,
-                        Avx512PairScores<Avx512DotBf16<Base, DotProduct>>> {
+template <class Isa>
+concept DotsPairs = requires { typename Isa::Dot; };
+
+template <DotsPairs Isa, pkv_dtype dtype>
+using PairKeyTile = SplitQueryKeyTile<Isa, Avx512PairScores<Isa, dtype>, dtype>;
+
+template <DotsPairs Isa>
+struct KeyTile<Isa, PKV_BF16> : PairKeyTile<Isa, PKV_BF16> {
   // Matrix products use a tile of K in its layout: a word for each column.
   static constexpr size_t column_bytes = 4;
   static void copy_tile(const unsigned char* tile, uint32_t dim, unsigned char* to) {
@@ -110,9 +128,67 @@ struct KeyTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   }
 };
 
-template <class Base, class DotProduct>
-struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
-    : FloatValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16> {
+template <DotsPairs Isa>
+struct KeyTile<Isa, PKV_FP8_E4M3> : PairKeyTile<Isa, PKV_FP8_E4M3> {};
+template <DotsPairs Isa>
+struct KeyTile<Isa, PKV_FP8_E5M2> : PairKeyTile<Isa, PKV_FP8_E5M2> {};
+
+// Loads some vectors of dims of V of two tokens; the first is even.
+template <class Isa, pkv_dtype dtype, unsigned vectors>
+void load_token_pairs(const unsigned char* tile, uint32_t dim, uint32_t t, uint32_t d,
+                      __m512i (&pairs)[vectors]) {
+  if constexpr (dtype == PKV_BF16) {
+    PKV_UNROLL
+    for (unsigned n = 0; n < vectors; n++)
+      pairs[n] = _mm512_loadu_si512(tile + (size_t{t} / 2 * dim + d + n * 16) * 4);
+  } else {
+    const unsigned char* const at = tile + size_t{t} * dim + d;
+    load_value_pairs<Isa, dtype>(at, at + dim, pairs);
+  }
+}
+
+// V is multiplied by weights that are rounded to bf16, two tokens at a time.
+template <DotsPairs Isa, pkv_dtype dtype>
+struct PairValueTile : FloatValueTile<Isa, dtype> {
+  // The same as accumulate() for results that become bf16.
+  template <unsigned rows, unsigned tiles>
+  static void accumulate_rounded(TilePointers at, TilePointers next, const ScoreRow* weights,
+                                 uint32_t dim, float* out) {
+    static_assert(tiles == 1);
+    alignas(64) ScoreRow rounded[rows];
+    PKV_UNROLL
+    for (unsigned r = 0; r < rows; r++) round(weights[r], rounded[r]);
+    Base::template add<Pair, rows, Base::template most_vectors<rows>>(*at, *next, rounded, dim, 0,
+                                                                      out);
+  }
+
+ protected:
+  // Rounds the weights of a tile to pairs of bf16.
+  static void round(const float* weights, float* to) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), Isa::Dot::round(_mm512_loadu_ps(weights)));
+  }
+
+ private:
+  using Base = FloatValueTile<Isa, dtype>;
+
+  template <unsigned vectors>
+  struct Pair {
+    __m512i words[vectors];
+
+    Pair(const unsigned char* tile, uint32_t dim, uint32_t t, uint32_t d) {
+      load_token_pairs<Isa, dtype>(tile, dim, t, d, words);
+    }
+    void add(const ScoreRow& weights, uint32_t t, Floats<Isa> (&sum)[vectors]) const {
+      const __m512i w = _mm512_castps_si512(_mm512_set1_ps(weights[t / 2]));
+      PKV_UNROLL
+      for (unsigned n = 0; n < vectors; n++)
+        sum[n] = Floats<Isa>(Isa::Dot::dot(sum[n], words[n], w));
+    }
+  };
+};
+
+template <DotsPairs Isa>
+struct ValueTile<Isa, PKV_BF16> : PairValueTile<Isa, PKV_BF16> {
   static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
                           unsigned char* to, size_t panel_stride) {
     return copy_bf16_panels(tile, dim, present, to, panel_stride);
@@ -121,9 +197,13 @@ struct ValueTile<Avx512DotBf16<Base, DotProduct>, PKV_BF16>
   // Rounds the weights of n tokens to pairs of bf16, in place.
   static void round_weights(float* weights, uint32_t n) {
     for (uint32_t t = 0; t < n; t += tile_tokens)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + t / 2),
-                          DotProduct::round(_mm512_loadu_ps(weights + t)));
+      PairValueTile<Isa, PKV_BF16>::round(weights + t, weights + t / 2);
   }
 };
+
+template <DotsPairs Isa>
+struct ValueTile<Isa, PKV_FP8_E4M3> : PairValueTile<Isa, PKV_FP8_E4M3> {};
+template <DotsPairs Isa>
+struct ValueTile<Isa, PKV_FP8_E5M2> : PairValueTile<Isa, PKV_FP8_E5M2> {};
 
 }  // namespace pkv::kernels

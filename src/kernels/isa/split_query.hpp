@@ -1,4 +1,4 @@
-// Scores of bf16 K by an instruction that multiplies bf16 numbers, so that K needs no conversion.
+// Scores by an instruction that multiplies bf16 numbers, so that K needs no conversion to fp32.
 //
 // A query row is prepared once per task. If it is whole, which means the scale times a row of bf16
 // numbers, these are multiplied and the scores scaled. Otherwise each dim is split into two bf16,
@@ -28,8 +28,8 @@ struct SplitQuery {
 // Multiply::scores<rows, with_low>(q, dim, tile, next, scores) multiplies rows of which none is
 // `floats`, without the low numbers if all are whole. The sums of the high numbers are the same
 // with and without low ones: a row's scores do not depend on the rows beside it.
-template <class Isa, class Multiply>
-struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
+template <class Isa, class Multiply, pkv_dtype dtype = PKV_BF16>
+struct SplitQueryKeyTile : FloatKeyTile<Isa, dtype> {
   static size_t query_bytes(uint32_t dim) { return SplitQuery::bytes(dim); }
 
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
@@ -104,8 +104,7 @@ struct SplitQueryKeyTile : FloatKeyTile<Isa, PKV_BF16> {
     for (unsigned r = 0; r < rows; r++) {
       const SplitQuery& query = SplitQuery::row(q, r, dim);
       if (query.kind == SplitQuery::floats)
-        FloatKeyTile<Isa, PKV_BF16>::template scores<1, 1>(query.words(), dim, at, next,
-                                                           scores + r);
+        FloatKeyTile<Isa, dtype>::template scores<1, 1>(query.words(), dim, at, next, scores + r);
       else
         SplitQueryKeyTile::template scores<1, 1>(&query, dim, at, next, scores + r);
     }

@@ -200,7 +200,7 @@ class Isa(enum.IntEnum):
     AVX512_VNNI = 5
     """AVX512 with VNNI."""
     AVX512_BF16 = 6
-    """AVX512 with BF16 and VNNI."""
+    """AVX512 with BF16, VBMI and VNNI."""
     AMX = 7
     """AVX512_BF16 with AMX-TILE and AMX-BF16, if the system permits them. With AMX and AUTO the
     library asks for this permission, which raises the minimum size of signal stacks
