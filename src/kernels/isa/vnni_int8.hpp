@@ -108,6 +108,7 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
     template <unsigned vectors>
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
+      const ByteWords* const words = reloaded(w[0]);
       __m512i high[rows][vectors], low[rows][vectors];
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
@@ -124,7 +125,7 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
         for (unsigned n = 0; n < vectors; n++) v[n] = _mm512_loadu_si512(at[i] + byte + n * 64);
         PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
-          const int32_t* const pair = w[i * rows + r][0] + 2 * quad;
+          const int32_t* const pair = words[i * rows + r] + 2 * quad;
           const __m512i w_low = _mm512_set1_epi32(pair[0]), w_high = _mm512_set1_epi32(pair[1]);
           PKV_UNROLL
           for (unsigned n = 0; n < vectors; n++) {
