@@ -5,6 +5,8 @@
 
 namespace pkv::bench {
 
+static pkv_isa given_isa = PKV_ISA_AUTO;
+
 const char* dtype_name(pkv_dtype dtype) {
   static const char* const names[] = {"none", "f32",  "f16",      "bf16",
                                       "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
@@ -26,7 +28,7 @@ pkv_cache_config Geometry::config(const pkv_layer_group& layer_group) const {
   auto config = made<pkv_cache_config>();
   config.groups = &layer_group;
   config.threads = threads;
-  config.isa = isa;
+  config.isa = isa == PKV_ISA_AUTO ? given_isa : isa;
   config.layout = layout;
   config.memory_directory = memory_directory;
   config.block_size = block_size;
@@ -137,10 +139,24 @@ static bool is_short = false;
 
 bool short_run() { return is_short; }
 
+// Returns the instruction set of a name. Ends the process if there is none.
+static pkv_isa isa_named(const char* name) {
+  for (int isa = PKV_ISA_AUTO; std::strcmp(pkv_isa_name(static_cast<pkv_isa>(isa)), "unknown") != 0;
+       isa++)
+    if (std::strcmp(pkv_isa_name(static_cast<pkv_isa>(isa)), name) == 0)
+      return static_cast<pkv_isa>(isa);
+  std::fprintf(stderr, "there is no instruction set named %s\n", name);
+  std::exit(1);
+}
+
 int run(int argc, char** argv, void (*register_all)()) {
   std::vector<char*> arguments;
   static char min_time[] = "--benchmark_min_time=0.1";
   for (int i = 0; i < argc; i++) {
+    if (std::strncmp(argv[i], "--isa=", 6) == 0) {
+      given_isa = isa_named(argv[i] + 6);
+      continue;
+    }
     if (std::strcmp(argv[i], "--short") != 0) {
       arguments.push_back(argv[i]);
       continue;
