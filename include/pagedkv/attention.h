@@ -11,8 +11,8 @@
  * 2023). The softmax is computed online over blocks (Milakov and Gimelshein 2018; Dao et al. 2022)
  * in fp32. Partial results of a long sequence are merged in a fixed order, so the bits do not
  * depend on the number of threads. Leading blocks that sessions of a batch share are read once for
- * all of them (Juravsky et al. 2024, Ye et al. 2024). With few rows, INT8 and INT4 are multiplied
- * as integers; queries and weights are then rounded to 2^-15 of the largest of their row.
+ * all of them (Juravsky et al. 2024, Ye et al. 2024). INT8 and INT4 may be multiplied as integers;
+ * queries and weights are then rounded to 2^-15 of the largest of their row.
  *
  * Threads: every function may be called from any thread.
  */

@@ -38,17 +38,17 @@ float query_integers(const float* row, uint32_t dim, int32_t* to) {
   return largest < min_quantised ? 0.0f : largest / integer_range;
 }
 
-// p is the number of elements in a word of K. Elements e and e + p / 2 become a pair, as in
-// signed_pair() for K.
+// Writes the integers as pairs. p is the number of elements in a word of K. Elements e and e + p /
+// 2 become a pair, as in signed_pair() for K.
 template <class Isa, unsigned p>
-void quantise_query(const float* row, uint32_t dim, IntegerQuery* to) {
+float query_pairs(const float* row, uint32_t dim, uint32_t* pairs) {
   alignas(64) int32_t q[max_dim];
-  to->scale = query_integers<Isa>(row, dim, q);
-  uint32_t* pairs = to->pairs();
+  const float scale = query_integers<Isa>(row, dim, q);
   for (uint32_t d = 0; d < dim; d += p)
     for (unsigned e = 0; e < p / 2; e++)
       *pairs++ = (static_cast<uint32_t>(q[d + e]) & 0xFFFF) |
                  static_cast<uint32_t>(q[d + e + p / 2]) << 16;
+  return scale;
 }
 
 // Vector n of the scales of a tile's 16 tokens, one scale per token.
@@ -68,7 +68,8 @@ struct IntegerKeyTile {
 
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
   static void prepare(const float* row, uint32_t dim, float, void* to) {
-    quantise_query<Isa, p>(row, dim, static_cast<IntegerQuery*>(to));
+    IntegerQuery* const query = static_cast<IntegerQuery*>(to);
+    query->scale = query_pairs<Isa, p>(row, dim, query->pairs());
   }
 
   template <unsigned rows, unsigned tiles>

@@ -157,10 +157,6 @@ struct IntegerValueTile {
     }
   }
 
- private:
-  static constexpr unsigned p = interleaved(dtype);
-  static constexpr unsigned dim_bytes = tile_tokens * element_bits(dtype) / 8;  // of all tokens
-
   // Returns the scale of dim d of token t; the tile's scales begin at `scales`.
   static float token_scale(const unsigned char* scales, uint32_t d, uint32_t t) {
     if constexpr (dtype == PKV_INT8) {
@@ -173,6 +169,10 @@ struct IntegerValueTile {
       return bf16_to_f32(scale);
     }
   }
+
+ private:
+  static constexpr unsigned p = interleaved(dtype);
+  static constexpr unsigned dim_bytes = tile_tokens * element_bits(dtype) / 8;  // of all tokens
 };
 
 template <class Isa>

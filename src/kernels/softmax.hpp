@@ -150,9 +150,10 @@ void raise_max(Floats<Isa> top, uint32_t value_dim, RowState row) {
   lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
 }
 
-// Replaces n scores of one row by weights; n is a multiple of 16.
-template <class Isa>
-void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
+// Calls put(weight, i) with the weights of n scores of one row, of which vector `weight` begins at
+// i; n is a multiple of 16.
+template <class Isa, class Put>
+void absorb_row(const float* scores, uint32_t n, uint32_t value_dim, RowState row, const Put& put) {
   using F = Floats<Isa>;
   F top = F::load_aligned(scores);
   for (uint32_t i = F::size; i < n; i += F::size)
@@ -164,14 +165,23 @@ void absorb_row(float* scores, uint32_t n, uint32_t value_dim, RowState row) {
     total[v] = F::load_aligned(row.sums + v * F::size);
   for (uint32_t i = 0; i < n; i += tile_tokens) {
     for (unsigned v = 0; v < vectors_per_tile<Isa>; v++) {
-      float* const at = scores + i + v * F::size;
-      const F weight = exp_of_negative<Isa>(F::load_aligned(at) - shift);
-      weight.store_aligned(at);
+      const uint32_t at = i + v * static_cast<uint32_t>(F::size);
+      const F weight = exp_of_negative<Isa>(F::load_aligned(scores + at) - shift);
+      put(weight, at);
       total[v] += weight;
     }
   }
   for (unsigned v = 0; v < vectors_per_tile<Isa>; v++)
     total[v].store_aligned(row.sums + v * F::size);
+}
+
+// Replaces n scores of one row by weights, and those behind them by 0, up to `end`.
+template <class Isa>
+void absorb_row(float* scores, uint32_t n, uint32_t end, uint32_t value_dim, RowState row) {
+  if (n != 0)
+    absorb_row<Isa>(scores, n, value_dim, row,
+                    [=](Floats<Isa> weight, uint32_t i) { weight.store_aligned(scores + i); });
+  for (uint32_t i = n; i < end; i++) scores[i] = 0;
 }
 
 // The sum of RowState::sums.

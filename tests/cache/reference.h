@@ -16,7 +16,7 @@
 //   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
 //                rounding to its dtype
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
-//                integers (int8 and int4) and M is the largest p * scale of v in its tile of 16
+//                integers (int8 and int4) and M is the largest p * scale of v in its 128 positions
 //                + 2^-8 sum(p |v|) where weights are rounded to bf16, for outputs of bf16:
 //                avx512_bf16, stored bf16 or few rows of fp8; neon_bf16, many rows of stored bf16;
 //                amx, many rows
@@ -233,7 +233,7 @@ class ReferenceRow {
     };
     for (size_t first = 0, end; first < positions_.size(); first = end) {
       double largest = 0;
-      for (end = first; end < positions_.size() && positions_[end] / 16 == positions_[first] / 16;
+      for (end = first; end < positions_.size() && positions_[end] / 128 == positions_[first] / 128;
            end++)
         for (uint32_t run = 0; run * step < dim_; run++)
           largest = std::max(largest, p_[end] * scale_of(positions_[end], run));

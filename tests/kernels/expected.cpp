@@ -56,8 +56,12 @@ static double rounding_of_weights(const NamedTable& table, pkv_dtype results, co
 
 Rounding Expected::rounding_of(const NamedTable& table) const {
   if (table.kernels->isa == PKV_ISA_SCALAR) return {};
+  using enum Rounding::Weights;
+  const bool integer_v = is_integer(shape_.v_dtype) && !shape_.latent;
   if (takes_matmul(shape_, call_))
-    return {false, false, rounding_of_weights(table, call_.results, shape_), false};
+    return {false, table.multiplies_integer_pairs && is_integer(shape_.k_dtype),
+            rounding_of_weights(table, call_.results, shape_),
+            table.multiplies_integer_pairs && integer_v ? integers_many_rows : floats};
   const auto as_bf16 = [&](pkv_dtype dtype) {
     const bool fp8 = dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
     return table.multiplies_bf16 &&
@@ -70,7 +74,7 @@ Rounding Expected::rounding_of(const NamedTable& table) const {
              rounds_weights = call_.results == PKV_BF16 && !shape_.latent &&
                               (few_rows_by_unit || few_rows_by_pairs);
   return {as_bf16(shape_.k_dtype) && !call_.whole_queries, is_integer(shape_.k_dtype),
-          rounds_weights ? 0x1p-8 : 0, is_integer(shape_.v_dtype) && !shape_.latent};
+          rounds_weights ? 0x1p-8 : 0, integer_v ? integers_few_rows : floats};
 }
 
 std::string Expected::difference(const NamedTable& table, const Rows& out,

@@ -100,7 +100,8 @@ Reference::Reference(const Problem& problem)
       dims_(problem.key_dim),
       softcap_(problem.softcap),
       absolute_(problem.value_dim),
-      rounded_weights_(problem.value_dim) {
+      rounded_by_32_(problem.value_dim),
+      rounded_by_128_(problem.value_dim) {
   if (saw_nothing_ && !problem.has_sink) return;
   std::vector<double> weights = score(problem);
   double sum = problem.has_sink ? std::exp(problem.sink_logit - max_) : 0;
@@ -112,10 +113,12 @@ Reference::Reference(const Problem& problem)
       absolute_[d] += weights[i] * std::fabs(problem.tokens[i].v[d]);
     }
   }
-  if (!saw_nothing_ && problem.tokens[0].v_scale != nullptr)
-    add_rounding_of_weights(problem, weights);
+  if (!saw_nothing_ && problem.tokens[0].v_scale != nullptr) {
+    add_rounding_of_weights(problem, weights, 32, rounded_by_32_);
+    add_rounding_of_weights(problem, weights, 128, rounded_by_128_);
+  }
   lse = max_ + std::log(sum);
-  for (auto* const sums : {&out, &absolute_, &rounded_weights_})
+  for (auto* const sums : {&out, &absolute_, &rounded_by_32_, &rounded_by_128_})
     for (double& x : *sums) x /= sum;
 }
 
@@ -146,22 +149,21 @@ std::vector<double> Reference::score(const Problem& problem) {
   return scores;
 }
 
-void Reference::add_rounding_of_weights(const Problem& problem,
-                                        const std::vector<double>& weights) {
+void Reference::add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights,
+                                        uint64_t step, std::vector<double>& to) const {
   const uint32_t dims = problem.value_dim;
-  // Each step takes two tiles.
   for (size_t begin = 0, end; begin < weights.size(); begin = end) {
     double largest = 0;
     for (end = begin; end < weights.size() &&
-                      problem.tokens[end].position / 32 == problem.tokens[begin].position / 32;
+                      problem.tokens[end].position / step == problem.tokens[begin].position / step;
          end++)
       for (uint32_t d = 0; d < dims; d++)
         largest = std::max(largest, weights[end] * problem.tokens[end].v_scale[d]);
     for (size_t i = begin; i < end; i++)
       for (uint32_t d = 0; d < dims; d++)
         if (problem.tokens[i].v[d] != 0)
-          rounded_weights_[d] += weight_unit * largest * std::fabs(problem.tokens[i].v[d]) /
-                                 problem.tokens[i].v_scale[d];
+          to[d] += weight_unit * largest * std::fabs(problem.tokens[i].v[d]) /
+                   problem.tokens[i].v_scale[d];
   }
 }
 
@@ -174,9 +176,15 @@ double Reference::relative(double steps, const Rounding& rounding) const {
 }
 
 double Reference::bound(uint32_t d, double steps, const Rounding& rounding) const {
+  using enum Rounding::Weights;
+  const double integers =
+      rounding.integer_weights == floats
+          ? 0
+          : 1e-25 + (rounding.integer_weights == integers_many_rows ? rounded_by_128_
+                                                                    : rounded_by_32_)[d];
   return (2 * relative(steps, rounding) + 2 * (terms_ + steps) * u + 4 * u + rounding.weights) *
              absolute_[d] +
-         (rounding.integer_weights ? rounded_weights_[d] + 1e-25 : 0) + 1e-35;
+         integers + 1e-35;
 }
 
 double Reference::lse_bound(double steps, const Rounding& rounding) const {

@@ -59,9 +59,8 @@ struct Rounding {
   bool integer_query;
   // The relative rounding of a weight before it is multiplied by V.
   double weights;
-  // The products of weights and scales of V are rounded to 2^-16 of the largest one in the tiles of
-  // a step, of which there are two at most.
-  bool integer_weights;
+  // The products of weights and scales of V are rounded to 2^-16 of the largest one in a step.
+  enum class Weights { floats, integers_few_rows, integers_many_rows } integer_weights;
 };
 
 // The result, and the largest error of a kernel. With u = 2^-24, D the key dim, T the tokens, and A
@@ -88,8 +87,9 @@ struct Rounding {
 //     (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p
 //                                       for numerator and denominator
 //     weights sum p|v| / sum p          for the rounding of weights
-//     (1 + 2^-8) 2^-16 (sum over pairs of tiles of max(p s) sum |v| / s) / sum p
-//                                       for integer_weights, with s the scales
+//     (1 + 2^-8) 2^-16 (sum over steps of max(p s) sum |v| / s) / sum p
+//                                       for integer_weights, with s the scales; a step has at most
+//                                       32 tokens with few rows, 128 with many
 //     1e-35                             for denormals; 1e-25 with integer_weights, where numbers
 //                                       below 1e-30 become 0
 //
@@ -108,14 +108,15 @@ class Reference {
 
  private:
   std::vector<double> score(const Problem& problem);
-  void add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights);
+  void add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights,
+                               uint64_t step, std::vector<double>& to) const;
   double relative(double steps, const Rounding& rounding) const;
 
   bool saw_nothing_;
   double terms_, dims_, max_ = 0;
   double products_ = 0, rounded_query_ = 0, softcap_, added_ = 0, largest_score_ = 0;
   // One number for each dim, divided by the sum of the weights.
-  std::vector<double> absolute_, rounded_weights_;
+  std::vector<double> absolute_, rounded_by_32_, rounded_by_128_;
 };
 
 }  // namespace pkv::kernels::test

@@ -18,6 +18,8 @@ struct NamedTable {
   // Many rows are multiplied by a matrix unit, with weights that are rounded for results of 16
   // bits.
   bool matrix_unit;
+  // Many rows multiply int8 and int4 as integers, as few rows do in all sets.
+  bool multiplies_integer_pairs;
 };
 
 const std::vector<NamedTable>& tables();

@@ -6,7 +6,8 @@
 #include "kernels/isa/avx512.hpp"
 #include "kernels/isa/bf16_parts.hpp"
 #include "kernels/isa/byte_look_up.hpp"
-#include "kernels/isa/split_query.hpp"
+#include "kernels/isa/whole_pairs.hpp"
+#include "kernels/matmul.hpp"
 
 namespace pkv::kernels {
 
@@ -16,9 +17,20 @@ struct Avx512DotBf16 : Base {
   static constexpr bool reads_in_order = true;
 };
 
+// Pairs of bf16 and their products, for add_products().
+template <class DotProduct>
+struct Bf16Products {
+  using Factor = uint32_t;
+  using Columns = __m512i;
+  using Sums = __m512;
+  static Columns load(const unsigned char* from) { return _mm512_loadu_si512(from); }
+  static Sums add(Sums sums, Factor x, Columns columns) {
+    return DotProduct::dot(sums, columns, _mm512_set1_epi32(static_cast<int>(x)));
+  }
+};
+
 // A matrix product like multiply_tile(), but of pairs of bf16. For each row, a has a word for each
-// pair of numbers along the depth; vector n of pair k of b is at b[n] + k * 64. Without `add` the
-// result is multiplied by `factor`.
+// pair of numbers along the depth. Without `add` the result is multiplied by `factor`.
 template <class DotProduct, unsigned rows, unsigned vectors, uint32_t a_stride, bool add>
 void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
                     size_t c_stride) {
@@ -29,18 +41,7 @@ void multiply_pairs(const uint32_t* a, TilePointers b, size_t pairs, float facto
     for (unsigned n = 0; n < vectors; n++)
       sum[r][n] = add ? _mm512_loadu_ps(c + r * c_stride + n * tile_tokens) : _mm512_setzero_ps();
   }
-  const unsigned char *b0 = b[0], *b1 = b[vectors - 1];
-  for (size_t pair = 0; pair < pairs; pair++, a++, b0 += 64, b1 += 64) {
-    __m512i column[vectors];
-    column[0] = _mm512_loadu_si512(b0);
-    if constexpr (vectors == 2) column[1] = _mm512_loadu_si512(b1);
-    PKV_UNROLL
-    for (unsigned r = 0; r < rows; r++) {
-      const __m512i x = _mm512_set1_epi32(static_cast<int>(a[r * a_stride]));
-      PKV_UNROLL
-      for (unsigned n = 0; n < vectors; n++) sum[r][n] = DotProduct::dot(sum[r][n], column[n], x);
-    }
-  }
+  add_products<Bf16Products<DotProduct>, rows, vectors, a_stride, 1>(a, b, pairs, sum);
   PKV_UNROLL
   for (unsigned r = 0; r < rows; r++) {
     PKV_UNROLL
@@ -120,11 +121,20 @@ template <DotsPairs Isa, pkv_dtype dtype>
 using PairKeyTile = SplitQueryKeyTile<Isa, Avx512PairScores<Isa, dtype>, dtype>;
 
 template <DotsPairs Isa>
-struct KeyTile<Isa, PKV_BF16> : PairKeyTile<Isa, PKV_BF16> {
-  // Matrix products use a tile of K in its layout: a word for each column.
+struct KeyTile<Isa, PKV_BF16> : PairKeyTile<Isa, PKV_BF16> {};
+
+template <DotsPairs Isa>
+struct KeyPairs<Isa, PKV_BF16> : WholeKeyPairs<Isa> {
+  // A tile of K is multiplied in its layout: a word for each column.
   static constexpr size_t column_bytes = 4;
-  static void copy_tile(const unsigned char* tile, uint32_t dim, unsigned char* to) {
+  static void copy(const unsigned char* tile, uint32_t dim, unsigned char* to) {
     __builtin_memcpy(to, tile, size_t{tile_tokens} * dim * 2);
+  }
+  template <unsigned rows>
+  static void multiply(unsigned vectors, const uint32_t* q, const float* units, TilePointers b,
+                       uint32_t dim, float* scores) {
+    multiply_pair_rows<typename Isa::Dot, rows, pair_stride, false>(vectors, q, b, dim / 2, *units,
+                                                                    scores, score_stride);
   }
 };
 
@@ -162,7 +172,6 @@ struct PairValueTile : FloatValueTile<Isa, dtype> {
                                                                       out);
   }
 
- protected:
   // Rounds the weights of a tile to pairs of bf16.
   static void round(const float* weights, float* to) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), Isa::Dot::round(_mm512_loadu_ps(weights)));
@@ -188,16 +197,30 @@ struct PairValueTile : FloatValueTile<Isa, dtype> {
 };
 
 template <DotsPairs Isa>
-struct ValueTile<Isa, PKV_BF16> : PairValueTile<Isa, PKV_BF16> {
-  static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
-                          unsigned char* to, size_t panel_stride) {
-    return copy_bf16_panels(tile, dim, present, to, panel_stride);
+struct ValueTile<Isa, PKV_BF16> : PairValueTile<Isa, PKV_BF16> {};
+
+template <DotsPairs Isa>
+struct ValuePairs<Isa, PKV_BF16> : Bf16ValuePairs<Isa> {
+  static constexpr size_t column_bytes = 4;
+  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
+                   unsigned char* to, float*) {
+    return copy_bf16_panels(present != 0 ? tile : ValuePairs::no_tile, dim, present, to,
+                            size_t{step} * 32);
   }
 
-  // Rounds the weights of n tokens to pairs of bf16, in place.
-  static void round_weights(float* weights, uint32_t n) {
-    for (uint32_t t = 0; t < n; t += tile_tokens)
-      PairValueTile<Isa, PKV_BF16>::round(weights + t, weights + t / 2);
+  static float absorb(float* scores, uint32_t n, uint32_t end, const float*, uint32_t dim,
+                      RowState row) {
+    absorb_row<Isa>(scores, n, end, dim, row);
+    for (uint32_t t = 0; t < end; t += tile_tokens)
+      PairValueTile<Isa, PKV_BF16>::round(scores + t, scores + t / 2);
+    return 1;
+  }
+
+  template <unsigned rows>
+  static void multiply(unsigned vectors, const float* weights, const float*, TilePointers b,
+                       const float*, uint32_t n, float* out, uint32_t dim) {
+    multiply_pair_rows<typename Isa::Dot, rows, score_stride, true>(
+        vectors, reinterpret_cast<const uint32_t*>(weights), b, n / 2, 1, out, dim);
   }
 };
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/isa/neon.hpp"
-#include "kernels/isa/split_query.hpp"
+#include "kernels/isa/whole_pairs.hpp"
 #include "kernels/values.hpp"
 
 namespace pkv::kernels {
@@ -31,8 +31,8 @@ static inline float32x4_t upper_halves(float32x4_t a, float32x4_t b) {
 // each pair of numbers along the depth; b[n] points to 4 columns of 4 numbers each, which are 128
 // bytes apart. Without `add` the result is multiplied by `factor`.
 template <class Isa, unsigned rows, uint32_t a_stride, bool add>
-void multiply_pair_rows(unsigned, const uint32_t* a, TilePointers b, size_t pairs, float factor,
-                        float* c, size_t c_stride) {
+void multiply_pair_rows(const uint32_t* a, TilePointers b, size_t pairs, float factor, float* c,
+                        size_t c_stride) {
   // sum[r][j] has rows 2 r and 2 r + 1 of columns 2 j and 2 j + 1. A single row is used as both.
   constexpr unsigned both = (rows + 1) / 2;
   const auto second = [](unsigned r) { return rows == 1 ? 0 : 2 * r + 1; };
@@ -140,22 +140,31 @@ template <class Isa>
 concept MultipliesBf16 = requires { typename Isa::Dot; };
 
 template <MultipliesBf16 Isa>
-struct KeyTile<Isa, PKV_BF16> : SplitQueryKeyTile<Isa, NeonPairScores<Isa>> {
-  // Matrix products take [dim / 4][16 tokens][4].
+struct KeyTile<Isa, PKV_BF16> : SplitQueryKeyTile<Isa, NeonPairScores<Isa>> {};
+
+template <MultipliesBf16 Isa>
+struct KeyPairs<Isa, PKV_BF16> : WholeKeyPairs<Isa> {
+  // A tile is [dim / 4][16 tokens][4].
   static constexpr size_t column_bytes = 8;
-  static void copy_tile(const unsigned char* tile, uint32_t dim, unsigned char* to) {
+  static void copy(const unsigned char* tile, uint32_t dim, unsigned char* to) {
     for (uint32_t pair = 0; pair < dim / 2; pair += 2, tile += 128, to += 128)
       for (unsigned n = 0; n < 4; n++)
         put_fours(to + n * 32, load_four_words(tile + n * 16), load_four_words(tile + 64 + n * 16));
   }
+  template <unsigned rows>
+  static void multiply(unsigned, const uint32_t* q, const float* units, TilePointers b,
+                       uint32_t dim, float* scores) {
+    multiply_pair_rows<Isa, rows, pair_stride, false>(q, b, dim / 2, *units, scores, score_stride);
+  }
 };
 
 template <MultipliesBf16 Isa>
-struct ValueTile<Isa, PKV_BF16> : FloatValueTile<Isa, PKV_BF16> {
-  // Copies V into panels of 16 dims, [4 tokens at a time][16 dims][4], that are panel_stride bytes
-  // apart. Tokens that are not present become 0. Returns false if a number is not finite.
-  static bool copy_panels(const unsigned char* tile, uint32_t dim, uint32_t present,
-                          unsigned char* to, size_t panel_stride) {
+struct ValuePairs<Isa, PKV_BF16> : Bf16ValuePairs<Isa> {
+  // V is [16 dims][4 tokens at a time][16][4]. Tokens that are not present become 0.
+  static constexpr size_t column_bytes = 8;
+  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
+                   unsigned char* to, float*) {
+    if (present == 0) tile = Bf16ValuePairs<Isa>::no_tile;
     const uint16x8_t infinity = vdupq_n_u16(0x7F80);
     uint16x8_t infinite = vdupq_n_u16(0);
     for (uint32_t t = 0; t < tile_tokens; t += 4, tile += size_t{dim} * 8, to += 128) {
@@ -170,19 +179,28 @@ struct ValueTile<Isa, PKV_BF16> : FloatValueTile<Isa, PKV_BF16> {
           const uint16x8_t exponents = vandq_u16(vreinterpretq_u16_u32(row[i]), infinity);
           infinite = vorrq_u16(infinite, vceqq_u16(exponents, infinity));
         }
-        put_fours(to + d / tile_tokens * panel_stride + d % tile_tokens * 8, row[0], row[1]);
+        put_fours(to + d / tile_tokens * size_t{step} * 32 + d % tile_tokens * 8, row[0], row[1]);
       }
     }
     return vmaxvq_u16(infinite) == 0;
   }
 
-  // Rounds the weights of n tokens to pairs of bf16, in place.
-  static void round_weights(float* weights, uint32_t n) {
-    for (uint32_t t = 0; t < n; t += 8) {
-      const bfloat16x8_t rounded = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(weights + t)),
-                                                       vld1q_f32(weights + t + 4));
-      vst1q_f32(weights + t / 2, vreinterpretq_f32_bf16(rounded));
+  static float absorb(float* scores, uint32_t n, uint32_t end, const float*, uint32_t dim,
+                      RowState row) {
+    absorb_row<Isa>(scores, n, end, dim, row);
+    for (uint32_t t = 0; t < end; t += 8) {
+      const bfloat16x8_t rounded =
+          vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(scores + t)), vld1q_f32(scores + t + 4));
+      vst1q_f32(scores + t / 2, vreinterpretq_f32_bf16(rounded));
     }
+    return 1;
+  }
+
+  template <unsigned rows>
+  static void multiply(unsigned, const float* weights, const float*, TilePointers b, const float*,
+                       uint32_t n, float* out, uint32_t dim) {
+    multiply_pair_rows<Isa, rows, score_stride, true>(reinterpret_cast<const uint32_t*>(weights), b,
+                                                      n / 2, 1, out, dim);
   }
 };
 
